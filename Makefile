@@ -1,0 +1,104 @@
+# demo   train CLIP, Codebook-CLIP and IL-CLIP on generated scenes and write a report (minutes, no GPU)
+# test   style, export and clean agreement, every notebook, then the tests
+# lab    JupyterLab with everything installed
+# bench  the benchmark notebooks: speed and memory on this machine
+# gpu    the tests that need a CUDA device, then the benchmarks on it
+#
+# All share one .venv, made with the system's python3 and brought up to date only when constraints.txt or settings.ini change.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BIN := $(CURDIR)/.venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+STAMP := $(shell date +%Y%m%d-%H%M%S)
+OUT ?= $(CURDIR)/reports/demo-$(STAMP)
+PRESET ?= full
+BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
+EXPERIMENT := nbs/experiments/iterated_learning.ipynb
+export JUPYTER_PREFER_ENV_PATH := 1
+
+.PHONY: help demo test lab bench gpu readme constraints say-demo say-test say-lab say-bench say-gpu has-gpu
+
+help:
+	@sed -n '1,7s/^# \{0,1\}//p' Makefile
+
+# --- the environment: each stamp is newer than constraints.txt and settings.ini once its extras are installed
+.venv/.base: constraints.txt settings.ini
+	@echo "installing the base into .venv (once; some minutes, most of it torch)"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@$(PIP) install --quiet -c constraints.txt -e .
+	@touch $@
+
+.venv/.dev: .venv/.base
+	@echo "installing the extras dev, towers, readers and offline into .venv"
+	@$(PIP) install --quiet -c constraints.txt -e '.[dev,towers,readers,offline]'
+	@touch $@
+
+.venv/.lab: .venv/.dev
+	@echo "installing the extra lab into .venv"
+	@$(PIP) install --quiet -c constraints.txt -e '.[lab]'
+	@touch $@
+
+# --- what a user runs: each first says what it will do
+# The renderer puts plotly's script into the report, so that its figures open in a browser without a network.
+demo: say-demo .venv/.base
+	@mkdir -p "$(OUT)"
+	@PLOTLY_RENDERER=plotly_mimetype+notebook $(BIN)/python -m papermill $(EXPERIMENT) "$(OUT)/report.ipynb" -k python3 -p preset demo -p out_dir "$(OUT)"
+	@$(BIN)/python -m nbconvert --to html --no-input --log-level ERROR "$(OUT)/report.ipynb"
+	@echo
+	@echo "the report:  $(OUT)/report.html  (as a notebook: report.ipynb)"
+	@echo "the numbers: $(OUT)/results.json"
+	@echo "the figures: $(OUT)/figures/"
+
+say-demo:
+	@echo "make demo: trains CLIP, Codebook-CLIP and IL-CLIP on generated scenes (preset demo: minutes on two cores, no GPU),"
+	@echo "judges them on compositional hard negatives, and writes a report with its figures to"
+	@echo "  $(OUT)"
+	@echo "Stopped half way, it goes on with: make demo OUT=$(OUT)"
+
+test: say-test .venv/.dev
+	@COMPLEARN_TYPECHECK=1 $(BIN)/python -m pytest $(PYTEST)
+
+say-test:
+	@echo "make test: style, export and clean agreement, every notebook, then the tests; the last line says how it went"
+
+lab: say-lab .venv/.lab
+	@$(BIN)/python -m jupyter lab nbs
+
+say-lab:
+	@echo "make lab: opens JupyterLab on nbs/"
+
+bench: say-bench .venv/.dev
+	@mkdir -p "$(BENCH_OUT)"
+	@for notebook in nbs/benchmarks/*.ipynb; do \
+	  name=$$(basename "$$notebook" .ipynb); mkdir -p "$(BENCH_OUT)/$$name"; \
+	  $(BIN)/python -m papermill "$$notebook" "$(BENCH_OUT)/$$name/report.ipynb" -k python3 -p preset $(PRESET) -p out_dir "$(BENCH_OUT)/$$name"; \
+	done
+	@echo "the reports: $(BENCH_OUT)"
+
+say-bench:
+	@echo "make bench: runs the benchmark notebooks on this machine (PRESET=smoke for a quick look) and writes them to"
+	@echo "  $(BENCH_OUT)"
+
+gpu: say-gpu .venv/.dev has-gpu
+	@COMPLEARN_TYPECHECK=1 $(BIN)/python -m pytest -m gpu $(PYTEST)
+	@$(MAKE) --no-print-directory bench
+
+say-gpu:
+	@echo "make gpu: the tests that need a CUDA device, then the benchmarks on it"
+
+has-gpu:
+	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: there is no usable CUDA device here')"
+
+# --- for who works on the project
+readme: .venv/.dev
+	@$(BIN)/python -m nbconvert --to markdown --stdout --log-level ERROR nbs/index.ipynb > README.md
+
+# in a .venv that holds nothing but what the Makefile installs
+constraints: .venv/.dev
+	@$(PIP) freeze --exclude-editable > constraints.txt

@@ -1,0 +1,27 @@
+"""Package metadata, read from settings.ini so that nbdev and pip agree."""
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+parser = ConfigParser(delimiters=["="], interpolation=None)
+parser.read(Path(__file__).with_name("settings.ini"), encoding="utf-8")
+cfg = parser["DEFAULT"]
+extras = {key.removesuffix("_requirements"): cfg[key].split() for key in cfg if key.endswith("_requirements")}
+extras["all"] = sorted({name for names in extras.values() for name in names})
+
+setup(
+    name=cfg["lib_name"],
+    version=cfg["version"],
+    description=cfg["description"],
+    author=cfg["author"],
+    author_email=cfg["author_email"],
+    license="Apache-2.0",
+    keywords=cfg["keywords"].split(),
+    packages=find_packages(include=["complearn", "complearn.*"]),
+    python_requires=f">={cfg['min_python']}",
+    install_requires=cfg["requirements"].split(),
+    extras_require=extras,
+    entry_points={"nbdev": ["complearn=complearn._modidx:d"]},
+    zip_safe=False,
+)

@@ -1,0 +1,119 @@
+import subprocess
+import sys
+
+import plotly.graph_objects as go
+import pytest
+from conftest import ROOT
+
+from complearn.core import figures
+from complearn.core.figures import PALETTE, Painter, colour_of, find_browser, save_figure, theme
+
+FIGURE = go.Figure(go.Scatter(x=[1, 2, 3], y=[3, 1, 2]), layout={"template": theme, "width": 300, "height": 200})
+
+
+@pytest.fixture
+def anew(monkeypatch):
+    """A process that has not looked for a browser yet."""
+    painter = figures.painter
+    painter.cache_clear()
+    monkeypatch.setattr(figures, "_said", set())
+    yield
+    painter.cache_clear()
+
+
+def simulate(rgb, kind):
+    """Linear-light simulation of full dichromacy (Viénot, Brettel and Mollon 1999)."""
+    matrices = {
+        "protan": ((0.11238, 0.88762, 0.0), (0.11238, 0.88762, 0.0), (0.00401, -0.00401, 1.0)),
+        "deutan": ((0.29275, 0.70725, 0.0), (0.29275, 0.70725, 0.0), (-0.02234, 0.02234, 1.0)),
+    }
+    linear = [channel**2.2 for channel in rgb]
+    return [max(0.0, sum(a * b for a, b in zip(row, linear))) ** (1 / 2.2) for row in matrices[kind]]
+
+
+@pytest.mark.parametrize("kind", ["protan", "deutan"])
+def test_the_first_four_colours_stay_apart_without_red_and_green_cones(kind):
+    rgb = [[int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)] for code in PALETTE[:4]]
+    seen = [simulate(colour, kind) for colour in rgb]
+    apart = min(sum((a - b) ** 2 for a, b in zip(x, y)) ** 0.5 for i, x in enumerate(seen) for y in seen[:i])
+    assert apart > 0.12
+
+
+def test_a_name_keeps_its_colour():
+    names = [f"m{i}" for i in range(10)]
+    assert colour_of("m1", names) == "rgba(213,94,0,1)" and colour_of("m9", names, 0.2) == "rgba(213,94,0,0.2)"
+    with pytest.raises(ValueError):
+        colour_of("other", names)
+
+
+def test_the_theme_is_no_default():
+    import plotly.io
+
+    assert plotly.io.templates.default == "plotly" and FIGURE.layout.template.layout.colorway == PALETTE
+
+
+def test_without_a_browser_there_is_a_page_and_one_line(tmp_path, monkeypatch, capsys, anew):
+    monkeypatch.delenv("BROWSER_PATH", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    for name in ("a", "b", "c"):
+        assert save_figure(FIGURE, tmp_path / "figures", name) == [tmp_path / "figures" / f"{name}.html"]
+    said = capsys.readouterr().out.strip().splitlines()
+    assert len(said) == 1 and "HTML only" in said[0] and "BROWSER_PATH" in said[0]
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["a.html", "b.html", "c.html", "plotly.min.js"]
+
+
+def test_a_browser_that_does_not_start_holds_nothing_up(tmp_path, monkeypatch, capsys, anew):
+    broken = tmp_path / "chromium"
+    broken.write_text("#!/bin/sh\necho 'error while loading shared libraries' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("BROWSER_PATH", str(broken))
+    monkeypatch.setattr(Painter.__init__, "__defaults__", (15.0,))
+    assert len(save_figure(FIGURE, tmp_path / "figures", "a")) == 1 and len(save_figure(FIGURE, tmp_path / "figures", "b")) == 1
+    said = capsys.readouterr().out.strip().splitlines()
+    assert len(said) == 1 and "did not start" in said[0] and "BROWSER_PATH" in said[0]
+
+
+def test_a_figure_that_cannot_be_drawn_is_still_a_page(tmp_path, monkeypatch, capsys, anew):
+    class Failing(Painter):
+        def __init__(self):
+            pass
+
+        def png(self, figure, scale=2.0):
+            raise RuntimeError("out of shared memory\nand a stack trace")
+
+    monkeypatch.setattr(figures, "painter", lambda: Failing())
+    assert len(save_figure(FIGURE, tmp_path, "a")) == 1
+    assert capsys.readouterr().out.strip() == "a is saved as HTML only: drawing it failed (out of shared memory)"
+
+
+def test_browser_path_comes_first(tmp_path, monkeypatch):
+    for name in ("mine", "chromium"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "mine"))
+    assert find_browser() == str(tmp_path / "mine")
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "gone"))
+    assert find_browser() == str(tmp_path / "chromium")
+
+
+@pytest.mark.browser
+def test_pictures_are_drawn_in_a_process_that_runs_an_event_loop(tmp_path):
+    """As in a notebook: an event loop is running; two figures, one browser; and the process ends by itself."""
+    code = """
+import asyncio, sys
+import plotly.graph_objects as go
+from complearn.core.figures import painter, save_figure
+async def cell():
+    for name in ("a", "b"):
+        save_figure(go.Figure(go.Bar(y=[1, 2]), layout={"width": 300, "height": 200}), sys.argv[1], name)
+asyncio.run(cell())
+print(type(painter()).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 and done.stdout.strip() == "Painter", done.stdout + done.stderr
+    from PIL import Image
+
+    for name in ("a", "b"):
+        with Image.open(tmp_path / f"{name}.png") as picture:
+            assert picture.size == (600, 400) and len(picture.convert("RGB").getcolors(100_000)) > 2

@@ -1,0 +1,203 @@
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from complearn.core import files
+from complearn.core.files import (
+    atomic_folder,
+    cache_dir,
+    out_folder,
+    parse_list,
+    plain,
+    read_json,
+    write_bytes_atomic,
+    write_json,
+)
+
+
+@dataclass(frozen=True)
+class Box:
+    size: tuple
+    name: str = "a"
+
+
+def test_plain_takes_what_configurations_hold():
+    value = {"box": Box((1, 2)), "n": np.int64(3), "x": np.float32(0.5), "a": np.eye(2)}
+    value |= {"p": Path("a") / "b", "s": {2, 1}, "t": (True, None)}
+    expected = {"box": {"size": [1, 2], "name": "a"}, "n": 3, "x": 0.5, "a": [[1.0, 0.0], [0.0, 1.0]]}
+    expected |= {"p": "a/b", "s": [1, 2], "t": [True, None]}
+    assert plain(value) == expected and json.loads(json.dumps(plain(value))) == expected
+    assert type(plain(np.float64(0.5))) is float and plain(float("inf")) is None
+
+
+def test_plain_names_the_place_of_what_it_cannot_hold():
+    with pytest.raises(TypeError, match=r"config\.model\.layers\[1\] is a Tensor"):
+        plain({"model": {"layers": [1, torch.ones(2)]}}, "config")
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+@given(st.recursive(LEAVES, lambda x: st.lists(x)))
+def test_plain_leaves_json_alone(value):
+    assert plain(value) == value
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_no_space_left_names_the_file_and_keeps_the_old_one(tmp_path, monkeypatch, number):
+    target = write_json(tmp_path / "config.json", {"old": 1})
+
+    def full(handle):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match=r"no space left while writing .*config\.json.*Free some space") as caught:
+        write_json(target, {"new": 2})
+    assert caught.value.errno == errno.ENOSPC
+    assert read_json(target) == {"old": 1} and [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_device_that_is_really_full(tmp_path):
+    """What a library writes to a full device by itself is reported the same way."""
+    target = write_json(tmp_path / "state.json", {"old": 1})
+
+    def into_the_full_device(file):
+        with open("/dev/full", "wb") as full:
+            torch.save({"x": torch.ones(100_000)}, full)
+
+    with pytest.raises(OSError, match=r"no space left while writing .*state\.json"):
+        write_bytes_atomic(target, into_the_full_device)
+    assert read_json(target) == {"old": 1}
+
+
+def test_other_errors_pass_unchanged(tmp_path):
+    def wrong(file):
+        raise KeyError("layer")
+
+    with pytest.raises(KeyError, match="layer"):
+        write_bytes_atomic(tmp_path / "x", wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_torch_and_plain_bytes_are_written(tmp_path):
+    write_bytes_atomic(tmp_path / "x.pt", lambda file: torch.save({"a": torch.arange(3)}, file))
+    assert torch.load(tmp_path / "x.pt", weights_only=True)["a"].tolist() == [0, 1, 2]
+    write_bytes_atomic(tmp_path / "sub" / "y", b"bytes")
+    assert (tmp_path / "sub" / "y").read_bytes() == b"bytes"
+
+
+def test_a_kill_at_any_time_leaves_a_whole_file(tmp_path):
+    """A process that rewrites a file again and again is killed at random times: the file is always one of the versions."""
+    code = """
+import sys
+from complearn.core.files import atomic_folder, write_json
+n = 0
+while True:
+    n += 1
+    write_json(sys.argv[1] + "/config.json", {"n": n, "filling": "x" * 200_000, "again": n})
+    with atomic_folder(sys.argv[1] + "/step-1") as folder:
+        for name in ("model", "rest"):
+            (folder / name).write_text(str(n) * 1000)
+    print(n, flush=True)
+"""
+    draw = random.Random(0)
+    for _ in range(4):
+        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        time.sleep(draw.uniform(0.0, 0.2))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        stored = read_json(tmp_path / "config.json")
+        assert stored["n"] == stored["again"] and len(stored["filling"]) == 200_000
+        whole = [folder for folder in tmp_path.glob("[!.]*") if folder.is_dir()]
+        assert all((folder / "model").read_text() == (folder / "rest").read_text() != "" for folder in whole)
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    with atomic_folder(tmp_path / "step") as folder:
+        (folder / "a").write_text("old")
+    with pytest.raises(ValueError, match="half way"), atomic_folder(tmp_path / "step") as folder:
+        (folder / "a").write_text("new")
+        raise ValueError("half way")
+    assert (tmp_path / "step" / "a").read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["step"]
+    with atomic_folder(tmp_path / "step") as folder:
+        (folder / "b").write_text("new")
+    assert [path.name for path in (tmp_path / "step").iterdir()] == ["b"]
+
+
+def test_a_folder_that_cannot_take_its_name_is_put_back(tmp_path, monkeypatch):
+    with atomic_folder(tmp_path / "step") as folder:
+        (folder / "a").write_text("old")
+    rename, calls = os.rename, []
+
+    def second_fails(source, target):
+        calls.append(source)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(source, target)
+
+    monkeypatch.setattr(files.os, "rename", second_fails)
+    with pytest.raises(OSError, match="no space left while writing"), atomic_folder(tmp_path / "step") as folder:
+        (folder / "a").write_text("new")
+    assert (tmp_path / "step" / "a").read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["step"]
+
+
+def test_broken_json_is_named(tmp_path):
+    (tmp_path / "x.json").write_text('{"a": 1,')
+    with pytest.raises(ValueError, match=r"x\.json is not readable as JSON .*line 1"):
+        read_json(tmp_path / "x.json")
+
+
+def test_out_folder(tmp_path, capsys):
+    fresh, another = out_folder(""), out_folder("  ")
+    assert fresh != another and fresh.is_dir() and str(fresh) in capsys.readouterr().out
+    fresh.rmdir()
+    another.rmdir()
+    assert out_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b" and (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(NotADirectoryError, match="choose another out_dir"):
+            out_folder(path)
+
+
+def test_a_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match="cannot be written to; choose another out_dir"):
+        out_folder(tmp_path)
+
+
+def test_cache_dir_follows_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "c"))
+    assert cache_dir("features", "x") == tmp_path / "c" / "features" / "x" and (tmp_path / "c" / "features" / "x").is_dir()
+    monkeypatch.delenv("COMPLEARN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setattr(files.sys, "platform", "linux")
+    assert cache_dir() == tmp_path / "xdg" / "complearn"
+
+
+@given(st.lists(st.integers(-999, 999)))
+def test_lists_of_numbers_survive_the_command_line(values):
+    for text in (str(values), json.dumps(values), ",".join(map(str, values)), tuple(values), np.array(values, dtype=int)):
+        assert parse_list(text) == values
+
+
+@given(st.lists(st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True).filter(lambda word: word not in ("none", "true", "false")), min_size=1))
+def test_lists_of_words_survive_the_command_line(values):
+    for text in (str(values), json.dumps(values), ",".join(values), f"[{', '.join(values)}]", values):
+        assert parse_list(text) == values

@@ -1,0 +1,218 @@
+import errno
+import json
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from complearn.core import files
+from complearn.core import runs as module
+from complearn.core.files import write_json
+from complearn.core.runs import Run, append_line, differences, find, read_lines
+
+CONFIG = {"plan": {"name": "clip", "args": {"steps": 4}}, "model": {"width": 96, "vision": "tiny"}, "train": {"lr": 1e-3}, "seed": 0}
+
+
+def test_the_same_configuration_opens_the_same_run(tmp_path):
+    first = Run.create(tmp_path / "a", {**CONFIG, "sizes": (1, 2), "seed": np.int64(0)})
+    again = Run.create(tmp_path / "a", {**CONFIG, "sizes": [1, 2]})
+    assert first.config == again.config == {**CONFIG, "sizes": [1, 2]} and first.made == again.made
+    assert Run.open(tmp_path / "a").config == first.config
+    assert set(first.made) == {"code", "versions", "time"}
+
+
+def test_another_configuration_is_refused_by_the_names_of_what_differs(tmp_path):
+    Run.create(tmp_path / "a", CONFIG).log({"step": 1})
+    other = json.loads(json.dumps(CONFIG))
+    other["train"]["lr"] = 0.1
+    other["ema"] = 0.99
+    del other["model"]["vision"]
+    with pytest.raises(FileExistsError) as caught:
+        Run.create(tmp_path / "a", other)
+    for text in ("train.lr: 0.001 there, 0.1 asked for", "ema: null there, 0.99 asked for", 'model.vision: "tiny" there, null asked for'):
+        assert text in str(caught.value)
+    assert "seed" not in str(caught.value) and "Choose another folder" in str(caught.value)
+    assert Run.open(tmp_path / "a").config == CONFIG and len(Run.open(tmp_path / "a").metrics()) == 1
+
+
+def test_a_new_code_version_is_the_same_run(tmp_path, monkeypatch):
+    Run.create(tmp_path / "a", CONFIG)
+    monkeypatch.setattr(module, "code_version", lambda: "9.9.9+0")
+    assert Run.create(tmp_path / "a", CONFIG).made["code"] != "9.9.9+0"
+
+
+@pytest.mark.parametrize("make", ["absent", "empty", "file", "foreign config", "broken config"])
+def test_what_is_not_a_run_says_what_a_run_is(tmp_path, make):
+    folder = tmp_path / "x"
+    if make == "file":
+        folder.write_text("")
+    elif make != "absent":
+        folder.mkdir()
+    if make == "foreign config":
+        write_json(folder / "config.json", {"architectures": ["Bert"]})
+    if make == "broken config":
+        (folder / "config.json").write_text("{")
+    kind = {"foreign config": ValueError, "broken config": ValueError}.get(make, FileNotFoundError)
+    with pytest.raises(kind, match="config.json" if make == "broken config" else "is not a run.*a run is a folder with a config.json"):
+        Run.open(folder)
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match="not empty and holds no run"):
+        Run.create(tmp_path, CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_reserved_and_unwritable_keys(tmp_path):
+    with pytest.raises(ValueError, match="'made'"):
+        Run.create(tmp_path / "a", {"made": 1})
+    with pytest.raises(TypeError, match=r"config\.train\.schedule is a function"):
+        Run.create(tmp_path / "a", {"train": {"schedule": lambda step: 1.0}})
+    assert not (tmp_path / "a").exists()
+
+
+RECORDS = [{"step": i, "phase": "distil", "loss": 1 / i, "note": "naïve – ünïcode"} for i in range(1, 4)]
+
+
+def test_a_tear_at_every_byte_of_the_last_line(tmp_path):
+    """Wherever the last line is torn, the reader gives the whole ones, and the next record is read back."""
+    run = Run.create(tmp_path / "a", CONFIG)
+    for record in RECORDS:
+        run.log(record)
+    path = tmp_path / "a" / "metrics.jsonl"
+    whole = path.read_bytes()
+    start = whole[:-1].rfind(b"\n") + 1
+    for cut in range(start, len(whole)):
+        path.write_bytes(whole[:cut])
+        again = Run.open(tmp_path / "a")
+        assert again.records() == RECORDS[:2] and again.metrics().step.tolist() == [1, 2]
+        again.log({"step": 9})
+        assert again.records() == [*RECORDS[:2], {"step": 9}]
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    (tmp_path / "a" / "metrics.jsonl").write_text('{"step": 1}\nnot json\n{"step": 2}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl line 2 is not a JSON object: b'not json'; delete that line"):
+        run.metrics()
+
+
+def test_metrics_of_a_run_that_has_none(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    assert run.metrics().empty and run.records() == [] and run.phases() == [] and run.checkpoints() == []
+    assert run.truncate_metrics(3) == 0
+
+
+@settings(max_examples=50)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 20)), max_size=12), st.integers(0, 20))
+def test_truncation_keeps_what_is_not_after_the_step(tmp_path_factory, steps, last):
+    run = Run.create(tmp_path_factory.mktemp("run") / "a", CONFIG)
+    for step in steps:
+        run.log({"step": step} if step is not None else {"event": "resumed"})
+    dropped = run.truncate_metrics(last)
+    kept = [record.get("step") for record in run.records()]
+    assert kept == [step for step in steps if step is None or step <= last] and dropped == len(steps) - len(kept)
+
+
+def test_not_a_number_is_written_as_null(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    run.log({"step": 1, "loss": float("nan"), "norm": np.float32("inf")})
+    assert run.records() == [{"step": 1, "loss": None, "norm": None}] and "NaN" not in (tmp_path / "a" / "metrics.jsonl").read_text()
+    run.log({"step": 2, "loss": 0.5})
+    assert run.metrics().loss.dtype == float and np.isnan(run.metrics().loss[0])
+
+
+def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path):
+    """A real partial write: the process may write 2,000 bytes to a file and no more."""
+    Run.create(tmp_path / "a", CONFIG)
+    code = """
+import resource, signal, sys
+from complearn.core.runs import Run
+run = Run.open(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+try:
+    for step in range(100):
+        run.log({"step": step, "filling": "x" * 300})
+except OSError as error:
+    print(step, error.strerror)
+"""
+    done = subprocess.run([sys.executable, "-B", "-c", code, str(tmp_path / "a")], cwd=ROOT, capture_output=True, text=True)
+    step, said = done.stdout.strip().split(" ", 1)
+    assert "no space left while writing" in said and "metrics.jsonl" in said, done.stderr
+    data = (tmp_path / "a" / "metrics.jsonl").read_bytes()
+    assert data.endswith(b"\n") and len(data) < 2000
+    assert [record["step"] for record in Run.open(tmp_path / "a").records()] == list(range(int(step)))
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 2000  # the limit was the other process's alone
+
+
+def test_no_space_left_at_creation_leaves_no_half_run(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match=r"no space left while writing .*config\.json"):
+        Run.create(tmp_path / "a", CONFIG)
+    monkeypatch.undo()
+    assert Run.create(tmp_path / "a", CONFIG).config == CONFIG
+
+
+def test_checkpoints_are_ordered_by_step_and_unfinished_ones_left_out(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    for name in ("step-9", "step-10", "step-000011", ".step-12.77.tmp", ".step-3.1.old", "step-13.tmp", "notes"):
+        (tmp_path / "a" / "checkpoints" / name).mkdir(parents=True)
+    assert [path.name for path in run.checkpoints()] == ["step-9", "step-10", "step-000011"]
+    (tmp_path / "a" / "phases").mkdir()
+    for name in ("01-distil-1.safetensors", "00-warmup.safetensors", ".02-x.safetensors.1.tmp", "readme.txt"):
+        (tmp_path / "a" / "phases" / name).write_text("")
+    assert [path.name for path in run.phases()] == ["00-warmup.safetensors", "01-distil-1.safetensors"]
+
+
+def test_done_is_said_once_it_is(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    assert run.done is None and "not ended" in repr(run)
+    run.finish({"steps": 4, "loss": np.float32(0.5)})
+    assert Run.open(tmp_path / "a").done == {"steps": 4, "loss": 0.5}
+    run.finish()
+    assert run.done == {}
+
+
+def test_find_takes_runs_and_nothing_else(tmp_path):
+    for name in ("b/clip-s0", "a/clip-s1"):
+        run = Run.create(tmp_path / name, CONFIG)
+        write_json(run.path / "checkpoints" / "step-1" / "config.json", {"width": 96})
+    write_json(tmp_path / "saved-model" / "config.json", {"width": 96})
+    Run.create(tmp_path / "saved-model" / "inside", CONFIG)
+    (tmp_path / ".hidden").mkdir()
+    Run.create(tmp_path / ".hidden" / "x", CONFIG)
+    found = [run.path.relative_to(tmp_path).as_posix() for run in find(tmp_path)]
+    assert found == ["a/clip-s1", "b/clip-s0", "saved-model/inside"]
+    assert [run.path for run in find(tmp_path / "a" / "clip-s1")] == [tmp_path / "a" / "clip-s1"]
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        find(tmp_path / "nowhere")
+
+
+NESTED = st.recursive(st.integers() | st.text(max_size=3), lambda x: st.dictionaries(st.text(min_size=1, max_size=3), x, max_size=3))
+
+
+@given(NESTED)
+def test_nothing_differs_from_itself(value):
+    assert differences(value, json.loads(json.dumps(value))) == []
+
+
+def test_appending_is_quick(tmp_path):
+    """Logging is part of every step: a record costs well under a millisecond."""
+    import time
+
+    path = tmp_path / "metrics.jsonl"
+    start = time.perf_counter()
+    for step in range(500):
+        append_line(path, {"step": step, "loss": 0.5, "lr": 1e-3, "phase": "train"})
+    seconds = (time.perf_counter() - start) / 500
+    assert len(read_lines(path)[0]) == 500 and seconds < 2e-3, f"{seconds * 1e3:.2f} ms per record"

@@ -1,0 +1,102 @@
+"SugarCrepe and recognition files: what they hold, what they say when something is missing, and that nothing leaks."
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from complearn.data.benchmarks import SUGARCREPE, Choice, as_choice, benchmark_photos, benchmark_texts, read_labelled, read_sugarcrepe
+from complearn.data.intake import BadData
+from complearn.data.overlap import assert_disjoint, without
+from complearn.data.pairs import Pair
+from complearn.data.readers import read
+
+
+@pytest.fixture
+def files(tmp_path):
+    for number in range(1, 151):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number:012d}.jpg")
+    for split in SUGARCREPE:
+        records = {
+            str(i): {"filename": f"{i:012d}.jpg", "caption": f"{split} {i}", "negative_caption": f"not {split} {i}"} for i in range(1, 151)
+        }
+        (tmp_path / f"{split}.json").write_text(json.dumps(records))
+    return tmp_path
+
+
+def test_forms():
+    assert Choice("a", ("x",), ("right", "wrong"), "0").form == "text"
+    assert Choice("a", ("x", "y"), ("right",), "0").form == "image"
+    assert Choice("a", ("x", "y"), ("for x", "for y"), "0").form == "group"
+    pair = Pair("x.jpg", "right", "swap:3", "x", negatives=["w1", "w2"])
+    assert as_choice(pair) == Choice("swap", ("x.jpg",), ("right", "w1", "w2"), "swap:3", ("x",))
+
+
+def test_sugarcrepe_records_become_choices(files):
+    choices = read_sugarcrepe(files, files)
+    assert len(choices) == 7 * 150 and [c.split for c in choices[::150]] == list(SUGARCREPE)
+    assert choices[0].captions == ("add_att 1", "not add_att 1") and choices[0].images == (files / "000000000001.jpg",)
+    assert len({c.id for c in choices}) == len(choices) and choices[0].image_ids == ("000000000001",)
+    assert len(benchmark_photos(choices)) == 150 and len(benchmark_texts(choices)) == 2100
+    assert len(read_sugarcrepe(files, files, splits=["swap_obj"])) == 150
+    (files / "swap_obj.json").write_text(json.dumps(list(json.loads((files / "swap_obj.json").read_text()).values())))
+    assert len(read_sugarcrepe(files, files, splits=["swap_obj"])) == 150  # a list of records will do
+
+
+def test_sugarcrepe_faults_name_what_is_missing_and_where_it_is(files):
+    (files / "000000000005.jpg").unlink()
+    with pytest.warns(UserWarning, match=r"skipped 7: 7 image not found \(add_att.json record 5: 000000000005.jpg"):
+        assert len(read_sugarcrepe(files, files)) == 7 * 149
+    (files / "000000000006.jpg").write_bytes(b"broken")
+    said = r"add_att.json record 5: image '000000000005.jpg' not found under .*COCO val2017, from cocodataset.org.*14 of 1050"
+    with pytest.raises(BadData, match=said):
+        read_sugarcrepe(files, files)
+    (files / "swap_obj.json").write_text('{"1": {"filename": "000000000001.jpg", "caption": "a"}}')
+    with pytest.raises(BadData, match="swap_obj.json record 1: no negative_caption; there are filename, caption"):
+        read_sugarcrepe(files, files, splits=["swap_obj"])
+    (files / "swap_obj.json").unlink()
+    with pytest.raises(BadData, match="no swap_obj.json; get them from data/ of the SugarCrepe repository"):
+        read_sugarcrepe(files, files)
+    with pytest.raises(BadData, match="the folder of photos does not exist.*they are COCO's val2017"):
+        read_sugarcrepe(files, files / "val2017")
+
+
+def test_labelled_folders_and_tables(tmp_path):
+    for name in ("zebra", "polar_bear"):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        for i in range(10):
+            Image.fromarray(np.full((4, 4, 3), i, np.uint8)).save(tmp_path / "classes" / name / f"{i}.png")
+    items, classes, templates = read_labelled(tmp_path / "classes")
+    assert classes == ("polar bear", "zebra") and [label for _, label in items] == [0] * 10 + [1] * 10 and all("{}" in t for t in templates)
+    few = read_labelled(tmp_path / "classes", limit=6)
+    assert 4 <= len(few.items) <= 6 and {label for _, label in few.items} == {0, 1}
+    with pytest.raises(BadData, match="does not exist"):
+        read_labelled(tmp_path / "none")
+
+
+@pytest.mark.real
+def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
+    choices = read_sugarcrepe(real_data / "sugarcrepe", real_data / "coco/val2017")
+    assert len(choices) == 286 and len(benchmark_photos(choices)) == 57 and {c.split for c in choices} == set(SUGARCREPE)
+    part = lambda split, **options: {
+        "name": "coco",
+        "args": {
+            "images": str(real_data / "coco" / split),
+            "annotations": str(real_data / f"coco/annotations/captions_{split}.json"),
+            **options,
+        },
+    }
+    train = read("joined", parts=[part("train2017"), part("val2017", exclude=benchmark_photos(choices))])
+    assert len(train) == 400 + 630 and len({pair.image_id for pair in train}) == 80 + 126
+    assert_disjoint(train, choices)
+    everything = read("joined", parts=[part("train2017"), part("val2017")])
+    with pytest.raises(ValueError, match="285 training pairs share an image"):
+        assert_disjoint(everything, choices)
+    assert len(without(everything, choices)) == 1030
+
+
+@pytest.mark.real
+def test_real_classes(real_data):
+    items, classes, _ = read_labelled(real_data / "images/cifar10_test.parquet", limit=300, check="header")
+    assert len(classes) == 10 and "airplane" in classes and 200 < len(items) <= 300 and {label for _, label in items} == set(range(10))

@@ -1,0 +1,168 @@
+"Batches are a function of (seed, number): any number of workers, processes, and resumes give the same ones."
+
+import os
+import threading
+import time
+import warnings
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from complearn.data.images import BrokenImage
+from complearn.data.loading import Loader, fingerprint
+from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, one_per_image
+
+
+def make_pairs(folder, n=23):
+    for i in range(n):
+        Image.fromarray(np.random.default_rng(i).integers(0, 256, (20, 24, 3), np.uint8)).save(folder / f"{i}.png")
+    return [Pair(folder / f"{i}.png", f"caption {i} {side}", f"{i}{side}", f"{i}") for i in range(n) for side in "ab"]
+
+
+def make_collate(pairs):
+    texts = [pair.caption for pair in pairs]
+    return Collate(Transform(16, area=(0.5, 1.0), jitter=0.2), WordTokenizer.fit(texts), captions_too=True, choose=True, keep=("spans",))
+
+
+def equal(a, b):
+    tensors = lambda batch: [batch.images, batch.ids, batch.mask, batch.image_ids, *(v for v in batch.extra.values() if torch.is_tensor(v))]
+    return a.keys == b.keys and a.extra["spans"] == b.extra["spans"] and all(map(torch.equal, tensors(a), tensors(b)))
+
+
+@pytest.fixture
+def loaders(tmp_path):
+    pairs = one_per_image(make_pairs(tmp_path))
+    return lambda workers=0, **options: Loader(pairs, make_collate(pairs), **({"batch_size": 4, "seed": 3, "workers": workers} | options))
+
+
+def test_any_number_of_workers_and_any_start_give_the_same_batches(loaders):
+    truth = [loaders().batch(number) for number in range(12)]
+    for workers in (0, 1, 2):
+        for start in (0, 7):
+            stream = loaders(workers).batches(start)
+            assert all(equal(a, b) for a, b in zip(truth[start:], islice(stream, 12 - start), strict=True)), (workers, start)
+            stream.close()
+
+
+def test_starting_workers_draws_nothing_from_the_global_generators(loaders):
+    for workers in (0, 1):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        before = torch.get_rng_state(), np.random.get_state()[1].copy()
+        stream = loaders(workers).batches(0)
+        next(stream)
+        stream.close()
+        assert torch.equal(torch.get_rng_state(), before[0]) and (np.random.get_state()[1] == before[1]).all()
+
+
+def test_epochs_are_permutations_that_differ(loaders):
+    loader = loaders()
+    assert loader.batches_per_epoch == 5 and loader.position(11) == (2, 1)
+    epochs = [[i for number in range(5 * e, 5 * e + 5) for i in loader.indices(number)] for e in range(3)]
+    assert all(len(set(epoch)) == 20 for epoch in epochs) and epochs[0] != epochs[1] != epochs[2]
+    assert any(set(a) != set(b) for a, b in zip(epochs, epochs[1:]))  # the three left over change
+    assert (loaders(seed=4).indices(0) != loader.indices(0)).any()
+    images = {epoch: {} for epoch in (0, 1)}
+    for number in range(10):
+        batch = loader.batch(number)
+        images[number // 5] |= dict(zip(batch.keys, batch.images))
+    both = set(images[0]) & set(images[1])
+    assert len(both) > 10 and not any(torch.equal(images[0][key], images[1][key]) for key in both)  # another crop each epoch
+
+
+def test_processes_share_the_joint_batch(loaders):
+    whole = loaders(batch_size=8).batch(5)
+    shares = [loaders(batch_size=8, rank=rank, world=4).batch(5) for rank in range(4)]
+    assert tuple(key for share in shares for key in share.keys) == whole.keys
+    assert torch.equal(torch.cat([share.images for share in shares]), whole.images)
+
+
+def test_what_cannot_be_loaded_is_said(loaders):
+    with pytest.raises(ValueError, match="batch of 5 does not divide among 2 processes; use a multiple of 2"):
+        loaders(batch_size=5, world=2)
+    with pytest.raises(ValueError, match="23 pairs do not fill a batch of 64; use a batch size of at most 23"):
+        loaders(batch_size=64)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_breaks_during_training_is_an_error_that_names_it(loaders, tmp_path, workers):
+    loader = loaders(workers)
+    name = loader.batch(6).keys[2].rstrip("ab") + ".png"
+    (tmp_path / name).write_bytes(b"gone bad")
+    with pytest.raises(BrokenImage, match=f"{name}: image cannot be decoded"):
+        list(islice(loader.batches(6), 1))
+
+
+def test_closing_a_stream_ends_its_thread(loaders):
+    ours = lambda: sum(thread.name == "complearn-loader" for thread in threading.enumerate())
+    stream = loaders().batches(0)
+    next(stream)
+    assert ours() == 1
+    stream.close()
+    assert ours() == 0
+
+
+def test_cut_captions_are_counted_and_said_once(tmp_path):
+    pairs = make_pairs(tmp_path)
+    collate = Collate(Transform(16), WordTokenizer.fit((pair.caption for pair in pairs), context=4))
+    for workers in (0, 1):
+        loader = Loader(pairs, collate, 8, seed=0, workers=workers)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            batches = list(islice(loader.batches(0), 3))
+        said = [str(warning.message) for warning in said if "context" in str(warning.message)]
+        assert len(said) == 1 and f"pair {batches[0].keys[0]}: the caption is longer than the context of 4 tokens and was cut" in said[0]
+        assert loader.truncated == 24 and (batches[0].ids[:, -1] == collate.tokenizer.end).all()
+
+
+@dataclass(frozen=True)
+class Slow:
+    seconds: float
+    transform: None = None
+
+    def __call__(self, pairs, draws):
+        time.sleep(self.seconds)
+        return Collate(Transform(8), WordTokenizer.fit(["a"]))(pairs, draws)
+
+
+def test_loading_runs_beside_the_computation(tmp_path):
+    pairs = [Pair(np.zeros((8, 8, 3), np.uint8), "a", str(i), str(i)) for i in range(8)]
+    stream = Loader(pairs, Slow(0.1), 4, seed=0).batches(0)
+    next(stream)
+    begun = time.perf_counter()
+    for _ in range(10):
+        time.sleep(0.1)  # the step
+        next(stream)
+    assert time.perf_counter() - begun < 1.6  # one after the other it would be 2 s
+    stream.close()
+
+
+def test_a_batch_of_held_pixels_is_cheap():
+    pairs = [Pair(np.random.default_rng(i).integers(0, 256, (32, 32, 3), np.uint8), f"a b c {i}", str(i), str(i)) for i in range(512)]
+    loader = Loader(pairs, Collate(Transform(32), WordTokenizer.fit(pair.caption for pair in pairs)), 128, seed=0)
+    for number in range(4):
+        loader.batch(number)
+    times = []
+    for number in range(4, 24):
+        begun = time.thread_time()
+        loader.batch(number)
+        times.append(time.thread_time() - begun)
+    assert min(times) < 0.02  # about 1 ms without the shape checks; processor time, so that a busy machine does not count
+
+
+def test_fingerprints_tell_data_apart(tmp_path):
+    pairs = make_pairs(tmp_path, 4)
+    other = pairs[:-1] + [Pair(pairs[-1].image, "another caption", pairs[-1].id, pairs[-1].image_id)]
+    assert len({fingerprint(pairs), fingerprint(pairs[::-1]), fingerprint(other), fingerprint(pairs[1:])}) == 4
+    moved = [Pair(os.path.join("elsewhere", pair.image.name), pair.caption, pair.id, pair.image_id) for pair in pairs]
+    assert fingerprint(moved) == fingerprint(pairs)  # the folder does not count
+
+    class Lazy(list):
+        def fingerprint(self):
+            return "mine"
+
+    assert fingerprint(Lazy(pairs)) == "mine"

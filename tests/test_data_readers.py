@@ -1,0 +1,571 @@
+"Readers of real formats: what they read, and what they say of broken files. Writers of the formats' own libraries are the oracles."
+
+import io
+import json
+import tarfile
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from complearn.data.coco import coco_id, read_coco, read_flickr, read_karpathy
+from complearn.data.folders import read_folder
+from complearn.data.images import load_images
+from complearn.data.intake import BadData, Intake, Pairs, image_fault
+from complearn.data.loading import Loader, fingerprint
+from complearn.data.nlvr import contents, halves, read_claims, read_nlvr
+from complearn.data.overlap import assert_disjoint, overlap, without
+from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer
+from complearn.data.readers import READERS, read, register
+from complearn.data.shards import index_shard, read_webdataset, shard_paths
+from complearn.data.tables import lost_samples, read_hf, read_parquet
+from complearn.data.words import plain_caption
+
+
+def noise(seed=0, size=(24, 20)):
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8))
+
+
+def encoded(seed=0, kind="jpeg", size=(64, 48)):
+    buffer = io.BytesIO()
+    noise(seed, size).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(200):
+        (folder / f"{i:012d}.jpg").write_bytes(encoded(i, size=(16, 16)))
+    return folder
+
+
+def table(photos, rows, name="captions.csv", header="image,caption"):
+    (photos / name).write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+
+
+def good_rows(n=200, separator=","):
+    return [f"{i:012d}.jpg{separator}Photo number {i}." for i in range(n)]
+
+
+# --- folders
+
+
+@pytest.mark.parametrize("name", ["captions.csv", "captions.tsv", "captions.jsonl"])
+def test_folder_formats_say_the_same(photos, name):
+    captions = ['a "quoted" one', "with, a comma", "ünïcode"]
+    if name.endswith("jsonl"):
+        lines = [json.dumps({"image": f"{i:012d}.jpg", "caption": text}) for i, text in enumerate(captions)]
+        (photos / name).write_text("\n".join(lines))
+    elif name.endswith("tsv"):
+        table(photos, [f"{i:012d}.jpg\t{text}" for i, text in enumerate(captions)], name, "image\tcaption")
+    else:
+        table(photos, [f'{i:012d}.jpg,"{text.replace(chr(34), chr(34) * 2)}"' for i, text in enumerate(captions)], name)
+    pairs = read_folder(photos, name)
+    assert [pair.caption for pair in pairs] == captions and len({pair.id for pair in pairs}) == 3
+    assert pairs[1].image_id == "000000000001.jpg" and load_images([pairs[0].image], 8).std() > 0
+
+
+def test_folder_with_other_names_and_lists_of_captions(photos):
+    (photos / "meta.jsonl").write_text(json.dumps({"file": "000000000003.jpg", "texts": ["One.", "Two."]}))
+    pairs = read_folder(photos.parent, "photos/meta.jsonl", image="file", caption="texts", images="photos")
+    assert [pair.caption for pair in pairs] == ["One.", "Two."] and pairs[0].image_id == pairs[1].image_id
+
+
+def test_missing_folder_and_file(tmp_path, photos):
+    with pytest.raises(BadData, match=r"nowhere/deep: the data folder does not exist \(.* does\); check the path"):
+        read_folder(tmp_path / "nowhere" / "deep")
+    with pytest.raises(BadData, match="captions.csv: the captions file does not exist.*captions_file="):
+        read_folder(photos)
+    (photos / "captions.xlsx").write_bytes(b"")
+    with pytest.raises(BadData, match="captions.xlsx: a captions file ends in .csv, .tsv or .jsonl; convert"):
+        read_folder(photos, "captions.xlsx")
+
+
+def test_wrong_column_lists_the_right_ones(photos):
+    table(photos, good_rows(2), header="file,text")
+    with pytest.raises(BadData, match="captions.csv line 2: no column 'image'; there are 'file', 'text'; name the right one with image="):
+        read_folder(photos)
+    with pytest.raises(BadData, match="no column 'caption'.*caption="):
+        read_folder(photos, image="file")
+    assert len(read_folder(photos, image="file", caption="text")) == 2
+
+
+def test_one_in_a_hundred_is_skipped_by_name_and_two_are_too_many(photos):
+    rows = good_rows()
+    rows[15] = "dog 3.jpg,A dog."
+    (photos / f"{77:012d}.jpg").write_bytes(encoded(77, size=(64, 64))[:500])
+    table(photos, rows)
+    with pytest.warns(UserWarning, match=r"198 kept; skipped 2: 1 image not found \(captions.csv line 17: dog 3.jpg\); 1 image unreadable"):
+        pairs = read_folder(photos)
+    assert len(pairs) == pairs.report.kept == 198 and pairs.report.bad == 2
+    assert pairs.report.skipped["image unreadable"] == ["captions.csv line 79: 000000000077.jpg"]
+    rows[20] = f"{20:012d}.jpg,  "
+    table(photos, rows)
+    with pytest.raises(BadData) as error:
+        read_folder(photos)
+    for part in (
+        "line 22: the caption of image '000000000020.jpg' is empty",
+        f"line 17: image 'dog 3.jpg' not found under {photos}",
+        "line 79: image '000000000077.jpg' unreadable: ",
+        "3 of 200 samples of captions.csv are bad, more than the 1.0% that may be skipped",
+        "mend the data, or raise max_bad",
+    ):
+        assert part in str(error.value)
+    with pytest.warns(UserWarning, match="skipped 3"):
+        assert len(read_folder(photos, max_bad=0.015)) == 197
+
+
+def test_a_broken_image_is_never_replaced(photos):
+    (photos / f"{5:012d}.jpg").write_bytes(b"")
+    table(photos, good_rows())
+    with pytest.warns(UserWarning, match="unreadable"):
+        pairs = read_folder(photos)
+    assert f"{5:012d}.jpg" not in {pair.image_id for pair in pairs} and len({pair.image for pair in pairs}) == 199
+
+
+def test_checks_see_as_much_as_they_say(photos):
+    cut, text = photos / "cut.jpg", photos / "text.jpg"
+    cut.write_bytes(encoded(1, size=(256, 256))[:4000])
+    text.write_text("no picture")
+    found = {
+        check: [image_fault(path, check) for path in (cut, text, photos / "gone.jpg", photos / f"{1:012d}.jpg")]
+        for check in ("decode", "header", "exists")
+    }
+    assert [fault is not None for fault in found["decode"]] == [True, True, True, False]
+    assert [fault is not None for fault in found["header"]] == [False, True, True, False]
+    assert found["exists"] == [None, None, "image not found", None]
+    with pytest.raises(ValueError, match="check is 'auto' or one of decode, header, exists, not 'maybe'"):
+        Intake("x", check="maybe")
+
+
+def test_bad_rows_and_wrong_encodings(photos):
+    rows = good_rows()
+    rows[7] = "just one cell"
+    table(photos, rows)
+    with pytest.warns(UserWarning, match=r"1 bad row \(captions.csv line 9\)"):
+        assert len(read_folder(photos)) == 199
+    lines = [json.dumps({"image": f"{i:012d}.jpg", "caption": "A photo."}) for i in range(200)]
+    (photos / "captions.jsonl").write_text("\n".join(lines)[:-9])  # a file that was cut off
+    with pytest.warns(UserWarning, match=r"bad row \(captions.jsonl line 200\)"):
+        assert len(read_folder(photos, "captions.jsonl")) == 199
+    (photos / "captions.csv").write_bytes("image,caption\n000000000001.jpg,Café\n".encode("latin-1"))
+    with pytest.raises(BadData, match="captions.csv: not UTF-8 .byte 0xe9 at 34.; save the file as UTF-8"):
+        read_folder(photos)
+    table(photos, [])
+    with pytest.raises(BadData, match="captions.csv: not a single sample; the file is empty"):
+        read_folder(photos)
+
+
+# --- COCO, Karpathy, Flickr
+
+
+def coco_files(photos, n=200, **changes):
+    content = {
+        "images": [{"id": i, "file_name": f"{i:012d}.jpg"} for i in range(n)],
+        "annotations": [
+            {"id": 1000 + 5 * i + k, "image_id": i, "caption": f"Photo {i}, {k}."} for k in range(5) for i in reversed(range(n))
+        ],
+    }
+    (photos / "captions.json").write_text(json.dumps(content | changes))
+    return photos / "captions.json"
+
+
+def test_coco_groups_captions_by_photo(photos):
+    pairs = read_coco(photos, coco_files(photos))
+    assert len(pairs) == 1000 and len({pair.id for pair in pairs}) == 1000
+    assert [pair.caption for pair in pairs[5:10]] == [f"Photo 1, {k}." for k in range(5)]
+    assert {pair.image_id for pair in pairs[5:10]} == {"000000000001"}
+
+
+def test_coco_keeps_and_leaves_out_photos_under_any_name(photos):
+    annotations = coco_files(photos)
+    names = [3, "000000000004.jpg", "COCO_val2014_000000000005.jpg", f"/some/where/{6:012d}.jpg"]
+    kept = read_coco(photos, annotations, keep=names)
+    left = read_coco(photos, annotations, exclude=names)
+    assert {pair.image_id for pair in kept} == {f"{i:012d}" for i in (3, 4, 5, 6)}
+    assert {pair.id for pair in kept} | {pair.id for pair in left} == {pair.id for pair in read_coco(photos, annotations)}
+    assert not {pair.id for pair in kept} & {pair.id for pair in left}
+    assert coco_id("COCO_train2014_000000391895.jpg") == coco_id(391895) != coco_id("391896")
+
+
+def test_coco_files_of_another_kind(photos):
+    with pytest.raises(BadData, match="no key 'annotations' in it but 'images'; is this COCO's captions"):
+        (photos / "x.json").write_text('{"images": []}')
+        read_coco(photos, photos / "x.json")
+    with pytest.raises(BadData, match="has no 'caption'; is this an instances or keypoints file"):
+        read_coco(photos, coco_files(photos, annotations=[{"id": 7, "image_id": 1, "bbox": []}]))
+    (photos / "cut.json").write_text(coco_files(photos).read_text()[:5000])
+    with pytest.raises(BadData, match="cut.json: not whole JSON .*; get the file again"):
+        read_coco(photos, photos / "cut.json")
+    with pytest.raises(BadData, match="the folder of photos does not exist"):
+        read_coco(photos / "val2017", coco_files(photos))
+
+
+def test_coco_photos_that_are_missing_or_without_captions(photos):
+    for i in range(100):
+        (photos / f"{i:012d}.jpg").unlink()
+    annotations = coco_files(photos)
+    with pytest.raises(BadData, match="image '000000000000.jpg' not found.* 500 of 1000 samples"):
+        read_coco(photos, annotations)
+    annotations = coco_files(photos, images=[{"id": i, "file_name": f"{i:012d}.jpg"} for i in range(150, 200)])
+    assert read_coco(photos, annotations).report.notes == ["100 photos in photos, 50 of them without a caption in captions.json"]
+
+
+def karpathy(photos, filepath=""):
+    images = [
+        {
+            "filename": f"{i:012d}.jpg",
+            "split": ("train", "restval", "val", "test")[i % 4],
+            "sentences": [{"raw": f"Photo {i} {k}", "sentid": 5 * i + k} for k in range(5)],
+        }
+        | ({"filepath": filepath} if filepath else {})
+        for i in range(8)
+    ]
+    (photos / "dataset.json").write_text(json.dumps({"images": images, "dataset": "coco"}))
+    return photos / "dataset.json"
+
+
+def test_karpathy_splits(photos):
+    file = karpathy(photos, filepath="photos")
+    for root in (photos, photos.parent):  # the folder of photos, or the one above
+        assert len(read_karpathy(file, root, "train+restval")) == 20
+    assert {pair.image_id for pair in read_karpathy(file, photos, "test")} == {f"{i:012d}" for i in (3, 7)}
+    assert len(read_karpathy(file, photos, "train+restval", exclude=[0])) == 15
+    with pytest.raises(BadData, match="no split dev; there are restval, test, train, val"):
+        read_karpathy(file, photos, "dev")
+
+
+def test_flickr_token_files_of_both_shapes(photos):
+    (photos / "a.token").write_text("".join(f"{i:012d}.jpg#{k}\tPhoto {i} , # {k} .\n" for i in range(4) for k in range(5)))
+    (photos / "results.csv").write_text(
+        "image_name| comment_number| comment\n" + "".join(f"{i:012d}.jpg| {k}| Photo {i} , # {k} .\n" for i in range(4) for k in range(5))
+    )
+    a, b = read_flickr(photos, photos / "a.token"), read_flickr(photos, photos / "results.csv")
+    assert len(a) == 20 and [(x.caption, x.image_id, x.id) for x in a] == [(x.caption, x.image_id, x.id) for x in b]
+    assert a[7].caption == "Photo 1 , # 2 ." and a[7].image_id == f"{1:012d}"
+    (photos / "train.txt").write_text(f"{2:012d}.jpg\n{3:012d}.jpg\n")
+    assert {pair.image_id for pair in read_flickr(photos, photos / "a.token", photos / "train.txt")} == {f"{i:012d}" for i in (2, 3)}
+    (photos / "a.token").write_text((photos / "a.token").read_text() + "nonsense\n")
+    with pytest.raises(BadData, match=r"a.token line 21: 'photo.jpg#0<tab>caption' was expected, not 'nonsense'"):
+        read_flickr(photos, photos / "a.token")
+
+
+# --- shards
+
+
+def write_shards(folder, n=3, samples=20):
+    webdataset = pytest.importorskip("webdataset")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for shard in range(n):
+            with webdataset.TarWriter(str(folder / f"cc-{shard:05d}.tar")) as writer:
+                for i in range(samples):
+                    key = f"{shard}{i:04d}"
+                    writer.write(
+                        {"__key__": key, "jpg": encoded(i, size=(40, 30)), "txt": f"Sample {key}.", "json": {"caption": f"Json {key}."}}
+                    )
+    return folder
+
+
+def test_webdataset_against_the_library(tmp_path):
+    webdataset = pytest.importorskip("webdataset")
+    write_shards(tmp_path)
+    ours = read_webdataset(tmp_path / "cc-{00000..00002}.tar")
+    urls = [str(path) for path in shard_paths(tmp_path)]
+    theirs = list(webdataset.WebDataset(urls, shardshuffle=False))
+    assert [pair.caption for pair in ours] == [sample["txt"].decode() for sample in theirs]
+    assert [pair.image.read_bytes() for pair in ours] == [sample["jpg"] for sample in theirs]
+    assert [pair.caption for pair in read_webdataset(tmp_path, text="json")][0] == "Json 00000."
+    assert len({pair.id for pair in ours}) == len({pair.image_id for pair in ours}) == 60
+
+
+def test_shards_are_trained_from_by_place(tmp_path):
+    pairs = read_webdataset(write_shards(tmp_path))
+    loader = Loader(pairs, Collate(Transform(16), WordTokenizer.fit(pair.caption for pair in pairs)), 8, seed=0, workers=1)
+    stream = loader.batches(5)
+    assert next(stream).keys == loader.batch(5).keys
+    stream.close()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.31, 0.5, 0.77, 0.98])
+def test_a_shard_cut_anywhere_is_named_and_counted(tmp_path, share):
+    write_shards(tmp_path)
+    cut = tmp_path / "cc-00001.tar"
+    content = cut.read_bytes()
+    members = tarfile.open(cut).getmembers()
+    length = int(share * (members[-1].offset_data + members[-1].size))
+    cut.write_bytes(content[:length])
+    found = sum(member.offset_data + member.size <= length for member in members) // 3
+    with pytest.raises(BadData, match=rf"cc-00001.tar: cut off.*, after {found} whole samples; get the shard again.*more than the 1.0%"):
+        read_webdataset(tmp_path)
+    with pytest.warns(UserWarning, match=rf"{20 - found} sample lost from a shard that was cut off \(cc-00001.tar"):
+        pairs = read_webdataset(tmp_path, max_bad=0.5)
+    assert len(pairs) == 40 + found and pairs.report.bad == 20 - found
+    assert load_images([pair.image for pair in pairs], 8).shape[0] == len(pairs)  # all that was kept is whole
+
+
+def test_a_shard_without_its_end_mark_or_alone_or_no_tar(tmp_path):
+    write_shards(tmp_path)
+    samples, fault = index_shard(tmp_path / "cc-00000.tar")
+    assert len(samples) == 20 and not fault
+    last = tarfile.open(tmp_path / "cc-00000.tar").getmembers()[-1]
+    end = last.offset_data + last.size + -last.size % 512
+    (tmp_path / "lone.tar").write_bytes((tmp_path / "cc-00000.tar").read_bytes()[:end])
+    assert index_shard(tmp_path / "lone.tar")[1] == "cut off: its end mark is missing"
+    with pytest.raises(BadData, match="lone.tar: cut off: its end mark is missing, after 20 whole samples"):
+        read_webdataset(tmp_path / "lone.tar")
+    (tmp_path / "text.tar").write_text("no tar file" * 100)
+    with pytest.raises(BadData, match="text.tar: cut off, or not a tar file"):
+        read_webdataset(tmp_path / "text.tar")
+    (tmp_path / "a.tar.gz").write_bytes(b"")
+    with pytest.raises(BadData, match="a.tar.gz: a compressed shard cannot be read by place; gunzip it"):
+        read_webdataset(tmp_path / "a.tar.gz")
+
+
+def test_shards_that_are_not_there_and_incomplete_samples(tmp_path):
+    write_shards(tmp_path)
+    with pytest.raises(BadData, match="cc-00003.tar: the shard does not exist.*download it, or take it out of the list"):
+        read_webdataset(str(tmp_path / "cc-{00000..00003}.tar"))
+    with pytest.raises(BadData, match="no shard matches; give a folder of .tar files"):
+        read_webdataset(str(tmp_path / "laion-*.tar"))
+    with pytest.raises(BadData, match="no key 'text'; there are 'caption'; name the right one with key="):
+        read_webdataset(tmp_path, text="json", key="text")
+    with pytest.raises(BadData, match=r"cc-00000.tar sample 00000: an image and .cls were expected, there are jpg, json, txt"):
+        read_webdataset(tmp_path, text="cls")
+    with tarfile.open(tmp_path / "cc-00000.tar", "a") as tar:
+        member = tarfile.TarInfo("9.txt")
+        tar.addfile(member)
+    with pytest.warns(UserWarning, match=r"1 incomplete sample \(cc-00000.tar sample 9\)"):
+        assert len(read_webdataset(tmp_path, max_bad=0.02)) == 60
+
+
+# --- tables
+
+
+def write_parquet(path, n=20, start=0, struct=False, **columns):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    images = [encoded(i, "png", (12, 12)) for i in range(start, start + n)]
+    images = [{"bytes": image, "path": None} for image in images] if struct else images
+    content = {"image": images, "text": [f"Row {i}." for i in range(start, start + n)]} | columns
+    parquet.write_table(pyarrow.table(content), path)
+
+
+def test_parquet_of_bytes_structs_and_paths(tmp_path, photos):
+    write_parquet(tmp_path / "a.parquet")
+    write_parquet(tmp_path / "b.parquet", struct=True)
+    a, b = read_parquet(tmp_path / "a.parquet"), read_parquet(tmp_path / "b.parquet")
+    assert [pair.caption for pair in a] == [f"Row {i}." for i in range(20)]
+    assert (load_images([p.image for p in a], 12) == load_images([p.image for p in b], 12)).all()
+    write_parquet(photos / "c.parquet", image=[f"{i:012d}.jpg" for i in range(20)], text=[["One.", "Two."]] * 20)
+    c = read_parquet(photos / "c.parquet")
+    assert len(c) == 40 and c[0].image == photos / "000000000000.jpg" and c[0].image_id == c[1].image_id
+    labelled = read_parquet(tmp_path / "a.parquet", text="text", template="a photo of {}", labels="text")
+    assert labelled[3].caption == "a photo of Row 3." and labelled[3].labels == "Row 3."
+
+
+def test_parquet_faults(tmp_path):
+    write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(BadData, match="a.parquet: no column 'img'; there are 'image', 'text'; name the right one with image="):
+        read_parquet(tmp_path / "a.parquet", image="img")
+    with pytest.raises(BadData, match="with text="):
+        read_parquet(tmp_path / "a.parquet", text="caption")
+    whole = (tmp_path / "a.parquet").read_bytes()
+    for share in (0.1, 0.5, 0.99):
+        (tmp_path / "cut.parquet").write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(BadData, match="cut.parquet: cut off in the middle, or not parquet .*; get the file again"):
+            read_parquet(tmp_path / "cut.parquet")
+    with pytest.raises(BadData, match="20 of 40 samples"):  # a neighbour tells how many were lost
+        read_parquet(tmp_path)
+    with pytest.warns(UserWarning, match="20 parquet file unreadable"):
+        assert len(read_parquet(tmp_path, max_bad=0.5)) == 20
+    with pytest.raises(BadData, match="no .parquet file in this folder"):
+        (tmp_path / "empty").mkdir()
+        read_parquet(tmp_path / "empty")
+    assert lost_samples(3, [10, 12]) == 9 and lost_samples(50, [10]) == 1
+
+
+def test_parquet_with_empty_cells_and_broken_bytes(tmp_path):
+    images = [encoded(i, "png", (12, 12)) for i in range(10)]
+    images[3], images[4] = None, images[4][:40]
+    texts = [f"Row {i}." for i in range(10)]
+    texts[5] = None
+    write_parquet(tmp_path / "a.parquet", image=images, text=texts)
+    with pytest.raises(BadData) as error:
+        read_parquet(tmp_path / "a.parquet")
+    for part in ("row 3: column 'image' is empty", "row 5: the caption", "row 4: image", "unreadable", "3 of 10"):
+        assert part in str(error.value)
+
+
+def test_hugging_face_data_sets(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = {"image": [encoded(i, "png") for i in range(6)], "text": [["A.", "B."]] * 6, "label": [0, 1] * 3}
+    features = datasets.Features(
+        {"image": datasets.Image(), "text": datasets.Sequence(datasets.Value("string")), "label": datasets.ClassLabel(names=["cat", "dog"])}
+    )
+    table = datasets.Dataset.from_dict(rows, features=features)
+    pairs = read_hf(table, labels="label")
+    assert len(pairs) == 12 and pairs[2].labels == "dog" and pairs[0].image.read_bytes() == rows["image"][0]
+    assert [pair.caption for pair in read_hf(table, text="label", template="a {}.")][:2] == ["a cat.", "a dog."]
+    datasets.DatasetDict({"train": table, "test": table.select([0])}).save_to_disk(str(tmp_path / "saved"))
+    assert len(read_hf(tmp_path / "saved", split="test")) == 2 and len(read_hf(str(tmp_path / "saved"), rows=[1, 2])) == 4
+    with pytest.raises(BadData, match="no split 'val'; there are train, test; name one with split="):
+        read_hf(tmp_path / "saved", split="val")
+    with pytest.raises(BadData, match="no column 'caption'; there are 'image', 'text', 'label'; name the right one with text="):
+        read_hf(table, text="caption")
+    broken = datasets.Dataset.from_dict(rows | {"image": [b"no picture", *rows["image"][1:]]}, features=features)
+    with pytest.raises(BadData, match="row 0: image 'data set train row 0' unreadable"):
+        read_hf(broken)
+    stream = Loader(pairs, Collate(Transform(8), WordTokenizer.fit(["a."])), 4, seed=0, workers=1).batches(0)
+    assert next(stream).images.shape == (4, 3, 8, 8)
+    stream.close()
+
+
+# --- NLVR
+
+
+def nlvr_folder(tmp_path, sentences=12):
+    (tmp_path / "images" / "0").mkdir(parents=True)
+    records = []
+    for s in range(sentences):
+        for k in range(4):
+            shown = [[{"x_loc": s if k else s // 2, "y_loc": k, "type": "square"}], [], []]  # two sentences share their first picture
+            records.append(
+                {
+                    "sentence": f"Sentence {s}.",
+                    "label": "true" if k % 2 else "false",
+                    "identifier": f"{s}-{k}",
+                    "directory": "0",
+                    "structured_rep": shown,
+                }
+            )
+            for permutation in range(2):
+                noise(100 * s + 10 * k + permutation if k else 100_000 + s // 2).save(
+                    tmp_path / "images" / "0" / f"dev-{s}-{k}-{permutation}.png"
+                )
+    (tmp_path / "dev.json").write_text("\n".join(map(json.dumps, records)))
+    return records
+
+
+def test_nlvr_halves_share_neither_sentence_nor_picture(tmp_path):
+    records = nlvr_folder(tmp_path)
+    for seed in range(5):
+        sides = halves(records, seed)
+        assert sides == halves(records[::-1], seed) and 5 <= sum(side == "train" for side in sides.values()) <= 8
+        by_picture = {}
+        for record in records:
+            by_picture.setdefault(contents(record), set()).add(sides[plain_caption(record["sentence"])])
+        assert all(len(found) == 1 for found in by_picture.values())
+    assert len({tuple(halves(records, seed).items()) for seed in range(5)}) > 1
+    pairs, claims = read_nlvr(tmp_path), read_claims(tmp_path)
+    assert assert_disjoint(pairs, claims, captions=True).compared[1] > 0
+    assert {claim.truth for claim in claims} == {True, False} and all(pair.id.split("-")[1] in "13" for pair in pairs)
+    assert len(read_claims(tmp_path, "all")) == 96 and len(read_claims(tmp_path, "train", permutations=[0])) == len(pairs)
+    assert claims[0].item == (claims[0].sentence, claims[0].image, claims[0].truth)
+
+
+def test_nlvr_faults(tmp_path):
+    nlvr_folder(tmp_path)
+    with pytest.raises(ValueError, match="half is 'train', 'test' or 'all', not 'dev'"):
+        read_nlvr(tmp_path, half="dev")
+    with pytest.raises(BadData, match="one .json file of records was expected, there are 0"):
+        read_nlvr(tmp_path / "images")
+    with pytest.raises(BadData, match="dev-.*-2.png' not found under .*images"):
+        read_nlvr(tmp_path, permutations=[2])
+    lines = (tmp_path / "dev.json").read_text().splitlines()
+    (tmp_path / "dev.json").write_text("\n".join([*lines[:3], '{"sentence": "cut o']))
+    with pytest.raises(BadData, match="dev.json line 4: not JSON"):
+        read_nlvr(tmp_path, half="all")
+    (tmp_path / "dev.json").write_text('{"sentence": "A.", "label": "true"}')
+    with pytest.raises(BadData, match="dev.json line 1: no key 'identifier'; there are 'sentence', 'label'; is this NLVR's own file"):
+        read_nlvr(tmp_path)
+
+
+# --- overlap
+
+
+def test_overlap_finds_what_was_renamed(photos):
+    train = [Pair(photos / f"{i:012d}.jpg", f"Photo {i}.", f"t{i}", f"t{i}") for i in range(6)]
+    (photos / "other.jpg").write_bytes((photos / f"{2:012d}.jpg").read_bytes())
+    evaluation = [
+        Pair(photos / "other.jpg", "Nothing known.", "e0", "e0"),
+        Pair(encoded(99), "PHOTO  4", "e1", "e1"),
+        Pair(encoded(98), "New.", "e2", "t5"),
+    ]
+    shared = overlap(train, evaluation)
+    assert shared.images == ("t2", "t5") and shared.captions == ("t4",)
+    assert overlap(train, evaluation, captions=False).captions == ()
+    said = r"2 training pairs share an image and 1 a caption with the evaluation .*: t2, t5, t4; take them out with overlap.without"
+    with pytest.raises(ValueError, match=said):
+        assert_disjoint(train, evaluation)
+    rest = without(train, evaluation)
+    assert [pair.id for pair in rest] == ["t0", "t1", "t3"] and rest.report.skipped["shared with an evaluation"] == ["t2", "t4", "t5"]
+    assert_disjoint(rest, evaluation)
+    pixels = [np.full((4, 4, 3), i, np.uint8) for i in range(2)]
+    assert overlap([Pair(pixels[0], "a", "0", "x")], [Pair(pixels[0].copy(), "b", "1", "y"), Pair(pixels[1], "c", "2", "z")]).images == (
+        "0",
+    )
+    tricky = [Pair(pixels[0], "a", "0", "x", negatives=["the wrong one"], views=("the other",))]
+    assert overlap(tricky, [Pair(pixels[1], "The other!", "1", "y")]).captions == ("0",)
+    assert overlap(tricky, [Pair(pixels[1], "the wrong one", "1", "y")]).captions == ("0",)
+
+
+# --- registry
+
+
+def test_registry(photos):
+    table(photos, good_rows(3))
+    assert set(READERS) >= {"folder", "coco", "flickr", "karpathy", "webdataset", "hf", "parquet", "nlvr", "joined", "generated"}
+    assert len(read("folder", folder=str(photos))) == 3
+    with pytest.raises(ValueError, match="no reader 'imagenet'; there are .*; add one with complearn.data.readers.register"):
+        read("imagenet")
+    with pytest.raises(ValueError, match="reader 'folder' has no argument 'path'; it has folder, captions_file"):
+        read("folder", path="x")
+    register("mine", lambda n: Pairs([Pair(None, "a", str(i), str(i)) for i in range(n)]))
+    try:
+        joined = read("joined", parts=[{"name": "mine", "args": {"n": 2}}, {"name": "folder", "args": {"folder": str(photos)}}])
+        assert len(joined) == 5 and "in memory + captions.csv" in str(joined.report)
+        with pytest.raises(BadData, match="pair 0 is in two parts"):
+            read("joined", parts=[{"name": "mine", "args": {"n": 2}}] * 2)
+    finally:
+        del READERS["mine"]
+    with pytest.raises(ValueError, match="a part is {'name'"):
+        read("joined", parts=[{"reader": "folder"}])
+
+
+# --- real files
+
+
+@pytest.mark.real
+def test_real_coco_and_nlvr(real_data):
+    coco = lambda split, **options: read(
+        "coco", images=str(real_data / "coco" / split), annotations=str(real_data / f"coco/annotations/captions_{split}.json"), **options
+    )
+    train, val = coco("train2017"), coco("val2017")
+    assert (
+        "208 photos in train2017, 128 of them without a caption" in str(train.report)
+        and len(train) == 400
+        and len({p.image_id for p in train}) == 80
+    )
+    assert len(val) == 915 and len({p.image_id for p in val}) == 183
+    assert fingerprint(train) != fingerprint(val)
+    assert not overlap(train, val).images
+    pairs, claims = read_nlvr(real_data / "nlvr/dev"), read_claims(real_data / "nlvr/dev")
+    records = [json.loads(line) for line in (real_data / "nlvr/dev/dev.json").open()]
+    assert len(records) == 989 and len({record["sentence"] for record in records}) == 249
+    sides = halves(records)
+    assert (len(sides), sum(side == "train" for side in sides.values())) == (248, 124)
+    assert len(read_claims(real_data / "nlvr/dev", "all", check="exists")) == 1978
+    assert_disjoint(pairs, claims)
+    assert len(pairs) == 2 * sum(r["label"] == "true" and sides[plain_caption(r["sentence"])] == "train" for r in records)
+    batch = Collate(Transform(64, fit="pad"), WordTokenizer.fit(pair.caption for pair in pairs))(pairs[:8])
+    assert batch.images.shape == (8, 3, 64, 64) and batch.images.std() > 0.1
+
+
+@pytest.mark.real
+def test_real_parquet_and_flickr_lines(real_data):
+    pairs = read_parquet(real_data / "images/mnist_test.parquet", text="label", template="the digit {}.", check="header")
+    assert len(pairs) == 10_000 and {pair.caption for pair in pairs} == {f"the digit {i}." for i in range(10)}
+    assert load_images([pair.image for pair in pairs[:4]], 28).shape == (4, 28, 28, 3)

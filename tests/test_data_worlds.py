@@ -1,0 +1,360 @@
+"""The generated world: what is promised of its splits, and an independent judge of its captions and pictures."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from functools import lru_cache
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+from checker import RGB, WORDS, is_true, look, read_caption
+
+from complearn.data.audits import audit
+from complearn.data.divergence import compound_divergence
+from complearn.data.questions import BENCHMARKS
+from complearn.data.rendering import Scene, masks, render
+from complearn.data.settings import WORLDS, WorldConfig
+from complearn.data.splits import KINDS, Split, compounds, held_out_pairs
+from complearn.data.worlds import World, read_generated, same_bag_rivals, world_from
+from complearn.language.edits import OPERATORS
+from complearn.language.graphs import COLOURS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
+from complearn.language.statements import bindings
+
+FAIR = 224  # pixels at which the judge looks
+
+
+@lru_cache
+def tiny(name="small", **changes):
+    return World(replace(WORLDS[name], **{"n_train": 600, "n_test": 80, **changes}))
+
+
+def seen_in(scene):
+    return look(render([scene], FAIR)[0], masks(scene, FAIR))
+
+
+# --- the judge can see and read ------------------------------------------------------------------------------------------------------
+
+
+def test_the_judge_knows_the_vocabulary_but_has_its_own():
+    assert set(SHAPES) <= set(WORDS["shape"]) and set(COLOURS) == set(RGB) and set(TEXTURES) <= set(WORDS["texture"])
+
+
+def test_the_judge_measures_single_objects():
+    draw, wrong = np.random.default_rng(0), Counter()
+    word = lambda options: str(draw.choice(list(options)))
+    for _ in range(200):
+        size = word(SIZES)
+        radius = draw.uniform(*SIZES[size])
+        item = Item(word(SHAPES), word(COLOURS), size, word(TEXTURES), *draw.uniform(radius, 1 - radius, 2), radius)
+        (found,) = seen_in(Scene(SceneGraph((item,))))
+        wrong.update((kind, getattr(item, kind), getattr(found, kind)) for kind in ("shape", "colour", "size", "texture")
+                     if getattr(item, kind) != getattr(found, kind))  # fmt: skip
+        assert abs(found.x - item.x) < 0.01 and abs(found.y - item.y) < 0.01
+    assert not wrong
+
+
+@pytest.mark.parametrize("text, claims", [
+    ("a red circle", [("is", {"colour": "red", "shape": "circle"})]),
+    ("in this scene there are exactly two big violet rhombuses", [
+        ("is", {"count": 2, "size": "large", "colour": "purple", "shape": "diamond"})]),
+    ("a disc with stripes is the same colour as a cross", [("colour", {"shape": "circle", "texture": "striped"}, {"shape": "cross"})]),
+    ("there is a star as well as two crosses but no little heart", [
+        ("is", {"shape": "star"}), ("is", {"count": 2, "shape": "cross"}), ("no", {"size": "small", "shape": "heart"})]),
+    ("a thing in contact with a small object", [("touching", {}, {"size": "small"})]),
+])  # fmt: skip
+def test_the_judge_reads(text, claims):
+    assert read_caption(text) == claims
+
+
+def test_the_judge_refuses_a_word_it_does_not_know():
+    with pytest.raises(AssertionError, match="'gleaming'"):
+        read_caption("a gleaming circle")
+
+
+def test_the_judge_notices_what_is_wrong_with_a_picture():
+    left, right = Item("square", "red", "large", "plain", 0.25, 0.5, 0.15), Item("circle", "blue", "large", "striped", 0.7, 0.55, 0.15)
+    text = "a plain red square is left of a striped blue circle"
+    assert is_true(text, seen_in(Scene(SceneGraph((left, right)))))
+    changes = ({"colour": "pink"}, {"shape": "diamond"}, {"texture": "dotted"}, {"x": 0.72, "y": 0.2})
+    for broken in (replace(left, **change) for change in changes):
+        assert not is_true(text, seen_in(Scene(SceneGraph((broken, right)))))
+
+
+# --- the judge on the world ----------------------------------------------------------------------------------------------------------
+
+
+def judge(split, operators, n, preset="rich"):
+    "Wrong verdicts over a world's edits: caption A must be true of picture A and false of picture B, and the other way round."
+    world, wrong, scenes = tiny(preset, split=split), [], 0
+    for operator in operators:
+        edits = world.edits(operator, n).edits
+        assert len(edits) == n, f"{operator} in the {split} split yields {len(edits)} of {n} edits"
+        for k, one in enumerate(edits):
+            texts = [world.say(claim, k).text for claim in (one.source, one.statement)]
+            for side, graph in enumerate((one.source_graph, one.graph)):
+                seen, scenes = seen_in(Scene(graph)), scenes + 1  # plain light: the judge measures by fixed thresholds
+                wrong += [(operator, text, other == side) for other, text in enumerate(texts) if is_true(text, seen) != (other == side)]
+    return scenes, wrong
+
+
+@pytest.mark.parametrize("split", KINDS)
+def test_every_positive_is_true_and_every_negative_false_in_pixels(split):
+    scenes, wrong = judge(split, OPERATORS, 2)
+    assert scenes == 36 and not wrong
+
+
+def test_captions_of_training_pairs_are_true_in_pixels():
+    for preset in WORLDS:
+        world = tiny(preset)
+        for pair in [world.pair("train", k) for k in range(12)]:
+            assert is_true(pair.caption, seen_in(Scene(pair.graph))), pair.caption
+
+
+@pytest.mark.slow
+def test_ten_thousand_scenes(monkeypatch):
+    monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")  # a new process each, without the checks of every call: five times as fast
+    jobs = [(split, (operator,), 139) for split in KINDS for operator in OPERATORS]
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        told = list(pool.map(judge, *zip(*jobs)))
+    assert sum(scenes for scenes, _ in told) >= 10_000
+    assert not [line for _, wrong in told for line in wrong]
+
+
+# --- blind scorers -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", KINDS)
+def test_blind_scorers_are_at_chance_in_every_cell(split):
+    table = audit(tiny("rich", split=split), 4, fit=60)
+    assert set(zip(table.operator, table.side)) == {(operator, side) for operator in OPERATORS for side in ("caption", "image")}
+    assert (table["yield"] > 0).all() and (table.n == 4).all() and (table.wordings == 4).all()
+    assert (table[["length", "bigrams", "typical"]].stack() - 0.5).abs().max() <= 0.03
+
+
+@pytest.mark.slow
+def test_as_drawn_no_blind_scorer_is_far_from_chance():
+    "Before the questions are asked both ways, the edits alone already tell little: that is the grammar's doing, and is measured here."
+    table = audit(tiny("rich", size=32, n_train=2000), 200, fit=800)
+    drawn = table[["length_as_drawn", "bigrams_as_drawn", "typical_as_drawn"]].stack()
+    assert (drawn - 0.5).abs().mean() < 0.06 and (drawn - 0.5).abs().max() < 0.25
+
+
+# --- pairs ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_depends_on_its_number_alone():
+    one, other = tiny("middle"), tiny("middle", n_train=90)
+    order = [70, 3, 89, 64, 0]
+    for k, pair in zip(order, [other.train[k] for k in order]):
+        assert pair.caption == one.train[k].caption and (pair.image == one.train[k].image).all()
+        assert pair.graph == one.train[k].graph and pair.tree.leaves() == pair.caption.split()
+    assert one.train[3].caption != tiny("middle", seed=1).train[3].caption
+
+
+def test_another_process_draws_the_same():
+    code = "from complearn.data.worlds import read_generated as r; p = r('test', n_test=9)[7]; print(p.caption, p.image.sum())"
+    said = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    pair = read_generated("test", n_test=9)[7]
+    assert said == {f"{pair.caption} {pair.image.sum()}\n"}
+
+
+def test_pairs_are_a_sequence():
+    pairs = tiny().train
+    assert len(pairs) == 600 and pairs[-1].id == "train-599" and [pair.id for pair in pairs[2:5]] == ["train-2", "train-3", "train-4"]
+    assert pairs[0].image.shape == (32, 32, 3) and pairs[0].image.dtype == np.uint8
+    with pytest.raises(IndexError, match="pair 600 of 600"):
+        pairs[600]
+
+
+def test_pictures_too_large_to_keep_are_left_as_scenes(monkeypatch):
+    kept = tiny().test[5]
+    monkeypatch.setattr("complearn.data.worlds.KEEP", 1000)
+    pair = World(tiny().config).test[5]
+    assert isinstance(pair.image, Scene) and (render([pair.image], 32)[0] == kept.image).all() and pair.caption == kept.caption
+
+
+def test_the_fingerprint_is_the_configuration():
+    assert tiny().train.fingerprint() == tiny().train.fingerprint()
+    assert len({pairs.fingerprint() for pairs in (tiny().train, tiny().test, tiny(seed=1).train, tiny(noise=0.1).train)}) == 4
+
+
+def test_same_bag_rivals_against_pairs():
+    captions = tiny().captions(60)
+    slow = [len({b for b in captions if b != a and sorted(a.split()) == sorted(b.split())}) for a in captions]
+    assert same_bag_rivals(captions) == slow and max(slow) > 0
+
+
+# --- splits --------------------------------------------------------------------------------------------------------------------------
+
+
+def questions(world, names=("sugarcrepe", "images", "winoground", "crepe_systematicity")):
+    return [question for name in names for question in world.benchmark(name, 2)]
+
+
+CASES = [("small", "random"), ("small", "systematic"), ("middle", "random"), ("rich", "productive"), ("rich", "divergence")]
+
+
+@pytest.mark.parametrize("preset, split", CASES)
+def test_no_image_of_an_evaluation_is_in_training_and_where_promised_no_caption(preset, split):
+    world = tiny(preset, split=split)
+    asked, fresh = questions(world), [*world.test, *world.seen]
+    scenes = [image for question in asked for image in question.images] + [item for item, _ in world.recognition(40).items]
+    pictures = {pixels.tobytes() for pixels in render(scenes, world.config.size)} | {pair.image.tobytes() for pair in fresh}
+    assert not pictures & {pair.image.tobytes() for pair in world.train}
+    said = {text for question in asked for text in question.captions} | {pair.caption for pair in fresh}
+    shared = said & set(world.captions())
+    assert bool(shared) == (not world.config.disjoint)  # a small world has too few captions, and says so
+    assert world.describe()["disjoint_captions"] == world.config.disjoint
+
+
+def test_systematic_training_never_sees_or_says_a_held_out_pair():
+    world = tiny("middle", split="systematic")
+    held = world.split.held
+    colours = {pair for pair in held if pair[0] in COLOURS}
+    assert len(colours) == round(0.2 * 5 * 6) and len(held - colours) == round(0.2 * 5 * 5)
+    for part, many in (("train", 200), ("seen", 50)):
+        for graph, statement in (world.draw(part, k) for k in range(many)):
+            assert not held & bindings(statement) and not colours & {(item.colour, item.shape) for item in graph.items}
+    tested = [world.draw("test", k)[1] for k in range(80)]
+    assert all(held & bindings(statement) for statement in tested)
+    assert held == set().union(*(held & bindings(statement) for statement in tested))  # each of them is tested
+    words = lambda part: {word for k in range(200) for word in world.pair(part, k).caption.split()}
+    assert words("test") <= words("train")
+
+
+def test_systematic_questions_are_seen_and_unseen():
+    world = tiny("middle", split="systematic")
+    found = Counter(question.split for question in world.benchmark("crepe_systematicity", 12))
+    assert found == {f"{task}/{new}": 12 for task in ("atom", "compound") for new in ("seen", "unseen")}
+    held = world.split.held
+    for part in ("seen", "test"):
+        for one in world.edits("swap_att", 10, part).edits:
+            assert bool(held & (bindings(one.source) | bindings(one.statement))) == (part == "test")
+    assert not any("unseen" in question.split for question in tiny().benchmark("crepe_systematicity", 4))
+
+
+@pytest.mark.parametrize("words, shapes, share", [(3, 3, 0.2), (8, 8, 0.25), (5, 3, 0.6), (3, 5, 0.4), (4, 2, 0.5), (7, 4, 0.1)])
+def test_held_out_pairs_leave_every_word_and_shape_something(words, shapes, share):
+    held = held_out_pairs([f"w{k}" for k in range(words)], [f"s{k}" for k in range(shapes)], share, seed=3)
+    assert len(held) == max(1, round(share * words * shapes))
+    by_word, by_shape = Counter(word for word, _ in held), Counter(shape for _, shape in held)
+    assert max(by_word.values()) < shapes and max(by_shape.values()) < words
+    lost = [by_word[f"w{k}"] for k in range(words)] if words >= shapes else [by_shape[f"s{k}"] for k in range(shapes)]
+    assert max(lost) - min(lost) <= 1
+
+
+def test_holding_out_everything_is_refused():
+    with pytest.raises(ValueError, match="cannot hold out 9 of 9 pairs.*a word would vanish"):
+        held_out_pairs("abc", "xyz", 1.0, 0)
+    assert held_out_pairs((), ("circle",), 0.2, 0) == frozenset()
+
+
+def test_productive_tests_are_longer_and_their_words_are_known():
+    world = tiny("middle", split="productive")
+    most = world.split.atoms
+    counts = {part: [len(world.draw(part, k)[1].atoms()) for k in range(60)] for part in ("train", "seen", "test")}
+    assert max(counts["train"]) <= most and max(counts["seen"]) <= most < min(counts["test"]) and len(set(counts["test"])) > 2
+    asked = world.benchmark("crepe_productivity", 2)
+    levels = {int(question.split.split("/")[1]) for question in asked}
+    assert min(levels) <= most < max(levels) and {question.split.split("/")[0] for question in asked} == {"replace", "swap", "negate"}
+
+
+def test_a_productive_split_that_tests_new_words_is_refused():
+    with pytest.raises(ValueError, match="only the longer say above, below, left of, right of"):
+        tiny(split="productive")
+    with pytest.raises(ValueError, match="one side is empty"):
+        tiny("rich", split="productive", train_atoms=90)
+
+
+def test_divergent_tests_diverge():
+    world = tiny("rich", split="divergence")
+    told = {part: world.divergence(part, 80) for part in ("seen", "test")}
+    assert told["test"] > told["seen"] + 0.08
+    chosen = sum((compounds(one.source) + compounds(one.statement) for one in world.edits("replace_att", 20).edits), Counter())
+    usual = sum((compounds(one.source) + compounds(one.statement) for one in world.edits("replace_att", 20, "seen").edits), Counter())
+    assert compound_divergence(world.compounds, chosen) > compound_divergence(world.compounds, usual) + 0.05
+    assert world.test[3].id != "test-3" or world.test[4].id != "test-4"  # chosen among more
+
+
+# --- questions -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_complexity_is_that_of_both_captions():
+    world = tiny("rich")
+    for atoms in (4, 7):
+        found = world.edits("replace_att", 5, atoms=atoms).edits
+        assert len(found) == 5 and all(len(claim.atoms()) == atoms for one in found for claim in (one.source, one.statement))
+    assert world.edits("swap_rel", 5, atoms=3).edits == []  # two relations take six words at least
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_question_is_asked_from_both_sides(name):
+    asked = tiny("middle" if name == "crepe_productivity" else "rich").benchmark(name, 2 if name == "crepe_productivity" else 4)
+    form = {"cola": "image", "images": "image", "winoground": "group"}.get(name, "text")
+    assert {question.form for question in asked} == {form} and len({question.id for question in asked}) == len(asked)
+    assert all(len(question.image_ids) == len(question.images) for question in asked)
+    if form != "group":
+        for first, second in zip(asked[::2], asked[1::2]):
+            one, other = (getattr(question, "captions" if form == "text" else "images") for question in (first, second))
+            assert one == other[::-1] and first.id[:-2] == second.id[:-2] and first.image_ids != second.image_ids
+
+
+def test_the_mirror_of_sugarcrepe_has_its_seven_splits():
+    asked = Counter(question.split for question in tiny("rich").benchmark("sugarcrepe", 4))
+    assert asked == dict.fromkeys(("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj"), 4)
+
+
+def test_an_operator_without_captions_leaves_its_cell_out_and_says_so():
+    world = tiny()
+    assert "add_att" not in {question.split for question in world.benchmark("sugarcrepe", 4)}  # colours are always said
+    assert world.edits("add_att", 1).share == 0 and world.edits("add_att", 1).tried == 1000
+
+
+def test_more_questions_begin_with_the_same():
+    few, many = (tiny("middle").benchmark("winoground", n) for n in (3, 9))
+    assert few[:3] == many[:3]
+
+
+def test_recognition_covers_its_classes():
+    told = tiny().recognition(18)
+    assert Counter(label for _, label in told.items) == dict.fromkeys(range(9), 2) and "a red circle" in told.classes
+    assert all(len(scene.graph.items) == 1 and template.count("{}") == 1 for scene, _ in told.items for template in told.templates)
+    for scene, label in told.items:
+        assert is_true(told.classes[label], seen_in(Scene(scene.graph)))
+    assert "an orange heart" in tiny("rich").recognition(1).classes
+
+
+# --- settings ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_settings_survive_json():
+    for config in WORLDS.values():
+        assert WorldConfig(**json.loads(json.dumps(asdict(config)))) == config
+
+
+@pytest.mark.parametrize("settings, message", [
+    ({"colors": 3}, "no setting colors; it has shapes, colours"),
+    ({"preset": "huge"}, "preset among small, middle, rich; got 'huge'"),
+    ({"shapes": 99}, "shapes: expected 1 to 8"),
+    ({"shapes": ["blob"]}, "blob"),
+    ({"split": "odd"}, "split among random, systematic, productive, divergence; got 'odd'"),
+    ({"wording": "loud"}, "wording: expected 'plain' or 'varied'; got 'loud'"),
+    ({"n_train": 0}, "at least 1; got 0"),
+    ({"objects": [1, 1]}, "conjunction, relation need relations, or more objects than 1"),
+])  # fmt: skip
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        world_from(settings)
+
+
+def test_bad_names_are_named():
+    with pytest.raises(ValueError, match="benchmark among sugarcrepe, .*; got 'valse'"):
+        tiny().benchmark("valse", 2)
+    with pytest.raises(ValueError, match="part 'train', 'seen' or 'test'; got 'dev'"):
+        read_generated("dev")
+    with pytest.raises(ValueError, match="split among"):
+        Split("odd")

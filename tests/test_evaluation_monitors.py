@@ -1,0 +1,208 @@
+"The bench as a whole: on a generated world, on real files, with a real model, and without a trace left behind."
+
+import importlib
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from stand_ins import constant, hashed, random_scorer
+
+from complearn.data.benchmarks import Choice
+from complearn.data.nlvr import read_claims
+from complearn.data.words import WordTokenizer
+from complearn.data.worlds import world_from
+from complearn.evaluation import monitors
+from complearn.evaluation.bench import Bench, blind_report, drawn, report, resting
+from complearn.evaluation.blind import NgramScorer
+from complearn.evaluation.choices import evaluate_choices, summarise
+from complearn.evaluation.monitors import final_report, monitor_bench, sugarcrepe_monitor, world_bench, world_monitor
+from complearn.models.dual import build_model
+
+WORLD = {"shapes": 3, "colours": 3, "n_train": 400, "n_test": 80}
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return world_bench(WORLD, n=12, names=("sugarcrepe", "winoground", "cola"))
+
+
+@pytest.fixture(scope="module")
+def model():
+    tokenizer = WordTokenizer.fit(world_from(WORLD).captions(400))
+    tower = {"tower": "tiny", "width": 32, "depth": 1, "heads": 2}
+    return build_model({"vision": tower | {"size": 32, "patch": 8}, "text": tower, "width": 32}, tokenizer)
+
+
+def test_a_collapsed_model_scores_0_everywhere(bench):
+    rows = [r for r in report(constant(), bench, "collapsed") if r["split"] != "linear_probe"]
+    assert {r["metric"] for r in rows} >= {"accuracy", "image_accuracy", "group_score", "class_accuracy", "r@1", "r@5"}
+    assert all(r["value"] == 0 and r["ties"] == 1 for r in rows)
+
+
+@pytest.mark.slow
+def test_the_whole_bench_of_a_world():
+    bench = world_bench(WORLD, n=12)
+    assert set(bench.choices) == {f"generated/{name}" for name in monitors.NAMES}
+    rows = pd.DataFrame(final_report(constant(), bench, method="collapsed"))
+    assert not rows.duplicated(["method", "data", "split", "metric"]).any()
+    own = rows[(rows["method"] == "collapsed") & (rows["split"] != "linear_probe")]
+    assert (own["value"] == 0).all() and (own["ties"] == 1).all() and own["data"].nunique() == 7
+
+
+def test_a_report_asks_everything_and_names_each_place_once(bench):
+    rows = pd.DataFrame(report(random_scorer(), bench, "random", 3, "final", 70) + blind_report(bench))
+    assert not rows.duplicated(["method", "seed", "data", "split", "metric"]).any()
+    own = rows[rows["method"] == "random"]
+    names = ("sugarcrepe", "winoground", "cola", "objects", "pairs")
+    assert set(own["data"]) == {f"generated/{name}" for name in names}
+    assert (own["seed"] == 3).all() and (own["phase"] == "final").all() and (own["step"] == 70).all()
+    choices = own[own["data"].isin(list(bench.choices))]
+    assert choices["low"].notna().all() and (choices["low"] <= choices["value"]).all() and (choices["value"] <= choices["high"]).all()
+    for _, part in choices.groupby(["data", "metric"], sort=False):
+        assert part["split"].iloc[-1] == "mean" or len(part) == 1
+    blind = rows[rows["method"] != "random"]
+    assert {"chance", "blind_length", "blind_ngram"} == set(blind["method"]) and blind["seed"].isna().all()
+    same = ["data", "split", "metric"]
+    asked = {tuple(line) for line in choices[same].to_numpy()}
+    assert asked == {tuple(line) for line in blind[(blind["method"] == "chance") & (blind["split"] != "zero_shot")][same].to_numpy()}
+
+
+def test_rows_are_what_the_parts_say(bench):
+    scorer = random_scorer()
+    direct = summarise(evaluate_choices(scorer, bench.choices["generated/sugarcrepe"]), "random", data="generated/sugarcrepe")
+    assert [r for r in report(scorer, bench, "random") if r["data"] == "generated/sugarcrepe"] == direct
+
+
+def test_drawing_keeps_every_item_and_draws_at_the_worlds_size():
+    asked = world_from(WORLD).benchmark("cola", 2)
+    held = drawn(asked, 24)
+    assert [(c.split, c.captions, c.id, c.image_ids) for c in asked] == [(c.split, c.captions, c.id, c.image_ids) for c in held]
+    assert all(image.shape == (24, 24, 3) for c in held for image in c.images)
+    assert all((c.images[0] != c.images[1]).any() for c in held), "right and wrong image differ"
+
+
+def test_probe_and_test_images_are_different(bench):
+    (name, (test, classes, _)), fit = next(iter(bench.classes.items())), bench.probes["generated/objects"]
+    seen = {image.tobytes() for image, _ in fit}
+    assert name == "generated/objects" and len(test) == 12 and not any(image.tobytes() in seen for image, _ in test)
+    assert np.bincount([label for _, label in fit], minlength=len(classes)).min() >= 4
+
+
+# monitors
+
+
+def test_a_monitor_is_found_by_its_config_string_and_takes_plain_arguments(model):
+    module, name = "complearn.evaluation.monitors:world_monitor".split(":")
+    arguments = json.loads(json.dumps({"world": WORLD, "n": 4, "splits": ["swap_att", "swap_obj"], "seed": 4, "method": "clip"}))
+    rows = getattr(importlib.import_module(module), name)(model, **arguments)
+    assert [(r["split"], r["metric"]) for r in rows][:3] == [("swap_att", "accuracy"), ("swap_obj", "accuracy"), ("mean", "accuracy")]
+    assert {r["split"] for r in rows} == {"swap_att", "swap_obj", "mean", "zero_shot"}
+    assert all(r["data"] == "generated/monitor" and r["seed"] == 4 and r["method"] == "clip" and r["step"] is None for r in rows)
+
+
+def test_a_monitor_leaves_no_trace(model):
+    "Resume is exact only if looking changes nothing: modes, random numbers, gradients."
+    model.train()
+    model.vision.eval()
+    modes = [m.training for m in model.modules()]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(5)
+    np.random.seed(5)
+    expected = torch.rand(3), np.random.rand(3)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    rows = world_monitor(model, world=WORLD, n=4)
+    assert torch.equal(torch.rand(3), expected[0]) and (np.random.rand(3) == expected[1]).all()
+    assert [m.training for m in model.modules()] == modes and all(p.grad is None for p in model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert world_monitor(model, world=WORLD, n=4) == rows
+
+
+def test_modes_come_back_after_an_error():
+    net = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(1, 1)).train()
+    with pytest.raises(RuntimeError, match="inside"), resting(net):
+        raise RuntimeError("inside")
+    assert all(module.training for module in net.modules())
+
+
+def test_questions_are_made_once_and_do_not_depend_on_the_order_of_keys(model):
+    world_monitor(model, world=WORLD, n=4)
+    misses = monitor_bench.cache_info().misses
+    world_monitor(model, world=dict(reversed(WORLD.items())), n=4)
+    assert monitor_bench.cache_info().misses == misses
+
+
+def test_monitors_of_two_methods_ask_the_same_items():
+    a, b = (monitor_bench(json.dumps(WORLD, sort_keys=True), 4).choices["generated/monitor"] for _ in range(2))
+    monitor_bench.cache_clear()
+    c = monitor_bench(json.dumps(WORLD, sort_keys=True), 4).choices["generated/monitor"]
+    assert a is b and [x.captions for x in a] == [x.captions for x in c] and all((x.images[0] == y.images[0]).all() for x, y in zip(a, c))
+
+
+def test_a_split_that_the_world_cannot_ask_is_an_error_that_says_so(model):
+    with pytest.raises(ValueError, match="no items of swap_everything"):
+        world_monitor(model, world=WORLD, n=4, splits=["swap_everything"])
+
+
+def test_final_report_takes_a_configuration_a_world_or_a_bench(bench, monkeypatch):
+    asked = []
+    monkeypatch.setattr(monitors, "world_bench", lambda world, n: (asked.append((world, n)), bench)[1])
+    scorer, world = random_scorer(), world_from(WORLD)
+    rows = final_report(scorer, bench, method="random")
+    assert final_report(scorer, world, method="random", n=5) == rows
+    for given in (WORLD | {"seed": 9}, {"seed": 9} | WORLD):
+        assert final_report(scorer, given, method="random", n=5) == rows
+    assert asked == [(world, 5), (WORLD | {"seed": 9}, 5)], "a configuration's bench is made once"
+    assert {r["method"] for r in final_report(scorer, bench, method="random", blind=False)} == {"random"}
+    monitors.kept_bench.cache_clear()
+
+
+def test_held_out_pairs_are_asked_apart_in_a_systematic_world():
+    held = WORLD | {"split": "systematic"}
+    bench = world_bench(held, n=4, names=("crepe_systematicity",), recognition=False, retrieval=False, captions=0)
+    splits = {c.split for c in bench.choices["generated/crepe_systematicity"]}
+    assert {"compound/seen", "compound/unseen"} <= splits
+
+
+def test_a_bench_says_what_a_probe_lacks():
+    with pytest.raises(ValueError, match="test items of its name in `classes`; there are none for cifar"):
+        Bench(probes={"cifar": []})
+
+
+# real files
+
+
+@pytest.mark.real
+def test_real_sugarcrepe_through_a_real_model(model, real_data):
+    where = {"folder": f"{real_data}/sugarcrepe", "images": f"{real_data}/coco/val2017"}
+    rows = sugarcrepe_monitor(model, **where, seed=1, method="clip")
+    assert [r["split"] for r in rows][-1] == "mean" and len(rows) == 8 and rows[-1]["n"] == 286
+    few = sugarcrepe_monitor(model, **where, n=5)
+    assert all(r["n"] == 5 for r in few[:-1])
+
+
+@pytest.mark.real
+def test_real_nlvr_blind_baselines_stay_near_the_majority(real_data):
+    claims = read_claims(real_data / "nlvr" / "dev", half="test", permutations=(0,))
+    bench = Bench(claims={"nlvr": claims}, captions=[claim.sentence for claim in claims if claim.truth][:50])
+    rows = {(r["method"], r["metric"]): r for r in blind_report(bench)}
+    majority = rows["majority", "accuracy"]["value"]
+    assert 0.5 <= majority < 0.65 and abs(rows["blind_length", "accuracy"]["value"] - majority) < 0.12
+    assert rows["blind_length", "auc"]["n"] == len(claims) and 0.3 < rows["blind_ngram", "auc"]["value"] < 0.7
+
+
+def test_statements_of_a_bench_come_with_the_majority():
+    claims = [(f"sentence {i // 2}", f"{i}.png", bool(hashed(i, 1)[0] > -0.3)) for i in range(60)]
+    rows = blind_report(Bench(claims={"toy": claims}, captions=["sentence"]))
+    assert [(r["method"], r["metric"]) for r in rows] == [
+        *[(method, metric) for method in ("blind_length", "blind_ngram") for metric in ("auc", "accuracy")],
+        ("majority", "accuracy"),
+    ]
+
+
+def test_ngram_is_fitted_on_the_benchs_captions_alone():
+    items = [Choice("s", ("x.jpg",), ("b a", "a b"), "0")]
+    learned = {r["method"]: r for r in blind_report(Bench(choices={"toy": items}, captions=["b a", "b a c"])) if r["metric"] == "accuracy"}
+    assert learned["blind_ngram"]["value"] == 1.0 == evaluate_choices(NgramScorer.fit(["b a", "b a c"]), items)["right"].item()

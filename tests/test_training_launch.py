@@ -1,0 +1,134 @@
+"""Runs from a configuration: what is refused before anything is read, and what a folder of files becomes."""
+
+import copy
+import csv
+import json
+
+import numpy as np
+import pytest
+import training_runs
+from PIL import Image
+
+from complearn.core.runs import Run, find
+from complearn.training.launch import check_config, launch, main, prepare, trained
+from complearn.training.plans import PLANS, make_phases, register_plan
+from complearn.training.settings import Settings
+
+GOOD = training_runs.config({"name": "clip", "args": {"steps": 6, "ramp": 2}}, training_runs.MODEL | {"codebook": None})
+
+
+def changed(**parts):
+    return copy.deepcopy(GOOD) | parts
+
+
+@pytest.mark.parametrize(
+    "parts,told",
+    (
+        ({"plan": {"name": "klip"}}, "no plan 'klip'; there are clip, codebook_clip, il_clip"),
+        ({"plan": {"name": "clip", "args": {"step": 3}}}, "plan 'clip': .*its arguments are steps, ramp"),
+        ({"plan": {"name": "clip"}}, "missing a required argument: 'steps'"),
+        ({"plan": {"name": "no.such.module:plan"}}, "no module 'no'"),
+        ({"model": {"towers": 2}}, "knows vision, text"),
+        ({"data": {"nam": "generated"}}, "data is {'name'"),
+        ({"train": {"lr": 1e-3}}, "needs a batch_size"),
+        ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "learning_rate; there are lr, .*; and for batches batch_size"),
+        ({"train": {"batch_size": 8, "ema": 1.0}}, "ema=1.0"),
+        ({"evaluate": {"choices": {"function": "complearn.evaluation.choices:no_such"}}}, "has no 'no_such'"),
+        ({"evaluate": {"choices": {"function": "math:dist", "args": {"a": 1}}}}, "evaluation 'choices'"),
+        ({"batch": 8}, "unknown: \\['batch'\\]"),
+    ),
+)
+def test_a_wrong_configuration_is_refused_before_a_folder_is_made(tmp_path, parts, told):
+    with pytest.raises(ValueError, match=told):
+        prepare(tmp_path / "run", changed(**parts))
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_come_out_of_the_configuration():
+    assert check_config(GOOD) == Settings(lr=2e-3, log_every=1, checkpoint_every=4, precision="fp32")
+
+
+def count_codes(model, factor):
+    "An evaluation, as configurations name one."
+    return [{"metric": "scale", "value": factor * model.logit_scale.item()}]
+
+
+def test_evaluations_are_named(tmp_path):
+    evaluate = {"scale": {"function": "test_training_launch:count_codes", "args": {"factor": 2.0}}}
+    run = prepare(tmp_path / "run", changed(evaluate=evaluate, train=GOOD["train"] | {"every": 3}))
+    launch(run.path, progress=False)
+    told = [r for r in run.records() if r["kind"] == "evaluate"]
+    assert [r["step"] for r in told] == [3, 6] and told[-1]["rows"][0]["value"] == pytest.approx(2 * trained(run).logit_scale.item())
+
+
+def test_a_plan_of_ones_own(tmp_path):
+    @register_plan("twice")
+    def twice(model, steps):
+        return make_phases({"name": "clip", "args": {"steps": 2 * steps}}, model)
+
+    try:
+        run = prepare(tmp_path / "run", changed(plan={"name": "twice", "args": {"steps": 2}}))
+        assert launch(run.path, progress=False).done["step"] == 4
+    finally:
+        del PLANS["twice"]
+
+
+def test_codebook_clip_insists_on_a_codebook(tmp_path):
+    run = prepare(tmp_path / "run", changed(plan={"name": "codebook_clip", "args": {"steps": 3}}))
+    with pytest.raises(ValueError, match="needs a model with a codebook"):
+        launch(run.path, progress=False)
+
+
+def test_a_folder_with_another_run_names_what_differs(tmp_path):
+    prepare(tmp_path / "run", GOOD)
+    prepare(tmp_path / "run", GOOD)
+    with pytest.raises(FileExistsError, match="plan.args.steps: 6 there, 60 asked for"):
+        prepare(tmp_path / "run", changed(plan={"name": "clip", "args": {"steps": 60, "ramp": 2}}))
+    with pytest.raises(FileNotFoundError, match="is not a run"):
+        launch(tmp_path / "nothing")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    dice = np.random.default_rng(0)
+    with open(folder / "captions.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "caption"])
+        for i in range(12):
+            Image.fromarray(dice.integers(0, 255, (20 + i, 24, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+            table.writerow([f"{i}.png", f"a picture of number {i}"])
+            table.writerow([f"{i}.png", f"number {i} again"])
+    return folder
+
+
+def test_a_folder_of_photos_from_the_terminal(tmp_path, photos, capsys):
+    data = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}
+    augment = {"augment": {"area": [0.5, 1.0], "jitter": 0.1}, "captions_too": True}
+    (tmp_path / "run.json").write_text(json.dumps(changed(data=data, train=GOOD["train"] | augment)))
+    assert main([str(tmp_path / "runs" / "clip-s0"), "--config", str(tmp_path / "run.json"), "--quiet"]) == 0
+    assert "done, 6 steps" in capsys.readouterr().out
+    (run,) = find(tmp_path / "runs")
+    words = json.loads((run.path / "tokenizer.json").read_text())["words"]
+    assert {"picture", "number", "11"} <= set(words) and json.loads((run.path / "data.json").read_text())["pairs"] == 24
+    assert trained(run).tokenizer.vocab_size == len(words) + 4
+
+
+def test_captions_longer_than_the_context_are_cut_named_and_trained_on(tmp_path, photos):
+    table = (photos / "captions.csv").read_text().splitlines()
+    table[3] = table[3] + " and" * 200
+    (photos / "captions.csv").write_text("\n".join(table) + "\n")
+    data = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}
+    run = prepare(tmp_path / "run", changed(data=data, train=GOOD["train"] | {"words": {"context": 8}}))
+    with pytest.warns(UserWarning, match="longer than the context of 8 tokens"):
+        assert launch(run.path, progress=False).done["step"] == 6
+    assert trained(run).tokenizer.context == 8
+
+
+def test_runs_of_one_seed_repeat_and_of_two_differ(tmp_path):
+    losses = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run = launch(prepare(tmp_path / name, changed(seed=seed)).path, progress=False)
+        losses.append([r["loss"] for r in Run.open(run.path).records() if r["kind"] == "step"])
+    assert losses[0] == losses[1] != losses[2]

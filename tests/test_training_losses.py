@@ -1,0 +1,129 @@
+"""Losses against loops, closed forms and finite differences; phases and schedules against their definitions."""
+
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from complearn.training.losses import contrastive, directed, distil_cosine, distil_kl, distil_sparsemax
+from complearn.training.phases import Phase, batches_before, matching, rate, set_trainable
+
+
+def unit(n, d, seed):
+    return F.normalize(torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1).float()
+
+
+def loop(image, text, scale, image_ids):
+    n, loss = len(image), 0.0
+    for queries, keys in ((image, text), (text, image)):
+        for i in range(n):
+            scores = {j: scale * float(queries[i].double() @ keys[j].double()) for j in range(n) if j == i or image_ids[i] != image_ids[j]}
+            top = max(scores.values())
+            loss += top + math.log(sum(math.exp(s - top) for s in scores.values())) - scores[i]
+    return loss / (2 * n)
+
+
+@pytest.mark.parametrize("n,d,scale,photos", itertools.product((2, 5, 16), (3, 32), (1.0, 14.3, 100.0), (0, 2)))
+def test_contrastive_equals_a_loop(n, d, scale, photos):
+    image, text = unit(n, d, 0), unit(n, d, 1)
+    ids = torch.arange(n) // (photos or 1)
+    found = contrastive(image, text, torch.tensor(scale), ids[:, None] == ids)
+    assert found.item() == pytest.approx(loop(image, text, scale, ids.tolist()), abs=2e-5 * scale)
+
+
+def test_contrastive_is_symmetric_and_a_large_scale_does_not_overflow():
+    image, text = unit(8, 4, 0), unit(8, 4, 1)
+    scale = torch.tensor(100.0)
+    assert torch.allclose(contrastive(image, text, scale), contrastive(text, image, scale))
+    assert torch.isfinite(contrastive(image, -image, torch.tensor(1e4)))
+
+
+def test_contrastive_ignores_autocast():
+    image, text, scale = unit(8, 64, 0), unit(8, 64, 1), torch.tensor(50.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = contrastive(image, text, scale)
+    assert inside.dtype == torch.float32 and torch.equal(inside, contrastive(image, text, scale))
+
+
+def test_masked_rivals_get_no_gradient():
+    queries, keys = unit(3, 4, 0), unit(3, 4, 1).requires_grad_()
+    same = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]]).bool()
+    own = torch.arange(3)
+    loss = F.cross_entropy((10 * queries @ keys.T)[:1, [0, 2]], torch.tensor([0]))
+    (expected,) = torch.autograd.grad(loss, keys)
+    (found,) = torch.autograd.grad(directed(queries[:1], keys, torch.tensor(10.0), own[:1], same[:1]), keys)
+    assert torch.allclose(found, expected, atol=1e-6) and found[1].abs().max() == 0
+
+
+@pytest.mark.parametrize("T", (0.1, 1.0, 3.0))
+def test_kl_is_kl(T):
+    old, new = torch.randn(6, 20), torch.randn(6, 20, requires_grad=True)
+    p, q = (old / T).double().softmax(-1), (new / T).double().softmax(-1)
+    assert distil_kl(old, new, T).item() == pytest.approx((p * (p / q).log()).sum(-1).mean().item(), rel=1e-4)
+    assert distil_kl(old, new, T) >= 0 and distil_kl(old.requires_grad_(), old, T).abs() < 1e-6
+    distil_kl(old, new, T).backward()
+    assert old.grad is None and torch.allclose(new.grad.double(), (q - p).detach() / T / 6, atol=1e-5)
+
+
+def test_sparsemax_loss_is_convex_with_the_right_gradient():
+    from complearn.models.sparsemax import sparsemax
+
+    target, scores = sparsemax(torch.randn(5, 12)), torch.randn(5, 12, requires_grad=True)
+    loss = distil_sparsemax(target, scores, sparsemax(scores))
+    (gradient,) = torch.autograd.grad(loss, scores)
+    assert loss > 0 and torch.allclose(gradient, (sparsemax(scores) - target) / 5, atol=1e-6)
+    # the loss as a function of the scores, by finite differences: weights move too, and their effect cancels
+    step = 1e-3 * torch.randn(5, 12, generator=torch.Generator().manual_seed(3))
+    high, low = (distil_sparsemax(target, scores + s, sparsemax(scores + s)) for s in (step, -step))
+    assert (high - low).item() / 2 == pytest.approx((gradient * step).sum().item(), rel=2e-2, abs=1e-7)
+
+
+def test_cosine_does_not_see_length():
+    x = torch.randn(4, 8)
+    assert distil_cosine(x, 5 * x).abs() < 1e-6 and distil_cosine(x, -x).item() == pytest.approx(2, abs=1e-5)
+
+
+def test_rates_over_a_run():
+    phases = [Phase("a", 10, None, ramp=4), Phase("b", 5, None), Phase("c", 10, None, schedule="phase", ramp=2)]
+    assert rate(phases, 0, 0) == pytest.approx(0.25) and rate(phases, 1, 0) == pytest.approx((1 + math.cos(math.pi * 10 / 25)) / 2)
+    assert rate(phases, 2, 0) == pytest.approx(0.5) and rate(phases, 2, 5) == pytest.approx(0.5)
+    assert all(0 < rate(phases, i, s) <= 1 for i, p in enumerate(phases) for s in range(p.steps))
+
+
+def test_a_phase_with_its_own_loader_does_not_move_the_runs():
+    own = type("L", (), {"batches": None})()
+    phases = [Phase("a", 10, None), Phase("b", 5, None, loader=own), Phase("c", 3, None), Phase("d", 5, None, loader=own)]
+    phases.append(Phase("e", 5, None, loader=lambda state: own))
+    assert [batches_before(phases, i) for i in range(5)] == [0, 0, 10, 5, 0]
+
+
+@pytest.mark.parametrize("wrong", ({"schedule": "cosine"}, {"steps": 0}, {"ramp": -1}, {"optim": {"rate": 1}}))
+def test_a_wrong_phase_names_itself(wrong):
+    with pytest.raises(ValueError, match="distil-03"):
+        Phase(**{"name": "distil-03", "steps": 5, "objective": None} | wrong)
+
+
+def test_patterns():
+    names = ["vision.a", "language.a", "codebook.codes"]
+    assert matching(names, ["*", "-codebook.*"]) == {"vision.a", "language.a"} and matching(names, ["vision.*"]) == {"vision.a"}
+    with pytest.raises(ValueError, match="codebok.*codebook, language, vision"):
+        matching(names, ["*", "-codebok.*"])
+
+
+def test_a_frozen_parameter_with_a_stale_gradient_does_not_move():
+    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    (model["a"](torch.ones(1, 2)) + model["b"](torch.ones(1, 2))).sum().backward()
+    optimizer.step()
+    model["a"].requires_grad_(False)
+    before = model["a"].weight.clone()
+    optimizer.step()
+    assert not torch.equal(before, model["a"].weight)  # the trap
+    set_trainable(model, ["*", "-a.*"])
+    before = model["a"].weight.clone()
+    model["b"](torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    assert torch.equal(before, model["a"].weight)

@@ -1,0 +1,75 @@
+"""Many runs side by side: what is skipped, what is resumed, and what is said when one fails."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from complearn.core.runs import Run
+from complearn.training.launch import launch, prepare
+from complearn.training.sweep import RunFailed, command, progress_of, run_all, share_machine
+
+TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+
+
+def prepared(folder, steps=8, **train):
+    data = {"name": "generated", "args": {"preset": "small", "n_train": 64}}
+    settings = {"batch_size": 16, "device": "cpu", "precision": "fp32", "checkpoint_every": 4, "log_every": 1} | train
+    plan = {"name": "clip", "args": {"steps": steps, "ramp": 2}}
+    return prepare(folder, {"plan": plan, "model": {"vision": TOWER, "text": TOWER}, "data": data, "train": settings, "seed": 0})
+
+
+def test_threads_do_not_depend_on_how_many_runs_are_left(monkeypatch):
+    """A resumed run keeps its thread count, on which the last bits depend."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert share_machine(3, device="cpu") == (3, 2) and share_machine(100, device="cpu") == (8, 1)
+    assert share_machine(3, at_once=1, device="cpu") == (1, 8)
+
+
+def test_one_folder_one_trainer(tmp_path):
+    run = prepared(tmp_path / "run")
+    with open(run.path / "lock", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("4242")
+        file.flush()
+        with pytest.raises(RuntimeError, match="in training already, by process 4242; wait for it, or stop it"):
+            launch(run.path, progress=False)
+    assert launch(run.path, progress=False).done["step"] == 8  # the lock went with its holder
+
+
+@pytest.mark.slow
+def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
+    good, bad = prepared(tmp_path / "good"), prepared(tmp_path / "bad", lr=1e6, explode=1e-3)
+    with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.training.launch"):
+        run_all([good, bad], 8, device="cpu", at_once=1)
+    assert Run.open(good.path).done["step"] == 8 == progress_of(good)
+    before = (good.path / "metrics.jsonl").read_bytes()
+    run_all([good], 8, device="cpu")
+    assert "1 of 1 runs are there already" in capsys.readouterr().out and (good.path / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_an_interrupted_sweep_leaves_a_run_that_goes_on(tmp_path):
+    run = prepared(tmp_path / "run", steps=4000, checkpoint_every=0)
+    imports = "import signal; from complearn.core.runs import Run; from complearn.training.sweep import run_all"
+    imports += "; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a suite in the background has it ignored
+    code = f"{imports}; run_all([Run({str(run.path)!r})], 4000, 'cpu')"
+    sweep = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=os.environ | {"COMPLEARN_TYPECHECK": "0"})
+    until = time.monotonic() + 120
+    while progress_of(run) < 3 and time.monotonic() < until:
+        time.sleep(0.1)
+    sweep.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in sweep.communicate(timeout=90)[1]
+    there = run.checkpoints()
+    assert there and 3 <= int(there[-1].name.split("-")[-1]) < 4000 and run.done is None
+    with open(run.path / "lock", "a+") as file:  # nobody trains on
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_several_processes_go_through_torchrun(tmp_path):
+    words = command(prepared(tmp_path / "run"), "cpu", processes=2)
+    assert words[1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

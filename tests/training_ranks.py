@@ -1,0 +1,59 @@
+"""What two processes do together; started by torchrun from test_training_processes.py."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+warnings.filterwarnings("ignore")
+torch.set_num_threads(1)
+
+
+def vectors():
+    draw = lambda seed: torch.randn(8, 6, generator=torch.Generator().manual_seed(seed))
+    ids = torch.tensor([0, 1, 2, 1, 3, 4, 0, 5])  # two photos with two captions, in both processes' shares
+    return draw(0), draw(1), ids
+
+
+def loss_and_gradients(rank, world):
+    """The contrastive loss of this process's rows, and its gradient for them."""
+    from complearn.training.losses import contrastive, gather
+
+    a, b, ids = vectors()
+    share = slice(rank * 8 // world, (rank + 1) * 8 // world)
+    a, b = a[share].requires_grad_(), b[share].requires_grad_()
+    scale = torch.tensor(9.0, requires_grad=True)
+    same = ids[share][:, None] == gather(ids[share])[None]
+    loss = contrastive(F.normalize(a, dim=-1), F.normalize(b, dim=-1), scale, same)
+    loss.backward()
+    return [loss.detach(), a.grad, b.grad, scale.grad]
+
+
+def main(folder):
+    from complearn.core.runs import Run
+    from complearn.training.launch import make_trainer
+    from complearn.training.processes import start_processes
+
+    folder = Path(folder)
+    processes = start_processes("cpu", expected=2)
+    assert processes.world == dist.get_world_size() == 2 and processes.rank == dist.get_rank()
+    torch.save(loss_and_gradients(processes.rank, 2), folder / f"loss-{processes.rank}.pt")
+    for name in ("whole", "parts"):
+        trainer = make_trainer(Run.open(folder / name), progress=False)
+        at_phases, keep = [], trainer.end_phase
+
+        def end_phase(trainer=trainer, at_phases=at_phases, keep=keep):
+            at_phases.append({n: v.clone() for n, v in trainer.model.state_dict().items()})
+            keep()
+
+        trainer.end_phase = end_phase
+        trainer.fit()
+        torch.save(at_phases, folder / f"{name}-{processes.rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
