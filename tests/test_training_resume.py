@@ -15,7 +15,7 @@ from complearn.core.runs import Run
 from complearn.training import launch as launching
 from complearn.training.launch import launch, main, prepare, trained
 
-TIMES = {"samples_per_second", "data_share", "log_share"}
+TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core.seeds import derive, rng
 from .images import BrokenImage, Transform, load_images  # noqa: F401
+from .text_negatives import check_source, wrong_caption
 from .words import EmptyCaption, Tokens, WordTokenizer  # noqa: F401
 
 # %% ../../nbs/data/pairs.ipynb #c004
@@ -29,7 +30,7 @@ class Pair:
     image_id: str  # equal iff the image is the same
     tree: Any = None  # constituency tree of the caption
     graph: Any = None  # scene graph of the image
-    negatives: Any = None  # captions that are wrong for this image
+    negatives: Any = None  # captions that are wrong for this image, a sequence
     views: tuple[str, ...] | None = None  # other captions of the same image
     regions: Any = None  # boxes or region features
     labels: Any = None  # class labels, by name
@@ -105,6 +106,10 @@ class Collate:
     captions_too: bool = False  # also number the captions, so that equal ones are no negatives of each other
     choose: bool = False  # draw one of `caption` and `views` for every sample
     keep: tuple[str, ...] = ()  # further fields of the pairs, or "spans" of the tokens, to carry in `extra`
+    negatives: str | None = None  # a wrong caption beside each: "given", "swap" or "auto", see `data.text_negatives`
+
+    def __post_init__(self):
+        check_source(self.negatives)
 
     def caption(
         self,
@@ -115,6 +120,19 @@ class Collate:
         if not self.choose or draw is None or not pair.views:
             return pair.caption
         return (pair.caption, *pair.views)[rng(draw, "caption").integers(len(pair.views) + 1)]
+
+    def wrong(
+        self,
+        pairs: Sequence[Pair],  # of the batch
+        captions: Sequence[str],  # those that are read this time
+        draws: Sequence[int | None],  # one per pair
+    ) -> dict[str, Tensor]:  # for `Batch.extra`
+        "A wrong caption per pair; a pair without one carries its own caption, and is no negative (`negatives` is False there)."
+        texts = [wrong_caption(*each, self.negatives) for each in zip(pairs, captions, draws)]
+        tokens = self.tokenizer([text or caption for text, caption in zip(texts, captions)], [pair.id for pair in pairs])
+        numbers = [[number(text or caption), number(caption)] for text, caption in zip(texts, captions)]
+        there = torch.tensor([text is not None for text in texts])
+        return {"negative_ids": tokens.ids, "negative_mask": tokens.mask, "negatives": there, "negative_numbers": torch.tensor(numbers)}
 
     def __call__(
         self,
@@ -134,6 +152,8 @@ class Collate:
                 extra["spans"] = tokens.spans
             if self.captions_too:
                 extra["caption_ids"] = torch.tensor([number(caption) for caption in captions])
+            if self.negatives is not None:
+                extra |= self.wrong(pairs, captions, draws or [None] * len(pairs))
         extra |= {name: tuple(getattr(pair, name) for pair in pairs) for name in self.keep if name != "spans"}
         return Batch(images, ids, mask, torch.tensor([number(pair.image_id) for pair in pairs]), keys, extra)
 
@@ -144,7 +164,7 @@ def _all_or_none(values: list[Any], keys: tuple[str, ...], side: str) -> bool:
         raise ValueError(f"pair {missing[0]} has no {side} but others of its batch have; a batch has all of a side or none of it")
     return bool(values) and not missing
 
-# %% ../../nbs/data/pairs.ipynb #c018
+# %% ../../nbs/data/pairs.ipynb #c020
 def one_per_image(
     pairs: Sequence[Pair],  # several captions per image
 ) -> list[Pair]:  # one pair per image, in order of appearance
@@ -154,7 +174,7 @@ def one_per_image(
         groups.setdefault(pair.image_id, []).append(pair)
     return [replace(group[0], views=tuple(pair.caption for pair in group[1:]) or None) for group in groups.values()]
 
-# %% ../../nbs/data/pairs.ipynb #c021
+# %% ../../nbs/data/pairs.ipynb #c023
 def preload(
     pairs: Sequence[Pair],  # with images of any kind
     size: int,  # pixels of a side; what the transform will ask for, or more where it crops at random

@@ -9,9 +9,9 @@ __all__ = ['KEEP', 'CHUNK', 'WorldPairs', 'same_bag_rivals', 'World', 'world_fro
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from ..core.seeds import derive, rng
@@ -23,6 +23,7 @@ from .questions import Recognition, make_benchmark, make_recognition
 from .rendering import Scene, render
 from .settings import WORLDS, WorldConfig
 from .splits import Split, compounds, held_out_pairs, primitives
+from .text_negatives import Contradictions
 from ..language.grammar import Caption, say
 from ..language.graphs import SceneGraph
 from ..language.statements import Statement
@@ -146,7 +147,19 @@ class World:
         graph, statement = self.draw(part, k_drawn)
         caption = self.say(statement, derive(self.config.seed, "wording", part, k_drawn))
         name = f"{part}-{k_drawn}"
-        return Pair(self.scene(graph, name), caption.text, name, name, tree=caption.tree, graph=graph)
+        wrong = Contradictions(statement, graph, self.scenes[part], *self._reads(part, k_drawn))
+        return Pair(self.scene(graph, name), caption.text, name, name, tree=caption.tree, graph=graph, negatives=wrong)
+
+    def _reads(self, part: str, k: int) -> tuple[Callable, Callable]:
+        "How pair number k of a part words a statement, and whether the part may read it."
+        wording = derive(self.config.seed, "wording", part, k)
+        return partial(self._text, wording), partial(self._allows, part)
+
+    def _text(self, wording: int, statement: Statement) -> str:
+        return self.say(statement, wording).text
+
+    def _allows(self, part: str, statement: Statement) -> bool:
+        return self.split.allows(part, [statement])
 
     def say(self, statement: Statement, wording: int) -> Caption:
         "Word a statement as this world does."
@@ -240,7 +253,7 @@ class World:
             "batches_with_own_swap": sum(map(any, rivals)) / len(rivals),
         }  # fmt: skip
 
-# %% ../../nbs/data/worlds.ipynb #c015
+# %% ../../nbs/data/worlds.ipynb #c017
 def world_from(
     config: dict | WorldConfig | str,  # settings, a preset's name, or settings with a "preset" to start from
 ) -> World:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Proposal', 'OPERATORS', 'add_att', 'add_obj', 'negate', 'replace_att', 'replace_obj', 'replace_rel', 'swap_att',
-           'swap_obj', 'swap_rel', 'Edit', 'edit', 'contrast', 'yields']
+           'swap_obj', 'swap_rel', 'Edit', 'edit', 'contrast', 'yields', 'contradictions']
 
 # %% ../../nbs/language/edits.ipynb #c002
 import itertools
@@ -253,3 +253,21 @@ def yields(
     pairs = [sample_pair(config, rng(seed, "yield", i)) for i in range(n)]
     took = lambda operator, i: edit(operator, pairs[i][1], pairs[i][0], rng(seed, "yield", operator, i), config) is not None
     return {operator: sum(took(operator, i) for i in range(n)) / n for operator in OPERATORS}
+
+# %% ../../nbs/language/edits.ipynb #c043
+def contradictions(
+    statement: Statement,  # true of the scene
+    graph: SceneGraph,  # the scene
+    operators: Sequence[str] = ("swap_att", "swap_obj", "swap_rel"),  # of `OPERATORS`; those that add something need `edit`
+    config: SceneConfig = SceneConfig(),  # the world: what may be said
+) -> list[tuple[str, Statement]]:  # operator and statement, each statement once
+    "All statements that some operators make of this one and that are false of the scene."
+    if strange := [name for name in operators if name not in _PROPOSE or name.startswith("add")]:
+        raise ValueError(f"expected operators among {', '.join(n for n in OPERATORS if n[:3] != 'add')}; got {', '.join(strange)}")
+    found: dict[Statement, str] = {}
+    for operator in operators:
+        made = {changed for changed, *_ in _PROPOSE[operator](statement, config, rng(0, "contradictions"))}
+        for changed in sorted(made, key=repr):
+            if changed != statement and allowed(changed, config) and truth(changed, graph) is False:
+                found.setdefault(changed, operator)
+    return [(operator, changed) for changed, operator in found.items()]

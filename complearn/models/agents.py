@@ -7,6 +7,7 @@ __all__ = ['seeded', 'overwrite', 'Agent']
 
 # %% ../../nbs/models/agents.ipynb #c002
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from ..core.seeds import derive
 from ..data.pairs import Batch
 from .memory import Memory
+from .spectral import normalise, normalised
 from .towers import Tower
 
 # %% ../../nbs/models/agents.ipynb #c005
@@ -55,9 +57,10 @@ class Agent(nn.Module):
         queries: bool = False,  # the head reads all tokens (for a codebook), not the pooled vector
         query_head: bool = True,  # a perceptron as head, where it reads tokens
         memory: int = 1024,  # megabytes for what a frozen vision tower said
+        spectral: bool = False,  # spectral normalisation of every linear map that trains
     ):
         super().__init__()
-        self.memory = Memory(memory)
+        self.memory, self.spectral = Memory(memory), spectral
         self.modality, self.tower, self.width, self.queries, self.query_head = modality, tower, width, queries, query_head
         if queries:
             tower.tokens_only()
@@ -70,6 +73,9 @@ class Agent(nn.Module):
             inner = tower.width if queries else tower.pooled_width
             self.head = nn.Linear(inner, width, bias=False)
             nn.init.normal_(self.head.weight, std=inner**-0.5)
+        if spectral:
+            normalise(self.head)
+            normalise(tower) if not tower.frozen else None
 
     def forward(
         self,
@@ -81,18 +87,19 @@ class Agent(nn.Module):
         if (batch.ids if self.modality == "language" else batch.images) is None:
             side = "captions" if self.modality == "language" else "images"
             raise ValueError(f"the {self.modality} agent got a batch without {side}; collate pairs that have them")
-        if self.modality == "language":
-            seen = self.tower(batch.ids, batch.mask)
-        else:
-            seen = self.memory(self.tower, batch.images) if self.tower.frozen else self.tower(batch.images)
-        if not self.queries:
-            return self.head(seen.pooled), None
-        return self.head(seen.tokens), None if self.tower.dense else seen.mask
+        with normalised(self) if self.spectral else nullcontext():
+            if self.modality == "language":
+                seen = self.tower(batch.ids, batch.mask)
+            else:
+                seen = self.memory(self.tower, batch.images) if self.tower.frozen else self.tower(batch.images)
+            if not self.queries:
+                return self.head(seen.pooled), None
+            return self.head(seen.tokens), None if self.tower.dense else seen.mask
 
     def rebuild(self) -> "Agent":
         "An agent of the same architecture that has learned nothing."
         tower = self.tower if self.tower.frozen else self.tower.rebuild()
-        return Agent(self.modality, tower, self.width, self.queries, self.query_head)
+        return Agent(self.modality, tower, self.width, self.queries, self.query_head, spectral=self.spectral)
 
     def respawn(
         self,

@@ -32,10 +32,12 @@ from ..models.dual import Dual, ModelConfig, build_model
 from ..models.tokenizers import load_tokenizer
 from ..models.towers import SIZES
 from .checkpoints import read_tensors
+from .fresh import fresh_language  # noqa: F401  registers itself as a plan
 from .plans import make_phases, plan_function, resolve
 from .processes import Processes, start_processes
 from .settings import Settings
 from .signals import Stopped
+from .starts import check_start, inherit_tokenizer, load_start, weights_file
 from .trainer import Trainer
 
 # %% ../../nbs/training/launch.ipynb #c005
@@ -44,12 +46,13 @@ BATCHES = {
     "workers": "processes that decode files; 0 is one background thread",
     "captions_too": "equal captions are no negatives of each other either",
     "choose": "draw one of a photo's captions each time",
+    "negatives": "a wrong caption beside each: 'given' (the data's), 'swap' (by rules), 'auto' (given, else by rules)",
     "words": "how the vocabulary is fitted, e.g. {'context': 32, 'min_count': 2, 'max_words': 5000}",
     "augment": "training crops and light, e.g. {'area': [0.8, 1.0], 'jitter': 0.1}",
     "device": "'auto', 'cpu' or 'cuda'",
     "processes": "how many must run together under torchrun",
 }
-PARTS = ("plan", "model", "data", "train", "evaluate", "seed", "note")
+PARTS = ("plan", "model", "data", "train", "evaluate", "seed", "note", "start")
 
 # %% ../../nbs/training/launch.ipynb #c007
 def check_config(
@@ -61,6 +64,7 @@ def check_config(
         raise ValueError(f"a run's configuration has {', '.join(PARTS)}; missing: {missing}, unknown: {strange}")
     plan_function(config["plan"])
     ModelConfig.read(config["model"])
+    check_start(config.get("start"))
     if "name" not in config["data"] or set(config["data"]) - {"name", "args"}:
         raise ValueError(f"data is {{'name': reader, 'args': {{...}}}}, not {dict(config['data'])}")
     if "batch_size" not in config["train"]:
@@ -158,7 +162,7 @@ def make_loader(
     train = config["train"]
     augment = {name: tuple(value) if isinstance(value, list) else value for name, value in train.get("augment", {}).items()}
     transform = replace(model.collate.transform, **augment)
-    kinds = {name: train[name] for name in ("captions_too", "choose") if name in train}
+    kinds = {name: train[name] for name in ("captions_too", "choose", "negatives") if name in train}
     collate = replace(model.collate, transform=transform, **kinds)
     share = {"rank": processes.rank, "world": processes.world}
     return Loader(pairs, collate, train["batch_size"], config.get("seed", 0), workers=train.get("workers", 0), **share)
@@ -176,14 +180,15 @@ def make_trainer(
     data = read(config["data"]["name"], **config["data"].get("args", {}))
     pairs = getattr(data, "train", data)
     mark = check_data(run, pairs, processes.main)
+    inherit_tokenizer(run, processes)
     model_config = ModelConfig.read(config["model"])
     model = build_model(model_config, tokenizer_of(run, model_config, pairs, processes.main, **train.get("words", {})), seed)
     if processes.main and not (run.path / "tokenizer.json").exists():
         keep_tokenizer(run, model.tokenizer)
     evaluate = {name: evaluation(name, asked) for name, asked in config.get("evaluate", {}).items()}
     phases, loader = make_phases(config["plan"], model), make_loader(config, model, pairs, processes)
-    batches = {name: train.get(name) for name in ("augment", "captions_too", "choose")}
-    identity = {"data": mark, "plan": config["plan"], "architecture": config["model"], "batches": batches}
+    batches = {name: train.get(name) for name in ("augment", "captions_too", "choose", "negatives")}
+    identity = {"data": mark, "plan": config["plan"], "architecture": config["model"], "batches": batches} | load_start(run, model)
     rest = {"evaluate": evaluate, "identity": identity, "progress": progress, "processes": processes}
     return Trainer(run, model, phases, loader, seed, **rest, **vars(settings))
 
@@ -246,15 +251,11 @@ def trained(
     path: str | Path | Run,  # a run, or its folder
     phase: int | str = -1,  # place in the run, or a phase's name, e.g. "interact-03"
     device: str = "cpu",  # where to
+    step: int | None = None,  # a checkpoint's step, instead of a phase
 ) -> Dual:  # in evaluation mode
-    "The model as it was at a phase's end."
+    "The model as it was at a phase's end, or at a step whose checkpoint was kept."
     run = path if isinstance(path, Run) else Run.open(path)
-    kept = run.phases()
-    names = [file.stem.split("-", 1)[1] for file in kept]
-    try:
-        file = kept[names.index(phase) if isinstance(phase, str) else phase]
-    except (IndexError, ValueError) as error:
-        raise ValueError(f"{run.path} has not ended phase {phase!r}; ended are: {', '.join(names) or 'none yet'}") from error
+    file = weights_file(run, phase, step)
     config = ModelConfig.read(run.config["model"])
     model = build_model(config, tokenizer_of(run, config, None), run.config.get("seed", 0))
     model.load_state_dict(read_tensors(file))

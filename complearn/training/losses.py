@@ -49,6 +49,7 @@ def directed(
     scale: Float[Tensor, ""],  # inverse temperature
     own: Int64[Tensor, "query"],  # each query's right key
     same: Bool[Tensor, "query key"] | None = None,  # True where a key is no negative of the query
+    more: Float[Tensor, "query more"] | None = None,  # cosines of each query with further negatives; -inf where it has none
 ) -> Float[Tensor, ""]:
     "Mean over queries of the negative log probability of their own key (van den Oord et al. 2018, InfoNCE)."
     with torch.autocast(queries.device.type, enabled=False):
@@ -56,6 +57,9 @@ def directed(
         if same is not None:
             rows = torch.arange(len(own), device=own.device)
             logits = logits.masked_fill(same.index_put((rows, own), torch.zeros_like(own, dtype=torch.bool)), -torch.inf)
+        if more is not None:
+            none = more.isneginf()  # filled first: the scale's gradient would be 0 times infinity
+            logits = torch.cat([logits, (scale.float() * more.float().masked_fill(none, 0)).masked_fill(none, -torch.inf)], 1)
         return F.cross_entropy(logits, own)
 
 # %% ../../nbs/training/losses.ipynb #c014

@@ -47,6 +47,12 @@ class Objective(nn.Module):
     ) -> None:
         "Called after each optimizer step, for objectives that follow along (queues, schedules)."
 
+    def spawned(
+        self,
+        which: str,  # "language" or "vision"
+    ) -> None:
+        "Called after an agent was replaced, for objectives that keep what agents said."
+
     def watch(
         self,
         measures: dict[str, float],  # what was logged
@@ -99,11 +105,19 @@ class Contrastive(Objective):
         same = same_pairs(**{name: gather(ids) for name, ids in pair_ids(batch).items()})
         start = processes()[0] * len(out.image)
         mine = slice(start, start + len(out.image))
-        measures = {"contrastive_loss": contrastive(out.image, out.text, out.scale, same[mine])}
-        measures |= {"matched": matched(out.image, out.text, same[mine, mine]), "scale": out.scale.detach()}
-        if out.image_weights is not None:
-            measures |= code_usage(out.image_weights, "image") | code_usage(out.text_weights, "text")
-        return measures
+        loss = contrastive(out.image, out.text, out.scale, same[mine])
+        return {"contrastive_loss": loss} | self.measures(out, same[mine, mine])
+
+    def measures(
+        self,
+        out: Any,  # what the model gave
+        same: Tensor,  # (batch, batch), True where a pair is no negative
+    ) -> dict[str, Tensor]:
+        "What is logged beside the loss."
+        told = {"matched": matched(out.image, out.text, same), "scale": out.scale.detach()}
+        if out.image_weights is None:
+            return told
+        return told | code_usage(out.image_weights, "image") | code_usage(out.text_weights, "text")
 
     def watch(self, measures, share):
         thin = min(measures.get("support_image", 99.0), measures.get("support_text", 99.0))
@@ -161,6 +175,12 @@ class Distil(Objective):
 
     def watch(self, measures, share):
         return self.base.watch(measures, share)
+
+    def after_step(self, step):
+        self.base.after_step(step)
+
+    def spawned(self, which):
+        self.base.spawned(which)
 
     def distance(
         self,

@@ -28,7 +28,7 @@ from .objectives import total
 from .optimization import Averages, adamw
 from .phases import Phase, State, batches_before, rate, set_trainable
 from .processes import Processes, start_processes
-from .records import Journal, check_loss
+from .records import Journal, check_loss, tokens_of
 from .settings import Settings
 from .signals import Stopped, Watch
 
@@ -198,7 +198,8 @@ class Stepping(Changing):
         trained = [p for p in self.model.parameters() if p.grad is not None]
         norm = nn.utils.clip_grad_norm_(trained, self.settings.clip if self.settings.clip is not None else math.inf, foreach=True)
         asked = torch.tensor(float(self.stop.asked), device=self.device)
-        row = self.processes.mean(torch.stack([loss.detach().float(), norm.float(), asked])).tolist()  # the one wait for the device
+        # the one wait for the device
+        row = self.processes.mean(torch.stack([loss.detach().float(), norm.float(), asked, tokens_of(batch)])).tolist()
         found = {"loss": row[0], "grad_norm": row[1]}
         check_loss(self.run, batch, found, self.settings.explode, {"step": state.step + 1, "phase": phase.name})
         state.optimizer.step()
@@ -207,7 +208,7 @@ class Stepping(Changing):
         phase.objective.after_step(state.step)
         if self.averages is not None:
             self.averages.update(self.model)
-        return {**measures, **found, "lr": lr, "asked": row[2] > 0}
+        return {**measures, **found, "lr": lr, "asked": row[2] > 0, "tokens": row[3] * self.processes.world}
 
 # %% ../../nbs/training/trainer.ipynb #c013
 class Trainer(Stepping):
@@ -258,8 +259,8 @@ class Trainer(Stepping):
                 began = time.perf_counter()
                 batch = next(batches).to(self.device)
                 self.clock.measure("data", began)
-                self.clock.samples += loader.batch_size
                 measures = self.step(wrapped, batch)
+                self.journal.spend(loader.batch_size, measures.pop("tokens"), began)
                 bar.update()
                 self.after_step(measures, bar)
         finally:

@@ -1,0 +1,163 @@
+"""Lessons for newcomers: what stays, what is the same for all, and the numbers that are read off."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from training_runs import DATA, MODEL, TRAIN
+
+from complearn.analysis import learnability
+from complearn.core.files import read_json, write_json
+from complearn.core.results import rows_table
+from complearn.training.checkpoints import load_checkpoint
+from complearn.training.launch import launch, make_trainer, prepare, trained
+from complearn.training.starts import method_and_seed, snapshots, weights_file
+
+IL = {"name": "il_clip", "args": {"warmup": 2, "distil": 2, "interact": 2, "generations": 2, "ramp": 1}}
+
+
+def parts(**other):
+    return {"plan": IL, "model": MODEL, "data": DATA, "train": TRAIN, "seed": 3} | other
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    """A short run of two generations."""
+    torch.set_num_threads(1)
+    path = tmp_path_factory.mktemp("teacher") / "runs" / "il_clip-s3"
+    prepare(path, parts(train=TRAIN | {"checkpoint_every": 3, "keep": 9}))
+    return launch(path, progress=False)
+
+
+def lesson(teacher, path, start, text_seed=7, steps=3, **args):
+    plan = {"name": "fresh_language", "args": {"steps": steps, "text_seed": text_seed} | args}
+    return prepare(path, parts(plan=plan, start={"run": str(teacher.path)} | start, seed=text_seed))
+
+
+def test_vision_and_codebook_stay_bit_for_bit(teacher, tmp_path):
+    run = launch(lesson(teacher, tmp_path / "one", {"phase": "interact-01"}).path, progress=False)
+    before, after = trained(teacher, "interact-01").state_dict(), trained(run).state_dict()
+    for name, tensor in before.items():
+        same = torch.equal(tensor, after[name])
+        assert same == (not name.startswith("language.")) or (same and not tensor.is_floating_point()), name
+    assert [r for r in run.records() if r["kind"] == "step"][0]["matched"] >= 0
+
+
+def test_the_same_newcomer_for_every_generation(teacher, tmp_path):
+    starts = [{"phase": "interact-01"}, {"phase": "interact-02"}, {"step": 3}]
+    made = [lesson(teacher, tmp_path / str(i), start) for i, start in enumerate(starts)]
+    firsts = []
+    for run in made:
+        trainer = make_trainer(run, progress=False)
+        trainer.begin_or_resume()
+        firsts.append(load_checkpoint(run.checkpoints()[-1])[0]["model"])
+    language = [name for name in firsts[0] if name.startswith("language.")]
+    assert language and all(torch.equal(firsts[0][name], other[name]) for other in firsts[1:] for name in language)
+    assert not torch.equal(firsts[0]["codebook.codes"], firsts[1]["codebook.codes"])
+    other = lesson(teacher, tmp_path / "other", starts[0], text_seed=8)
+    make_trainer(other, progress=False).begin_or_resume()
+    begun = load_checkpoint(other.checkpoints()[-1])[0]["model"]
+    assert not torch.equal(begun["language.head.1.weight"], firsts[0]["language.head.1.weight"])
+    assert torch.equal(begun["codebook.codes"], firsts[0]["codebook.codes"])
+
+
+def test_the_logit_scale_learns_only_when_asked(teacher, tmp_path):
+    at = trained(teacher, "interact-01").logit_scale
+    for asked in (False, True):
+        run = launch(lesson(teacher, tmp_path / str(asked), {"phase": "interact-01"}, scale=asked).path, progress=False)
+        assert torch.equal(trained(run).logit_scale, at) != asked
+
+
+def test_a_start_may_be_relative_and_snapshots_are_listed(teacher, tmp_path):
+    kept = snapshots(teacher)
+    assert [(one["phase"], one["step"]) for one in kept] == [
+        ("warmup", 2), ("step-3", 3), ("distil-01", 4), ("interact-01", 6), ("distil-02", 8), ("step-9", 9), ("interact-02", 10)
+    ]  # fmt: skip
+    assert method_and_seed(teacher) == ("il_clip", 3)
+    path = teacher.path.parents[1] / "lessons" / "one"
+    plan = {"name": "fresh_language", "args": {"steps": 2}}
+    run = prepare(path, parts(plan=plan, start={"run": "../../runs/il_clip-s3", "step": 9}))
+    assert launch(run.path, progress=False).done["step"] == 2
+    step = trained(teacher, step=9).state_dict()
+    assert torch.equal(step["codebook.codes"], trained(run).state_dict()["codebook.codes"])
+
+
+def test_a_wrong_start_is_an_error(teacher, tmp_path):
+    def fails(match, kind=ValueError, **change):
+        config = parts(plan={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(teacher.path), "phase": "interact-01"})
+        path = tmp_path / f"wrong-{len(list(tmp_path.iterdir()))}"
+        with pytest.raises(kind, match=match):
+            launch(prepare(path, config | change).path, progress=False)
+
+    fails("no such folder", FileNotFoundError, start={"run": str(tmp_path / "nowhere"), "phase": "interact-01"})
+    fails(r"has not ended phase 'interact-09'; ended are: warmup, distil-01", start={"run": str(teacher.path), "phase": "interact-09"})
+    fails(r"keeps no checkpoint of step 5; kept are: .*3", start={"run": str(teacher.path), "step": 5})
+    fails(r"start is \{'run'", start={"run": str(teacher.path), "phase": 1, "step": 3})
+    fails(r"start is \{'run'", start={"folder": "x"})
+    fails(r"whose model is another: codebook.codes: 24 there, 30 asked for", model=MODEL | {"codebook": {"codes": 30}})
+    words = read_json(teacher.path / "tokenizer.json")
+    run = prepare(
+        tmp_path / "words", parts(plan={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(teacher.path), "phase": 0})
+    )
+    write_json(run.path / "tokenizer.json", {**words, "context": 5})
+    with pytest.raises(ValueError, match="different tokenizers"):
+        launch(run.path, progress=False)
+
+
+def test_a_damaged_start_names_the_file(teacher, tmp_path):
+    copy = tmp_path / "copy-s3"
+    (copy / "phases").mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json"):
+        (copy / name).write_bytes((teacher.path / name).read_bytes())
+    (copy / "phases" / "00-warmup.safetensors").write_bytes(weights_file(teacher, "warmup").read_bytes()[:200])
+    run = prepare(tmp_path / "lesson", parts(plan={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(copy), "phase": 0}))
+    with pytest.raises(ValueError, match="00-warmup.safetensors is damaged"):
+        launch(run.path, progress=False)
+
+
+# --- the numbers
+
+
+def test_area_and_threshold_against_closed_forms():
+    steps = np.arange(1, 201, 2)
+    assert learnability.area(steps, np.full(100, 0.3)) == pytest.approx(0.3)
+    square = ((steps - 1) / 198) ** 2
+    assert learnability.area(steps, square) == pytest.approx(1 / 3, abs=1e-3)
+    assert learnability.area([5], [0.4]) == 0.4
+    assert learnability.area([0, 1, 4], [0.0, 1.0, 1.0]) == pytest.approx((0.5 + 3) / 4)  # uneven steps
+    assert learnability.steps_to([1, 5, 9], [0.1, 0.5, 0.9], 0.5) == (5.0, False)
+    assert learnability.steps_to([1, 5, 9], [0.1, 0.5, 0.9], 0.91) == (9.0, True)
+    with pytest.raises(ValueError, match="rising steps"):
+        learnability.area([3, 2], [0.0, 1.0])
+
+
+def made(speed, seed, teacher, at, method="il_clip"):
+    step = np.arange(1, 41)
+    log = pd.DataFrame({"kind": "step", "step": step, "matched": np.minimum(1, speed * step / 40) * (1 - 0.2 * seed)})
+    return {"method": method, "seed": 0, "teacher": teacher, "at": at, "text_seed": seed, "log": log}
+
+
+def test_rows_differences_and_censoring():
+    lessons = pd.DataFrame([made(speed, seed, teacher, at) for seed in range(3) for teacher, at, speed in (("a", 10, 0.5), ("b", 20, 1.0))])
+    rows = rows_table(learnability.lesson_rows(lessons, 0.6))
+    needed = rows[rows.metric == "steps_to_0.6"].set_index(["phase", "split"]).value
+    assert needed["b", "newcomer 0"] == 24 and pd.isna(needed["a", "newcomer 0"])
+    assert rows[(rows.phase == "a") & (rows.metric == "learn_censored")].value.eq(1).all()
+    table = learnability.teachers_table(rows).set_index("phase")
+    assert table.reached["a"] == 0 and np.isinf(table.steps_median["a"]) and table.reached["b"] == 3 and table.steps_median["b"] == 30
+    area = rows[(rows.metric == "learn_area") & (rows.phase == "b")].value.astype(float)
+    assert table["area"]["b"] == pytest.approx(area.mean()) and table.low["b"] < area.mean() < table.high["b"]
+    found = learnability.teacher_difference(rows, ("il_clip", "b"), ("il_clip", "a"))
+    own = area.to_numpy() - rows[(rows.metric == "learn_area") & (rows.phase == "a")].value.astype(float).to_numpy()
+    assert found["n"] == 3 and found["mean"] == pytest.approx(own.mean())
+    with pytest.raises(ValueError, match="no newcomer was taught by both"):
+        learnability.teacher_difference(rows, ("il_clip", "c"), ("il_clip", "a"))
+    figure = learnability.lessons_figure(lessons, threshold=0.6)
+    assert {trace.name for trace in figure.data if trace.name} == {"a", "b"}
+
+
+def test_a_window_looks_back_only_and_a_foreign_log_is_refused():
+    log = pd.DataFrame({"kind": "step", "step": [1, 2, 3], "matched": [0.0, 1.0, 0.5]})
+    assert list(learnability.lesson(log, 2).value) == [0.0, 0.5, 0.75]
+    with pytest.raises(ValueError, match="no column 'matched'"):
+        learnability.lesson(log.drop(columns="matched"))

@@ -1,0 +1,347 @@
+"Every published benchmark format: what a reader makes of it, what it says when something is missing, and its known traps."
+
+import json
+import shutil
+import warnings
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+from stand_ins import StandIn, constant, hashed, random_scorer
+
+from complearn.data import aro, intake
+from complearn.data.benchmarks import Choice, Crop, NoPhoto, read_sugarcrepe, read_sugarcrepe_pp
+from complearn.data.classes import PRESETS, TABLE_2, TABLE_5, read_classes, spoken
+from complearn.data.crepe import read_crepe_productivity, read_crepe_systematicity
+from complearn.data.groups import read_cola, read_mmvp, read_winoground
+from complearn.data.intake import BadData
+from complearn.data.specimens import write_specimens
+from complearn.data.valse import VALSE, read_valse
+from complearn.evaluation.bench import Bench, blind_report, report
+from complearn.evaluation.choices import chance, evaluate_choices, summarise
+from complearn.evaluation.scans import evenly, find_suites, read_found
+from complearn.evaluation.suites import SUITES, read_bench
+
+EVERY = {name for name, suite in SUITES.items() if suite.places} - set(PRESETS)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_specimens(tmp_path_factory.mktemp("specimens") / "data")
+
+
+@pytest.fixture
+def own(data, tmp_path):
+    "A copy that a test may break."
+    return shutil.copytree(data, tmp_path / "data")
+
+
+def test_every_benchmark_is_found_where_it_may_lie_and_read(data):
+    found = find_suites(data)
+    assert {one.name for one in found if one.state == "found"} == EVERY | {"cifar10"}
+    assert all(one.remedy for one in found if one.state == "missing") and len(found) == len(EVERY) + len(PRESETS)
+    bench, blind, errors = read_found(found, ["a red circle"])
+    assert not errors and not blind
+    assert set(bench.choices) | set(bench.claims) | set(bench.pairs) | set(bench.classes) == EVERY | {"cifar10"}
+    for name, items in bench.choices.items():
+        assert len({c.id for c in items}) == len(items) and all(len(c.image_ids) == len(c.images) for c in items), name
+    few, _, _ = read_found(found, ["a"], limit=2)
+    assert all(len(part) <= 2 * len({c.split for c in part}) for part in few.choices.values())
+    assert {c.split for c in few.choices["valse"]} == set(VALSE)
+    assert len({pair.image_id for pair in few.pairs["coco_retrieval"]}) == 2 and len(few.pairs["coco_retrieval"]) == 4
+
+
+def test_names_families_and_folders_that_are_not_there(data, tmp_path):
+    assert {one.name for one in find_suites(data, ["crepe", "mmvp"])} == {"mmvp", *(n for n in EVERY if n.startswith("crepe_"))}
+    with pytest.raises(ValueError, match="no benchmark 'sugarcrap'; there are sugarcrepe, .*families are aro, classes, crepe"):
+        find_suites(data, ["sugarcrap"])
+    with pytest.raises(BadData, match="the folder of data does not exist"):
+        find_suites(tmp_path / "none")
+    assert evenly(range(10), 3) == [0, 3, 6] and evenly([1], 5) == [1]
+
+
+@pytest.mark.parametrize(
+    ("gone", "reader", "said"),
+    [
+        (
+            "sugarcrepe_pp/swap_att.json",
+            lambda d: read_sugarcrepe_pp(d / "sugarcrepe_pp", None),
+            "no swap_att.json; .*Aman-J/SugarCrepe_pp",
+        ),
+        ("aro/visual_genome_relation.json", lambda d: aro.read_aro_relation(d / "aro"), "no visual_genome_relation.json; .*bows"),
+        ("valse/plurals.json", lambda d: read_valse(d / "valse", None), "no plurals.json; .*Heidelberg-NLP/VALSE"),
+        ("cola/COLA_multiobjects_matching_benchmark.json", lambda d: read_cola(d / "cola", None), "arijitray1993/COLA"),
+        ("mmvp/Questions.csv", lambda d: read_mmvp(d / "mmvp"), "no Questions.csv; .*MMVP/MMVP_VLM"),
+        ("winoground/examples.jsonl", lambda d: read_winoground(d / "winoground"), "no examples.jsonl and no parquet.*facebook/winoground"),
+        (
+            "crepe/prod_hard_negatives/swap/prod_vg_hard_negs_swap_complexity_7.csv",
+            lambda d: read_crepe_productivity(d / "crepe", None, "swap"),
+            "no swap/prod_vg_hard_negs_swap_complexity_7.csv; .*RAIVNLab/CREPE.*name fewer",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_with_its_remedy(own, gone, reader, said):
+    assert len(reader(own))
+    (own / gone).unlink()
+    with pytest.raises(BadData, match=said):
+        reader(own)
+
+
+def test_a_collapsed_model_scores_zero_with_all_ties_everywhere(data):
+    bench, _, _ = read_found(find_suites(data), ["a red circle"])
+    rows = report(constant(), Bench(choices=bench.choices), "collapsed")
+    scores = [r for r in rows if r["metric"] != "blind_flag"]
+    assert len({r["data"] for r in scores}) == len(bench.choices) and all(r["value"] == 0 and r["ties"] == 1 for r in scores)
+    assert all(
+        r["split"] == "mean"
+        for r in (rows[-1], *[a for a, b in zip(rows, rows[1:]) if a["metric"] != b["metric"] and a["data"] == "valse"])
+    )
+
+
+def test_lengths_of_features_do_not_count(data):
+    items = read_winoground(data / "winoground")
+    plain = random_scorer()
+    grown = StandIn(lambda x: 7 * hashed(x), lambda t: (3 + len(t)) * hashed(f"the text {t}"))
+    assert np.allclose(evaluate_choices(plain, items)["margin"], evaluate_choices(grown, items)["margin"], atol=1e-6)
+
+
+# --- SugarCrepe++
+
+
+def test_both_captions_must_beat_the_wrong_one_and_text_alone_has_its_own_score(data):
+    items = read_sugarcrepe_pp(data / "sugarcrepe_pp", data / "coco/val2017")
+    assert (
+        items[0].right == 2
+        and len(items[0].captions) == 3
+        and {c.split for c in items} == {f"{a}" for a in ("replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")}
+    )
+    angles = {"p1": 0, "p2": 40, "n": 60, "image": 10}
+    turn = lambda name: [np.cos(np.radians(angles[name])), np.sin(np.radians(angles[name]))]
+    scorer = StandIn(lambda _: turn("image"), turn)
+    item = Choice("s", ("x",), ("p1", "p2", "n"), "0", right=2)
+    frame = evaluate_choices(scorer, [item]).set_index("metric")
+    assert frame.right["accuracy"] and not frame.right["text_only"]  # p2 is nearer to n than to p1
+    angles["image"] = 55
+    assert not evaluate_choices(scorer, [item]).right.iloc[0]  # one of the two is not enough
+    levels = {r["metric"]: r["value"] for r in chance([item])}
+    assert levels == {"accuracy": pytest.approx(1 / 3), "text_only": pytest.approx(1 / 3)}
+    many = [Choice("s", (f"{k}.jpg",), (f"{k} a", f"{k} b", f"{k} c"), str(k), right=2) for k in range(3000)]
+    frame = evaluate_choices(random_scorer(), many)
+    assert (
+        abs(frame[frame.metric == "accuracy"].right.mean() - 1 / 3) < 0.04
+        and abs(frame[frame.metric == "text_only"].right.mean() - 1 / 3) < 0.04
+    )
+    blind = blind_report(Bench(choices={"pp": [item]}, captions=["a"]))
+    assert not any(r["metric"] == "text_only" and r["method"] != "chance" for r in blind)
+    with pytest.raises(ValueError, match="3 right captions of 3"):
+        evaluate_choices(scorer, [Choice("s", ("x",), ("p1", "p2", "n"), "0", right=3)])
+
+
+# --- ARO
+
+
+def test_the_model_sees_the_box_alone(own):
+    items = aro.read_aro_relation(own / "aro", relations=())
+    crop = items[0].images[0]
+    whole = np.asarray(Image.open(crop.path))
+    assert crop.box == (0, 0, 28, 32) and np.array_equal(np.asarray(Image.open(BytesIO(crop.read_bytes()))), whole[:, :28])
+    scorer = StandIn(lambda image: [1.0, len(image.read_bytes())], lambda text: [1.0, len(text)])
+    assert len(scorer.seen) == 0 and len(evaluate_choices(scorer, items)) == len(items)
+    assert all(isinstance(image, Crop) for image in scorer.seen)
+    records = json.loads((own / "aro/visual_genome_relation.json").read_text())
+    records[0]["bbox_w"] = 0
+    (own / "aro/visual_genome_relation.json").write_text(json.dumps(records))
+    with pytest.raises(BadData, match="record 0: a box of 0 x 32 pixels shows nothing"):
+        aro.read_aro_relation(own / "aro")
+
+
+def test_relations_are_splits_and_their_mean_is_not_the_mean_over_items(data):
+    items = aro.read_aro_relation(data / "aro")
+    assert {c.split for c in items} == {"on", "to the left of"}  # "near" holds both ways
+    assert len(aro.SPATIAL) == 13 and len(aro.VERBS) == 32 and "left out by the published protocol" in str(items.report)
+    more = [*items, *[c for c in items if c.split == "on"] * 5]
+    right = StandIn(lambda _: [1.0, 0.0], lambda t: [1.0, 0.0] if t in good else [0.0, 1.0])
+    good = {c.captions[0] for c in items if c.split == "on"} - {c.captions[1] for c in items}
+    rows = summarise(evaluate_choices(right, more), "m")
+    splits = {r["split"]: r["value"] for r in rows}
+    assert rows[-1]["split"] == "mean" and splits["mean"] == pytest.approx((splits["on"] + splits["to the left of"]) / 2)
+    assert len(aro.read_aro_attribution(data / "aro")) == 25
+    with pytest.raises(BadData, match="not a single sample; 1 of 1 splits left out"):
+        aro.read_aro_attribution(data / "aro", fewest=26)
+
+
+def test_shuffles_keep_the_words_depend_on_the_seed_and_differ_from_the_caption():
+    words = "a man in a red shirt , riding the small brown horse on grass".split()
+    pairs = [intake.Pair("x.jpg", " ".join(words), "0", "x"), intake.Pair("y.jpg", "dog", "1", "y")]
+    (item, _), *rest = aro.order_choices(pairs, "order")
+    assert not rest and len(item.captions) == 5 and len({tuple(sorted(c.split())) for c in item.captions}) == 1
+    assert aro.order_choices(pairs, "order")[0][0] == item and aro.order_choices(pairs, "order", seed=1)[0][0] != item
+    tags = aro.tag_words(words)
+    kept = [k for k, tag in enumerate(tags) if tag == "other"]
+    nouns, others, within, _ = (caption.split() for caption in item.captions[1:])
+    assert [nouns[k] for k in kept] == [words[k] for k in kept] and [others[k] for k in range(len(words)) if k not in kept] == [
+        words[k] for k in range(len(words)) if k not in kept
+    ]
+    assert all(sorted(within[k : k + 3]) == sorted(words[k : k + 3]) for k in range(0, len(words), 3))
+    assert aro.plain('A (big) dog!! runs; it\'s "fun"') == ["a", "big", "dog", "runs", "it's", "fun"] and len(aro.plain("word " * 40)) == 30
+
+
+# --- CREPE
+
+
+def test_crepe_is_grouped_by_atoms_and_by_seen_and_unseen(own):
+    items = read_crepe_productivity(own / "crepe", own / "visual_genome", "replace")
+    assert list(dict.fromkeys(c.split for c in items)) == [f"complexity_{n}" for n in range(4, 13)]
+    assert len(items[0].captions) == 5 and chance(items)[-1]["value"] == pytest.approx(0.2)
+    syst = read_crepe_systematicity(own / "crepe", own / "visual_genome", "compound")
+    assert {c.split for c in syst} == {"seen_compounds", "unseen_compounds"} and len(syst[0].captions) == 3
+    with pytest.raises(BadData, match="syst_vg_hard_negs_seen_compounds_in_laion.csv"):
+        read_crepe_systematicity(own / "crepe", None, trained_on="laion")
+    path = own / "crepe/prod_hard_negatives/swap/prod_vg_hard_negs_swap_complexity_4.csv"
+    lines = path.read_text().splitlines()
+    head, first, *rest = lines
+    evil = first.split(",")[0] + ",a caption,__import__('os').getcwd(),0,0,8,8"
+    path.write_text("\n".join([head, evil, *rest]))
+    with pytest.warns(UserWarning, match="skipped 1: 1 bad row"):
+        assert len(read_crepe_productivity(own / "crepe", None, "swap", (4,), max_bad=0.2)) == len(rest)
+
+
+# --- VALSE
+
+
+def test_valse_counts_what_people_confirmed(own):
+    items = read_valse(own / "valse", own / "valse/images")
+    assert len(items) == 11 * 5 and "33 records that people did not confirm" in str(items.report)
+    assert len(read_valse(own / "valse", None, least=0)) == 11 * 8 and len(read_valse(own / "valse", None, least=3)) == 11 * 2
+    assert isinstance(read_valse(own / "valse", None)[0].images[0], NoPhoto)
+    (own / "valse/images/visdial/photo_4.jpg").rename(own / "valse/images/photo_4.jpg")  # a photo beside the sub-folders is found too
+    assert len(read_valse(own / "valse", own / "valse/images")) == 55
+    with pytest.raises(BadData, match="the folder of photos does not exist.*Visual7W"):
+        read_valse(own / "valse", own / "photos")
+
+
+def test_a_photo_that_was_not_asked_for_cannot_be_scored(own):
+    shutil.rmtree(own / "valse/images")
+    (one,) = find_suites(own, ["valse"])
+    bench, blind, _ = read_found([one], ["a red circle"])
+    assert one.state == "text only" and not bench.choices and len(blind["valse"]) == 55
+    rows = blind_report(Bench(choices=blind, captions=["a red circle"]))
+    assert {r["method"] for r in rows} == {"chance", "blind_length", "blind_ngram"}
+
+
+# --- groups
+
+
+def test_group_scores_against_their_definition(data):
+    items = read_winoground(data / "winoground")
+    scorer = random_scorer()
+    frame = evaluate_choices(scorer, items).pivot(index="id", columns="metric", values="right")
+    unit = lambda v: v / np.linalg.norm(v)
+    for item in items:
+        s = np.array([[unit(hashed(i)) @ unit(hashed(f"the text {t}")) for t in item.captions] for i in item.images])
+        text, image = s[0, 0] > s[0, 1] and s[1, 1] > s[1, 0], s[0, 0] > s[1, 0] and s[1, 1] > s[0, 1]
+        assert tuple(frame.loc[item.id, ["text_score", "image_score", "group_score"]]) == (text, image, text and image)
+
+
+def test_winoground_from_parquet_is_the_same(data, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [json.loads(line) for line in (data / "winoground/examples.jsonl").read_text().splitlines()]
+    for row in rows:
+        for side in (0, 1):
+            row[f"image_{side}"] = {"bytes": (data / "winoground/images" / f"{row[f'image_{side}']}.png").read_bytes(), "path": None}
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "test.parquet")
+    one, two = read_winoground(data / "winoground"), read_winoground(tmp_path)
+    assert [c.captions for c in one] == [c.captions for c in two] and two[0].images[1] == one[0].images[1].read_bytes()
+
+
+def test_a_pair_of_mmvp_counts_only_when_both_statements_prefer_their_own_photo(own):
+    items = read_mmvp(own / "mmvp")
+    assert len(items) == 9 and items[0].captions[0].startswith("a photo of ") and "9 of 15 are published" in str(items.report)
+    item = Choice("Color", ("one", "two"), ("says one", "says two"), "1-2", metrics=("image_score",))
+    likes = {"says one": [1.0, 0.0], "says two": [1.0, 0.1]}  # both statements prefer the first photo
+    scorer = StandIn(lambda image: [1.0, 0.0] if image == "one" else [0.0, 1.0], likes.get)
+    frame = evaluate_choices(scorer, [item])
+    assert list(frame.metric) == ["image_score"] and not frame.right.any() and [r["value"] for r in chance([item])] == [0.25]
+    likes["says two"] = [0.1, 1.0]
+    assert evaluate_choices(scorer, [item]).right.all()
+    lines = (own / "mmvp/Questions.csv").read_text().splitlines()
+    (own / "mmvp/Questions.csv").write_text("\n".join([lines[0], lines[1], lines[3], lines[2], *lines[4:]]))
+    with pytest.raises(BadData, match="line 2: questions 1 .* and 3 .* are no pair"):
+        read_mmvp(own / "mmvp")
+
+
+def test_cola_reads_file_names_from_addresses(data):
+    items = read_cola(data / "cola", data / "visual_genome")
+    assert items[0].images[0].is_file() and items[0].image_ids == ("1", "2") and items[0].metrics == ("image_score",)
+
+
+# --- photos and classes
+
+
+def test_a_photo_that_several_benchmarks_share_is_looked_at_once(own, monkeypatch):
+    looked, real = [], intake.image_fault
+    monkeypatch.setattr(intake, "image_fault", lambda image, check="decode": looked.append(str(image)) or real(image, check))
+    first = read_sugarcrepe(own / "sugarcrepe", own / "coco/val2017")
+    read_sugarcrepe_pp(own / "sugarcrepe_pp", own / "coco/val2017")
+    assert len(looked) == len(set(looked)) == 8 and len(first) == 56
+    (own / "coco/val2017/000000000003.jpg").write_bytes(b"broken")
+    with pytest.raises(BadData, match="image '000000000003.jpg' unreadable"):
+        read_sugarcrepe(own / "sugarcrepe", own / "coco/val2017")
+
+
+def test_presets_know_the_sets_of_both_tables():
+    assert len(TABLE_2) == 18 and len(TABLE_5) == 9 and set(TABLE_5) < set(TABLE_2) <= set(SUITES)
+    with pytest.raises(BadData, match="class folder '103' is none of 1 to 102"):
+        spoken(["1", "103"], PRESETS["flowers102"], [f"flower {k}" for k in range(102)])
+    assert spoken(["3", "10"], PRESETS["clevr"], "three four five six seven eight nine ten".split()) == ["three", "ten"]
+    with pytest.raises(BadData, match=r"WordNet numbers; their names come with pip install 'complearn\[towers\]'"):
+        spoken(["n01440764"], PRESETS["imagenet_r"], None)
+
+
+def test_test_and_training_images_share_their_classes_through_the_suite(own):
+    args = {"folder": own / "classification/cifar10/test", "train": own / "classification/cifar10/train"}
+    bench = read_bench({"cifar10": args}, ["a"])
+    items, classes, prompts = bench.classes["cifar10"]
+    assert classes == ("airplane", "cat") and len(bench.probes["cifar10"]) == len(items) == 8 and all(p.count("{}") == 1 for p in prompts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = report(
+            StandIn(lambda image: [len(str(image)), image.parent.name == "cat", 1.0], lambda t: [1.0, "cat" in t, 1.0]), bench, "m"
+        )
+    assert {r["split"]: r["value"] for r in rows if r["metric"] == "accuracy"}["linear_probe"] == 1
+    shutil.rmtree(own / "classification/cifar10/train/cat")
+    with pytest.raises(BadData, match="no training images of cat"):
+        read_classes(**args, preset="cifar10")
+    shutil.rmtree(own / "classification/cifar10/train")
+    assert not read_bench({"cifar10": {"folder": args["folder"]}}, ["a"]).probes
+
+
+# --- real files
+
+
+@pytest.mark.real
+def test_valse_has_the_published_counts_and_blind_scores(real_data):
+    items = read_valse(real_data / "valse", None)
+    assert {split: sum(c.split == split for c in items) for split in VALSE} == VALSE and len(items) == 7702
+    captions = [one["caption"] for one in json.loads((real_data / "coco/annotations/captions_train2017.json").read_text())["annotations"]]
+    rows = {
+        (r["method"], r["split"]): r["value"]
+        for r in blind_report(Bench(choices={"valse": items}, captions=captions))
+        if r["metric"] == "accuracy"
+    }
+    assert rows["chance", "mean"] == 0.5 and 0.2 < rows["blind_ngram", "mean"] < 0.9 and len({split for _, split in rows}) == 12
+
+
+@pytest.mark.real
+def test_the_scan_recognises_the_folder_of_real_data(real_data):
+    states = {one.name: one.state for one in find_suites(real_data)}
+    there = {name: state for name, state in states.items() if state != "missing"}
+    assert there == {
+        "sugarcrepe": "found",
+        "valse": "text only",
+        "nlvr": "found",
+        "coco_retrieval": "found",
+        "cifar10": "found",
+        "mnist": "found",
+    }

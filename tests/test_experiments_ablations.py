@@ -1,0 +1,78 @@
+"""The ablation notebook: its rows, and a sweep that is stopped, widened and gone on with; recipes of methods."""
+
+import json
+import os
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from conftest import ROOT
+
+from complearn.core.runs import Run, read_results
+from complearn.training.launch import check_config
+from complearn.training.recipes import ABLATIONS, METHODS, SCALES, configuration, generations, variants
+
+NOTEBOOK = ROOT / "nbs" / "experiments" / "ablations.ipynb"
+SOURCE = {"name": "generated", "args": SCALES["smoke"].world}
+
+
+def papermill(out, **parameters):
+    words = [sys.executable, "-m", "papermill", str(NOTEBOOK), str(out / "report.ipynb"), "-k", "python3"]
+    for name, value in (parameters | {"out_dir": str(out), "preset": "smoke"}).items():
+        words += ["-p", name, value if isinstance(value, str) else json.dumps(value)]
+    no_browser = {"BROWSER_PATH": "none", "PATH": os.path.dirname(sys.executable)}
+    env = {**os.environ, **no_browser, "OMP_NUM_THREADS": "1", "COMPLEARN_TYPECHECK": "0"}
+    done = subprocess.run(words, cwd=out, env=env, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return "\n".join(o.get("text", "") for c in nbformat.read(out / "report.ipynb", 4).cells for o in c.get("outputs", []))
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_and_may_be_widened(tmp_path):
+    rows = {"vision": {"il_clip": {"target": "vision"}}}
+    assert "2 runs of 2 rows and 1 seeds: 0 done before, 2 to do" in papermill(tmp_path, sweep=rows)
+    first = (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes()
+    (tmp_path / "runs" / "vision-s0" / "done.json").unlink()  # as if it had been stopped before its end
+    said = papermill(tmp_path, sweep=rows | {"bare clip": {"method": "clip"}})
+    assert "3 runs of 3 rows and 1 seeds: 1 done before, 2 to do" in said
+    assert (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes() == first
+    assert Run.open(tmp_path / "runs" / "vision-s0").config["plan"]["args"]["target"] == "vision"
+    results = read_results(tmp_path)
+    told = {(row["method"], row["split"]): row for row in results["rows"] if row["data"] == "average"}
+    assert {name for name, _ in told} == {"il_clip", "vision", "bare clip"} and {split for _, split in told} == {"COMP", "CLS"}
+    own = {}
+    for row in results["rows"]:  # by hand: one number for each data set, then their mean
+        if row["method"] == "vision" and row["split"] == "mean" and row["data"] not in ("average", "generated/sugarcrepe, seen"):
+            own.setdefault(row["data"], {})[row["metric"]] = row["value"]
+    pick = [next(of[m] for m in ("accuracy", "image_accuracy", "image_score") if m in of) for of in own.values()]
+    assert told["vision", "COMP"]["value"] == pytest.approx(sum(pick) / len(pick)) and len(pick) == 5
+
+
+@pytest.mark.parametrize("cycle", (0.5, 1, 2, 3))
+def test_generations_fill_the_budget(cycle):
+    found = generations(SCALES["full"], 2000, cycle)
+    assert found["warmup"] + found["generations"] * (found["distil"] + found["interact"]) + found["final"] == 2000
+    assert found["distil"] == round(80 * cycle) and found["generations"] == max(1, round(3 / cycle))
+
+
+def test_every_method_and_every_named_row_is_a_run():
+    for label, one in (variants(list(ABLATIONS)) | variants(list(ABLATIONS), "il_negclip")).items():
+        check_config(configuration(one["method"], 0, SCALES["smoke"], 20, 64, SOURCE, switches=one["switches"], label=label))
+    assert variants(["continuity"], "il_negclip")["codebook free"]["switches"] == {"il_negclip": {"freeze_codebook": False}}
+    made = {name: configuration(name, 0, SCALES["smoke"], 20, 64, SOURCE) for name in METHODS}
+    assert made["negclip_paper"]["plan"] == {"name": "negclip", "args": {"steps": 30, "ramp": 1}}
+    assert {name for name, one in made.items() if "negatives" in one["train"]} == {"negclip", "negclip_paper", "il_negclip"}
+    assert {name for name, one in made.items() if one["model"]["codebook"]} == {"codebook_clip", "il_clip", "il_negclip"}
+    assert [name for name, one in made.items() if one["model"].get("spectral")] == ["spectral_clip"]
+
+
+def test_what_is_not_there_is_named():
+    with pytest.raises(ValueError, match="no ablation tempo; there are generation, target"):
+        variants(["tempo"])
+    with pytest.raises(ValueError, match="variant 'x': method is one of clip"):
+        variants({"x": {"method": "clap"}})
+    with pytest.raises(ValueError, match="switches are of clip.*not code"):
+        variants({"x": {"code": {}}})
+    with pytest.raises(ValueError, match="5 steps are too few for a warm-up and 3 generations; give at least"):
+        generations(SCALES["smoke"], 5)

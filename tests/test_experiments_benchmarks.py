@@ -1,0 +1,105 @@
+"The benchmark notebook as its users run it, and the activation of the open_clip models that go through it."
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+from safetensors.torch import save_file
+
+from complearn.core.runs import read_results
+from complearn.data.pairs import Pair
+from complearn.data.words import WordTokenizer
+from complearn.models.dual import build_model
+from complearn.models.openclip import OpenClipScorer, load_open_clip
+from complearn.models.saving import save_model
+from complearn.training.launch import launch, prepare
+
+NOTEBOOK = ROOT / "nbs" / "experiments" / "benchmarks.ipynb"
+open_clip = pytest.importorskip("open_clip")
+
+
+def small_open_clip(folder, quick=True):
+    "A tiny open_clip model with random weights, saved as open_clip saves one."
+    vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16}
+    text = {"context_length": 24, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
+    config = {"embed_dim": 24, "quick_gelu": quick, "vision_cfg": vision, "text_cfg": text}
+    torch.manual_seed(0)
+    weights = open_clip.CLIP(**config).state_dict()
+    folder.mkdir(parents=True)
+    save_file(
+        {name: 3 * tensor if tensor.is_floating_point() else tensor for name, tensor in weights.items()},
+        folder / "open_clip_model.safetensors",
+    )
+    content = {"model_cfg": config, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    (folder / "open_clip_config.json").write_text(json.dumps(content))
+    return folder
+
+
+def papermill(out, expect=0, **parameters):
+    "Run the notebook; return what its cells printed."
+    out.mkdir(exist_ok=True)
+    words = [sys.executable, "-m", "papermill", str(NOTEBOOK), str(out / "report.ipynb"), "-k", "python3"]
+    for name, value in (parameters | {"out_dir": str(out)}).items():
+        words += ["-p", name, value if isinstance(value, str) else json.dumps(value)]
+    quiet = {"BROWSER_PATH": "none", "PATH": os.path.dirname(sys.executable), "OMP_NUM_THREADS": "1", "COMPLEARN_TYPECHECK": "0"}
+    done = subprocess.run(words, cwd=out, env={**os.environ, **quiet}, capture_output=True, text=True, timeout=400)
+    assert done.returncode == expect, done.stderr[-3000:]
+    cells = nbformat.read(out / "report.ipynb", 4).cells if (out / "report.ipynb").exists() else []
+    return "\n".join(o.get("text", "") for c in cells for o in c.get("outputs", [])) + done.stderr
+
+
+def test_a_folder_is_loaded_with_its_own_activation(tmp_path):
+    activations = lambda model: {type(module).__name__ for module in model.modules() if "GELU" in type(module).__name__}
+    quick, plain = small_open_clip(tmp_path / "quick"), small_open_clip(tmp_path / "plain", quick=False)
+    assert activations(load_open_clip(str(quick)).model) == {"QuickGELU"} and activations(load_open_clip(str(plain)).model) == {"GELU"}
+    pair = Pair(np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8), "a dog on a mat", "0", "0")
+    encoded = [scorer.encode_images(scorer.collate([pair])).values for scorer in (OpenClipScorer(str(quick)), OpenClipScorer(str(plain)))]
+    assert (encoded[0] - encoded[1]).abs().max() > 1e-4  # the same weights: the flag alone decides
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_open_clip(str(quick))
+    with pytest.warns(UserWarning, match="GELU was asked for, but its weights or configuration say QuickGELU"):
+        assert activations(load_open_clip(str(quick), quick_gelu=False).model) == {"GELU"}
+
+
+def test_what_cannot_be_run_is_said(tmp_path):
+    said = papermill(tmp_path / "none", 1, preset="demo", models=["ViT-B-32"])
+    assert "name the folder that holds the benchmarks" in said
+
+
+@pytest.mark.real
+def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_path, real_data):
+    tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    config = {
+        "plan": {"name": "clip", "args": {"steps": 2, "ramp": 1}},
+        "model": {"vision": tower | {"patch": 8}, "text": tower},
+        "data": {"name": "generated", "args": {"preset": "small", "n_train": 32}},
+        "train": {"batch_size": 8, "precision": "fp32"},
+        "seed": 3,
+    }
+    launch(prepare(tmp_path / "study" / "runs" / "clip-s3", config).path, "cpu", False)
+    saved = save_model(build_model({"vision": tower | {"patch": 8}, "text": tower}, WordTokenizer.fit(["a dog"])), tmp_path / "kept")
+    models = [str(small_open_clip(tmp_path / "small_clip")), str(tmp_path / "study"), str(saved)]
+    said = papermill(
+        tmp_path / "out", preset="demo", models=models, data_folder=str(real_data), only=["sugarcrepe", "nlvr", "winoground"], limit=20
+    )
+    rows = read_results(tmp_path / "out")["rows"]
+    assert {(r["method"], r["seed"]) for r in rows if r["data"] == "sugarcrepe"} >= {
+        ("small_clip", None),
+        ("clip", 3),
+        ("kept", None),
+        ("blind_ngram", None),
+    }
+    assert all(r["low"] <= r["value"] <= r["high"] for r in rows if r["metric"] == "accuracy" and r["method"] in ("small_clip", "clip"))
+    assert {r["split"] for r in rows if r["data"] == "sugarcrepe" and r["method"] == "clip"} >= {"swap_att", "mean"} and any(
+        r["metric"] == "auc" for r in rows
+    )
+    assert "2 benchmarks found, 0 without photos, 1 missing" in said
+    assert read_results(tmp_path / "out")["setting"]["found"]["winoground"] == "missing"

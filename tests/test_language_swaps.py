@@ -1,0 +1,94 @@
+"""Swaps of plain captions: what may change places, what may not, and how many real captions can take one."""
+
+import csv
+import gzip
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from complearn.language.swaps import OPERATORS, chunks, exchange, swap, swaps
+
+NOUNS = {
+    "A man in a red shirt rides a brown horse.": ["man", "shirt", "horse"],
+    "Two dogs playing with a ball on the grass": ["dogs", "ball", "grass"],
+    "A couple of people sitting in chairs under an umbrella.": ["people", "chairs", "umbrella"],
+    "There are a lot of people sitting by the fountain.": ["people", "fountain"],
+    "a parked car next to a fire hydrant": ["car", "hydrant"],
+    "A woman taking a selfie in front of a large mirror.": ["woman", "selfie", "mirror"],
+    "Several men in hard hats are operating a giant pulley system.": ["men", "hats", "system"],
+}
+
+
+@pytest.mark.parametrize("caption", NOUNS)
+def test_noun_phrases_are_found(caption):
+    assert [caption[slice(*one.noun)] for one in chunks(caption)] == NOUNS[caption]
+
+
+EVEN = (
+    "A cat and a dog.", "a cat next to a dog", "A cat with a dog", "a man standing beside a woman", "a cat, a dog and a bird", "A dog.",
+    "A man near a man", "a woman kissing a man", "the cat and the dog are sleeping", "...", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("caption", EVEN)
+def test_what_says_the_same_the_other_way_round_is_refused(caption):
+    assert swaps(caption) == [] and swap(caption, 3) is None
+
+
+def test_an_even_pair_may_still_exchange_what_it_binds():
+    made = {one.caption for one in swaps("A black cat and a white dog.")}
+    assert made == {"A white cat and a black dog.", "A black dog and a white cat."}
+
+
+def test_the_three_operators():
+    made = {(one.operator, one.caption) for one in swaps("A small boy rides a brown horse.")}
+    assert made == {
+        ("noun", "A small horse rides a brown boy."),
+        ("modifier", "A brown boy rides a small horse."),
+        ("phrase", "A brown horse rides a small boy."),
+    }
+    assert {one.operator for one in swaps("A small boy rides a brown horse.", ("noun",))} == {"noun"}
+    with pytest.raises(ValueError, match="expected operators among noun, modifier, phrase; got verb"):
+        swaps("a cat", ("verb",))
+
+
+def test_articles_numbers_and_first_letters():
+    assert swaps("An owl watches a mouse.")[0].caption == "A mouse watches an owl."
+    assert not any(one.operator == "noun" for one in swaps("two dogs on a sofa"))  # "two sofa"
+    assert exchange("A cat eats an apple", (2, 5), (14, 19)) == "An apple eats a cat"
+    assert not any(one.operator == "modifier" for one in swaps("a young man hits a tennis ball"))  # what describes, what names a kind
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(alphabet="abcdeghimnorst ,.-'AT\n\té", max_size=60), st.integers(0, 2**40))
+def test_any_text_is_taken_and_the_draw_decides(caption, draw):
+    one = swap(caption, draw)
+    assert one == swap(caption, draw)
+    if one is not None:
+        bag = lambda text: sorted("a" if word == "an" else word for word in re.findall(r"\w+", text.lower()))
+        assert one.operator in OPERATORS and bag(one.caption) == bag(caption) and one.caption != caption
+        (a, b), (c, d) = one.spans
+        assert 0 <= a < b <= c < d <= len(caption)
+
+
+@pytest.mark.real
+def test_most_real_captions_take_a_swap(real_data):
+    with open(real_data / "captions" / "negclip_coco_valid.tsv", encoding="utf-8") as file:
+        coco = [line["title"] for line in csv.DictReader(file, delimiter="\t")][:400]
+    with gzip.open(real_data / "captions" / "flickr30k_train.1.en.gz", "rt", encoding="utf-8") as file:
+        flickr = [line.strip() for line, _ in zip(file, range(400))]
+    bag = lambda text: sorted("a" if word == "an" else word for word in re.findall(r"\w+", text.lower()))
+    for captions, least in ((coco, 0.9), (flickr, 0.9)):
+        made = [(caption, swap(caption, k)) for k, caption in enumerate(captions)]
+        assert sum(one is not None for _, one in made) / len(made) > least
+        for caption, one in made:
+            assert one is None or (bag(one.caption) == bag(caption) and one.caption.lower() != caption.lower())
+    # the released negatives of NegCLIP exchange words too: a good part of our options are among theirs
+    with open(real_data / "captions" / "negclip_coco_valid.tsv", encoding="utf-8") as file:
+        lines = [line for line, _ in zip(csv.DictReader(file, delimiter="\t"), range(300))]
+    plain = lambda text: re.sub(r"[^a-z0-9 ]", "", text.lower()).split()
+    theirs = lambda line: re.findall(r"'([^']{9,})'", line["neg_caption"])
+    hit = [plain(one) in [plain(ours.caption) for ours in swaps(line["title"])] for line in lines for one in theirs(line)]
+    assert sum(hit) / len(hit) > 0.25

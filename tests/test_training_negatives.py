@@ -1,0 +1,312 @@
+"""NegCLIP against a naive loop, its pool against a list, its runs killed, in parts and in two processes; spectral normalisation."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+import training_runs
+from safetensors.torch import load_file
+
+from complearn.analysis.curves import budget
+from complearn.core.runs import Run
+from complearn.data.pairs import Batch, Collate, Pair, same_pairs
+from complearn.data.text_negatives import wrong_caption
+from complearn.data.worlds import world_from
+from complearn.models.dual import build_model
+from complearn.models.saving import load_model, save_model
+from complearn.models.spectral import top_singular_values
+from complearn.training import trainer
+from complearn.training.launch import launch, make_trainer, prepare, trained
+from complearn.training.losses import contrastive
+from complearn.training.negatives import NegCLIP, Pool, misplaced
+from complearn.training.plans import make_phases
+
+TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
+NEGCLIP = {"name": "negclip", "args": {"steps": 12, "ramp": 2, "pool": 20, "neighbours": 2}}
+
+
+def unit(n, seed, width=6):
+    return F.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1).float()
+
+
+def scene(n=6, pooled=9):
+    """Vectors, ids and a filled pool; pairs 0 and 3 share a photo, negative 1 is caption 2, pair 4 has none."""
+    image_ids = torch.tensor([0, 1, 2, 0, 4, 5])
+    captions = torch.tensor([10, 11, 12, 13, 14, 15])
+    wrong, there = torch.tensor([20, 12, 22, 23, 14, 25]), torch.tensor([1, 1, 1, 1, 0, 1]).bool()
+    out = SimpleNamespace(image=unit(n, 0), text=unit(n, 1), negative=unit(n, 2), scale=torch.tensor(7.0), image_weights=None)
+    extra = {"negatives": there, "negative_numbers": torch.stack([wrong, captions], 1)}
+    batch = Batch(None, None, None, image_ids, tuple("abcdef"), extra)
+    pool = {"features": unit(pooled, 3), "ids": torch.stack([torch.tensor([0, 1, 7, 8, 9, 5, 30, 31, 32]), torch.arange(9) + 11], 1)}
+    return out, batch, pool
+
+
+def naive(out, batch, pool, k, shared=False):
+    """Both directions by loops."""
+    image, text, negative, scale = out.image.double(), out.text.double(), out.negative.double(), float(out.scale)
+    wrong, captions = batch.extra["negative_numbers"].T
+    n, ids, total = len(image), batch.image_ids, 0.0
+    near = []
+    for i in range(n):
+        free = [j for j in range(len(pool["ids"])) if pool["ids"][j, 0] != ids[i] and pool["ids"][j, 1] != captions[i]]
+        near.append(sorted(free, key=lambda j: -float(image[i] @ pool["features"][j].double()))[:k])
+    for i in range(n):
+        rivals = [j for j in range(n) if j == i or ids[j] != ids[i]]
+        terms = [math.exp(scale * float(image[i] @ text[j])) for j in rivals]
+        for j in range(n):
+            mine = any(captions[c] == wrong[j] for c in range(n) if ids[c] == ids[i])
+            if batch.extra["negatives"][j] and not mine:
+                terms.append(math.exp(scale * float(image[i] @ negative[j])))
+        total -= math.log(math.exp(scale * float(image[i] @ text[i])) / sum(terms))
+        terms = [math.exp(scale * float(text[i] @ image[j])) for j in rivals]
+        whose = range(n) if shared else [i]
+        for w in whose:
+            ok = [j for j in near[w] if pool["ids"][j, 0] != ids[i] and pool["ids"][j, 1] != captions[i]]
+            terms += [math.exp(scale * float(text[i] @ pool["features"][j].double())) for j in ok]
+        total -= math.log(math.exp(scale * float(text[i] @ image[i])) / sum(terms))
+    return total / (2 * n)
+
+
+@pytest.mark.parametrize("k,shared", ((1, False), (3, False), (2, True)))
+def test_the_loss_is_the_naive_one(k, shared):
+    out, batch, pool = scene()
+    loss = NegCLIP(6, pool=9, neighbours=k, shared=shared).eval()
+    loss.pool.add(pool["features"], pool["ids"])
+    assert loss.judge(out, None, batch)["contrastive_loss"].item() == pytest.approx(naive(out, batch, pool, k, shared), abs=1e-5)
+    assert loss.pool.seen == 9  # in evaluation nothing goes in
+
+
+def test_with_nothing_hard_it_is_the_contrastive_loss():
+    out, batch, _ = scene()
+    batch.extra["negatives"] = torch.zeros(6, dtype=torch.bool)
+    measures = NegCLIP(6, pool=9).judge(out, None, batch)
+    plain = contrastive(out.image, out.text, out.scale, same_pairs(batch.image_ids))
+    assert torch.isclose(measures["contrastive_loss"], plain, atol=1e-6) and measures["with_negative"] == 0
+    assert all(torch.isfinite(value) for value in measures.values())
+
+
+def test_gradients_reach_wrong_captions_and_not_the_pool():
+    out, batch, pool = scene()
+    for name in ("image", "text", "negative"):
+        setattr(out, name, getattr(out, name).requires_grad_())
+    out.scale.requires_grad_()
+    loss = NegCLIP(6, pool=12)  # partly empty: three neighbours do not exist
+    loss.pool.add(pool["features"][:2], pool["ids"][:2])
+    loss.neighbours = 5
+    loss.judge(out, None, batch)["contrastive_loss"].backward()
+    assert torch.isfinite(out.scale.grad)  # a masked negative must not turn it into 0 times infinity
+    assert all(torch.isfinite(getattr(out, name).grad).all() for name in ("image", "text", "negative"))
+    assert out.negative.grad[4].abs().sum() == 0 < out.negative.grad[0].abs().sum()  # a masked one is not pushed
+    assert not loss.pool.features.requires_grad and loss.pool.seen == 8
+
+
+def test_misplaced_sees_all_captions_of_a_photo():
+    same = torch.tensor([[True, True], [True, True]])
+    told = misplaced(same, torch.tensor([1, 2]), torch.tensor([2, 7]), torch.tensor([True, True]))
+    assert told.tolist() == [[True, False], [True, False]]  # caption 2 is of the same photo as pair 0
+
+
+def test_the_pool_is_the_last_of_a_list():
+    pool, kept = Pool(7, 6), []
+    for turn, n in enumerate((3, 5, 2, 12, 4)):
+        features, ids = unit(n, turn), torch.stack([torch.arange(n) + 100 * turn] * 2, 1)
+        pool.add(features, ids)
+        kept += list(zip(features, ids[:, 0].tolist()))
+        there = {int(i) for i in pool.ids[: min(7, len(kept)), 0]}
+        assert there == {i for _, i in kept[-7:]} and pool.features.shape == (7, 6)
+    query = unit(4, 99)
+    near, ok = pool.nearest(query, -torch.ones(4, 2, dtype=torch.int64), 3)
+    near = pool.features[near]
+    for i in range(4):
+        best = sorted((float(query[i] @ feature) for feature, _ in kept[-7:]), reverse=True)[:3]
+        assert ok[i].all() and (near[i] @ query[i]).tolist() == pytest.approx(best, abs=1e-6)
+    pool.forget()
+    assert not pool.nearest(query, -torch.ones(4, 2, dtype=torch.int64), 3)[1].any()
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="needs texts or 0 < neighbours < pool"):
+        NegCLIP(6, pool=2, neighbours=2)
+    out, batch, _ = scene()
+    out.negative = None
+    with pytest.raises(ValueError, match='"negatives": "auto"'):
+        NegCLIP(6, pool=9).judge(out, None, batch)
+    with pytest.raises(ValueError, match="negatives come from auto, given, swap, not 'all'"):
+        Collate(None, None, negatives="all")
+    model = build_model(training_runs.MODEL, tokenizer())
+    with pytest.raises(ValueError, match='spectral_clip needs a normalised model.*"spectral": true'):
+        make_phases({"name": "spectral_clip", "args": {"steps": 2}}, model)
+
+
+def tokenizer():
+    from complearn.data.words import WordTokenizer
+
+    return WordTokenizer.fit(["a red circle", "a blue square"])
+
+
+# --- batches
+
+
+def test_a_batch_carries_wrong_captions_and_who_has_none():
+    world = world_from(training_runs.DATA["args"])
+    collate = Collate(lambda images, draws: torch.zeros(len(images), 3, 4, 4), world_tokenizer(world), negatives="auto")
+    pairs, seen = world.train[:32], []
+    for epoch in range(3):
+        draws = [1000 * epoch + k for k in range(32)]
+        batch = collate(pairs, draws)
+        again = collate(pairs, draws)
+        assert torch.equal(batch.extra["negative_ids"], again.extra["negative_ids"])
+        decode = lambda ids: collate.tokenizer.decode(ids)
+        for k, pair in enumerate(pairs):
+            text = decode(batch.extra["negative_ids"][k])
+            assert batch.extra["negatives"][k] == (len(pair.negatives) > 0)
+            assert text in pair.negatives if batch.extra["negatives"][k] else text == pair.caption
+        seen.append(batch.extra["negative_ids"])
+    assert 0 < batch.extra["negatives"].float().mean() < 1
+    parts = batch.chunk(3)
+    assert torch.equal(torch.cat([part.extra["negative_ids"] for part in parts]), batch.extra["negative_ids"])
+
+
+def world_tokenizer(world):
+    from complearn.data.words import WordTokenizer
+
+    return WordTokenizer.fit(world.captions())
+
+
+def test_training_reads_no_caption_of_an_evaluation_as_a_negative():
+    sizes = {"shapes": 4, "colours": 4, "n_train": 48, "n_test": 16, "size": 16}
+    world = world_from(sizes | {"kinds": ["relation"], "split": "systematic", "disjoint": True})
+    wrong = {text for pair in world.train for text in pair.negatives}
+    asked = {text for item in world.benchmark("sugarcrepe", 10) for text in item.captions}
+    assert wrong and not wrong & asked
+    held = {f"{colour} {shape}" for colour, shape in world.split.held if colour in world.config.words("colours")}
+    assert held and not any(phrase in text for phrase in held for text in wrong)
+
+
+def test_rules_serve_where_nothing_is_given():
+    pair = Pair(None, "A cat and a man on a bench.", "0", "0")
+    made = {wrong_caption(pair, pair.caption, draw) for draw in range(20)}
+    assert len(made) > 1 and None not in made and pair.caption not in made
+    given = Pair(None, "A cat and a man on a bench.", "0", "0", negatives=())
+    assert wrong_caption(given, given.caption, 0) is None and wrong_caption(given, given.caption, 0, "swap")
+
+
+# --- runs
+
+
+def negclip_config(plan=NEGCLIP, **train):
+    return training_runs.config(plan=plan, **{"negatives": "auto", "checkpoint_every": 5, **train})
+
+
+def records(run):
+    return [{k: v for k, v in record.items() if k not in TIMES} for record in run.records()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    torch.set_num_threads(1)
+    return launch(prepare(tmp_path_factory.mktemp("whole") / "run", negclip_config()).path, progress=False)
+
+
+def test_a_killed_run_goes_on_with_its_pool(whole, tmp_path, monkeypatch):
+    run = prepare(tmp_path / "run", negclip_config())
+    after = trainer.Trainer.after_step
+
+    def die(self, measures, bar):
+        if self.state.step == 8:
+            raise InterruptedError
+        return after(self, measures, bar)
+
+    monkeypatch.setattr(trainer.Trainer, "after_step", die)
+    with pytest.raises(InterruptedError):
+        launch(run.path, progress=False)
+    kept = load_file(run.checkpoints()[-1] / "objectives.safetensors")
+    assert kept["0.pool.seen"] == 40 and kept["0.pool.features"].abs().sum(1).min() > 0.5
+    monkeypatch.undo()
+    launch(run.path, progress=False)
+    assert records(run) == records(whole)
+    a, b = load_file(run.phases()[-1]), load_file(whole.phases()[-1])
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    steps = [r for r in run.records() if r["kind"] == "step"]
+    assert steps[-1]["samples"] == 96 and 0 < steps[-1]["with_negative"] <= 1
+
+
+def test_the_budget_counts_pairs_and_real_tokens(whole):
+    found = make_trainer(whole, progress=False)
+    batches = [found.loader.batch(k) for k in range(12)]
+    tokens = sum(int(b.mask.sum()) + int(b.extra["negative_mask"][b.extra["negatives"]].sum()) for b in batches)
+    told = budget(whole)
+    assert (told["steps"], told["samples"], told["tokens"]) == (12, 96, tokens)
+    assert told["wall_seconds"] > 0 and told["cpu_seconds"] > 0
+
+
+def test_parts_of_a_batch_train_what_the_whole_does(whole, tmp_path):
+    run = launch(prepare(tmp_path / "run", negclip_config(accumulate=2)).path, progress=False)
+    losses = [[r["loss"] for r in x.records() if r["kind"] == "step"] for x in (run, whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=2e-4)
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_does(whole, tmp_path):
+    from test_training_processes import torchrun
+
+    run = prepare(tmp_path / "run", negclip_config(processes=2))
+    torchrun("-m", "complearn.training.launch", run.path, "--quiet")
+    losses = [[r["loss"] for r in x.records() if r["kind"] == "step"] for x in (Run.open(run.path), whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=5e-4)
+    last = [[r for r in x.records() if r["kind"] == "step"][-1] for x in (run, whole)]
+    assert [last[0][k] for k in ("samples", "tokens")] == [last[1][k] for k in ("samples", "tokens")]
+    pools = [load_file(x.checkpoints()[-1] / "objectives.safetensors") for x in (run, whole)]
+    assert torch.equal(pools[0]["0.pool.ids"], pools[1]["0.pool.ids"])
+    assert torch.allclose(pools[0]["0.pool.features"], pools[1]["0.pool.features"], atol=1e-2)
+
+
+def test_iterated_with_negatives_keeps_one_pool_and_forgets_a_vision_agents(tmp_path):
+    args = {"warmup": 3, "distil": 2, "interact": 2, "generations": 2, "ramp": 1, "target": "alternate", "negatives": {"pool": 32}}
+    run = prepare(tmp_path / "run", negclip_config({"name": "il_negclip", "args": args}))
+    launch(run.path, progress=False)
+    kept = load_file(run.checkpoints()[-1] / "objectives.safetensors")
+    seen = {name: int(value) for name, value in kept.items() if name.endswith("pool.seen")}
+    assert set(seen.values()) == {8 * (2 + 2)} and len(seen) == 3  # since the vision agent's spawn; both teachers share it
+    assert [r["target"] for r in run.records() if r["kind"] == "spawn"] == ["language", "vision"]
+
+
+# --- spectral normalisation
+
+
+@pytest.mark.parametrize("plan", ("spectral_clip", "il_clip"))
+def test_linear_maps_stay_at_one_through_training_saving_and_respawning(plan, tmp_path):
+    steps = {"name": plan, "args": {"steps": 14, "ramp": 2}} if plan == "spectral_clip" else training_runs.IL
+    model = {**training_runs.MODEL, "spectral": True} | ({"codebook": None} if plan == "spectral_clip" else {})
+    run = launch(prepare(tmp_path / "run", training_runs.config(steps, model, ema=0.9)).path, progress=False)
+    one = trained(run)
+    for agent in (one.vision, one.language):
+        values = top_singular_values(agent)
+        assert len(values) >= 5 and all(0.9 < value < 1.1 for value in values.values()), values
+    again = load_model(save_model(one, tmp_path / "model"))
+    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), again.state_dict().values()))
+    before = [p.clone() for p in one.language.parameters()]
+    one.respawn("language", 5)
+    assert any(not torch.equal(a, b) for a, b in zip(before, one.language.parameters()))
+    assert all(0.9 < value < 1.1 for value in top_singular_values(one.language).values())
+
+
+def test_a_normalised_run_resumes_exactly(tmp_path, monkeypatch):
+    config = training_runs.config(training_runs.IL, {**training_runs.MODEL, "spectral": True})
+    whole, run = launch(prepare(tmp_path / "a", config).path, progress=False), prepare(tmp_path / "b", config)
+    after = trainer.Trainer.after_step
+
+    def die(self, measures, bar):
+        if self.state.step == 10:
+            raise InterruptedError
+        return after(self, measures, bar)
+
+    monkeypatch.setattr(trainer.Trainer, "after_step", die)
+    with pytest.raises(InterruptedError):
+        launch(run.path, progress=False)
+    monkeypatch.undo()
+    launch(run.path, progress=False)
+    a, b = load_file(run.phases()[-1]), load_file(whole.phases()[-1])
+    assert all(torch.equal(a[name], b[name]) for name in a)
