@@ -47,7 +47,7 @@ FORMAT = 1
 TABLE = tuple(field.name for field in fields(CodeTable) if field.name not in ("side", "grid", "words"))
 WORDS = tuple(field.name for field in fields(WordIndex) if field.name != "vocabulary")
 
-
+# %% ../../nbs/analysis/code_store.ipynb #c011
 @dataclass(frozen=True)
 class CodeStore:
     "Everything that can be shown of a codebook over some images, memory-mapped."
@@ -106,7 +106,7 @@ class CodeStore:
         "The first caption of an image; empty where there is none."
         return self.about["captions"][item] or ""
 
-# %% ../../nbs/analysis/code_store.ipynb #c011
+# %% ../../nbs/analysis/code_store.ipynb #c013
 def write_store(
     folder: Path | str,  # made anew, all or nothing
     images: CodeTable,  # of images
@@ -130,7 +130,7 @@ def write_store(
         write_json(made / "about.json", {**about, **told})
     return CodeStore.open(folder)
 
-# %% ../../nbs/analysis/code_store.ipynb #c013
+# %% ../../nbs/analysis/code_store.ipynb #c015
 class Keeper:
     "Keeps of each chunk of images what a table of codes does not."
 
@@ -158,7 +158,7 @@ class Keeper:
         self.captions += [pair.caption for pair in items]
         self.told(f"reading images: {self.done:,} of {self.items:,}")
 
-# %% ../../nbs/analysis/code_store.ipynb #c015
+# %% ../../nbs/analysis/code_store.ipynb #c017
 def build_store(
     model: Dual,  # with a codebook
     pairs: Sequence[Pair],  # what to read; images with or without captions
@@ -185,7 +185,7 @@ def build_store(
         words = WordIndex.of(code_table(model, spoken, "text", k, heaviest)) if spoken else None
         return write_store(folder, images, words, vstack(keeper.weights, format="csr"), arrays, keeper.captions, **about)
 
-# %% ../../nbs/analysis/code_store.ipynb #c017
+# %% ../../nbs/analysis/code_store.ipynb #c019
 def code_store(
     model: Dual,  # with a codebook
     pairs: Sequence[Pair],  # what to read

@@ -84,7 +84,7 @@ def discoveries(
     found[order[: passed[-1] + 1 if len(passed) else 0]] = True
     return found
 
-# %% ../../nbs/analysis/purity.ipynb #c012
+# %% ../../nbs/analysis/purity.ipynb #c013
 def purity(
     fires: Bool[np.ndarray, "item code"],  # which code has weight in which picture
     names: Sequence[str],  # of the attributes
@@ -108,7 +108,7 @@ def purity(
     columns = {"code": alive, "fired": fires.sum(axis=0), "attribute": [names[k] for k in best], "mi": mi, "chance": chance}
     return pd.DataFrame({**columns, "purity": mi - chance, "share": (mi - chance) / entropy, "p": p, "pure": discoveries(p)})
 
-# %% ../../nbs/analysis/purity.ipynb #c015
+# %% ../../nbs/analysis/purity.ipynb #c016
 def fires_of(
     table: CodeTable,  # read with heaviest = the number of codes, or at least the largest support
 ) -> Bool[np.ndarray, "item code"]:
@@ -137,7 +137,7 @@ def purity_rows(
         rows.append(row(*place, metric, values.mean(), *bootstrap_interval(values), n=len(values)))
     return rows
 
-# %% ../../nbs/analysis/purity.ipynb #c018
+# %% ../../nbs/analysis/purity.ipynb #c019
 def generation_figure(
     rows: pd.DataFrame,  # result rows of one metric: method, seed, phase, step, value
     title: str,  # of the figure

@@ -8,7 +8,7 @@ __all__ = ['PLACES', 'INSIDE', 'SHEET']
 # %% ../../nbs/apps/code_sheet.ipynb #c002
 from .look import STYLE
 
-# %% ../../nbs/apps/code_sheet.ipynb #c003
+# %% ../../nbs/apps/code_sheet.ipynb #c004
 PLACES = """
 .cl-codes h2 { font-size: 16px; margin: 0 4px 0 0; } .cl-codes h3 { font-size: 16px; margin: 0; } .cl-codes p { margin: 2px 0 10px; }
 .cl-codes [hidden] { display: none !important; }
@@ -33,7 +33,7 @@ PLACES = """
 .cl-words { font-size: 12px; color: var(--cl-soft); white-space: nowrap; overflow: hidden; text-overflow: ellipsis; margin-top: 2px; }
 """  # noqa: E501
 
-# %% ../../nbs/apps/code_sheet.ipynb #c005
+# %% ../../nbs/apps/code_sheet.ipynb #c006
 INSIDE = """
 .cl-block { margin-bottom: 14px; min-width: 0; } .cl-halves { display: grid; gap: 18px; grid-template-columns: minmax(0, 1fr); }
 .cl-detail { container-type: inline-size; }
@@ -58,5 +58,5 @@ INSIDE = """
 .cl-empty { padding: 24px 8px; text-align: center; }
 """  # noqa: E501
 
-# %% ../../nbs/apps/code_sheet.ipynb #c007
+# %% ../../nbs/apps/code_sheet.ipynb #c008
 SHEET = STYLE + PLACES + INSIDE
