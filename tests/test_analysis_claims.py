@@ -108,3 +108,22 @@ def test_a_folder_without_results_and_a_foreign_file_are_named(tmp_path):
     (tmp_path / "results.json").write_text(json.dumps({"schema": 99}))
     with pytest.raises(ValueError, match="has schema 99"):
         studies([tmp_path])
+
+
+def test_two_guessers_and_smoke_runs_bear_nothing_out():
+    guess = made_up(gap=0.002, spread=0.0001)
+    level = 0.6  # of the last generation, where both stand
+    blind = [row("chance", None, None, None, "d", split, "accuracy", level) for split in "xy"]
+    assert judge(claim(), pd.DataFrame(guess))["verdict"] == "holds", "where no chance level is known"
+    high = [row("chance", None, None, None, "d", split, "accuracy", 0.7) for split in "xy"]
+    assert judge(claim(), pd.DataFrame(guess + high))["verdict"] == "at chance"
+    assert judge(claim(), pd.DataFrame(made_up() + blind))["verdict"] == "holds"
+    assert judge(claim(), pd.DataFrame(made_up()), "smoke")["verdict"] == "too short"
+
+
+def test_every_side_of_a_claim_is_something_that_can_be_trained():
+    from complearn.analysis.claims import CLAIMS
+    from complearn.training.recipes import ABLATIONS, METHODS
+
+    known = {*METHODS, *(label for rows in ABLATIONS.values() for label in rows)}
+    assert {side.method for claim in CLAIMS for side in (claim.a, claim.b)} <= known

@@ -149,11 +149,34 @@ def test_rows_differences_and_censoring():
     assert table["area"]["b"] == pytest.approx(area.mean()) and table.low["b"] < area.mean() < table.high["b"]
     found = learnability.teacher_difference(rows, ("il_clip", "b"), ("il_clip", "a"))
     own = area.to_numpy() - rows[(rows.metric == "learn_area") & (rows.phase == "a")].value.astype(float).to_numpy()
-    assert found["n"] == 3 and found["mean"] == pytest.approx(own.mean())
+    assert found["n"] == 1 and found["low"] is None and found["mean"] == pytest.approx(own.mean()), "one model, however many newcomers"
     with pytest.raises(ValueError, match="no newcomer was taught by both"):
         learnability.teacher_difference(rows, ("il_clip", "c"), ("il_clip", "a"))
     figure = learnability.lessons_figure(lessons, threshold=0.6)
     assert {trace.name for trace in figure.data if trace.name} == {"a", "b"}
+
+
+def test_newcomers_of_one_teacher_are_no_independent_evidence():
+    """No difference between the methods, but luck of their own for teachers: intervals must leave out zero in about 5 % of trials."""
+    order, wrong = np.random.default_rng(0), 0
+    for _ in range(200):
+        luck = {(m, s): 0.05 * order.normal() for m in ("x", "y") for s in range(3)}
+        rows = pd.DataFrame(
+            {
+                "method": m,
+                "seed": s,
+                "phase": "end",
+                "split": f"newcomer {k}",
+                "metric": "learn_area",
+                "value": luck[m, s] + 0.005 * order.normal(),
+            }
+            for m in ("x", "y")
+            for s in range(3)
+            for k in range(5)
+        )
+        found = learnability.teacher_difference(rows, ("x", "end"), ("y", "end"))
+        wrong += not found["low"] <= 0 <= found["high"]
+    assert wrong / 200 < 0.12
 
 
 def test_a_window_looks_back_only_and_a_foreign_log_is_refused():

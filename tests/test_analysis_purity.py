@@ -6,7 +6,16 @@ from scipy import stats
 from sklearn.metrics import mutual_info_score
 
 from complearn.analysis.codes import CodeTally
-from complearn.analysis.purity import attribute_table, discoveries, fires_of, mutual_information, purity, purity_rows, shuffled_best
+from complearn.analysis.purity import (
+    attribute_table,
+    discoveries,
+    exact_p,
+    fires_of,
+    mutual_information,
+    purity,
+    purity_rows,
+    shuffled_best,
+)
 
 
 @pytest.mark.parametrize("items", [1, 7, 400])
@@ -49,7 +58,27 @@ def test_codes_that_mean_nothing_are_seldom_pure():
     fires, has = order.random((300, 400)) < 0.3, order.random((300, 10)) < 0.4
     told = purity(fires, [str(k) for k in range(10)], has, draws=200)
     assert abs(told.purity.mean()) < 0.002, "no purity on average where there is none"
-    assert 0.03 < (told.p <= 0.05).mean() < 0.08 and told.pure.mean() < 0.01
+    assert (told.p <= 0.05).mean() < 0.07 and told.pure.mean() < 0.01
+
+
+def test_a_few_pure_codes_among_many_are_all_found():
+    """Thirty copies of an attribute among 400 codes: a p-value with a floor would find none of them."""
+    order = np.random.default_rng(5)
+    has = order.random((300, 10)) < 0.4
+    fires = order.random((300, 400)) < 0.3
+    fires[:, :30] = has[:, :1]
+    told = purity(fires, [str(k) for k in range(10)], has, draws=5)
+    assert told.pure[:30].all() and told.pure[30:].mean() < 0.02
+
+
+def test_exact_p_is_fishers_test():
+    order = np.random.default_rng(6)
+    fires, has = order.random((40, 3)) < 0.4, order.random((40, 1)) < 0.5
+    for code in range(3):
+        a, b = fires[:, code], has[:, 0]
+        cells = [[(a & b).sum(), (a & ~b).sum()], [(~a & b).sum(), (~a & ~b).sum()]]
+        tails = [stats.fisher_exact(cells, side).pvalue for side in ("less", "greater")]
+        assert np.isclose(exact_p(fires, has)[code], min(1, 2 * min(tails)))
 
 
 def test_a_perfect_code_is_found_and_its_share_is_one():
@@ -57,7 +86,8 @@ def test_a_perfect_code_is_found_and_its_share_is_one():
     has = order.random((500, 6)) < 0.3
     told = purity(np.concatenate([has, ~has[:, :1]], axis=1), list("abcdef"), has, draws=50)
     assert told.attribute.tolist() == [*"abcdef", "a"] and told.pure.all() and (told.share > 0.97).all() and (told.share <= 1).all()
-    rows = {r["metric"]: r for r in purity_rows(told, "m", 0, "interact-01", 10)}
+    rows = {r["metric"]: r for r in purity_rows(told, 14, "m", 0, "interact-01", 10)}
+    assert rows["codes_alive"]["value"] == 7 and np.isclose(rows["purity_all_bits"]["value"], rows["purity_bits"]["value"] / 2)
     assert rows["pure_codes"]["value"] == 1 and rows["purity_bits"]["low"] <= rows["purity_bits"]["value"] <= rows["purity_bits"]["high"]
 
 

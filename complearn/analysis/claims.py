@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Cell', 'COMPOSITION', 'RECOGNITION', 'HARM', 'BOUND', 'EASE', 'PURITY', 'CLAIMS', 'TABLE', 'Side', 'Claim',
-           'side_values', 'verdict', 'judge', 'Study', 'studies', 'claims_table', 'claims_figure']
+           'side_values', 'verdict', 'above_chance', 'judge', 'Study', 'studies', 'claims_table', 'claims_figure']
 
 # %% ../../nbs/analysis/claims.ipynb #c002
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,9 +84,24 @@ def verdict(
     return "does not hold" if high < -margin else "not shown"
 
 
+def above_chance(
+    rows: pd.DataFrame,  # result rows of one experiment
+    cells: Sequence[Cell],  # the measure
+    values: Sequence[pd.Series],  # of each side, one value per seed
+) -> bool | None:  # None where no chance level is known
+    "Whether at least one side's 95 % interval lies above the mean chance level of the cells."
+    blind = rows[rows.method == "chance"].drop_duplicates(["data", "split", "metric"]).set_index(["data", "split", "metric"]).value
+    if not all(cell in blind.index for cell in cells):
+        return None
+    level = float(blind.loc[list(cells)].astype(float).mean())
+    tests = [paired_test(side, [level] * len(side)) for side in values]
+    return any(test.mean > 0 and (test.low is None or test.low > 0) for test in tests)
+
+
 def judge(
     claim: Claim,  # a headline
     rows: pd.DataFrame,  # result rows of one experiment
+    preset: str = "",  # that they come from; "smoke" gives no verdict
 ) -> dict[str, Any]:  # difference, low, high (in the paper's direction), a, b, seeds, p_sign, p_floor, verdict
     "Hold one claim against the rows of one experiment."
     a, b = (side_values(rows, side, claim.cells) for side in (claim.a, claim.b))
@@ -96,6 +111,8 @@ def judge(
     test = paired_test(claim.sign * a.loc[seeds], claim.sign * b.loc[seeds])
     told = {"a": a.loc[seeds].mean(), "b": b.loc[seeds].mean(), "difference": test.mean, "low": test.low, "high": test.high}
     told |= {"seeds": len(seeds), "p_sign": test.p_sign, "p_floor": test.p_floor}
+    if preset == "smoke" or above_chance(rows, claim.cells, (a.loc[seeds], b.loc[seeds])) is False:
+        return told | {"verdict": "too short" if preset == "smoke" else "at chance"}
     return told | {"verdict": verdict(test.low, test.high, claim.margin)}
 
 # %% ../../nbs/analysis/claims.ipynb #c013
@@ -171,7 +188,7 @@ def studies(
 
 
 TABLE = ["paper", "headline", "where", "theirs", "compared", "difference", "low", "high", "margin", "seeds", "p_sign", "p_floor"]
-TABLE += ["verdict", "study"]
+TABLE += ["verdict", "study", "preset", "steps"]
 
 
 def claims_table(
@@ -182,10 +199,14 @@ def claims_table(
     lines = []
     for claim in claims:
         about = {"paper": claim.paper, "headline": claim.headline, "where": claim.where, "theirs": claim.theirs}
-        told = [(study, judge(claim, study.rows)) for study in found]
+        told = [(study, judge(claim, study.rows, str(study.setting.get("preset", "")))) for study in found]
         told = [(study, one) for study, one in told if one["seeds"]] or [(None, {"seeds": 0, "verdict": "not measured"})]
         about |= {"compared": f"{claim.a} - {claim.b}", "margin": claim.margin}
-        lines += [about | {"study": study.name if study else ""} | one for study, one in told]
+        for study, one in told:
+            setting = study.setting if study else {}
+            lines.append(
+                about | {"study": study.name if study else "", "preset": setting.get("preset"), "steps": setting.get("steps")} | one
+            )
     return pd.DataFrame(lines).reindex(columns=TABLE)
 
 # %% ../../nbs/analysis/claims.ipynb #c021

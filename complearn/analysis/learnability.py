@@ -95,13 +95,13 @@ def teacher_difference(
     than: tuple[str, str],  # another
     metric: str = "learn_area",  # what is compared
 ) -> dict:  # better, than, metric, mean, low, high, p, n: one line for a table
-    "One teacher minus another, paired over models' seeds and newcomers."
+    "One teacher minus another, paired over models' seeds; a model's newcomers are averaged first, since they share its luck."
     here = rows[rows.metric == metric]
     values = [
         here[(here.method == method) & (here.phase == phase)].set_index(["seed", "split"]).value.astype(float)
         for method, phase in (better, than)
     ]
-    both = pd.concat(values, axis=1, join="inner").dropna().to_numpy()
+    both = pd.concat(values, axis=1, join="inner").dropna().groupby("seed").mean().to_numpy()
     if not len(both):
         raise ValueError(f"no newcomer was taught by both {better} and {than}; there are {sorted(set(zip(here.method, here.phase)))}")
     found, name = paired_test(both[:, 0], both[:, 1]), " ".join

@@ -212,7 +212,7 @@ def benchmark_photos(
 class Labelled(NamedTuple):
     "Images with labels, and how to say the classes."
 
-    items: list[tuple[Any, int]]  # image, index into `classes`
+    items: list[tuple[Any, int]]  # image, index into `classes`; with a `report` when read
     classes: tuple[str, ...]  # class names, in words
     templates: tuple[str, ...]  # prompts with one {} for the class name
 
@@ -244,5 +244,5 @@ def read_labelled(
             set(map(str, said)),
         )
     names = sorted(names)  # of the whole, so that a limit takes no class away
-    items = [(pair.image, names.index(str(pair.labels))) for pair in pairs]
+    items = Records([(pair.image, names.index(str(pair.labels))) for pair in pairs], pairs.report)
     return Labelled(items, tuple(name.replace("_", " ") for name in names), tuple(templates))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRESETS', 'TABLE_2', 'TABLE_5', 'FILES', 'Preset', 'tables', 'synsets', 'simple', 'spoken', 'objectnet_names', 'only',
-           'read_classes']
+           'wording', 'read_classes']
 
 # %% ../../nbs/data/classes.ipynb #c002
 import importlib.util
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ..core.extras import need
 from .benchmarks import TEMPLATES, Labelled, read_labelled
 from .coco import read_json_file
-from .intake import BadData
+from .intake import BadData, Records
 
 # %% ../../nbs/data/classes.ipynb #c005
 class Preset(NamedTuple):
@@ -29,6 +29,7 @@ class Preset(NamedTuple):
     names: str = ""  # key of its class names; none: the folders' own
     first: int = 0  # where folders are numbers: that of the first name
     ordered: bool = False  # folders in sorted order are the names in their order
+    numerals: bool = False  # numbers are what the classes are called
     obtain: str = ""  # where to get it
 
 
@@ -53,7 +54,7 @@ PRESETS = {
     "imagenet_a": Preset("ImageNet-A", "imagenet1k", "imagenet1k", obtain="Hendrycks et al. 2021, natural adversarial examples"),
     "imagenet_r": Preset("ImageNet-R", "imagenet1k", "imagenet1k", obtain="Hendrycks et al. 2021, renditions"),
     "imagenet_sketch": Preset("ImageNet-Sketch", "imagenet1k", "imagenet1k", obtain="Wang et al. 2019"),
-    "mnist": Preset("MNIST", "mnist", "mnist", obtain="yann.lecun.com/exdb/mnist"),
+    "mnist": Preset("MNIST", "mnist", "mnist", numerals=True, obtain="yann.lecun.com/exdb/mnist"),
 }
 TABLE_2 = tuple(PRESETS)[:18]
 TABLE_5 = ("imagenet1k", "cifar100", "cifar10", "stl10", "voc2007", "caltech101", "pets", "flowers102", "food101")
@@ -106,6 +107,11 @@ def spoken(
             raise BadData(f"{folders[0]} and the like are WordNet numbers; their names come with pip install 'complearn[towers]'")
         place = {number: k for k, number in enumerate(synsets())}
         return [names[place[folder]] for folder in folders]
+    if not names and not preset.numerals and all(folder.isdigit() for folder in folders):
+        raise BadData(
+            f"{preset.title}: the classes are called {', '.join(folders[:3])} and so on, and the published names are not at hand; give "
+            f"class_tables (tables_from), a folder with CLIP benchmark's {FILES['names']}, or rename folders or labels to words"
+        )
     if not names:
         return [folder.replace("_", " ") for folder in folders]
     if all(folder.isdigit() for folder in folders):
@@ -141,7 +147,21 @@ def only(
     chosen = [k for k, name in enumerate(part.classes) if simple(name) in kept]
     place = {k: n for n, k in enumerate(chosen)}
     items = [(image, place[label]) for image, label in part.items if label in place]
+    items = Records(items, getattr(part.items, "report", None))
     return Labelled(items, tuple(kept[simple(part.classes[k])] for k in chosen), part.templates)
+
+# %% ../../nbs/data/classes.ipynb #n0151c
+def wording(
+    preset: Preset,  # of the set
+    release: bool,  # did the names come with ObjectNet's release?
+    names: Sequence[str] | None,  # the published names, where they are at hand
+    prompts: Sequence[str] | None,  # the published prompts, where they are at hand
+) -> str:  # for the report
+    "Which class names and prompts are used, and what they stand in for."
+    lack = lambda key: f", for want of the published {key!r}" if key else ""
+    whence = "ObjectNet's release" if release else f"the published {preset.names!r}" if names else f"the data's own{lack(preset.names)}"
+    said = f"{len(prompts)} published for {preset.prompts!r}" if prompts else f"{len(TEMPLATES)} plain ones{lack(preset.prompts)}"
+    return f"class names: {whence}; prompts: {said}"
 
 # %% ../../nbs/data/classes.ipynb #c016
 def read_classes(
@@ -162,8 +182,10 @@ def read_classes(
     kept = objectnet_names(Path(folder)) if preset == "objectnet" else None
     parts = [only(part, kept) for part in parts] if kept else parts
     test, folders = parts[0], parts[0].classes
-    names = folders if kept else spoken(folders, known, said["names"].get(known.names))
-    test = Labelled(test.items, tuple(names), tuple(said["prompts"].get(known.prompts) or TEMPLATES))
+    listed, prompts = said["names"].get(known.names), said["prompts"].get(known.prompts)
+    names = folders if kept else spoken(folders, known, listed)
+    test.items.report.notes.append(wording(known, bool(kept), listed, prompts))
+    test = Labelled(test.items, tuple(names), tuple(prompts or TEMPLATES))
     if train is None:
         return test, None
     place = {name: k for k, name in enumerate(folders)}

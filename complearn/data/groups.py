@@ -18,11 +18,11 @@ from .folders import rows_of
 from .intake import BadData, Intake, existing
 from .tables import _image_cell, _parquet_files, _parquet_rows
 
-# %% ../../nbs/data/groups.ipynb #c005a
+# %% ../../nbs/data/groups.ipynb #c005
 WINOGROUND = "get facebook/winoground from the Hugging Face hub (Thrush et al. 2022): examples.jsonl and images/, or its parquet file"
 FIELDS = ("id", "image_0", "image_1", "caption_0", "caption_1")
 
-# %% ../../nbs/data/groups.ipynb #c005b
+# %% ../../nbs/data/groups.ipynb #c007
 def winoground_rows(
     folder: Path,  # as released
 ) -> Iterator[tuple[str, dict | str, list[Any]]]:  # place, the row or what is wrong with it, its two images
@@ -41,7 +41,7 @@ def winoground_rows(
         for number, row in enumerate(_parquet_rows(file, list(FIELDS))):
             yield f"{file.name} row {number}", row, [_image_cell(row[f"image_{side}"], file.parent) for side in (0, 1)]
 
-# %% ../../nbs/data/groups.ipynb #c005c
+# %% ../../nbs/data/groups.ipynb #c009
 def read_winoground(
     folder: Path | str,  # as released: examples.jsonl with images/, or parquet
     by: str | None = None,  # a field to split by, such as "collapsed_tag"; None: one split
@@ -63,7 +63,7 @@ def read_winoground(
         items.append((item, where))
     return gather(intake, items)
 
-# %% ../../nbs/data/groups.ipynb #c008
+# %% ../../nbs/data/groups.ipynb #c012
 COLA = "get data/COLA_multiobjects_matching_benchmark.json from the repository arijitray1993/COLA (Ray et al. 2023)"
 
 
@@ -89,10 +89,10 @@ def read_cola(
         items.append((Choice("multi_objects", places, (record[1], record[3]), str(k), identities, metrics=("image_score",)), where))
     return gather(Intake("cola", max_bad, check, f"{images} (Visual Genome)"), items)
 
-# %% ../../nbs/data/groups.ipynb #c011a
+# %% ../../nbs/data/groups.ipynb #c015
 MMVP = "get MMVP/MMVP_VLM from the Hugging Face hub (Tong et al. 2024): Questions.csv and 'MLLM_VLM Images'/"
 
-# %% ../../nbs/data/groups.ipynb #c011b
+# %% ../../nbs/data/groups.ipynb #c017
 def mmvp_rows(
     path: Path,  # Questions.csv
 ) -> list[tuple[int, int, str, str]]:  # line, the photo's number, pattern, statement
@@ -104,7 +104,7 @@ def mmvp_rows(
             raise BadData(f"{path.name} line {n}: Question ID, Type, Statement were expected, not {row}; is this MMVP_VLM's own file?")
     return [(n, int(row[0]), row[1].strip(), row[2].strip()) for n, row in rows]
 
-# %% ../../nbs/data/groups.ipynb #c011c
+# %% ../../nbs/data/groups.ipynb #c019
 def read_mmvp(
     folder: Path | str,  # holds Questions.csv and 'MLLM_VLM Images'/
     prompt: str = "a photo of {}",  # around each statement

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .benchmarks import Crop
 from .intake import Pairs, Report
 from .pairs import Pair
 from .words import plain_caption
@@ -22,7 +23,8 @@ from .words import plain_caption
 def image_key(
     image: Any,  # any kind of image
 ) -> str:  # a hash of its content
-    "A hash of an image's content: a file's bytes, an array's pixels, a scene's description."
+    "A hash of an image's content: a file's bytes (a crop's whole photo), an array's pixels, a scene's description."
+    image = image.path if isinstance(image, Crop) else image
     if isinstance(image, (str, Path)):
         content = Path(image).read_bytes()
     elif isinstance(image, np.ndarray):
@@ -72,6 +74,7 @@ def _hashes() -> Callable[[Any], str]:
     known = {}
 
     def key(image: Any) -> str:
+        image = image.path if isinstance(image, Crop) else image
         if not isinstance(image, (str, Path)):
             return image_key(image)
         if str(image) not in known:

@@ -78,6 +78,7 @@ def coco_specimens(
     write_json_file(data / "karpathy" / "dataset_coco.json", {"images": [photo | {"filepath": "val2017"} for photo in split]})
     tokens = "".join(f"{names[k]}#0\t{said[k]}\n" for k in range(n))
     (data / "flickr8k" / "Flickr8k.token.txt").write_text(tokens, encoding="utf-8")
+    (data / "flickr8k" / "Flickr_8k.testImages.txt").write_text("\n".join(names), encoding="utf-8")
     for name, below in (("coco_karpathy_test", "val2017"), ("flickr30k_test", "flickr30k-images")):
         write_json_file(data / "aro" / f"{name}.json", [{"image": f"{below}/{names[k]}", "caption": [said[k]]} for k in range(n)])
 

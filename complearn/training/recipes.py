@@ -158,7 +158,7 @@ ABLATIONS: dict[str, dict[str, dict]] = {
     "codebook": {"no codebook": {"model": {"codebook": None}}},
     "distillation": {f"distil {form}": {"il_clip": {"distillation": form}} for form in ("sparsemax", "cosine", "contrastive")},
     "temperature": {"distil at T 0.1": {"il_clip": {"temperature": 0.1}}},
-    "lipschitz": {"L-regularized": {"method": "spectral_clip"}, "il_clip, normalised": {"model": {"spectral": True}}},
+    "lipschitz": {"spectral_clip": {"method": "spectral_clip"}, "il_clip, normalised": {"model": {"spectral": True}}},
     "query_head": {"no query head": {"model": {"query_head": False}}},
     "similarity": {"dot product": {"codebook": {"similarity": "dot"}}},
     "support": {"fixed scale 1": {"codebook": {"temperature": 1.0}}, "half the support": {"codebook": {"share": 0.075}}},
