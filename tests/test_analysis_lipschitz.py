@@ -199,8 +199,6 @@ def test_no_agent_stretches_more_than_its_bound(codebook, seed):
         assert sum(by_part(bound).values()) == pytest.approx(bound.log10)
         wider = side.upper(domain.uniform())
         assert wider.log10 >= bound.log10 - 1e-9  # one number for all layers is a looser bound
-        near = side.run(side.inputs + 1e-3 * torch.randn_like(side.inputs)) - side.run(side.inputs)
-        assert near.flatten(1).norm(dim=1).max() <= 1.001 * bound.value * 1e-3 * 40 * side.inputs[0].numel() ** 0.5
 
 
 def test_a_joint_domain_holds_for_both_models():

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from scipy.sparse import csc_matrix
 
 from complearn.analysis.code_map import code_map, principal_plane
@@ -23,6 +24,7 @@ from complearn.analysis.code_store import CodeStore, code_store, first_images
 from complearn.analysis.code_words import UnknownWord
 from complearn.analysis.readings import code_table
 from complearn.analysis.surgery import operate, ranks_of, reweigh
+from complearn.apps import serving as server
 from complearn.apps.code_desk import Desk, hits_of, selection_of
 from complearn.apps.codes import codes
 from complearn.apps.serving import serving
@@ -164,6 +166,25 @@ def test_a_store_is_made_once_anew_when_broken_and_not_shared(folder, store):
         store.words.codes_of("redd")
 
 
+def test_other_pictures_under_the_same_names_are_another_store(folder, tmp_path):
+    model = code_sources(folder / "codebook")[0].model("contrastive")
+    draw = lambda seed: [Image.fromarray(one) for one in np.random.default_rng(seed).integers(0, 255, (6, 32, 32, 3), dtype=np.uint8)]
+    paths = [tmp_path / f"{i}.png" for i in range(6)]
+
+    def made(images):
+        return code_store(model, [Pair(image, "a red circle", str(i), str(i)) for i, image in enumerate(images)], thumb=8)
+
+    def written(seed):
+        for path, image in zip(paths, draw(seed)):
+            image.save(path)
+        return made(paths)
+
+    for same in (lambda seed: made(draw(seed)), written):
+        first, second = same(0), same(1)
+        assert first.folder != second.folder and not np.array_equal(first.pixels, second.pixels)
+    assert made(paths).folder == second.folder and made(draw(0)).folder == made(draw(0)).folder
+
+
 def test_maps_are_deterministic_ignore_length_and_are_kept(monkeypatch):
     vectors = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
     assert np.allclose(code_map(vectors), principal_plane(3 * vectors), atol=1e-5)
@@ -201,6 +222,8 @@ def test_what_fails_says_what_to_do_and_changes_nothing(folder):
         ({"do": "query", "text": "  "}, "type some words"),
         ({"do": "code", "code": 64}, "codes 0 to 63"),
         ({"do": "image", "item": 10**6}, "items 0 to"),
+        ({"do": "keep", "code": 64, "on": True}, "codes are 0 to 63"),
+        ({"do": "keep", "code": -1, "on": True}, "codes are 0 to 63"),
         ({"do": "factor", "code": 3, "factor": 0}, "query"),
         ({"do": "nonsense"}, "nonsense"),
         ({"do": "map", "method": "tsne"}, "pca, umap"),
@@ -271,6 +294,22 @@ def test_images_without_captions_and_lost_images(folder, tmp_path):
 
 
 # --- in a browser
+
+
+def test_the_token_is_in_the_environment_and_not_in_the_command(monkeypatch, tmp_path):
+    seen = []
+
+    def started(command, env, **rest):
+        seen.append((command, env["JUPYTER_TOKEN"]))
+        raise InterruptedError
+
+    monkeypatch.setattr(server, "need", lambda *names: None)
+    monkeypatch.setattr(server.subprocess, "Popen", started)
+    with pytest.raises(InterruptedError), serving(tmp_path / "a.ipynb", "jupyterlab", {"JUPYTER_TOKEN": "known"}):
+        pass
+    [(command, token)] = seen
+    assert len(token) == 32 and not any(token in part for part in command)
+
 
 CELLS = ["from complearn.apps.codes import codes", "explorer = codes(runs={!r})\nexplorer"]
 LAST = "print('SELECTED', explorer.selection.code.tolist(), type(explorer.selection).__name__, int((explorer.hits.rise != 0).sum()) > 0)"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from complearn.data.benchmarks import Choice, Crop
 from complearn.data.coco import coco_id, read_coco, read_flickr, read_karpathy
 from complearn.data.folders import read_folder
 from complearn.data.images import load_images
@@ -510,6 +511,13 @@ def test_overlap_finds_what_was_renamed(photos):
     tricky = [Pair(pixels[0], "a", "0", "x", negatives=["the wrong one"], views=("the other",))]
     assert overlap(tricky, [Pair(pixels[1], "The other!", "1", "y")]).captions == ("0",)
     assert overlap(tricky, [Pair(pixels[1], "the wrong one", "1", "y")]).captions == ("0",)
+
+
+def test_a_part_of_a_photo_overlaps_with_the_photo(photos):
+    name, other = photos / f"{1:012d}.jpg", photos / f"{2:012d}.jpg"
+    part = [Choice("on", (Crop(name, (0, 0, 4, 4)),), ("one", "two"), "0", ("box",))]
+    assert overlap([Pair(name, "a", "0", "x"), Pair(other, "b", "1", "y")], part).images == ("0",)
+    assert overlap([Pair(Crop(name, (1, 1, 3, 3)), "a", "0", "x")], part).images == ("0",)
 
 
 # --- registry

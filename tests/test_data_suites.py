@@ -21,7 +21,7 @@ from complearn.data.valse import VALSE, read_valse
 from complearn.evaluation.bench import Bench, blind_report, report
 from complearn.evaluation.choices import chance, evaluate_choices, summarise
 from complearn.evaluation.scans import evenly, find_suites, read_found
-from complearn.evaluation.suites import SUITES, read_bench
+from complearn.evaluation.suites import SUITES, flickr_test, read_bench
 
 EVERY = {name for name, suite in SUITES.items() if suite.places} - set(PRESETS)
 
@@ -315,6 +315,46 @@ def test_test_and_training_images_share_their_classes_through_the_suite(own):
         read_classes(**args, preset="cifar10")
     shutil.rmtree(own / "classification/cifar10/train")
     assert not read_bench({"cifar10": {"folder": args["folder"]}}, ["a"]).probes
+
+
+def test_bare_numbers_are_no_class_names(tmp_path):
+    for name, colour in (("1", "pink"), ("10", "blue")):
+        (tmp_path / "test" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), colour).save(tmp_path / "test" / name / "0.png")
+    (tmp_path / "tables").mkdir()
+    for file in ("en_classnames.json", "en_zeroshot_classification_templates.json"):
+        (tmp_path / "tables" / file).write_text("{}")
+    for preset in ("flowers102", "resisc45", ""):
+        with pytest.raises(BadData, match="called 1, 10 and so on.*class_tables.*en_classnames.json, or rename"):
+            read_classes(tmp_path / "test", None, preset, str(tmp_path / "tables"))
+    test, _ = read_classes(tmp_path / "test", None, "mnist", str(tmp_path / "tables"))
+    assert test.classes == ("1", "10") and "the data's own, for want of the published 'mnist'; prompts: 3 plain" in str(test.items.report)
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    content = (tmp_path / "test/1/0.png").read_bytes()
+    pq.write_table(pa.Table.from_pylist([{"image": {"bytes": content}, "label": k} for k in (0, 1)]), tmp_path / "test.parquet")
+    with pytest.raises(BadData, match="called 0, 1 and so on"):
+        read_classes(tmp_path / "test.parquet", None, "pets", str(tmp_path / "tables"))
+
+
+def test_a_flickr_token_file_without_its_list_is_no_test(own):
+    folder = own / "flickr8k"
+    names = (folder / "Flickr_8k.testImages.txt").read_text().split()
+    (folder / "Flickr_8k.testImages.txt").write_text("\n".join(names[:2]))
+    (one,) = find_suites(own, ["flickr8k"])
+    assert one.state == "found" and len(read_found([one])[0].pairs["flickr8k"]) == 2
+    (folder / "Flickr_8k.testImages.txt").rename(own / "mine.txt")
+    (one,) = find_suites(own, ["flickr8k"])
+    assert one.state == "missing" and "dataset_flickr8k.json, or Flickr_8k.testImages.txt" in one.remedy
+    for at in (folder, folder / "Flickr8k.token.txt"):
+        with pytest.raises(BadData, match="no list of test photos .*names=.*dataset_flickr8k.json"):
+            flickr_test(folder / "images", at)
+    assert len(flickr_test(folder / "images", folder / "Flickr8k.token.txt", own / "mine.txt")) == 2
+    (own / "karpathy/dataset_flickr30k.json").unlink()
+    shutil.copy(folder / "Flickr8k.token.txt", own / "flickr30k/results_20130124.token")
+    assert find_suites(own, ["flickr30k"])[0].state == "missing"
+    (own / "flickr30k/test.txt").write_text(names[0].removesuffix(".jpg"))
+    (one,) = find_suites(own, ["flickr30k"])
+    assert one.state == "found" and len(read_found([one])[0].pairs["flickr30k"]) == 1
 
 
 # --- real files

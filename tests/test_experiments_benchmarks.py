@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -15,6 +16,7 @@ from safetensors.torch import save_file
 
 from complearn.core.runs import read_results
 from complearn.data.pairs import Pair
+from complearn.data.specimens import write_specimens
 from complearn.data.words import WordTokenizer
 from complearn.models.dual import build_model
 from complearn.models.openclip import OpenClipScorer, load_open_clip
@@ -72,6 +74,32 @@ def test_a_folder_is_loaded_with_its_own_activation(tmp_path):
 def test_what_cannot_be_run_is_said(tmp_path):
     said = papermill(tmp_path / "none", 1, preset="demo", models=["ViT-B-32"])
     assert "name the folder that holds the benchmarks" in said
+
+
+def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path):
+    data = write_specimens(tmp_path / "data")
+    shutil.copytree(data / "coco", tmp_path / "gone")
+    tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    for name, at in (("clip-s0", data / "coco"), ("lost-s0", tmp_path / "gone")):
+        args = {"images": str(at / "val2017"), "annotations": str(at / "annotations/captions_val2017.json")}
+        config = {
+            "plan": {"name": "clip", "args": {"steps": 2, "ramp": 1}},
+            "model": {"vision": tower | {"patch": 8}, "text": tower},
+            "data": {"name": "coco", "args": args},
+            "train": {"batch_size": 4, "precision": "fp32"},
+            "seed": 0,
+        }
+        launch(prepare(tmp_path / "study" / name, config).path, "cpu", False)
+    shutil.rmtree(tmp_path / "gone")
+    only = ["sugarcrepe", "cola", "cifar10"]
+    said = papermill(tmp_path / "out", models=[str(tmp_path / "study")], data_folder=str(data), only=only)
+    found = read_results(tmp_path / "out")
+    counts = {(r["method"], r["data"]): r["value"] for r in found["rows"] if r["metric"] == "train_overlap_images"}
+    assert counts["clip", "sugarcrepe"] > 0 and {method for method, _ in counts} == {"clip"}
+    assert "cifar10: test: 4 kept" in said and "class names: the data's own; prompts: " in said
+    assert "warning: clip-s0 was trained on" in said and "a caption of sugarcrepe" in said
+    assert "warning: lost-s0: overlap with the benchmarks not checked: its training data cannot be read any more" in said
+    assert "16 of 16 training pairs compared" in found["setting"]["overlap"]["clip-s0"]
 
 
 @pytest.mark.real

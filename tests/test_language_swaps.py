@@ -37,6 +37,33 @@ def test_what_says_the_same_the_other_way_round_is_refused(caption):
     assert swaps(caption) == [] and swap(caption, 3) is None
 
 
+MUTUAL = (
+    "a man holding hands with a woman", "A man is shaking hands with a woman.", "a car parked opposite a truck",
+    "a car is parked directly opposite a truck", "a man sitting across from a woman", "a man across the table from a woman",
+    "a man dancing with a woman", "a road parallel to a river", "a road running parallel to a river", "a boy hugs a girl",
+    "a boy warmly hugging a girl", "a boy is hugged by a girl", "a man is married to a woman", "a man kissed a woman",
+    "a cat and a dog facing each other", "a cat faces a dog", "a man meets a woman", "a man met with a woman", "a boy embraces a girl",
+    "a man walking hand in hand with a woman", "a man standing face to face with a woman", "a boy and a girl holding hands",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("caption", MUTUAL)
+def test_what_is_always_mutual_is_refused(caption):
+    assert swaps(caption) == []
+
+
+@pytest.mark.parametrize(
+    "caption", ["a woman walking a dog", "a dog facing away from a cat", "a boy handing a gift to a girl", "a man parks a car"]
+)
+def test_what_only_looks_mutual_is_swapped(caption):
+    assert swaps(caption)
+
+
+def test_a_mutual_pair_may_still_exchange_what_it_binds():
+    made = {one.caption for one in swaps("a tall man holding hands with a young woman")}
+    assert made == {"a young man holding hands with a tall woman", "a tall woman holding hands with a young man"}
+
+
 def test_an_even_pair_may_still_exchange_what_it_binds():
     made = {one.caption for one in swaps("A black cat and a white dog.")}
     assert made == {"A white cat and a black dog.", "A black dog and a white cat."}

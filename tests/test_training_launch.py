@@ -6,13 +6,16 @@ import json
 
 import numpy as np
 import pytest
+import torch
 import training_runs
 from PIL import Image
 
 from complearn.core.runs import Run, find
+from complearn.training.checkpoints import load_checkpoint
 from complearn.training.launch import check_config, launch, main, prepare, trained
 from complearn.training.plans import PLANS, make_phases, register_plan
 from complearn.training.settings import Settings
+from complearn.training.starts import load_start
 
 GOOD = training_runs.config({"name": "clip", "args": {"steps": 6, "ramp": 2}}, training_runs.MODEL | {"codebook": None})
 
@@ -132,3 +135,27 @@ def test_runs_of_one_seed_repeat_and_of_two_differ(tmp_path):
         run = launch(prepare(tmp_path / name, changed(seed=seed)).path, progress=False)
         losses.append([r["loss"] for r in Run.open(run.path).records() if r["kind"] == "step"])
     assert losses[0] == losses[1] != losses[2]
+
+
+# --- starts
+
+
+def test_a_step_gives_the_averages_that_a_phase_end_would(tmp_path):
+    plan = {"name": "codebook_clip", "args": {"steps": 6}}
+    run = launch(prepare(tmp_path / "ema", training_runs.config(plan, ema=0.9, checkpoint_every=3, keep=9)).path, progress=False)
+    tensors = load_checkpoint(run.path / "checkpoints" / "step-00000003")[0]
+    name = "codebook.codes"
+    assert not torch.equal(tensors["averages"][name], tensors["model"][name])
+    between, last = trained(run, step=3).state_dict(), trained(run, step=6).state_dict()
+    assert torch.equal(between[name], tensors["averages"][name])
+    assert all(torch.equal(value, last[name]) for name, value in trained(run).state_dict().items())
+    lesson = prepare(tmp_path / "lesson", training_runs.config(plan) | {"start": {"run": str(run.path), "step": 3}})
+    model = trained(run)
+    assert load_start(lesson, model)["start"]["step"] == 3 and torch.equal(model.state_dict()[name], between[name])
+
+
+def test_a_start_of_none_is_no_start(tmp_path):
+    plan = {"name": "codebook_clip", "args": {"steps": 2}}
+    runs = [prepare(tmp_path / name, training_runs.config(plan) | more) for name, more in (("with", {"start": None}), ("without", {}))]
+    one, other = (trained(launch(run.path, progress=False)).state_dict() for run in runs)
+    assert all(torch.equal(value, other[name]) for name, value in one.items())

@@ -193,6 +193,12 @@ def test_rules_serve_where_nothing_is_given():
     assert wrong_caption(given, given.caption, 0) is None and wrong_caption(given, given.caption, 0, "swap")
 
 
+def test_one_given_caption_is_whole_and_empty_ones_are_none():
+    told = lambda negatives: {wrong_caption(Pair(None, "a cat", "0", "0", negatives=negatives), "a cat", k, "given") for k in range(20)}
+    assert told("a dog") == {"a dog"} and told(["", "a dog", " "]) == {"a dog"}
+    assert told("") == told([""]) == told(()) == told(None) == {None}
+
+
 # --- runs
 
 

@@ -149,5 +149,7 @@ def difference_figure(
         add_dots(figure, 100 * line[["mean", "low", "high"]], y, name, PALETTE[(number + 3) % len(PALETTE)])
     figure.add_vline(x=0, line={"color": "#555555", "width": 1, "dash": "dash"})
     figure.update_xaxes(title="difference in accuracy, percentage points (right of 0: the first is better)")
-    said = f"mean over {lines.n.min()}{'' if lines.n.nunique() == 1 else f' to {lines.n.max()}'} paired seeds; bars: 95% interval"
-    return split_rows(figure, splits, f"{title}<br><sup>{said}</sup>", max(34, 16 * len(claims)))
+    seeds = f"{lines.n.min()}{'' if lines.n.nunique() == 1 else f' to {lines.n.max()}'}"
+    said = f"mean over {seeds} paired seeds; bars: 95% interval" if lines.n.max() > 1 else "one seed: no interval"
+    room = max(34, 16 * len(claims), 44 * len(claims) // len(splits))  # the legend has two lines for each comparison
+    return split_rows(figure, splits, f"{title}<br><sup>{said}</sup>", room)

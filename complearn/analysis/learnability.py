@@ -133,7 +133,7 @@ def lessons_figure(
             )
     figure.update_xaxes(title="step of the lesson")
     figure.update_yaxes(title="in-batch matching accuracy", range=[0, 1.02], col=1)
-    said = f"each line: newcomers of {lessons.text_seed.nunique()} seeds, the same for every teacher; band: 95% interval over them"
+    said = f"each line: newcomers of {lessons.text_seed.nunique()} seeds, the same for every teacher; band: 95% interval over them, where there are several"
     heading = {"text": f"{title}<br><sup>{said}</sup>"}
     return figure.update_layout(template=theme, title=heading, width=460 * len(methods) + 180, height=460, margin_t=100)
 
@@ -148,8 +148,17 @@ def add_teacher(
     "A teacher's mean curve with its band."
     x, y = [*line.step, *line.step[::-1]], [*line.high.clip(upper=1), *line.low[::-1].clip(lower=0)]
     faint, where = colour.rsplit(",", 1)[0] + ",0.08)", {"row": 1, "col": column, "legendgroup": f"{column} {name}"}
-    figure.add_scatter(x=x, y=y, fill="toself", fillcolor=faint, line={"width": 0}, hoverinfo="skip", showlegend=False, **where)
+    figure.add_scatter(
+        x=x, y=y, fill="toself", mode="lines", fillcolor=faint, line={"width": 0}, hoverinfo="skip", showlegend=False, **where
+    )
     told = "step %{x}: %{y:.3f}<extra>" + name + "</extra>"
     figure.add_scatter(
-        x=line.step, y=line["mean"], mode="lines", name=name, line={"color": colour, "width": 2}, hovertemplate=told, **where
+        x=line.step,
+        y=line["mean"],
+        mode="lines",
+        name=name,
+        line={"color": colour, "width": 2},
+        marker={"color": colour},
+        hovertemplate=told,
+        **where,
     )

@@ -85,9 +85,9 @@ def layers_figure(
         total = f"{name}: 10^{bound.log10:.1f}" + ("" if bound.how == "bound" else f" ({bound.how})")
         figure.add_bar(x=x, y=y, orientation="h", name=total, hovertemplate=told, **look)
     figure.update_xaxes(title="factor of the bound (log scale)", type="log", exponentformat="power")
-    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=places)
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=places, automargin=True)
     height = 190 + len(places) * (8 + 12 * len(names))
     heading = {"text": f"{title}<br><sup>domain: {wrapped(domain)}</sup>", "yref": "container", "yanchor": "top", "y": 1 - 20 / height}
     return figure.update_layout(
-        template=theme, title=heading, width=980, height=height, margin={"l": 260, "t": 110}, barmode="group", showlegend=True
+        template=theme, title=heading, width=1060, height=height, margin={"l": 330, "t": 110}, barmode="group", showlegend=True
     )

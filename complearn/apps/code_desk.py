@@ -155,6 +155,9 @@ class Desk:
         return [image_answer(pane)]
 
     def _keep(self, pane: Pane, code: int, on: bool) -> list[Answer]:
+        count = 0 if pane.store is None else len(pane.store.vectors)
+        if not 0 <= int(code) < count:
+            raise ValueError(f"there is no code {code} to keep: " + (f"the codes are 0 to {count - 1}" if count else "open a model first"))
         pane.kept = [one for one in pane.kept if one != code] + ([int(code)] if on else [])
         return [({"re": "kept", "kept": pane.kept}, [])]
 

@@ -31,8 +31,8 @@ def command_for(
     notebook: Path,  # what to serve
     program: str,  # "voila" or "jupyterlab"
     port: int,  # where
-    token: str,  # that lets a browser into JupyterLab
-) -> tuple[list[str], str]:  # the command; the address
+    token: str,  # that lets a browser into JupyterLab; goes to the server as JUPYTER_TOKEN
+) -> tuple[list[str], str]:  # the command, which everyone on this machine can read; the address
     "How to start a server that only this machine can reach."
     here = f"http://127.0.0.1:{port}"
     if program == "voila":
@@ -44,7 +44,6 @@ def command_for(
         f"--port={port}",
         "--ip=127.0.0.1",
         "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={token}",
     ]
     rest = [f"--ServerApp.root_dir={notebook.parent}", "--LabApp.expose_app_in_browser=True", "--LabApp.news_url="]
     root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
@@ -63,7 +62,7 @@ def serving(
     notebook, port, token = Path(notebook).absolute(), free_port(), secrets.token_hex(16)
     command, address = command_for(notebook, program, port, token)
     with tempfile.TemporaryDirectory(prefix="complearn-") as folder, open(Path(folder) / "said.txt", "w+") as said:
-        own = {**os.environ, "JUPYTER_CONFIG_DIR": folder, "JUPYTER_PREFER_ENV_PATH": "1", **(env or {})}
+        own = {**os.environ, "JUPYTER_CONFIG_DIR": folder, "JUPYTER_PREFER_ENV_PATH": "1", **(env or {}), "JUPYTER_TOKEN": token}
         server = subprocess.Popen(command, cwd=notebook.parent, env=own, stdout=said, stderr=subprocess.STDOUT)
         try:
             wait_for(address, server, patience, Path(said.name))

@@ -95,7 +95,7 @@ def simple(
     "A name without capitals, underscores and hyphens."
     return re.sub(r"[\s_-]+", " ", name).strip().lower()
 
-
+# %% ../../nbs/data/classes.ipynb #n0111c
 def spoken(
     folders: Sequence[str],  # names of the class folders, sorted
     preset: Preset,  # of the set

@@ -30,7 +30,7 @@ def row_pairs(
     text: Any,  # the text cell: a string, a list of strings, or a label
     name: str,  # the row's name, e.g. "train.parquet row 17"
     template: str = "{}",  # how a caption is made of the text
-    label: str | None = None,  # class label
+    label: str | int | None = None,  # class label, or its number
 ) -> list[Pair]:
     "The pairs of one row, one per caption."
     texts = text if isinstance(text, (list, tuple)) else [text]

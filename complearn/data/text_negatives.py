@@ -72,7 +72,9 @@ def wrong_caption(
     if source == "swap" or (source == "auto" and given is None):
         made = swap(caption, draw or 0)
         return None if made is None else made.caption
-    groups = list(given.captions.values()) if isinstance(given, Contradictions) else [list(given)] if given else []
+    given = (given,) if isinstance(given, str) else given or ()
+    groups = list(given.captions.values()) if isinstance(given, Contradictions) else [list(given)]
+    groups = [texts for group in groups if (texts := [text for text in group if text.strip()])]
     if not groups:
         return None
     group = groups[int(generator.integers(len(groups)))]

@@ -37,7 +37,8 @@ class ModelConfig:
     logit_scale: float = 1 / 0.07  # initial inverse temperature of the contrastive loss; never above 100
     fit: str | None = None  # how oblong images become square: "crop", "pad", "squash"; None: as the vision tower wants
     memory: int = 1024  # megabytes for what a frozen vision tower said of images, on a CPU
-    spectral: bool = False  # every linear map of both agents has 1 as its largest singular value (Zheng et al. 2024, Sec. 4.5)
+    spectral: bool = False  # the largest singular value of each `nn.Linear` and stacked attention projection approaches 1, by power
+    # iteration; not of convolutions or of projections that are bare parameters (Zheng et al. 2024, Sec. 4.5)
 
     @classmethod
     def read(

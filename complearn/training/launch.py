@@ -31,13 +31,12 @@ from ..data.words import WordTokenizer
 from ..models.dual import Dual, ModelConfig, build_model
 from ..models.tokenizers import load_tokenizer
 from ..models.towers import SIZES
-from .checkpoints import read_tensors
 from .fresh import fresh_language  # noqa: F401  registers itself as a plan
 from .plans import make_phases, plan_function, resolve
 from .processes import Processes, start_processes
 from .settings import Settings
 from .signals import Stopped
-from .starts import check_start, inherit_tokenizer, load_start, weights_file
+from .starts import check_start, inherit_tokenizer, load_start, read_weights, weights_file
 from .trainer import Trainer
 
 # %% ../../nbs/training/launch.ipynb #c005
@@ -258,7 +257,7 @@ def trained(
     file = weights_file(run, phase, step)
     config = ModelConfig.read(run.config["model"])
     model = build_model(config, tokenizer_of(run, config, None), run.config.get("seed", 0))
-    model.load_state_dict(read_tensors(file))
+    model.load_state_dict(read_weights(file))
     return model.to(device).eval()
 
 # %% ../../nbs/training/launch.ipynb #c034
