@@ -232,6 +232,17 @@ def test_what_fails_says_what_to_do_and_changes_nothing(folder):
         assert (desk.panes[0].code, desk.panes[0].by, desk.panes[0].query, desk.panes[0].factors) == (before.code, "usage", {}, {})
 
 
+def test_a_script_needs_no_click_to_see_the_first_model(folder, tmp_path):
+    explorer = codes(runs=folder)
+    assert len(explorer.selection) == 1, "the first model is open, and its first code"
+    assert explorer.ask("code", code=3).selection.code.tolist() == [3]
+    fresh = codes(runs=folder)
+    assert fresh.save(tmp_path / "view.html")[0].stat().st_size > 100_000, "a page with pictures, not an empty one"
+    for wrong in (9, "nobody"):
+        with pytest.raises(ValueError, match="there is no model"):
+            codes(runs=folder).ask("model", source=wrong)
+
+
 def test_all_of_a_query_switched_off_keeps_the_last_edit_that_worked(folder):
     desk = desk_of(folder)
     desk.do({"do": "query", "text": desk.panes[0].store.caption(0)})

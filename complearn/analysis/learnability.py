@@ -133,7 +133,7 @@ def lessons_figure(
             )
     figure.update_xaxes(title="step of the lesson")
     figure.update_yaxes(title="in-batch matching accuracy", range=[0, 1.02], col=1)
-    said = f"each line: newcomers of {lessons.text_seed.nunique()} seeds, the same for every teacher; band: 95% interval over them, where there are several"
+    said = f"each line: newcomers of {lessons.text_seed.nunique()} seeds, the same for every teacher; band: 95% interval"
     heading = {"text": f"{title}<br><sup>{said}</sup>"}
     return figure.update_layout(template=theme, title=heading, width=460 * len(methods) + 180, height=460, margin_t=100)
 

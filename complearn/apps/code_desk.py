@@ -106,7 +106,19 @@ class Desk:
     def _hello(self, pane: Pane) -> list[Answer]:
         return self.replay()
 
-    def _model(self, pane: Pane, source: int, moment: str | None = None) -> list[Answer]:
+    def ready(self) -> None:
+        "Open the first model that can be looked into, where none is open yet."
+        first = next((k for k, one in enumerate(self.sources) if one.moments), None)
+        if first is not None and all(pane.store is None for pane in self.panes):
+            self.do({"do": "model", "pane": 0, "source": first})
+
+    def _model(self, pane: Pane, source: int | str, moment: str | None = None) -> list[Answer]:
+        names = [one.name for one in self.sources]
+        source = names.index(source) if source in names else source
+        if not isinstance(source, int) or not 0 <= source < len(names):
+            raise ValueError(
+                f"there is no model {source!r}; there are {', '.join(f'{k} ({name})' for k, name in enumerate(names)) or 'none'}"
+            )
         chosen, place = self.sources[source], next(i for i, one in enumerate(self.panes) if one is pane)
         if not chosen.moments:
             raise ValueError(f"{chosen.name} {chosen.state}")

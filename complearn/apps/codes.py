@@ -55,6 +55,8 @@ class CodeExplorer(anywidget.AnyWidget):
         **what: Any,  # e.g. code=17
     ) -> "CodeExplorer":
         "Do from the notebook what a click does, and show it; what cannot be done is a `ValueError`."
+        if do not in ("hello", "model"):
+            self._desk.ready()
         answers = self._desk.do({"do": do, "pane": pane, **what})
         wrong = [told["said"] for told, _ in answers if told["re"] == "error"]
         if wrong:
@@ -66,6 +68,7 @@ class CodeExplorer(anywidget.AnyWidget):
     @property
     def selection(self) -> pd.DataFrame:
         "The codes that were kept, or else the open one: model, moment, code, usage, words."
+        self._desk.ready()
         return selection_of(self._desk)
 
     @property
@@ -80,6 +83,7 @@ class CodeExplorer(anywidget.AnyWidget):
         height: int = 860,  # likewise
     ) -> list[Path]:  # the files written: HTML, and PNG where a browser is found
         "Save the present view as a page of its own and, where a Chromium is found, as a picture."
+        self._desk.ready()
         answers = [({**told, "empty": self._empty}, buffers) for told, buffers in self._desk.replay(cards=60)]
         names = [self._desk.sources[pane.source].name for pane in self._desk.panes if pane.source >= 0]
         return save_page(page_of(SCRIPT, SHEET, answers, f"Codebook of {' and '.join(names)}"), path, width, height)

@@ -6,6 +6,7 @@
 __all__ = ['Bench', 'resting', 'report', 'blind_report', 'drawn']
 
 # %% ../../nbs/evaluation/bench.ipynb #c002
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -79,7 +80,12 @@ def report(
         for data, (items, classes, templates) in bench.classes.items():
             frame = evaluate_zero_shot(scorer, items, classes, templates, **how)
             rows += summarise_zero_shot(frame, **place, data=data, classes=len(classes))
-            if data in bench.probes:
+            fewest = min(Counter(int(label) for _, label in bench.probes[data]).values()) if data in bench.probes else 0
+            if fewest == 1:
+                print(
+                    f"left out: the linear probe of {data}: a class has one training image, and choosing the penalty takes two; raise the limit"
+                )
+            elif fewest:
                 rows += linear_probe(scorer, bench.probes[data], items, **place, data=data, **how)
         for data, pairs in bench.pairs.items():
             rows += summarise_retrieval(evaluate_retrieval(scorer, pairs, bench.merge, **how), **place, data=data)

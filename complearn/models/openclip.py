@@ -120,7 +120,8 @@ def read_config(
     config = library.get_model_config(model_name)
     if config is None:
         similar = difflib.get_close_matches(model_name, library.list_models(), n=6)
-        raise ValueError(f"open_clip has no model '{model_name}'; similar names: {', '.join(similar) or 'none'}; or give a folder")
+        place = f"; there is no folder {Path(model_name).expanduser().absolute()}" if "/" in model_name else ""
+        raise ValueError(f"open_clip has no model '{model_name}'; similar names: {', '.join(similar) or 'none'}; or give a folder{place}")
     return copy.deepcopy(config)
 
 # %% ../../nbs/models/openclip.ipynb #c018
