@@ -83,7 +83,7 @@ def verdict(
         return "holds"
     return "does not hold" if high < -margin else "not shown"
 
-
+# %% ../../nbs/analysis/claims.ipynb #c012
 def above_chance(
     rows: pd.DataFrame,  # result rows of one experiment
     cells: Sequence[Cell],  # the measure
@@ -115,7 +115,7 @@ def judge(
         return told | {"verdict": "too short" if preset == "smoke" else "at chance"}
     return told | {"verdict": verdict(test.low, test.high, claim.margin)}
 
-# %% ../../nbs/analysis/claims.ipynb #c013
+# %% ../../nbs/analysis/claims.ipynb #c015
 COMPOSITION: tuple[Cell, ...] = (
     ("generated/sugarcrepe", "mean", "accuracy"),
     ("generated/crepe_systematicity", "mean", "accuracy"),
@@ -129,7 +129,7 @@ BOUND: tuple[Cell, ...] = (("generated", "vision", "lipschitz_upper_log10"), ("g
 EASE: tuple[Cell, ...] = (("generated", "newcomers", "learn_area"),)
 PURITY: tuple[Cell, ...] = (("generated", "codes", "purity_bits"),)
 
-# %% ../../nbs/analysis/claims.ipynb #c015
+# %% ../../nbs/analysis/claims.ipynb #c017
 _IL, _CODES = Side("il_clip"), Side("codebook_clip")
 _FIRST, _LAST = Side("il_clip", "interact-*", "first"), Side("il_clip", "interact-*")
 
@@ -161,7 +161,7 @@ CLAIMS: tuple[Claim, ...] = (
     _one("iterated learning helps NegCLIP too", "Table 8", "0.35 against 0.32", Side("il_negclip"), Side("negclip")),
 )
 
-# %% ../../nbs/analysis/claims.ipynb #c018
+# %% ../../nbs/analysis/claims.ipynb #c020
 @dataclass(frozen=True)
 class Study:
     "One experiment's results."
@@ -209,7 +209,7 @@ def claims_table(
             )
     return pd.DataFrame(lines).reindex(columns=TABLE)
 
-# %% ../../nbs/analysis/claims.ipynb #c021
+# %% ../../nbs/analysis/claims.ipynb #c023
 def claims_figure(
     table: pd.DataFrame,  # what `claims_table` returned
 ) -> go.Figure:

@@ -82,9 +82,7 @@ def report(
             rows += summarise_zero_shot(frame, **place, data=data, classes=len(classes))
             fewest = min(Counter(int(label) for _, label in bench.probes[data]).values()) if data in bench.probes else 0
             if fewest == 1:
-                print(
-                    f"left out: the linear probe of {data}: a class has one training image, and choosing the penalty takes two; raise the limit"
-                )
+                print(f"left out: the linear probe of {data}: a class has one training image, and it takes two; raise the limit")
             elif fewest:
                 rows += linear_probe(scorer, bench.probes[data], items, **place, data=data, **how)
         for data, pairs in bench.pairs.items():
