@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from complearn.core.runs import Run
 from complearn.training import launch as launching
+from complearn.training.checkpoints import read_tensors
 from complearn.training.launch import launch, main, prepare, trained
 
 TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
@@ -88,7 +89,7 @@ def test_a_signal_in_the_middle_of_a_checkpoint(whole, child, tmp_path, what, co
     said = (run.path.parent / "said.txt").read_text()
     assert what == "kill" or f"python -m complearn.training.launch {run.path}" in said
     for path in run.checkpoints():
-        launching.read_tensors(path / "model.safetensors")
+        read_tensors(path / "model.safetensors")
     assert bool(list((run.path / "checkpoints").glob(".*"))) == (what == "kill") and run.done is None
     assert child(run.path) == 0
     assert_same(run, whole)
@@ -121,7 +122,7 @@ def test_no_space_left(whole, tmp_path, monkeypatch):
     assert error.value.errno == 28
     monkeypatch.undo()
     there = [path.name for path in run.checkpoints()]
-    assert there and all(launching.read_tensors(path / "model.safetensors") for path in run.checkpoints())
+    assert there and all(read_tensors(path / "model.safetensors") for path in run.checkpoints())
     launch(run.path, progress=False)
     assert_same(run, whole)
 

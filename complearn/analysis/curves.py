@@ -119,7 +119,7 @@ def comparison_table(
 # %% ../../nbs/analysis/curves.ipynb #c024
 def budget(
     run: Run | pd.DataFrame,  # a run, or its log
-) -> dict[str, float | None]:  # steps, samples (pairs), tokens (real ones), wall_seconds and cpu_seconds of the steps
+) -> dict[str, float | int | None]:  # steps, samples (pairs), tokens (real ones), wall_seconds and cpu_seconds of the steps
     "What a run has used up to its last record; None for what its log does not tell."
     log = run.metrics() if isinstance(run, Run) else run
     steps = log[log.kind == "step"] if len(log) else log
