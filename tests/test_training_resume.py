@@ -12,7 +12,6 @@ import training_runs
 from safetensors.torch import load_file
 
 from complearn.core.runs import Run
-from complearn.training import launch as launching
 from complearn.training.checkpoints import read_tensors
 from complearn.training.launch import launch, main, prepare, trained
 
