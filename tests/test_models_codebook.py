@@ -291,3 +291,13 @@ def test_on_a_gpu_as_on_the_cpu():
     codebook.cuda()
     gpu = codebook.read_out(codebook.scores(tokens.cuda())[0])
     assert all(torch.allclose(a, b.cpu(), atol=1e-4) for a, b in zip(cpu, gpu))
+
+
+@pytest.mark.parametrize("share", (0.1, 0.15, 0.4))
+def test_the_found_scale_is_not_where_a_code_just_leaves(share):
+    """There rounding (other batch shapes, other processors) would decide which codes get a gradient."""
+    scores = torch.randn(8, 24, generator=torch.Generator().manual_seed(0))
+    scale = find_scale(scores, share)
+    support = [sparsemax(scale * factor * scores) > 0 for factor in (1 - 1e-6, 1, 1 + 1e-6)]
+    assert torch.equal(support[0], support[1]) and torch.equal(support[1], support[2])
+    assert abs(support[1].float().mean() - share) < 1 / 24

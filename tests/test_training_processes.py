@@ -78,12 +78,6 @@ def test_two_processes_train_what_one_does(together, alone, name):
     run = Run.open(together / name)
     losses = [[r["loss"] for r in x.records() if r["kind"] == "step"] for x in (run, alone)]
     assert len(losses[0]) == len(losses[1]) == training_runs.STEPS
-    if name == "parts":
-        # other batch shapes round otherwise, and a max over near-equal scores then takes another token: on some processors the runs part
-        # after the first step. What must agree is that step's loss and gradient; its oracle is in test_training_trainer.
-        norms = [next(r["grad_norm"] for r in x.records() if r["kind"] == "step") for x in (run, alone)]
-        assert losses[0][0] == pytest.approx(losses[1][0], abs=2e-4) and norms[0] == pytest.approx(norms[1], rel=5e-3)
-        return
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
     assert losses[0][:8] == pytest.approx(losses[1][:8], abs=2e-4)
     seeds = [[r["seed"] for r in x.records() if r["kind"] == "spawn"] for x in (run, alone)]
