@@ -44,6 +44,9 @@ def test_a_name_keeps_its_colour():
     assert colour_of("m1", names) == "rgba(213,94,0,1)" and colour_of("m9", names, 0.2) == "rgba(213,94,0,0.2)"
     with pytest.raises(ValueError):
         colour_of("other", names)
+    figures = (["il_clip"], ["clip", "il_clip"], ["il_clip", "spawn vision", "clip", "codebook_clip"])
+    assert len({colour_of("il_clip", shown) for shown in figures}) == 1
+    assert all(len({colour_of(name, shown) for name in shown}) == len(shown) for shown in figures)
 
 
 def test_the_theme_is_no_default():

@@ -21,6 +21,7 @@ from complearn.core.files import (
     atomic_folder,
     cache_dir,
     out_folder,
+    parse_json,
     parse_list,
     plain,
     read_json,
@@ -201,3 +202,11 @@ def test_lists_of_numbers_survive_the_command_line(values):
 def test_lists_of_words_survive_the_command_line(values):
     for text in (str(values), json.dumps(values), ",".join(values), f"[{', '.join(values)}]", values):
         assert parse_list(text) == values
+
+
+def test_a_json_parameter_arrives_in_any_form_or_names_itself():
+    assert parse_json({"a": 1}, "x") == {"a": 1} and parse_json("tiny", "vision") == "tiny" and parse_json("", "x") == ""
+    assert parse_json(' {"a": [1, 2]} ', "x") == parse_json("{'a': [1, 2]}", "x") == {"a": [1, 2]}
+    for broken in ('{"a": 1', "{a: 1}", '{"a" 1}', "[1, 2"):
+        with pytest.raises(ValueError, match="data_args is no JSON"):
+            parse_json(broken, "data_args")

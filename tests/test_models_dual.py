@@ -249,6 +249,15 @@ def test_bad_configurations_say_what_to_do(tokenizer):
         build_model({"vision": {"tower": "tiny", "size": 33}}, tokenizer)
     with pytest.raises(ValueError, match="width 96 does not divide into 5 heads"):
         build_model({"text": {"tower": "tiny", "heads": 5}}, tokenizer)
+    for wrong, said in (
+        ({"vision": {"tower": "tiny", "deep": 2}}, "vision tower 'tiny': .*'deep'; its arguments are size, patch"),
+        ({"text": {"tower": "open_clip:ViT-B-32", "layers": 2}}, "text tower 'open_clip': .*'layers'"),
+        ({"codebook": {"code": 8}}, "a codebook's settings are codes, init, .*; not code"),
+        ({"codebook": {"codes": 8, "width": 3}}, "not width"),
+        ({"codebook": {"codes": 8, "init": "zeros"}}, "init is 'unit' or 'normal'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            ModelConfig.read(wrong)  # before a run's folder is made
     with pytest.raises(ValueError, match="the key 'tower'"):
         build_model({"vision": {"depth": 2}}, tokenizer)
 

@@ -91,6 +91,11 @@ def test_published_tag_decides_the_activation(tmp_path, monkeypatch):
     assert activations(load_open_clip(f"{name}:{tmp_path}/weights/open_clip_model.safetensors", quick_gelu=True).model) == {"QuickGELU"}
 
 
+def test_an_unknown_tag_is_an_error_with_those_that_there_are():
+    with pytest.raises(ValueError, match="no weights 'openia' for ViT-B-32, and there is no such file; there are: .*openai"):
+        load_open_clip("ViT-B-32:openia")
+
+
 def test_open_clip_scorer_is_open_clip(tmp_path):
     original = clip_folder(tmp_path / "clip", True, resize_mode="squash")
     scorer = OpenClipScorer(str(tmp_path / "clip"))

@@ -299,6 +299,17 @@ def test_linear_maps_stay_at_one_through_training_saving_and_respawning(plan, tm
     assert all(0.9 < value < 1.1 for value in top_singular_values(one.language).values())
 
 
+def test_a_normalised_model_in_parts_learns_what_it_learns_in_one(tmp_path):
+    """Power iteration rests between the parts of a batch: with one iteration a part, their weights would differ."""
+    plan, model = {"name": "spectral_clip", "args": {"steps": 3, "ramp": 1}}, {**training_runs.MODEL, "spectral": True, "codebook": None}
+    whole, parts = (
+        launch(prepare(tmp_path / f"{n}", training_runs.config(plan, model, accumulate=n, weight_decay=0.0)).path, progress=False)
+        for n in (1, 4)
+    )
+    norms = [[record["grad_norm"] for record in run.records() if record["kind"] == "step"] for run in (whole, parts)]
+    assert len(norms[0]) == 3 and norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
 def test_a_normalised_run_resumes_exactly(tmp_path, monkeypatch):
     config = training_runs.config(training_runs.IL, {**training_runs.MODEL, "spectral": True})
     whole, run = launch(prepare(tmp_path / "a", config).path, progress=False), prepare(tmp_path / "b", config)

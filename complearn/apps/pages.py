@@ -20,7 +20,7 @@ from ..core.files import write_bytes_atomic
 # %% ../../nbs/apps/pages.ipynb #c004
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
-<style>body {{ margin: 12px; background: #ffffff; }} {style}</style></head><body><main id="app"></main>
+<style>body {{ margin: 12px; background: #ffffff; }} .cl-kept {{ margin: 0 0 8px; font: 13px sans-serif; color: #555555; }} {style}</style></head><body><p class="cl-kept">Saved from a notebook: it shows what was open then. Open the app there to go on.</p><main id="app"></main>
 <script type="application/json" id="kept">{kept}</script>
 <script type="module">
 {script}
@@ -29,12 +29,14 @@ const view = (text) => new DataView(Uint8Array.from(atob(text), (c) => c.charCod
 const model = {{
   get: () => undefined, set: () => {{}}, save_changes: () => {{}}, off: () => {{}}, on: (name, act) => heard.push(act),
   send: (request) => queueMicrotask(() => {{
-    const lasting = {{ re: "error", pane: request.pane, said: "This page was saved from a notebook and shows what was open then; open the explorer there to go on." }};
-    const answers = request.do === "hello" ? kept : ["cards", "tab"].includes(request.do) ? [] : [[lasting, []]];
+    const answers = request.do === "hello" ? kept : [];
     for (const [told, buffers] of answers) for (const act of heard) act(told, buffers.map(view));
   }}),
 }};
 ({render})({{ model, el: document.getElementById("app") }});
+// a click would have to ask the notebook: it changes nothing here, so that what is shown stays what was open
+const rest = (event) => {{ if (event.type !== "keydown" || event.key === "Enter" || event.key === " ") {{ event.preventDefault(); event.stopImmediatePropagation(); }} }};
+for (const kind of ["click", "keydown", "submit"]) document.getElementById("app").addEventListener(kind, rest, true);
 document.body.dataset.ready = "yes";
 </script></body></html>
 """  # noqa: E501

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['plain', 'sync_folder', 'space_errors', 'write_bytes_atomic', 'write_json', 'read_json', 'atomic_folder', 'out_folder',
-           'cache_dir', 'parse_list']
+           'cache_dir', 'parse_list', 'parse_json']
 
 # %% ../../nbs/core/files.ipynb #c002
 import ast
@@ -188,3 +188,21 @@ def parse_list(
     except (ValueError, SyntaxError):  # bare words: a shell ate the quotes, or there were none
         words = [word.strip().strip("'\"") for word in text.strip("[]()").split(",")]
         return [int(word) if word.lstrip("+-").isdigit() else word for word in words if word]
+
+# %% ../../nbs/core/files.ipynb #c031
+def parse_json(
+    value: Any,  # a mapping or a list, a plain name, or a string such as '{"shapes": 3}'
+    name: str,  # of the parameter, for the message
+) -> Any:  # what it says; a string that begins with no bracket stays as it is
+    "A notebook's JSON parameter, however it arrived."
+    text = value.strip() if isinstance(value, str) else ""
+    if text[:1] not in ("{", "["):
+        return value
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        try:
+            return ast.literal_eval(text)  # as Python writes it
+        except (ValueError, SyntaxError):
+            at = text[max(0, error.pos - 20) : error.pos + 20]
+            raise ValueError(f"{name} is no JSON: {error.msg} near {at!r}; write e.g. '{{\"shapes\": 3}}', in single quotes") from None

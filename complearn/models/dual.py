@@ -6,6 +6,7 @@
 __all__ = ['ModelConfig', 'Reading', 'DualOutput', 'with_negatives', 'halves', 'Dual', 'build_model']
 
 # %% ../../nbs/models/dual.ipynb #c002
+import inspect
 import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -21,7 +22,7 @@ from ..data.pairs import Batch, Collate
 from .agents import Agent, seeded
 from .codebook import Codebook
 from .encoding import Encoded, cosine, full_precision, weights_fingerprint
-from .pretrained import text_tower, vision_tower
+from .pretrained import check_tower, text_tower, vision_tower
 from .towers import Tower
 
 # %% ../../nbs/models/dual.ipynb #c005
@@ -45,14 +46,23 @@ class ModelConfig:
         cls,
         config: Any,  # a mapping, or a ModelConfig
     ) -> "ModelConfig":
-        "A configuration from a mapping; an unknown key is an error that lists the known ones."
+        "A configuration from a mapping; an unknown key, tower, or argument of one is an error that lists the known ones."
         if isinstance(config, cls):
             return config
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(config) - set(known))
         if unknown:
             raise ValueError(f"a model's configuration knows {', '.join(known)}; not {', '.join(unknown)}")
-        return cls(**config)
+        made = cls(**config)
+        check_tower(made.vision, "vision")
+        check_tower(made.text, "text")
+        if made.codebook is not None:
+            there = [name for name in inspect.signature(Codebook).parameters if name != "width"]
+            if strange := sorted(set(made.codebook) - set(there)):
+                raise ValueError(f"a codebook's settings are {', '.join(there)}; not {', '.join(strange)}")
+            with torch.device("meta"):
+                Codebook(**made.codebook)
+        return made
 
 # %% ../../nbs/models/dual.ipynb #c008
 @dataclass(frozen=True)

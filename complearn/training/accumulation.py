@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..models.spectral import settled
+
 # %% ../../nbs/training/accumulation.ipynb #c005
 def fields_of(
     output: Any,  # a dataclass, a named tuple or a dict of tensors
@@ -49,6 +51,7 @@ class Parts:
     ):
         self.model, self.parts, self.reseed, self.context = model, parts, reseed, context
         self.calls: list[tuple[list, Any]] = []
+        self.fresh = True  # nothing was encoded in this step yet
 
     def __getattr__(self, name):  # the rest is the model's own
         return getattr(self.model, name)
@@ -60,7 +63,9 @@ class Parts:
     ) -> Any:
         "One part's output."
         self.reseed(part)
-        with self.context():
+        rests = nullcontext() if self.fresh else settled(self.model)
+        self.fresh = False
+        with self.context(), rests:
             return self.model(batch)
 
     def __call__(self, batch):
@@ -83,6 +88,7 @@ class Parts:
                     push(self.encode(i, share), gradients, slice(start, start + len(share)), once=i == len(shares) - 1)
                 start += len(share)
         self.calls.clear()
+        self.fresh = True
 
 # %% ../../nbs/training/accumulation.ipynb #c012
 def push(
