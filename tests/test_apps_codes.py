@@ -368,6 +368,8 @@ def drive(page, name):
     """Open, search a word, open a code by keyboard, switch it off, read the changed ranking; returns the open code."""
     page.wait_for_selector(".cl-card:not(.cl-pending)")
     shot(page, f"{name}-1-open")
+    known = page.locator("datalist option").evaluate_all("options => options.map((one) => one.value)")
+    assert "red" in known and "zebra" not in known and known == sorted(known)
     page.fill(".cl-top input", "zebra")
     page.press(".cl-top input", "Enter")
     page.wait_for_function("document.querySelector('.cl-said').textContent.includes('zebra')")

@@ -84,6 +84,14 @@ class WordIndex:
         first, last = int(self.begin[code]), int(self.begin[code + 1])
         return [self.vocabulary[i] for i in self.word[first : min(last, first + n)]]
 
+    def common(
+        self,
+        n: int = 400,  # words at most
+    ) -> list[str]:  # sorted
+        "The words that fire codes in most captions, for a list of suggestions."
+        said = np.bincount(self.word, weights=self.captions, minlength=len(self.vocabulary))
+        return sorted(self.vocabulary[i] for i in np.argsort(-said, kind="stable")[:n])
+
     def codes_of(
         self,
         word: str,  # one word, or the beginning of some

@@ -65,7 +65,7 @@ def book_answer(
         "thumb": pane.store.pixels.shape[1],
         "map": method,
     }
-    told |= {"words": pane.store.words is not None}
+    told |= {"words": pane.store.words is not None, "vocabulary": pane.store.words.common(400) if pane.store.words else []}
     shares = images.mass / max(float(images.mass.sum()), 1e-12)
     return told, [
         raw(code_map(pane.store.vectors, method), np.float32),

@@ -147,6 +147,7 @@ HEARD = r"""
   hear(told, buffers) {
     const heard = {
       book: () => {
+        fill(this.view.known, [...new Set([...told.vocabulary, ...[...this.view.known.children].map((one) => one.value)])].map((word) => h("option", { value: word })));
         this.book = { ...told, fired: numbers(Int32Array, buffers[2]), rank: numbers(Int32Array, buffers[3]) };
         this.pictures = new Pictures(told.thumb); this.grid.cards.clear(); this.grid.waiting = false; this.say("");
         this.facts.textContent = `${count(told.codes)} codes, ${count(Math.round(told.effective))} in effective use, ${count(told.dead)} dead · ` +
@@ -173,10 +174,11 @@ VIEW = r"""
 class View {
   constructor(model, node) {
     this.model = model; this.panes = []; this.tab = "code"; this.sources = [];
-    this.word = h("input", { type: "search", placeholder: "word, such as red", "aria-label": "search codes by word" });
+    this.word = h("input", { type: "search", placeholder: "word, such as red", "aria-label": "search codes by word", list: "cl-known" });
+    this.known = h("datalist", { id: "cl-known" });
     this.orders = h("span", { class: "cl-group", role: "group", "aria-label": "order of the codes" });
     this.compare = press("Compare two models", false, () => this.send({ do: "compare", on: this.panes.length < 2 }));
-    const form = h("form", { class: "cl-row", onsubmit: (event) => { event.preventDefault(); this.search(); } }, this.word, h("button", { type: "submit" }, "Search"));
+    const form = h("form", { class: "cl-row", onsubmit: (event) => { event.preventDefault(); this.search(); } }, this.word, this.known, h("button", { type: "submit" }, "Search"));
     this.columns = h("div", { class: "cl-columns" });
     fill(node, (this.node = h("div", { class: "cl cl-codes" }, h("div", { class: "cl-row cl-top" }, h("h2", {}, "Codebook"), form,
       h("span", { class: "cl-soft cl-gap" }, "Order"), this.orders, (this.found = h("span", { class: "cl-soft cl-grow", role: "status" })), this.compare), this.columns)));
