@@ -183,6 +183,7 @@ def figures(log):
         "accuracy": accuracy_curves(steps, {"clip": [100, None, 50], "il_clip": [None] * 3}),
         "comparison": comparison_figure(results(), blind=("chance",)),
         "difference": difference_figure(lines),
+        "differences": difference_figure(pd.concat([lines.assign(better=f"variant {k}") for k in range(4)])),
     }
 
 

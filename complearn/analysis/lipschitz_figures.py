@@ -76,12 +76,16 @@ def layers_figure(
 ) -> go.Figure:
     "A bar per layer and bound, log scale; the hatched bars are estimates."
     figure, names = go.Figure(), list(bounds)
-    places = list(dict.fromkeys(f"{f.place} ({f.kind})" for bound in bounds.values() for f in bound.factors))
+    agents = {f"{f.place.split('.')[0]}." for bound in bounds.values() for f in bound.factors}
+    shared = agents.pop() if len(agents) == 1 else ""
+    label = lambda f: f"{f.place.removeprefix(shared)} ({f.kind})"
+    places = list(dict.fromkeys(label(f) for bound in bounds.values() for f in bound.factors))
     for name, bound in bounds.items():
-        y, x = [f"{f.place} ({f.kind})" for f in bound.factors], [10**f.log10 for f in bound.factors]
+        y, x = [label(f) for f in bound.factors], [10**f.log10 - 1 for f in bound.factors]
         shapes = {"shape": ["" if f.how == "bound" else "/" for f in bound.factors]}
-        told = "%{y}: %{x:.3g} (%{customdata})<extra>" + name + "</extra>"
-        look = {"marker": {"color": colour_of(name, names), "pattern": shapes}, "customdata": [f.how for f in bound.factors]}
+        told = "%{y}: %{customdata[1]:.3g} (%{customdata[0]})<extra>" + name + "</extra>"
+        marker, told_of = {"color": colour_of(name, names), "pattern": shapes}, [(f.how, 10**f.log10) for f in bound.factors]
+        look = {"marker": marker, "base": 1, "customdata": told_of}  # bars begin where a factor changes nothing
         total = f"{name}: 10^{bound.log10:.1f}" + ("" if bound.how == "bound" else f" ({bound.how})")
         figure.add_bar(x=x, y=y, orientation="h", name=total, hovertemplate=told, **look)
     figure.update_xaxes(title="factor of the bound (log scale)", type="log", exponentformat="power")
@@ -89,5 +93,5 @@ def layers_figure(
     height = 190 + len(places) * (8 + 12 * len(names))
     heading = {"text": f"{title}<br><sup>domain: {wrapped(domain)}</sup>", "yref": "container", "yanchor": "top", "y": 1 - 20 / height}
     return figure.update_layout(
-        template=theme, title=heading, width=1060, height=height, margin={"l": 330, "t": 110}, barmode="group", showlegend=True
+        template=theme, title=heading, width=1060, height=height, margin={"l": 300, "t": 110}, barmode="group", showlegend=True
     )
