@@ -75,7 +75,9 @@ def test_ensembles_of_scores_serve_ragged_encodings():
     ragged = near_its_class()
     ragged.encode_texts = lambda batch: Encoded(torch.ones(len(batch), 2, 4), torch.ones(len(batch), 2, dtype=torch.bool))
     with pytest.raises(ValueError, match="'score'"):
-        evaluate_zero_shot(ragged, ITEMS, CLASSES, templates)
+        evaluate_zero_shot(ragged, ITEMS, CLASSES, templates, ensemble="embedding")
+    ragged.similarity = lambda images, texts, pairs=None: torch.zeros(len(images), len(texts))
+    assert evaluate_zero_shot(ragged, ITEMS, CLASSES, templates)["tied"].all()  # left open, scores are averaged
 
 
 def test_a_collapsed_model_recognises_nothing_and_chance_is_chance():

@@ -36,7 +36,8 @@ def command_for(
     "How to start a server that only this machine can reach."
     here = f"http://127.0.0.1:{port}"
     if program == "voila":
-        return [sys.executable, "-m", "voila", str(notebook), "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1"], f"{here}/"
+        shut = "--VoilaConfiguration.file_allowlist=(?!)"  # else voila gives out every picture beside the notebook
+        return [sys.executable, "-m", "voila", str(notebook), "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1", shut], f"{here}/"
     lab = [
         "-m",
         "jupyterlab",

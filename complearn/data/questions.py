@@ -105,6 +105,8 @@ def make_recognition(
 ) -> Recognition:
     "Single objects of any place, size and texture, to be told by colour and shape."
     phrases = [Phrase(shape, colour) for shape in world.config.words("shapes") for colour in world.config.words("colours")]
+    if world.config.skin != "shapes":  # a thing's name is its class
+        phrases = [Phrase(noun) for noun in world.config.words("shapes")]
     config = world.config.scenes(objects=(1, 1), kinds=("attribute",))
     items = []
     for k in range(n):

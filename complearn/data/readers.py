@@ -28,7 +28,12 @@ READERS: dict[str, Callable | str] = {
     "hf": read_hf,
     "parquet": read_parquet,
     "nlvr": read_nlvr,
+    "photos": "complearn.data.photos:read_photos",
+    "gallery": "complearn.data.patterns:read_gallery",
     "joined": "complearn.data.readers:read_joined",
+    "visual_genome": "complearn.data.visual_genome:read_visual_genome",
+    "labels": "complearn.data.labels:read_labels",
+    "objects": "complearn.data.labels:read_objects",
     "generated": "complearn.data.worlds:read_generated",
 }
 

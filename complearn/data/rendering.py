@@ -233,9 +233,22 @@ def render(
     size: int,  # side in pixels
 ) -> UInt8[np.ndarray, "picture size size 3"]:
     "Draw a batch of scenes; the same scene gives the same pixels in any batch."
+    pasted = [n for n, scene in enumerate(scenes) if hasattr(scene, "backdrop")]
+    if pasted:
+        return _mixed(scenes, size, pasted)
     step = max(1, 2**15 // size**2)  # pictures at a time, so that a layer stays in the processor's cache
     parts = [_render(scenes[start : start + step], size) for start in range(0, len(scenes), step)]
     return np.concatenate(parts) if parts else np.zeros((0, size, size, 3), np.uint8)
+
+
+def _mixed(scenes: Sequence[Scene], size: int, pasted: list[int]) -> np.ndarray:
+    from complearn.data.collages import compose
+
+    out, drawn = np.empty((len(scenes), size, size, 3), np.uint8), sorted({*range(len(scenes))} - {*pasted})
+    out[pasted] = compose([scenes[n] for n in pasted], size)
+    if drawn:
+        out[drawn] = render([scenes[n] for n in drawn], size)
+    return out
 
 
 def _render(scenes: Sequence[Scene], size: int) -> np.ndarray:
@@ -271,6 +284,10 @@ def masks(
     size: int,  # side in pixels
 ) -> Int[np.ndarray, "size size"]:  # 0 is background, i + 1 a visible pixel of item i
     "Label every pixel with the item that is seen there."
+    if hasattr(scene, "backdrop"):
+        from complearn.data.collages import visible
+
+        return visible(scene, size)
     labels = np.zeros((size, size), int)
     pixel = np.arange(size, dtype=np.float32) + 0.5
     for number, item in enumerate(scene.graph.items):

@@ -21,10 +21,12 @@ from .negatives import Yield, draw_edits, draw_scene, draw_statements, keep_dive
 from .pairs import Pair
 from .questions import Recognition, make_benchmark, make_recognition
 from .rendering import Scene, render
-from .settings import WORLDS, WorldConfig
+from .settings import SKINNED, WORLDS, WorldConfig
+from .skins import SKINS, collage, ranked_nouns, skin_fingerprint
 from .splits import Split, compounds, held_out_pairs, primitives
 from .text_negatives import Contradictions
 from ..language.grammar import Caption, say
+from ..language.descriptions import PICTURED
 from ..language.graphs import SceneGraph
 from ..language.statements import Statement
 
@@ -69,7 +71,7 @@ class WorldPairs(Sequence):
 
     def fingerprint(self) -> str:
         "A hash of the configuration and the part: that is all the pairs depend on."
-        text = json.dumps([asdict(self.world.config), self.part, self.n], sort_keys=True)
+        text = json.dumps([self.world.identity(), self.part, self.n], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 # %% ../../nbs/data/worlds.ipynb #c006
@@ -94,10 +96,12 @@ class World:
         self.scenes = {"test": config.scenes()}
         held = frozenset()
         if config.split == "systematic":
-            held = held_out_pairs(config.words("colours"), config.words("shapes"), config.held_out, config.seed)
+            said = "colours" if config.skin == "shapes" else "sizes"  # a photographed zebra comes in one colour, but small and large
+            said = config.words("colours") if said == "colours" else config.sizes if len(config.sizes) > 1 else ()
+            held = held_out_pairs(said, config.words("shapes"), config.held_out, config.seed)
             held |= held_out_pairs(config.relations, config.words("shapes"), config.held_out, config.seed)
         self.split = Split(config.split, config.seed, held, disjoint=config.disjoint)
-        self.scenes["train"] = self.scenes["seen"] = config.scenes(held_out=tuple(sorted(held)))
+        self.scenes["train"] = self.scenes["seen"] = config.scenes("train", held_out=tuple(sorted(held)))
         if config.split == "productive":
             self._split_by_atoms()
 
@@ -113,8 +117,16 @@ class World:
             raise ValueError(f"a productive split at {most} atoms does not work, {why}: statements have {lengths[0]} to {lengths[-1]}; "
                              "widen kinds, objects or mention, or move train_atoms")  # fmt: skip
         self.split = replace(self.split, atoms=most)
-        self.scenes["train"] = self.scenes["seen"] = self.config.scenes(atoms=(1, most))
+        self.scenes["train"] = self.scenes["seen"] = self.config.scenes("train", atoms=(1, most))
         self.scenes["test"] = self.config.scenes(atoms=(most + 1, 99))
+
+    def identity(self) -> dict[str, Any]:
+        "What the world depends on, as plain values; of a skin, its collection's content and not where it lies."
+        plain = asdict(self.config)
+        mine = {name: plain.pop(name) for name in ("skin", "folder", "backdrop", "held_pictures")}  # a world of shapes has none of them
+        if self.config.skin == "shapes":
+            return plain
+        return plain | mine | {"folder": skin_fingerprint(self.config.skin, self.config.folder)}
 
     # pairs
 
@@ -168,7 +180,10 @@ class World:
     def scene(self, graph: SceneGraph, name: str) -> Scene:
         "Give a scene graph this world's look; the name decides light and noise."
         look = {key: getattr(self.config, key) for key in ("noise", "jitter", "gradient")}
-        return Scene(graph, derive(self.config.seed, "style", name), **look)
+        style = derive(self.config.seed, "style", name)
+        if self.config.skin == "shapes":
+            return Scene(graph, style, **look)
+        return collage(self.config.skin, self.config.folder, graph, style, backdrop=self.config.backdrop, **look)
 
     # divergence
 
@@ -262,14 +277,25 @@ def world_from(
         return World(config)
     given = {"preset": config} if isinstance(config, str) else dict(config)
     preset = given.pop("preset", "small")
-    if preset not in WORLDS:
-        raise ValueError(f"expected a preset among {', '.join(WORLDS)}; got {preset!r}")
+    presets = WORLDS | SKINNED
+    if preset not in presets:
+        raise ValueError(f"expected a preset among {', '.join(presets)}; got {preset!r}")
     known = [f.name for f in fields(WorldConfig)]
     strange = sorted(set(given) - set(known))
     if strange:
         raise ValueError(f"a world has no setting {', '.join(strange)}; it has {', '.join(known)}")
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}  # JSON has no tuples
-    return World(replace(WORLDS[preset], **plain))
+    plain |= {"folder": str(plain["folder"])} if "folder" in plain else {}
+    return World(replace(presets[preset], **_fitted(presets[preset], plain)))
+
+
+def _fitted(preset: WorldConfig, plain: dict[str, Any]) -> dict[str, Any]:
+    skin = plain.get("skin", preset.skin)
+    if skin == "shapes":
+        return plain
+    most = len(ranked_nouns(skin, plain.get("folder", preset.folder))) if skin in SKINS else preset.shapes
+    cannot = {"relations": tuple(one for one in preset.relations if one in PICTURED), "objects": tuple(min(n, 3) for n in preset.objects)}
+    return cannot | {"shapes": min(preset.shapes, most)} | plain  # what a preset has and cut-outs cannot; what was given stays
 
 
 def read_generated(

@@ -37,12 +37,12 @@ def class_scores(
     images: Encoded,  # encoded images
     prompts: Encoded,  # encoded prompts, class by class
     templates: int,  # prompts per class
-    ensemble: str = "embedding",  # "embedding": mean of the vectors, renormalised; "score": mean of the similarities
+    ensemble: str | None = None,  # "embedding": mean of the vectors, renormalised; "score": mean of the similarities; None: as can be
 ) -> Float[Tensor, "images classes"]:  # fp32, on the CPU
     "Similarity of every image to every class."
-    if ensemble == "score":
+    if ensemble == "score" or (ensemble is None and prompts.values.ndim != 2):
         return reduce(scorer.similarity(images, prompts).float().cpu(), "i (c t) -> i c", "mean", t=templates)
-    if ensemble != "embedding" or prompts.values.ndim != 2:
+    if ensemble not in (None, "embedding") or prompts.values.ndim != 2:
         got = f"{ensemble!r} and prompts of {prompts.values.ndim - 1} axes"
         raise ValueError(f"ensemble is 'embedding', for one vector per prompt, or 'score'; got {got}")
     mean = reduce(prompts.values.float(), "(c t) d -> c d", "mean", t=templates)
@@ -54,7 +54,7 @@ def evaluate_zero_shot(
     items: Sequence[tuple[Any, Integral]],  # (image, class number)
     classes: Sequence[str],  # names
     templates: Sequence[str] = ("a photo of a {}",),  # prompts, each with one {}
-    ensemble: str = "embedding",  # how prompts are put together, see `class_scores`
+    ensemble: str | None = None,  # how prompts are put together, see `class_scores`
     batch_size: int = 256,  # encoded at once
     device: torch.device | str | None = None,  # where to encode
 ) -> pd.DataFrame:  # one line per image: label, guess, rank (from 1; a tied rival ranks first), right, tied

@@ -17,6 +17,7 @@ from ..core.seeds import rng
 from .descriptions import SceneConfig, allowed, any_phrase, sketch
 from .graphs import RELATIONS, SceneGraph
 from .scenes import realise, sample_pair
+from .portraits import depicted
 from .statements import ATTRIBUTES, Absent, Atom, Exists, Phrase, Relates, Statement, truth
 
 # %% ../../nbs/language/edits.ipynb #c004
@@ -93,7 +94,8 @@ def _replace(kinds: tuple[str, ...]) -> Callable[..., Iterator[Proposal]]:
                     yield statement.put(atom.clause, relation=value), (atom,), (atom,)
                 else:
                     changed = replace(getattr(clause, atom.slot), **{atom.kind: value})
-                    yield statement.put(atom.clause, **{atom.slot: changed}), (atom,), (atom,)
+                    if depicted(changed):
+                        yield statement.put(atom.clause, **{atom.slot: changed}), (atom,), (atom,)
 
     return propose
 
@@ -120,6 +122,10 @@ def _like(
 ) -> Phrase:  # a phrase that mentions the same kinds of word
     "Draw a phrase built like another."
     drawn = sketch(Phrase(), config, generator)
+    for _ in range(99):  # a pictured thing's colour may be unknown
+        if None not in [getattr(drawn, kind) for kind in phrase.mentioned()]:
+            break
+        drawn = sketch(Phrase(), config, generator)
     return Phrase(**{kind: getattr(drawn, kind) for kind in phrase.mentioned()})
 
 # %% ../../nbs/language/edits.ipynb #c020

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..core.seeds import rng
+from .nouns import Noun, article, plural
 from .statements import Absent, Atom, Exists, Phrase, Relates, Statement, truth
 from .trees import Tree, parse_bracketed
 
@@ -105,13 +106,15 @@ def _noun_phrase(
     mark = lambda text, kind: _Word.of(text, Atom(*at, kind))
     noun = choices.pick(NOUNS.get(phrase.shape, (phrase.shape,)), "shape", *at)
     many = phrase.count is not None and phrase.count > 1
-    noun = PLURALS.get(noun, noun + "s") if many else noun
+    noun = noun if not many else plural(noun) if isinstance(phrase.shape, Noun) else PLURALS.get(noun, noun + "s")
     behind = after and phrase.texture in AFTER and choices.pick((False, False, True), "after", *at)
     kinds = [kind for kind in ("size", "texture", "colour") if getattr(phrase, kind) and not (behind and kind == "texture")]
     words = [(kind, choices.pick(ADJECTIVES.get(getattr(phrase, kind), (getattr(phrase, kind),)), kind, *at)) for kind in kinds]
     middle = [Tree("JJ", (mark(word, kind),)) for kind, word in words]
-    middle.append(Tree("NNS" if many else "NN", (mark(noun, "shape") if phrase.shape else noun,)))
-    tree = Tree("NP", (*_determiner(phrase, at, choices, first, (words[0][1] if words else noun)[0]), *middle))
+    *front, last = noun.split(" ")  # "fire truck" is two words of one atom
+    middle += [Tree("NN", (mark(word, "shape"),)) for word in front]
+    middle.append(Tree("NNS" if many else "NN", (mark(last, "shape") if phrase.shape else last,)))
+    tree = Tree("NP", (*_determiner(phrase, at, choices, first, words[0][1] if words else noun), *middle))
     if not behind:
         return tree
     return Tree("NP", (tree, Tree("PP", (Tree("IN", (mark("with", "texture"),)),
@@ -123,7 +126,7 @@ def _determiner(
     at: tuple[int, str],  # its clause and slot
     choices: _Choices,  # the wording
     first: str | None,  # "no", or None
-    letter: str,  # the next word's first letter
+    following: str,  # the next word
 ) -> list[Tree]:  # the words before the adjectives
     "The determiner of a noun phrase."
     if phrase.count is not None:
@@ -132,7 +135,7 @@ def _determiner(
         return [Tree("RB", (_Word.of(word, mark),)) for word in exact] + [Tree("CD", (_Word.of(NUMBERS[phrase.count], mark),))]
     if first is not None:
         return [Tree("DT", (_Word.of(first, Atom(at[0], "clause", "negation")),))]
-    return [Tree("DT", ("an" if letter in "aeiou" else "a",))]
+    return [Tree("DT", (article(following),))]
 
 # %% ../../nbs/language/grammar.ipynb #c020
 def _relation(

@@ -19,7 +19,6 @@ from complearn.language.graphs import (
     MARGIN,
     OVERLAP,
     SHAPES,
-    SIZES,
     Item,
     SceneGraph,
     box_gap,
@@ -27,17 +26,20 @@ from complearn.language.graphs import (
     gap,
     problems,
     relation_truth,
+    sizes_of,
     unit_outline,
 )
+from .nouns import Noun
+from .portraits import make_item
 
 # %% ../../nbs/language/layouts.ipynb #c004
 class Sketch(NamedTuple):
     "An object without a place."
 
-    shape: str  # one of `SHAPES`
-    colour: str  # one of `COLOURS`
+    shape: str  # one of `SHAPES`, or a noun
+    colour: str | None  # one of `COLOURS`; of a noun, one of `COLOUR_WORDS` or None for unknown
     size: str  # one of `SIZES`
-    texture: str  # one of `TEXTURES`
+    texture: str | None  # one of `TEXTURES`; None for a noun
 
 
 class Link(NamedTuple):
@@ -50,6 +52,7 @@ class Link(NamedTuple):
 # %% ../../nbs/language/layouts.ipynb #c006
 HOLDER, HELD = (0.26, 0.29), (0.07, 0.075)
 _ROOM = {1: 0.24, 2: 0.22, 3: 0.17, 4: 0.15}
+_PICTURE_ROOM = {1: 0.30, 2: 0.23, 3: 0.19}
 
 
 def _radius(
@@ -65,8 +68,9 @@ def _radius(
     elif any(link.subject == number for link in inside):
         low, high = HELD
     else:
-        low, high = SIZES[sketches[number].size]
-        high = min(high, _ROOM.get(len(sketches), 0.14)) if sketches[number].size == "large" else high
+        low, high = sizes_of(sketches[number].shape)[sketches[number].size]
+        room = _PICTURE_ROOM.get(len(sketches), 0.18) if isinstance(sketches[number].shape, Noun) else _ROOM.get(len(sketches), 0.14)
+        high = min(high, room) if sketches[number].size == "large" else high
     return low + (high - low) * generator.random()
 
 # %% ../../nbs/language/layouts.ipynb #c008
@@ -119,7 +123,7 @@ def _move(
     y: float,  # its new place
 ) -> Item:  # the same item there
     "An item elsewhere."
-    return Item(item.shape, item.colour, item.size, item.texture, float(x), float(y), item.radius)
+    return Item(item.shape, item.colour, item.size, item.texture, float(x), float(y), item.radius, item.picture)
 
 # %% ../../nbs/language/layouts.ipynb #c017
 def _fits_in(
@@ -178,7 +182,7 @@ def _settle(
 ) -> bool:  # whether a place was found
     "Find a place for one more object."
     radius = _radius(number, sketches, links, generator)
-    item = Item(*sketches[number], 0.5, 0.5, radius)
+    item = make_item(sketches[number], 0.5, 0.5, radius, generator)
     near = {"inside": _place_inside, "touching": _place_touching}
     guide = [(near[k.relation], placed[k.object]) for k in links if k.subject == number and k.relation in near and k.object in placed]
     for draw in generator.random((24, 2)):
@@ -213,6 +217,6 @@ def reuse(
     items = []
     for number, (sketch, old) in enumerate(zip(sketches, places)):
         radius = old.radius if sketch.size == old.size else _radius(number, sketches, (), generator)
-        items.append(Item(*sketch, old.x, old.y, radius))
+        items.append(make_item(sketch, old.x, old.y, radius, generator, old))
     graph = SceneGraph(tuple(items))
     return None if problems(graph) else graph

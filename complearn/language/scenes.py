@@ -15,6 +15,8 @@ from ..core.seeds import rng
 from .descriptions import KINDS, SceneConfig, draw_statement, held_back, one_of, sketch
 from .graphs import Item, SceneGraph
 from .layouts import Link, Sketch, place, reuse
+from .nouns import Noun
+from .portraits import depicted
 from .statements import Absent, Phrase, Relates, Statement, truth
 
 # %% ../../nbs/language/scenes.ipynb #c004
@@ -35,9 +37,12 @@ def _cast(
             old = max(left, key=lambda item: sum(getattr(item, k) == getattr(phrase, k) for k in Sketch._fields), default=None)
             if old is not None:
                 left.remove(old)
-            kept = {} if old is None or afresh else {k: getattr(phrase, k) or getattr(old, k) for k in Sketch._fields}
+            kept = {} if old is None or afresh else _keep(phrase, old)
             kept = {} if kept and held_back(Sketch(**kept), config) else kept  # the old object with the new word would be one held out
-            sketches.append(sketch(replace(Phrase(**kept) if kept else phrase, count=None), config, generator))
+            if kept and isinstance(kept["shape"], Noun) and kept["colour"] in kept["shape"].colours():
+                sketches.append(Sketch(**kept))  # an unknown colour stays as it is, and so does its picture
+            else:
+                sketches.append(sketch(replace(Phrase(**kept) if kept else phrase, count=None), config, generator))
             places.append(old)
     for number, clause in enumerate(statement.clauses):
         if isinstance(clause, Relates):
@@ -46,6 +51,17 @@ def _cast(
     return sketches + [Sketch(i.shape, i.colour, i.size, i.texture) for i in left], links, places + left
 
 # %% ../../nbs/language/scenes.ipynb #c006
+def _keep(
+    phrase: Phrase,  # what an object must be
+    old: Item,  # the object that it was
+) -> dict[str, str | None]:  # what it is to be
+    "What an object is where a statement changes: the phrase's words, else its own."
+    kept = {kind: getattr(phrase, kind) or getattr(old, kind) for kind in Sketch._fields}
+    if not depicted(Phrase(**kept)):
+        kept["colour"] = phrase.colour
+    return kept
+
+# %% ../../nbs/language/scenes.ipynb #c008
 def _agree(
     sketches: list[Sketch],  # objects, changed in place
     link: Link,  # a relation that two of them must have
@@ -66,7 +82,7 @@ def _agree(
         sketches[other] = sketches[other]._replace(colour=colour)
         sketches[i], sketches[j] = sketches[i]._replace(size="small"), sketches[j]._replace(size="large")
 
-# %% ../../nbs/language/scenes.ipynb #c008
+# %% ../../nbs/language/scenes.ipynb #c010
 def realise(
     statement: Statement,  # must be true
     config: SceneConfig,  # the world
@@ -90,7 +106,7 @@ def realise(
             return graph
     return None
 
-# %% ../../nbs/language/scenes.ipynb #c010
+# %% ../../nbs/language/scenes.ipynb #c012
 def _bystanders(
     n: int,  # how many; none if negative
     config: SceneConfig,  # the world
@@ -101,7 +117,7 @@ def _bystanders(
     size = "small" if n > 1 and any(link.relation == "inside" for link in links) else None
     return [sketch(Phrase(size=size), config, generator) for _ in range(n)]
 
-# %% ../../nbs/language/scenes.ipynb #c012
+# %% ../../nbs/language/scenes.ipynb #c014
 def _restore(
     sketches: list[Sketch],  # objects
     places: list[Item],  # where each goes
@@ -112,7 +128,7 @@ def _restore(
     rank = sorted(range(len(places)), key=lambda i: order.index(places[i]))
     return reuse([sketches[i] for i in rank], [places[i] for i in rank], generator)
 
-# %% ../../nbs/language/scenes.ipynb #c014
+# %% ../../nbs/language/scenes.ipynb #c016
 def sample_pair(
     config: SceneConfig,  # the world
     generator: np.random.Generator,  # where chance comes from
@@ -126,7 +142,7 @@ def sample_pair(
             return graph, statement
     raise ValueError(f"no scene in 100 draws shows a statement of kinds {kinds or config.kinds} in {config}")
 
-# %% ../../nbs/language/scenes.ipynb #c018
+# %% ../../nbs/language/scenes.ipynb #c020
 def sample_scene(
     config: SceneConfig,  # the world
     generator: np.random.Generator,  # where chance comes from
@@ -139,7 +155,7 @@ def sample_scene(
             return graph
     raise ValueError(f"no layout in 50 draws for {config.objects} objects of sizes {config.sizes}; allow fewer or smaller ones")
 
-# %% ../../nbs/language/scenes.ipynb #c020
+# %% ../../nbs/language/scenes.ipynb #c022
 def sample_statement(
     graph: SceneGraph,  # the scene
     generator: np.random.Generator,  # where chance comes from

@@ -11,19 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from .graphs import COLOURS, RELATIONS, SHAPES, SIZES, TEXTURES, Item, SceneGraph, relation_truth
+from .graphs import COLOUR_WORDS, RELATIONS, SHAPES, SIZES, TEXTURES, Item, SceneGraph, relation_truth
+from .nouns import Noun, may_name
 
 # %% ../../nbs/language/statements.ipynb #c004
 ATTRIBUTES = ("size", "texture", "colour")  # in the order in which English says them
-VALUES = {"shape": SHAPES, "colour": tuple(COLOURS), "size": tuple(SIZES), "texture": TEXTURES, "count": (1, 2, 3, 4, 5)}
+VALUES = {"shape": SHAPES, "colour": COLOUR_WORDS, "size": tuple(SIZES), "texture": TEXTURES, "count": (1, 2, 3, 4, 5)}
 
 
 @dataclass(frozen=True)
 class Phrase:
     "A description of objects; what is None is not mentioned. Raises `ValueError` for a word outside the vocabulary."
 
-    shape: str | None = None  # one of `SHAPES`, or None for "object"
-    colour: str | None = None  # one of `COLOURS`
+    shape: str | None = None  # one of `SHAPES`, a `Noun`, or None for "object"
+    colour: str | None = None  # one of `COLOUR_WORDS`
     size: str | None = None  # one of `SIZES`
     texture: str | None = None  # one of `TEXTURES`
     count: int | None = None  # exactly so many, 1 to 5; None for at least one
@@ -31,7 +32,7 @@ class Phrase:
     def __post_init__(self):
         for kind, known in VALUES.items():
             value = getattr(self, kind)
-            if value is not None and value not in known:
+            if value is not None and value not in known and not (kind == "shape" and isinstance(value, Noun)):
                 raise ValueError(f"expected a {kind} among {', '.join(map(str, known))}; got {value!r}")
 
     def mentioned(self) -> tuple[str, ...]:
@@ -39,14 +40,32 @@ class Phrase:
         return tuple(kind for kind in (*ATTRIBUTES, "count", "shape") if getattr(self, kind) is not None)
 
 # %% ../../nbs/language/statements.ipynb #c006
+def _any(
+    values: list[bool | None],  # truth values
+) -> bool | None:  # True if one is, False if all are, else None
+    "Three-valued or."
+    return True if True in values else None if None in values else False
+
+
+def _all(
+    values: list[bool | None],  # truth values
+) -> bool | None:  # False if one is, True if all are, else None
+    "Three-valued and."
+    return False if False in values else None if None in values else True
+
+# %% ../../nbs/language/statements.ipynb #c008
 def fits(
     phrase: Phrase,  # a description
     item: Item,  # an object
-) -> bool:  # whether everything mentioned, but for the count, holds of it
+) -> bool | None:  # whether everything mentioned, but for the count, holds of it; None where that is unknown
     "Whether a phrase describes an item."
-    return all(getattr(phrase, kind) in (None, getattr(item, kind)) for kind in ("shape", "colour", "size", "texture"))
+    if not isinstance(item.shape, Noun):
+        return all(getattr(phrase, kind) in (None, getattr(item, kind)) for kind in ("shape", "colour", "size", "texture"))
+    named = True if phrase.shape is None else may_name(phrase.shape, item.shape)
+    coloured = True if phrase.colour in (None, item.colour) else None if item.colour is None else False
+    return _all([named, coloured, phrase.size in (None, item.size), phrase.texture is None])
 
-# %% ../../nbs/language/statements.ipynb #c009
+# %% ../../nbs/language/statements.ipynb #c012
 @dataclass(frozen=True)
 class Exists:
     "There is such an object, or exactly so many of them."
@@ -79,7 +98,7 @@ class Relates:
         if self.subject.count is not None or self.object.count is not None:
             raise ValueError("expected uncounted phrases in a relation: 'two circles left of a square' has two readings")
 
-# %% ../../nbs/language/statements.ipynb #c011
+# %% ../../nbs/language/statements.ipynb #c014
 class Atom(NamedTuple):
     "The address of one word of content in a statement."
 
@@ -87,7 +106,7 @@ class Atom(NamedTuple):
     slot: str  # "phrase", "subject" or "object"; "clause" for a relation or a negation
     kind: str  # "shape", "colour", "size", "texture", "count", "relation" or "negation"
 
-# %% ../../nbs/language/statements.ipynb #c013
+# %% ../../nbs/language/statements.ipynb #c016
 @dataclass(frozen=True)
 class Statement:
     "Clauses that are claimed together. Raises `ValueError` if there is none."
@@ -119,36 +138,26 @@ class Statement:
                 found[Atom(number, "clause", "negation")] = "no"
         return found
 
-# %% ../../nbs/language/statements.ipynb #c016
-def _any(
-    values: list[bool | None],  # truth values
-) -> bool | None:  # True if one is, False if all are, else None
-    "Three-valued or."
-    return True if True in values else None if None in values else False
-
-
-def _all(
-    values: list[bool | None],  # truth values
-) -> bool | None:  # False if one is, True if all are, else None
-    "Three-valued and."
-    return False if False in values else None if None in values else True
-
-# %% ../../nbs/language/statements.ipynb #c018
+# %% ../../nbs/language/statements.ipynb #c019
 def clause_truth(
     clause: Exists | Absent | Relates,  # one claim
     graph: SceneGraph,  # the scene
 ) -> bool | None:  # True, False, or None where the scene is too close to call
     "Whether one clause holds in a scene."
     if isinstance(clause, Relates):
-        subjects = [i for i, item in enumerate(graph.items) if fits(clause.subject, item)]
-        objects = [j for j, item in enumerate(graph.items) if fits(clause.object, item)]
-        return _any([relation_truth(graph, clause.relation, i, j) for i in subjects for j in objects if i != j])
-    found = sum(fits(clause.phrase, item) for item in graph.items)
+        subjects, objects = ([(i, fit) for i, item in enumerate(graph.items) if (fit := fits(phrase, item)) is not False]
+                             for phrase in (clause.subject, clause.object))  # fmt: skip
+        pairs = [(i, j, _all([one, two])) for i, one in subjects for j, two in objects if i != j]
+        return _any([_all([sure, relation_truth(graph, clause.relation, i, j)]) for i, j, sure in pairs])
+    fit = [fits(clause.phrase, item) for item in graph.items]
+    least, most = fit.count(True), len(fit) - fit.count(False)
     if isinstance(clause, Absent):
-        return found == 0
-    return found > 0 if clause.phrase.count is None else found == clause.phrase.count
+        return False if least else None if most else True
+    if clause.phrase.count is None:
+        return True if least else None if most else False
+    return None if least < most and least <= clause.phrase.count <= most else least == clause.phrase.count
 
-# %% ../../nbs/language/statements.ipynb #c020
+# %% ../../nbs/language/statements.ipynb #c021
 def truth(
     statement: Statement,  # the claim
     graph: SceneGraph,  # the scene
@@ -156,7 +165,7 @@ def truth(
     "Whether a statement holds in a scene; only True is asserted and only False is used as a negative."
     return _all([clause_truth(clause, graph) for clause in statement.clauses])
 
-# %% ../../nbs/language/statements.ipynb #c023
+# %% ../../nbs/language/statements.ipynb #c024
 def bindings(
     statement: Statement,  # the claim
 ) -> set[tuple[str, str]]:  # pairs of a word and a shape

@@ -8,7 +8,6 @@ __all__ = ['FILES', 'check_weights', 'model_card', 'save_model', 'load_model']
 # %% ../../nbs/models/saving.ipynb #c002
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..core.files import atomic_folder, plain, read_json, write_json
-from .dual import Dual, ModelConfig
+from .kinds import assemble, title_of, write_config
 from .pretrained import build_tower
 from .tokenizers import load_tokenizer
 
@@ -43,20 +42,20 @@ def check_weights(
 
 # %% ../../nbs/models/saving.ipynb #c008
 def model_card(
-    model: Dual,  # the model
+    model: nn.Module,  # of any kind
     card: dict,  # what made it: data, plan, steps, seed, results, ...; nested plain values
 ) -> str:  # markdown
     "A model card: the caller's facts, and the model's own."
     own = {
-        "configuration": asdict(model.config),
+        "configuration": write_config(model.config),
         "parameters": sum(p.numel() for p in model.parameters()),
         "complearn": version("complearn"),
     }
-    kind = "CLIP" if model.codebook is None else f"Codebook-CLIP with {len(model.codebook.codes)} codes"
+    kind = title_of(model.config)
     lines = [
-        f"# {card.get('name', kind)}",
+        f"# {card.get('name', kind.removesuffix(' dual encoder'))}",
         "",
-        f"A {kind} dual encoder, saved by complearn. Open with `complearn.models.saving.load_model(folder)`.",
+        f"A {kind}, saved by complearn. Open with `complearn.models.saving.load_model(folder)`.",
     ]
     for title, value in (card | own).items():
         if title != "name":
@@ -69,7 +68,7 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json", "model_card.md")
 
 
 def save_model(
-    model: Dual,  # the model, on any device
+    model: nn.Module,  # of any kind, with `config`, `tokenizer` and two towers; on any device
     folder: Path | str,  # made anew; an earlier model in it is replaced
     card: dict | None = None,  # what made it, for the model card
 ) -> Path:  # the folder
@@ -84,14 +83,14 @@ def save_model(
         save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, made / FILES[1])
         model.tokenizer.save(made / FILES[2])
         (made / FILES[3]).write_text(model_card(model, card or {}), encoding="utf-8")
-        write_json(made / FILES[0], {"format": 1, "model": asdict(model.config), "towers": parts})
+        write_json(made / FILES[0], {"format": 1, "model": write_config(model.config), "towers": parts})
     return folder
 
 # %% ../../nbs/models/saving.ipynb #c013
 def load_model(
     folder: Path | str,  # what `save_model` wrote
     device: torch.device | str = "cpu",  # where to
-) -> Dual:  # in evaluation mode
+) -> nn.Module:  # of the kind that was saved, in evaluation mode
     "Load a saved model; needs neither network nor the places that its towers came from."
     folder = Path(folder)
     missing = [name for name in FILES[:3] if not (folder / name).is_file()]
@@ -106,7 +105,7 @@ def load_model(
     for name, part in said["towers"].items():
         if part["frozen"]:
             towers[name].freeze()
-    model = Dual(ModelConfig.read(said["model"]), towers["vision"], towers["text"], load_tokenizer(folder / FILES[2]))
+    model = assemble(said["model"], towers["vision"], towers["text"], load_tokenizer(folder / FILES[2]))
     try:
         weights = load_file(folder / FILES[1])
     except SafetensorError as error:

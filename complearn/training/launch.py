@@ -28,7 +28,7 @@ from ..core.runs import Run
 from ..data.loading import Loader, fingerprint
 from ..data.readers import read
 from ..data.words import WordTokenizer
-from ..models.dual import Dual, ModelConfig, build_model
+from ..models.kinds import build, read_model, title_of
 from ..models.tokenizers import load_tokenizer
 from ..models.towers import SIZES
 from .fresh import fresh_language  # noqa: F401  registers itself as a plan
@@ -62,7 +62,7 @@ def check_config(
     if strange or missing:
         raise ValueError(f"a run's configuration has {', '.join(PARTS)}; missing: {missing}, unknown: {strange}")
     plan_function(config["plan"])
-    ModelConfig.read(config["model"])
+    read_model(config["model"])
     check_start(config.get("start"))
     if "name" not in config["data"] or set(config["data"]) - {"name", "args"}:
         raise ValueError(f"data is {{'name': reader, 'args': {{...}}}}, not {dict(config['data'])}")
@@ -108,7 +108,7 @@ def captions_of(
 # %% ../../nbs/training/launch.ipynb #c016
 def tokenizer_of(
     run: Run,  # reads or writes its tokenizer.json
-    config: ModelConfig,  # whose text tower
+    config: Any,  # of a model of any kind: whose text tower
     pairs: Sequence | None,  # the training captions; None: only read
     write: bool = True,  # whether this process writes
     **words: Any,  # for `WordTokenizer.fit`: context, min_count, max_words
@@ -153,7 +153,7 @@ def check_data(
 # %% ../../nbs/training/launch.ipynb #c022
 def make_loader(
     config: Mapping[str, Any],  # the run's
-    model: Dual,  # which says how it wants images and captions
+    model: nn.Module,  # which says how it wants images and captions
     pairs: Sequence,  # the training set
     processes: Processes,  # who trains together
 ) -> Loader:
@@ -180,8 +180,8 @@ def make_trainer(
     pairs = getattr(data, "train", data)
     mark = check_data(run, pairs, processes.main)
     inherit_tokenizer(run, processes)
-    model_config = ModelConfig.read(config["model"])
-    model = build_model(model_config, tokenizer_of(run, model_config, pairs, processes.main, **train.get("words", {})), seed)
+    model_config = read_model(config["model"])
+    model = build(model_config, tokenizer_of(run, model_config, pairs, processes.main, **train.get("words", {})), seed)
     if processes.main and not (run.path / "tokenizer.json").exists():
         keep_tokenizer(run, model.tokenizer)
     evaluate = {name: evaluation(name, asked) for name, asked in config.get("evaluate", {}).items()}
@@ -242,7 +242,7 @@ def card(
     listed = "\n\n".join(f"## {name.capitalize()}\n\n```json\n{text}\n```" for name, text in parts.items())
     last = "\n".join(f"- {name}: {value:.4g}" for name, value in told.items())
     made = f"trained by complearn ({run.made['code']}), seed {run.config.get('seed', 0)}"
-    head = f"# {run.path.name}\n\nA dual encoder of {count:,} parameters, {made}."
+    head = f"# {run.path.name}\n\nA {title_of(trainer.model.config)} of {count:,} parameters, {made}."
     return f"{head}\n\n{listed}\n\n## Phases\n\n{phases}\n\n## Last record\n\n{last}\n"
 
 # %% ../../nbs/training/launch.ipynb #c032
@@ -251,12 +251,12 @@ def trained(
     phase: int | str = -1,  # place in the run, or a phase's name, e.g. "interact-03"
     device: str = "cpu",  # where to
     step: int | None = None,  # a checkpoint's step, instead of a phase
-) -> Dual:  # in evaluation mode
+) -> nn.Module:  # in evaluation mode
     "The model as it was at a phase's end, or at a step whose checkpoint was kept."
     run = path if isinstance(path, Run) else Run.open(path)
     file = weights_file(run, phase, step)
-    config = ModelConfig.read(run.config["model"])
-    model = build_model(config, tokenizer_of(run, config, None), run.config.get("seed", 0))
+    config = read_model(run.config["model"])
+    model = build(config, tokenizer_of(run, config, None), run.config.get("seed", 0))
     model.load_state_dict(read_weights(file))
     return model.to(device).eval()
 

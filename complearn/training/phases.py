@@ -55,6 +55,7 @@ class State:
     log: Callable[[dict], None] = lambda record: None  # writes a record to metrics.jsonl
     renewed: list = field(default_factory=list)  # parameters made afresh since the trainer last looked
     peek: Callable[[], Any] = lambda: None  # the phase's first batch, whole, on the device
+    loader: Any = None  # the run's own, for phases that read its pairs in another way
 
     def forget(
         self,

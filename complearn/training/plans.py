@@ -34,9 +34,14 @@ def resolve(
 
 # %% ../../nbs/training/plans.ipynb #c008
 PLANS: dict[str, Callable | str] = {
+    "grounded": "complearn.training.grounding:grounded",
+    "grounding": "complearn.training.grounding:grounding",
     "il_clip": "complearn.training.iterated:iterated",
     "il_negclip": "complearn.training.iterated:il_negclip",
     "negclip": "complearn.training.negatives:negclip",
+    "relating": "complearn.training.relating:relating",
+    "classify": "complearn.training.classifying:classify",
+    "with_eye": "complearn.training.classifying:with_eye",
 }
 
 

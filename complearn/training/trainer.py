@@ -63,7 +63,7 @@ class Holding:
         described = [[p.name, p.steps, list(p.trainable), p.schedule, p.ramp] for p in phases]
         made = {"train": self.settings.identity, "precision": self.precision, "batch_size": getattr(loader, "batch_size", None)}
         self.identity = identity_of(model, seed=seed, phases=described, **made, **dict(identity or {}))
-        self.state = State(model, seed, peek=self.peek)
+        self.state = State(model, seed, peek=self.peek, loader=loader)
         self.journal, self.stop = Journal(run, self.processes, self.state, self.phases), Watch()
         self.clock, self.state.log = self.journal.clock, self.journal.log
 

@@ -1,0 +1,66 @@
+"""What two processes do together in grounding; started by torchrun from test_training_grounding.py."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+warnings.filterwarnings("ignore")
+torch.set_num_threads(1)
+
+LITTLE = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+MODEL = {"kind": "grounded", "vision": LITTLE | {"size": 16, "patch": 8}, "text": LITTLE}
+DATA = {"name": "generated", "args": {"n_train": 48, "size": 16}}
+TRAIN = {"batch_size": 8, "log_every": 1, "checkpoint_every": 3, "precision": "fp32", "device": "cpu"}
+
+
+def config(steps=6, model=None, plan="grounded", more=None, **train):
+    args = {"steps": steps, "lr": 2e-3, "dropout": 0.0} if plan == "grounded" else {}
+    return {"plan": {"name": plan, "args": args | (more or {})}, "model": MODEL | (model or {}), "data": DATA, "train": TRAIN | train}
+
+
+def sides():
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.tensor([0, 1, 2, 1, 3, 4, 0, 5])  # two photos with two captions, in both processes' shares
+    words = torch.arange(7) < torch.tensor([3, 2, 5, 1, 7, 6, 7, 2])[:, None]  # the second share's captions are longer
+    return torch.randn(8, 5, 6, generator=draw), torch.randn(8, 7, 6, generator=draw), words, ids
+
+
+def loss_and_gradients(rank, world, losses="both"):
+    """The losses of this process's rows, and their gradient for them."""
+    from complearn.data.pairs import Batch
+    from complearn.models.grounded import GroundedOutput
+    from complearn.training.grounding import Grounding
+
+    image, text, words, ids = sides()
+    share = slice(rank * 8 // world, (rank + 1) * 8 // world)
+    longest = int(words[share].sum(1).max())
+    image, text, words = image[share].requires_grad_(), text[share, :longest].clone().requires_grad_(), words[share, :longest]
+    model = nn.Module()
+    model.config = type("", (), {"reading": "max"})
+    batch = Batch(None, None, None, ids[share], tuple(map(str, range(8)))[share])
+    told = Grounding(losses=losses).judge(GroundedOutput(image, text, words), model, batch)
+    loss = sum(value for name, value in told.items() if name.endswith("_loss"))
+    loss.backward()
+    return [loss.detach(), image.grad, torch.nn.functional.pad(text.grad, (0, 0, 0, 7 - longest))]
+
+
+def main(folder):
+    from complearn.core.runs import Run
+    from complearn.training.launch import make_trainer
+    from complearn.training.processes import start_processes
+
+    folder = Path(folder)
+    processes = start_processes("cpu", expected=2)
+    assert processes.world == dist.get_world_size() == 2
+    for losses in ("both", "language", "vision"):
+        torch.save(loss_and_gradients(processes.rank, 2, losses), folder / f"{losses}-{processes.rank}.pt")
+    make_trainer(Run.open(folder / "run"), progress=False).fit()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

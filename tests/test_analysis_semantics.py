@@ -1,0 +1,353 @@
+"""The analyses of a word space against slow oracles, closed forms, and spaces that hold nothing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from scipy.special import expit
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
+
+from complearn.analysis import components, neighbours, norm_readout, silhouette, spaces
+from complearn.data.intake import BadData
+from complearn.data.lexicons import Norms
+from complearn.data.words import WordTokenizer
+from complearn.evaluation import glue
+from complearn.models import wordspace
+from complearn.models.towers import TextTransformer
+from complearn.models.wordspace import WordSpace
+
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+@pytest.fixture(scope="module")
+def tower():
+    torch.manual_seed(0)
+    tokenizer = WordTokenizer.fit(["the striped horse sees a zebra", "a red cube and black ball"], context=12)
+    made = TextTransformer(len(tokenizer), context=12, width=16, depth=2, heads=2, causal=False)
+    torch.nn.init.normal_(made.embed.weight)
+    made.tokenizer = tokenizer
+    return made.eval()
+
+
+# --- word vectors
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_a_word_is_the_mean_of_its_own_tokens(tower, special):
+    texts = ["zebra", "the striped horse sees a zebra", "red cube", "a"]
+    found = wordspace.embed(tower, tower.tokenizer, texts, special, batch_size=2)
+    for text, vector in zip(texts, found):
+        tokens = tower.tokenizer([text])
+        states = tower(tokens.ids, tokens.mask).tokens[0]
+        expected = states.mean(0) if special else states[1:-1].mean(0)
+        assert torch.allclose(vector, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_vocabulary_statistics_are_those_of_all_entries(tower, special):
+    entries = []
+    for entry in range(len(tower.tokenizer)):
+        ids = torch.tensor([[1, entry, 2]])
+        states = tower(ids, torch.ones_like(ids, dtype=torch.bool)).tokens[0]
+        entries.append((states.mean(0) if special else states[1]).detach().double().numpy())
+    found = wordspace.vocabulary_statistics(tower, tower.tokenizer, special, batch_size=5).numpy()
+    assert np.allclose(found[0], np.mean(entries, 0), atol=1e-5) and np.allclose(found[1], np.std(entries, 0), atol=1e-5)
+
+
+def test_statistics_survive_a_large_offset(tower):
+    """Sums of squares would lose the deviation of a feature that lies far from 0."""
+    far = lambda ids, mask: tower(ids, mask).tokens + 1e4
+    near, shifted = (wordspace.vocabulary_statistics(f, tower.tokenizer) for f in (tower, far))
+    assert torch.allclose(shifted[1], near[1], rtol=2e-2)
+
+
+def test_a_feature_that_never_varies_is_zero_and_nothing_is_infinite(tower):
+    def speaker(ids, mask):
+        states = tower(ids, mask).tokens.clone()
+        states[..., 3] = 7.0
+        return states
+
+    found = WordSpace(speaker, tower.tokenizer, cache=False)(["zebra", "horse"])
+    assert (found[:, 3] == 0).all() and np.isfinite(found).all() and found[:, :3].std() > 0
+
+
+def test_the_cache_is_keyed_by_weights_switch_and_words(tower, tmp_path):
+    first = WordSpace(tower, cache=tmp_path)
+    kept = first(["zebra", "horse"])
+    count = lambda: len(list(tmp_path.glob("*.safetensors")))
+    assert count() == 2 and np.array_equal(WordSpace(tower, cache=tmp_path)(["zebra", "horse"]), kept) and count() == 2
+    WordSpace(tower, special=False, cache=tmp_path)(["zebra"])
+    assert count() == 4
+    other = TextTransformer(len(tower.tokenizer), context=12, width=16, depth=2, heads=2, causal=False)
+    assert not np.allclose(WordSpace(other, tower.tokenizer, cache=tmp_path)(["zebra", "horse"]), kept) and count() == 6
+    nameless = WordSpace(lambda ids, mask: tower(ids, mask).tokens, tower.tokenizer, cache=tmp_path)
+    assert np.allclose(nameless(["zebra", "horse"]), kept, atol=1e-5) and count() == 6, "what cannot be told apart is not kept"
+
+
+def test_a_space_refuses_what_it_cannot_do(tower):
+    with pytest.raises(ValueError, match="without a tokenizer"):
+        WordSpace(lambda ids, mask: None)
+    with pytest.raises(ValueError, match="no words"):
+        WordSpace(tower, cache=False)([])
+    with pytest.raises(ValueError, match="not finite"):
+        WordSpace(lambda ids, mask: tower(ids, mask).tokens * float("nan"), tower.tokenizer, cache=False)(["zebra"])
+
+
+# --- components
+
+
+def test_components_are_scikit_learns():
+    x, words = drawn(60, 8) * np.arange(1, 9), [f"w{k}" for k in range(60)]
+    found, theirs = components.principal(words, x, 5), PCA(5).fit(x)
+    assert np.allclose(np.abs(found.coordinates), np.abs(theirs.transform(x)), atol=1e-8)
+    assert np.allclose(found.shares, theirs.explained_variance_ratio_) and ((found.coordinates**3).sum(0) >= 0).all()
+
+
+def test_the_sign_rule_does_not_depend_on_the_order_or_the_ratings():
+    x, words = drawn(50, 4) ** 3, [f"w{k}" for k in range(50)]
+    order = np.random.default_rng(1).permutation(50)
+    one, other = components.principal(words, x, 3), components.principal([words[i] for i in order], x[order], 3)
+    assert np.allclose(one.coordinates[order], other.coordinates, atol=1e-8)
+    ratings = pd.Series(-one.coordinates[:, 0], words)
+    assert components.concreteness_correlations(one, ratings, {"a": words[:25], "b": words[25:]}, 50).r[0] == pytest.approx(-1)
+    turned = components.turn_by_rating(one, ratings)
+    assert np.allclose(turned.coordinates[:, 0], -one.coordinates[:, 0]) and np.allclose(turned.coordinates[:, 1], one.coordinates[:, 1])
+
+
+def test_words_without_a_rating_are_left_out():
+    x, words = drawn(40, 3), [f"w{k}" for k in range(40)]
+    found = components.principal(words, x, 1)
+    ratings = pd.Series(found.coordinates[:, 0] + 0.1 * drawn(40, seed=2), words)[:30]
+    told = components.concreteness_correlations(found, ratings, {"a": words[:20], "b": words[20:32], "c": words[32:]}, 100)
+    expected = stats.pearsonr(found.coordinates[:30, 0], ratings).statistic
+    assert told.n.tolist() == [30, 2] and told.r[0] == pytest.approx(expected) and told.low[0] < expected < told.high[0]
+    assert np.isnan(told.r[1]), "two categories have no correlation worth telling"
+
+
+def test_the_interval_of_a_correlation_is_a_bootstrap():
+    x = drawn(300)
+    y = x + drawn(300, seed=1)
+    r, low, high = components.correlation(x, y, 3000)
+    z = np.tanh(np.arctanh(r) + np.array([-1.96, 1.96]) / np.sqrt(297))
+    assert r == pytest.approx(stats.pearsonr(x, y).statistic) and np.allclose([low, high], z, atol=0.03)
+    assert np.isnan(components.correlation(x, np.ones(300))[0])
+
+
+# --- silhouette
+
+
+def slow_silhouette(x, categories, words, shared):
+    d = lambda i, j: 1 - x[i] @ x[j] / (np.linalg.norm(x[i]) * np.linalg.norm(x[j]))
+    place, out = {w: i for i, w in enumerate(words)}, np.full((len(words), len(categories)), np.nan)
+    for c, (name, members) in enumerate(categories.items()):
+        for w in members:
+            i = place[w]
+            others = [d(i, place[v]) for v in members if v != w]
+            kept = [m for k, m in categories.items() if k != name and (shared == "keep" or w not in m)]
+            if not others or not kept:
+                out[i, c] = 0
+                continue
+            a, b = np.mean(others), np.mean([np.mean([d(i, place[v]) for v in m]) for m in kept])
+            out[i, c] = (b - a) / max(a, b)
+    return out
+
+
+@pytest.mark.parametrize("shared", ["keep", "leave"])
+def test_silhouette_is_a_double_loops(shared):
+    words = [f"w{k}" for k in range(24)]
+    categories = {"a": words[:9], "b": words[5:14], "c": words[14:23], "d": [words[23]], "e": [words[0], words[20]]}
+    x = drawn(24, 5)
+    found = silhouette.silhouettes(x, silhouette.memberships(words, categories), shared)
+    assert np.allclose(found, slow_silhouette(x, categories, words, shared), atol=1e-12, equal_nan=True)
+    by_word = silhouette.word_means(found, words)
+    assert by_word["w5"] == pytest.approx(np.nanmean(found[5])) and found[23, 3] == 0
+
+
+def test_silhouette_of_nothing_and_of_everything():
+    words = [f"w{k}" for k in range(6)]
+    member = silhouette.memberships(words, {"a": words[:3], "b": words[3:]})
+    assert np.nanmax(np.abs(silhouette.silhouettes(np.ones((6, 4)), member))) < 1e-9, "a collapsed space clusters nothing"
+    assert np.isfinite(silhouette.silhouettes(np.zeros((6, 4)), member)[member]).all()
+    apart = np.repeat(np.eye(2), 3, axis=0)
+    assert np.allclose(silhouette.silhouettes(apart, member)[member], 1)
+    with pytest.raises(ValueError, match="two or more categories"):
+        silhouette.silhouettes(apart, member[:, :1])
+    with pytest.raises(ValueError, match="'keep' or 'leave'"):
+        silhouette.silhouettes(apart, member, "both")
+
+
+# --- neighbours
+
+
+def test_ranks_by_counting_and_ties_behind():
+    scores = np.round(drawn(200), 1)
+    for k in range(200):
+        assert neighbours.rank(scores, k) == sum(scores[j] >= scores[k] - 1e-6 for j in range(200) if j != k) + 1
+    assert neighbours.rank(np.array([0.5, 0.5 + 5e-7]), 0) == 2 and neighbours.rank(np.array([0.5, 0.5 + 5e-7]), 1) == 2
+
+
+def test_a_collapsed_space_finds_no_target():
+    words = [target for _, target in neighbours.QUERIES] + [f"w{k}" for k in range(50)]
+    table = neighbours.query_table(lambda texts: np.ones((len(texts), 3)), words, np.ones((len(words), 3)))
+    assert (table["rank"] == len(words)).all() and (table.ties == len(words) - 1).all() and len(table) == 9
+
+
+def test_a_target_that_is_no_word_of_the_vocabulary_is_put_in():
+    base = np.eye(4)[:3]
+    embed = lambda texts: np.array([[0, 0, 1, 1.0] if text == "query" else [0, 0, 0, 1.0] for text in texts])
+    table = neighbours.query_table(embed, ["a", "b", "c"], base, [("query", "target")])
+    assert not table.known[0] and table.of[0] == 4 and table["rank"][0] == 2, "c is as near, so it stands before"
+
+
+def test_slope_keeps_the_strict_rank_of_the_target():
+    before, after = np.array([0.5, 0.5, 0.9, 0.1]), np.array([0.9, 0.1, 0.2, 0.3])
+    table = neighbours.slope_table(["a", "b", "c", "d"], before, after, "a", 2).set_index("word")
+    assert table.before["a"] == 3 and table.after["a"] == 1 and table.before["c"] == 1 and set(table.index) == {"a", "c", "d"}
+
+
+# --- norms
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_l1_logistic_is_scikit_learns(intercept):
+    x = drawn(90, 7) * np.array([3, 2, 1, 1, 0.5, 0.3, 0.1])
+    x = x - x.mean(0)
+    y = drawn(90, 3, seed=3) + x[:, :3] > 0.3
+    counts = np.random.default_rng(4).random((90, 3)) < 0.8
+    penalty = np.array([0.5, 3.0, 8.0])
+    full = np.concatenate([np.ones((90, 1)), x], 1) if intercept else x
+    made = [torch.tensor(v, dtype=torch.float64) for v in (full, y.astype(float), counts.astype(float), penalty)]
+    ours = norm_readout.l1_logistic(*made, intercept=intercept, tolerance=1e-6, steps=20_000).numpy()
+    for k in range(3):
+        rows = counts[:, k]
+        model = LogisticRegression(l1_ratio=1.0, C=1 / penalty[k], solver="saga", tol=1e-10, max_iter=100_000, fit_intercept=intercept)
+        model.fit(x[rows], y[rows, k])
+        theirs = np.r_[model.intercept_, model.coef_[0]] if intercept else model.coef_[0]
+        assert np.allclose(ours[:, k], theirs, atol=1e-4), k
+
+
+def test_all_weights_are_zero_at_the_largest_penalty_and_not_below():
+    x = torch.tensor(norm_readout.coordinates(drawn(80, 6)))
+    y = torch.tensor((drawn(80, 2, seed=1) + x[:, :2].numpy() > 0.4).astype(np.float32))
+    top = norm_readout.largest_penalty(x, y)
+    full = torch.cat([torch.ones(80, 1), x], 1)
+    fit = lambda share: norm_readout.l1_logistic(full, y, torch.ones_like(y), share * top, tolerance=1e-4)[1:].abs().amax(0)
+    assert (fit(1.001) == 0).all() and (fit(0.95) > 0).all()
+
+
+def slow_read_out(x, y, folds, shares):
+    """One feature, with scikit-learn, as the text says it."""
+    points = norm_readout.coordinates(x).astype(np.float64)
+    top, part = float(norm_readout.largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float)))), norm_readout.parts_of(len(y), folds)
+    fit = lambda c, rows: LogisticRegression(l1_ratio=1.0, C=1 / c, solver="saga", tol=1e-8, max_iter=50_000).fit(points[rows], y[rows])
+    logits = np.zeros((len(shares), len(y)))
+    for k, share in enumerate(shares):
+        for p in range(part.max() + 1):
+            logits[k, part == p] = fit(share * top, part != p).decision_function(points[part == p])
+    weight = np.where(y, 1 / y.sum(), 1 / (~y).sum())
+    told = np.array([[-log_loss([t], [p], labels=[False, True]) for t, p in zip(y, expit(row))] for row in logits]) * weight
+    best = told.sum(1).argmax()
+    return shares[best], told.sum(1)[best], f1_score(y, fit(shares[best] * top, np.ones(len(y), bool)).predict(points))
+
+
+def test_a_read_out_is_what_the_text_says():
+    x = drawn(60, 6) * np.array([3, 2, 1, 1, 1, 1])
+    y = x[:, 0] + drawn(60, seed=5) > 1
+    shares = (0.7, 0.4, 0.2, 0.1)
+    norms = Norms(tuple(f"w{k}" for k in range(60)), ("f",), ("t",), y[:, None])
+    table = norm_readout.read_out(x, norms, folds=5, shares=shares)
+    share, likelihood, inside = slow_read_out(x, y, 5, shares)
+    assert table.share[0] == share and table.likelihood[0] == pytest.approx(likelihood, abs=2e-2) and table.f1[0] == pytest.approx(inside, abs=0.02)
+
+
+def test_leave_one_out_is_as_many_parts_as_words_and_noise_is_not_read():
+    x, draw = drawn(40, 5), np.random.default_rng(0)
+    has = np.stack([x[:, 0] > 0.2, draw.random(40) < 0.4], 1)
+    norms = Norms(tuple(f"w{k}" for k in range(40)), ("real", "noise"), ("a", "b"), has)
+    one, other = norm_readout.read_out(x, norms, folds=0), norm_readout.read_out(x, norms, folds=40)
+    assert one.f1_held_out[0] > 0.8 and one.f1_held_out[1] < 0.5
+    assert np.allclose(one.f1, other.f1) and np.allclose(one.likelihood, other.likelihood, atol=1e-3), "the order of words does not matter"
+    told = norm_readout.compare_read_outs(one.assign(f1_held_out=0.0), one)
+    assert told.type.tolist() == ["a", "b", "all"] and told.unread_before.tolist()[-1] == 2 and "real" in told.improved.iloc[-1]
+    with pytest.raises(ValueError, match="folds is 0"):
+        norm_readout.read_out(x, norms, folds=41)
+    with pytest.raises(ValueError, match="same norms"):
+        norm_readout.compare_read_outs(one, one.assign(feature=["x", "y"]))
+
+
+def test_better_is_scipys_one_sided_test():
+    a, b = drawn(30), drawn(30, seed=1) - 0.5
+    assert silhouette.better(a, b)["p"] == pytest.approx(stats.wilcoxon(a, b, alternative="greater").pvalue)
+    assert silhouette.better(b, a)["p"] > 0.5 and silhouette.better(a, a)["p"] is None
+
+
+# --- GLUE
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_are_scikit_learns(classes):
+    said, true = np.random.default_rng(classes).integers(0, classes, (2, 80))
+    value, low, high = glue.interval(said, true, classes, "matthews")
+    assert value == pytest.approx(matthews_corrcoef(true, said)) and low < value < high
+    assert glue.interval(said, true, classes, "accuracy")[0] == pytest.approx((said == true).mean())
+    if classes == 2:
+        assert glue.interval(said, true, 2, "f1")[0] == pytest.approx(f1_score(true, said))
+
+
+def test_a_frozen_encoder_that_knows_the_answer_is_heard():
+    train, dev, task = glue.own_task(200)
+    answers = dict(zip(sum((e.texts for e in (train, dev)), ()), sum((e.labels for e in (train, dev)), ())))
+    knows = lambda texts: np.array([[float(answers[(t,)]), 0.5] for t in texts])
+    rows = glue.evaluate_glue(knows, train, dev, task, "oracle", epochs=10)
+    assert rows[0]["value"] > 0.95 and rows[1]["value"] == 0 and rows[1]["method"] == "majority"
+    nothing = glue.evaluate_glue(lambda texts: np.zeros((len(texts), 2)), train, dev, task, "nothing", epochs=2)
+    assert nothing[0]["value"] == 0
+
+
+def test_pair_tasks_and_faults_of_their_files(tmp_path):
+    folder = tmp_path / "RTE"
+    folder.mkdir()
+    lines = [f'{k}\tA "dog {k} runs.\tAn animal {k} moves.\t{"entailment" if k % 2 else "not_entailment"}' for k in range(24)]
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text("index\tsentence1\tsentence2\tlabel\n" + "\n".join(lines))
+    train, dev, task = glue.read_task(folder)
+    rows = glue.evaluate_glue(lambda texts: np.array([[float(len(t)), t.count("a")] for t in texts]), train, dev, task, "x", data="RTE", epochs=2)
+    assert len(train.texts) == 24 and len(train.texts[0]) == 2 and rows[1]["value"] == 0.5
+    (folder / "dev.tsv").write_text("index\tsentence1\tsentence2\n1\ta\tb")
+    with pytest.raises(BadData, match="expected label"):
+        glue.read_task(folder)
+    (folder / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n1\ta\tb")
+    with pytest.raises(BadData, match="line 2: 3 cells"):
+        glue.read_task(folder)
+    (folder / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n1\ta\tb\tmaybe")
+    with pytest.raises(BadData, match="'maybe'.*never trained"):
+        glue.evaluate_glue(lambda texts: np.zeros((len(texts), 2)), *glue.read_task(folder), "x", data="RTE")
+    with pytest.raises(ValueError, match="one of CoLA, SST-2"):
+        glue.read_task(tmp_path)
+
+
+# --- from a name to a space
+
+
+def test_names_of_models(tmp_path):
+    assert spaces.split_name("a=b@c") == ("a", "b", "c") and spaces.split_name("/x=y/z") == ("", "/x=y/z", "")
+    found = spaces.places(["before=minilm", {"label": "own", "tower": {"tower": "minilm", "keep_end": False}}])
+    assert [(p.method, p.seed) for p in found] == [("before", None), ("own", None)]
+    with pytest.raises(ValueError, match="unknown tower 'word2vec'"):
+        spaces.places(["word2vec"])
+    with pytest.raises(ValueError, match="two models are called 'minilm'"):
+        spaces.places(["minilm", "minilm"])
+    with pytest.raises(FileNotFoundError, match="no run under"):
+        spaces.places([str(tmp_path)])
+
+
+def test_an_untrained_space_is_told_by_its_seed():
+    one, again, other = (spaces.tiny_place(["zebra", "a horse"], "x", seed) for seed in (0, 0, 1))
+    for place in (one, again, other):
+        place.space.cache = False
+    assert np.array_equal(one.space(["zebra"]), again.space(["zebra"])) and not np.allclose(one.space(["zebra"]), other.space(["zebra"]))

@@ -1,0 +1,139 @@
+"""Word lists, ratings and norms: what is read, and what is said of files that are not as they should be."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from complearn.data import wordlists
+from complearn.data.intake import BadData
+from complearn.data.lexicons import (
+    category_norms,
+    coverage,
+    join_norms,
+    occurrences,
+    read_categories,
+    read_concreteness,
+    read_norms,
+    read_senses,
+    sense_norms,
+)
+from complearn.data.wordlists import open_lexicon
+
+
+def test_categories_count_a_word_once_and_say_so(tmp_path):
+    (tmp_path / "big_cats-4.txt").write_text("Lion\ntiger\nlion\n\n")
+    (tmp_path / "fruit.txt").write_text("apple\n")
+    found, notes = read_categories(tmp_path)
+    assert found == {"big cats": ("lion", "tiger"), "fruit": ("apple",)}
+    assert len(notes) == 2 and "lion" in notes[0] and "3 words, not as many" in notes[1]
+
+
+def test_faults_of_a_category_folder_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder.*a word per line"):
+        read_categories(tmp_path / "nowhere")
+    with pytest.raises(BadData, match="holds no .txt file"):
+        read_categories(tmp_path)
+    (tmp_path / "empty-0.txt").write_text("\n \n")
+    with pytest.raises(BadData, match="empty-0.txt holds no word"):
+        read_categories(tmp_path)
+    (tmp_path / "empty-0.txt").unlink()
+    (tmp_path / "cats-1.txt").write_text("lion\n")
+    (tmp_path / "cats.txt").write_text("tiger\n")
+    with pytest.raises(BadData, match="second file of the category 'cats'"):
+        read_categories(tmp_path)
+
+
+def test_ratings_of_either_format(tmp_path):
+    (tmp_path / "a.tsv").write_text("Word\tBigram\tConc.M\nZebra\t0\t4.86\nnull\t0\t2.0\nnan\t0\t4.0\n\"quote\t0\t1.5\nsnark\t0\t\n")
+    assert read_concreteness(tmp_path / "a.tsv").to_dict() == {"zebra": 4.86, "null": 2.0, "nan": 4.0, '"quote': 1.5}
+    (tmp_path / "b.csv").write_text('Word,Concreteness,Brysbaert\n"a, b",4.1,\nzebra,1,4.86\n')
+    assert read_concreteness(tmp_path / "b.csv").to_dict() == {"zebra": 4.86}, "the published column goes before a derived one"
+
+
+def test_upper_and_lower_case_are_one_word_and_the_first_line_counts(tmp_path):
+    (tmp_path / "a.tsv").write_text("Word\tConc.M\nMay\t2.0\nmay\t1.5\n")
+    assert read_concreteness(tmp_path / "a.tsv").to_dict() == {"may": 2.0}
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("Word\tScore\nzebra\t1\n", "no column Conc.M or .*its header is Word, Score"),
+        ("Item\tConc.M\nzebra\t1\n", "no column Word"),
+        ("Word\tConc.M\nzebra\thigh\n", "line 2: Conc.M of 'zebra' is 'high', not a number; 1 such"),
+        ("Word\tConc.M\nzebra\t4\nhorse\t5\nzebra\t3\n", "lines 2, 4: 'zebra' has 2 ratings"),
+        ("Word\tConc.M\nzebra\t4\textra\n", "line 2: 3 cells, and the header has 2"),
+        ("Word\tConc.M\n", "holds 1 lines; expected a header"),
+        ("", "holds 0 lines"),
+    ],
+)
+def test_faults_of_ratings_are_named(tmp_path, text, message):
+    (tmp_path / "a.tsv").write_text(text)
+    with pytest.raises(BadData, match=message):
+        read_concreteness(tmp_path / "a.tsv")
+
+
+def test_missing_ratings(tmp_path):
+    with pytest.raises(FileNotFoundError, match="a.tsv does not exist"):
+        read_concreteness(tmp_path / "a.tsv")
+
+
+def test_senses_in_both_published_headers(tmp_path):
+    names = ["Auditory", "Gustatory", "Haptic", "Interoceptive", "Olfactory", "Visual"]
+    (tmp_path / "a.csv").write_text("Word," + ",".join(names) + "\nzebra,1,0,1,0,1,4.5\nsnark,1,,1,0,1,4\n")
+    (tmp_path / "b.csv").write_text("Word," + ",".join(f"{n}.mean" for n in names) + ",Visual.SD\nZEBRA,1,0,1,0,1,4.5,0.2\n")
+    for name in ("a.csv", "b.csv"):
+        found = read_senses(tmp_path / name)
+        assert list(found.index) == ["zebra"] and found.visual["zebra"] == 4.5
+    assert sense_norms(found).has.tolist() == [[False] * 5 + [True]]
+
+
+def test_norms_of_cslbs_format(tmp_path):
+    lines = ["domain\tconcept\tfeature type\tfeature\tpf"]
+    lines += [f"x\tthing_{k}\tfunctional\tdoes_cut\t5" for k in range(5)] + ["x\tbat_(animal)\tvisual perceptual\thas_wings\t3"] * 2
+    (tmp_path / "norms.dat").write_text("\n".join(lines))
+    norms = read_norms(tmp_path)
+    assert norms.words == ("bat", *(f"thing {k}" for k in range(5))) and norms.features == ("does_cut", "has_wings")
+    assert norms.types == ("functional", "visual perceptual") and norms.has.sum(0).tolist() == [5, 1]
+    kept = norms.keep(norms.words, least=1)
+    assert kept.features == ("does_cut", "has_wings") and norms.keep(norms.words, least=2).features == ()
+    with pytest.raises(BadData, match="no column feature type"):
+        (tmp_path / "bad").mkdir()
+        (tmp_path / "bad" / "norms.dat").write_text("concept\tfeature\na\tb\n")
+        read_norms(tmp_path / "bad")
+
+
+def test_norms_side_by_side_keep_the_words_of_both():
+    left = category_norms({"a": ("x", "y"), "b": ("y",)})
+    right = sense_norms(pd.DataFrame({"visual": [4.0, 1.0]}, ["y", "z"]))
+    both = join_norms(left, right)
+    assert both.words == ("y",) and both.has.tolist() == [[True, True, True]] and both.types == ("category", "category", "sense")
+
+
+def test_coverage_and_counts():
+    told = coverage(["a", "b", "a", *map(str, range(20))], {"a"}, "a rating")
+    assert told.found == ("a",) and len(told.missing) == 21 and "1 of 22 words have a rating; 21 have none (b, 0, 1" in str(told)
+    seen = occurrences(["red", "fire truck", "Red"], ["Red red fire, truck", "a fire truck"])
+    assert seen["red"] == 2 and seen["fire truck"] == 1, "a comma stands between"
+
+
+def test_a_lexicon_without_anything_is_our_own(monkeypatch):
+    monkeypatch.delenv("COMPLEARN_REAL_DATA", raising=False)
+    monkeypatch.setattr(wordlists, "packaged", lambda name: None)
+    found = open_lexicon()
+    assert not found.human and found.concreteness["zebra"] == 5 and found.concreteness["mercy"] == 1
+    assert set(found.norms.types) == {"category"} and "our own" in found.sources["categories"]
+    assert {"zebra", "panda", "plane", "bowl", "strawberry", "puppy", "glacier", "sunny", "summer"} <= set(found.words)
+    few = found.few(4, 3)
+    assert len(few.categories) == 4 and max(map(len, few.categories.values())) == 3 and "4 of 16" in few.notes[-1]
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist; it holds semcat"):
+        open_lexicon("nowhere")
+
+
+@pytest.mark.real
+def test_the_published_lists(real_data):
+    found = open_lexicon(real_data / "lexicon")
+    assert len(found.categories) == 110 and len(found.words) == 6559 and len(found.concreteness) == 39_954
+    assert sum(map(len, found.categories.values())) == 10_010 and any("mockingbird" in note for note in found.notes)
+    assert "5,623 of 6,559 words have a concreteness rating; 936 have none" in found.notes[-1]
+    assert np.isclose(found.concreteness["roadsweeper"], 4.85)

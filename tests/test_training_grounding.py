@@ -1,0 +1,195 @@
+"""Grounding: both losses against a loop, what trains and what stays, runs that resume, two processes that are one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import grounding_ranks
+import pytest
+import torch
+from grounding_ranks import config, loss_and_gradients, sides
+from safetensors.torch import load_file
+from torch import nn
+
+from complearn.core.runs import Run
+from complearn.data.pairs import Batch
+from complearn.data.readers import read
+from complearn.data.triplets import triplet_names
+from complearn.data.words import WordTokenizer
+from complearn.models.grounded import GroundedOutput, SearchScorer, build_grounded
+from complearn.training.grounding import Grounding, grounded, grounding
+from complearn.training.launch import check_config, launch, prepare, trained
+from complearn.training.losses import directed, picked
+from complearn.training.phases import matching
+
+HERE = Path(__file__).parent
+
+
+def judged(losses="both", temperature=0.1, reading="max", ids=None):
+    image, text, words, own = sides()
+    model = nn.Module()
+    model.config = type("", (), {"reading": reading})
+    batch = Batch(None, None, None, own if ids is None else ids, tuple("abcdefgh"))
+    return Grounding(temperature, losses).judge(GroundedOutput(image, text, words), model, batch)
+
+
+@pytest.mark.parametrize("reading", ("max", "mean"))
+def test_both_losses_equal_loops(reading):
+    image, text, words, ids = sides()
+    table = torch.zeros(8, 8)
+    for i in range(8):
+        for t in range(8):
+            maps = image[i] @ text[t, words[t]].T
+            table[i, t] = maps.amax(0).sum() if reading == "max" else maps.mean()
+    for name, scores in (("language_loss", table / 0.1), ("vision_loss", table.T / 0.1)):
+        total = 0.0
+        for i in range(8):
+            rivals = [j for j in range(8) if j == i or ids[j] != ids[i]]
+            total += float(scores[i, rivals].logsumexp(0) - scores[i, i]) / 8
+        assert float(judged(reading=reading)[name]) == pytest.approx(total, rel=1e-4)
+
+
+def test_one_loss_alone():
+    both = judged()
+    for side in ("language", "vision"):
+        alone = judged(side)
+        assert [name for name in alone if name.endswith("_loss")] == [f"{side}_loss"] and alone[f"{side}_loss"] == both[f"{side}_loss"]
+    with pytest.raises(ValueError, match="both, language, vision, .*; not 'text'"):
+        Grounding(losses="text")
+    with pytest.raises(ValueError, match="temperature above 0"):
+        Grounding(temperature=0)
+
+
+def test_large_similarities_do_not_overflow_and_one_photo_has_no_rivals():
+    assert all(torch.isfinite(value) for value in judged(temperature=1e-6).values())
+    told = judged(ids=torch.zeros(8, dtype=torch.int64))
+    assert told["language_loss"] == told["vision_loss"] == 0 and told["matched"] == 1
+
+
+def test_the_vector_loss_is_the_table_loss():
+    a, b = (torch.nn.functional.normalize(torch.randn(6, 4), dim=1) for _ in range(2))
+    same, own = torch.rand(6, 6) < 0.3, torch.arange(6)
+    assert torch.allclose(directed(a, b, torch.tensor(9.0), own, same), picked(9.0 * a @ b.T, own, same), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    made = prepare(tmp_path_factory.mktemp("grounded") / "run", config())
+    return launch(made.path, progress=False)
+
+
+def test_a_run_learns_and_says_what_it_is(run):
+    losses = [record["loss"] for record in run.records() if record["kind"] == "step"]
+    assert len(losses) == 6 and all(map(lambda x: x == x, losses)) and losses[-1] < losses[0]
+    assert "A grounded model of" in (run.path / "model_card.md").read_text()
+    model = trained(run)
+    assert model.config.kind == "grounded" and not model.training
+    there = load_file(run.phases()[-1])
+    assert all(torch.equal(value, there[name]) for name, value in model.state_dict().items())
+
+
+def test_stopped_and_resumed_it_comes_to_the_same(run, tmp_path, monkeypatch):
+    from complearn.training import trainer
+
+    other = prepare(tmp_path / "run", config())
+    with monkeypatch.context() as patch:
+        after = trainer.Trainer.after_step
+
+        def struck(self, measures, bar):
+            after(self, measures, bar)
+            if self.state.step == 4:
+                raise KeyboardInterrupt
+
+        patch.setattr(trainer.Trainer, "after_step", struck)
+        with pytest.raises(KeyboardInterrupt):
+            launch(other.path, progress=False)
+    assert Run.open(other.path).done is None
+    launch(other.path, progress=False)
+    a, b = load_file(run.phases()[-1]), load_file(Run.open(other.path).phases()[-1])
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_frozen_parts_stay_bit_equal(tmp_path):
+    """A frozen eye, frozen queries and keys, the lower of two layers and the embeddings; weight decay would move what is not."""
+    tower = grounding_ranks.LITTLE
+    frozen = {"vision": tower | {"size": 16, "patch": 8, "frozen": True}, "text": tower | {"depth": 2}, "layers": 1, "freeze_qk": True}
+    made = launch(prepare(tmp_path / "run", config(model=frozen, more={"weight_decay": 0.5})).path, progress=False)
+    last = load_file(made.phases()[-1])
+    first = build_grounded(made.config["model"], WordTokenizer.load(made.path / "tokenizer.json")).state_dict()
+    moved = {name for name in last if not torch.equal(first[name], last[name])}
+    names = list(last)
+    model = trained(made)
+    expected = matching(names, model.patterns()) - {n for n in names if ".fixed." in n or n.startswith("vision.tower.")}
+    assert moved == expected
+    assert "language.tower.blocks.1.attention.inner.value.weight" in moved and "heads.vision.weight" in moved
+    assert not any(n.startswith("language.tower.blocks.0.") or "embed" in n.replace("vision.embed", "") for n in moved)
+
+
+def test_parts_of_a_batch_give_the_whole_batchs_step(run, tmp_path):
+    parts = launch(prepare(tmp_path / "run", config(accumulate=4)).path, progress=False)
+    losses = [[record["loss"] for record in x.records() if record["kind"] == "step"] for x in (run, parts)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(run, tmp_path):
+    prepare(tmp_path / "run", config(processes=2))
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COMPLEARN_TYPECHECK": "0", "PYTHONPATH": path}
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", str(HERE / "grounding_ranks.py")]
+    done = subprocess.run([*command, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for losses in ("both", "language", "vision"):
+        loss, image, text = loss_and_gradients(0, 1, losses)
+        ranks = [torch.load(tmp_path / f"{losses}-{r}.pt", weights_only=True) for r in (0, 1)]
+        assert torch.allclose((ranks[0][0] + ranks[1][0]) / 2, loss, rtol=1e-5)
+        for i, expected in ((1, image), (2, text)):  # the wrapper's averaging halves what each process has for its rows
+            assert torch.allclose(torch.cat([ranks[0][i], ranks[1][i]]) / 2, expected, atol=1e-5)
+    together = Run.open(tmp_path / "run")
+    losses = [[record["loss"] for record in x.records() if record["kind"] == "step"] for x in (together, run)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_stages_two_and_three_and_search_in_one_run(tmp_path):
+    names = triplet_names(read("generated", **grounding_ranks.DATA["args"]))
+    args = {"steps": 2, "relation_steps": 2, "search_steps": 2, "ground": {"lr": 2e-3}, "relate": {"lr": 1e-3}}
+    made = prepare(tmp_path / "run", config(plan="grounding", more=args, model={"relations": names, "search": True}))
+    launch(made.path, progress=False)
+    assert [file.stem for file in made.phases()] == ["00-ground", "01-relate", "02-search"]
+    weights = [load_file(file) for file in made.phases()]
+    differing = lambda i, j: {n.split(".")[0] for n in weights[i] if not torch.equal(weights[i][n], weights[j][n])}
+    assert differing(0, 1) == {"relations", "language", "vision"} and differing(1, 2) == {"search"}
+    model = SearchScorer(trained(made))
+    batch = model.collate(list(read("generated", **grounding_ranks.DATA["args"]))[:3])
+    assert model.similarity(model.encode_images(batch), model.encode_texts(batch)).shape == (3, 3)
+
+
+def test_plans_that_cannot_be():
+    tokenizer = WordTokenizer.fit(["a red circle"])
+    model = build_grounded(grounding_ranks.MODEL, tokenizer)
+    with pytest.raises(ValueError, match="needs a grounded model"):
+        grounded(nn.Linear(2, 2), 3)
+    with pytest.raises(ValueError, match="needs a model with relations"):
+        grounding(model, 3, 3)
+    with pytest.raises(ValueError, match="its arguments are steps, lr"):
+        check_config(config(more={"epochs": 3}))
+    with pytest.raises(ValueError, match="layers is how many"):
+        grounded(model, 3, layers="top")
+    (phase,) = grounded(model, 3, betas=[0.9, 0.99])
+    assert phase.schedule == "phase" and phase.optim == {"lr": 5e-5, "weight_decay": 5e-7, "betas": (0.9, 0.99)}
+
+
+def test_relations_can_begin_where_captions_have_ended(run, tmp_path):
+    """Stage 3 as a run of its own: what stage 2 has learnt is there, and what it did not have begins fresh."""
+    names = triplet_names(read("generated", **grounding_ranks.DATA["args"]))
+    made = config(plan="relating", more={"steps": 2, "lr": 1e-3}, model={"relations": names}) | {
+        "start": {"run": str(run.path), "phase": -1}
+    }
+    later = launch(prepare(tmp_path / "later", made).path, progress=False)
+    first, start = load_file(run.phases()[-1]), load_file(later.checkpoints()[0] / "model.safetensors")
+    assert all(torch.equal(start[name], value) for name, value in first.items() if not name.startswith(("language.", "vision.")))
+    assert any(name.startswith("relations.") for name in start)
+    other = config(model={"unit": True, "relations": names}) | {"start": {"run": str(run.path), "phase": -1}}
+    with pytest.raises(ValueError, match="whose model is another: .*unit"):
+        launch(prepare(tmp_path / "other", other).path, progress=False)

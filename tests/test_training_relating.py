@@ -1,0 +1,305 @@
+"""Stage 3 and the search heads: losses against naive loops, what trains, resume, learning above the blind judges; stage 1 and occlusion."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from complearn.analysis.occlusion import centres, occluded, occlusion_histogram, occlusion_map, occlusion_trials
+from complearn.analysis.relation_figures import image_relations, pair_relations, relation_graph
+from complearn.data.labels import class_names
+from complearn.data.pairs import Batch
+from complearn.data.readers import read
+from complearn.data.triplets import Triplet, Triplets, WithTriplets
+from complearn.data.vg_specimens import write_visual_genome
+from complearn.evaluation.classes import evaluate_classes
+from complearn.evaluation.relations import judge_blindly, judge_relations, ranks_of, relation_rows, triplet_table
+from complearn.models.grounded import SearchScorer, build_grounded
+from complearn.models.kinds import build
+from complearn.models.relations import RelationOutput
+from complearn.training.checkpoints import read_tensors
+from complearn.training.launch import launch, prepare, trained
+from complearn.training.phases import State, set_trainable
+from complearn.training.plans import make_phases
+from complearn.training.relating import LOSSES, Relating, held_relations, relation_patterns, triplet_loader
+
+SIDES = ["left of", "right of", "above", "below"]
+TINY = {"tower": "tiny", "width": 32, "depth": 1, "heads": 4}
+MODEL = {
+    "kind": "grounded", "vision": TINY | {"patch": 8}, "text": TINY, "search": True,
+    "relations": {"predicates": SIDES, "objects": ["circle", "square", "triangle"], "heads": 4, "d": 8, "hidden": 16},
+}  # fmt: skip
+WORLD = {"preset": "small", "n_train": 64, "n_test": 16}
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    pairs = read("generated", **WORLD)
+    return list(pairs[:48])
+
+
+@pytest.fixture(scope="module")
+def tokens(scenes):
+    from complearn.data.words import WordTokenizer
+
+    return WordTokenizer.fit([pair.caption for pair in scenes])
+
+
+# --- losses
+
+
+def random_batch(seed, images=3, most=4, predicates=5):
+    """Scores, and triplets of few phrases, so that some pairs have several relations and some relations several pairs."""
+    generator = torch.Generator().manual_seed(seed)
+    triplets = torch.full((images, most, 3), -1)
+    for i in range(images):
+        for t in range(int(torch.randint(1, most + 1, (), generator=generator))):
+            a = int(torch.randint(0, 2, (), generator=generator))
+            triplets[i, t] = torch.tensor([a, int(torch.randint(0, predicates, (), generator=generator)), 1 - a])
+    scores = torch.randn(images, most, predicates, generator=generator, dtype=torch.float64)
+    return scores, triplets
+
+
+def naive(scores, triplets, temperature):
+    """Equations 4 and 5, triplet by triplet."""
+    rows = [(i, t, *triplets[i, t].tolist()) for i in range(len(triplets)) for t in range(triplets.shape[1]) if triplets[i, t, 1] >= 0]
+    holds = {(i, a, b, p) for i, _, a, p, b in rows}
+    relation = pair = 0.0
+    for i, t, _, p, _ in rows:
+        own = scores[i, t, p] / temperature
+        relation += torch.logsumexp(scores[i, t] / temperature, 0) - own
+        rivals = [own] + [scores[j, u, p] / temperature for j, u, c, _, d in rows if (j, c, d, p) not in holds]
+        pair += torch.logsumexp(torch.stack(rivals), 0) - own
+    return relation / len(rows), pair / len(rows)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+@pytest.mark.parametrize("seed", range(4))
+def test_losses_and_their_gradients_against_loops(seed, temperature):
+    scores, triplets = random_batch(seed)
+    one, other = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+    found = Relating(temperature=temperature).contrasts(one, triplets)
+    expected = naive(other, triplets, temperature)
+    for name, value in zip(("relation", "pair"), expected):
+        assert float(found[name]) == pytest.approx(float(value), abs=1e-5)
+    (found["relation"] + 2 * found["pair"]).backward()
+    (expected[0] + 2 * expected[1]).backward()
+    torch.testing.assert_close(one.grad, other.grad, atol=1e-6, rtol=1e-4)
+    assert one.grad[triplets[..., 1] < 0].abs().sum() == 0, "an empty place takes no part"
+
+
+def test_other_relations_of_a_pair_may_be_spared():
+    scores, triplets = torch.zeros(1, 2, 4), torch.tensor([[[0, 1, 1], [0, 3, 1]]])
+    assert held_relations(triplets, 4)[0].int().tolist() == [[0, 1, 0, 1]] * 2
+    strict, spared = (Relating(spare=spare).contrasts(scores, triplets)["relation"] for spare in (False, True))
+    assert float(strict) == pytest.approx(math.log(4)) and float(spared) == pytest.approx(math.log(3))
+
+
+def test_a_left_out_loss_is_measured_and_not_trained():
+    scores, triplets = random_batch(1)
+    out = RelationOutput(scores.float(), torch.randn(3, 2, 3), torch.randn(3, 2, 4))
+    batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c"), {"triplets": triplets, "phrase_classes": torch.tensor([[0, 1]] * 3)})
+    whole = Relating().judge(out, nn.Module(), batch)
+    for left in LOSSES:
+        some = Relating(tuple(name for name in LOSSES if name != left)).judge(out, nn.Module(), batch)
+        assert f"{left}_loss" not in some and float(some[f"{left}_aside"]) == pytest.approx(float(whole[f"{left}_loss"]))
+        assert {name for name in some if name.endswith("_loss")} == {f"{name}_loss" for name in LOSSES if name != left}
+    for wrong in ({"losses": ()}, {"losses": ("objects",)}, {"temperature": 0.0}):
+        with pytest.raises(ValueError, match="losses are some of"):
+            Relating(**wrong)
+
+
+# --- what trains
+
+
+def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
+    model = build_grounded(MODEL, tokens)
+    set_trainable(model, relation_patterns(model, 2, "attention"))
+    batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(scenes)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
+    for _ in range(3):
+        measures = Relating()(model, batch)
+        optimizer.zero_grad()
+        sum(value for name, value in measures.items() if name.endswith("_loss")).backward()
+        assert (model.relations.predicates.raw.grad.abs().sum((1, 2)) > 0).all()
+        optimizer.step()
+        torch.testing.assert_close(model.relations.matrices.flatten(1).norm(dim=1), torch.ones(4))
+    moved = {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None}
+    assert moved == {"relations", "vision", "language"}
+    eye = {name for name, p in model.vision.named_parameters() if p.requires_grad}
+    assert eye and all(name.startswith(("attention.", "norm.")) for name in eye)
+
+
+def test_a_model_without_the_parts_is_refused(tokens):
+    plain = build_grounded({name: value for name, value in MODEL.items() if name not in ("relations", "search")}, tokens)
+    with pytest.raises(ValueError, match="needs a model with relations"):
+        make_phases({"name": "relating", "args": {"steps": 2}}, plain)
+    half = build_grounded(MODEL | {"search": False}, tokens)
+    with pytest.raises(ValueError, match="model with search heads"):
+        make_phases({"name": "relating", "args": {"steps": 2, "search_steps": 2}}, half)
+    with pytest.raises(ValueError, match="vision is one of"):
+        relation_patterns(half, 2, "eyes")
+
+
+def config(**more):
+    args = {"steps": 4, "search_steps": 3, "lr": 1e-3, "layers": "all", "vision": "all"} | more
+    train = {"batch_size": 16, "log_every": 1, "checkpoint_every": 2}
+    return {"plan": {"name": "relating", "args": args}, "model": MODEL, "data": {"name": "generated", "args": WORLD}, "train": train}
+
+
+def test_stage_3_and_search_through_launch_and_resume(tmp_path):
+    """A run that is stopped and goes on ends where an unbroken one does; the search phase moves the heads alone."""
+    whole = launch(prepare(tmp_path / "whole", config()).path, progress=False)
+    broken = prepare(tmp_path / "broken", config())
+    from complearn.training.launch import make_trainer
+
+    trainer = make_trainer(broken, progress=False)
+    before = trainer.step
+
+    def stopping(wrapped, batch):
+        if trainer.state.step == 3:
+            raise KeyboardInterrupt
+        return before(wrapped, batch)
+
+    trainer.step = stopping
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    launch(broken.path, progress=False)
+    ends = [[read_tensors(file) for file in run.phases()] for run in (whole, broken)]
+    for one, other in zip(*ends):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    first, last = ends[0]
+    assert {name.split(".")[0] for name in first if not torch.equal(first[name], last[name])} == {"search"}
+    model = trained(whole)
+    searcher = SearchScorer(model)
+    pairs = read("generated", **WORLD)[:4]
+    batch = searcher.collate(pairs)
+    scores = searcher.similarity(searcher.encode_images(batch), searcher.encode_texts(batch))
+    assert scores.shape == (4, 4) and scores.abs().max() <= 1 + 1e-5
+
+
+def test_stage_3_reads_visual_genome_while_the_run_has_captions(tmp_path, tokens):
+    folder = write_visual_genome(tmp_path / "vg", n=24)
+    data = {"name": "visual_genome", "args": {"folder": str(folder), "part": "all", "least": 0, "fewest": 1}}
+    names = {"predicates": ["near", "above", "under"], "objects": ["feline.n.01", "furniture.n.01", "tree.n.01"]}
+    run = config(data=data, batch_size=8)
+    run["model"] = MODEL | {"relations": MODEL["relations"] | names}
+    done = launch(prepare(tmp_path / "run", run).path, progress=False)
+    steps = [record for record in done.records() if record["kind"] == "step"]
+    assert [record["phase"] for record in steps] == ["relate"] * 4 + ["search"] * 3 and all("relation_loss" in r for r in steps[:4])
+    state = State(build(run["model"], tokens), extra={"data visual_genome": "another"})
+    state.loader = SimpleNamespace(pairs=(), collate=state.model.collate, workers=0, rank=0, world=1, batch_size=8, seed=0)
+    with pytest.raises(ValueError, match="have changed since this phase began"):
+        triplet_loader(data=data)(state)
+
+
+# --- judged
+
+
+def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
+    """Forty scenes by heart: enough that the way from picture to relation is whole, which a judge of words alone cannot follow."""
+    torch.manual_seed(0)
+    model = build_grounded(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
+    set_trainable(model, relation_patterns(model, "all", "all"))
+    batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(scenes)
+    optimizer, objective = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3), Relating(dropout=0.0)
+    for _ in range(90):
+        loss = sum(value for name, value in objective(model, batch).items() if name.endswith("_loss"))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    rows = {row["metric"]: row for row in relation_rows(judge_relations(model, scenes), "relating")}
+    blind = judge_blindly(scenes, scenes, SIDES, ["circle", "square", "triangle"])
+    most = max(relation_rows(tables, name)[0]["high"] for name, tables in blind.items())
+    assert rows["relation_top1"]["low"] > most, (rows["relation_top1"], most)
+    assert rows["object_top1"]["value"] > 0.9 and "relation_top10" not in rows
+    found = pair_relations(model, next(pair for pair in scenes if pair.graph and len(judge_relations(model, [pair]).triplets)), top=2)
+    assert (found.groupby(["subject", "object"]).probability.sum() <= 1 + 1e-6).all()
+    assert len(relation_graph(found).layout.annotations) == len(found) // 2
+
+
+def test_ranks_ties_and_several_right_answers():
+    ranks, tied = ranks_of(np.array([[1.0, 1.0 + 5e-7, 0.0], [0.2, 0.1, 0.0]]), np.array([0, 1]))
+    assert ranks.tolist() == [2, 2] and tied.tolist() == [True, False]
+    twice = [Triplet("man", "wear", "hat"), Triplet("man", "have", "hat"), Triplet("cat", "on", "mat")]
+    scores = np.array([[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [0.5, 0.5, 0.5]])
+    table = triplet_table(["a", "a", "b"], twice, scores, ["wear", "have", "on"])
+    assert table["rank"].tolist() == [1, 2, 3] and table["any"].tolist() == [True, True, False]
+    assert table["tied"].tolist() == [False, False, True]
+
+
+def test_the_majority_is_the_commonest_training_relation(scenes):
+    from complearn.data.triplets import triplets_of
+
+    counts = pd.Series([t.predicate for pair in scenes for t in triplets_of(pair, tuple(SIDES))]).value_counts()
+    rows = relation_rows(judge_blindly(scenes, scenes, SIDES, ["circle", "square", "triangle"])["majority"], "majority")
+    assert rows[0]["value"] == pytest.approx(counts.max() / counts.sum()) and rows[0]["n"] == counts.sum()
+    assert next(row for row in rows if row["metric"] == "relation_balanced")["value"] == pytest.approx(0.25)
+
+
+def test_relations_of_any_phrases(scenes, tokens):
+    model = build_grounded(MODEL, tokens)
+    found = image_relations(model, scenes[0].image, ["red circle", "blue square"], top=4)
+    assert len(found) == 8 and found.groupby(["subject", "object"]).probability.sum().tolist() == pytest.approx([1, 1])
+    with pytest.raises(ValueError, match="two or more distinct phrases"):
+        image_relations(model, scenes[0].image, ["red circle"])
+
+
+# --- stage 1
+
+
+def test_stage_1_with_and_without_attention_and_its_eye_handed_on(tmp_path):
+    data = {"name": "objects", "args": {"n_train": 72, "n_test": 18}}
+    classes = class_names(read("objects", **data["args"]))
+    model = {"kind": "classifier", "vision": TINY | {"patch": 8}, "classes": classes}
+    run = {"plan": {"name": "classify", "args": {"steps": 3}}, "model": model, "data": data, "train": {"batch_size": 16, "lr": 1e-3}}
+    for attention in (True, False):
+        done = launch(prepare(tmp_path / f"a{attention}", run | {"model": model | {"attention": attention}}).path, progress=False)
+        rows = evaluate_classes(trained(done), read("objects", part="test", **data["args"]), "eye", train=read("objects", **data["args"]))
+        assert [row["metric"] for row in rows] == ["top1", "top5"] * 2 and rows[-1]["method"] == "majority"
+    then = {"name": "grounded", "args": {"steps": 1, "lr": 1e-12}}
+    more = config() | {"plan": {"name": "with_eye", "args": {"run": str(tmp_path / "aTrue"), "plan": then}}}
+    eye, grounded = trained(tmp_path / "aTrue"), trained(launch(prepare(tmp_path / "then", more).path, progress=False))
+    torch.testing.assert_close(grounded.vision.embed.weight, eye.vision.embed.weight, atol=1e-6, rtol=1e-5)
+    other = more | {"plan": {"name": "with_eye", "args": {"run": str(tmp_path / "aFalse"), "plan": then}}}
+    with pytest.raises(ValueError, match="two vision streams differ"):
+        launch(prepare(tmp_path / "other", other).path, progress=False)
+
+
+def test_occlusion_against_a_loop():
+    torch.manual_seed(0)
+    image, weight = torch.rand(3, 12, 12), torch.randn(3, 12, 12)
+    probabilities = lambda images: torch.stack([(images * weight).sum((1, 2, 3)).sigmoid(), torch.zeros(len(images))], 1)
+    found = occlusion_map(probabilities, image, 0, window=5, stride=4, grey=0.5, batch_size=3)
+    assert centres(12, 4) == [0, 4, 8, 12] and len(occluded(image, 5, 4)) == 16
+    for r, y in enumerate(centres(12, 4)):
+        for c, x in enumerate(centres(12, 4)):
+            copy = image.clone()
+            for i in range(12):
+                for j in range(12):
+                    if -2 <= i - y < 3 and -2 <= j - x < 3:
+                        copy[:, i, j] = 0.5
+            assert found[r, c] == pytest.approx(float((copy * weight).sum().sigmoid()), abs=1e-6)
+
+
+def test_the_histogram_counts_every_trial_once():
+    rows = [("attention", 0.9), ("attention", 0.15), ("attention", 0.55), ("attention", 0.5), ("plain", 0.1), *[("plain", 0.5)] * 3]
+    frame = pd.DataFrame(rows, columns=["method", "probability"]).assign(image="a", row=[0, 0, 1, 1] * 2, column=[0, 1] * 4, whole=1.0)
+    table = occlusion_histogram(frame, bins=10)
+    assert table.better.sum() == 50 and table.worse.sum() == 25, "a trial without a difference is neither"
+    assert table.better[table.high > 0.75].sum() == 25 and table.better[0] == 25 and table.worse[table.low >= 0.2].sum() == 25
+    with pytest.raises(ValueError, match="make them of the same"):
+        occlusion_histogram(frame[:-1])
+
+
+def test_occlusion_trials_of_a_classifier():
+    pairs = read("objects", n_train=9, n_test=2)
+    made = {"kind": "classifier", "vision": TINY | {"patch": 8}, "classes": class_names(pairs)}
+    models = {name: build(made | {"attention": on}) for name, on in (("attention", True), ("plain", False))}
+    pairs = pairs[:2]
+    trials = occlusion_trials(models, pairs, window=16, stride=16)
+    assert len(trials) == 2 * 2 * 9 and trials.probability.between(0, 1).all()
