@@ -89,6 +89,10 @@ def test_the_cache_is_keyed_by_weights_switch_and_words(tower, tmp_path):
     assert np.allclose(nameless(["zebra", "horse"]), kept, atol=1e-5) and count() == 6, "what cannot be told apart is not kept"
 
 
+def test_words_that_cannot_be_spelt_are_named(tower):
+    assert wordspace.unknown_words(tower.tokenizer, ["zebra", "teapot", "red teapot", "black ball"]) == ["teapot", "red teapot"]
+
+
 def test_a_space_refuses_what_it_cannot_do(tower):
     with pytest.raises(ValueError, match="without a tokenizer"):
         WordSpace(lambda ids, mask: None)
@@ -117,6 +121,18 @@ def test_the_sign_rule_does_not_depend_on_the_order_or_the_ratings():
     assert components.concreteness_correlations(one, ratings, {"a": words[:25], "b": words[25:]}, 50).r[0] == pytest.approx(-1)
     turned = components.turn_by_rating(one, ratings)
     assert np.allclose(turned.coordinates[:, 0], -one.coordinates[:, 0]) and np.allclose(turned.coordinates[:, 1], one.coordinates[:, 1])
+
+
+def test_the_poles_turn_the_first_axis_alone_and_only_where_both_are_known():
+    words = [*components.POLES[0], *components.POLES[1]]
+    x = np.concatenate([np.r_[np.full(10, -3.0), np.full(10, 3.0)][:, None], drawn(20, 3)], 1)
+    found = components.principal(words, x, 2)
+    for signs in ((1.0, 1.0), (-1.0, 1.0), (1.0, -1.0)):
+        turned = components.turn_by_poles(found.turned(np.array(signs)))
+        assert turned.coordinates[10:, 0].mean() > turned.coordinates[:10, 0].mean()
+        assert np.allclose(turned.coordinates[:, 1], signs[1] * found.coordinates[:, 1])
+    other = components.principal([f"w{k}" for k in range(20)], x, 2)
+    assert np.array_equal(components.turn_by_poles(other).coordinates, other.coordinates)
 
 
 def test_words_without_a_rating_are_left_out():
@@ -243,7 +259,10 @@ def test_all_weights_are_zero_at_the_largest_penalty_and_not_below():
 def slow_read_out(x, y, folds, shares):
     """One feature, with scikit-learn, as the text says it."""
     points = norm_readout.coordinates(x).astype(np.float64)
-    top, part = float(norm_readout.largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float)))), norm_readout.parts_of(len(y), folds)
+    top, part = (
+        float(norm_readout.largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float)))),
+        norm_readout.parts_of(len(y), folds),
+    )
     fit = lambda c, rows: LogisticRegression(l1_ratio=1.0, C=1 / c, solver="saga", tol=1e-8, max_iter=50_000).fit(points[rows], y[rows])
     logits = np.zeros((len(shares), len(y)))
     for k, share in enumerate(shares):
@@ -262,7 +281,11 @@ def test_a_read_out_is_what_the_text_says():
     norms = Norms(tuple(f"w{k}" for k in range(60)), ("f",), ("t",), y[:, None])
     table = norm_readout.read_out(x, norms, folds=5, shares=shares)
     share, likelihood, inside = slow_read_out(x, y, 5, shares)
-    assert table.share[0] == share and table.likelihood[0] == pytest.approx(likelihood, abs=2e-2) and table.f1[0] == pytest.approx(inside, abs=0.02)
+    assert (
+        table.share[0] == share
+        and table.likelihood[0] == pytest.approx(likelihood, abs=2e-2)
+        and table.f1[0] == pytest.approx(inside, abs=0.02)
+    )
 
 
 def test_leave_one_out_is_as_many_parts_as_words_and_noise_is_not_read():
@@ -278,6 +301,14 @@ def test_leave_one_out_is_as_many_parts_as_words_and_noise_is_not_read():
         norm_readout.read_out(x, norms, folds=41)
     with pytest.raises(ValueError, match="same norms"):
         norm_readout.compare_read_outs(one, one.assign(feature=["x", "y"]))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_collapsed_space_reads_no_norm(intercept):
+    """As where a tokenizer takes every word for one unknown word."""
+    norms = Norms(tuple(f"w{k}" for k in range(30)), ("f",), ("t",), np.arange(30)[:, None] < 10)
+    table = norm_readout.read_out(np.ones((30, 4)), norms, folds=3, intercept=intercept)
+    assert table.f1[0] == 0 and table.f1_held_out[0] == 0 and table.used[0] == 0
 
 
 def test_better_is_scipys_one_sided_test():
@@ -316,7 +347,9 @@ def test_pair_tasks_and_faults_of_their_files(tmp_path):
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("index\tsentence1\tsentence2\tlabel\n" + "\n".join(lines))
     train, dev, task = glue.read_task(folder)
-    rows = glue.evaluate_glue(lambda texts: np.array([[float(len(t)), t.count("a")] for t in texts]), train, dev, task, "x", data="RTE", epochs=2)
+    rows = glue.evaluate_glue(
+        lambda texts: np.array([[float(len(t)), t.count("a")] for t in texts]), train, dev, task, "x", data="RTE", epochs=2
+    )
     assert len(train.texts) == 24 and len(train.texts[0]) == 2 and rows[1]["value"] == 0.5
     (folder / "dev.tsv").write_text("index\tsentence1\tsentence2\n1\ta\tb")
     with pytest.raises(BadData, match="expected label"):

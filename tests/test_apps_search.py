@@ -241,6 +241,25 @@ def test_the_tables_and_the_page_of_a_script(place, tmp_path):
     assert app.save(tmp_path / "view.html")[0].stat().st_size > 30_000
 
 
+def test_a_grounded_model_is_searched_by_its_search_heads_and_explained_by_its_match_map(tmp_path):
+    from complearn.data.words import WordTokenizer
+    from complearn.models.grounded import SearchScorer, build_grounded
+
+    tiny = {"tower": "tiny", "width": 32, "depth": 1, "heads": 2}
+    parts = {"relations": {"predicates": ["left of"], "objects": ["star"]}, "search": True}
+    model = build_grounded({"vision": tiny | {"patch": 8}, "text": tiny} | parts, WordTokenizer.fit(["a red star"]))
+    pairs = [
+        Pair(image, None, str(k), str(k)) for k, image in enumerate(np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), np.uint8))
+    ]
+    app = search(pairs, {"grounded": model}, index=tmp_path)
+    app.ask("pick", item=3).ask("text", text="red star").ask("alpha", alpha=0)
+    assert app.hits.item[0] == 3 and app.hits.score[0] == pytest.approx(1)
+    [(told, buffers)] = app._desk.do({"do": "why", "item": 3})
+    whole = SearchScorer(model).match_map(pairs[3].image, "red star")
+    assert told["words"] == ["the whole text", "red", "star", "the query picture"] and told["grids"][0] == [4, 4] and len(buffers) == 5
+    assert np.argmax(np.frombuffer(buffers[2], np.uint8)) == int(whole.heat[0].argmax())
+
+
 # --- in a browser
 
 

@@ -44,7 +44,7 @@ def test_faults_of_a_category_folder_are_named(tmp_path):
 
 
 def test_ratings_of_either_format(tmp_path):
-    (tmp_path / "a.tsv").write_text("Word\tBigram\tConc.M\nZebra\t0\t4.86\nnull\t0\t2.0\nnan\t0\t4.0\n\"quote\t0\t1.5\nsnark\t0\t\n")
+    (tmp_path / "a.tsv").write_text('Word\tBigram\tConc.M\nZebra\t0\t4.86\nnull\t0\t2.0\nnan\t0\t4.0\n"quote\t0\t1.5\nsnark\t0\t\n')
     assert read_concreteness(tmp_path / "a.tsv").to_dict() == {"zebra": 4.86, "null": 2.0, "nan": 4.0, '"quote': 1.5}
     (tmp_path / "b.csv").write_text('Word,Concreteness,Brysbaert\n"a, b",4.1,\nzebra,1,4.86\n')
     assert read_concreteness(tmp_path / "b.csv").to_dict() == {"zebra": 4.86}, "the published column goes before a derived one"

@@ -310,7 +310,7 @@ def test_what_is_no_picture_is_a_clear_error():
     )
     for content, message in cases:
         with pytest.raises(BrokenImage, match=message) as raised:
-            read_upload(content, "/home/me/holiday.png")
+            read_upload(content, "C:\\pictures\\holiday.png")
         assert str(raised.value).startswith("holiday.png "), "named, without its place"
     with pytest.raises(BrokenImage, match="MB, more than 64"):
         read_upload(bytes(64 * 2**20 + 1))

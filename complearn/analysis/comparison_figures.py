@@ -160,7 +160,7 @@ def difference_panels(
     layout = {"width": 980, "height": 190 + 34 * len(names), "margin": {"t": 110, "l": 150}, "showlegend": False}
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{said}</sup>"}, **layout)
 
-
+# %% ../../nbs/analysis/comparison_figures.ipynb #c016b
 def difference_figure(
     lines: pd.DataFrame,  # lines of `evaluation.comparisons`: better, than, split, mean, low, high, n
     title: str = "Differences between methods",  # of the figure

@@ -112,7 +112,7 @@ def concreteness_correlations(
             lines.append({"axis": k + 1, "level": level, "r": r, "low": low, "high": high, "n": len(rows)})
     return pd.DataFrame(lines)
 
-
+# %% ../../nbs/analysis/components.ipynb #x002
 def turn_first(
     components: Components,  # of all words
     rises: float,  # how much the first axis rises with what it is turned by; not-a-number: nothing is known

@@ -25,9 +25,9 @@ def curvature(
 ) -> Float[Tensor, "axis"]:
     "A diagonal bound of the logistic loss's curvature, for any choice of words."
     gram = points.T.double() @ points.double() / 4
-    own = gram.diagonal().clamp_min(1e-12 * gram.diagonal().max())
+    own = gram.diagonal().clamp_min(1e-12 * float(gram.diagonal().max()) + 1e-12)
     largest = torch.linalg.eigvalsh(gram / (own[:, None] * own).sqrt())[-1]  # 1 where coordinates do not correlate
-    return (own * largest).to(points.dtype)
+    return (own * largest.clamp_min(1.0)).to(points.dtype)
 
 # %% ../../nbs/analysis/norm_readout.ipynb #c007
 def l1_logistic(
@@ -43,11 +43,9 @@ def l1_logistic(
     "Minimise the logistic loss plus penalty times the L1 norm, every problem by itself (Eq. 8)."
     bound = curvature(points)[:, None]
     found = torch.zeros(points.shape[1], labels.shape[1], dtype=points.dtype, device=points.device) if start is None else start.clone()
-    charged = torch.ones_like(bound)
-    charged[:1] = 0.0 if intercept else 1.0
+    charged = (torch.arange(len(bound), device=points.device) >= int(intercept)).to(points.dtype)[:, None]
     todo = torch.arange(labels.shape[1], device=points.device)
-    now = ahead = found
-    pace = torch.ones_like(penalty)
+    now, ahead, pace = found, found, torch.ones_like(penalty)
     y, c, limit = labels, counts, charged * penalty / bound
     for _ in range(steps):
         slope = points.T @ (c * (torch.sigmoid(points @ ahead) - y))
@@ -61,9 +59,8 @@ def l1_logistic(
         now, pace = new, next_pace
         if (done := wrong < tolerance).any():
             found[:, todo[done]] = now[:, done]
-            now, ahead, pace, y, c, limit, todo = (
-                now[:, ~done], ahead[:, ~done], pace[~done], y[:, ~done], c[:, ~done], limit[:, ~done], todo[~done],
-            )  # fmt: skip
+            now, ahead, y, c, limit = (value[:, ~done] for value in (now, ahead, y, c, limit))
+            pace, todo = pace[~done], todo[~done]
             if not len(todo):
                 return found
     found[:, todo] = now
@@ -78,6 +75,8 @@ def coordinates(
     centred = vectors.astype(np.float64) - vectors.mean(0, dtype=np.float64)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
     kept = np.flatnonzero(values > 1e-9 * max(values[0], 1e-300))[:count]
+    if not len(kept):  # every word in one place: nothing to read
+        return np.zeros((len(vectors), 1), dtype=np.float32)
     return (left[:, kept] * values[kept] / values[0] * np.sqrt(len(vectors))).astype(np.float32)
 
 # %% ../../nbs/analysis/norm_readout.ipynb #c012
@@ -156,13 +155,15 @@ def read_out(
     intercept: bool = True,  # Eq. 7 prints none
     seed: int = 0,  # of the parts
     device: str = "cpu",  # where to
-) -> pd.DataFrame:  # a line per feature: feature, type, positives, n, share (the penalty), used (axes), f1 (in-sample), f1_held_out, likelihood
+) -> (
+    pd.DataFrame
+):  # a line per feature: feature, type, positives, n, share (the penalty), used (axes), f1 (in-sample), f1_held_out, likelihood
     "Read every norm from the words' vectors by L1 logistic regression (Zhang et al. 2021, App. B.2)."
     if len(vectors) != len(norms.words) or not len(norms.features):
         raise ValueError(f"a read-out needs a vector per word and a feature or more; got {len(vectors)} for {len(norms.words)} words")
     points = torch.tensor(coordinates(vectors, axes), device=device)
     labels = torch.tensor(norms.has, dtype=torch.float32, device=device)
-    top, order = largest_penalty(points, labels, intercept).clamp_min(1e-6), sorted(shares, reverse=True)
+    top, order = largest_penalty(points, labels, intercept).clamp_min(1e-3 * len(points)), sorted(shares, reverse=True)
     penalties = torch.tensor(order, dtype=torch.float32, device=device)[:, None] * top
     points = torch.cat([torch.ones_like(points[:, :1]), points], 1) if intercept else points
     part, every = parts_of(len(points), folds, seed), np.arange(len(norms.features))

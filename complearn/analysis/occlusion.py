@@ -105,7 +105,7 @@ def paired_trials(
         raise ValueError(f"{better!r} has {len(one)} trials and {than!r} {len(other)}; make them of the same pictures and places")
     return (one.probability - other.probability).rename("difference").reset_index()
 
-
+# %% ../../nbs/analysis/occlusion.ipynb #c013
 def occlusion_histogram(
     trials: pd.DataFrame,  # from `occlusion_trials`
     better: str = "attention",  # one method
@@ -118,7 +118,7 @@ def occlusion_histogram(
     share = lambda some: 100 * np.histogram(np.abs(some), edges)[0] / len(gap)
     return pd.DataFrame({"low": edges[:-1], "high": edges[1:], "better": share(gap[gap > 0]), "worse": share(gap[gap < 0])})
 
-
+# %% ../../nbs/analysis/occlusion.ipynb #c015
 def occlusion_rows(
     trials: pd.DataFrame,  # from `occlusion_trials`
     better: str = "attention",  # one method
@@ -141,7 +141,7 @@ def occlusion_rows(
     add(better, "difference", gap.difference, gap.image)
     return rows
 
-# %% ../../nbs/analysis/occlusion.ipynb #c015
+# %% ../../nbs/analysis/occlusion.ipynb #c019
 def histogram_figure(
     table: pd.DataFrame,  # from `occlusion_histogram`
     better: str = "attention",  # what is compared
@@ -155,7 +155,7 @@ def histogram_figure(
     figure.update_yaxes(title="trials (%)")
     return figure.update_layout(template=theme, title=f"{better} against {than}, a part of the picture hidden")
 
-# %% ../../nbs/analysis/occlusion.ipynb #c018
+# %% ../../nbs/analysis/occlusion.ipynb #c022
 def occlusion_figure(
     picture: np.ndarray,  # (size, size, 3), 0 to 255
     maps: Mapping[str, Float[np.ndarray, "row column"]],  # by method

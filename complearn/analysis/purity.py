@@ -27,8 +27,8 @@ def scene_attributes(
     graph: SceneGraph,  # what is in the picture
 ) -> set[str]:  # e.g. {"red", "circle", "red circle", "small", "plain"}
     "The attributes of a scene's objects."
-    single = {word for item in graph.items for word in (item.shape, item.colour, item.texture, item.size)}
-    return single | {f"{item.colour} {item.shape}" for item in graph.items}
+    single = {word for item in graph.items for word in (item.shape, item.colour, item.texture, item.size) if word is not None}
+    return single | {f"{item.colour} {item.shape}" for item in graph.items if item.colour is not None}
 
 
 def attribute_table(

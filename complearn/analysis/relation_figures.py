@@ -50,7 +50,7 @@ def image_relations(
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=["subject", "object", "relation", "probability", "rank"])
 
-
+# %% ../../nbs/analysis/relation_figures.ipynb #c006
 def pair_relations(
     model: Any,  # a grounded model with relations
     pair: Pair,  # with triplets or a scene graph
@@ -66,7 +66,7 @@ def pair_relations(
     found = image_relations(model, pair.image, phrases, places, top)
     return found.assign(truth=[", ".join(said[a, b]) for a, b in zip(found.subject, found.object)])
 
-# %% ../../nbs/analysis/relation_figures.ipynb #c006
+# %% ../../nbs/analysis/relation_figures.ipynb #c008
 def relation_graph(
     found: pd.DataFrame,  # from `image_relations` or `pair_relations`
     picture: np.ndarray | None = None,  # (height, width, 3), 0 to 255, to stand beside it
@@ -92,7 +92,7 @@ def relation_graph(
     figure.update_yaxes(visible=False, range=[-1.5, 1.6], scaleanchor=axes[0], row=1, col=column)
     return figure.update_layout(template=theme, title=title, height=460, margin={"l": 20, "r": 20, "b": 20})
 
-
+# %% ../../nbs/analysis/relation_figures.ipynb #c010
 def _arrow(figure: go.Figure, line: Any, found: pd.DataFrame, place: dict, axes: tuple[str, str], column: int) -> None:
     (x0, y0), (x1, y1) = (np.array(place[name]) for name in (line.subject, line.object))
     along = np.array([x1 - x0, y1 - y0])
@@ -113,7 +113,7 @@ def _arrow(figure: go.Figure, line: Any, found: pd.DataFrame, place: dict, axes:
     where = {"x": [middle[0]], "y": [middle[1]], "hovertext": [hover], "hoverinfo": "text", "showlegend": False}
     figure.add_trace(go.Scatter(mode="text", text=[mark], textfont={"color": colour, "size": 12}, **where), 1, column)
 
-# %% ../../nbs/analysis/relation_figures.ipynb #c009
+# %% ../../nbs/analysis/relation_figures.ipynb #c013
 def relation_bars(
     found: pd.DataFrame,  # from `image_relations` or `pair_relations`
     subject: str,  # a phrase
@@ -129,7 +129,7 @@ def relation_bars(
     figure.update_xaxes(title="probability", range=[0, 1]).update_yaxes(title="relation")
     return figure.update_layout(template=theme, title=f"{subject} ? {object}", height=300)
 
-# %% ../../nbs/analysis/relation_figures.ipynb #c012
+# %% ../../nbs/analysis/relation_figures.ipynb #c016
 def composition_table(
     relations: Any,  # a `RelationModule`
     names: Sequence[str] | None = None,  # these relations only; None: all
@@ -147,7 +147,7 @@ def composition_table(
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=["first", "second", "nearest", "likeness"])
 
-
+# %% ../../nbs/analysis/relation_figures.ipynb #c018
 def composition_figure(
     table: pd.DataFrame,  # from `composition_table`
 ) -> go.Figure:

@@ -65,7 +65,7 @@ def concreteness_table(
     spread = {name: words.rating.reindex([w for w in categories[name] if w in words.index]).std(ddof=0) for name in table.index}
     return table.assign(spread=pd.Series(spread, dtype=float))
 
-
+# %% ../../nbs/analysis/semantic_figures.ipynb #x001
 def concreteness_figure(
     tables: Mapping[str, pd.DataFrame],  # model -> `concreteness_table`
     told: Mapping[str, str],  # model -> its correlations in words
@@ -116,7 +116,7 @@ def add_curves(
     where = {"xref": f"{drawn.yaxis.anchor} domain", "yref": f"{drawn.xaxis.anchor} domain", "x": 1.02, "y": 0.5, "xanchor": "left"}
     figure.add_annotation(text="<br>".join(lines), showarrow=False, align="left", font={"size": 11}, **where)
 
-
+# %% ../../nbs/analysis/semantic_figures.ipynb #x002
 def axes_figure(
     components: Components,  # of all words
     categories: Mapping[str, Sequence[str]],  # words by category
@@ -155,7 +155,9 @@ def plane_figure(
         look = {"mode": "markers+text", "text": labels, "textposition": "top center", "textfont": {"size": 10}, "showlegend": False}
         look |= {"marker": {"color": paint, "size": 11, "line": {"width": 0.5, "color": "#333333"}}, "customdata": list(table.index)}
         figure.add_scatter(x=x, y=y, hovertemplate="%{customdata}: %{x:.2f}, %{y:.2f}<extra></extra>", row=1, col=k, **look)
-        figure.update_xaxes(title=f"PC{across}", range=padded(x), row=1, col=k).update_yaxes(title=f"PC{up}", range=padded(y, 0.07), row=1, col=k)
+        figure.update_xaxes(title=f"PC{across}", range=padded(x), row=1, col=k).update_yaxes(
+            title=f"PC{up}", range=padded(y, 0.07), row=1, col=k
+        )
     said = "colour: PC1 red, PC2 green, PC3 blue, each from its lowest to its highest category"
     title = f"Categories in planes of the first axes{f', {name}' if name else ''}<br><sup>{said}</sup>"
     return figure.update_layout(template=theme, title={"text": title}, width=1350, height=560, margin={"t": 90})

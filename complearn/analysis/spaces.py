@@ -67,7 +67,7 @@ def kind_of_folder(
     said = read_json(folder / "config.json")
     return "runs" if "made" in said else "model" if "towers" in said else "tower"
 
-
+# %% ../../nbs/analysis/spaces.ipynb #x001
 def run_places(
     source: str,  # a run, or a folder with runs below it
     label: str,  # the method's name; empty: the folder's
@@ -84,7 +84,7 @@ def run_places(
         raise FileNotFoundError(f"no run under {source}; give a folder that an experiment wrote, or one of its runs")
     return found
 
-
+# %% ../../nbs/analysis/spaces.ipynb #x002
 def places(
     names: Sequence[str | Mapping[str, Any]],  # as above; or {"label": ..., "tower": {...}} for `text_tower`
     **asked: Any,  # of `Place`: special, device
@@ -100,7 +100,11 @@ def places(
         if folder.is_dir():
             kind = kind_of_folder(folder)
             single = {"model": folder, "tower": f"hf:{folder}"}
-            found += run_places(source, label, phase, **asked) if kind == "runs" else [Place(label or folder.name, None, None, single[kind], **asked)]
+            found += (
+                run_places(source, label, phase, **asked)
+                if kind == "runs"
+                else [Place(label or folder.name, None, None, single[kind], **asked)]
+            )
         else:
             read_spec(source, dict.fromkeys(("hf", "minilm", "open_clip"), text_tower))
             found.append(Place(label or source, None, None, source, **asked))

@@ -38,7 +38,7 @@ def spread(
     out[order] = found
     return out
 
-
+# %% ../../nbs/analysis/word_figures.ipynb #x001
 def add_slope(
     figure: go.Figure,  # drawn on in place
     line: pd.Series,  # of `slope_table`
@@ -60,7 +60,7 @@ def add_slope(
         look = {"showarrow": False, "xanchor": "right" if way < 0 else "left", "font": {"size": 12, "color": colour}}
         figure.add_annotation(x=x + 0.06 * way, y=names_at[x], text=told, **look)
 
-
+# %% ../../nbs/analysis/word_figures.ipynb #x002
 def slope_figure(
     table: pd.DataFrame,  # from `slope_table`
     query: str,  # the phrase

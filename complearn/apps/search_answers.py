@@ -19,7 +19,7 @@ from ..core.files import plain
 from ..evaluation.gallery import Gallery
 from ..evaluation.search import Mixture, contenders
 
-# %% ../../nbs/apps/search_answers.ipynb #c003
+# %% ../../nbs/apps/search_answers.ipynb #c004
 Answer = tuple[dict, list[bytes]]
 
 
@@ -55,7 +55,7 @@ class Query:
         parts = [piece + self.picture.name] if self.picture else []
         return " + ".join(parts + [f"“{self.text}”"] * bool(self.text)) or "nothing yet"
 
-
+# %% ../../nbs/apps/search_answers.ipynb #c006
 def as_file(
     picture: Image.Image,  # RGB
     side: int = 320,  # the most of its longer side
@@ -66,7 +66,7 @@ def as_file(
     picture.save(file, "PNG" if max(picture.size) <= 64 else "JPEG")
     return file.getvalue()
 
-# %% ../../nbs/apps/search_answers.ipynb #c005
+# %% ../../nbs/apps/search_answers.ipynb #c008
 def thumbs_answer(
     gallery: Gallery,
     items: Iterable[int],  # which
@@ -90,7 +90,7 @@ def page_answer(
     items = list(range(first, min(first + int(count), len(gallery))))
     return [thumbs_answer(gallery, items), ({"re": "page", "items": items, "start": first, "of": len(gallery)}, [])]
 
-# %% ../../nbs/apps/search_answers.ipynb #c007
+# %% ../../nbs/apps/search_answers.ipynb #c010
 def query_answer(
     gallery: Gallery,
     query: Query,  # with scores, or with nothing in it
@@ -121,7 +121,7 @@ def query_answer(
             pass  # nothing to show at this alpha; the browser says so
     return [*answers, (plain(told), buffers)]
 
-# %% ../../nbs/apps/search_answers.ipynb #c009
+# %% ../../nbs/apps/search_answers.ipynb #c012
 def why_answer(
     gallery: Gallery,
     item: int,  # the hit

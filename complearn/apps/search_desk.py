@@ -185,7 +185,7 @@ class SearchDesk:
         read = read_upload(content, name)
         return self._ask(Picture(read.image, read.name, None, notes=read.notes, shown=as_file(read.image)), self.query.text)
 
-    def _crop(self, box: Sequence[float] | None = None) -> list[Answer]:
+    def _crop(self, box: Sequence[float | int] | None = None) -> list[Answer]:
         if self.query.picture is None:
             raise ValueError("there is no picture to cut a piece from; choose one from the gallery, or upload one")
         return self._ask(replace(self.query.picture, box=tuple(float(edge) for edge in box) if box else None), self.query.text)

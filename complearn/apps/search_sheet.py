@@ -8,7 +8,7 @@ __all__ = ['QUERY', 'FOUND', 'SEARCH_SHEET']
 # %% ../../nbs/apps/search_sheet.ipynb #c002
 from .look import STYLE
 
-# %% ../../nbs/apps/search_sheet.ipynb #c003
+# %% ../../nbs/apps/search_sheet.ipynb #c004
 QUERY = """
 .cl-search h2 { font-size: 16px; margin: 0 4px 0 0; } .cl-search h3 { font-size: 13px; margin: 0 0 6px; } .cl-search p { margin: 4px 0; }
 .cl-search [hidden] { display: none !important; }
@@ -33,7 +33,7 @@ QUERY = """
 .cl-search .cl-figure { font-variant-numeric: tabular-nums; font-size: 12px; color: var(--cl-soft); white-space: nowrap; text-align: right; }
 """  # noqa: E501
 
-# %% ../../nbs/apps/search_sheet.ipynb #c004
+# %% ../../nbs/apps/search_sheet.ipynb #c006
 FOUND = """
 .cl-search .cl-head { min-height: 34px; margin-bottom: 8px; } .cl-search .cl-head h3 { margin: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .cl-search .cl-said { margin: 0 0 8px; } .cl-search .cl-said:empty { display: none; } .cl-search .cl-busy { border-left-color: var(--cl-accent); } .cl-search .cl-speed { font-variant-numeric: tabular-nums; }
@@ -61,5 +61,5 @@ FOUND = """
 .cl-search .cl-drive .cl-against { background: var(--cl-warn); } .cl-search .cl-drive[aria-pressed="true"] { background: var(--cl-accent-soft); color: var(--cl-ink); border-color: var(--cl-accent); }
 """  # noqa: E501
 
-# %% ../../nbs/apps/search_sheet.ipynb #c005
+# %% ../../nbs/apps/search_sheet.ipynb #c008
 SEARCH_SHEET = STYLE + QUERY + FOUND

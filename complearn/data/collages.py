@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Int, UInt8
 
-# %% ../../nbs/data/collages.ipynb #c003
 from .cutouts import album
 from .rendering import Scene, backgrounds, photograph, uniforms
 

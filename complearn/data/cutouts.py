@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 from PIL import Image
 
-# %% ../../nbs/data/cutouts.ipynb #c003
 from .folders import rows_of
 from .images import BrokenImage
 from .intake import BadData, existing
@@ -118,7 +117,7 @@ def drawn_label(
     several = label.noun.endswith("s") and not label.noun.endswith(("ss", "us", "os", "is"))
     return None if several else (label, category)
 
-# %% ../../nbs/data/cutouts.ipynb #c010
+# %% ../../nbs/data/cutouts.ipynb #c011
 def _photos(folder: Path, drawings: bool, left: Counter) -> list[Cutout]:
     found = []
     for name in stamps(folder):
@@ -149,7 +148,7 @@ def _drawn(folder: Path, left: Counter) -> list[Cutout]:
             found.append(Cutout(Path(row["file"]).stem, row["file"], *told))
     return found
 
-# %% ../../nbs/data/cutouts.ipynb #c012
+# %% ../../nbs/data/cutouts.ipynb #c013
 SKINS = ("photos", "drawn")
 
 
@@ -188,7 +187,7 @@ def read_cutouts(
         raise ValueError(f"expected a skin among shapes, {', '.join(SKINS)}; got {skin!r}")
     return _collect(skin, (photos_folder(folder) if skin == "photos" else drawn_folder(folder)).absolute())
 
-# %% ../../nbs/data/cutouts.ipynb #c014
+# %% ../../nbs/data/cutouts.ipynb #c015
 class Album:
     "Cut-outs of a folder at the sizes that scenes ask for."
 

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-# %% ../../nbs/data/packages.ipynb #c003
 from ..core.files import space_errors
 from .intake import BadData, existing
 
-# %% ../../nbs/data/packages.ipynb #c005
+# %% ../../nbs/data/packages.ipynb #c004
 def ar_members(
     file: io.IOBase,  # an open `ar` archive
     name: str = "archive",  # for messages
@@ -41,7 +40,7 @@ def ar_members(
         yield header[:16].decode("ascii", "replace").strip().rstrip("/"), place + 60, size
         place += 60 + size + size % 2
 
-# %% ../../nbs/data/packages.ipynb #c008
+# %% ../../nbs/data/packages.ipynb #c007
 class _Part(io.RawIOBase):
     "A stretch of a file as a file of its own."
 
@@ -78,7 +77,7 @@ def _unzstd(part: io.IOBase, name: str) -> Iterator[io.IOBase]:
         plain.seek(0)
         yield plain
 
-# %% ../../nbs/data/packages.ipynb #c010
+# %% ../../nbs/data/packages.ipynb #c009
 def unpack_deb(
     deb: Path | str,  # a .deb file
     where: Path | str,  # folder to write to
@@ -103,7 +102,7 @@ def unpack_deb(
                 raise
             raise BadData(f"{deb.name}: {name} cannot be read ({error}); fetch the package again") from None
 
-
+# %% ../../nbs/data/packages.ipynb #c011
 def _write(stream: io.IOBase, where: Path, inside: PurePosixPath, wanted: Callable[[str], bool], name: str) -> int:
     written = 0
     with tarfile.open(fileobj=stream, mode="r|*") as archive, space_errors(where):
@@ -121,7 +120,7 @@ def _write(stream: io.IOBase, where: Path, inside: PurePosixPath, wanted: Callab
             written += 1
     return written
 
-# %% ../../nbs/data/packages.ipynb #c013
+# %% ../../nbs/data/packages.ipynb #c014
 def download_deb(
     package: str,  # the package's name
     folder: Path | str,  # where to put it

@@ -16,7 +16,6 @@ from jaxtyping import Bool, UInt8
 from PIL import Image
 from scipy.ndimage import distance_transform_cdt
 
-# %% ../../nbs/data/patterns.ipynb #c003
 from ..core.seeds import derive, rng
 from .collages import Collage, backdrops
 from .cutouts import Cutout, album, open_cutout, read_cutouts
@@ -25,7 +24,7 @@ from .pairs import Pair
 from ..language.graphs import SceneGraph
 from ..language.nouns import article
 
-# %% ../../nbs/data/patterns.ipynb #c005
+# %% ../../nbs/data/patterns.ipynb #c004
 LEAST = 32  # pixels of a side; smaller crops show no pattern
 
 
@@ -43,14 +42,14 @@ def inner_square(
     half = int(far[y, x]) - 1
     return int(x - half), int(y - half), int(x + half + 1), int(y + half + 1)
 
-# %% ../../nbs/data/patterns.ipynb #c008
+# %% ../../nbs/data/patterns.ipynb #c007
 COATS = {
     "striped": ("zebra", "tiger", "tiger_sumatran", "stripedfish"), "patched": ("giraffe", "goat", "donkey_eating"),
     "dotted": ("helmeted_guineafowl", "guineafowl", "coraltrout", "owl", "doe"), "woolly": ("ram", "sheep"), "scaly": ("pinecone",),
 }  # fmt: skip
 _COAT = {name: coat for coat, names in COATS.items() for name in names}
 
-
+# %% ../../nbs/data/patterns.ipynb #c009
 def coat(
     folder: Path,  # where the cut-outs are
     one: Cutout,  # a cut-out
@@ -66,7 +65,7 @@ def coat(
     crop = Image.fromarray(np.ascontiguousarray(pixels[top:bottom, left:right, :3]))
     return np.asarray(crop.resize((size, size), Image.Resampling.BICUBIC))
 
-# %% ../../nbs/data/patterns.ipynb #c009
+# %% ../../nbs/data/patterns.ipynb #c011
 def portrait_of(
     folder: Path,  # where the cut-outs are
     one: Cutout,  # a cut-out
@@ -79,7 +78,7 @@ def portrait_of(
     album(str(folder), Path(one.file).suffix).paste(canvas, one.name, 0.5, 0.5, 0.45)
     return np.ascontiguousarray(np.clip(canvas + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0))
 
-# %% ../../nbs/data/patterns.ipynb #c011
+# %% ../../nbs/data/patterns.ipynb #c013
 def read_gallery(
     folder: str = "",  # where the cut-outs are; empty for the usual places
     skin: str = "photos",  # "photos" or "drawn"
@@ -112,7 +111,7 @@ def read_gallery(
     report.kept, report.notes = len(pairs), [f"{len(pairs) - crops} pictures of things, {crops} of surfaces"]
     return Pairs(pairs, report)
 
-
+# %% ../../nbs/data/patterns.ipynb #c015
 def pattern_of(
     one: Cutout,  # a cut-out
 ) -> str | None:  # such as "striped"
@@ -128,7 +127,7 @@ def _pair(image: np.ndarray, one: Cutout, view: int, surface: bool) -> Pair:
     labels = {"noun": noun, "category": one.category, "colour": colour, "is_pattern": surface, "pattern": pattern, "cutout": one.name}
     return Pair(image, caption, name, name, labels=labels)
 
-# %% ../../nbs/data/patterns.ipynb #c013
+# %% ../../nbs/data/patterns.ipynb #c017
 class Transition(NamedTuple):
     "From an image of a pattern to a word, over what joins them."
 

@@ -15,14 +15,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-# %% ../../nbs/data/photos.ipynb #c003
 from ..core.files import cache_dir
 from .intake import BadData, Intake, Pairs, existing
 from .packages import download_deb, unpack_deb
 from .pairs import Pair
 from ..language.labels import read_label
 
-# %% ../../nbs/data/photos.ipynb #c005
+# %% ../../nbs/data/photos.ipynb #c004
 PACKAGE, INSTALLED = "tuxpaint-stamps-default", "usr/share/tuxpaint/stamps"
 
 
@@ -41,7 +40,7 @@ def photos_folder(
         raise BadData(f"no cut-out photographs in {' or '.join(map(str, usual))}; {fetch}, or set COMPLEARN_PHOTOS to their folder")
     return found
 
-# %% ../../nbs/data/photos.ipynb #c007
+# %% ../../nbs/data/photos.ipynb #c006
 def stamps(
     folder: Path | str,  # the folder of stamps
 ) -> list[str]:  # names relative to the folder, without ".png", sorted
@@ -54,7 +53,7 @@ def stamps(
                       "fetch them with: python -m complearn.data.photos")  # fmt: skip
     return names
 
-# %% ../../nbs/data/photos.ipynb #c009
+# %% ../../nbs/data/photos.ipynb #c008
 DRAWN = ("clothes/t_", "clothes/hats/", "clothes/button", "seasonal/easter/", "seasonal/halloween/", "seasonal/hanukkah/",
     "seasonal/newyears/",
          "seasonal/christmas/", "town/flags/", "town/roadsigns/", "animals/mammals/hedgehog", "animals/mammals/echidna",
@@ -74,7 +73,7 @@ def is_photograph(
     "Whether a stamp is a photograph, by its place in the package."
     return "cartoon" not in name.split("/") and (name.startswith(TAKEN) or not name.startswith(DRAWN))
 
-# %% ../../nbs/data/photos.ipynb #c012
+# %% ../../nbs/data/photos.ipynb #c011
 def caption_of(
     folder: Path,  # the folder of stamps
     name: str,  # a stamp
@@ -165,6 +164,6 @@ def main(
     print(f"{len(names)} pictures, {sum(map(is_photograph, names))} of them photographs, in {folder}")
     return 0
 
-# %% ../../nbs/data/photos.ipynb #c019
+# %% ../../nbs/data/photos.ipynb #c020
 if __name__ == "__main__" and "__file__" in globals():  # not in the notebook
     sys.exit(main())

@@ -241,16 +241,6 @@ def render(
     return np.concatenate(parts) if parts else np.zeros((0, size, size, 3), np.uint8)
 
 
-def _mixed(scenes: Sequence[Scene], size: int, pasted: list[int]) -> np.ndarray:
-    from complearn.data.collages import compose
-
-    out, drawn = np.empty((len(scenes), size, size, 3), np.uint8), sorted({*range(len(scenes))} - {*pasted})
-    out[pasted] = compose([scenes[n] for n in pasted], size)
-    if drawn:
-        out[drawn] = render([scenes[n] for n in drawn], size)
-    return out
-
-
 def _render(scenes: Sequence[Scene], size: int) -> np.ndarray:
     canvas = backgrounds(scenes, size)
     for layer in zip_longest(*(scene.graph.items for scene in scenes)):
@@ -278,7 +268,17 @@ def rows_windows(
     edges = np.stack([rows.y - reach, rows.y + reach, rows.x - reach, rows.x + reach], 1)
     return [tuple(edge) for edge in np.clip(edges, 0, size).astype(int).tolist()]
 
-# %% ../../nbs/data/rendering.ipynb #c030
+# %% ../../nbs/data/rendering.ipynb #c029
+def _mixed(scenes: Sequence[Scene], size: int, pasted: list[int]) -> np.ndarray:
+    from complearn.data.collages import compose
+
+    out, drawn = np.empty((len(scenes), size, size, 3), np.uint8), sorted({*range(len(scenes))} - {*pasted})
+    out[pasted] = compose([scenes[n] for n in pasted], size)
+    if drawn:
+        out[drawn] = render([scenes[n] for n in drawn], size)
+    return out
+
+# %% ../../nbs/data/rendering.ipynb #c032
 def masks(
     scene: Scene,  # what to measure
     size: int,  # side in pixels
@@ -295,7 +295,7 @@ def masks(
         labels[signed_distance(rows, pixel[None] - rows.x[:, None], pixel[None] - rows.y[:, None])[0] <= 0] = number + 1
     return labels
 
-# %% ../../nbs/data/rendering.ipynb #c033
+# %% ../../nbs/data/rendering.ipynb #c035
 def sheet(
     scenes: Sequence[Scene],  # what to show
     size: int = 96,  # side of each picture in pixels

@@ -7,12 +7,12 @@ __all__ = ['ALL', 'WORLDS', 'SKINNED', 'WorldConfig']
 
 # %% ../../nbs/data/settings.ipynb #c002
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from .collages import BACKDROPS
 from .cutouts import SKINS
-from .skins import nouns_of
+from .skins import nouns_of, skin_fingerprint
 from ..language.descriptions import PICTURED, SceneConfig
 from ..language.graphs import COLOUR_WORDS, COLOURS, SHAPES, TEXTURES
 from ..language.nouns import Noun
@@ -87,6 +87,12 @@ class WorldConfig:
         words |= {"shapes": self.nouns(part)} if self.skin != "shapes" else {}
         rest = {name: getattr(self, name) for name in ("sizes", "objects", "relations", "kinds", "mention")}
         return SceneConfig(**{**words, **rest, **changes})
+
+    def identity(self) -> dict[str, Any]:
+        "What a world depends on, as plain values; of a skin, its collection's content and not where it lies."
+        plain = asdict(self)
+        mine = {name: plain.pop(name) for name in ("skin", "folder", "backdrop", "held_pictures")}  # a world of shapes has none of them
+        return plain if self.skin == "shapes" else plain | mine | {"folder": skin_fingerprint(self.skin, self.folder)}
 
 # %% ../../nbs/data/settings.ipynb #c006
 ALL = ("left of", "right of", "above", "below", "inside", "touching", "same colour as", "same shape as")

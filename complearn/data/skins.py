@@ -37,7 +37,7 @@ def ranked_nouns(
     turns = [noun for turn in zip_longest(*(shelves[name] for name in sorted(shelves))) for noun in turn if noun]
     kept = []
     for noun in turns:
-        if all(may_name(noun, other) is False for other in kept):
+        if all(may_name(noun, other) is False and may_name(other, noun) is False for other in kept):
             kept.append(noun)
     return tuple(kept)
 

@@ -79,7 +79,7 @@ def plain_name(
     "A name in lower-case words with single spaces."
     return sys.intern(" ".join(text.lower().split()))
 
-# %% ../../nbs/data/vg_files.ipynb #c010
+# %% ../../nbs/data/vg_files.ipynb #c011
 def read_things(
     folder: Path,  # with objects.json, and perhaps attributes.json and object_synsets.json
 ) -> dict[int, dict[int, Thing]]:  # by image and number

@@ -61,7 +61,7 @@ def scene_entries(
         "attributes": {"image_id": image, "attributes": told},
     }
 
-# %% ../../nbs/data/vg_specimens.ipynb #c009
+# %% ../../nbs/data/vg_specimens.ipynb #c010
 def write_visual_genome(
     folder: Path | str,  # which may not exist yet
     n: int = 24,  # images

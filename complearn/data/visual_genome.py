@@ -119,7 +119,7 @@ class GenomePairs(Pairs):
             digest.update("\x1f".join([pair.id, *map(str, pair.labels["triplets"])]).encode() + b"\x1e")
         return digest.hexdigest()
 
-# %% ../../nbs/data/visual_genome.ipynb #c009
+# %% ../../nbs/data/visual_genome.ipynb #c010
 def image_file(
     folder: Path,  # with VG_100K and VG_100K_2, or the images themselves
     number: int,  # of the image
@@ -128,7 +128,7 @@ def image_file(
     places = [folder / below / f"{number}.jpg" for below in ("VG_100K", "VG_100K_2", "")]
     return next((path for path in places if path.exists()), places[0] if places[0].parent.is_dir() else places[2])
 
-
+# %% ../../nbs/data/visual_genome.ipynb #c012
 def wordnet_classes(
     folder: Path,  # of Visual Genome
     wordnet: Path | str | None,  # of WordNet
@@ -143,7 +143,7 @@ def wordnet_classes(
     except UnknownSynset as error:
         raise BadData(f"{error}; the 55 classes need WordNet 3.0 or 3.1") from None
 
-# %% ../../nbs/data/visual_genome.ipynb #c010
+# %% ../../nbs/data/visual_genome.ipynb #c013
 def read_visual_genome(
     folder: Path | str,  # with image_data.json, objects.json, relationships.json; perhaps attributes.json, object_synsets.json
     images: Path | str | None = None,  # with VG_100K and VG_100K_2, or the images themselves; None: the same folder
@@ -167,13 +167,25 @@ def read_visual_genome(
     for name, what in FILES.items():
         existing(folder / name, what, REMEDY)
     classes, also = wordnet_classes(folder, wordnet), read_aliases(aliases) if aliases else None
-    listed = {identity(item, "image_data.json") for item in json_items(folder / "image_data.json", FILES["image_data.json"])}
-    instances: Counter = Counter()
+    instances = _instances(folder)
+    frequent = {word: merge_predicate(word, also) for word, n in instances.items() if n > least}
+    clean = Cleaning(read_things(folder), classes, frequent, attributes, unclassed)
+    kept = _keep(folder, clean, fewest)
+    clean.check(max_bad)
+    return _assemble(kept, photos, clean, instances, (part, test, seed, least, fewest), Intake("Visual Genome", max_bad, check, photos))
+
+# %% ../../nbs/data/visual_genome.ipynb #c015
+def _instances(folder: Path) -> Counter:
+    counts: Counter = Counter()
     for item in json_items(folder / "relationships.json", FILES["relationships.json"]):
         identity(item, "relationships.json")
-        instances.update(plain_predicate(one.get("predicate", "")) for one in item.get("relationships", ()))
-    frequent = {word: merge_predicate(word, also) for word, n in instances.items() if n > least}
-    clean, kept = Cleaning(read_things(folder), classes, frequent, attributes, unclassed), {}
+        counts.update(plain_predicate(one.get("predicate", "")) for one in item.get("relationships", ()))
+    return counts
+
+
+def _keep(folder: Path, clean: Cleaning, fewest: int) -> dict[int, tuple[Triplet, ...]]:
+    listed = {identity(item, "image_data.json") for item in json_items(folder / "image_data.json", FILES["image_data.json"])}
+    kept = {}
     for item in json_items(folder / "relationships.json", FILES["relationships.json"]):
         found, number = clean(item), identity(item, "relationships.json")
         clean.counts["images"] += 1
@@ -181,10 +193,9 @@ def read_visual_genome(
         clean.counts[short or "triplets"] += 1 if short else len(found)
         if short is None:
             kept[number] = tuple(found)
-    clean.check(max_bad)
-    return _assemble(kept, photos, clean, instances, (part, test, seed, least, fewest), Intake("Visual Genome", max_bad, check, photos))
+    return kept
 
-# %% ../../nbs/data/visual_genome.ipynb #c011
+# %% ../../nbs/data/visual_genome.ipynb #c017
 def _assemble(kept: dict, photos: Path, clean: Cleaning, instances: Counter, how: tuple, intake: Intake) -> GenomePairs:
     part, test, seed, least, fewest = how
     numbers = sorted(kept)

@@ -128,7 +128,9 @@ def open_lexicon(
     "All that is known about words."
     place = Path(folder) if str(folder) else default_folder()
     if place is not None and not place.is_dir():
-        raise FileNotFoundError(f"the lexicon folder {place} does not exist; it holds semcat/ with a text file per category, and concreteness*.tsv")
+        raise FileNotFoundError(
+            f"the lexicon folder {place} does not exist; it holds semcat/ with a text file per category, and concreteness*.tsv"
+        )
     look = lambda *patterns: find_file(place, *patterns) if place else None
     if place:
         categories, notes = read_categories(place / "semcat" if (place / "semcat").is_dir() else place)

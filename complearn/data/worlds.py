@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from .pairs import Pair
 from .questions import Recognition, make_benchmark, make_recognition
 from .rendering import Scene, render
 from .settings import SKINNED, WORLDS, WorldConfig
-from .skins import SKINS, collage, ranked_nouns, skin_fingerprint
+from .skins import SKINS, collage, ranked_nouns
 from .splits import Split, compounds, held_out_pairs, primitives
 from .text_negatives import Contradictions
 from ..language.grammar import Caption, say
@@ -71,7 +71,7 @@ class WorldPairs(Sequence):
 
     def fingerprint(self) -> str:
         "A hash of the configuration and the part: that is all the pairs depend on."
-        text = json.dumps([self.world.identity(), self.part, self.n], sort_keys=True)
+        text = json.dumps([self.world.config.identity(), self.part, self.n], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 # %% ../../nbs/data/worlds.ipynb #c006
@@ -119,14 +119,6 @@ class World:
         self.split = replace(self.split, atoms=most)
         self.scenes["train"] = self.scenes["seen"] = self.config.scenes("train", atoms=(1, most))
         self.scenes["test"] = self.config.scenes(atoms=(most + 1, 99))
-
-    def identity(self) -> dict[str, Any]:
-        "What the world depends on, as plain values; of a skin, its collection's content and not where it lies."
-        plain = asdict(self.config)
-        mine = {name: plain.pop(name) for name in ("skin", "folder", "backdrop", "held_pictures")}  # a world of shapes has none of them
-        if self.config.skin == "shapes":
-            return plain
-        return plain | mine | {"folder": skin_fingerprint(self.config.skin, self.config.folder)}
 
     # pairs
 

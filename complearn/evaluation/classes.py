@@ -57,7 +57,7 @@ def class_rows(
         rows.append(row(method, seed, phase, step, data, split, f"top{k}", right.mean(), low, high, len(frame), frame["tied"].mean()))
     return rows
 
-
+# %% ../../nbs/evaluation/classes.ipynb #c009
 def evaluate_classes(
     model: Any,  # a classifier
     pairs: Sequence[Pair],  # with labels
@@ -80,7 +80,7 @@ def evaluate_classes(
         rows += class_rows(judge_classes(scores.repeat(len(own), 1), own), len(ranked), "majority", data=data, split=split)
     return rows
 
-# %% ../../nbs/evaluation/classes.ipynb #c010
+# %% ../../nbs/evaluation/classes.ipynb #c012
 @lru_cache(maxsize=4)
 def labelled_pairs(
     data: str,  # {"name": ..., "args": {...}} as JSON

@@ -99,7 +99,7 @@ class Changes:
         parts = [f"{len(names)} {what} ({told(names)})" for what, names in vars(self).items() if names]
         return "; ".join(parts) or "nothing changed"
 
-# %% ../../nbs/evaluation/gallery.ipynb #c009
+# %% ../../nbs/evaluation/gallery.ipynb #c010
 @dataclass(frozen=True)
 class Gallery:
     "Pictures as a model sees them; nothing is read that is not looked at."
@@ -200,7 +200,7 @@ class Gallery:
         changed = tuple(name for name in now if name in then and then[name] != now[name])
         return Changes(new, tuple(name for name in then if name not in now), changed)
 
-# %% ../../nbs/evaluation/gallery.ipynb #c011
+# %% ../../nbs/evaluation/gallery.ipynb #c012
 def fingerprint_of(
     scorer: Scorer,  # any
 ) -> str:

@@ -60,12 +60,16 @@ def read_examples(
     "Read one file of a task."
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; a task is a folder such as CoLA with train.tsv and {task.dev}, as GLUE publishes them")
+        raise FileNotFoundError(
+            f"{path} does not exist; a task is a folder such as CoLA with train.tsv and {task.dev}, as GLUE publishes them"
+        )
     lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
     header, body = (task.header, lines) if task.header else (tuple(lines[0]) if lines else (), lines[1:])
     missing = [name for name in (*task.sentences, task.label) if name not in header]
     if missing or not body:
-        raise BadData(f"{path} has the columns {', '.join(header) or 'none'} and {len(body)} lines; expected {', '.join(missing) or 'lines'}")
+        raise BadData(
+            f"{path} has the columns {', '.join(header) or 'none'} and {len(body)} lines; expected {', '.join(missing) or 'lines'}"
+        )
     places = [header.index(name) for name in (*task.sentences, task.label)]
     for number, line in enumerate(body, 1 if task.header else 2):
         if len(line) != len(header):
@@ -138,7 +142,7 @@ def score(
     spread = (total**2 - (said**2).sum(-1)) * (total**2 - (true**2).sum(-1))
     return np.where(spread > 0, right * total - (said * true).sum(-1), 0) / np.sqrt(np.where(spread > 0, spread, 1))
 
-
+# %% ../../nbs/evaluation/glue.ipynb #x002
 def interval(
     said: Int[np.ndarray, "item"],
     true: Int[np.ndarray, "item"],
@@ -166,7 +170,7 @@ def pair_features(
     sides = [torch.from_numpy(vectors[[place[pair[k]] for pair in texts]]) for k in range(len(texts[0]))]
     return sides[0] if len(sides) == 1 else torch.cat([*sides, (sides[0] - sides[1]).abs(), sides[0] * sides[1]], 1)
 
-
+# %% ../../nbs/evaluation/glue.ipynb #x001
 def fit_head(
     x: Float[Tensor, "item feature"],  # standardised
     y: Int[Tensor, "item"],  # classes

@@ -82,7 +82,7 @@ def write_gallery(
         write_json(made / "about.json", _about(scorer, kept, chosen) | {"width": width})
     return Gallery.open(folder).with_images(chosen)
 
-
+# %% ../../nbs/evaluation/indexing.ipynb #c008
 def _finish(made: Path, shape: tuple[int, int], ends: list[int]) -> None:
     vectors = open_memmap(made / "vectors.npy", "w+", np.float32, shape)
     vectors[:] = np.memmap(made / "rows.bin", np.float32, "r", shape=shape)
@@ -98,7 +98,7 @@ def _about(scorer: Scorer, kept: list[Pair], chosen: list[tuple[Pair, list[str]]
     told = {"format": FORMAT, "model": fingerprint_of(scorer), "ids": names, "captions": [captions[name] for name in names]}
     return told | {"marks": [mark_of(pair.image) for pair in kept], "skipped": skipped}
 
-# %% ../../nbs/evaluation/indexing.ipynb #c008
+# %% ../../nbs/evaluation/indexing.ipynb #c010
 def home_of(
     pairs: Sequence[Pair],  # with images
 ) -> str:

@@ -66,7 +66,7 @@ def triplet_table(
     columns = {name: [getattr(t, name) for t in triplets] for name in ("subject", "predicate", "object")}
     return pd.DataFrame({"image": images, **columns, "guess": guesses, "rank": ranks, "any": either, "tied": tied})
 
-
+# %% ../../nbs/evaluation/relations.ipynb #c009
 def phrase_table(
     images: Sequence[str],  # of each phrase, its image's id
     phrases: Sequence[str],  # texts
@@ -79,7 +79,7 @@ def phrase_table(
     guesses = [names[k] for k in scores.argmax(1)]
     return pd.DataFrame({"image": images, "phrase": phrases, "label": labels, "guess": guesses, "rank": ranks, "tied": tied})
 
-# %% ../../nbs/evaluation/relations.ipynb #c010
+# %% ../../nbs/evaluation/relations.ipynb #c012
 def judge_relations(
     model: Any,  # a grounded model with relations
     pairs: Sequence[Pair],  # with triplets or scene graphs
@@ -111,7 +111,7 @@ def judge_relations(
         len(names),
     )
 
-
+# %% ../../nbs/evaluation/relations.ipynb #c014
 def _answers(batch: Any, out: Any, found: list[tuple[Triplet, ...]]) -> tuple[list, ...]:
     there, known = batch.extra["triplets"][..., 1] >= 0, batch.extra["phrase_classes"] >= 0
     rows, columns = (index.tolist() for index in known.nonzero(as_tuple=True))
@@ -122,7 +122,7 @@ def _answers(batch: Any, out: Any, found: list[tuple[Triplet, ...]]) -> tuple[li
         list(out.objects[known].double().cpu().numpy()),
     )  # fmt: skip
 
-# %% ../../nbs/evaluation/relations.ipynb #c012
+# %% ../../nbs/evaluation/relations.ipynb #c016
 class WordJudge:
     "Naive Bayes over words, each counted once; unknown words say nothing."
 
@@ -159,7 +159,7 @@ def signs(
     classes = [f"{side} class {name}" for side, _, name in sides if name]
     return [*words, *classes, f"{triplet.subject.split()[-1]} {triplet.object.split()[-1]}"]
 
-# %% ../../nbs/evaluation/relations.ipynb #c014
+# %% ../../nbs/evaluation/relations.ipynb #c018
 def judge_blindly(
     train: Sequence[Pair],  # what is known
     test: Sequence[Pair],  # what is asked
@@ -188,7 +188,7 @@ def judge_blindly(
         for name, (one, other) in scores.items()
     }
 
-# %% ../../nbs/evaluation/relations.ipynb #c016
+# %% ../../nbs/evaluation/relations.ipynb #c020
 def relation_rows(
     tables: RelationTables,  # what a judge said
     method: str,  # who it was
@@ -214,7 +214,7 @@ def relation_rows(
     rows.insert(len(rows) - bool(len(p)), mean)
     return rows
 
-
+# %% ../../nbs/evaluation/relations.ipynb #c022
 def evaluate_relations(
     model: Any,  # a grounded model with relations
     pairs: Sequence[Pair],  # with triplets or scene graphs
@@ -237,7 +237,7 @@ def evaluate_relations(
             rows += relation_rows(tables, name, None, None, None, data, split)
     return rows
 
-# %% ../../nbs/evaluation/relations.ipynb #c020
+# %% ../../nbs/evaluation/relations.ipynb #c026
 @lru_cache(maxsize=4)
 def monitored_pairs(
     data: str,  # {"name": ..., "args": {...}} as JSON

@@ -21,11 +21,11 @@ from .portraits import depicted, portrait
 from .statements import ATTRIBUTES, Absent, Exists, Phrase, Relates, Statement, bindings, fits
 
 # %% ../../nbs/language/descriptions.ipynb #c004
-PICTURED = ("left of", "right of", "above", "below")  # what the boxes of pictures decide; touching and inside need outlines
+PICTURED = ("left of", "right of", "above", "below")  # relations that boxes decide
 KINDS = ("attribute", "conjunction", "relation", "count", "negation", "long")
 NEEDS = {"attribute": 1, "conjunction": 2, "relation": 2, "count": 1, "negation": 1, "long": 3}
 
-
+# %% ../../nbs/language/descriptions.ipynb #c006
 @dataclass(frozen=True)
 class SceneConfig:
     "What scenes show and what statements say. Raises `ValueError` for words outside the vocabulary and for what cannot be drawn."
@@ -65,7 +65,7 @@ class SceneConfig:
         counts = tuple(range(1, min(3, self.objects[1]) + 1))
         return {"shape": self.shapes, "colour": self.colours, "size": self.sizes, "texture": self.textures, "count": counts}[kind]
 
-# %% ../../nbs/language/descriptions.ipynb #c008
+# %% ../../nbs/language/descriptions.ipynb #c010
 def exclusive(
     first: Phrase,  # a phrase
     second: Phrase,  # another
@@ -92,7 +92,7 @@ def _sensible(
         return all(p.size is None for p in two) and (two[0].colour is None or two[0].colour != two[1].colour)
     return True
 
-# %% ../../nbs/language/descriptions.ipynb #c010
+# %% ../../nbs/language/descriptions.ipynb #c012
 def allowed(
     statement: Statement,  # a statement
     config: SceneConfig,  # the world
@@ -115,7 +115,7 @@ def allowed(
         and bool(bindings(statement) & set(config.held_out)) == (config.held == "require" and bool(config.held_out))
     )
 
-# %% ../../nbs/language/descriptions.ipynb #c014
+# %% ../../nbs/language/descriptions.ipynb #c016
 def sketch(
     phrase: Phrase,  # what it must be
     config: SceneConfig,  # the world
@@ -147,7 +147,7 @@ def one_of(
     "Draw one of some options evenly."
     return options[int(generator.integers(len(options)))]
 
-# %% ../../nbs/language/descriptions.ipynb #c016
+# %% ../../nbs/language/descriptions.ipynb #c018
 def describe(
     item: Item | Sketch,  # what to describe
     config: SceneConfig,  # the world
@@ -159,7 +159,7 @@ def describe(
     said = [k for k, often, draw in zip(ATTRIBUTES, config.mention, draws) if len(config.values(k)) > 1 and draw < often]
     return Phrase(**{kind: getattr(item, kind) for kind in ("shape", *said) if kind not in leave_out})
 
-# %% ../../nbs/language/descriptions.ipynb #c018
+# %% ../../nbs/language/descriptions.ipynb #c020
 def any_phrase(
     config: SceneConfig,  # the world
     generator: np.random.Generator,  # where chance comes from
@@ -167,7 +167,7 @@ def any_phrase(
     "Draw an object and describe it."
     return describe(sketch(Phrase(), config, generator), config, generator)
 
-# %% ../../nbs/language/descriptions.ipynb #c021
+# %% ../../nbs/language/descriptions.ipynb #c023
 _IMPLIED = {"same colour as": ("colour",), "same shape as": ("shape",), "inside": ("size",)}
 
 
@@ -205,7 +205,7 @@ class _Source:
         many = None if self.items is None else sum(fits(phrase, item) is True for item in self.items)
         return Exists(replace(phrase, count=min(many, 5) if many else one_of(self.config.values("count"), self.generator)))
 
-# %% ../../nbs/language/descriptions.ipynb #c023
+# %% ../../nbs/language/descriptions.ipynb #c025
 def _clauses(
     kind: str,  # one of `KINDS`
     source: _Source,  # where objects come from
@@ -225,7 +225,7 @@ def _clauses(
     mixed = [source.relates(), *rest]
     return sorted([mixed[i] for i in source.generator.permutation(len(mixed))], key=lambda clause: isinstance(clause, Absent))
 
-# %% ../../nbs/language/descriptions.ipynb #c025
+# %% ../../nbs/language/descriptions.ipynb #c027
 def draw_statement(
     kind: str,  # one of `KINDS`
     config: SceneConfig,  # the world

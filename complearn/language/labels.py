@@ -9,10 +9,10 @@ __all__ = ['SIZE_WORDS', 'STATES', 'SORTS', 'KINDS_OF', 'SAME', 'JOINTS', 'Label
 import re
 from dataclasses import dataclass
 
-# %% ../../nbs/language/labels.ipynb #c003
+# %% ../../nbs/language/labels.ipynb #c004
 from .graphs import COLOUR_WORDS
 
-# %% ../../nbs/language/labels.ipynb #c005
+# %% ../../nbs/language/labels.ipynb #c006
 SIZE_WORDS = ("small", "little", "large", "big", "huge", "tiny", "very")
 STATES = frozenset(
     """
@@ -28,6 +28,8 @@ SORTS = frozenset(
     oncoming spouting hatching
 """.split()
 )
+
+# %% ../../nbs/language/labels.ipynb #c008
 KINDS_OF = {
     ("black", "rhino"), ("blue", "gnu"), ("blue", "groper"), ("blue", "heron"), ("red", "cep"), ("red", "kangaroo"),
     ("silver", "garbage can"), ("silver", "gull"), ("white", "petunia"), ("yellow", "pear"),
@@ -53,7 +55,7 @@ class Label:
     colour: str | None = None  # one of `COLOUR_WORDS`, or None where the caption states none
     states: tuple[str, ...] = ()  # other words that hold of this picture, such as "sliced"
 
-# %% ../../nbs/language/labels.ipynb #c007
+# %% ../../nbs/language/labels.ipynb #c010
 def read_label(
     caption: str,  # e.g. "A green apple."
     named: bool = False,  # whether it is a bare name, such as "green apple", without an article

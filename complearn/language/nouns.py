@@ -17,7 +17,7 @@ class Form(NamedTuple):
     picture: str  # the picture's name in its collection
     colour: str | None = None  # the colour that its caption states; None where it states none
 
-# %% ../../nbs/language/nouns.ipynb #c005
+# %% ../../nbs/language/nouns.ipynb #c006
 class Noun(str):
     "A word for things that are shown by pictures; equal to the plain word. `forms` are its pictures, `category` the group it belongs to."
 
@@ -46,7 +46,7 @@ class Noun(str):
         "The forms of a colour."
         return [form for form in self.forms if colour in (None, form.colour)]
 
-# %% ../../nbs/language/nouns.ipynb #c008
+# %% ../../nbs/language/nouns.ipynb #c009
 SYNONYMS = (
     ("hen", "chicken"), ("rooster", "chicken"), ("chick", "chicken", "baby chick"), ("duck", "drake"), ("goose", "gander"),
     ("peacock", "peahen", "peafowl"), ("gull", "seagull"), ("crow", "raven", "blackbird"), ("rhea", "ostrich"), ("crane", "heron"),
@@ -72,6 +72,8 @@ SYNONYMS = (
     ("thyme", "lavender", "herb"), ("tree", "cactus"), ("castle", "european castle", "japanese castle"), ("bicycle", "tricycle"),
     ("scooter", "motor scooter"), ("house", "house building", "hut"),
 )  # fmt: skip
+
+# %% ../../nbs/language/nouns.ipynb #c011
 GENERAL = {
     "bird": "chicken hen rooster chick turkey duck drake goose gander swan peacock peahen gull seagull crow raven blackbird "
             "parrot rosella lorikeet bluebird crane cuckoo fowl heron lark penguin magpie rhea ostrich owl pelican pigeon "
@@ -102,7 +104,7 @@ def _families() -> dict[str, set[int]]:
 
 _FAMILIES = _families()
 
-# %% ../../nbs/language/nouns.ipynb #c009
+# %% ../../nbs/language/nouns.ipynb #c012
 @lru_cache(maxsize=1 << 16)
 def may_name(
     said: str,  # what a phrase says
@@ -122,7 +124,7 @@ def may_name(
     ours, theirs = ([" ".join(words[k:]) for k in range(len(words))] for words in (one, two))
     return None if families(ours) & families(theirs) else False
 
-# %% ../../nbs/language/nouns.ipynb #c013
+# %% ../../nbs/language/nouns.ipynb #c016
 IRREGULAR = {
     "mouse": "mice", "sheep": "sheep", "deer": "deer", "bison": "bison", "fish": "fish", "trout": "trout", "goose": "geese", "ox": "oxen",
     "wolf": "wolves", "calf": "calves", "knife": "knives", "leaf": "leaves", "loaf": "loaves", "scarf": "scarves", "tooth": "teeth",

@@ -10,19 +10,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# %% ../../nbs/language/portraits.ipynb #c003
 from .graphs import Item
 from .nouns import Form, Noun
 from .statements import Phrase
 
-# %% ../../nbs/language/portraits.ipynb #c005
+# %% ../../nbs/language/portraits.ipynb #c004
 def depicted(
     phrase: Phrase,  # a description
 ) -> bool:  # True for drawn shapes, which come in every colour
     "Whether there is a picture that a phrase certainly describes."
     return not isinstance(phrase.shape, Noun) or (phrase.texture is None and bool(phrase.shape.shown(phrase.colour)))
 
-# %% ../../nbs/language/portraits.ipynb #c008
+# %% ../../nbs/language/portraits.ipynb #c007
 def portrait(
     phrase: Phrase,  # what it must be
     nouns: Sequence[Noun],  # what there is
@@ -39,7 +38,7 @@ def portrait(
     colours = noun.colours() if phrase.colour is None else (phrase.colour,)
     return noun, colours[int(generator.integers(len(colours)))], size, None
 
-# %% ../../nbs/language/portraits.ipynb #c011
+# %% ../../nbs/language/portraits.ipynb #c010
 def make_item(
     sketch: Sequence,  # shape, colour, size, texture
     x: float,  # place

@@ -105,7 +105,7 @@ class Classifier(nn.Module):
             module.training = mode
         return logits.float().softmax(-1).cpu()
 
-# %% ../../nbs/models/classifier.ipynb #c009
+# %% ../../nbs/models/classifier.ipynb #c010
 def build_classifier(
     config: Any,  # a ClassifierConfig, or a mapping of its fields
     tokenizer: Any = None,  # of no use here
@@ -118,7 +118,7 @@ def build_classifier(
     vision = seeded(lambda: vision_tower(spec), derive(seed, "model", "vision"))
     return seeded(lambda: Classifier(config, vision), derive(seed, "model", "heads"))
 
-# %% ../../nbs/models/classifier.ipynb #c012
+# %% ../../nbs/models/classifier.ipynb #c013
 def hand_over(
     classifier: Classifier,  # that has learned
     model: nn.Module,  # with a vision stream of the same form

@@ -43,7 +43,7 @@ def register_model(
     "Make a kind of model known by its name."
     MODELS[kind] = Kind(read, build, assemble, title or (lambda config: f"{kind} model"))
 
-# %% ../../nbs/models/kinds.ipynb #c006
+# %% ../../nbs/models/kinds.ipynb #c007
 def dual_title(
     config: ModelConfig,  # of a dual encoder
 ) -> str:
@@ -63,7 +63,7 @@ register_model("dual", ModelConfig.read, build_model, Dual, dual_title)
 register_model("grounded", GroundedConfig.read, build_grounded, Grounded, grounded_title)
 register_model("classifier", ClassifierConfig.read, build_classifier, title=lambda config: f"classifier of {len(config.classes)} classes")
 
-# %% ../../nbs/models/kinds.ipynb #c008
+# %% ../../nbs/models/kinds.ipynb #c009
 def kind_of(
     config: Any,  # a mapping, or a configuration
 ) -> str:
@@ -90,7 +90,7 @@ def build(
     "A model of any kind; the parameters depend on configuration and seed alone."
     return MODELS[kind_of(config)].build(read_model(config), tokenizer, seed)
 
-# %% ../../nbs/models/kinds.ipynb #c012
+# %% ../../nbs/models/kinds.ipynb #c013
 def write_config(
     config: Any,  # of any kind
 ) -> dict:  # plain values, from which `read_model` makes it again

@@ -30,7 +30,7 @@ def keep_places(
     if hasattr(module, "pre_logits") and isinstance(layers, nn.Sequential):
         module.pre_logits = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
-# %% ../../nbs/models/streams.ipynb #c006
+# %% ../../nbs/models/streams.ipynb #c007
 @torch.no_grad()
 def grid_of(
     tower: Tower,  # of vision
@@ -44,7 +44,7 @@ def grid_of(
         raise ValueError(f"the vision tower gives {places} tokens for a square picture; take one whose tokens are places, a square number")
     return side, side
 
-# %% ../../nbs/models/streams.ipynb #c008
+# %% ../../nbs/models/streams.ipynb #c010
 def heads_for(
     width: int,  # features per token
     heads: int,  # wanted
@@ -53,7 +53,7 @@ def heads_for(
     fitting = [h for h in range(1, heads + 1) if width % h == 0]
     return max([h for h in fitting if width // h >= 8] or fitting[:1])
 
-# %% ../../nbs/models/streams.ipynb #c011
+# %% ../../nbs/models/streams.ipynb #c013
 class VisionStream(nn.Module):
     "Images to one vector per position (Zhang et al. 2021, Sec. 3.1 and A.1.1)."
 
@@ -92,7 +92,7 @@ class VisionStream(nn.Module):
         x = x + rearrange(self.position, "y x d -> (y x) d")
         return self.norm(x + self.attention(x))
 
-# %% ../../nbs/models/streams.ipynb #c014
+# %% ../../nbs/models/streams.ipynb #c016
 def layers_of(
     tower: Tower,  # of text
 ) -> tuple[str, nn.ModuleList | nn.Sequential]:  # the name of the list within the tower, and the list
@@ -120,7 +120,7 @@ def top_patterns(
     after = [n for n in norms if not n.startswith(f"{name}.") and "embed" not in n]
     return (*top, *(f"{n}.*" for n in after)) if top else ()
 
-# %% ../../nbs/models/streams.ipynb #c017
+# %% ../../nbs/models/streams.ipynb #c019
 class ValueTrains(nn.Module):
     "The joint projection to queries, keys and values, cut in two, so that only the values' part trains."
 
@@ -141,7 +141,7 @@ class ValueTrains(nn.Module):
     ) -> Float[Tensor, "batch token three_width"]:
         return torch.cat([self.fixed(x), self.value(x)], -1)
 
-# %% ../../nbs/models/streams.ipynb #c018
+# %% ../../nbs/models/streams.ipynb #c021
 NAMES = ("query", "key", "q", "k", "q_proj", "k_proj", "q_lin", "k_lin")
 
 
@@ -162,7 +162,7 @@ def freeze_queries(
         raise ValueError(f"{what}; give freeze_qk=False, or a tower with separate projections such as BERT")
     return found
 
-# %% ../../nbs/models/streams.ipynb #c021
+# %% ../../nbs/models/streams.ipynb #c024
 class LanguageStream(nn.Module):
     "Captions to one vector per token, and which of them are words (Zhang et al. 2021, Sec. 3.1 and A.2)."
 

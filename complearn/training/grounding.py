@@ -117,7 +117,7 @@ def grounded(
     objective = Grounding(temperature, losses, dropout)
     return [Phase("ground", steps, objective, model.patterns(layers), optim=optim, schedule="phase", ramp=ramp)]
 
-# %% ../../nbs/training/grounding.ipynb #c013
+# %% ../../nbs/training/grounding.ipynb #c014
 @register_plan("grounding")
 def grounding(
     model: nn.Module,  # a grounded model with relations, and with search heads where they are to be trained

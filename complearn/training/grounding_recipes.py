@@ -78,7 +78,7 @@ def plan_args(
     relate = {"lr": scale.lr if new else 1e-5, "ramp": scale.ramp} | ({"layers": "all", "vision": "all"} if new else {"dropout": 0.1})
     return {"steps": steps, "relation_steps": max(1, steps // 2), "search_steps": max(1, steps // 4), "ground": ground, "relate": relate}
 
-
+# %% ../../nbs/training/grounding_recipes.ipynb #c013
 def grounding_configuration(
     label: str,  # what the records call it
     row: Mapping[str, Any],  # its switches, from `rows_of`

@@ -75,7 +75,7 @@ def pair_loss(
 # %% ../../nbs/training/relating.ipynb #c011
 LOSSES = ("relation", "pair", "object")
 
-
+# %% ../../nbs/training/relating.ipynb #c012
 class Relating(Objective):
     "Relations of things, things of relations, and classes of things; temperature 1."
 
@@ -132,7 +132,7 @@ class Relating(Objective):
         told = (out.objects.argmax(-1) == classes)[classes >= 0].float()
         return {"relations_right": right.mean(), "objects_right": told.sum() / max(1, len(told)), "triplets": there.sum().float()}
 
-# %% ../../nbs/training/relating.ipynb #c015
+# %% ../../nbs/training/relating.ipynb #c016
 class Searching(Objective):
     "Captions find their images by one vector each."
 
@@ -156,7 +156,7 @@ class Searching(Objective):
         loss = contrastive(out.image, out.text, scale, same[mine])
         return {"search_loss": loss, "matched": matched(out.image, out.text, same[mine, mine])}
 
-# %% ../../nbs/training/relating.ipynb #c018
+# %% ../../nbs/training/relating.ipynb #c019
 def triplet_loader(
     most: int = 8,  # triplets of an image and step
     single: bool = True,  # of scene graphs: only pairs of which one relation holds
@@ -192,7 +192,7 @@ def phase_data(
         raise ValueError(f"the data {data['name']!r} have changed since this phase began; bring the old ones back, or begin another run")
     return pairs
 
-# %% ../../nbs/training/relating.ipynb #c020
+# %% ../../nbs/training/relating.ipynb #c021
 VISION = ("attention", "all", "none")
 
 
@@ -210,7 +210,7 @@ def relation_patterns(
     eye = {"attention": ("vision.attention.*", "vision.norm.*"), "all": ("vision.*",), "none": ()}[vision]
     return ("relations.*", *(eye if vision == "all" or model.vision.attention is not None else ()), *text)
 
-# %% ../../nbs/training/relating.ipynb #c021
+# %% ../../nbs/training/relating.ipynb #c023
 @register_plan("relating")
 def relating(
     model: nn.Module,  # a grounded model with relations
