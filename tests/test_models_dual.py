@@ -254,6 +254,10 @@ def test_bad_configurations_say_what_to_do(tokenizer):
         ({"text": {"tower": "open_clip:ViT-B-32", "layers": 2}}, "text tower 'open_clip': .*'layers'"),
         ({"codebook": {"code": 8}}, "a codebook's settings are codes, init, .*; not code"),
         ({"codebook": {"codes": 8, "width": 3}}, "not width"),
+        ({"codebook": [8]}, "a codebook's settings are"),
+        *(({"codebook": {"codes": n}}, "one code at least") for n in (0, -3, "x", True)),
+        *(({side: {"tower": "tiny", "width": n}}, f"{side} tower 'tiny'") for side in ("vision", "text") for n in (0, -8)),
+        ({"vision": {"tower": "tiny", "heads": 0}}, "vision tower 'tiny'"),
         ({"codebook": {"codes": 8, "init": "zeros"}}, "init is 'unit' or 'normal'"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -277,3 +277,13 @@ def test_distributed_calibration_takes_the_first_process(monkeypatch):
 
 def test_protocol_is_checked():
     assert not isinstance(object(), encoding.Scorer)
+
+
+def test_models_with_equal_weights_that_compute_otherwise_have_other_names():
+    "Features and galleries are kept under them."
+    config = {"vision": {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}, "text": {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}}
+    tokenizer = WordTokenizer.fit(["a red circle"])
+    changes = ({}, {"codebook": {"codes": 8, "similarity": "dot"}}, {"codebook": {"codes": 8}})
+    changes += ({"text": config["text"] | {"heads": 1}}, {"text": config["text"] | {"causal": False}})
+    marks = [build_model({"codebook": {"codes": 8}} | config | change, tokenizer, 0).fingerprint() for change in changes]
+    assert marks[0] == marks[2] and len(set(marks)) == 4

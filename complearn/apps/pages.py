@@ -34,9 +34,7 @@ const model = {{
   }}),
 }};
 ({render})({{ model, el: document.getElementById("app") }});
-// a click would have to ask the notebook: it changes nothing here, so that what is shown stays what was open
-const rest = (event) => {{ if (event.type !== "keydown" || event.key === "Enter" || event.key === " ") {{ event.preventDefault(); event.stopImmediatePropagation(); }} }};
-for (const kind of ["click", "keydown", "submit"]) document.getElementById("app").addEventListener(kind, rest, true);
+document.getElementById("app").inert = {still};  // nothing can be asked here: what is shown stays what was open
 document.body.dataset.ready = "yes";
 </script></body></html>
 """  # noqa: E501
@@ -47,11 +45,12 @@ def page_of(
     style: str,  # its sheet
     answers: Sequence[tuple[dict, list[bytes]]],  # what the kernel would tell it
     title: str = "complearn",  # of the page
+    still: bool = True,  # nothing on it can be used; off where it needs no kernel, such as a slider over numbers that it has
 ) -> str:  # HTML
     "A page that draws a view without a kernel."
     kept = json.dumps([[told, [base64.b64encode(part).decode() for part in parts]] for told, parts in answers])
     script = script.replace("export default { render };", "")
-    return PAGE.format(title=escape(title), style=style, kept=kept.replace("<", "\\u003c"), script=script, render="render")
+    return PAGE.format(title=escape(title), style=style, kept=kept.replace("<", "\\u003c"), script=script, render="render", still=str(still).lower())
 
 # %% ../../nbs/apps/pages.ipynb #c007
 def save_page(

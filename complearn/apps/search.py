@@ -80,7 +80,7 @@ class SearchApp(anywidget.AnyWidget):
         self._desk.ready()
         answers = self._desk.whole_page()
         named = [({**told, "empty": self._empty} if told["re"] == "hello" else told, buffers) for told, buffers in answers]
-        return save_page(page_of(SCRIPT, SEARCH_SHEET, named, f"Search: {self._desk.query.label}"), path, width, height)
+        return save_page(page_of(SCRIPT, SEARCH_SHEET, named, f"Search: {self._desk.query.label}", still=False), path, width, height)
 
 # %% ../../nbs/apps/search.ipynb #c006
 def search(

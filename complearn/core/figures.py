@@ -32,10 +32,11 @@ def colour_of(
     opacity: float = 1.0,  # below 1 for bands
 ) -> str:  # "rgba(...)"
     "One of several things' colour: a method's is the same in every figure; other names share what is left, in their order."
-    kept = {one: place for place, one in enumerate(OWN_COLOUR)}
-    free = [place for place in range(len(PALETTE)) if place not in {kept[one] for one in names if one in kept}]
-    others = [one for one in names if one not in kept]
-    code = PALETTE[kept[name] if name in kept else free[others.index(name) % len(free)]]
+    bare = [one.split(",")[0] for one in names]  # "il_clip, interact-03" is il_clip's
+    own = {one: OWN_COLOUR.index(method) for one, method in zip(names, bare) if method in OWN_COLOUR and bare.count(method) == 1}
+    free = [place for place in range(len(PALETTE)) if place not in own.values()]
+    others = [one for one in names if one not in own]
+    code = PALETTE[own[name] if name in own else free[others.index(name) % len(free)]]
     red, green, blue = (int(code[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
 

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['Encoded', 'Scorer', 'full_precision', 'cosine', 'thing_key', 'distinct', 'encode_side', 'feature_key', 'cached',
-           'encode_all', 'weights_fingerprint']
+           'encode_all', 'made_of', 'weights_fingerprint']
 
 # %% ../../nbs/models/encoding.ipynb #c002
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,7 +24,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ..core.files import cache_dir, write_bytes_atomic
+from ..core.files import cache_dir, plain, write_bytes_atomic
 from ..data.pairs import Pair
 
 # %% ../../nbs/models/encoding.ipynb #c005
@@ -214,12 +215,22 @@ def encode_all(
     return encoded if len(kept) == len(things) else encoded[torch.tensor(back, device=encoded.values.device)]
 
 # %% ../../nbs/models/encoding.ipynb #c029
+def made_of(
+    module: nn.Module,  # the model
+) -> str:  # JSON
+    "What a model computes with its weights: its configuration, and the architectures of its towers."
+    config = getattr(module, "config", None)
+    own = asdict(config) if is_dataclass(config) else {}
+    towers = [one.architecture for one in module.modules() if isinstance(getattr(one, "architecture", None), dict)]
+    return json.dumps(plain([{key: value for key, value in own.items() if key != "memory"}, towers]), sort_keys=True)
+
+
 def weights_fingerprint(
     module: nn.Module,  # the model
     *also: Any,  # plain values that decide too: transform, tokenizer
 ) -> str:  # 32 hexadecimal digits
-    "A hash of all weights, and of what else is given."
-    digest = hashlib.blake2b(repr(also).encode(), digest_size=16)
+    "A hash of all weights, of what the model computes with them, and of what else is given."
+    digest = hashlib.blake2b(repr((made_of(module), *also)).encode(), digest_size=16)
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

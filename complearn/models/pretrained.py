@@ -106,7 +106,7 @@ def check_tower(
         if library in SIZES:
             with torch.device("meta"):
                 make(**asked)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         known = ", ".join(inspect.signature(make).parameters)
         raise ValueError(f"{side} tower '{library}': {error}; its arguments are {known}") from error
 

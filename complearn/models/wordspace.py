@@ -145,19 +145,14 @@ class WordSpace:
             raise ValueError(f"a {type(self.speaker).__name__} without a tokenizer cannot read words; give tokenizer=")
         if isinstance(self.speaker, nn.Module):
             self.speaker.eval()
-        self._mark: str | None = None
-        self._statistics: Tensor | None = None
+        self._statistics: tuple[str, Tensor] | None = None  # of which weights, and what
 
     def fingerprint(self) -> str:  # empty where nothing tells the speaker from another
         "A hash of what the vectors depend on."
-        if self._mark is None:
-            if not isinstance(self.speaker, nn.Module) and not self.name:
-                self._mark = ""
-            else:
-                words = self.tokenizer.to_dict()
-                weights = self.speaker if isinstance(self.speaker, nn.Module) else nn.Module()
-                self._mark = weights_fingerprint(weights, self.name, words, self.special, type(self.speaker).__name__)
-        return self._mark
+        if not isinstance(self.speaker, nn.Module) and not self.name:
+            return ""
+        weights = self.speaker if isinstance(self.speaker, nn.Module) else nn.Module()  # hashed anew: they may have been trained since
+        return weights_fingerprint(weights, self.name, self.tokenizer.to_dict(), self.special, type(self.speaker).__name__)
 
     def _kept(self, about: str, make: Callable[[], Tensor]) -> Tensor:
         if not self.cache or not self.fingerprint():
@@ -169,10 +164,11 @@ class WordSpace:
     @property
     def statistics(self) -> Float[Tensor, "2 width"]:
         "Mean and deviation over the vocabulary; made at first use."
-        if self._statistics is None:
+        mark = self.fingerprint()
+        if self._statistics is None or self._statistics[0] != mark:
             make = lambda: vocabulary_statistics(self.speaker, self.tokenizer, self.special)
-            self._statistics = self._kept("vocabulary", make)
-        return self._statistics
+            self._statistics = mark, self._kept("vocabulary", make)
+        return self._statistics[1]
 
     def __call__(
         self,
