@@ -281,7 +281,8 @@ def test_protocol_is_checked():
 
 def test_models_with_equal_weights_that_compute_otherwise_have_other_names():
     "Features and galleries are kept under them."
-    config = {"vision": {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}, "text": {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}}
+    tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    config = {"vision": tower, "text": tower}
     tokenizer = WordTokenizer.fit(["a red circle"])
     changes = ({}, {"codebook": {"codes": 8, "similarity": "dot"}}, {"codebook": {"codes": 8}})
     changes += ({"text": config["text"] | {"heads": 1}}, {"text": config["text"] | {"causal": False}})

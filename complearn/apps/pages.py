@@ -50,7 +50,8 @@ def page_of(
     "A page that draws a view without a kernel."
     kept = json.dumps([[told, [base64.b64encode(part).decode() for part in parts]] for told, parts in answers])
     script = script.replace("export default { render };", "")
-    return PAGE.format(title=escape(title), style=style, kept=kept.replace("<", "\\u003c"), script=script, render="render", still=str(still).lower())
+    parts = {"style": style, "kept": kept.replace("<", "\\u003c"), "script": script, "render": "render", "still": str(still).lower()}
+    return PAGE.format(title=escape(title), **parts)
 
 # %% ../../nbs/apps/pages.ipynb #c007
 def save_page(
