@@ -157,7 +157,8 @@ def test_a_sample_depends_on_its_number_alone():
 
 def test_another_process_draws_the_same():
     code = "from complearn.data.worlds import read_generated as r; p = r('test', n_test=9)[7]; print(p.caption, p.image.sum())"
-    said = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    how = {"capture_output": True, "text": True, "check": True, "timeout": 300, "stdin": subprocess.DEVNULL}
+    said = {subprocess.run([sys.executable, "-c", code], **how).stdout for _ in range(2)}
     pair = read_generated("test", n_test=9)[7]
     assert said == {f"{pair.caption} {pair.image.sum()}\n"}
 
