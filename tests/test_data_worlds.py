@@ -339,7 +339,7 @@ def test_settings_survive_json():
 
 @pytest.mark.parametrize("settings, message", [
     ({"colors": 3}, "no setting colors; it has shapes, colours"),
-    ({"preset": "huge"}, "preset among small, middle, rich; got 'huge'"),
+    ({"preset": "huge"}, "preset among small, middle, rich, photos, drawn; got 'huge'"),
     ({"shapes": 99}, "shapes: expected 1 to 8"),
     ({"shapes": ["blob"]}, "blob"),
     ({"split": "odd"}, "split among random, systematic, productive, divergence; got 'odd'"),
