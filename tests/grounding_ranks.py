@@ -48,6 +48,29 @@ def loss_and_gradients(rank, world, losses="both"):
     return [loss.detach(), image.grad, torch.nn.functional.pad(text.grad, (0, 0, 0, 7 - longest))]
 
 
+def related(rank, world, name):
+    """Loss of stage 3 or of the search on this process's scenes, and its gradients; of "lonely", the second share has no triplet."""
+    from complearn.data.readers import read
+    from complearn.data.triplets import Triplets, WithTriplets, triplets_of
+    from complearn.data.words import WordTokenizer
+    from complearn.models.grounded import build_grounded
+    from complearn.training.relating import Relating, Searching
+
+    pairs, sides = list(read(DATA["name"], **DATA["args"])), ("left of", "right of", "above", "below")
+    ranked = sorted(pairs, key=lambda pair: not triplets_of(pair, sides))  # those with triplets first
+    some, none = ranked[:4], ranked[-4:]
+    pairs = [*some, *none] if name == "lonely" else [pair for two in zip(none, some) for pair in two][1:] + none[:1]
+    relations = {"predicates": sides, "objects": ("circle", "square", "triangle"), "heads": 2, "d": 4, "hidden": 8}
+    tokenizer = WordTokenizer.fit([pair.caption for pair in ranked])
+    model = build_grounded(MODEL | {"relations": relations, "search": True}, tokenizer, 0).eval()
+    collate = WithTriplets(model.collate, Triplets(sides, relations["objects"], 2))
+    objective = Searching() if name == "search" else Relating(dropout=0.0)
+    told = objective(model, collate(pairs[rank * 8 // world : (rank + 1) * 8 // world], range(rank * 8 // world, (rank + 1) * 8 // world)))
+    loss = sum(value for key, value in told.items() if key.endswith("_loss"))
+    loss.backward()
+    return {"loss": loss.detach()} | {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+
+
 def main(folder):
     from complearn.core.runs import Run
     from complearn.training.launch import make_trainer
@@ -58,6 +81,8 @@ def main(folder):
     assert processes.world == dist.get_world_size() == 2
     for losses in ("both", "language", "vision"):
         torch.save(loss_and_gradients(processes.rank, 2, losses), folder / f"{losses}-{processes.rank}.pt")
+    for name in ("relate", "lonely", "search"):
+        torch.save(related(processes.rank, 2, name), folder / f"{name}-{processes.rank}.pt")
     make_trainer(Run.open(folder / "run"), progress=False).fit()
     dist.destroy_process_group()
 

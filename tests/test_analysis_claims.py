@@ -102,6 +102,13 @@ def test_studies_are_found_named_and_tabled(tmp_path):
     assert sum(len(trace.y or ()) for trace in drawn.data) == 3
 
 
+def test_a_claim_of_no_harm_is_drawn_from_its_margin(tmp_path):
+    write_results(tmp_path, {"preset": "made up"}, {}, made_up(gap=-0.015, spread=0.001))
+    lines = claims_table([claim(), claim(headline="no harm", margin=0.02)], studies([tmp_path]))
+    bars = {y: (trace.name, x - 1) for trace in claims_figure(lines).data for x, y in zip(trace.x, trace.y)}
+    assert {name: low > 0 for name, low in bars.values()} == {"does not hold": False, "holds": True}
+
+
 def test_a_folder_without_results_and_a_foreign_file_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no results.json under"):
         studies([tmp_path])

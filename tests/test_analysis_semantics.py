@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
 
-from complearn.analysis import components, neighbours, norm_readout, silhouette, spaces
+from complearn.analysis import components, gains, neighbours, norm_readout, silhouette, spaces
 from complearn.data.intake import BadData
 from complearn.data.lexicons import Norms
 from complearn.data.words import WordTokenizer
@@ -184,6 +184,48 @@ def test_silhouette_is_a_double_loops(shared):
     assert by_word["w5"] == pytest.approx(np.nanmean(found[5])) and found[23, 3] == 0
 
 
+def test_frequency_by_category_is_of_its_own_memberships():
+    """A word in two categories has two coefficients; each category's mean takes its own."""
+    draw = np.random.default_rng(3)
+    member = draw.random((30, 6)) < 0.3
+    scores, counts = np.where(member, draw.normal(size=(30, 6)), np.nan), pd.Series(draw.integers(0, 50, 29), [f"w{k}" for k in range(29)])
+    words, x, y = [f"w{k}" for k in range(30)], [], []
+    for c in range(6):
+        x.append(np.mean([scores[i, c] for i in range(29) if member[i, c]]))
+        y.append(np.mean([counts[words[i]] for i in range(29) if member[i, c]]))
+    told = silhouette.frequency_correlations(scores, words, counts, 50).set_index("level")
+    assert told.r["category"] == pytest.approx(stats.pearsonr(x, y).statistic) and told.n["category"] == 6
+    some = [i for i in range(29) if member[i].any()]
+    by_word = [np.mean([scores[i, c] for c in range(6) if member[i, c]]) for i in some]
+    assert told.r["word"] == pytest.approx(stats.pearsonr(by_word, counts.iloc[some]).statistic)
+    assert told.rho["category"] == pytest.approx(stats.spearmanr(x, y).statistic)
+
+
+def test_gains_are_paired_by_seed_and_by_thing():
+    things = [f"t{k}" for k in range(40)]
+    before = {s: pd.Series(drawn(40, seed=s), things) for s in (0, 1, 2)}
+    after = {s: before[s] + 0.5 + 0.1 * s for s in (2, 1, 0)}
+    told = gains.gain(after, before, 100)
+    half = stats.t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
+    assert told["mean"] == pytest.approx(0.6) and told["low"] == pytest.approx(0.6 - half) and told["over"] == "seeds" and told["p"] < 1e-6
+    one = gains.gain({7: after[0]}, {None: before[0] - drawn(40, seed=9)}, 500)
+    assert one["over"] == "things" and one["n"] == 1 and one["low"] < one["mean"] < one["high"]
+    twin = gains.differences({5: before[1]}, before)[5]
+    assert np.allclose(twin, before[1] - np.mean([v for v in before.values()], 0)), "no such seed before: against the mean"
+
+
+def test_the_answer_on_the_zebra_follows_the_ranks():
+    table = lambda rank, cosine: pd.DataFrame({"query": ["q"], "target": ["t"], "rank": [rank], "cosine": [cosine]})
+    line = lambda *ranks: gains.query_changes({s: table(r, 0.9) for s, r in enumerate(ranks)}, {None: table(100, 0.1)}).iloc[0]
+    assert gains.verdict(line(10, 12, 9)) == "yes" and gains.verdict(line(400, 500, 450)) == "no"
+    assert gains.verdict(line(10, 400, 90)) == "undecided" and gains.verdict(line(10)) == "nearer in this one run"
+    assert gains.verdict(line(99, 99, 99)) == "undecided", "equal changes have no interval"
+    mid = line(10, 12, 9)
+    logs = np.log([10, 12, 9]) - np.log(100)
+    ends = stats.t.interval(0.95, 2, logs.mean(), stats.sem(logs))
+    assert (mid.log_rank_low, mid.log_rank_high) == pytest.approx(ends) and mid.rank_after == pytest.approx((10 * 12 * 9) ** (1 / 3))
+
+
 def test_silhouette_of_nothing_and_of_everything():
     words = [f"w{k}" for k in range(6)]
     member = silhouette.memberships(words, {"a": words[:3], "b": words[3:]})
@@ -256,36 +298,54 @@ def test_all_weights_are_zero_at_the_largest_penalty_and_not_below():
     assert (fit(1.001) == 0).all() and (fit(0.95) > 0).all()
 
 
-def slow_read_out(x, y, folds, shares):
-    """One feature, with scikit-learn, as the text says it."""
+def slow_read_out(x, y, folds, shares, nested):
+    """One feature, with scikit-learn, as the text says it: share, likelihood, F1 inside and on left-out words."""
     points = norm_readout.coordinates(x).astype(np.float64)
-    top, part = (
-        float(norm_readout.largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float)))),
-        norm_readout.parts_of(len(y), folds),
-    )
+    top = float(norm_readout.largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float))))
+    part = norm_readout.parts_of(len(y), folds)
     fit = lambda c, rows: LogisticRegression(l1_ratio=1.0, C=1 / c, solver="saga", tol=1e-8, max_iter=50_000).fit(points[rows], y[rows])
-    logits = np.zeros((len(shares), len(y)))
-    for k, share in enumerate(shares):
-        for p in range(part.max() + 1):
-            logits[k, part == p] = fit(share * top, part != p).decision_function(points[part == p])
-    weight = np.where(y, 1 / y.sum(), 1 / (~y).sum())
-    told = np.array([[-log_loss([t], [p], labels=[False, True]) for t, p in zip(y, expit(row))] for row in logits]) * weight
-    best = told.sum(1).argmax()
-    return shares[best], told.sum(1)[best], f1_score(y, fit(shares[best] * top, np.ones(len(y), bool)).predict(points))
+
+    def likelihood(logits, rows):
+        told = np.array([-log_loss([t], [p], labels=[False, True]) for t, p in zip(y[rows], expit(logits[rows]))])
+        return told[y[rows]].mean() + told[~y[rows]].mean()
+
+    def scores(share, judged):  # of every word but the judged part's, by regressions without its own part and, nested, the judged
+        out = np.zeros(len(y))
+        for p in range(folds):
+            hidden = (part == p) | ((part == judged) if nested else False)
+            out[part == p] = fit(share * top, ~hidden).decision_function(points[part == p])
+        return out
+
+    paths = {judged: [scores(share, judged) for share in shares] for judged in range(-1, folds)}
+    whole = [likelihood(row, np.ones(len(y), bool)) for row in paths[-1]]
+    best, said = int(np.argmax(whole)), np.zeros(len(y), bool)
+    for p in range(folds):
+        chosen = int(np.argmax([likelihood(row, part != p) for row in paths[p]]))
+        said[part == p] = paths[-1][chosen][part == p] > 0
+    inside = fit(shares[best] * top, np.ones(len(y), bool)).predict(points)
+    return shares[best], whole[best], f1_score(y, inside), f1_score(y, said)
 
 
-def test_a_read_out_is_what_the_text_says():
-    x = drawn(60, 6) * np.array([3, 2, 1, 1, 1, 1])
-    y = x[:, 0] + drawn(60, seed=5) > 1
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_read_out_is_what_the_text_says(nested):
     shares = (0.7, 0.4, 0.2, 0.1)
-    norms = Norms(tuple(f"w{k}" for k in range(60)), ("f",), ("t",), y[:, None])
-    table = norm_readout.read_out(x, norms, folds=5, shares=shares)
-    share, likelihood, inside = slow_read_out(x, y, 5, shares)
-    assert (
-        table.share[0] == share
-        and table.likelihood[0] == pytest.approx(likelihood, abs=2e-2)
-        and table.f1[0] == pytest.approx(inside, abs=0.02)
-    )
+    for seed in (5, 6):
+        x = drawn(48, 5, seed=seed) * np.array([3, 2, 1, 1, 1])
+        y = x[:, 0] + 2 * drawn(48, seed=seed + 10) > 1
+        norms = Norms(tuple(f"w{k}" for k in range(48)), ("f",), ("t",), y[:, None])
+        table = norm_readout.read_out(x, norms, folds=4, shares=shares, nested=nested, patience=None)
+        share, likelihood, inside, held_out = slow_read_out(x, y, 4, shares, nested)
+        assert table.share[0] == share and table.likelihood[0] == pytest.approx(likelihood, abs=2e-2)
+        assert table.f1[0] == pytest.approx(inside, abs=0.03) and table.f1_held_out[0] == pytest.approx(held_out, abs=0.03)
+
+
+def test_what_did_not_settle_is_told(monkeypatch):
+    x, solve = drawn(40, 6), norm_readout.solve
+    norms = Norms(tuple(f"w{k}" for k in range(40)), ("f",), ("t",), (x[:, :1] > 0.3))
+    assert norm_readout.read_out(x, norms, folds=3).unsettled[0] == 0
+    monkeypatch.setattr(norm_readout, "solve", lambda *args: solve(*args, steps=1))
+    table = norm_readout.read_out(x, norms, folds=3, shares=(0.5, 0.01))
+    assert table.unsettled[0] > 0 and any("had not settled" in note for note in norm_readout.reading_notes(table))
 
 
 def test_leave_one_out_is_as_many_parts_as_words_and_noise_is_not_read():

@@ -370,6 +370,7 @@ def drive(page, name):
     shot(page, f"{name}-1-open")
     known = page.locator("datalist option").evaluate_all("options => options.map((one) => one.value)")
     assert "red" in known and "zebra" not in known and known == sorted(known)
+    assert page.locator(".cl-top input").evaluate("box => box.list.options.length") == len(known)
     page.fill(".cl-top input", "zebra")
     page.press(".cl-top input", "Enter")
     page.wait_for_function("document.querySelector('.cl-said').textContent.includes('zebra')")

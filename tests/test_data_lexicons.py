@@ -10,6 +10,7 @@ from complearn.data.lexicons import (
     category_norms,
     coverage,
     join_norms,
+    no_list,
     occurrences,
     read_categories,
     read_concreteness,
@@ -53,6 +54,47 @@ def test_ratings_of_either_format(tmp_path):
 def test_upper_and_lower_case_are_one_word_and_the_first_line_counts(tmp_path):
     (tmp_path / "a.tsv").write_text("Word\tConc.M\nMay\t2.0\nmay\t1.5\n")
     assert read_concreteness(tmp_path / "a.tsv").to_dict() == {"may": 2.0}
+
+
+def test_lines_end_at_line_feeds_and_cells_may_be_quoted(tmp_path):
+    (tmp_path / "a.tsv").write_text("Word\tNote\tConc.M\nfire\u2028fly\ta\x0cb\x1c\t4.5\n\nzebra\t\t4.86\r\n", newline="")
+    assert read_concreteness(tmp_path / "a.tsv").to_dict() == {"fire\u2028fly": 4.5, "zebra": 4.86}
+    (tmp_path / "b.csv").write_text('Word,Note,Brysbaert\nzebra,"striped,\n\u2028and ""wild""",4.86\nhorse,,high\n')
+    with pytest.raises(BadData, match="line 4: Brysbaert of 'horse' is 'high'"):
+        read_concreteness(tmp_path / "b.csv")
+    (tmp_path / "c.csv").write_text('Word,Brysbaert\nzebra,"4.86\nhorse,4\n')
+    with pytest.raises(BadData, match="c.csv: no table.*quotation mark"):
+        read_concreteness(tmp_path / "c.csv")
+    (tmp_path / "cats-2.txt").write_text("lion\x0c\nbig\u2028cat\n")
+    assert read_categories(tmp_path)[0] == {"cats": ("lion", "big\u2028cat")}
+
+
+def test_only_lists_of_words_are_categories(tmp_path):
+    (tmp_path / "README.txt").write_text("zebra\n")
+    (tmp_path / "concreteness.txt").write_text("Word\tConc.M\nzebra\t4.86\nmercy\t1.6\n")
+    (tmp_path / "plain.txt").write_text("zebra 4.86\nmercy 1.6\n")
+    (tmp_path / "prose.txt").write_text("These ratings were collected by many people.\n\nUse them well.\n")
+    with pytest.raises(BadData, match="lists a category's words.*README.txt: left out.*one text file per category"):
+        open_lexicon(tmp_path)
+    (tmp_path / "animal-2.txt").write_text("zebra\nboeing 747\n")
+    found = open_lexicon(tmp_path)
+    assert [*found.categories] == ["animal"] and found.concreteness["mercy"] == 1.6
+    assert no_list("license-plates-40", ["zebra"]) is None and no_list("LICENSE.txt", ["zebra"]) and no_list("readme_first", ["zebra"])
+    assert [note.split(":")[0] for note in found.notes[:-1]] == ["README.txt", "concreteness.txt", "plain.txt", "prose.txt"]
+
+
+def test_what_is_joined_is_counted_and_named(tmp_path):
+    rows = [("bat_(animal)", "has_wings"), ("bat_(sport)", "is_wooden"), ("bat_(sport)", "is_long")]
+    rows += [("crane_(bird)", "has_wings"), ("axe", "is_long")]
+    lines = ["concept\tfeature type\tfeature", *(f"{name}\tvisual\t{feature}" for name, feature in rows)]
+    (tmp_path / "norms.dat").write_text("\n".join(lines))
+    (tmp_path / "animal-1.txt").write_text("bat\n")
+    (tmp_path / "concreteness.tsv").write_text("Word\tConc.M\nMay\t2.0\nmay\t1.5\nbat\t4\n")
+    norms = read_norms(tmp_path)
+    assert norms.words == ("axe", "bat", "crane") and norms.has.sum(1).tolist() == [1, 3, 1]
+    assert norms.notes == ("norms.dat: 1 words with several concepts, which have the features of all: bat (bat_(animal), bat_(sport))",)
+    notes = open_lexicon(tmp_path).notes
+    assert norms.notes[0] in notes and any("1 words stand in several spellings" in note for note in notes)
 
 
 @pytest.mark.parametrize(

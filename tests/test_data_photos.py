@@ -9,6 +9,7 @@ import sys
 import tarfile
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from complearn.data.collages import BACKDROPS, Collage, boxes, visible
 from complearn.data.cutouts import Album, drawn_label, open_cutout, read_cutouts
 from complearn.data.images import BrokenImage, load_images
 from complearn.data.intake import BadData
-from complearn.data.packages import ar_members, unpack_deb
+from complearn.data.packages import ar_members, download_deb, unpack_deb
 from complearn.data.patterns import COATS, TRANSITIONS, inner_square, places_of, read_gallery
 from complearn.data.photos import DRAWN, INSTALLED, TAKEN, fetch_photos, is_photograph, main, photos_folder, read_photos, stamps
 from complearn.data.readers import read
@@ -35,6 +36,7 @@ from complearn.language.labels import Label, read_label
 from complearn.language.nouns import Form, Noun, article, may_name, plural
 from complearn.language.portraits import depicted
 from complearn.language.statements import Absent, Exists, Phrase, Relates, Statement, truth
+from complearn.language.wordnet import WordNet
 
 INKS = {"red": (220, 30, 30), "green": (30, 160, 40), "yellow": (240, 220, 30), "zebra": (60, 60, 60), "horse": (140, 90, 40),
         "rose": (230, 60, 120), "flower": (200, 120, 240), "fire truck": (190, 20, 60), "mouse": (120, 110, 130)}  # fmt: skip
@@ -102,12 +104,18 @@ def test_the_noun_of_a_drawn_object(file, name, noun):
 
 def test_which_nouns_exclude_each_other():
     for said, shown in (("flower", "rose"), ("bear", "teddy bear"), ("truck", "fire truck"), ("chicken", "hen"), ("apple", "apple core"),
-                        ("bird", "guinea fowl"), ("gravestone", "headstone"), ("beetle", "vw beetle")):  # fmt: skip
+                        ("bird", "guinea fowl"), ("gravestone", "headstone"), ("beetle", "vw beetle"),
+                        ("aerial tramway", "mountain cableway"), ("fallen leaf", "maple leaf"), ("sandwich", "hamburger"),
+                        ("herb", "four leaf clover"), ("herb", "seedling"), ("bento box", "takeout box"), ("dolphin", "orca"),
+                        ("adjustable wrench", "plumber wrench"), ("wheelie bin", "home compost bin"), ("squirrel", "marmot"),
+                        ("tennis ball", "soccer ball"), ("cement truck", "cement mixer"), ("plant", "rose"), ("animal", "rooster"),
+                        ("recreational vehicle", "automobile"), ("tepee", "tent"), ("fort", "fortress"),
+                        ("sign", "railroad crossing")):  # fmt: skip
         assert may_name(said, shown) is None and may_name(shown, said) is None, (said, shown)
     for said, shown in (
         ("horse", "zebra"),
         ("lion", "tiger"),
-        ("tennis ball", "soccer ball"),
+        ("basketball", "football"),
         ("rose", "iris"),
         ("apple", "pear"),
         ("cat", "dog"),
@@ -476,6 +484,30 @@ def test_a_world_of_drawn_objects(tmp_path):
     assert here.train[0].image.shape == (64, 64, 3) and here.train[0].image.std() > 5
 
 
+def test_drawn_objects_of_several_endings_lie_anywhere_below_the_folder(tmp_path):
+    for file in ("1f34f.webp", "more/1f34e.png", "1f993.png", "1f434.webp"):
+        (tmp_path / "names.tsv").parent.mkdir(exist_ok=True)
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        Image.new("RGBA", (60, 60), (30, 160, 40, 255)).save(tmp_path / file, lossless=True)
+    rows = ["1f34f.webp\tgreen apple", "more/1f34e.png\tred apple", "1f993.png\tzebra face", "1f434.webp\thorse face", "1f993.png\tzebra"]
+    (tmp_path / "names.tsv").write_text("\n".join(["file\tname", *rows]))
+    found = read_cutouts("drawn", tmp_path)
+    assert {one.name for one in found.cutouts} == {row.split("\t")[0] for row in rows} and found.left_out["named twice"] == 1
+    here = world_from({"preset": "drawn", "folder": str(tmp_path), "shapes": "all", "n_train": 8, "disjoint": False})
+    assert all(here.train[k].image.std() > 5 for k in range(8))
+    assert len(read_gallery(str(tmp_path), skin="drawn", size=48)) >= 4
+
+
+@pytest.mark.parametrize("file", ["../1f993.png", "/etc/1f993.png", "a/../../1f993.png", "out/1f993.png"])
+def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path, file):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "out").symlink_to(tmp_path)
+    (home / "names.tsv").write_text(f"file\tname\n1f34f.webp\tgreen apple\n{file}\tzebra face\n")
+    with pytest.raises(BadData, match=r"names.tsv line 3: .*1f993.png' leads out of"):
+        read_cutouts("drawn", home)
+
+
 # --- fetching ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -560,15 +592,52 @@ def test_broken_packages_are_named_and_leave_what_was_there(tmp_path, files, cap
     assert main([str(good), "--to", str(tmp_path / "mine")]) == 1 and (tmp_path / "mine" / "thesis.txt").exists()
 
 
+def test_only_a_folder_that_was_written_here_is_replaced(tmp_path, files, capsys):
+    good = write_deb(tmp_path / "good.deb", files)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "SOURCE.txt").write_text("where my thesis comes from")
+    assert main([str(good), "--to", str(tmp_path / "mine")]) == 1 and "not written by this command" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["SOURCE.txt"]
+    (tmp_path / "empty").mkdir()
+    assert main([str(good), "--to", str(tmp_path / "empty")]) == 0 == main([str(good), "--to", str(tmp_path / "empty")])
+    assert {path.name for path in tmp_path.iterdir()} == {"good.deb", "mine", "empty"}
+
+
+@pytest.mark.parametrize("mode", ["xz", "gz", "bz2", "zst"])
+def test_a_package_that_unpacks_to_too_much_is_refused(tmp_path, files, mode):
+    if mode == "zst" and not shutil.which("zstd"):
+        pytest.skip("no program zstd")
+    bomb = {**files, "./usr/share/zeros": bytes(8 << 20)}
+    deb = write_zst(tmp_path, bomb) if mode == "zst" else write_deb(tmp_path / "bomb.deb", bomb, mode)
+    assert deb.stat().st_size < 1 << 18
+    with pytest.raises(BadData, match=f"{deb.name}: more than 4 MB when unpacked.*raise most="):
+        unpack_deb(deb, tmp_path / "out", INSTALLED, most=4 << 20)
+    assert unpack_deb(deb, tmp_path / "out", INSTALLED) == len(files) - 1
+
+
+def write_zst(folder, files):
+    content = write_deb(folder / "plain.deb", files, "").read_bytes()
+    name, start, size = [member for member in ar_members(io.BytesIO(content)) if member[0].startswith("data")][0]
+    packed = subprocess.run(["zstd", "-qc"], input=content[start : start + size], capture_output=True, check=True).stdout
+    header = f"{'data.tar.zst':<16}{'0':<12}{'0':<6}{'0':<6}{'100644':<8}{len(packed):<10}`\n".encode()
+    (folder / "zst.deb").write_bytes(content[: start - 60] + header + packed)
+    return folder / "zst.deb"
+
+
+@pytest.mark.skipif(not shutil.which("zstd"), reason="no program zstd")
+def test_broken_zstandard_data_is_named(tmp_path, files):
+    deb = write_zst(tmp_path, {**files, "./usr/noise": np.random.default_rng(0).bytes(1 << 18)})
+    content = deb.read_bytes()
+    place = [at for name, at, _ in ar_members(io.BytesIO(content)) if name.startswith("data")][0] + (1 << 17)
+    deb.write_bytes(content[:place] + bytes(byte ^ 255 for byte in content[place : place + 9]) + content[place + 9 :])
+    with pytest.raises(BadData, match="zst.deb: .*cannot be read"):
+        unpack_deb(deb, tmp_path / "out", INSTALLED)
+
+
 def test_zstandard_packages_are_read_where_something_can(tmp_path, files, monkeypatch):
     plain = write_deb(tmp_path / "plain.deb", files, "")
     if shutil.which("zstd"):
-        content = plain.read_bytes()
-        name, start, size = [member for member in ar_members(io.BytesIO(content)) if member[0].startswith("data")][0]
-        packed = subprocess.run(["zstd", "-qc"], input=content[start : start + size], capture_output=True, check=True).stdout
-        header = f"{'data.tar.zst':<16}{'0':<12}{'0':<6}{'0':<6}{'100644':<8}{len(packed):<10}`\n".encode()
-        (tmp_path / "zst.deb").write_bytes(content[: start - 60] + header + packed)
-        assert unpack_deb(tmp_path / "zst.deb", tmp_path / "out", INSTALLED) == len(files) - 1
+        assert unpack_deb(write_zst(tmp_path, files), tmp_path / "out", INSTALLED) == len(files) - 1
     (tmp_path / "none.deb").write_bytes(plain.read_bytes().replace(b"data.tar    ", b"data.tar.zst"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "zstandard", None)
@@ -584,6 +653,9 @@ def test_without_apt_the_error_says_where_to_get_the_package(tmp_path, monkeypat
     os.chmod(tmp_path / "apt-get", 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert main(["--to", str(tmp_path / "out")]) == 1 and "Unable to locate" in capsys.readouterr().err
+    (tmp_path / "apt-get").write_text("#!/bin/sh\nexec sleep 20\n")
+    with pytest.raises(BadData, match="apt-get download stamps did not end within 0.2 s.*packages.debian.org"):
+        download_deb("stamps", tmp_path, patience=0.2)
 
 
 # --- galleries -----------------------------------------------------------------------------------------------------------------------
@@ -631,6 +703,28 @@ def test_real_stamps(real_data):
     told = {one.name.split("/")[-1]: one.label for one in found.cutouts}
     assert told["zebra"] == Label("zebra") and told["apple_green"].colour == "green" and told["gnu-stand"].colour is None
     assert {name for names in COATS.values() for name in names} <= {*told}
+
+
+TECHNICAL = {  # kin in WordNet by a sense that nobody has in mind before a picture: words that end so, with words that end so
+    "tree": "almond apple apricot avocado cherimoya orange mango olive peach pear pecan pomegranate tangerine",
+    "herb": "aubergine banana broccoli carrot torch pineapple strawberry tomato", "ornament": "flag wreath pole", "root": "carrot",
+    "bulb": "lightbulb", "wedge": "sandwich", "cucumber": "melon", "raptor": "owl vulture", "butterfly": "peacock", "beetle": "hammer",
+    "gull": "mug", "turtle": "t-shirt",
+}  # fmt: skip
+
+
+@pytest.mark.real
+def test_no_two_nouns_that_exclude_each_other_are_kin_in_wordnet(real_data):
+    net, found = WordNet(real_data / "wordnet"), 0
+    apart = {frozenset((end, other)) for end, others in TECHNICAL.items() for other in others.split()}
+    photographs = cutouts._photos(photos_folder(real_data), True, Counter())
+    for offered in (photographs, cutouts._drawn(cutouts.drawn_folder(real_data), Counter())):
+        for a, b in combinations(sorted({one.label.noun for one in offered}), 2):
+            if net.kin(a, b):
+                found += 1
+                technical = frozenset((a.split()[-1], b.split()[-1])) in apart
+                assert technical or may_name(a, b) is not False, (a, b)
+    assert found > 150
 
 
 @pytest.mark.real

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,9 +26,10 @@ from complearn.evaluation.approximate import candidates, open_faiss, search_gall
 from complearn.evaluation.gallery import Gallery
 from complearn.evaluation.indexing import index_gallery
 from complearn.evaluation.queries import piece_of, text_query
-from complearn.evaluation.search import Mixture, contenders, mixture, naive_search, rank_of, top_k
+from complearn.evaluation.search import Mixture, contenders, mixture, naive_search, one_vector, rank_of, top_k
 from complearn.evaluation.transitions import gains, standing, transition, transition_rows
 from complearn.models.dual import build_model
+from complearn.models.encoding import encode_all
 
 
 def unit(rng, n, width):
@@ -152,11 +154,50 @@ def test_half_a_query_in_faiss_and_all_cells_are_exact(faiss, tmp_path):
     rng = np.random.default_rng(1)
     vectors = unit(rng, 1500, 8)
     gallery = gallery_of(vectors, tmp_path)
-    assert len(search_gallery(gallery, vectors[3], exact_to=10).items) == 200
+    assert len(search_gallery(gallery, vectors[3], exact_to=10, k=200).items) == 200
+    assert len(search_gallery(gallery, vectors[3], exact_to=10, k=1400).items) == 1400, "more than the nearest cells hold"
+    assert len(search_gallery(gallery, vectors[3], exact_to=10, k=9999).items) == 1500
     index = open_faiss(tmp_path / "faiss.index")
     index.nprobe = index.nlist
     exact = mixture(vectors, vectors[3]).hits(0, 50)[0]
     assert set(exact.tolist()) == set(candidates(index, vectors[3], None, 50).tolist())
+
+
+def test_a_faiss_index_is_checked_kept_open_and_whole(faiss, tmp_path, monkeypatch):
+    """An index of other vectors, or half a file, is made anew; one that fits is opened once; a writer that dies leaves none."""
+    import complearn.evaluation.approximate as room
+
+    rng, opened = np.random.default_rng(2), []
+    gallery, path = gallery_of(unit(rng, 900, 8), tmp_path), tmp_path / "faiss.index"
+    real = room.open_faiss
+    monkeypatch.setattr(room, "open_faiss", lambda path: opened.append(path) or real(path))
+
+    def asked():
+        heard = []
+        items = search_gallery(gallery, torch.from_numpy(np.array(gallery.vectors[3])), exact_to=10, told=heard.append).items
+        assert 3 in items.tolist()
+        return len(heard)
+
+    assert asked() == 1 and asked() == 0
+    before = len(opened)
+    assert asked() == 0 and len(opened) == before, "kept open"
+    for wrong in (unit(rng, 899, 8), unit(rng, 900, 6), unit(rng, 900, 8)):
+        room.build_faiss(wrong.numpy(), path)
+        assert asked() == 1 and asked() == 0, tuple(wrong.shape)
+    (tmp_path / "half").write_bytes(path.read_bytes()[:100])  # never cut in place: the open one is memory-mapped
+    os.replace(tmp_path / "half", path)
+    assert asked() == 1
+    whole = path.read_bytes()
+
+    def dies(index, name):
+        with open(name, "wb") as file:
+            file.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(faiss, "write_index", dies)
+    with pytest.raises(OSError, match="no space"):
+        room.build_faiss(gallery.vectors, path)
+    assert path.read_bytes() == whole
 
 
 def test_without_faiss_a_large_gallery_names_the_remedy(monkeypatch, tmp_path):
@@ -194,8 +235,10 @@ def test_an_index_is_opened_again_and_belongs_to_one_model(tmp_path):
     assert len(scorer.seen) == 3 and isinstance(again.vectors, np.memmap)
     assert np.allclose(np.linalg.norm(again.vectors, axis=1), 1) and np.array_equal(first.vectors, again.vectors)
     assert Image.open(io.BytesIO(again.thumb(1))).size == (20, 10) and again.named(1) == "b.png"
-    with pytest.raises(ValueError, match="indexed by another model"):
-        index_gallery(Colours("other"), read_pictures(photos), tmp_path / "index")
+    other = index_gallery(Colours("other"), read_pictures(photos), tmp_path / "index")
+    assert other.folder != first.folder and other.folder.parent == tmp_path / "index", "two models never meet in one folder"
+    with pytest.raises(ValueError, match="in a folder named after the model"):
+        first.check(Colours("other"))
     in_cache = [index_gallery(Colours(name), read_pictures(photos)).folder for name in ("x", "y", "x")]
     assert in_cache[0] == in_cache[2] != in_cache[1]
 
@@ -206,7 +249,8 @@ def test_only_what_is_new_or_changed_is_encoded_and_named(tmp_path):
     (photos / "a.png").unlink()
     paint(photos, b="yellow", e="black")
     os.utime(photos / "b.png", ns=(1, 1))
-    changes = Gallery.open(tmp_path / "index").changes(read_pictures(photos))
+    [kept] = (tmp_path / "index").iterdir()
+    changes = Gallery.open(kept).changes(read_pictures(photos))
     assert (changes.new, changes.gone, changes.changed) == (("e.png",), ("a.png",), ("b.png",))
     scorer.seen.clear()
     now = index_gallery(scorer, read_pictures(photos), tmp_path / "index", told=heard.append)
@@ -253,12 +297,25 @@ def test_captions_of_one_picture_lie_together_and_links_out_are_left_out(tmp_pat
     gallery = index_gallery(Colours(), pairs, tmp_path / "index")
     assert len(gallery) == 3 and gallery.about["captions"][1] == ["caption 1 0", "caption 1 1"] and gallery.image(2) is pairs[4].image
     with pytest.raises(BrokenImage, match="give the pairs again"):
-        Gallery.open(tmp_path / "index").image(0)
+        Gallery.open(gallery.folder).image(0)
     photos = paint(tmp_path / "photos", a="red")
     Image.new("RGB", (9, 9)).save(tmp_path / "secret.png")
     (photos / "link.png").symlink_to(tmp_path / "secret.png")
     with pytest.warns(UserWarning, match="leads out of the folder"):
         assert [pair.id for pair in read_pictures(photos, max_bad=0.5)] == ["a.png"]
+
+
+def test_a_file_that_became_a_link_after_indexing_is_not_read(tmp_path):
+    """Swapped for a link to a file beside the gallery: refused with the pairs at hand and without."""
+    photos = paint(tmp_path / "photos", a="red", b="green")
+    Image.new("RGB", (9, 9)).save(tmp_path / "secret.png")
+    gallery = index_gallery(Colours(), read_pictures(photos), tmp_path / "index")
+    (photos / "b.png").unlink()
+    (photos / "b.png").symlink_to(tmp_path / "secret.png")
+    for one in (gallery, Gallery.open(gallery.folder)):
+        assert os.path.realpath(one.image(0)) == str((photos / "a.png").resolve())
+        with pytest.raises(BrokenImage, match="leads to another place"):
+            one.image(1)
 
 
 # --- what comes from outside
@@ -280,7 +337,7 @@ def test_every_kind_of_upload_becomes_rgb():
         "cmyk": (encoded(red.convert("CMYK"), "JPEG"), (60, 30), "CMYK"),
         "16 bit": (encoded(Image.fromarray(np.full((30, 60), 51_400, np.uint16))), (60, 30), "I;16"),
         "float": (encoded(Image.fromarray(np.linspace(0, 9, 1800, dtype=np.float32).reshape(30, 60)), "TIFF"), (60, 30), "F made RGB"),
-        "animated": (encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]), (9, 9), "first of 3 frames"),
+        "animated": (encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]), (9, 9), "first of several frames"),
         "on its side": (encoded(red, "JPEG", exif=exif), (30, 60), "turned upright"),
         "transparent": (encoded(Image.new("RGBA", (60, 30), (0, 0, 0, 0))), (60, 30), "RGBA"),
         "60 megapixels": (encoded(Image.new("RGB", (10_000, 6000), (200, 20, 20)), "JPEG", quality=10), (10_000, 6000), ""),
@@ -356,10 +413,15 @@ def test_an_explanation_points_at_what_decides(codebook):
         with torch.no_grad():
             seen = model.read(model.vision, model.collate([Pair(images[0], None, "i", "i")]))
             asked = model.read(model.language, model.collate([Pair(None, texts[0], "t", "t")]))
-        naive = np.zeros(len(words))
-        for code in range(24):
-            naive[asked.firing[0, code]] += float(seen.weights[0, code] * asked.weights[0, code])
-        assert np.allclose(told.drives, naive, atol=1e-6)
+        assert words == ("a", "red", "star", "the rest")  # as the tokens are: start, three words, end
+        codes, naive = model.codebook.codes.detach().numpy(), np.zeros((5, 16))
+        left, right = seen.weights[0].numpy(), asked.weights[0].numpy()
+        size = np.linalg.norm(left @ codes) * np.linalg.norm(right @ codes)
+        for one in range(24):
+            for other in range(24):
+                product = left[one] * right[other] * codes[one] @ codes[other] / size
+                naive[asked.firing[0, other], seen.firing[0, one]] += product
+        assert np.allclose(heat.reshape(4, 16), naive[1:], atol=1e-5) and not naive[0].any()
     else:
         assert heat.shape[1:] == (7, 7) and "covered" in told.way
         assert explain(model, images[0], texts[0], way="patches").heat.shape[1:] == (4, 4)
@@ -374,6 +436,80 @@ def test_covering_finds_the_one_spot_that_counts():
     image[40:60, 100:120] = 255
     told = explain(scorer, image, "spot")
     assert np.unravel_index(told.heat[0].argmax(), (7, 7)) == (1, 3)
+
+
+def parts_of(scorer, image, text, picture, alpha):
+    """Both sides' explanations, weighed; and what the search shows."""
+    sides = one_vector(encode_all(scorer, images=[image, picture])), one_vector(encode_all(scorer, texts=[text]))
+    mix = mixture(sides[0][:1], sides[0][1], sides[1][0])
+    first, second = mix.weights(alpha)
+    told = [explain(scorer, image, text).weighed(second), explain(scorer, image, picture=picture).weighed(first)]
+    return told, float(mix.cosines(alpha)[0])
+
+
+KINDS = ("clip", "clip of patches", "codebook", "search heads", "closed box")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_parts_of_both_sides_add_up_to_the_shown_cosine(kind):
+    from complearn.models.grounded import SearchScorer, build_grounded
+
+    rng, texts = np.random.default_rng(0), ["a red star, left of it a horse", "a blue horse"]
+    tiny, images = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}, rng.integers(0, 255, (3, 32, 32, 3), dtype=np.uint8)
+    vision, words = tiny | {"patch": 8}, WordTokenizer.fit(texts)
+    if kind == "search heads":
+        parts = {"relations": {"predicates": ["left of"], "objects": ["star"], "heads": 2}, "search": True}
+        scorer = SearchScorer(build_grounded({"vision": vision, "text": tiny} | parts, words))
+    elif kind == "closed box":
+        scorer = StandIn(hashed, lambda text: hashed(text))
+    else:
+        scorer = build_model({"vision": vision, "text": tiny, "codebook": {"codes": 24} if kind == "codebook" else None}, words)
+        if kind == "codebook":
+            scorer.calibrate(scorer.collate([Pair(image, text, text, text) for image, text in zip(images, texts)]))
+        if kind == "clip of patches":
+            inner = scorer.vision.tower.forward
+            scorer.vision.tower.forward = lambda x: (lambda seen: replace(seen, pooled=seen.tokens.mean(1)))(inner(x))
+    for alpha in (0, 0.3, 0.5, 1):
+        told, shown = parts_of(scorer, images[0], texts[0], images[1], alpha)
+        assert sum(one.score for one in told) == pytest.approx(shown, abs=1e-5), alpha
+        assert told[0].words[:3] == ("a", "red", "star") and told[1].words == ("the picture",)
+        for one in told:
+            assert one.exact == (kind not in ("clip", "closed box")), one.way
+            if one.exact:
+                assert np.allclose(one.heat.sum((1, 2)), one.drives, atol=1e-5) and "add up to the cosine" in one.way
+            else:
+                assert "does not add up" in one.way
+
+
+@pytest.mark.parametrize("pooler", ["cls_pooler", "mean_pooler"])
+def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places(tmp_path, pooler):
+    """open_clip with a tokenizer of transformers: padded to the context, and the first token gone; the words stay where they are."""
+    pytest.importorskip("open_clip")
+    transformers = pytest.importorskip("transformers")
+    from test_models_pretrained import VIT, vocabulary
+
+    from complearn.analysis.explaining import code_parts, text_parts
+    from complearn.models.cliptowers import OpenClipText
+    from complearn.models.dual import Dual, ModelConfig
+    from complearn.models.pretrained import vision_tower
+    from complearn.models.tokenizers import HFTokens
+
+    assert transformers
+    bert = {"vocab_size": 15, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    text = {"hf_model_name": "somewhere/bert", "hf_proj_type": "linear", "hf_pooler_type": pooler, "context_length": 12}
+    tower = OpenClipText({"embed_dim": 16, "vision_cfg": VIT, "text_cfg": text, "hf_config": bert | {"model_type": "bert"}})
+    config = ModelConfig(vision={"tower": "tiny", "width": 16, "depth": 1, "heads": 1, "patch": 8}, width=16, codebook={"codes": 24})
+    tokens = HFTokens(vocabulary(tmp_path), context=12, full=True, clean="canonicalize")
+    model = Dual(config, vision_tower(config.vision), tower, tokens)
+    said, asked = "Red, dogs running!", Pair(None, "Red, dogs running!", "t", "t")
+    images = np.random.default_rng(0).integers(0, 255, (2, 32, 32, 3), dtype=np.uint8)
+    model.calibrate(model.collate([Pair(image, caption, caption, caption) for image, caption in zip(images, (said, "two dogs"))]))
+    parts, (whole, by_token) = text_parts(model, said), code_parts(model, asked)
+    assert parts.names[:3] == ("red", "dogs", "running") and len(by_token) == 12
+    assert torch.allclose(parts.vectors.sum(0), whole, atol=1e-5)
+    for name, places in (("red", [1]), ("dogs", [2, 3]), ("running", [4])):  # [CLS] red dog ##s running [SEP]
+        assert torch.allclose(parts.vectors[parts.names.index(name)], by_token[places].sum(0), atol=1e-6), name
+    assert not by_token[6:].any() and not by_token[0].any(), "padding and the start token say nothing"
 
 
 # --- transitions
@@ -412,5 +548,12 @@ def test_gains_against_both_ends_and_the_query_itself_left_out():
     assert gained.iloc[0].to_dict() == {"query": 0, "middle": 0, "image_only": 0.5, "text_only": 0.5, "gain": 0.5}
     rows = transition_rows(pd.concat([told.assign(query=q) for q in range(2)]), "m", 0, "d")
     assert {row["metric"] for row in rows} == {"ahead", "first", "top", "gain_ahead", "gain_top"} and all(row["n"] == 2 for row in rows)
+    rng, many = np.random.default_rng(0), pd.concat([told.assign(query=q) for q in range(24)])
+    many["ahead"] = rng.random(len(many))
+    wide = {}
+    for name, frame in (("each", many), ("one set", many.assign(group="same")), ("six sets", many.assign(group=many["query"] // 4))):
+        [line] = [row for row in transition_rows(frame, "m", 0, "d") if (row["split"], row["metric"]) == ("mixed at 0.5", "gain_ahead")]
+        wide[name] = (line["n"], line["high"] - line["low"])
+    assert [wide[name][0] for name in wide] == [24, 1, 6] and wide["one set"][1] == 0 < wide["each"][1]
     with pytest.raises(ValueError, match="not looked at for alpha"):
         gains(told[told.alpha > 0].assign(query=0))

@@ -1,7 +1,9 @@
 """Towers of other libraries: by name and from a folder, with no network; activation, masks, tokenizers, memory."""
 
+import copy
 import json
 import os
+import pickle
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing here may reach out
 
@@ -461,6 +463,20 @@ def test_minilm_is_its_package():
     assert text_tower("minilm").frozen and not text_tower({"tower": "minilm", "frozen": False}).frozen
 
 
+def test_memory_belongs_to_weights_and_full_precision():
+    """Asked first in half precision it answers in full; after the weights are written over it answers anew; a copy shares it."""
+    tower = vision_tower({"tower": "tiny", "depth": 1, "frozen": True})
+    memory, images = Memory(4), torch.randn(3, 3, 32, 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        first = memory(tower, images).tokens
+    assert first.dtype == torch.float32 and torch.equal(first, tower(images).tokens)
+    memory(copy.deepcopy(tower), images)
+    assert len(memory.told) == 3
+    tower.load_state_dict({name: 2 * value for name, value in tower.state_dict().items()})
+    second = memory(tower, images).tokens
+    assert torch.equal(second, tower(images).tokens) and not torch.equal(first, second)
+
+
 def test_memory_computes_each_image_once():
     tower = vision_tower({"tower": "tiny", "depth": 1, "frozen": True})
     calls = []
@@ -475,6 +491,8 @@ def test_memory_computes_each_image_once():
     memory.room = 2 * each
     memory(tower, torch.randn(1, 3, 32, 32))
     assert memory.held == 2 * each and len(memory.told) == 2  # the oldest went
+    away = pickle.loads(pickle.dumps(memory))
+    assert away.room == memory.room and not away.told and memory.told, "elsewhere it begins empty"
     off = Memory(0)
     off(tower, images), off(tower, images)
     assert calls[-2:] == [3, 3] and not off.told

@@ -8,7 +8,7 @@ from pathlib import Path
 import grounding_ranks
 import pytest
 import torch
-from grounding_ranks import config, loss_and_gradients, sides
+from grounding_ranks import config, loss_and_gradients, related, sides
 from safetensors.torch import load_file
 from torch import nn
 
@@ -19,9 +19,11 @@ from complearn.data.triplets import triplet_names
 from complearn.data.words import WordTokenizer
 from complearn.models.grounded import GroundedOutput, SearchScorer, build_grounded
 from complearn.training.grounding import Grounding, grounded, grounding
+from complearn.training.grounding_recipes import grounding_configuration, rows_of, text_depth
 from complearn.training.launch import check_config, launch, prepare, trained
 from complearn.training.losses import directed, picked
 from complearn.training.phases import matching
+from complearn.training.recipes import SCALES
 
 HERE = Path(__file__).parent
 
@@ -146,6 +148,11 @@ def test_two_processes_are_one(run, tmp_path):
         assert torch.allclose((ranks[0][0] + ranks[1][0]) / 2, loss, rtol=1e-5)
         for i, expected in ((1, image), (2, text)):  # the wrapper's averaging halves what each process has for its rows
             assert torch.allclose(torch.cat([ranks[0][i], ranks[1][i]]) / 2, expected, atol=1e-5)
+    for name in ("relate", "lonely", "search"):
+        whole, ranks = related(0, 1, name), [torch.load(tmp_path / f"{name}-{r}.pt", weights_only=True) for r in (0, 1)]
+        assert whole.keys() == ranks[0].keys() == ranks[1].keys() and len(whole) > 10
+        for part, value in whole.items():
+            torch.testing.assert_close((ranks[0][part] + ranks[1][part]) / 2, value, atol=1e-5, rtol=1e-4, msg=f"{name} {part}")
     together = Run.open(tmp_path / "run")
     losses = [[record["loss"] for record in x.records() if record["kind"] == "step"] for x in (together, run)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
@@ -163,6 +170,27 @@ def test_stages_two_and_three_and_search_in_one_run(tmp_path):
     model = SearchScorer(trained(made))
     batch = model.collate(list(read("generated", **grounding_ranks.DATA["args"]))[:3])
     assert model.similarity(model.encode_images(batch), model.encode_texts(batch)).shape == (3, 3)
+
+
+def test_a_rows_switches_leave_the_rest_as_it_is():
+    """A row that changes one argument of one phase keeps the phase's others; another tower takes nothing over from the preset's."""
+    source, names = {"name": "generated", "args": {}}, {"predicates": ["above"], "objects": ["circle"]}
+    made = lambda **row: grounding_configuration("a", {"method": "grounding"} | row, 0, SCALES["smoke"], 20, 64, source, names=names)
+    plain, changed = made(), made(grounding={"relate": {"spare": True}, "steps": 7}, model={"relations": {"d": 8}, "text": "minilm"})
+    assert plain["plan"]["args"]["relate"]["dropout"] == 0.0 == plain["plan"]["args"]["ground"]["dropout"], "a fresh tower drops nothing"
+    assert made(grounding={"relate": {"spare": True}})["plan"]["args"]["relate"] == plain["plan"]["args"]["relate"] | {"spare": True}
+    assert changed["plan"]["args"]["relate"]["lr"] == 1e-5 and changed["plan"]["args"]["steps"] == 7, "a learnt tower's rate"
+    assert changed["model"]["relations"] == names | {"d": 8} and changed["model"]["text"] == "minilm"
+    assert [one["train"]["precision"] for one in (plain, changed)] == ["fp32", "auto"], "a learnt tower is large"
+    check_config(changed)
+
+
+def test_rows_know_how_deep_a_text_tower_is():
+    counts = lambda spec: [row["model"]["layers"] for row in rows_of(["layers"], text_depth(spec)).values() if row]
+    assert counts("minilm") == [0, 2, 4, 6] and counts("hf:bert-base-uncased") == [0, 4, 8, 12]
+    assert counts({"tower": "tiny", "depth": 1}) == [0, 1] and len(set(counts({"tower": "tiny", "depth": 2}))) == 3
+    with pytest.raises(ValueError, match='give "layers": 0'):
+        build_grounded(grounding_ranks.MODEL | {"text": grounding_ranks.LITTLE | {"frozen": True}}, WordTokenizer.fit(["a"]))
 
 
 def test_plans_that_cannot_be():

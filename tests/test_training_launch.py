@@ -118,6 +118,15 @@ def test_a_folder_of_photos_from_the_terminal(tmp_path, photos, capsys):
     assert trained(run).tokenizer.vocab_size == len(words) + 4
 
 
+@pytest.mark.parametrize("text, told", [("{", "not readable as JSON"), ('{"plan": 1}', "missing"), (None, "No such file")])
+def test_a_terminal_gets_one_line_for_a_wrong_configuration(tmp_path, capsys, text, told):
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "run"), "--config", str(tmp_path / "run.json")])
+    assert ended.value.code == 2 and told in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
 def test_captions_longer_than_the_context_are_cut_named_and_trained_on(tmp_path, photos):
     table = (photos / "captions.csv").read_text().splitlines()
     table[3] = table[3] + " and" * 200

@@ -11,21 +11,23 @@ from torch import nn
 
 from complearn.analysis.occlusion import centres, occluded, occlusion_histogram, occlusion_map, occlusion_trials
 from complearn.analysis.relation_figures import image_relations, pair_relations, relation_graph
+from complearn.data.intake import BadData
 from complearn.data.labels import class_names
 from complearn.data.pairs import Batch
 from complearn.data.readers import read
-from complearn.data.triplets import Triplet, Triplets, WithTriplets
+from complearn.data.triplets import Triplet, Triplets, WithTriplets, triplets_of
 from complearn.data.vg_specimens import write_visual_genome
 from complearn.evaluation.classes import evaluate_classes
 from complearn.evaluation.relations import judge_blindly, judge_relations, ranks_of, relation_rows, triplet_table
 from complearn.models.grounded import SearchScorer, build_grounded
 from complearn.models.kinds import build
 from complearn.models.relations import RelationOutput
+from complearn.training.accumulation import Parts
 from complearn.training.checkpoints import read_tensors
 from complearn.training.launch import launch, prepare, trained
 from complearn.training.phases import State, set_trainable
 from complearn.training.plans import make_phases
-from complearn.training.relating import LOSSES, Relating, held_relations, relation_patterns, triplet_loader
+from complearn.training.relating import LOSSES, Relating, Searching, relation_patterns, triplet_loader, with_triplets
 
 SIDES = ["left of", "right of", "above", "below"]
 TINY = {"tower": "tiny", "width": 32, "depth": 1, "heads": 4}
@@ -64,15 +66,27 @@ def random_batch(seed, images=3, most=4, predicates=5):
     return scores, triplets
 
 
-def naive(scores, triplets, temperature):
-    """Equations 4 and 5, triplet by triplet."""
+def held_of(triplets, predicates=5):
+    """Every relation that the batch itself says of each triplet's pair."""
+    there = triplets[..., 1] >= 0
+    same = (triplets[:, :, None, ::2] == triplets[:, None, :, ::2]).all(-1) & there[:, :, None] & there[:, None]
+    said = nn.functional.one_hot(triplets[..., 1].clamp(min=0), predicates).float()
+    return (same.float() @ said) > 0
+
+
+def contrasts(scores, triplets, unknown=None, held=None, **settings):
+    held = held_of(triplets, scores.shape[-1]) if held is None else held
+    return Relating(**settings).contrasts(scores, triplets, held, torch.zeros_like(held) if unknown is None else unknown)
+
+
+def naive(scores, triplets, temperature, held, unknown):
+    """Equations 4 and 5, triplet by triplet; what nobody knows takes no part."""
     rows = [(i, t, *triplets[i, t].tolist()) for i in range(len(triplets)) for t in range(triplets.shape[1]) if triplets[i, t, 1] >= 0]
-    holds = {(i, a, b, p) for i, _, a, p, b in rows}
     relation = pair = 0.0
     for i, t, _, p, _ in rows:
         own = scores[i, t, p] / temperature
-        relation += torch.logsumexp(scores[i, t] / temperature, 0) - own
-        rivals = [own] + [scores[j, u, p] / temperature for j, u, c, _, d in rows if (j, c, d, p) not in holds]
+        relation += torch.logsumexp(scores[i, t, ~unknown[i, t]] / temperature, 0) - own
+        rivals = [own] + [scores[j, u, p] / temperature for j, u, *_ in rows if not held[j, u, p] and not unknown[j, u, p]]
         pair += torch.logsumexp(torch.stack(rivals), 0) - own
     return relation / len(rows), pair / len(rows)
 
@@ -82,8 +96,11 @@ def naive(scores, triplets, temperature):
 def test_losses_and_their_gradients_against_loops(seed, temperature):
     scores, triplets = random_batch(seed)
     one, other = scores.clone().requires_grad_(), scores.clone().requires_grad_()
-    found = Relating(temperature=temperature).contrasts(one, triplets)
-    expected = naive(other, triplets, temperature)
+    held = held_of(triplets)
+    unknown = (torch.rand(held.shape, generator=torch.Generator().manual_seed(seed)) < 0.3) & ~held
+    held |= (torch.rand(held.shape, generator=torch.Generator().manual_seed(seed + 9)) < 0.2) & ~unknown  # held, but not drawn
+    found = contrasts(one, triplets, unknown, held, temperature=temperature)
+    expected = naive(other, triplets, temperature, held, unknown)
     for name, value in zip(("relation", "pair"), expected):
         assert float(found[name]) == pytest.approx(float(value), abs=1e-5)
     (found["relation"] + 2 * found["pair"]).backward()
@@ -94,15 +111,17 @@ def test_losses_and_their_gradients_against_loops(seed, temperature):
 
 def test_other_relations_of_a_pair_may_be_spared():
     scores, triplets = torch.zeros(1, 2, 4), torch.tensor([[[0, 1, 1], [0, 3, 1]]])
-    assert held_relations(triplets, 4)[0].int().tolist() == [[0, 1, 0, 1]] * 2
-    strict, spared = (Relating(spare=spare).contrasts(scores, triplets)["relation"] for spare in (False, True))
+    assert held_of(triplets, 4)[0].int().tolist() == [[0, 1, 0, 1]] * 2
+    strict, spared = (contrasts(scores, triplets, spare=spare)["relation"] for spare in (False, True))
     assert float(strict) == pytest.approx(math.log(4)) and float(spared) == pytest.approx(math.log(3))
 
 
 def test_a_left_out_loss_is_measured_and_not_trained():
     scores, triplets = random_batch(1)
     out = RelationOutput(scores.float(), torch.randn(3, 2, 3), torch.randn(3, 2, 4))
-    batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c"), {"triplets": triplets, "phrase_classes": torch.tensor([[0, 1]] * 3)})
+    held = held_of(triplets)
+    known = {"triplets": triplets, "held": held, "unknown": torch.zeros_like(held), "phrase_classes": torch.tensor([[0, 1]] * 3)}
+    batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c"), known)
     whole = Relating().judge(out, nn.Module(), batch)
     for left in LOSSES:
         some = Relating(tuple(name for name in LOSSES if name != left)).judge(out, nn.Module(), batch)
@@ -134,6 +153,39 @@ def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
     assert eye and all(name.startswith(("attention.", "norm.")) for name in eye)
 
 
+@pytest.mark.parametrize("objective", [Relating(dropout=0.0), Searching()])
+def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, objective):
+    """Also where one of the parts has no triplet at all."""
+    model = build_grounded(MODEL, tokens).eval()
+    none = [pair for pair in scenes if not triplets_of(pair, tuple(SIDES))][:2]
+    some = [pair for pair in scenes if triplets_of(pair, tuple(SIDES))][:4]
+    batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))([*some[:2], *none, *some[2:]])
+    whole = gradients(model, objective, batch)
+    parts = Parts(model, 3, lambda part: None)
+    found = gradients(model, objective, batch, parts)
+    assert whole.keys() == found.keys() and len(whole) > 10
+    for name, value in whole.items():
+        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4, msg=name)
+    alone = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(none)
+    zero = gradients(model, objective, alone) if isinstance(objective, Relating) else {}
+    assert all(not value.any() for value in zero.values()) and zero.keys() == (whole.keys() if zero else set())
+
+
+def gradients(model, objective, batch, parts=None):
+    model.zero_grad()
+    sum(value for name, value in objective(parts or model, batch).items() if name.endswith("_loss")).backward()
+    if parts:
+        parts.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_images_without_triplets_are_left_out(scenes):
+    kept = with_triplets(scenes, tuple(SIDES))
+    assert 0 < len(kept) < len(scenes) and all(triplets_of(kept[k], tuple(SIDES)) for k in range(len(kept)))
+    with pytest.raises(BadData, match="none of 48 images has a triplet of these relations: near; widen"):
+        with_triplets(scenes, ("near",))
+
+
 def test_a_model_without_the_parts_is_refused(tokens):
     plain = build_grounded({name: value for name, value in MODEL.items() if name not in ("relations", "search")}, tokens)
     with pytest.raises(ValueError, match="needs a model with relations"):
@@ -151,10 +203,13 @@ def config(**more):
     return {"plan": {"name": "relating", "args": args}, "model": MODEL, "data": {"name": "generated", "args": WORLD}, "train": train}
 
 
-def test_stage_3_and_search_through_launch_and_resume(tmp_path):
-    """A run that is stopped and goes on ends where an unbroken one does; the search phase moves the heads alone."""
-    whole = launch(prepare(tmp_path / "whole", config()).path, progress=False)
-    broken = prepare(tmp_path / "broken", config())
+@pytest.mark.parametrize("frozen", [False, True])
+def test_stage_3_and_search_through_launch_and_resume(tmp_path, frozen):
+    """A run that is stopped and goes on ends where an unbroken one does, also behind a frozen tower; search moves its heads alone."""
+    asked = config()
+    asked["model"] = MODEL | {"vision": MODEL["vision"] | {"frozen": frozen}}
+    whole = launch(prepare(tmp_path / "whole", asked).path, progress=False)
+    broken = prepare(tmp_path / "broken", asked)
     from complearn.training.launch import make_trainer
 
     trainer = make_trainer(broken, progress=False)
@@ -230,6 +285,8 @@ def test_ranks_ties_and_several_right_answers():
     table = triplet_table(["a", "a", "b"], twice, scores, ["wear", "have", "on"])
     assert table["rank"].tolist() == [1, 2, 3] and table["any"].tolist() == [True, True, False]
     assert table["tied"].tolist() == [False, False, True]
+    spared = triplet_table(["a", "a", "b"], twice, scores, ["wear", "have", "on"], np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]], bool))
+    assert spared["rank"].tolist() == [1, 1, 1] and spared["guess"].tolist() == ["wear", "have", "on"] and not spared["tied"].any()
 
 
 def test_the_majority_is_the_commonest_training_relation(scenes):
@@ -268,6 +325,11 @@ def test_stage_1_with_and_without_attention_and_its_eye_handed_on(tmp_path):
     other = more | {"plan": {"name": "with_eye", "args": {"run": str(tmp_path / "aFalse"), "plan": then}}}
     with pytest.raises(ValueError, match="two vision streams differ"):
         launch(prepare(tmp_path / "other", other).path, progress=False)
+
+
+def test_occlusion_of_a_class_that_is_not_there():
+    with pytest.raises(ValueError, match="one of 2 classes, 0 to 1; got 2"):
+        occlusion_map(lambda images: torch.ones(len(images), 2), torch.rand(3, 12, 12), 2, 4, 4)
 
 
 def test_occlusion_against_a_loop():

@@ -19,7 +19,7 @@ from complearn.training.accumulation import Parts
 from complearn.training.checkpoints import load_checkpoint
 from complearn.training.iterated import iterated
 from complearn.training.objectives import FORMS, Contrastive, Distil, Objective, bare, total
-from complearn.training.phases import Phase
+from complearn.training.phases import Phase, rate
 from complearn.training.records import LossFailed
 from complearn.training.trainer import Trainer
 
@@ -188,6 +188,16 @@ def test_distillation_brings_the_pupil_to_its_teacher(tmp_path):
     assert distance[1.0] < 0.7 * distance[0.0]
 
 
+def test_generations_follow_the_runs_cosine_or_each_phase_its_own():
+    peaks = {}
+    for schedule in ("run", "phase"):
+        phases = generations(model_of(), schedule=schedule, ramp=0)
+        peaks[schedule] = [rate(phases, i, 0) for i in range(len(phases))]
+    assert peaks["phase"] == [1.0] * 5 and peaks["run"] == sorted(peaks["run"], reverse=True) and peaks["run"][-1] < 0.5
+    with pytest.raises(ValueError, match="schedule is 'run' or 'phase'"):
+        generations(model_of(), schedule="never")
+
+
 # ---- accumulation
 
 
@@ -212,6 +222,22 @@ def test_accumulation_gives_the_joint_batchs_gradient(form, parts):
     for name, gradient in gradients[0].items():
         assert torch.allclose(gradient, gradients[1][name], atol=2e-5 * max(1.0, gradient.abs().max().item())), name
     assert bare(Parts(model, 2, lambda part: None)) is model
+
+
+def test_accumulation_of_an_objective_that_asks_the_model_twice():
+    model, one, other = model_of(), *(model_of().collate(PAIRS[i : i + 8]) for i in (0, 8))
+    model.calibrate(one)
+    gradients = []
+    for n in (1, 4):
+        model.zero_grad()
+        stand_in = model if n == 1 else Parts(model, n, lambda part: None)
+        images, texts = stand_in(one).image, stand_in(other).text
+        (images @ texts.T).square().sum().backward()
+        stand_in.backward() if n > 1 else None
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys() and any(name.startswith("vision") for name in gradients[0])
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], atol=2e-5 * max(1.0, gradient.abs().max().item())), name
 
 
 def test_accumulation_repeats_its_dropout():

@@ -227,10 +227,10 @@ def claims_figure(
         bar = {"type": "constant", "value": 1, "color": color}
         look = {"mode": "markers", "marker": {"size": 11, "color": color}, "error_x": bar, "hovertemplate": "%{y}: %{text}<extra></extra>"}
         y = [label for label, keep in zip(labels, mine) if keep]
-        figure.add_scatter(x=(part.difference / half)[mine], y=y, name=word, text=told, **look)
+        figure.add_scatter(x=((part.difference + part.margin) / half)[mine], y=y, name=word, text=told, **look)
     figure.add_vline(x=0, line={"color": "#555555", "width": 1})
     figure.update_yaxes(categoryorder="array", categoryarray=labels)
     layout = {"width": 1000, "height": 160 + 34 * len(labels), "margin": {"l": 430}, "showlegend": True}
-    about = "difference over half of its 95 % interval; a bar that crosses zero shows nothing"
+    about = "difference (a claim of no harm: plus what may be lost) over half of its 95 % interval; a bar that crosses zero shows nothing"
     heading = {"text": f"What was measured, in the paper's direction<br><sup>{about}</sup>"}
     return figure.update_layout(template=theme, title=heading, xaxis_title="difference / half interval", **layout)

@@ -8,6 +8,7 @@ __all__ = ['centres', 'occluded', 'occlusion_map', 'grey_of', 'occlusion_trials'
 
 # %% ../../nbs/analysis/occlusion.ipynb #c002
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -37,17 +38,16 @@ def occluded(
     window: int = 32,  # side of the square, pixels
     stride: int = 8,  # pixels between neighbours
     grey: Float[Tensor, "3"] | float = 0.0,  # normalised grey
+    part: slice = slice(None),  # which places
 ) -> Float[Tensor, "place 3 size size"]:  # row by row
     "The picture under the square at every place."
     size, half = image.shape[-1], window // 2
     value = torch.as_tensor(grey, dtype=image.dtype).expand(3)[:, None, None]
-    middles, out = centres(size, stride), []
-    for y in middles:
-        for x in middles:
-            copy = image.clone()
-            copy[:, max(0, y - half) : y + window - half, max(0, x - half) : x + window - half] = value
-            out.append(copy)
-    return torch.stack(out)
+    places = list(product(centres(size, stride), repeat=2))[part]
+    out = image.repeat(len(places), 1, 1, 1)
+    for copy, (y, x) in zip(out, places):
+        copy[:, max(0, y - half) : y + window - half, max(0, x - half) : x + window - half] = value
+    return out
 
 # %% ../../nbs/analysis/occlusion.ipynb #c006
 def occlusion_map(
@@ -60,10 +60,13 @@ def occlusion_map(
     batch_size: int = 128,  # places at once
 ) -> Float[np.ndarray, "row column"]:  # probability of the right class by the square's middle
     "How probable the right class is while a place is hidden."
-    parts = occluded(image, window, stride, grey).split(batch_size)
-    told = torch.cat([probabilities(part)[:, label] for part in parts])
-    side = len(centres(image.shape[-1], stride))
-    return told.reshape(side, side).numpy().astype(np.float64)
+    side, told = len(centres(image.shape[-1], stride)), []
+    for start in range(0, side * side, batch_size):
+        found = probabilities(occluded(image, window, stride, grey, slice(start, start + batch_size)))
+        if not 0 <= label < found.shape[1]:
+            raise ValueError(f"expected the number of one of {found.shape[1]} classes, 0 to {found.shape[1] - 1}; got {label}")
+        told.append(found[:, label])
+    return torch.cat(told).reshape(side, side).numpy().astype(np.float64)
 
 # %% ../../nbs/analysis/occlusion.ipynb #c009
 def grey_of(
@@ -82,10 +85,12 @@ def occlusion_trials(
     "Probability of the right class at every place of the square."
     frames = []
     for name, model in models.items():
+        if strange := sorted({str(pair.labels) for pair in pairs} - set(model.classes)):
+            raise ValueError(f"{name!r} knows no class {', '.join(strange[:6])}; show it pictures of {', '.join(model.classes[:6])}, ...")
         images, size = model.collate(list(pairs)).images, model.collate.transform.size
         wide = window or max(2, size // 7)
         step, grey = stride or max(1, wide // 4), grey_of(model.collate.transform)
-        for pair, image, whole in zip(pairs, images, model.probabilities(images)):
+        for pair, image, whole in zip(pairs, images, torch.cat([model.probabilities(some) for some in images.split(128)])):
             label = model.classes.index(pair.labels)
             told = occlusion_map(model.probabilities, image, label, wide, step, grey)
             places = {"row": np.repeat(np.arange(len(told)), len(told)), "column": np.tile(np.arange(len(told)), len(told))}

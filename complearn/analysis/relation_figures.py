@@ -18,6 +18,7 @@ from plotly.subplots import make_subplots
 from ..core.figures import PALETTE, theme
 from ..data.pairs import Pair
 from ..data.triplets import Triplet, Triplets, WithTriplets, triplets_of
+from ..models.agents import at_rest
 from ..models.encoding import full_precision
 from ..models.relations import compose, likeness
 
@@ -36,13 +37,9 @@ def image_relations(
     names = model.relations.names
     told = tuple(Triplet(phrases[i], names[0], phrases[j]) for i, j in asked)
     collate = WithTriplets(model.collate, Triplets(names, model.relations.objects, None))
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    with torch.no_grad(), full_precision(next(model.parameters()).device):
+    with at_rest(model), full_precision(next(model.parameters()).device):
         batch = collate([Pair(image, None, "image", "image", labels={"triplets": told})])
         scores = model(batch.to(next(model.parameters()).device)).scores[0]
-    for module, mode in modes.items():
-        module.training = mode
     values, places = scores[: len(told)].softmax(-1).cpu().topk(min(top, len(names)))
     rows = [
         (phrases[i], phrases[j], names[int(place)], float(value), rank)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['readable', 'padded', 'concreteness_table', 'concreteness_figure', 'add_curves', 'axes_figure', 'plane_figure',
-           'numbers_figure']
+           'told_runs', 'numbers_figure']
 
 # %% ../../nbs/analysis/semantic_figures.ipynb #c002
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ def concreteness_table(
     spread = {name: words.rating.reindex([w for w in categories[name] if w in words.index]).std(ddof=0) for name in table.index}
     return table.assign(spread=pd.Series(spread, dtype=float))
 
-# %% ../../nbs/analysis/semantic_figures.ipynb #x001
+# %% ../../nbs/analysis/semantic_figures.ipynb #c012
 def concreteness_figure(
     tables: Mapping[str, pd.DataFrame],  # model -> `concreteness_table`
     told: Mapping[str, str],  # model -> its correlations in words
@@ -94,7 +94,7 @@ def concreteness_figure(
     layout = {"width": 1080, "height": 180 + 360 * down, "margin": {"t": 120}, "showlegend": False}
     return figure.update_layout(template=theme, title={"text": title, "y": 1 - 34 / (180 + 360 * down)}, **layout)
 
-# %% ../../nbs/analysis/semantic_figures.ipynb #c013
+# %% ../../nbs/analysis/semantic_figures.ipynb #c015
 def add_curves(
     figure: go.Figure,  # drawn on in place
     components: Components,  # of all words
@@ -116,7 +116,7 @@ def add_curves(
     where = {"xref": f"{drawn.yaxis.anchor} domain", "yref": f"{drawn.xaxis.anchor} domain", "x": 1.02, "y": 0.5, "xanchor": "left"}
     figure.add_annotation(text="<br>".join(lines), showarrow=False, align="left", font={"size": 11}, **where)
 
-# %% ../../nbs/analysis/semantic_figures.ipynb #x002
+# %% ../../nbs/analysis/semantic_figures.ipynb #c017
 def axes_figure(
     components: Components,  # of all words
     categories: Mapping[str, Sequence[str]],  # words by category
@@ -138,7 +138,7 @@ def axes_figure(
     layout = {"width": 1080, "height": 130 + 240 * down, "margin": {"t": 110, "r": 150, "l": 90}}
     return figure.update_layout(template=theme, title={"text": title}, **layout)
 
-# %% ../../nbs/analysis/semantic_figures.ipynb #c016
+# %% ../../nbs/analysis/semantic_figures.ipynb #c020
 def plane_figure(
     components: Components,  # of all words; three axes or more
     categories: Mapping[str, Sequence[str]],  # words by category
@@ -162,7 +162,19 @@ def plane_figure(
     title = f"Categories in planes of the first axes{f', {name}' if name else ''}<br><sup>{said}</sup>"
     return figure.update_layout(template=theme, title={"text": title}, width=1350, height=560, margin={"t": 90})
 
-# %% ../../nbs/analysis/semantic_figures.ipynb #c019
+# %% ../../nbs/analysis/semantic_figures.ipynb #c023
+def told_runs(
+    points: pd.DataFrame,  # method, n (runs)
+    single: str,  # what is said of a method with one run
+    several: str = "95% t interval over its seeds",  # what is said of the others' bars
+) -> str:
+    "Of how many runs each method's numbers are, and what their bars mean."
+    runs = points.groupby("method", sort=False)["n"].max()
+    one, more = [name for name, n in runs.items() if n == 1], [f"{name} ({n} seeds)" for name, n in runs.items() if n > 1]
+    parts = [f"{', '.join(more)}: {several}"] * bool(more) + [f"{', '.join(one)} (one run): {single}"] * bool(one)
+    return "; ".join(parts)
+
+# %% ../../nbs/analysis/semantic_figures.ipynb #c025
 def numbers_figure(
     points: pd.DataFrame,  # a line per dot: group, method, mean, low, high, n (seeds)
     title: str,  # of the figure
@@ -182,7 +194,7 @@ def numbers_figure(
         figure.add_scatter(x=line["mean"], y=y, error_x=bars | {"thickness": 1.5}, name=name, hovertemplate=hover, **look)
     if zero:
         figure.add_vline(x=0, line={"color": "#7F7F7F", "width": 1})
-    seeds = f"mean over {points['n'].max()} seeds, bars: 95% t interval" if points["n"].max() > 1 else f"bars: 95% interval over {over}"
+    seeds = "bars: " + told_runs(points, f"95% interval over {over}")
     figure.update_xaxes(title=unit)
     figure.update_yaxes(tickvals=list(range(len(groups))), ticktext=groups, range=[len(groups) - 0.5, -0.5], showgrid=False, zeroline=False)
     layout = {"width": 900, "height": 170 + max(44, 18 * len(names)) * len(groups), "margin": {"l": 190, "t": 80}, "showlegend": True}

@@ -95,18 +95,20 @@ def better(
 
 # %% ../../nbs/analysis/silhouette.ipynb #c013
 def frequency_correlations(
-    values: pd.Series,  # word -> silhouette, or its gain
-    counts: pd.Series,  # word -> occurrences in training
-    categories: Mapping[str, Sequence[str]],  # words by category
+    scores: Float[np.ndarray, "word category"],  # from `silhouettes`, or the gain: one space's less another's
+    words: Sequence[str],  # of the lines
+    counts: pd.Series,  # word -> occurrences in training; words without one are left out
     draws: int = 2000,  # bootstrap resamples
 ) -> pd.DataFrame:  # two lines: level, r, low, high, rho (Spearman), n
     "Correlation with training frequency, by word and by category."
-    table = pd.DataFrame({"value": values, "count": counts.reindex(values.index)}).dropna()
-    means = [table.reindex([w for w in members if w in table.index]).mean() for members in categories.values()]
+    often = counts.reindex(list(words)).to_numpy(dtype=float)
+    inside = ~np.isnan(scores) & ~np.isnan(often)[:, None]
+    known = np.where(inside, scores, 0.0)
+    mean = lambda values, axis: values.sum(axis)[inside.any(axis)] / inside.sum(axis)[inside.any(axis)]
+    by_category = (mean(known, 0), mean(np.where(inside, often[:, None], 0.0), 0))
     lines = []
-    for level, rows in (("word", table), ("category", pd.DataFrame(means).dropna())):
-        x, y = rows["value"].to_numpy(dtype=float), rows["count"].to_numpy(dtype=float)
+    for level, (x, y) in (("word", (mean(known, 1), often[inside.any(1)])), ("category", by_category)):
         r, low, high = correlation(x, y, draws)
         rho = float(stats.spearmanr(x, y).statistic) if len(x) > 2 and np.ptp(x) > 0 and np.ptp(y) > 0 else float("nan")
-        lines.append({"level": level, "r": r, "low": low, "high": high, "rho": rho, "n": len(rows)})
+        lines.append({"level": level, "r": r, "low": low, "high": high, "rho": rho, "n": len(x)})
     return pd.DataFrame(lines)

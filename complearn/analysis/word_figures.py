@@ -15,12 +15,12 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from .code_figures import log_ticks
-from .semantic_figures import readable
+from .semantic_figures import readable, told_runs
 from ..core.figures import PALETTE, colour_of, theme
 
 # %% ../../nbs/analysis/word_figures.ipynb #c005
 def spread(
-    places: Sequence[float],  # wanted heights, pixels
+    places: Sequence[float] | np.ndarray,  # wanted heights, pixels
     gap: float = 15.0,  # least distance
 ) -> np.ndarray:  # heights in the same order, near the wanted ones
     "Heights moved apart so that names do not cover each other."
@@ -38,7 +38,7 @@ def spread(
     out[order] = found
     return out
 
-# %% ../../nbs/analysis/word_figures.ipynb #x001
+# %% ../../nbs/analysis/word_figures.ipynb #c007
 def add_slope(
     figure: go.Figure,  # drawn on in place
     line: pd.Series,  # of `slope_table`
@@ -60,7 +60,7 @@ def add_slope(
         look = {"showarrow": False, "xanchor": "right" if way < 0 else "left", "font": {"size": 12, "color": colour}}
         figure.add_annotation(x=x + 0.06 * way, y=names_at[x], text=told, **look)
 
-# %% ../../nbs/analysis/word_figures.ipynb #x002
+# %% ../../nbs/analysis/word_figures.ipynb #c009
 def slope_figure(
     table: pd.DataFrame,  # from `slope_table`
     query: str,  # the phrase
@@ -83,7 +83,7 @@ def slope_figure(
     layout = {"width": 860, "height": height, "margin": {"t": 80, "b": 20, "l": 20, "r": 20}}
     return figure.update_layout(template=theme, title={"text": f"Words nearest to “{query}”<br><sup>{said}</sup>"}, **layout)
 
-# %% ../../nbs/analysis/word_figures.ipynb #c008
+# %% ../../nbs/analysis/word_figures.ipynb #c012
 def rank_figure(
     points: pd.DataFrame,  # group (the query), method, mean, low, high (of ranks), n (seeds)
     of: int,  # words ranked
@@ -103,15 +103,11 @@ def rank_figure(
     figure.update_xaxes(title=f"rank of the target among {of:,} words (1 is nearest; log scale)", **log_ticks(1, of))
     figure.update_xaxes(range=[-0.06, np.log10(of) + 0.06])
     figure.update_yaxes(tickvals=list(range(len(groups))), ticktext=groups, range=[len(groups) - 0.5, -0.5], showgrid=False, zeroline=False)
-    said = (
-        f"geometric mean over {points['n'].max()} seeds, bars: 95% t interval of the log rank"
-        if points["n"].max() > 1
-        else "one seed; a word as near as the target stands before it"
-    )
+    said = told_runs(points, "a word as near as the target stands before it", "geometric mean, bars: 95% t interval of the log rank")
     layout = {"width": 900, "height": 170 + max(34, 14 * len(names)) * len(groups), "margin": {"l": 250, "t": 80}, "showlegend": True}
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{said}</sup>"}, **layout)
 
-# %% ../../nbs/analysis/word_figures.ipynb #c011
+# %% ../../nbs/analysis/word_figures.ipynb #c015
 def box_figure(
     table: pd.DataFrame,  # a line per thing: group, method, value, name
     title: str,  # of the figure
@@ -142,7 +138,7 @@ def box_figure(
     }
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{said}; whiskers: 1.5 times the box</sup>"}, **layout)
 
-# %% ../../nbs/analysis/word_figures.ipynb #c013
+# %% ../../nbs/analysis/word_figures.ipynb #c017
 def gains_figure(
     before: pd.Series,  # thing -> number
     after: pd.Series,  # of the same things
@@ -174,7 +170,7 @@ def gains_figure(
     layout = {"width": 820, "height": 170 + 24 * max(1, len(shown)), "margin": {"t": 80, "l": 190}, "showlegend": True}
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{said}</sup>"}, **layout)
 
-# %% ../../nbs/analysis/word_figures.ipynb #c016
+# %% ../../nbs/analysis/word_figures.ipynb #c020
 def prototype_figure(
     table: pd.DataFrame,  # from `prototype_table`
     title: str,  # of the figure
@@ -209,7 +205,7 @@ def prototype_figure(
         figure.update_xaxes(title=f"cosine with {names[across]}", row=1, col=k).update_yaxes(title=f"cosine with {names[up]}", row=1, col=k)
     return figure.update_layout(template=theme, title={"text": title}, width=1300, height=520, showlegend=True, margin={"t": 80})
 
-# %% ../../nbs/analysis/word_figures.ipynb #c019
+# %% ../../nbs/analysis/word_figures.ipynb #c023
 def frequency_figure(
     counts: pd.Series,  # word -> occurrences
     values: pd.Series,  # word -> silhouette, or its gain

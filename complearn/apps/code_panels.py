@@ -174,8 +174,9 @@ VIEW = r"""
 class View {
   constructor(model, node) {
     this.model = model; this.panes = []; this.tab = "code"; this.sources = [];
-    this.word = h("input", { type: "search", placeholder: "word, such as red", "aria-label": "search codes by word", list: "cl-known" });
-    this.known = h("datalist", { id: "cl-known" });
+    const id = `cl-known-${Math.random().toString(36).slice(2)}`;  // two explorers on one page have a list each
+    this.word = h("input", { type: "search", placeholder: "word, such as red", "aria-label": "search codes by word", list: id });
+    this.known = h("datalist", { id });
     this.orders = h("span", { class: "cl-group", role: "group", "aria-label": "order of the codes" });
     this.compare = press("Compare two models", false, () => this.send({ do: "compare", on: this.panes.length < 2 }));
     const form = h("form", { class: "cl-row", onsubmit: (event) => { event.preventDefault(); this.search(); } }, this.word, this.known, h("button", { type: "submit" }, "Search"));

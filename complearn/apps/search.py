@@ -15,8 +15,8 @@ import pandas as pd
 import traitlets
 
 from .pages import page_of, save_page
-from .search_answers import Answer
-from .search_desk import SearchDesk, search_hits, search_selection
+from .search_answers import Answer, search_hits, search_selection
+from .search_desk import SearchDesk
 from .search_sheet import SEARCH_SHEET
 from .search_sources import search_sources
 from .search_view import SCRIPT

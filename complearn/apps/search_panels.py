@@ -107,6 +107,10 @@ class Why {
     URL.revokeObjectURL(url);
     const most = Math.max(1e-9, ...told.drives.map(Math.abs)), heats = told.grids.map((_, n) => bytes(buffers[n + 1]));
     const canvas = h("div", { class: "cl-heat" });
+    const adds = (words) => {
+      const text = words.includes("the whole text"), picture = words.includes("the query picture");
+      return [text && picture ? "Whole text and query picture add up to it." : "", text ? "The words add up to the whole text." : ""].filter(Boolean).join(" ") || "It is all of one part.";
+    };
     const chosen = (k) => {
       fill(canvas, this.paint(picture, heats[k], told.grids[k], `${told.words[k]} on ${told.caption || told.name}`));
       if (heats[k].every((value) => !value)) canvas.append(h("p", { class: "cl-small cl-soft" }, `No single region speaks for “${told.words[k]}”.`));
@@ -117,7 +121,7 @@ class Why {
       h("span", { class: "cl-track" }, h("i", { class: told.drives[k] < 0 ? "cl-against" : "", style: `width:${(100 * Math.abs(told.drives[k]) / most).toFixed(1)}%` })), h("span", { class: "cl-figure" }, told.drives[k].toFixed(3))));
     const close = h("button", { type: "button", onclick: () => { this.node.hidden = true; this.view.wall.tiles.get(told.item)?.open.focus(); } }, "Close");
     fill(this.node, h("div", { class: "cl-row" }, h("h3", { class: "cl-grow" }, `Why ${told.caption ? `“${told.caption}”` : told.name}`), close),
-      h("div", { class: "cl-reason" }, canvas, h("div", {}, h("p", { class: "cl-small cl-soft" }, "Bright regions speak for the word. A bar is the word's share of the score; press one to see its regions."), ...rows,
+      h("div", { class: "cl-reason" }, canvas, h("div", {}, h("p", { class: "cl-small cl-soft" }, `Cosine ${told.score.toFixed(3)} at α = ${told.alpha.toFixed(2)}. ${adds(told.words)} Press a bar to see its regions: bright ones speak for it, in one scale for all single words.`), ...rows,
         h("p", { class: "cl-small cl-soft" }, `How it was found: ${told.ways.join("; ")}.`))));
     this.node.hidden = false; this.node.dataset.item = told.item; chosen(0);
     this.node.scrollIntoView({ block: "nearest" }); this.node.focus({ preventScroll: true });

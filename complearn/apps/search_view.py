@@ -41,7 +41,7 @@ class Search {
   send(request, busy = "") { if (busy) this.say(busy, true); this.model.send(request); }
   say(text, busy = false) { this.said.textContent = text; this.said.classList.toggle("cl-busy", busy); }
   ask() { const text = this.word.value.trim(); this.send(text ? { do: "text", text } : { do: "clear", what: "text" }, "searching"); }
-  why(item) { this.send({ do: "why", item }, "finding out why"); }
+  why(item) { this.send({ do: "why", item, alpha: this.alpha }, "finding out why"); }
   keep(item) { this.send({ do: "keep", item, on: !this.kept.has(item) }); }
 """  # noqa: E501
 

@@ -29,10 +29,15 @@ from ..language.labels import Label, read_label
 class Cutout:
     "A picture of one thing."
 
-    name: str  # its path in the collection, without what is common to all
+    name: str  # its path in the collection, without the ending if that is common to all
     file: str  # its file, relative to the folder
     label: Label  # noun, colour and states, from its caption
     category: str  # such as "animals"
+
+    @property
+    def ending(self) -> str:
+        "What an album puts behind the name."
+        return self.file[len(self.name) :]
 
 
 @dataclass
@@ -137,16 +142,21 @@ def _photos(folder: Path, drawings: bool, left: Counter) -> list[Cutout]:
 
 
 def _drawn(folder: Path, left: Counter) -> list[Cutout]:
-    found = []
+    found, home = {}, folder.resolve()
     for line, row in rows_of(existing(folder / "names.tsv", "the table of names", "it has the columns file and name, parted by tabs")):
         if isinstance(row, str) or not {"file", "name"} <= {*row}:
             raise BadData(f"names.tsv line {line}: expected the columns file and name, parted by tabs; got {row!r}")
+        path = Path(row["file"])
+        if path.is_absolute() or ".." in path.parts or not (folder / path).resolve().is_relative_to(home):
+            raise BadData(f"names.tsv line {line}: {row['file']!r} leads out of {folder}; name files in it")
         told = drawn_label(row["file"], row["name"])
-        if told is None:
-            left["whose name is no single thing's"] += 1
+        if told is None or path.as_posix() in found:
+            left["whose name is no single thing's" if told is None else "named twice"] += 1
         else:
-            found.append(Cutout(Path(row["file"]).stem, row["file"], *told))
-    return found
+            found[path.as_posix()] = told
+    endings = {Path(file).suffix for file in found}  # where they differ, a name keeps its own
+    short = lambda file: file.removesuffix(*endings) if len(endings) == 1 else file
+    return [Cutout(short(file), file, *told) for file, told in found.items()]
 
 # %% ../../nbs/data/cutouts.ipynb #c013
 SKINS = ("photos", "drawn")

@@ -6,12 +6,15 @@
 __all__ = ['ar_members', 'unpack_deb', 'download_deb']
 
 # %% ../../nbs/data/packages.ipynb #c002
+import bz2
+import gzip
 import io
 import lzma
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -61,28 +64,74 @@ class _Part(io.RawIOBase):
 @contextmanager
 def _unzstd(part: io.IOBase, name: str) -> Iterator[io.IOBase]:
     try:
-        from zstandard import ZstdDecompressor
-
-        yield ZstdDecompressor().stream_reader(part)
-        return
+        from zstandard import ZstdDecompressor, ZstdError
     except ModuleNotFoundError:
         program = shutil.which("zstd")
+    else:
+        try:
+            yield ZstdDecompressor(max_window_size=1 << 27).stream_reader(part)
+        except ZstdError as error:
+            raise BadData(f"{name}: its Zstandard data cannot be read ({error}); fetch the package again") from None
+        return
     if program is None:
         raise BadData(f"{name}: its data is compressed with Zstandard; pip install zstandard, or install the program zstd") from None
-    with tempfile.TemporaryFile() as packed, tempfile.TemporaryFile() as plain:
+    with tempfile.TemporaryFile() as packed:
         shutil.copyfileobj(part, packed)
         packed.seek(0)
-        if subprocess.run([program, "-dcq"], stdin=packed, stdout=plain, stderr=subprocess.DEVNULL, check=False).returncode:
-            raise BadData(f"{name}: its Zstandard data cannot be read; fetch the package again")
-        plain.seek(0)
-        yield plain
+        running = subprocess.Popen([program, "-dcq"], stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            yield running.stdout
+            if not running.stdout.read(1) and running.wait():
+                raise BadData(f"{name}: its Zstandard data cannot be read; fetch the package again")
+        finally:
+            running.kill()
+            running.stdout.close()
+            running.wait()
 
 # %% ../../nbs/data/packages.ipynb #c009
+@contextmanager
+def _unpacked(part: io.IOBase, ending: str, name: str) -> Iterator[io.IOBase]:
+    openers = {"": lambda it: it, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".lzma": lzma.open}
+    if ending == ".zst":
+        with _unzstd(part, name) as plain:
+            yield plain
+    elif ending in openers:
+        yield openers[ending](part)
+    else:
+        raise BadData(f"{name}: data.tar{ending} is packed in a way that is not known here; unpack it with dpkg-deb -x and name the folder")
+
+
+class _Bounded(io.RawIOBase):
+    "A stream that ends in an error where it is longer than anyone expects."
+
+    def __init__(self, file: io.IOBase, most: int, name: str):
+        self.file, self.left, self.most, self.name = file, most, most, name
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        found = self.file.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
+        self.left -= len(found)
+        if self.left < 0:
+            raise BadData(
+                f"{self.name}: more than {self.most / 2**20:,.0f} MB when unpacked, a damaged or hostile package; fetch it again from "
+                "the distribution, or raise most="
+            )
+        return found
+
+    def drain(self) -> None:
+        "Read to the end, where checksums are."
+        while self.read(1 << 16):
+            pass
+
+# %% ../../nbs/data/packages.ipynb #c011
 def unpack_deb(
     deb: Path | str,  # a .deb file
     where: Path | str,  # folder to write to
     inside: str,  # folder in the package that is wanted, e.g. "usr/share/tuxpaint/stamps"; it becomes `where` itself
     wanted: Callable[[str], bool] = lambda name: True,  # whether to write a file, by its path under `inside`
+    most: int = 2**30,  # bytes that its data may have when unpacked
 ) -> int:  # how many files were written
     "Write the files of a package that are wanted. Raises `BadData` for what is no package, is cut off, or points outside."
     deb = existing(deb, "the package")
@@ -93,19 +142,20 @@ def unpack_deb(
         name, start, size = parts[0]
         part = io.BufferedReader(_Part(file, start, size), 1 << 20)
         try:
-            if name.endswith(".zst"):
-                with _unzstd(part, deb.name) as plain:
-                    return _write(plain, Path(where), PurePosixPath(inside), wanted, deb.name)
-            return _write(part, Path(where), PurePosixPath(inside), wanted, deb.name)
-        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+            with _unpacked(part, name.removeprefix("data.tar"), deb.name) as plain:
+                stream = _Bounded(plain, most, deb.name)
+                written = _write(stream, Path(where), PurePosixPath(inside), wanted, deb.name)
+                stream.drain()
+                return written
+        except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise BadData(f"{deb.name}: {name} cannot be read ({error}); fetch the package again") from None
 
-# %% ../../nbs/data/packages.ipynb #c011
+# %% ../../nbs/data/packages.ipynb #c013
 def _write(stream: io.IOBase, where: Path, inside: PurePosixPath, wanted: Callable[[str], bool], name: str) -> int:
     written = 0
-    with tarfile.open(fileobj=stream, mode="r|*") as archive, space_errors(where):
+    with tarfile.open(fileobj=stream, mode="r|") as archive, space_errors(where):
         for entry in archive:
             path = PurePosixPath(entry.name)
             if path.is_absolute() or ".." in path.parts:
@@ -120,16 +170,21 @@ def _write(stream: io.IOBase, where: Path, inside: PurePosixPath, wanted: Callab
             written += 1
     return written
 
-# %% ../../nbs/data/packages.ipynb #c014
+# %% ../../nbs/data/packages.ipynb #c016
 def download_deb(
     package: str,  # the package's name
     folder: Path | str,  # where to put it
+    patience: float = 1800,  # seconds that it may take
 ) -> Path:  # the .deb file
     "Fetch a package with apt-get. Raises `BadData` where there is no apt-get, or it does not bring the package."
     program = shutil.which("apt-get")
     if program is None:
         raise BadData(f"no apt-get here to fetch {package}; download its .deb from https://packages.debian.org/{package} and name the file")
-    done = subprocess.run([program, "download", package], cwd=folder, capture_output=True, text=True, timeout=1800, check=False)
+    try:
+        done = subprocess.run([program, "download", package], cwd=folder, capture_output=True, text=True, timeout=patience, check=False)
+    except subprocess.TimeoutExpired:
+        elsewhere = f"download its .deb from https://packages.debian.org/{package} and name the file"
+        raise BadData(f"apt-get download {package} did not end within {patience:g} s; try again later, or {elsewhere}") from None
     found = sorted(Path(folder).glob(f"{package}_*.deb"))
     if done.returncode or not found:
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]

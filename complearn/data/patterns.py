@@ -75,7 +75,7 @@ def portrait_of(
 ) -> UInt8[np.ndarray, "size size 3"]:
     "A thing alone, filling nine tenths of the picture."
     canvas = backdrops([Collage(SceneGraph(()), style, backdrop=backdrop)], size)[0]
-    album(str(folder), Path(one.file).suffix).paste(canvas, one.name, 0.5, 0.5, 0.45)
+    album(str(folder), one.ending).paste(canvas, one.name, 0.5, 0.5, 0.45)
     return np.ascontiguousarray(np.clip(canvas + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0))
 
 # %% ../../nbs/data/patterns.ipynb #c013

@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 # %% ../../nbs/data/skins.ipynb #c003
@@ -103,7 +102,7 @@ def collage(
 @lru_cache(maxsize=16)
 def _files(skin: str, folder: str) -> tuple[str, str]:
     found = read_cutouts(skin, folder)
-    return str(found.folder), Path(found.cutouts[0].file).suffix
+    return str(found.folder), found.cutouts[0].ending
 
 
 @lru_cache(maxsize=16)

@@ -65,8 +65,8 @@ def _measure(picture: Image.Image, name: str) -> list[str]:
     decoded = picture.size[0] * picture.size[1]
     if decoded > MOST_PIXELS:
         raise BrokenImage(f"{name} has {w * h / 1e6:.0f} megapixels, more than {MOST_PIXELS // 10**6}; make it smaller, or save it as JPEG")
-    if getattr(picture, "n_frames", 1) > 1 and picture.format != "MPO":
-        notes.append(f"the first of {picture.n_frames} frames")
+    if getattr(picture, "is_animated", False) and picture.format != "MPO":  # asks for a second frame; `n_frames` reads a GIF to its end
+        notes.append("the first of several frames")
     if w * h == 1:
         notes.append("one pixel, so one flat colour")
     return notes

@@ -49,7 +49,7 @@ MERGES = {
     "with": "along with;together with",
     "behind": "in back of;in background of;in background;in the background of",
     "hold": "holding;holds;holding on to;holding onto;holding up;gripping;grasping;holding on;clutching",
-    "near": "next to;on side of;beside;standing next to;next;standing near;to right of;close to;on side;to left of;on left of;"
+    "near": "next to;on side of;beside;standing next to;next;next too;standing near;to right of;close to;on side;to left of;on left of;"
             "on right of;on left side of;on right side of;to side of;beside of;nearby;alongside;along side;along side of;"
             "standing beside;sitting next to;sitting near;sitting beside;parked next to;parked near;walking next to;walking near;"
             "to the right of;to the left of;right of;left of;on the side of;adjacent to;at side of;growing near",
@@ -59,7 +59,7 @@ MERGES = {
     "sit": "sitting on;sitting in;sitting at;sitting;sits on;sits in;sits at;sits;seated on;seated at;seated in;sitting on top of;"
            "sat on;sitting behind;sitting around;sitting under;sitting with",
     "in front of": "front of;standing in front of;before;ahead of;sitting in front of;in front",
-    "to": "up to;leading up to;next too",
+    "to": "up to;leading up to",
     "at": "at the",
     "over": "up over;draped over;over top of;over top",
     "for": "used for",
@@ -192,7 +192,7 @@ def plain_predicate(
     text: str,  # as an annotator wrote it
 ) -> str:  # lower-case words with single spaces
     "A predicate without capitals, signs, or more than one space."
-    return re.sub(r"[^a-z0-9&' ]+", " ", text.lower()).replace("_", " ").strip() if text.isascii() else text.lower().strip()
+    return " ".join((re.sub(r"[^a-z0-9&' ]+", " ", text.lower()) if text.isascii() else text.lower()).split())
 
 
 def bare_predicate(
@@ -223,7 +223,7 @@ def merge_predicate(
     also: Mapping[str, str] | None = None,  # further aliases, asked last: word -> a word of the table, as `read_aliases` gives
 ) -> str | None:  # one of `RELATION_LABELS`, or None
     "The label of a predicate."
-    table, plain = alias_table(), " ".join(plain_predicate(text).split())
+    table, plain = alias_table(), plain_predicate(text)
     forms = [plain, bare_predicate(plain)]
     forms += [also[form] for form in forms if also and form in also]
     return next((table[form] for form in forms if form in table), None)
@@ -234,7 +234,7 @@ def read_aliases(
 ) -> dict[str, str]:  # word -> the first word of its line
     "Visual Genome's alias file; the first line that has a word counts."
     found: dict[str, str] = {}
-    for number, line in enumerate(existing(path, "the alias file").read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(existing(path, "the alias file").read_text(encoding="utf-8").split("\n"), 1):
         words = [" ".join(word.lower().split()) for word in line.split(",")]
         if line.strip() and not all(words):
             raise BadData(f"{Path(path).name} line {number}: 'word,word,...' was expected, not {line[:60]!r}")

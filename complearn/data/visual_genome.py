@@ -42,7 +42,7 @@ class Cleaning:
         where: str,  # for messages
     ) -> tuple[Thing, str | None] | str:  # thing and class, or which rule drops it
         "One end of a relationship."
-        number = side.get("object_id")
+        number = side.get("object_id", side.get("id"))  # release 1.0 says `id`
         thing = self.things.get(image, {}).get(number)
         if thing is None:
             self.faults.append(f"{where}: object {number} is not among image {image}'s in objects.json")
@@ -63,12 +63,12 @@ class Cleaning:
         known: Collection[Triplet],  # those of the image so far
     ) -> Triplet | str:  # or which rule drops it
         "One relationship."
-        word = plain_predicate(relationship.get("predicate", ""))
+        word = plain_predicate(relationship.get("predicate") or "")
         if word not in self.frequent:
             return "rare predicate"
         if (label := self.frequent[word]) is None:
             return "predicate without a label"
-        where = f"relationships.json {relationship.get('relationship_id', '?')}"
+        where = f"relationships.json {relationship.get('relationship_id', relationship.get('id', '?'))}"
         ends = [self.end(image, relationship.get(side) or {}, where) for side in ("subject", "object")]
         if dropped := next((end for end in ends if isinstance(end, str)), None):
             return dropped
@@ -179,7 +179,7 @@ def _instances(folder: Path) -> Counter:
     counts: Counter = Counter()
     for item in json_items(folder / "relationships.json", FILES["relationships.json"]):
         identity(item, "relationships.json")
-        counts.update(plain_predicate(one.get("predicate", "")) for one in item.get("relationships", ()))
+        counts.update(plain_predicate(one.get("predicate") or "") for one in item.get("relationships", ()))
     return counts
 
 

@@ -101,7 +101,7 @@ def find_file(
     "The first file of a folder that fits."
     return next((path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()), None)
 
-# %% ../../nbs/data/wordlists.ipynb #c011
+# %% ../../nbs/data/wordlists.ipynb #c012
 def default_folder() -> Path | None:
     "The lexicon of the real-data folder, where COMPLEARN_REAL_DATA names one."
     named = os.environ.get("COMPLEARN_REAL_DATA")
@@ -121,7 +121,7 @@ def norms_of(
         return join_norms(category_norms(categories), sense_norms(read_senses(senses))), f"categories, and senses of {senses.name}"
     return category_norms(categories), "categories alone"
 
-# %% ../../nbs/data/wordlists.ipynb #c012
+# %% ../../nbs/data/wordlists.ipynb #c014
 def open_lexicon(
     folder: str | Path = "",  # see above; empty: COMPLEARN_REAL_DATA/lexicon, else the package with words of our own, else our own alone
 ) -> Lexicon:
@@ -143,5 +143,5 @@ def open_lexicon(
     norms, from_what = norms_of(categories, look("norms.dat", "*/norms.dat"), senses)
     sources = {"categories": place.name if place else "our own", "concreteness": rated.name if rated else "our own labels, no ratings"}
     words = dict.fromkeys(word for members in categories.values() for word in members)
-    told = str(coverage(words, ratings.index, "a concreteness rating"))
-    return Lexicon(categories, ratings, norms, sources | {"norms": from_what}, rated is not None, (*notes, told))
+    told = (*ratings.attrs.get("notes", ()), *norms.notes, str(coverage(words, ratings.index, "a concreteness rating")))
+    return Lexicon(categories, ratings, norms, sources | {"norms": from_what}, rated is not None, (*notes, *told))

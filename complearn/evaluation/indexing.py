@@ -112,16 +112,15 @@ def home_of(
 def index_gallery(
     scorer: Scorer,  # any with one vector per item
     pairs: Sequence[Pair],  # with images
-    folder: Path | str | None = None,  # where the index lies; None: in the user's cache folder
+    folder: Path | str | None = None,  # where the gallery's indices lie, a folder per model; None: in the user's cache folder
     name: str = "",  # of the gallery, in the cache; empty: `home_of(pairs)`
     told: Callable[[str], None] = lambda text: None,  # hears how far it is, and what has changed
     **how: Any,  # further arguments of `write_gallery`: n, thumb, batch_size
 ) -> Gallery:
     "The index of a gallery for a model: opened, brought up to date, or made."
     model, n = fingerprint_of(scorer), how.get("n")
-    if folder is None:
-        place = (FORMAT, model, name or home_of(pairs), n, how.get("thumb"))
-        folder = cache_dir("search") / hashlib.blake2b(repr(place).encode(), digest_size=16).hexdigest()
+    place = (model,) if folder else (FORMAT, model, name or home_of(pairs), n, how.get("thumb"))
+    folder = Path(folder or cache_dir("search")) / f"model-{hashlib.blake2b(repr(place).encode(), digest_size=16).hexdigest()}"
     try:
         old = Gallery.open(folder)
     except (FileNotFoundError, ValueError, EOFError, KeyError):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..core.results import row
 from ..data.pairs import Pair
@@ -26,7 +26,7 @@ from ..data.readers import read
 from ..data.triplets import Triplet, Triplets, WithTriplets, triplets_of
 from .choices import TIE
 from .statistics import bootstrap_means, share_interval
-from ..models.encoding import full_precision
+from ..models.encoding import at_rest, full_precision
 
 # %% ../../nbs/evaluation/relations.ipynb #c004
 def ranks_of(
@@ -53,8 +53,10 @@ def triplet_table(
     triplets: Sequence[Triplet],  # what holds
     scores: Float[np.ndarray, "item name"],  # of every predicate
     names: Sequence[str],  # the predicates
+    unknown: Bool[np.ndarray, "item name"] | None = None,  # True where nobody knows whether a predicate holds; None: all is known
 ) -> pd.DataFrame:
     "Judge the scores of triplets."
+    scores = scores if unknown is None else np.where(unknown, -np.inf, scores)
     said = defaultdict(set)
     for image, t in zip(images, triplets):
         said[image, t.subject, t.object].add(t.predicate)
@@ -95,18 +97,14 @@ def judge_relations(
         raise ValueError(f"no image has a triplet of {', '.join(names[:6])}; {told}")
     device = device or next(model.parameters()).device
     triplets = Triplets(tuple(names), tuple(classes), None, single)
-    collate, modes = WithTriplets(model.collate, triplets), {module: module.training for module in model.modules()}
-    parts = []
-    model.eval()
-    with torch.no_grad(), full_precision(device):
+    collate, parts = WithTriplets(model.collate, triplets), []
+    with at_rest(model), full_precision(device):
         for start in range(0, len(pairs), batch_size):
             batch = collate(pairs[start : start + batch_size]).to(device)
             parts.append(_answers(batch, model(batch), [triplets.of(pair) for pair in pairs[start : start + batch_size]]))
-    for module, mode in modes.items():
-        module.training = mode
-    images, found, scores, seen, phrases, labels, told = (sum((part[k] for part in parts), []) for k in range(7))
+    images, found, scores, unknown, seen, phrases, labels, told = (sum((part[k] for part in parts), []) for k in range(8))
     return RelationTables(
-        triplet_table(images, found, np.stack(scores), names),
+        triplet_table(images, found, np.stack(scores), names, np.stack(unknown)),
         phrase_table(seen, phrases, [classes[k] for k in labels], np.array(told).reshape(-1, len(classes)), classes),
         len(names),
     )
@@ -117,7 +115,7 @@ def _answers(batch: Any, out: Any, found: list[tuple[Triplet, ...]]) -> tuple[li
     rows, columns = (index.tolist() for index in known.nonzero(as_tuple=True))
     return (
         [key for key, some in zip(batch.keys, found) for _ in some], [t for some in found for t in some],
-        list(out.scores[there].double().cpu().numpy()), [batch.keys[i] for i in rows],
+        list(out.scores[there].double().cpu().numpy()), list(batch.extra["unknown"][there].cpu().numpy()), [batch.keys[i] for i in rows],
         [batch.extra["phrases"][i][k] for i, k in zip(rows, columns)], batch.extra["phrase_classes"][known].tolist(),
         list(out.objects[known].double().cpu().numpy()),
     )  # fmt: skip
@@ -169,8 +167,10 @@ def judge_blindly(
 ) -> dict[str, RelationTables]:  # of "majority" and "blind"
     "What two judges say who never see a picture."
     names, classes = list(predicates), list(objects)
-    known = [t for pair in train for t in triplets_of(pair, tuple(names), single)]
-    asked = [(pair.id, t) for pair in test for t in triplets_of(pair, tuple(names), single)]
+    reads = Triplets(tuple(names), tuple(classes), None, single)
+    known = [t for pair in train for t in reads.of(pair)]
+    asked = [(pair.id, t) for pair in test for t in reads.of(pair)]
+    unknown = np.concatenate([reads.truths(pair, reads.of(pair))[1].numpy() for pair in test])
     sides = lambda t: ((t.subject, t.subject_class), (t.object, t.object_class))
     things = list(dict.fromkeys((image, *side) for image, t in asked for side in sides(t) if side[1] in classes))
     relation = WordJudge([(signs(t), t.predicate) for t in known], names)
@@ -184,7 +184,7 @@ def judge_blindly(
     }
     columns = [list(column) for column in zip(*things)] or [[], [], []]
     return {
-        name: RelationTables(triplet_table(images, triplets, one, names), phrase_table(*columns, other, classes), len(names))
+        name: RelationTables(triplet_table(images, triplets, one, names, unknown), phrase_table(*columns, other, classes), len(names))
         for name, (one, other) in scores.items()
     }
 

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor
 
+from .choices import TIE
 from ..models.encoding import Encoded, Scorer, encode_all, full_precision
 
 # %% ../../nbs/evaluation/search.ipynb #c004
@@ -100,6 +101,14 @@ class Mixture:
         give = "type some words" if self.has[0] else "choose a picture"
         raise ValueError(f"there is no {lacks}, and the slider asks for it alone; {give}, or move the slider towards {end}")
 
+    def weights(
+        self,
+        alpha: float | int,  # in [0, 1]
+    ) -> tuple[float, float]:  # (1 - alpha) / |Q| and alpha / |Q|; 0 where a side is missing
+        "By how much each side's cosine counts in the mixed query's: cosine = w_I s_I + w_W s_W."
+        length = self.length(alpha)
+        return (1 - alpha) * self.has[0] / length, alpha * self.has[1] / length
+
     def mixed(
         self,
         alpha: float | int,  # in [0, 1]
@@ -180,7 +189,7 @@ def contenders(
 def rank_of(
     scores: Float[Tensor, "item"],  # of the whole gallery
     item: int,  # whose rank
-    tie: float = 1e-6,  # scores that differ by no more are tied
+    tie: float = TIE,  # scores that differ by no more are tied
 ) -> int:  # from 1
     "The rank of a picture; tied rivals are ahead of it."
     return int((scores >= scores[item] - tie).sum())

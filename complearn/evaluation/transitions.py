@@ -74,38 +74,29 @@ def gains(
     sign, middle, image, text = (1 if metric == "top" else -1), part[at], part[0.0], part[1.0]
     best = np.maximum(sign * image, sign * text)
     told = {"middle": middle, "image_only": image, "text_only": text, "gain": sign * middle - best}
+    if "group" in frame.columns:
+        told["group"] = frame.groupby("query")["group"].first()
     return pd.DataFrame(told).reset_index()
 
 # %% ../../nbs/evaluation/transitions.ipynb #c010
 def transition_rows(
-    frame: pd.DataFrame,  # `transition`s of many queries, with a column `query`
+    frame: pd.DataFrame,  # `transition`s of many queries, with columns `query` and, where queries share targets, `group`
     method: str,  # e.g. "codebook_clip"
     seed: int | None = None,  # the run's seed
     data: str = "generated",  # where the queries come from
     at: float = 0.5,  # the value of alpha that is held against both ends
 ) -> list[dict]:  # rows with split "KIND at ALPHA", and the gains
-    "The numbers of a transition as rows, with intervals over queries."
+    "The numbers of a transition as rows, with intervals over sets of targets; n is their number."
     rows = []
+
+    def note(split: str, metric: str, part: pd.DataFrame, column: str) -> None:
+        groups = part["group"] if "group" in part.columns else part["query"]
+        low, high = bootstrap_interval(part[column], groups=groups)
+        rows.append(row(method, seed, None, None, data, split, metric, float(part[column].mean()), low, high, groups.nunique()))
+
     for (kind, alpha), part in frame.groupby(["kind", "alpha"], sort=False):
         for metric in ("ahead", "first", "top"):
-            values = part[metric].to_numpy()
-            rows.append(
-                row(method, seed, None, None, data, f"{kind} at {alpha:g}", metric, values.mean(), *bootstrap_interval(values), len(values))
-            )
+            note(f"{kind} at {alpha:g}", metric, part, metric)
     for metric in ("ahead", "top"):
-        values = gains(frame, at=at, metric=metric).gain.to_numpy()
-        rows.append(
-            row(
-                method,
-                seed,
-                None,
-                None,
-                data,
-                f"mixed at {at:g}",
-                f"gain_{metric}",
-                values.mean(),
-                *bootstrap_interval(values),
-                len(values),
-            )
-        )
+        note(f"mixed at {at:g}", f"gain_{metric}", gains(frame, at=at, metric=metric), "gain")
     return rows

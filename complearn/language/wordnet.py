@@ -87,11 +87,32 @@ class WordNet:
 
     def above(self, name: str) -> Iterator[int]:
         "The places of a synset and of everything that it is a kind of, nearest first."
-        row, seen = [self.place(name)], set()
+        yield from self.climb(self.place(name))
+
+    def climb(self, place: int) -> Iterator[int]:
+        "As `above`, from a synset's place."
+        row, seen = [place], set()
         while row:
             yield from row
             seen.update(row)
             row = [up for up in dict.fromkeys(up for place in row for up in self.synset(place)[1]) if up not in seen]
+
+    def kin(
+        self,
+        one: str,  # a word, or several whose last ones are looked up, such as "steam locomotive"
+        other: str,  # likewise
+        usual: int = 2,  # senses of a word that count, the most usual first
+    ) -> bool:  # False, too, for words that are not there
+        "Whether two words are synonyms, or one is a general word for the other."
+        (mine, above_mine), (theirs, above_theirs) = (self.usual(word, usual) for word in (one, other))
+        return not (mine.isdisjoint(above_theirs) and theirs.isdisjoint(above_mine))
+
+    @cache  # noqa: B019
+    def usual(self, word: str, usual: int = 2) -> tuple[frozenset[int], frozenset[int]]:
+        "A word's most usual senses, and all that they are kinds of, themselves included."
+        parts = word.split()
+        found = next((told for k in range(len(parts)) if (told := self.senses(" ".join(parts[k:])))), ())
+        return frozenset(found[:usual]), frozenset(up for place in found[:usual] for up in self.climb(place))
 
 # %% ../../nbs/language/wordnet.ipynb #c013
 def write_wordnet(
@@ -116,7 +137,7 @@ def write_wordnet(
     (folder / "index.noun").write_text("".join(index), encoding="utf-8")
     return folder
 
-# %% ../../nbs/language/wordnet.ipynb #c018
+# %% ../../nbs/language/wordnet.ipynb #c020
 class Classes:
     "Sorts synsets into classes, given as synsets; the first in the list's order wins."
 

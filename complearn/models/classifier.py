@@ -18,7 +18,7 @@ from ..core.seeds import derive
 from ..data.images import Transform
 from ..data.pairs import Batch, Collate
 from ..data.words import WordTokenizer
-from .agents import overwrite, seeded
+from .agents import at_rest, overwrite, seeded
 from .encoding import full_precision
 from .pretrained import LOADERS, check_tower, read_spec, vision_tower
 from .streams import VisionStream
@@ -91,18 +91,13 @@ class Classifier(nn.Module):
         "Where the parameters are."
         return self.head.weight.device
 
-    @torch.no_grad()
     def probabilities(
         self,
         images: Float[Tensor, "batch 3 size size"],  # normalised pixels
     ) -> Float[Tensor, "batch cls"]:  # fp32, on the CPU
         "How probable each class is, in evaluation mode; the model's mode is as before afterwards."
-        modes = {module: module.training for module in self.modules()}
-        self.eval()
-        with full_precision(self.device):
+        with at_rest(self), full_precision(self.device):
             logits = self.head(self.vision(images.to(self.device)).mean(1))
-        for module, mode in modes.items():
-            module.training = mode
         return logits.float().softmax(-1).cpu()
 
 # %% ../../nbs/models/classifier.ipynb #c010

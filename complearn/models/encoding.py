@@ -26,6 +26,7 @@ from tqdm.auto import tqdm
 
 from ..core.files import cache_dir, plain, write_bytes_atomic
 from ..data.pairs import Pair
+from .agents import at_rest  # noqa: F401  for those who read models and need not know how they are made
 
 # %% ../../nbs/models/encoding.ipynb #c005
 @dataclass(frozen=True)

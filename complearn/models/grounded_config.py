@@ -48,6 +48,8 @@ class GroundedConfig:
         check_tower(made.vision, "vision")
         check_tower(made.text, "text")
         check_reading(made.reading)
+        if isinstance(made.text, dict) and made.text.get("frozen"):
+            raise ValueError('a grounded text tower is frozen from below; leave "frozen" away and give "layers": 0, here and to the plan')
         if made.search and made.relations is None:
             remedy = '"relations": {"predicates": [...], "objects": [...]}'
             raise ValueError(f"search heads read the keys and queries of the relations; give {remedy} too")

@@ -133,7 +133,9 @@ def phrase_vectors(
 ) -> Float[Tensor, "image phrase width"]:  # zeros where there is no phrase
     "Each phrase as one vector."
     there = mask.any(-1)
-    states, speaking = language(ids[there], mask[there])
+    read = there.clone()
+    read[0, 0] |= ~there.any()  # a share without phrases reads one place of padding, so that gradients of zero flow
+    states, speaking = language(ids[read], mask[read] | ~there[read][:, None])
     weights = speaking.to(states.dtype)[..., None]
     means = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
     return means.new_zeros(*there.shape, means.shape[-1]).masked_scatter(there[..., None], means)

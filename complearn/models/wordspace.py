@@ -154,21 +154,23 @@ class WordSpace:
         weights = self.speaker if isinstance(self.speaker, nn.Module) else nn.Module()  # hashed anew: they may have been trained since
         return weights_fingerprint(weights, self.name, self.tokenizer.to_dict(), self.special, type(self.speaker).__name__)
 
-    def _kept(self, about: str, make: Callable[[], Tensor]) -> Tensor:
-        if not self.cache or not self.fingerprint():
+    def _kept(self, mark: str, about: str, make: Callable[[], Tensor]) -> Tensor:
+        if not self.cache or not mark:
             return make()
         folder = cache_dir("words") if self.cache is True else Path(self.cache)
-        mark = hashlib.blake2b(f"{self.fingerprint()} {about}".encode(), digest_size=16).hexdigest()
-        return cached(folder / f"{mark}.safetensors", lambda: Encoded(make())).values
+        name = hashlib.blake2b(f"{mark} {about}".encode(), digest_size=16).hexdigest()
+        return cached(folder / f"{name}.safetensors", lambda: Encoded(make())).values
+
+    def _known(self, mark: str) -> Tensor:
+        if self._statistics is None or self._statistics[0] != mark:
+            make = lambda: vocabulary_statistics(self.speaker, self.tokenizer, self.special)
+            self._statistics = mark, self._kept(mark, "vocabulary", make)
+        return self._statistics[1]
 
     @property
     def statistics(self) -> Float[Tensor, "2 width"]:
         "Mean and deviation over the vocabulary; made at first use."
-        mark = self.fingerprint()
-        if self._statistics is None or self._statistics[0] != mark:
-            make = lambda: vocabulary_statistics(self.speaker, self.tokenizer, self.special)
-            self._statistics = mark, self._kept("vocabulary", make)
-        return self._statistics[1]
+        return self._known(self.fingerprint())
 
     def __call__(
         self,
@@ -177,11 +179,12 @@ class WordSpace:
         "A vector for each text."
         if not len(texts):
             raise ValueError("a word space got no words; give at least one")
-        raw = self._kept(repr(list(texts)), lambda: embed(self.speaker, self.tokenizer, texts, self.special))
+        mark = self.fingerprint()  # once a call: all weights are read for it
+        raw = self._kept(mark, repr(list(texts)), lambda: embed(self.speaker, self.tokenizer, texts, self.special))
         if not torch.isfinite(raw).all():
             raise ValueError("the language tower gave vectors that are not finite; its weights may be broken")
         if not self.standardise:
             return raw.numpy()
-        mean, deviation = self.statistics
+        mean, deviation = self._known(mark)
         varies = deviation > 1e-6 * deviation.max()
         return torch.where(varies, (raw - mean) / torch.where(varies, deviation, 1.0), 0.0).numpy()

@@ -7,6 +7,7 @@ __all__ = ['il_negclip', 'spawn', 'target_of', 'generation_phases', 'iterated', 
 
 # %% ../../nbs/training/iterated.ipynb #c002
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from torch import nn
@@ -76,6 +77,7 @@ def iterated(
     freeze_vision: bool = False,  # in distillation: the agent that is not replaced (for target "language", the vision agent)
     ramp: int = 500,  # linear warm-up at the start of each generation, steps
     negatives: dict | None = None,  # arguments of `NegCLIP` (pool, neighbours, ...), which is then the loss throughout; None: plain
+    schedule: str = "run",  # of the learning rate: one cosine over the "run" (the paper's), or one over each "phase"
 ) -> list[Phase]:
     "Iterated learning as a list of phases (Zheng et al. 2024, Sec. 3.3 and Table 3)."
     codebook = getattr(model, "codebook", None) is not None
@@ -92,7 +94,7 @@ def iterated(
         frozen = (("-codebook.*",) if codebook and freeze_codebook else ()) + ((f"-{partner}.*",) if freeze_vision else ())
         lengths = (distil, interact + (final if number == generations else 0))
         phases += generation_phases(number, which, teachers[which], contrastive, lengths, frozen, ramp)
-    return first_calibrates(phases)
+    return first_calibrates([replace(phase, schedule=schedule) for phase in phases])
 
 # %% ../../nbs/training/iterated.ipynb #c016
 def first_calibrates(

@@ -272,11 +272,12 @@ def main(
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     asked = parser.parse_args(arguments)
     try:
-        if asked.config:
-            prepare(asked.run, read_json(asked.config))
+        prepare(asked.run, read_json(asked.config)) if asked.config else None
+    except (OSError, ValueError) as error:
+        parser.error(f"{asked.config}: {error}")
+    try:
         run = launch(asked.run, asked.device, not asked.quiet)
-        print(f"{run.path}: done, {run.done['step']} steps") if int(os.environ.get("RANK", 0)) == 0 else None
-        return 0
+        return print(f"{run.path}: done, {run.done['step']} steps") or 0 if int(os.environ.get("RANK", 0)) == 0 else 0
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 128 + stopped.number

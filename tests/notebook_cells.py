@@ -1,0 +1,25 @@
+"""An experiment's cells in this process: quick to start, and their names can be looked at."""
+
+import json
+import os
+
+from conftest import ROOT
+
+os.environ.setdefault("TQDM_DISABLE", "1")
+
+
+def run_cells(name, before=None, **parameters):
+    """Run nbs/experiments/NAME.ipynb from its top, or up to the cell that contains `before`; its names afterwards."""
+    cells = json.loads((ROOT / "nbs" / "experiments" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown, names = [], {}
+    names["display"] = lambda *things: shown.extend(things)
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        source = "".join(cell["source"])
+        if before and before in source:
+            return names
+        exec(compile(source, f"{name}.ipynb", "exec"), names)
+        if "parameters" in cell["metadata"].get("tags", []):
+            assert not set(parameters) - set(names), f"{name} has no parameter {set(parameters) - set(names)}"
+            names |= parameters
+    assert before is None, f"no cell of {name} contains {before!r}"
+    return names

@@ -1,0 +1,78 @@
+"""GLUE's files as they are published, with their odd lines, and the tasks whose answers are numbers."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from complearn.data.intake import BadData
+from complearn.evaluation import glue
+
+SENTENCES = ("A dog\x0c runs.", "A cat\u2028 sleeps.", 'He said "no.', "A line\x1c of\x85 signs\r here.")
+
+
+def write(folder, name, header, lines):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("\n".join([*header, *lines]) + "\n", encoding="utf-8", newline="")
+
+
+def pairs(n, answer):
+    return [f"{k}\t{SENTENCES[k % 4]}\tAnother {k}.\t{answer(k)}" for k in range(n)]
+
+
+def test_a_line_ends_at_a_line_feed_only(tmp_path):
+    write(tmp_path / "CoLA", "train.tsv", (), [f"gj04\t{k % 2}\t\t{text}" for k, text in enumerate(SENTENCES)])
+    (tmp_path / "CoLA/dev.tsv").write_bytes(b"gj04\t1\t\tA dog.\r\ngj04\t0\t\tA cat.\r\n\r\n")
+    train, dev, _ = glue.read_task(tmp_path / "CoLA")
+    assert train.texts == tuple((text,) for text in SENTENCES) and train.labels == ("0", "1", "0", "1")
+    assert dev.texts == (("A dog.",), ("A cat.",)) and not dev.report.bad
+
+
+def test_bad_lines_are_skipped_counted_and_named(tmp_path):
+    header = ["index\tsentence1\tsentence2\tgold_label"]
+    lines = pairs(300, lambda k: ("entailment", "neutral")[k % 2])
+    lines[7], lines[9], lines[11] = "7\tcut off", "9\ta\t\tneutral", "11\ta\tb\t-"
+    for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"):
+        write(tmp_path / "MNLI", name, header, lines)
+    with pytest.warns(UserWarning, match=r"297 kept; skipped 3: 1 lines of another width \(dev_matched.tsv line 9\).*empty cell.*agreed"):
+        train, dev, _ = glue.read_task(tmp_path / "MNLI")
+    assert len(train.texts) == 297 == len(dev.labels) and train.report.bad == 3
+    with pytest.raises(BadData, match="line 9: 2 cells where there are 4.*3 of 300.*max_bad"):
+        glue.read_task(tmp_path / "MNLI", max_bad=0.001)
+    (tmp_path / "MNLI/train.tsv").write_bytes(b"index\tsentence1\xff\n")
+    with pytest.raises(BadData, match="not UTF-8.*0xff at 15"):
+        glue.read_task(tmp_path / "MNLI")
+
+
+def test_the_mismatched_part_is_a_task_of_its_own(tmp_path):
+    header = ["index\tsentence1\tsentence2\tgold_label"]
+    for name, answer in (("train.tsv", "a"), ("dev_matched.tsv", "a"), ("dev_mismatched.tsv", "b")):
+        write(tmp_path / "MNLI", name, header, pairs(3, lambda k, answer=answer: answer))
+    assert glue.tasks_in(tmp_path) == {"MNLI": tmp_path / "MNLI", "MNLI-mm": tmp_path / "MNLI"}
+    for folder in (tmp_path / "MNLI", tmp_path / "MNLI-mm"):
+        assert glue.read_task(folder, "MNLI-mm")[1].labels == ("b", "b", "b")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(BadData, match="none of the folders CoLA.*STS-B.*MNLI-mm"):
+        glue.tasks_in(tmp_path / "none")
+
+
+def test_numbers_are_learned_and_judged_by_rank(tmp_path):
+    lines = [f"{k}\t{'a' * (k % 7)}.\t{'b' * (k % 5)}.\t{(k % 7) / 2 + (k % 5) / 4}" for k in range(300)]
+    lines[3] = "3\ta\tb\tmuch"
+    for name in ("train.tsv", "dev.tsv"):
+        write(tmp_path / "STS-B", name, ["index\tsentence1\tsentence2\tscore"], lines)
+    with pytest.warns(UserWarning, match="without a number"):
+        train, dev, task = glue.read_task(tmp_path / "STS-B")
+    count = lambda texts: np.array([[text.count("a"), text.count("b")] for text in texts], dtype=np.float32)
+    rows = glue.evaluate_glue(count, train, dev, task, "counts", data="STS-B", epochs=15)
+    assert [line["metric"] for line in rows] == ["spearman"] * 2 and rows[0]["value"] > 0.95 and rows[0]["n"] == 299
+    assert rows[0]["low"] <= rows[0]["value"] <= rows[0]["high"] and rows[1]["value"] == 0 == rows[1]["low"]
+    nothing = glue.evaluate_glue(lambda texts: np.zeros((len(texts), 2)), train, dev, task, "nothing", data="STS-B", epochs=2)
+    assert nothing[0]["value"] == 0
+
+
+def test_rank_intervals_are_scipys():
+    draw = np.random.default_rng(0)
+    for n in (10, 77):
+        one, two = draw.integers(0, 6, (2, n)).astype(float)
+        value, low, high = glue.rank_interval(one, two, 300)
+        assert np.isclose(value, spearmanr(one, two).statistic) and low <= high

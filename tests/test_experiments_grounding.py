@@ -1,0 +1,108 @@
+"""The grounding experiment: stage 3's own data, its losses one by one, what is said about them; what cannot be is told before training."""
+
+import json
+
+import pytest
+from notebook_cells import run_cells
+
+from complearn.core.runs import Run, read_results
+from complearn.data.readers import read
+from complearn.data.vg_specimens import write_visual_genome
+from complearn.training.grounding_recipes import grounding_configuration, grounding_scale, rows_of
+from complearn.training.launch import check_config
+
+WORLD = {"n_train": 64, "n_test": 16, "size": 32}
+NAMES = {"predicates": ["above", "below"], "objects": ["circle", "square"]}
+
+
+def genome(folder, **more):
+    return {"name": "visual_genome", "args": {"folder": str(folder), "test": 8, "least": 0, "fewest": 1} | more}
+
+
+def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
+    rows, scale = rows_of(["relation losses"]), grounding_scale("smoke")
+    made = {
+        label: grounding_configuration(label, one, 0, scale, 8, 16, {"name": "generated", "args": scale.world}, names=NAMES)
+        for label, one in rows.items()
+    }
+    whole = made.pop("grounding")
+    told = {label: config["plan"]["args"]["relate"].pop("losses", None) for label, config in made.items() if label != "grounded"}
+    sets = [{"relation", "pair", "object"} - set(kept) for kept in told.values()]
+    assert len(told) == 6 and sorted(map(len, sets)) == [1, 1, 1, 2, 2, 2] and len({*map(frozenset, sets)}) == 6
+    assert told["no Loss_rel"] == ["pair", "object"] and told["Loss_obj alone"] == ["pair"] and told["classification alone"] == ["object"]
+    for label in told:
+        assert made[label]["plan"] == whole["plan"] and made[label]["model"] == whole["model"]
+    for label, one in rows.items():
+        check_config(grounding_configuration(label, one, 0, scale, 8, 16, {"name": "generated", "args": scale.world}, names=NAMES))
+
+
+@pytest.mark.slow
+def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
+    monkeypatch.setenv("BROWSER_PATH", "none")
+    monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")  # of the processes that train
+    asked = genome(write_visual_genome(tmp_path / "vg", n=24))
+    sweep = {"whole": {"method": "grounding"}, "no Loss_rel": rows_of(["relation losses"])["no Loss_rel"]}
+    given = {
+        "data_args": json.dumps(WORLD),
+        "relation_data": json.dumps(asked),
+        "sweep": json.dumps(sweep),
+        "steps": "8",
+        "batch_size": "8",
+    }
+    names = run_cells("grounding", out_dir=str(tmp_path / "out"), seeds="[1]", fit="pad", device="cpu", at_once=2, **given)
+    plan = Run.open(tmp_path / "out" / "runs" / "no_loss_rel-s1").config["plan"]
+    assert plan["args"]["relate"]["data"] == {"name": "visual_genome", "args": asked["args"] | {"part": "train"}}
+    assert plan["args"]["relate"]["losses"] == ["pair", "object"] and plan["args"]["relate"]["layers"] == "all"
+    results = read_results(tmp_path / "out")
+    own = [row for row in results["rows"] if row["data"] == "visual_genome/triplets"]
+    held = read("visual_genome", **asked["args"], part="test")
+    count = sum(len(pair.labels["triplets"]) for pair in held)
+    assert {row["method"] for row in own} == {"whole", "no Loss_rel", "majority", "blind"}
+    assert {row["n"] for row in own if row["metric"] == "relation_top1"} == {count} and len(held) == 8
+    made = {row["metric"]: row for row in own if row["split"] == "composition" and row["method"] == "whole"}
+    assert {"likeness", "likeness_by_chance", "transitive"} <= set(made) and made["likeness_by_chance"]["n"] == 200
+    assert made["transitive_by_chance"]["value"] == pytest.approx(1 / len(names["names"]["predicates"]))
+    assert all(
+        (tmp_path / "out" / "figures" / f"{name}.html").is_file() for name in ("relation_graph", "composition", "relation_differences")
+    )
+    assert results["setting"]["relation_data"][1]["args"]["part"] == "test"
+    table = names["over_seeds"](names["told_relations"])
+    assert list(table.index[:2]) == ["whole", "no Loss_rel"] and "[" in table.loc["whole", "relation_top1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"sweep": '["unit"]', "relation_data": '{"name": "visual_genome"}'}, "no row has relations"),
+        ({"relation_data": '{"name": "visual_gnome"}'}, "no reader 'visual_gnome'; there are"),
+        ({"relation_data": '{"name": "coco", "args": {}}'}, "'coco' has no parts to hold one out"),
+        ({"relation_data": '{"name": "visual_genome", "args": {"folder": "x", "part": "all"}}'}, "leave part out"),
+        ({"relation_data": '{"name": "visual_genome", "args": {"folders": "x"}}'}, "no argument 'folders'"),
+        ({"relation_data": '{"folder": "x"}'}, "relation_data is"),
+        ({"sweep": {"few": {"method": "grounding", "model": {"relations": {"objects": ["circle"]}}}}}, "'few' has no objects called"),
+    ],
+)
+def test_what_cannot_be_is_told_before_training(tmp_path, changed, told):
+    given = {"data_args": json.dumps(WORLD), "sweep": '["relations"]'} | changed
+    with pytest.raises(ValueError, match=told):
+        run_cells("grounding", "final_exam(world", out_dir=str(tmp_path), **given)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_names_come_from_all_triplets_of_files(tmp_path):
+    """A relation that only a held-out picture has can be named; a word that scenes may show has a class."""
+    asked = genome(write_visual_genome(tmp_path / "vg", n=24))
+    names = run_cells(
+        "grounding",
+        "final_exam(world",
+        data_args=json.dumps(WORLD),
+        relation_data=json.dumps(asked),
+        sweep='["relations"]',
+        out_dir=str(tmp_path / "o"),
+    )
+    every = read("visual_genome", **asked["args"], part="all")
+    assert set(names["names"]["predicates"]) == {t.predicate for pair in every for t in pair.labels["triplets"]}
+    own = run_cells(
+        "grounding", "final_exam(world", data_args=json.dumps(WORLD | {"n_train": 12}), sweep='["relations"]', out_dir=str(tmp_path / "p")
+    )
+    assert set(own["names"]["objects"]) == set(own["world"].config.words("shapes"))

