@@ -272,7 +272,7 @@ def test_slope_keeps_the_strict_rank_of_the_target():
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_l1_logistic_is_scikit_learns(intercept):
+def test_solve_is_scikit_learns(intercept):
     x = drawn(90, 7) * np.array([3, 2, 1, 1, 0.5, 0.3, 0.1])
     x = x - x.mean(0)
     y = drawn(90, 3, seed=3) + x[:, :3] > 0.3
@@ -280,7 +280,7 @@ def test_l1_logistic_is_scikit_learns(intercept):
     penalty = np.array([0.5, 3.0, 8.0])
     full = np.concatenate([np.ones((90, 1)), x], 1) if intercept else x
     made = [torch.tensor(v, dtype=torch.float64) for v in (full, y.astype(float), counts.astype(float), penalty)]
-    ours = norm_readout.l1_logistic(*made, intercept=intercept, tolerance=1e-6, steps=20_000).numpy()
+    ours = norm_readout.solve(*made, intercept=intercept, tolerance=1e-6, steps=20_000)[0].numpy()
     for k in range(3):
         rows = counts[:, k]
         model = LogisticRegression(l1_ratio=1.0, C=1 / penalty[k], solver="saga", tol=1e-10, max_iter=100_000, fit_intercept=intercept)
@@ -294,7 +294,7 @@ def test_all_weights_are_zero_at_the_largest_penalty_and_not_below():
     y = torch.tensor((drawn(80, 2, seed=1) + x[:, :2].numpy() > 0.4).astype(np.float32))
     top = norm_readout.largest_penalty(x, y)
     full = torch.cat([torch.ones(80, 1), x], 1)
-    fit = lambda share: norm_readout.l1_logistic(full, y, torch.ones_like(y), share * top, tolerance=1e-4)[1:].abs().amax(0)
+    fit = lambda share: norm_readout.solve(full, y, torch.ones_like(y), share * top, tolerance=1e-4)[0][1:].abs().amax(0)
     assert (fit(1.001) == 0).all() and (fit(0.95) > 0).all()
 
 

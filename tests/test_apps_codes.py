@@ -307,7 +307,8 @@ def test_images_without_captions_and_lost_images(folder, tmp_path):
 # --- in a browser
 
 
-def test_the_token_is_in_the_environment_and_not_in_the_command(monkeypatch, tmp_path):
+@pytest.mark.parametrize("program", ["voila", "jupyterlab"])
+def test_the_token_is_in_the_environment_and_not_in_the_command(program, monkeypatch, tmp_path):
     seen = []
 
     def started(command, env, **rest):
@@ -316,10 +317,23 @@ def test_the_token_is_in_the_environment_and_not_in_the_command(monkeypatch, tmp
 
     monkeypatch.setattr(server, "need", lambda *names: None)
     monkeypatch.setattr(server.subprocess, "Popen", started)
-    with pytest.raises(InterruptedError), serving(tmp_path / "a.ipynb", "jupyterlab", {"JUPYTER_TOKEN": "known"}):
+    with pytest.raises(InterruptedError), serving(tmp_path / "a.ipynb", program, {"JUPYTER_TOKEN": "known"}):
         pass
     [(command, token)] = seen
     assert len(token) == 32 and not any(token in part for part in command)
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        (["codes", "--gallery", "."], "--gallery belongs to the app search"),
+        (["codes", "--runs", "none"], "give --runs one that is there"),
+    ],
+)
+def test_the_launcher_says_what_it_cannot_use(given, told, capsys):
+    with pytest.raises(SystemExit):
+        server.main(given)
+    assert told in capsys.readouterr().err
 
 
 CELLS = ["from complearn.apps.codes import codes", "explorer = codes(runs={!r})\nexplorer"]

@@ -482,13 +482,17 @@ def test_the_launcher_serves_a_page_and_no_file(place):
     launcher = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     try:
         line = launcher.stdout.readline()
-        address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
-        status, content = fetched(address)
-        assert status == 200 and b"<html" in content.lower()
+        address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\w+", line)[0]
+        user, (root, _) = visitor(), address.split("?")
+        status, content = fetched(address, user)
+        assert status == 200 and b"jupyter-config-data" in content
+        for shut in ("", "api/kernels", "voila/files/search.ipynb"):  # another account of this machine has no token
+            status, content = fetched(root + shut)
+            assert b"jupyter-config-data" not in content and (status in (401, 403, 404) or b"password" in content.lower()), (shut, status)
         own = next((place / "gallery").glob("*.png")).name
         for door in ("files/", "voila/files/", "static/../", "voila/static/../", "voila/files/%2e%2e/", "api/contents/", "voila/render/"):
             for name in ("search.ipynb", own, "secret.png", "oracle.py", "etc/passwd", "../../../../etc/passwd", "..%2f..%2fetc/passwd"):
-                status, content = fetched(address + door + name)
+                status, content = fetched(root + door + name, user)
                 assert status in (403, 404), (door, name, status)
     finally:
         launcher.terminate()
@@ -497,9 +501,14 @@ def test_the_launcher_serves_a_page_and_no_file(place):
         fetched(address)
 
 
-def fetched(address):
+def visitor():
+    """A browser that keeps its cookies: let in once by the token, it is let in from then on."""
+    return urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+
+def fetched(address, by=None):
     try:
-        with urllib.request.urlopen(address, timeout=20) as answer:
+        with (by or visitor()).open(address, timeout=20) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
@@ -508,7 +517,8 @@ def fetched(address):
 @pytest.mark.browser
 def test_no_file_outside_the_gallery_is_reachable(servers, place):
     """Voila listens on this machine alone, and gives out no file: neither beside the notebook nor above it."""
-    assert servers["voila"].startswith("http://127.0.0.1:")
+    address, user = servers["voila"].split("?")[0], visitor()
+    assert address.startswith("http://127.0.0.1:") and fetched(servers["voila"], user)[0] == 200
     (place.parent / "above.png").write_bytes((place / "secret.png").read_bytes())
     for path in (
         "secret.png",
@@ -520,7 +530,7 @@ def test_no_file_outside_the_gallery_is_reachable(servers, place):
         "../../../../../../etc/passwd",
     ):
         for root in ("", "voila/files/", "voila/static/", "files/", "static/", "voila/render/", "api/contents/", "nbextensions/"):
-            status, content = fetched(f"{servers['voila']}{root}{path}")
+            status, content = fetched(address + root + path, user)
             allowed = (place / "secret.png").read_bytes()
             assert content != allowed and b"root:" not in content and b"class Circle" not in content, (root, path, status)
 

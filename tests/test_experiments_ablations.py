@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from complearn.core.runs import Run, read_results
-from complearn.training.launch import check_config
+from complearn.training.configs import check_config
 from complearn.training.recipes import ABLATIONS, METHODS, SCALES, configuration, generations, variants
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "ablations.ipynb"

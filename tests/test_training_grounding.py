@@ -18,9 +18,10 @@ from complearn.data.readers import read
 from complearn.data.triplets import triplet_names
 from complearn.data.words import WordTokenizer
 from complearn.models.grounded import GroundedOutput, SearchScorer, build_grounded
+from complearn.training.configs import check_config
 from complearn.training.grounding import Grounding, grounded, grounding
 from complearn.training.grounding_recipes import grounding_configuration, rows_of, text_depth
-from complearn.training.launch import check_config, launch, prepare, trained
+from complearn.training.launch import launch, prepare, trained
 from complearn.training.losses import directed, picked
 from complearn.training.phases import matching
 from complearn.training.recipes import SCALES

@@ -12,7 +12,8 @@ from PIL import Image
 
 from complearn.core.runs import Run, find
 from complearn.training.checkpoints import load_checkpoint
-from complearn.training.launch import check_config, launch, main, prepare, trained
+from complearn.training.configs import check_config
+from complearn.training.launch import launch, main, prepare, trained
 from complearn.training.plans import PLANS, make_phases, register_plan
 from complearn.training.settings import Settings
 from complearn.training.starts import load_start

@@ -24,9 +24,8 @@ from ..data.images import load_images
 from ..data.pairs import Pair
 from ..data.words import split_words
 from ..evaluation.search import one_vector
-from ..models.agents import at_rest
 from ..models.dual import Dual
-from ..models.encoding import Scorer, encode_all, full_precision
+from ..models.encoding import Scorer, at_rest, encode_all, full_precision
 from ..models.grounded import SearchScorer
 
 # %% ../../nbs/analysis/explaining.ipynb #c003

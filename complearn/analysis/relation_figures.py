@@ -18,8 +18,7 @@ from plotly.subplots import make_subplots
 from ..core.figures import PALETTE, theme
 from ..data.pairs import Pair
 from ..data.triplets import Triplet, Triplets, WithTriplets, triplets_of
-from ..models.agents import at_rest
-from ..models.encoding import full_precision
+from ..models.encoding import at_rest, full_precision
 from ..models.relations import compose, likeness
 
 # %% ../../nbs/analysis/relation_figures.ipynb #c004

@@ -34,13 +34,14 @@ def command_for(
     notebook: Path,  # what to serve
     program: str,  # "voila" or "jupyterlab"
     port: int,  # where
-    token: str,  # that lets a browser into JupyterLab; goes to the server as JUPYTER_TOKEN
+    token: str,  # that lets a browser in; goes to the server as JUPYTER_TOKEN
 ) -> tuple[list[str], str]:  # the command, which everyone on this machine can read; the address
     "How to start a server that only this machine can reach."
     here = f"http://127.0.0.1:{port}"
     if program == "voila":
         shut = "--VoilaConfiguration.file_allowlist=(?!)"  # else voila gives out every picture beside the notebook
-        return [sys.executable, "-m", "voila", str(notebook), "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1", shut], f"{here}/"
+        voila = ["-m", "voila", str(notebook), "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1", "--Voila.auto_token=True", shut]
+        return [sys.executable, *voila], f"{here}/?token={token}"
     lab = [
         "-m",
         "jupyterlab",
@@ -127,14 +128,17 @@ def main(
     asked.add_argument("--runs", help="folder with trained models below it")
     asked.add_argument("--gallery", help="folder of pictures to search in")
     args = asked.parse_args(given)
-    folders = {"COMPLEARN_RUNS": args.runs, "COMPLEARN_GALLERY": args.gallery}
-    for name, folder in folders.items():
-        if folder and not Path(folder).is_dir():
-            asked.error(f"{folder} is no folder; give --{name.split('_')[1].lower()} one that is there")
-    env = {name: str(Path(folder).resolve()) for name, folder in folders.items() if folder}
+    if args.gallery and args.app != "search":
+        asked.error(f"--gallery belongs to the app search; {args.app} shows the pictures that a run's codes were read on")
+    env = {}
+    for option in ("runs", "gallery"):
+        if folder := getattr(args, option):
+            if not Path(folder).is_dir():
+                asked.error(f"{folder} is no folder; give --{option} one that is there")
+            env[f"COMPLEARN_{option.upper()}"] = str(Path(folder).resolve())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leave by the way that ends the server
     with tempfile.TemporaryDirectory(prefix="complearn-") as place, serving(app_notebook(args.app, place), env=env) as address:
-        print(f"{args.app}: {address} (this machine only; Ctrl-C ends it)", flush=True)
+        print(f"{args.app}: {address} (from this machine, by this address only; Ctrl-C ends it)", flush=True)
         try:
             while True:
                 time.sleep(1)

@@ -16,7 +16,7 @@ from ..core.seeds import rng
 from .intake import BadData, Intake, Pairs, existing
 from .pairs import Pair
 from .triplets import Triplet
-from .vg_files import FILES, REMEDY, Thing, identity, json_items, read_things
+from .vg_files import FILES, REMEDY, Thing, json_items, number_of, read_things
 from .vg_names import OBJECT_CLASSES, merge_predicate, most, plain_predicate, read_aliases
 from ..language.wordnet import Classes, UnknownSynset, WordNet
 
@@ -81,7 +81,7 @@ class Cleaning:
         item: Mapping[str, Any],  # of relationships.json
     ) -> list[Triplet]:
         "The triplets of one image."
-        image, kept = identity(item, "relationships.json"), {}
+        image, kept = number_of(item, "image", "relationships.json"), {}
         for relationship in item.get("relationships", ()):
             made = self.triplet(image, relationship, kept.keys())
             self.counts["relationships"] += 1
@@ -178,16 +178,16 @@ def read_visual_genome(
 def _instances(folder: Path) -> Counter:
     counts: Counter = Counter()
     for item in json_items(folder / "relationships.json", FILES["relationships.json"]):
-        identity(item, "relationships.json")
+        number_of(item, "image", "relationships.json")
         counts.update(plain_predicate(one.get("predicate") or "") for one in item.get("relationships", ()))
     return counts
 
 
 def _keep(folder: Path, clean: Cleaning, fewest: int) -> dict[int, tuple[Triplet, ...]]:
-    listed = {identity(item, "image_data.json") for item in json_items(folder / "image_data.json", FILES["image_data.json"])}
+    listed = {number_of(item, "image", "image_data.json") for item in json_items(folder / "image_data.json", FILES["image_data.json"])}
     kept = {}
     for item in json_items(folder / "relationships.json", FILES["relationships.json"]):
-        found, number = clean(item), identity(item, "relationships.json")
+        found, number = clean(item), number_of(item, "image", "relationships.json")
         clean.counts["images"] += 1
         short = "images without data" if number not in listed else "images with few triplets" if len(found) < fewest else None
         clean.counts[short or "triplets"] += 1 if short else len(found)

@@ -18,8 +18,8 @@ from ..core.seeds import derive
 from ..data.images import Transform
 from ..data.pairs import Batch, Collate
 from ..data.words import WordTokenizer
-from .agents import at_rest, overwrite, seeded
-from .encoding import full_precision
+from .agents import overwrite, seeded
+from .encoding import at_rest, full_precision
 from .pretrained import LOADERS, check_tower, read_spec, vision_tower
 from .streams import VisionStream
 from .towers import SIZES, Tower

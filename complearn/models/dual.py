@@ -21,7 +21,7 @@ from ..data.images import Transform
 from ..data.pairs import Batch, Collate
 from .agents import Agent, seeded
 from .codebook import Codebook
-from .encoding import Encoded, cosine, full_precision, weights_fingerprint
+from .encoding import Encoded, at_rest, cosine, full_precision, weights_fingerprint
 from .pretrained import check_tower, text_tower, vision_tower
 from .towers import Tower
 
@@ -194,20 +194,14 @@ class Dual(nn.Module):
         "Where the parameters are."
         return self.logit_scale.device
 
-    @torch.no_grad()
     def encode(
         self,
         agent: Agent,  # which side
         batch: Batch,  # on any device
     ) -> Encoded:
         "Unit vectors in full precision, in evaluation mode; the model's mode is as before afterwards."
-        modes = {module: module.training for module in self.modules()}
-        self.eval()
-        with full_precision(self.device):
-            embedding = self.read(agent, batch.to(self.device)).embedding
-        for module, mode in modes.items():
-            module.training = mode
-        return Encoded(embedding)
+        with at_rest(self), full_precision(self.device):
+            return Encoded(self.read(agent, batch.to(self.device)).embedding)
 
     def encode_images(
         self,

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from ..core.seeds import derive
 from ..data.images import Transform
 from ..data.pairs import Batch, Collate, Pair
-from .agents import at_rest, seeded
-from .encoding import Encoded, cosine, full_precision, weights_fingerprint
+from .agents import seeded
+from .encoding import Encoded, at_rest, cosine, full_precision, weights_fingerprint
 from .grounded_config import GroundedConfig, tower_specs
 from .matchmap import MatchMap, matches, pair_matches, word_maps
 from .pretrained import text_tower, vision_tower
