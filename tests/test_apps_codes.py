@@ -26,6 +26,7 @@ from complearn.analysis.readings import code_table
 from complearn.analysis.surgery import operate, ranks_of, reweigh
 from complearn.apps import serving as server
 from complearn.apps.code_desk import Desk, hits_of, selection_of
+from complearn.apps.code_script import DRAWING
 from complearn.apps.codes import codes
 from complearn.apps.serving import serving
 from complearn.core.figures import find_browser
@@ -243,6 +244,18 @@ def test_a_script_needs_no_click_to_see_the_first_model(folder, tmp_path):
             codes(runs=folder).ask("model", source=wrong)
 
 
+def test_a_code_that_is_asked_for_ahead_is_not_open_until_it_is_opened(folder):
+    desk = desk_of(folder)
+    open_then = desk.panes[0].code
+    other = (open_then + 1) % 64
+    [(told, buffers)] = desk.do({"do": "code", "code": other, "ahead": True})
+    assert told["code"] == other and told["ahead"] is True and desk.panes[0].code == open_then
+    assert desk.do({"do": "code", "code": other, "ready": True}) == [] and desk.panes[0].code == other  # the browser has it
+    [(again, same)] = desk.do({"do": "code", "code": other})
+    assert again == {**told, "ahead": False} and same == buffers
+    assert "codes 0 to 63" in said(desk.do({"do": "code", "code": 64, "ready": True})) and desk.panes[0].code == other
+
+
 def test_all_of_a_query_switched_off_keeps_the_last_edit_that_worked(folder):
     desk = desk_of(folder)
     desk.do({"do": "query", "text": desk.panes[0].store.caption(0)})
@@ -423,14 +436,69 @@ def test_in_voila(servers, chromium):
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.set_default_timeout(60_000)
+    heard = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: heard.append(data)))
     page.goto(servers["voila"])
     drive(page, "voila")
+    page.click(".cl-group button:has-text('by index')")
+    page.wait_for_function("document.querySelectorAll('.cl-card').length > 3 && !document.querySelector('.cl-pending')")
+    card = page.locator(".cl-card:not([aria-selected=true]):not(.cl-active) >> nth=2")
+    ahead = lambda: sum(b'"ahead": true' in frame or b'"ahead":true' in frame for frame in heard if isinstance(frame, bytes))
+    before = ahead()
+    card.hover()  # what the pointer is on is asked for; a click then needs no kernel: it is drawn before the click returns
+    while ahead() == before:
+        page.wait_for_timeout(50)
+    page.wait_for_timeout(200)
+    drawn = card.evaluate(
+        "card => { card.click(); return [card.querySelector('b').textContent, document.querySelector('.cl-panel').dataset.drawn]; }"
+    )
+    assert drawn[0].replace("★", "").strip() == drawn[1], drawn
     page.click("text=Compare two models")
     page.wait_for_function("document.querySelector('.cl-said').textContent + document.querySelectorAll('.cl-pane').length")
     page.reload()  # a page that is loaded again has a kernel of its own
     page.wait_for_selector(".cl-card:not(.cl-pending)")
     assert not [fault for fault in faults if "cl" in fault and "clip" not in fault.lower()], faults
     page.close()
+
+
+SCROLLED = """async (codes) => {
+  const frame = () => new Promise(requestAnimationFrame), asked = [], fired = new Int32Array(codes).fill(1);
+  const pane = { id: "p", code: null, kept: new Set(), book: { fired, images: 10 }, pictures: new Pictures(2, 250) };
+  pane.send = (request) => asked.push(request);
+  const grid = new Grid(pane), pause = async () => { for (let k = 0; k < 6; k++) await frame(); };
+  grid.box.style.cssText = "position: relative; overflow-y: auto; width: 460px; height: 330px";
+  document.body.replaceChildren(grid.box);
+  const answer = async () => { for (await pause(); asked.length; await pause()) {
+    const { codes: of } = asked.shift(), best = of.map((code) => [3 * code, 3 * code + 1, 3 * code + 2]), items = best.flat();
+    const pixels = Uint8Array.from(items.flatMap((item) => Array(12).fill(item % 251)));
+    grid.learn({ of, best, words: of.map(() => []), items }, [new DataView(pixels.buffer)]);
+  } };
+  const colours = () => [...grid.nodes.values()].map((node) => {
+    const canvas = node.querySelector("canvas"), at = (n) => Math.round((canvas.width * (n + 0.5)) / 3);
+    return [node.code, ...[0, 1, 2].map((n) => [...canvas.getContext("2d").getImageData(at(n), Math.round(canvas.height / 2), 1, 1).data])];
+  });
+  grid.set(Int32Array.from({ length: codes }, (_, i) => i));
+  const seen = [];
+  for (const place of [0, 0.3, 0.6, 1, 0.5, 0]) {
+    grid.box.scrollTop = place * grid.box.scrollHeight; await answer(); seen.push(colours());
+  }
+  return { seen, nodes: grid.nodes.size + grid.spare.length, pictures: pane.pictures.kept.size };
+}"""
+
+
+@pytest.mark.browser
+def test_a_long_scroll_and_back_leaves_no_card_without_its_pictures(chromium):
+    """Pictures make room for others; cards that leave come back with other codes; what is shown is always the code's own."""
+    page = chromium.new_page(viewport={"width": 800, "height": 600})
+    told = page.evaluate(f"(codes) => {{ {DRAWING}; return ({SCROLLED})(codes); }}", 2000)
+    page.close()
+    assert told["pictures"] <= 250 and told["nodes"] < 60
+    for cards in told["seen"]:
+        assert len(cards) > 8
+        for code, *pixels in cards:
+            assert pixels == [[(3 * code + n) % 251] * 3 + [255] for n in range(3)], code
+    first, last = told["seen"][0], told["seen"][-1]
+    assert sorted(card[0] for card in first) == sorted(card[0] for card in last)
 
 
 @pytest.mark.browser

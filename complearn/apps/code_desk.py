@@ -158,9 +158,11 @@ class Desk:
     def _cards(self, pane: Pane, codes: list) -> list[Answer]:
         return [cards_answer(pane, [int(code) for code in codes[:400]])]
 
-    def _code(self, pane: Pane, code: int) -> list[Answer]:
-        pane.code = int(code)
-        return [code_answer(pane)]
+    def _code(self, pane: Pane, code: int, ahead: bool = False, ready: bool = False) -> list[Answer]:
+        told, buffers = code_answer(replace(pane, code=int(code)))
+        if not ahead:  # ahead: the pointer is on its card, but it is not open yet; ready: the browser has the answer already
+            pane.code = int(code)
+        return [] if ready else [({**told, "ahead": ahead}, buffers)]
 
     def _image(self, pane: Pane, item: int) -> list[Answer]:
         pane.item = int(item)

@@ -117,7 +117,7 @@ PANE = r"""
 class Pane {
   constructor(view, place) {
     Object.assign(this, { view, place, id: `cl-${Math.random().toString(36).slice(2, 8)}`, kept: new Set(), by: "usage", code: null, book: null });
-    this.pictures = new Pictures(64); this.grid = new Grid(this); this.map = new CodeMap(this);
+    this.forget(); this.pictures = new Pictures(64); this.grid = new Grid(this); this.map = new CodeMap(this);
     this.source = h("select", { "aria-label": "model", onchange: () => this.send({ do: "model", source: +this.source.value }) });
     this.moment = h("select", { "aria-label": "moment of training", onchange: () => this.send({ do: "model", source: +this.source.value, moment: this.moment.value }) });
     this.facts = h("span", { class: "cl-soft cl-small" }); this.said = h("div", { class: "cl-said", role: "status", "aria-live": "polite" });
@@ -136,7 +136,25 @@ class Pane {
       this.said, h("div", { class: "cl-body" }, this.grid.box, h("div", { class: "cl-detail" }, this.tabs, ...Object.values(this.panels))));
   }
   send(request) { this.view.model.send({ pane: this.place, ...request }); }
-  open(code) { this.code = code; this.view.show("code"); this.send({ do: "code", code }); this.map.mark(); this.grid.soon(); }
+  open(code) {
+    const ready = this.ahead.get(code);
+    this.code = code; this.view.show("code"); this.send({ do: "code", code, ready: !!ready || this.asked === code });
+    ready ? this.opened(...ready) : (this.map.mark(), this.grid.soon());
+  }
+  opened(told, buffers) { this.code = told.code; this.say(""); codePanel(this, told, buffers); this.told = [told, buffers]; this.grid.soon(); this.map.mark(); }
+  peek(code) {  // what the pointer or the arrows are on is asked for before it is opened, one at a time
+    if (code == null || this.ahead.has(code) || this.asked === code) return;
+    if (this.asked != null) { this.next = code; return; }
+    this.asked = code; this.send({ do: "code", code, ahead: true });
+  }
+  came(told, buffers) {
+    const { next } = this;
+    this.asked = this.next = null; this.ahead.set(told.code, [told, buffers]);
+    if (this.ahead.size > 64) this.ahead.delete(this.ahead.keys().next().value);
+    if (told.code === this.code && this.told?.[0].code !== told.code) this.opened(told, buffers);  // opened while it was on its way
+    this.peek(next);
+  }
+  forget() { this.ahead = new Map(); this.asked = this.next = null; }
   keep(code) { this.send({ do: "keep", code, on: !this.kept.has(code) }); }
   operate(code) { this.view.show("surgery"); this.send({ do: "factor", code, factor: 2 }); }
   say(text, busy = false) { this.said.textContent = text; this.said.classList.toggle("cl-busy", busy); }
@@ -149,7 +167,7 @@ HEARD = r"""
       book: () => {
         fill(this.view.known, [...new Set([...told.vocabulary, ...[...this.view.known.children].map((one) => one.value)])].map((word) => h("option", { value: word })));
         this.book = { ...told, fired: numbers(Int32Array, buffers[2]), rank: numbers(Int32Array, buffers[3]) };
-        this.pictures = new Pictures(told.thumb); this.grid.cards.clear(); this.grid.waiting = false; this.say("");
+        this.pictures = new Pictures(told.thumb); this.forget(); this.told = null; this.grid.cards.clear(); this.grid.waiting = false; this.say("");
         this.facts.textContent = `${count(told.codes)} codes, ${count(Math.round(told.effective))} in effective use, ${count(told.dead)} dead · ` +
           `${count(told.images)} images, median ${count(told.support)} codes each`;
         this.map.set(numbers(Float32Array, buffers[0]), numbers(Float32Array, buffers[1])); this.grid.soon();
@@ -157,12 +175,12 @@ HEARD = r"""
       },
       order: () => { this.by = told.by; this.grid.set(numbers(Int32Array, buffers[0])); this.say(""); this.view.ordered(told); this.map.draw(); },
       cards: () => this.grid.learn(told, buffers),
-      code: () => { this.code = told.code; this.say(""); codePanel(this, told, buffers); this.told = [told, buffers]; this.grid.soon(); this.map.mark(); },
+      code: () => (told.ahead ? this.came(told, buffers) : this.opened(told, buffers)),
       image: () => { this.say(""); imagePanel(this, told, buffers); },
       surgery: () => { this.say(""); this.field.value = told.query.text ?? ""; surgeryPanel(this, told, buffers); },
       kept: () => { this.kept = new Set(told.kept); for (const node of this.grid.nodes.values()) node.dataset.key = ""; if (this.told) codePanel(this, ...this.told); this.grid.soon(); },
       busy: () => this.say(told.said, true),
-      error: () => { this.say(told.said); this.grid.waiting = false; this.grid.soon(); this.view.settle(this); },
+      error: () => { this.say(told.said); this.asked = this.next = null; this.grid.waiting = false; this.grid.soon(); this.view.settle(this); },
     };
     heard[told.re]?.();
   }

@@ -28,25 +28,30 @@ const numbers = (Kind, view) => new Kind(bytes(view).slice().buffer);
 # %% ../../nbs/apps/code_script.ipynb #c005
 PICTURES = r"""
 class Pictures {
-  constructor(size) { this.size = size; this.kept = new Map(); }
+  constructor(size, most = 4000) { this.size = size; this.most = most; this.kept = new Map(); }
+  has(items) { return items.every((item) => item < 0 || this.kept.has(item)); }
   add(items, view) {
-    const { size } = this, all = bytes(view), each = size * size;
-    items.forEach((item, n) => {
-      if (this.kept.has(item)) return;
-      const canvas = h("canvas", { width: size, height: size }), data = new ImageData(size, size);
-      for (let i = 0, from = n * each * 3; i < each; i++, from += 3) {
-        data.data[4 * i] = all[from]; data.data[4 * i + 1] = all[from + 1]; data.data[4 * i + 2] = all[from + 2]; data.data[4 * i + 3] = 255;
-      }
-      canvas.getContext("2d").putImageData(data, 0, 0);
-      this.kept.set(item, canvas);
+    const { size } = this, all = bytes(view), fresh = items.map((item, n) => [item, n]).filter(([item]) => !this.kept.has(item));
+    for (const item of items) if (this.kept.has(item)) { const old = this.kept.get(item); this.kept.delete(item); this.kept.set(item, old); }
+    if (!fresh.length) return;
+    const wide = Math.min(fresh.length, 32), sheet = h("canvas", { width: wide * size, height: Math.ceil(fresh.length / wide) * size });
+    const data = new ImageData(sheet.width, sheet.height), to = data.data;
+    fresh.forEach(([item, n], k) => {
+      const x = (k % wide) * size, y = Math.floor(k / wide) * size;
+      for (let row = 0, from = 3 * n * size * size; row < size; row++)
+        for (let i = 4 * ((y + row) * sheet.width + x), end = i + 4 * size; i < end; i += 4, from += 3) {
+          to[i] = all[from]; to[i + 1] = all[from + 1]; to[i + 2] = all[from + 2]; to[i + 3] = 255;
+        }
+      this.kept.set(item, { sheet, x, y });
     });
-    for (const old of this.kept.keys()) { if (this.kept.size <= 4000) break; this.kept.delete(old); }
+    sheet.getContext("2d").putImageData(data, 0, 0);
+    for (const old of this.kept.keys()) { if (this.kept.size <= this.most) break; this.kept.delete(old); }
   }
   draw(pen, item, x, side, { heat, grid, position } = {}) {
     const picture = this.kept.get(item);
     if (!picture) return;
     pen.imageSmoothingEnabled = side < 4 * this.size;
-    pen.drawImage(picture, x, 0, side, side);
+    pen.drawImage(picture.sheet, picture.x, picture.y, this.size, this.size, x, 0, side, side);
     if (!grid) return;
     const [rows, columns] = grid, w = side / columns, t = side / rows;
     if (heat) for (let i = 0; i < rows * columns; i++) {
@@ -67,14 +72,15 @@ const outline = (pen, x, y, w, t) => {
     pen.strokeRect(x + 2, y + 2, Math.max(w - 4, 2), Math.max(t - 4, 2));
   }
 };
-const surface = (width, height, draw, props = {}) => {  // a canvas as sharp as the screen
-  const canvas = h("canvas", { style: `width:${width}px;height:${height}px`, role: "img", ...props }), sharp = window.devicePixelRatio || 1;
+const redraw = (canvas, width, height, draw) => {  // as sharp as the screen
+  const sharp = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
+  canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
   canvas.width = Math.round(width * sharp); canvas.height = Math.round(height * sharp);
-  const pen = canvas.getContext("2d");
   pen.scale(sharp, sharp);
   draw(pen);
   return canvas;
 };
+const surface = (width, height, draw, props = {}) => redraw(h("canvas", { role: "img", ...props }), width, height, draw);
 """  # noqa: E501
 
 # %% ../../nbs/apps/code_script.ipynb #c009
@@ -82,14 +88,14 @@ GRID = r"""
 const CARD = { width: 132, height: 98, gap: 8, side: 40 };
 class Grid {
   constructor(pane) {
-    this.pane = pane; this.order = new Int32Array(0); this.cards = new Map(); this.nodes = new Map(); this.active = 0; this.waiting = false;
+    this.pane = pane; this.order = new Int32Array(0); this.cards = new Map(); this.nodes = new Map(); this.spare = []; this.active = 0; this.waiting = false;
     this.inner = h("div", { class: "cl-inner", role: "presentation" });
     this.box = h("div", { class: "cl-grid", tabindex: "0", role: "listbox", "aria-label": "Codes", onscroll: () => this.soon(), onfocus: () => this.ring() }, this.inner);
     this.watch = new ResizeObserver(() => this.soon());  // held here, or it may be collected as garbage
     this.watch.observe(this.box); this.box.addEventListener("pointerenter", () => this.soon());
   }
   set(order) {
-    this.order = order; this.active = 0; this.box.scrollTop = 0; this.nodes.clear(); fill(this.inner);
+    this.order = order; this.active = 0; this.box.scrollTop = 0; this.spare.push(...this.nodes.values()); this.nodes.clear(); fill(this.inner);
     this.soon();
   }
   check() { if (this.seen !== `${this.box.clientWidth}x${this.box.clientHeight}`) this.soon(); }
@@ -103,9 +109,10 @@ class Grid {
     this.inner.style.height = `${rows * step + CARD.gap}px`;
     const first = Math.max(0, Math.floor(box.scrollTop / step) - 1) * columns;
     const last = Math.min(order.length, (Math.ceil((box.scrollTop + box.clientHeight) / step) + 1) * columns);
-    const wanted = new Set(), width = (box.clientWidth - CARD.gap) / columns - CARD.gap;
-    for (let i = first; i < last; i++) { wanted.add(i); this.place(i, columns, width, step); }
-    for (const [i, node] of this.nodes) if (!wanted.has(i)) { node.remove(); this.nodes.delete(i); }
+    const width = (box.clientWidth - CARD.gap) / columns - CARD.gap;
+    for (const [i, node] of this.nodes) if (i < first || i >= last) { this.spare.push(node); this.nodes.delete(i); }
+    for (let i = first; i < last; i++) this.place(i, columns, width, step);
+    for (const node of this.spare) node.remove();
     this.ask(first, last);
   }
 """  # noqa: E501
@@ -113,40 +120,45 @@ class Grid {
 # %% ../../nbs/apps/code_script.ipynb #c011
 CARDS = r"""
   place(i, columns, width, step) {
-    const code = this.order[i], known = this.cards.get(code), key = `${code}|${!!known}|${Math.round(width)}`;
-    let node = this.nodes.get(i);
-    if (!node || node.dataset.key !== key) {
-      const fresh = this.card(code, known, width);
-      fresh.dataset.key = key; fresh.id = `${this.pane.id}-${i}`; fresh.onclick = () => { this.active = i; this.pane.open(code); };
-      node ? node.replaceWith(fresh) : this.inner.append(fresh);
-      this.nodes.set(i, (node = fresh));
-    }
+    const code = this.order[i], known = this.known(code), key = `${code}|${!!known}|${Math.round(width)}`;
+    const node = this.nodes.get(i) ?? this.spare.pop() ?? this.card();
+    if (node.parentNode !== this.inner) this.inner.append(node);
+    if (node.dataset.key !== key) { this.write(node, code, known, width); node.dataset.key = key; }
+    this.nodes.set(i, node); node.id = `${this.pane.id}-${i}`; node.place = i;
     const x = CARD.gap + (i % columns) * (width + CARD.gap), y = CARD.gap + Math.floor(i / columns) * step;
     node.style.transform = `translate(${x}px, ${y}px)`; node.style.width = `${width}px`;
     node.setAttribute("aria-selected", String(code === this.pane.code));
     node.classList.toggle("cl-active", i === this.active); node.classList.toggle("cl-kept", this.pane.kept.has(code));
   }
-  card(code, known, width) {
+  card() {
+    const node = h("div", { role: "option", onclick: () => { this.active = node.place; this.pane.open(node.code); }, onpointerenter: () => this.pane.peek(node.code) },
+      h("canvas", { "aria-hidden": "true" }), h("div", { class: "cl-blank" }),
+      h("div", { class: "cl-line" }, h("b"), h("span", { class: "cl-soft" })), h("div", { class: "cl-bar" }, h("i")), h("div", { class: "cl-words" }));
+    return node;
+  }
+  write(node, code, known, width) {
     const { book, pictures } = this.pane, side = Math.min(60, Math.max(20, (width - 20) / 3)), share = book.fired[code] / book.images;
-    const strip = !known ? h("div", { class: "cl-blank" }) : surface(3 * side + 4, 44, (pen) => known.best.forEach((item, n) => {
+    const [strip, blank, { children: [number, often] }, { firstChild: bar }, spoken] = node.children;
+    const words = known ? known.words.join(", ") || (share ? "no words" : "never fires") : "";
+    node.code = code; node.className = `cl-card${known ? "" : " cl-pending"}${share ? "" : " cl-dead"}`;
+    node.title = `code ${code}, fires on ${percent(share)} of images${words ? `: ${words}` : ""}`; node.setAttribute("aria-label", node.title);
+    strip.hidden = !known; blank.hidden = !!known; number.textContent = code; spoken.textContent = words;
+    often.textContent = share ? percent(share) : "dead"; bar.style.width = `${(100 * Math.sqrt(share)).toFixed(1)}%`;
+    if (known) redraw(strip, 3 * side + 4, 44, (pen) => known.best.forEach((item, n) => {
       if (item >= 0) { pen.save(); pen.beginPath(); pen.rect(n * (side + 2), 0, side, 44); pen.clip();
         pictures.draw(pen, item, n * (side + 2) - Math.max(0, (44 - side) / 2), Math.max(side, 44)); pen.restore(); }
-    }), { "aria-hidden": "true" });
-    const words = known ? known.words.join(", ") || (share ? "no words" : "never fires") : "";
-    const told = `code ${code}, fires on ${percent(share)} of images${words ? `: ${words}` : ""}`;
-    return h("div", { class: `cl-card${known ? "" : " cl-pending"}${share ? "" : " cl-dead"}`, role: "option", "aria-label": told, title: told }, strip,
-      h("div", { class: "cl-line" }, h("b", {}, String(code)), h("span", { class: "cl-soft" }, share ? percent(share) : "dead")),
-      h("div", { class: "cl-bar" }, h("i", { style: `width:${(100 * Math.sqrt(share)).toFixed(1)}%` })), h("div", { class: "cl-words" }, words));
+    }));
   }
 """  # noqa: E501
 
 # %% ../../nbs/apps/code_script.ipynb #c013
 KEYS = r"""
+  known(code) { const card = this.cards.get(code); return card && this.pane.pictures.has(card.best) ? card : null; }  // its pictures may have made room
   ask(first, last) {
     if (this.waiting) return;
     const ahead = last - first, missing = [];
     for (let i = first; i < Math.min(this.order.length, last + ahead) && missing.length < 120; i++)
-      if (!this.cards.has(this.order[i])) missing.push(this.order[i]);
+      if (!this.known(this.order[i])) missing.push(this.order[i]);
     if (missing.length) { this.waiting = true; this.pane.send({ do: "cards", codes: missing }); }
   }
   learn(told, buffers) {
@@ -168,7 +180,7 @@ KEYS = r"""
     const step = CARD.height + CARD.gap, top = Math.floor(this.active / this.columns) * step, { box } = this;
     if (top < box.scrollTop) box.scrollTop = top;
     if (top + step + CARD.gap > box.scrollTop + box.clientHeight) box.scrollTop = top + step + CARD.gap - box.clientHeight;
-    this.paint(); this.ring();
+    this.paint(); this.ring(); this.pane.peek(this.order[this.active]);
   }
   ring() { this.box.setAttribute("aria-activedescendant", `${this.pane.id}-${this.active}`); }
 }
