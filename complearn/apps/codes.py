@@ -17,7 +17,7 @@ import traitlets
 from ..analysis.code_sources import code_sources
 from ..analysis.code_store import CodeStore
 from .code_desk import Desk, hits_of, selection_of
-from .code_panels import SCRIPT
+from .code_view import SCRIPT
 from .code_sheet import SHEET
 from .pages import page_of, save_page
 from ..core.runs import Run
