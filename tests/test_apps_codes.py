@@ -26,7 +26,9 @@ from complearn.analysis.readings import code_table
 from complearn.analysis.surgery import operate, ranks_of, reweigh
 from complearn.apps import serving as server
 from complearn.apps.code_desk import Desk, hits_of, selection_of
+from complearn.apps.code_panels import PANELS
 from complearn.apps.code_script import DRAWING
+from complearn.apps.code_view import HELLO, SHARED, VIEW
 from complearn.apps.codes import codes
 from complearn.apps.serving import serving
 from complearn.core.figures import find_browser
@@ -250,7 +252,9 @@ def test_a_code_that_is_asked_for_ahead_is_not_open_until_it_is_opened(folder):
     other = (open_then + 1) % 64
     [(told, buffers)] = desk.do({"do": "code", "code": other, "ahead": True})
     assert told["code"] == other and told["ahead"] is True and desk.panes[0].code == open_then
-    assert desk.do({"do": "code", "code": other, "ready": True}) == [] and desk.panes[0].code == other  # the browser has it
+    [(short, nothing)] = desk.do({"do": "code", "code": other, "ready": True})  # the browser has the rest
+    assert short == {"pane": 0, "re": "code", "code": other, "drawn": True} and nothing == []
+    assert desk.panes[0].code == other and desk.do({"do": "code", "code": 64, "ahead": True}) == []
     [(again, same)] = desk.do({"do": "code", "code": other})
     assert again == {**told, "ahead": False} and same == buffers
     assert "codes 0 to 63" in said(desk.do({"do": "code", "code": 64, "ready": True})) and desk.panes[0].code == other
@@ -446,8 +450,12 @@ def test_in_voila(servers, chromium):
     ahead = lambda: sum(b'"ahead": true' in frame or b'"ahead":true' in frame for frame in heard if isinstance(frame, bytes))
     before = ahead()
     card.hover()  # what the pointer is on is asked for; a click then needs no kernel: it is drawn before the click returns
-    while ahead() == before:
+    for _ in range(600):
+        if ahead() > before:
+            break
         page.wait_for_timeout(50)
+    else:
+        pytest.fail("what the pointer is on was not asked for")
     page.wait_for_timeout(200)
     drawn = card.evaluate(
         "card => { card.click(); return [card.querySelector('b').textContent, document.querySelector('.cl-panel').dataset.drawn]; }"
@@ -459,6 +467,66 @@ def test_in_voila(servers, chromium):
     page.wait_for_selector(".cl-card:not(.cl-pending)")
     assert not [fault for fault in faults if "cl" in fault and "clip" not in fault.lower()], faults
     page.close()
+
+
+SPOKEN = """(scripts) => {
+  const raw = (Kind, values) => new DataView(Kind.from(values).buffer), n = 8, asked = [];
+  const places = Array.from({ length: 2 * n }, (_, i) => i);
+  const model = { send: (request) => asked.push(request), on() {}, off() {} };
+  const view = () => new View(model, document.body.appendChild(document.createElement("div")));
+  const views = [view(), view()], say = (told, buffers = []) => views.forEach((one) => one.hear({ pane: 0, ...told }, buffers));
+  const kernel = { code: 0 }, picture = () => [raw(Uint8Array, Array(12).fill(9)), raw(Uint8Array, [9])];
+  const book = { re: "book", codes: n, images: 10, dead: 0, grid: [1, 1], effective: 4, support: 2, thumb: 2, map: "pca", vocabulary: [] };
+  const best = { item: [1], score: [1], weight: [1], position: [0] }, words = { word: [], share: [], lift: [], captions: [] };
+  const full = (code) => ({ re: "code", code, best, words, captions: [""], items: [1], weight: 1 });
+  const answer = (request) => {
+    if (request.do === "model") {
+      kernel.code = 0;
+      const whole = (values) => raw(Int32Array, values);
+      say(book, [raw(Float32Array, places), raw(Float32Array, Array(n).fill(1)), whole(Array(n).fill(3)), whole(places.slice(0, n))]);
+      say(full(0), picture());
+    }
+    if (request.do !== "code") return;
+    if (!request.ahead) kernel.code = request.code;
+    if (request.ready) say({ re: "code", code: request.code, drawn: true });
+    else say({ ...full(request.code), ahead: !!request.ahead }, picture());
+  };
+  const all = () => { for (let k = 0; asked.length && k < 99; k++) answer(asked.shift()); };
+  const sources = ["a", "b"].map((name) => ({ name, moments: ["last"], state: "" }));
+  say({ re: "hello", sources, panes: [{ source: 0, moment: "last", kept: [] }], tab: "code", empty: "" });
+  asked.length = 0; asked.push({ do: "model" }); all();
+  const out = {}, shown = () => views.map((one) => +one.panes[0].panels.code.dataset.drawn);
+  for (const [name, deeds] of Object.entries(scripts)) {
+    for (const [deed, code] of deeds) {
+      if (deed === "answer") all();
+      else if (deed === "model") asked.push({ do: "model" });
+      else views[0].panes[0][deed](code);
+    }
+    all(); out[name] = [kernel.code, ...shown()];
+  }
+  return out;
+}"""
+
+
+@pytest.mark.browser
+def test_what_is_shown_is_what_the_kernel_has_in_every_order_and_every_view(chromium):
+    """Clicks, pointers and answers that cross each other; a widget that is shown twice."""
+    peek, click = ((lambda code, name=name: (name, code)) for name in ("peek", "open"))
+    answer, model = (("answer", None), ("model", None))
+    scripts = {
+        "ready": [peek(5), answer, click(5)],
+        "overtaken": [peek(5), answer, click(6), click(5)],
+        "both on their way": [click(6), peek(5), click(5)],
+        "opened while on its way": [peek(3), click(3)],
+        "a model between": [peek(4), answer, model, click(4)],
+        "back and forth": [peek(1), peek(2), answer, click(1), click(2), click(1)],
+    }
+    page = chromium.new_page()
+    script = DRAWING + PANELS + VIEW + SHARED + HELLO.split("function render")[0]
+    told = page.evaluate(f"(scripts) => {{ {script}; return ({SPOKEN})(scripts); }}", scripts)
+    page.close()
+    last = {"ready": 5, "overtaken": 5, "both on their way": 5, "opened while on its way": 3, "a model between": 4, "back and forth": 1}
+    assert told == {name: [code] * 3 for name, code in last.items()}
 
 
 SCROLLED = """async (codes) => {

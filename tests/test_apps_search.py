@@ -477,6 +477,7 @@ def test_in_voila(servers, chromium, place):
 def test_the_launcher_serves_a_page_and_no_file(place):
     """As a user starts it: the page opens, every door to a file is shut, and the end of the launcher is the end of its server."""
     pytest.importorskip("voila", reason="voila is not installed: the app is not served")
+    psutil = pytest.importorskip("psutil", reason="psutil, which comes with ipykernel, is not installed: nobody's ports can be read")
     env = {**os.environ, "COMPLEARN_TYPECHECK": "0", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "complearn.apps.serving", "search", "--gallery", str(place / "gallery")]
     launcher = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
@@ -486,9 +487,15 @@ def test_the_launcher_serves_a_page_and_no_file(place):
         user, (root, _) = visitor(), address.split("?")
         status, content = fetched(address, user)
         assert status == 200 and b"jupyter-config-data" in content
-        for shut in ("", "api/kernels", "voila/files/search.ipynb"):  # another account of this machine has no token
-            status, content = fetched(root + shut)
-            assert b"jupyter-config-data" not in content and (status in (401, 403, 404) or b"password" in content.lower()), (shut, status)
+        kernel = re.search(rb'"kernelId": *"([0-9a-f-]{36})"', content)[1].decode()
+        for shut in ("", f"api/kernels/{kernel}", f"api/kernels/{kernel}/channels", f"voila/api/shutdown/{kernel}"):
+            status, content = fetched(root + shut)  # another account of this machine has no token
+            assert b"jupyter-config-data" not in content and (status in (401, 403) or b"password" in content.lower()), (shut, status)
+        started = [" ".join(process.cmdline()) for process in psutil.Process(launcher.pid).children(recursive=True)]
+        files = [Path(found[1]) for line in started if (found := re.search(r"-f (\S+kernel-\S+\.json)", line))]
+        assert files and not any(address.split("token=")[1] in line for line in started)
+        for file in files:  # sockets in a folder of one's own, not ports of the machine: those can be listened to without a key
+            assert json.loads(file.read_text())["transport"] == "ipc" and file.parent.stat().st_mode & 0o077 == 0
         own = next((place / "gallery").glob("*.png")).name
         for door in ("files/", "voila/files/", "static/../", "voila/static/../", "voila/files/%2e%2e/", "api/contents/", "voila/render/"):
             for name in ("search.ipynb", own, "secret.png", "oracle.py", "etc/passwd", "../../../../etc/passwd", "..%2f..%2fetc/passwd"):

@@ -68,6 +68,7 @@ class Desk:
     def do(
         self,
         request: Mapping[str, Any],  # {"do": name, "pane": 0 or 1, ...}
+        buffers: Sequence[bytes | memoryview] = (),  # nothing here takes any
     ) -> list[Answer]:
         "Answer a request."
         place, name = int(request.get("pane", 0)), str(request.get("do"))
@@ -159,10 +160,14 @@ class Desk:
         return [cards_answer(pane, [int(code) for code in codes[:400]])]
 
     def _code(self, pane: Pane, code: int, ahead: bool = False, ready: bool = False) -> list[Answer]:
+        if ahead and (pane.store is None or not 0 <= int(code) < len(pane.store.vectors)):
+            return []  # the pointer was still on a card of the book before
         told, buffers = code_answer(replace(pane, code=int(code)))
-        if not ahead:  # ahead: the pointer is on its card, but it is not open yet; ready: the browser has the answer already
+        if not ahead:  # ahead: the pointer is on its card, but it is not open yet
             pane.code = int(code)
-        return [] if ready else [({**told, "ahead": ahead}, buffers)]
+        if ready:  # a browser has the rest already; every view is told what is open now, and asks if it has not
+            return [({"re": "code", "code": int(code), "drawn": True}, [])]
+        return [({**told, "ahead": ahead}, buffers)]
 
     def _image(self, pane: Pane, item: int) -> list[Answer]:
         pane.item = int(item)

@@ -155,6 +155,10 @@ DEEDS = r"""
     if (told.code === this.code && this.told?.[0].code !== told.code) this.opened(told, buffers);  // opened while it was on its way
     this.peek(next);
   }
+  settled(code) {  // the kernel's last word on what is open, which some view has drawn
+    if (this.told?.[0].code === code) { this.code = code; return; }
+    this.ahead.has(code) ? this.opened(...this.ahead.get(code)) : this.send({ do: "code", code });
+  }
   forget() { this.ahead = new Map(); this.asked = this.next = null; }
   keep(code) { this.send({ do: "keep", code, on: !this.kept.has(code) }); }
   operate(code) { this.view.show("surgery"); this.send({ do: "factor", code, factor: 2 }); }
@@ -176,7 +180,7 @@ HEARD = r"""
       },
       order: () => { this.by = told.by; this.grid.set(numbers(Int32Array, buffers[0])); this.say(""); this.view.ordered(told); this.map.draw(); },
       cards: () => this.grid.learn(told, buffers),
-      code: () => (told.ahead ? this.came(told, buffers) : this.opened(told, buffers)),
+      code: () => (told.ahead ? this.came(told, buffers) : told.drawn ? this.settled(told.code) : this.opened(told, buffers)),
       image: () => { this.say(""); imagePanel(this, told, buffers); },
       surgery: () => { this.say(""); this.field.value = told.query.text ?? ""; surgeryPanel(this, told, buffers); },
       kept: () => { this.kept = new Set(told.kept); for (const node of this.grid.nodes.values()) node.dataset.key = ""; if (this.told) codePanel(this, ...this.told); this.grid.soon(); },

@@ -32,7 +32,6 @@ class Pictures {
   has(items) { return items.every((item) => item < 0 || this.kept.has(item)); }
   add(items, view) {
     const { size } = this, all = bytes(view), fresh = items.map((item, n) => [item, n]).filter(([item]) => !this.kept.has(item));
-    for (const item of items) if (this.kept.has(item)) { const old = this.kept.get(item); this.kept.delete(item); this.kept.set(item, old); }
     if (!fresh.length) return;
     const wide = Math.min(fresh.length, 32), sheet = h("canvas", { width: wide * size, height: Math.ceil(fresh.length / wide) * size });
     const data = new ImageData(sheet.width, sheet.height), to = data.data;
@@ -129,13 +128,14 @@ CARDS = r"""
     if (node.parentNode !== this.inner) this.inner.append(node);
     if (node.dataset.key !== key) { this.write(node, code, known, width); node.dataset.key = key; }
     this.nodes.set(i, node); node.id = `${this.pane.id}-${i}`; node.place = i;
+    node.setAttribute("aria-posinset", i + 1); node.setAttribute("aria-setsize", this.order.length);
     const x = CARD.gap + (i % columns) * (width + CARD.gap), y = CARD.gap + Math.floor(i / columns) * step;
     node.style.transform = `translate(${x}px, ${y}px)`; node.style.width = `${width}px`;
     node.setAttribute("aria-selected", String(code === this.pane.code));
     node.classList.toggle("cl-active", i === this.active); node.classList.toggle("cl-kept", this.pane.kept.has(code));
   }
   card() {
-    const node = h("div", { role: "option", onclick: () => { this.active = node.place; this.pane.open(node.code); }, onpointerenter: () => this.pane.peek(node.code) },
+    const node = h("div", { role: "option", onclick: () => { this.active = node.place; this.pane.open(node.code); this.ring(); }, onpointerenter: () => this.pane.peek(node.code) },
       h("canvas", { "aria-hidden": "true" }), h("div", { class: "cl-blank" }),
       h("div", { class: "cl-line" }, h("b"), h("span", { class: "cl-soft" })), h("div", { class: "cl-bar" }, h("i")), h("div", { class: "cl-words" }));
     return node;

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import pandas as pd
 import traitlets
 
@@ -20,12 +19,13 @@ from .code_desk import Desk, hits_of, selection_of
 from .code_view import SCRIPT
 from .code_sheet import SHEET
 from .pages import page_of, save_page
+from .widgets import Answer, DeskWidget
 from ..core.runs import Run
 from ..data.pairs import Pair
 from ..models.dual import Dual
 
 # %% ../../nbs/apps/codes.ipynb #c004
-class CodeExplorer(anywidget.AnyWidget):
+class CodeExplorer(DeskWidget):
     "A codebook under the glass."
 
     _esm = SCRIPT
@@ -37,16 +37,12 @@ class CodeExplorer(anywidget.AnyWidget):
         desk: Desk,  # knows and does everything
         empty: str = "",  # what to say where there is nothing to look into
     ):
-        super().__init__()
-        self._desk, self._empty = desk, empty
+        super().__init__(desk, empty)
         desk.told = lambda pane, text: self.send({"re": "busy", "pane": pane, "said": text})
-        self.on_msg(lambda _, request, buffers: self._answer(request))
 
-    def _answer(self, request: Mapping[str, Any]) -> None:
-        answers = self._desk.do(request)
+    def _say(self, answers: Sequence[Answer]) -> None:
         self._tab = self._desk.tab
-        for told, buffers in answers:
-            self.send({**told, "empty": self._empty} if told["re"] == "hello" else told, buffers)
+        super()._say(answers)
 
     def ask(
         self,
@@ -57,12 +53,7 @@ class CodeExplorer(anywidget.AnyWidget):
         "Do from the notebook what a click does, and show it; what cannot be done is a `ValueError`."
         if do not in ("hello", "model"):
             self._desk.ready()
-        answers = self._desk.do({"do": do, "pane": pane, **what})
-        wrong = [told["said"] for told, _ in answers if told["re"] == "error"]
-        if wrong:
-            raise ValueError(wrong[0])
-        for told, buffers in answers:
-            self.send({**told, "empty": self._empty} if told["re"] == "hello" else told, buffers)
+        self._asked({"do": do, "pane": pane, **what})
         return self
 
     @property
@@ -84,7 +75,7 @@ class CodeExplorer(anywidget.AnyWidget):
     ) -> list[Path]:  # the files written: HTML, and PNG where a browser is found
         "Save the present view as a page of its own and, where a Chromium is found, as a picture."
         self._desk.ready()
-        answers = [({**told, "empty": self._empty}, buffers) for told, buffers in self._desk.replay(cards=60)]
+        answers = self._named(self._desk.replay(cards=60))
         names = [self._desk.sources[pane.source].name for pane in self._desk.panes if pane.source >= 0]
         return save_page(page_of(SCRIPT, SHEET, answers, f"Codebook of {' and '.join(names)}"), path, width, height)
 

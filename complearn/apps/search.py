@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import pandas as pd
 import traitlets
 
 from .pages import page_of, save_page
-from .search_answers import Answer, search_hits, search_selection
+from .search_answers import search_hits, search_selection
 from .search_desk import SearchDesk
 from .search_sheet import SEARCH_SHEET
 from .search_sources import search_sources
 from .search_view import SCRIPT
+from .widgets import DeskWidget
 from ..core.runs import Run
 
 # %% ../../nbs/apps/search.ipynb #c004
-class SearchApp(anywidget.AnyWidget):
+class SearchApp(DeskWidget):
     "A search that slides from a picture to a text."
 
     _esm = SCRIPT
@@ -35,15 +35,9 @@ class SearchApp(anywidget.AnyWidget):
         desk: SearchDesk,  # knows and does everything
         empty: str = "",  # what to say where there is nothing to search with
     ):
-        super().__init__()
-        self._desk, self._empty = desk, empty
+        super().__init__(desk, empty)
         desk.told = lambda text: self.send({"re": "busy", "said": text})
-        self.on_msg(lambda _, request, buffers: self._say(self._desk.do(request, buffers)))
         self.observe(lambda change: self._desk.do({"do": "alpha", "alpha": change["new"]}), "_alpha")
-
-    def _say(self, answers: list[Answer]) -> None:
-        for told, buffers in answers:
-            self.send({**told, "empty": self._empty} if told["re"] == "hello" else told, buffers)
 
     def ask(
         self,
@@ -52,11 +46,7 @@ class SearchApp(anywidget.AnyWidget):
         **what: Any,  # e.g. text="a striped star", item=3, alpha=0.7
     ) -> "SearchApp":
         "Do from the notebook what a click does, and show it; what cannot be done is a `ValueError`."
-        answers = self._desk.do({"do": do, **what}, [content] if content else [])
-        wrong = [told["said"] for told, _ in answers if told["re"] == "error"]
-        if wrong:
-            raise ValueError(wrong[0])
-        self._say(answers)
+        self._asked({"do": do, **what}, [content] if content else [])
         self._alpha = self._desk.query.alpha
         return self
 
@@ -78,9 +68,8 @@ class SearchApp(anywidget.AnyWidget):
     ) -> list[Path]:  # the files written: HTML, and PNG where a browser is found
         "Save the present view as a page of its own, whose slider slides, and where a Chromium is found as a picture."
         self._desk.ready()
-        answers = self._desk.whole_page()
-        named = [({**told, "empty": self._empty} if told["re"] == "hello" else told, buffers) for told, buffers in answers]
-        return save_page(page_of(SCRIPT, SEARCH_SHEET, named, f"Search: {self._desk.query.label}", still=False), path, width, height)
+        answers = self._named(self._desk.whole_page())
+        return save_page(page_of(SCRIPT, SEARCH_SHEET, answers, f"Search: {self._desk.query.label}", still=False), path, width, height)
 
 # %% ../../nbs/apps/search.ipynb #c006
 def search(

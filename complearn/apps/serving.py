@@ -38,10 +38,11 @@ def command_for(
 ) -> tuple[list[str], str]:  # the command, which everyone on this machine can read; the address
     "How to start a server that only this machine can reach."
     here = f"http://127.0.0.1:{port}"
+    private = ["--KernelManager.transport=ipc"] if os.name == "posix" else []  # over TCP every account here could listen to the kernel
     if program == "voila":
         shut = "--VoilaConfiguration.file_allowlist=(?!)"  # else voila gives out every picture beside the notebook
-        voila = ["-m", "voila", str(notebook), "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1", "--Voila.auto_token=True", shut]
-        return [sys.executable, *voila], f"{here}/?token={token}"
+        voila = ["-m", "voila", str(notebook), "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1", "--Voila.port_retries=0", shut]
+        return [sys.executable, *voila, "--Voila.auto_token=True", *private], f"{here}/?token={token}"
     lab = [
         "-m",
         "jupyterlab",
@@ -52,7 +53,7 @@ def command_for(
     ]
     rest = [f"--ServerApp.root_dir={notebook.parent}", "--LabApp.expose_app_in_browser=True", "--LabApp.news_url="]
     root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
-    return [sys.executable, *lab, *rest, *root], f"{here}/lab/tree/{notebook.name}?token={token}"
+    return [sys.executable, *lab, *rest, *root, *private], f"{here}/lab/tree/{notebook.name}?token={token}"
 
 # %% ../../nbs/apps/serving.ipynb #c007
 @contextmanager
@@ -87,12 +88,14 @@ def wait_for(
     patience: float,  # seconds
     said: Path,  # what it has printed
 ) -> None:
-    "Wait until a server listens; one that ends or stays silent is an error with its last lines."
+    "Wait until a server says itself that it listens there; one that ends or stays silent is an error with its last lines."
     port, end = int(address.split(":")[2].split("/")[0]), time.monotonic() + patience
     while time.monotonic() < end and server.poll() is None:
-        with socket.socket() as asked:
-            if asked.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        told = said.read_text(errors="replace")
+        if f":{port}/" in told.partition("is running at")[2]:  # another's server at this port does not write here, nor get the token
+            with socket.socket() as asked:
+                if asked.connect_ex(("127.0.0.1", port)) == 0:
+                    return
         time.sleep(0.1)
     last = " ".join(said.read_text(errors="replace").strip().splitlines()[-3:])
     raise RuntimeError(f"the server did not answer within {patience:g} s; it last said: {last or 'nothing'}")
