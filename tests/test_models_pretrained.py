@@ -247,7 +247,7 @@ def test_timm_folder(tmp_path):
     images = torch.randn(1, 3, 160, 160)
     assert tower.transform == {"size": 160, "mean": (0.1,) * 3, "std": (0.9,) * 3}
     theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0).eval()
-    assert torch.equal(tower(images).pooled, theirs(images))
+    assert torch.allclose(tower(images).pooled, theirs(images), atol=1e-5)
     assert torch.cosine_similarity(tower(images).pooled, model(images)) > 0.999  # timm resamples the positions it loads
     assert torch.cosine_similarity(load_timm("test_vit", weights=False).eval()(images).pooled, model(images)) < 0.9
 

@@ -71,8 +71,9 @@ def words_of(
     tokens: Tokens,  # what the tokenizer made of them
 ) -> list[tuple[str, ...]]:  # a word per real token
     "The word that each token stands for, from its place in the caption."
+    empty = lambda i, last: "[start]" if i == 0 else "[end]" if i == last else "[other]"
     return [
-        tuple(caption[a:b].lower() if b > a else ("[start]" if i == 0 else "[end]") for i, (a, b) in enumerate(spans))
+        tuple(caption[a:b].lower() if b > a else empty(i, len(spans) - 1) for i, (a, b) in enumerate(spans))
         for caption, spans in zip(captions, tokens.spans)
     ]
 

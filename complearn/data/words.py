@@ -28,6 +28,10 @@ class Tokens:
     spans: tuple[tuple[tuple[int, int], ...], ...]  # per caption and real token: first and last-but-one character; empty for start and end
     truncated: Bool[Tensor, "caption"]  # True where the caption was longer than the context
 
+    def __post_init__(self):
+        if (self.mask[:, 1:] & ~self.mask[:, :-1]).any():
+            raise ValueError("a tokenizer put padding before a caption's tokens; places are counted from the left: let it pad at the end")
+
 
 class EmptyCaption(ValueError):
     "A caption without a single token; the message names the pair."

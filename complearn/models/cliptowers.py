@@ -96,7 +96,7 @@ class OpenClipText(Tower):
             tokens, pooled = self.read_full(ids)
         else:
             tokens, pooled = self.read_causal(ids)
-        spoken = speaking(mask, self.start, self.end, self.keep_end)[:, -tokens.shape[1] :]
+        spoken = speaking(F.pad(mask, (0, tokens.shape[1] - mask.shape[1])), self.start, self.end, self.keep_end)
         return TowerOutput(tokens, spoken, pooled)
 
     def read_full(
@@ -107,8 +107,13 @@ class OpenClipText(Tower):
         if hasattr(self.module, "forward_intermediates"):
             said = self.module.forward_intermediates(ids, indices=1, normalize_intermediates=True, output_fmt="NLC")
             return said["text_intermediates"][-1], said["text_features"]
-        pooled, tokens = self.module(ids)
-        return tokens, pooled
+        said = []  # every token, also the one that a pooler keeps to itself: columns are the caption's
+        listening = self.module.transformer.register_forward_hook(lambda module, given, out: said.append(out.last_hidden_state))
+        try:
+            pooled, _ = self.module(ids)
+        finally:
+            listening.remove()
+        return said[0], pooled
 
     def read_causal(
         self,

@@ -9,19 +9,21 @@ __all__ = ['Speaker', 'mean_token', 'speak', 'frame', 'vocabulary', 'vocabulary_
 # %% ../../nbs/models/wordspace.ipynb #c002
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..core.files import cache_dir
-from .encoding import Encoded, cached, weights_fingerprint
+from .encoding import Encoded, at_rest, cached, weights_fingerprint
 
 # %% ../../nbs/models/wordspace.ipynb #c005
 Speaker = Callable[[Tensor, Tensor], Any]  # ids, mask -> a `TowerOutput`, token features, or a tuple that begins with them
@@ -35,7 +37,7 @@ def mean_token(
     special: bool = True,  # those two count in the mean
 ) -> Float[Tensor, "text width"]:
     "The mean over a text's tokens."
-    mask = mask[:, : tokens.shape[1]].clone()
+    mask = F.pad(mask, (0, tokens.shape[1] - mask.shape[1]))  # a tower may work in more columns than the longest text has
     if not special:
         if end:
             mask[torch.arange(len(mask)), mask.sum(1) - 1] = False
@@ -52,7 +54,7 @@ def speak(
 ) -> Float[Tensor, "text token width"]:  # last hidden states, on the CPU
     "Ask a speaker for its tokens."
     where = next((p.device for p in speaker.parameters()), torch.device("cpu")) if isinstance(speaker, nn.Module) else torch.device("cpu")
-    with torch.inference_mode():
+    with at_rest(speaker) if isinstance(speaker, nn.Module) else nullcontext(), torch.inference_mode():
         said = speaker(ids.to(where), mask.to(where))
     said = getattr(said, "tokens", said)
     return (said[0] if isinstance(said, tuple) else said).float().cpu()
@@ -62,19 +64,21 @@ def frame(
     tokenizer: Any,  # texts -> `Tokens`
 ) -> tuple[list[int], list[int]]:  # ids before and after the text
     "The start and the end token that a tokenizer puts around every text, as far as it has them."
-    ids = tokenizer(["a"]).ids[0].tolist()
+    alone = tokenizer(["a"])
+    ids = alone.ids[0][alone.mask[0]].tolist()
     own = lambda name: bool(getattr(tokenizer, name, True))  # a word tokenizer's `start` is the id itself, which is not 0
     return ids[:1] if own("start") else [], ids[-1:] if own("end") else []
 
 
 def vocabulary(
     tokenizer: Any,  # texts -> `Tokens`, with a length
-) -> Int64[Tensor, "entry token"]:
-    "Each entry of a vocabulary alone between start and end."
-    before, after = frame(tokenizer)
-    entries = torch.arange(len(tokenizer))
+) -> tuple[Int64[Tensor, "entry token"], Bool[Tensor, "token"]]:  # ids, and which columns are real
+    "Each entry of a vocabulary alone between start and end, padded where the tokenizer pads every text to its context."
+    (before, after), alone = frame(tokenizer), tokenizer(["a"])
+    entries, padding = torch.arange(len(tokenizer)), alone.ids[0][~alone.mask[0]].tolist()
     filled = lambda ids: torch.tensor(ids, dtype=torch.int64).expand(len(entries), len(ids))
-    return torch.cat([filled(before), rearrange(entries, "v -> v 1"), filled(after)], 1)
+    ids = torch.cat([filled(before), rearrange(entries, "v -> v 1"), filled(after), filled(padding)], 1)
+    return ids, torch.arange(ids.shape[1]) < ids.shape[1] - len(padding)
 
 # %% ../../nbs/models/wordspace.ipynb #c013
 def vocabulary_statistics(
@@ -86,9 +90,9 @@ def vocabulary_statistics(
     "Mean and deviation of every feature over the whole vocabulary (Zhang et al. 2021, App. B)."
     before, after = frame(tokenizer)
     total = squares = shift = 0.0
-    entries = vocabulary(tokenizer)
+    entries, real = vocabulary(tokenizer)
     for ids in tqdm(entries.split(batch_size), desc="vocabulary", delay=2, leave=False):
-        mask = torch.ones_like(ids, dtype=torch.bool)
+        mask = real.expand_as(ids)
         found = mean_token(speak(speaker, ids, mask), mask, bool(before), bool(after), special).double()
         shift = found.mean(0) if isinstance(shift, float) else shift  # sums of squares about a point near the mean lose no digits
         total, squares = total + (found - shift).sum(0), squares + (found - shift).square().sum(0)
@@ -105,11 +109,11 @@ def embed(
 ) -> Float[Tensor, "text width"]:
     "One vector per text, not yet standardised."
     before, after = map(bool, frame(tokenizer))
-    tokens = tokenizer(list(texts))
+    tokens, whole = tokenizer(list(texts)), not bool(tokenizer(["a"]).mask.all())  # a tower that reads full contexts gets them
     order = tokens.mask.sum(1).argsort(stable=True)
     found = []
     for rows in tqdm(order.split(batch_size), desc="words", delay=2, leave=False):
-        longest = int(tokens.mask[rows].sum(1).max())
+        longest = tokens.ids.shape[1] if whole else int(tokens.mask[rows].sum(1).max())
         ids, mask = tokens.ids[rows, :longest], tokens.mask[rows, :longest]
         found.append(mean_token(speak(speaker, ids, mask), mask, before, after, special))
     return torch.cat(found)[order.argsort()]
@@ -143,8 +147,6 @@ class WordSpace:
         self.tokenizer = getattr(self.speaker, "tokenizer", None) if self.tokenizer is None else self.tokenizer
         if self.tokenizer is None:
             raise ValueError(f"a {type(self.speaker).__name__} without a tokenizer cannot read words; give tokenizer=")
-        if isinstance(self.speaker, nn.Module):
-            self.speaker.eval()
         self._statistics: tuple[str, Tensor] | None = None  # of which weights, and what
 
     def fingerprint(self) -> str:  # empty where nothing tells the speaker from another
