@@ -248,6 +248,25 @@ def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
     assert "codes(" not in str(raised.value)
 
 
+def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_path):
+    """The documented sweep makes stage 2 alone and stages 2 and 3 in one folder; a classifier may lie beside them."""
+    from complearn.apps.search_sources import run_source
+    from complearn.core.runs import Run
+
+    def made(name, model):
+        config = {"plan": {"name": "clip", "args": {}}, "model": model, "data": {"name": "generated"}, "train": {}}
+        return run_source(Run.create(tmp_path / name, config), lambda: [])
+
+    for name, model, told in (
+        ("stage2", {"kind": "grounded"}, "search heads"),
+        ("namer", {"kind": "classifier"}, "reads no texts"),
+        ("young", {"kind": "grounded", "search": True}, "kept no model yet"),
+        ("early", {"vision": "tiny", "text": "tiny"}, "kept no model yet"),
+    ):
+        source = made(name, model)
+        assert not source.able and told in source.state, name
+
+
 def test_nothing_to_search_with_says_why(tmp_path):
     assert "no such folder" in search(runs=tmp_path / "none")._empty or "not a folder" in search(runs=tmp_path / "none")._empty
     assert "There is no run in" in search(runs=tmp_path)._empty

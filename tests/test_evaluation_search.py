@@ -1,5 +1,6 @@
 """Searching with a picture and a text: oracles for mixture, selection and contenders, the index, uploads, queries, faiss, transitions."""
 
+import copy
 import io
 import json
 import math
@@ -492,7 +493,9 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     from complearn.models.cliptowers import OpenClipText
     from complearn.models.dual import Dual, ModelConfig
     from complearn.models.pretrained import vision_tower
+    from complearn.models.streams import LanguageStream
     from complearn.models.tokenizers import HFTokens
+    from complearn.models.wordspace import WordSpace
 
     assert transformers
     bert = {"vocab_size": 15, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
@@ -510,6 +513,17 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     for name, places in (("red", [1]), ("dogs", [2, 3]), ("running", [4])):  # [CLS] red dog ##s running [SEP]
         assert torch.allclose(parts.vectors[parts.names.index(name)], by_token[places].sum(0), atol=1e-6), name
     assert not by_token[6:].any() and not by_token[0].any(), "padding and the start token say nothing"
+    states, there = LanguageStream(copy.deepcopy(tower), freeze_qk=False).eval()(*(lambda made: (made.ids, made.mask))(tokens([said])))
+    assert states.shape[1] == 12 and there[0].nonzero()[:, 0].tolist() == [1, 2, 3, 4], "the stream hears the words themselves"
+    space = WordSpace(tower.train(), tokens, cache=False)
+    alone = torch.zeros(15, 12, dtype=torch.int64)
+    alone[:, 0], alone[:, 1], alone[:, 2] = 2, torch.arange(15), 3  # [CLS] entry [SEP], and padding to the context
+    with torch.no_grad():
+        entries = copy.deepcopy(tower).eval()(alone, torch.arange(12).expand(15, 12) < 3).tokens[:, :3].mean(1)
+    assert torch.allclose(space.statistics, torch.stack([entries.mean(0), entries.std(0, correction=0)]), atol=1e-5)
+    words = space(["red", "two dogs", "dog"])
+    assert np.allclose(words[0], ((entries[6] - space.statistics[0]) / space.statistics[1]).numpy(), atol=1e-3)
+    assert np.array_equal(words, space(["red", "two dogs", "dog"])) and tower.training, "read at rest, and left as it was"
 
 
 # --- transitions

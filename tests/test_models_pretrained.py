@@ -12,8 +12,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from complearn.analysis.readings import words_of
 from complearn.data.pairs import Pair
-from complearn.data.words import EmptyCaption, WordTokenizer
+from complearn.data.words import EmptyCaption, Tokens, WordTokenizer
 from complearn.models.cliptowers import OpenClipText, OpenClipVision
 from complearn.models.dual import build_model
 from complearn.models.encoding import Scorer, encode_all
@@ -496,3 +497,23 @@ def test_memory_computes_each_image_once():
     off = Memory(0)
     off(tower, images), off(tower, images)
     assert calls[-2:] == [3, 3] and not off.told
+
+
+def test_places_are_those_of_the_caption_as_it_was_typed(tmp_path):
+    """open_clip cleans a caption first; figures and codes' words need its own characters."""
+    pytest.importorskip("open_clip")
+    captions = ["Two  dogs, running!", "a RED circle.", "two dogs"]
+    for tokenizer in (HFTokens(vocabulary(tmp_path), context=12, full=True, clean="canonicalize"), CLIPTokens(12)):
+        tokens = tokenizer(captions)
+        for caption, spans in zip(captions, tokens.spans):
+            pieces = [caption[a:b] for a, b in spans if b > a]
+            letters = lambda text: "".join(c for c in text.lower() if c.isalpha())
+            assert letters("".join(pieces)) == letters(caption) and all(" " not in piece for piece in pieces), (pieces, caption)
+    said = words_of(["a dog’s red ball"], CLIPTokens(12)(["a dog’s red ball"]))[0]
+    assert said[0] == "[start]" and said[-1] == "[end]" and said.count("[end]") == 1
+
+
+def test_padding_in_front_is_refused():
+    mask = torch.tensor([[False, True, True]])
+    with pytest.raises(ValueError, match="pad at the end"):
+        Tokens(torch.ones(1, 3, dtype=torch.int64), mask, (((0, 1), (1, 2)),), torch.zeros(1, dtype=torch.bool))

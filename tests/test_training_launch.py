@@ -40,6 +40,15 @@ def changed(**parts):
         ({"evaluate": {"choices": {"function": "complearn.evaluation.choices:no_such"}}}, "has no 'no_such'"),
         ({"evaluate": {"choices": {"function": "math:dist", "args": {"a": 1}}}}, "evaluation 'choices'"),
         ({"batch": 8}, "unknown: \\['batch'\\]"),
+        ({"train": {"batch_size": "four"}}, "batch_size is a whole number, 1 or more, not 'four'"),
+        ({"train": {"batch_size": -4}}, "batch_size is a whole number, 1 or more, not -4"),
+        ({"train": {"batch_size": 4, "workers": -1}}, "workers is a whole number, 0 or more"),
+        ({"train": {"batch_size": 4, "negatives": "swpa"}}, "swpa"),
+        ({"train": ["batch_size"]}, "train: a part is a mapping"),
+        ({"plan": 3}, "plan: a part is a mapping"),
+        ({"data": {"name": "foldr"}}, "no reader 'foldr'"),
+        ({"evaluate": {"x": 3}}, "evaluation 'x' is {'function'"),
+        ({"evaluate": {"x": {"function": "math:dist", "argz": 1}}}, "a function and its args, nothing else"),
     ),
 )
 def test_a_wrong_configuration_is_refused_before_a_folder_is_made(tmp_path, parts, told):

@@ -8,6 +8,7 @@ __all__ = ['SIDE', 'DEEDS', 'SearchDesk']
 # %% ../../nbs/apps/search_desk.ipynb #c002
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from ..analysis.explaining import explain
@@ -38,8 +39,9 @@ class SearchDesk:
         sources: Sequence[SearchSource],  # from `search_sources`
         shown: int = 24,  # pictures on the screen
         told: Callable[[str], None] = lambda text: None,  # hears of long work
+        empty: str = "",  # what to say where there is nothing to search with
     ):
-        self.sources, self.shown, self.told = list(sources), shown, told
+        self.sources, self.shown, self.told, self.empty = list(sources), shown, told, empty
         self.source, self.gallery, self.query = -1, None, Query()
         self.history: list[Query] = []
         self.kept: list[int] = []
@@ -63,18 +65,29 @@ class SearchDesk:
                 asked["content"] = bytes(buffers[0]) if buffers else b""
             if name not in ("hello", "model", "alpha"):
                 self.ready()
-            return getattr(self, f"_{name}")(**asked)
+            return self.fitting(name, asked)(**asked)
         except Exception as error:  # an error in the kernel would not be seen in the browser
             self.source, self.gallery, self.query, self.history, self.kept, self.shown = before
             said = error.args[0] if isinstance(error, LookupError) and error.args else error
             return [({"re": "error", "said": str(said), "of": name}, [])]
+
+    def fitting(self, name: str, asked: Mapping[str, Any]) -> Callable[..., list[Answer]]:
+        "What answers a request; an error names the arguments that it takes."
+        deed = getattr(self, f"_{name}")
+        takes = signature(deed)
+        try:
+            takes.bind(**asked)
+        except TypeError as error:
+            listed = [one if part.default is part.empty else f"{one} (may be left out)" for one, part in takes.parameters.items()]
+            raise ValueError(f"{name!r} cannot be done, {error}; its arguments: {', '.join(listed) or 'none'}") from None
+        return deed
 
     def hello(self) -> Answer:
         "What there is, and where things stand."
         listed = [{"name": one.name, "able": one.able, "state": one.state} for one in self.sources]
         told = {"re": "hello", "sources": listed, "source": self.source, "kept": self.kept, "shown": self.shown}
         if self.gallery is not None:
-            skipped = list(self.gallery.about["skipped"])
+            skipped = self.gallery.skipped
             told |= {"pictures": len(self.gallery), "width": self.gallery.about["width"], "skipped": skipped[:3], "skips": len(skipped)}
         return plain(told), []
 
@@ -108,7 +121,7 @@ class SearchDesk:
         if self.gallery is None:
             first = next((k for k, one in enumerate(self.sources) if one.able), None)
             if first is None:
-                raise ValueError("there is nothing to search with; give models= and gallery=, or runs=")
+                raise ValueError(self.empty or "there is nothing to search with; give models= and gallery=, or runs=")
             self._model(first)
 
     # which model and which pictures
@@ -187,7 +200,7 @@ class SearchDesk:
         name, image = self.gallery.named(int(item)), self.gallery.image(int(item))
         return self._ask(Picture(image, name, int(item), shown=thumbnail(image, SIDE)), self.query.text)
 
-    def _upload(self, name: str, content: bytes, part: int = 0, parts: int = 1) -> list[Answer]:
+    def _upload(self, content: bytes, name: str = "the picture", part: int = 0, parts: int = 1) -> list[Answer]:
         self._parts = ([] if part == 0 else self._parts) + [content]
         if len(self._parts) != part + 1 or sum(map(len, self._parts)) > MOST_BYTES:
             self._parts = []

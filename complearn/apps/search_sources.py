@@ -110,12 +110,16 @@ def run_source(
     **where: Any,  # place and n of a `SearchSource`
 ) -> SearchSource:
     "A run as something to search with."
-    able, state = "model" in run.config and "data" in run.config and bool(moments_of(run)), ""
+    state, kind = "", run.config.get("model", {}).get("kind", "dual")
     if "model" not in run.config or "data" not in run.config:
         state = "is no training of complearn.training.launch, so its model is not known; choose another run"
-    elif not able:
+    elif kind == "grounded" and not run.config["model"].get("search"):
+        state = "has no search heads, which come with stage 3; choose a run of grounding with relations"
+    elif kind == "classifier":
+        state = "names classes and reads no texts; choose another run"
+    elif not moments_of(run):
         state = f"has kept no model yet; let it train: python -m complearn.training.launch {run.path}"
-    return SearchSource(run.path.name, (lambda: last_model(run)) if able else None, gallery or (lambda: pictures_of(run)), state, **where)
+    return SearchSource(run.path.name, None if state else (lambda: last_model(run)), gallery or (lambda: pictures_of(run)), state, **where)
 
 # %% ../../nbs/apps/search_sources.ipynb #c010
 WORLD = {

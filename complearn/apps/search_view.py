@@ -81,7 +81,7 @@ MOVE = r"""
 # %% ../../nbs/apps/search_view.ipynb #c008
 HEARD = r"""
   hello(told) {
-    fill(this.source, told.sources.map((one, i) => h("option", { value: i, disabled: !one.able }, one.able ? one.name : `${one.name} (not to be searched with)`)));
+    fill(this.source, told.sources.map((one, i) => h("option", { value: i, disabled: !one.able, title: one.state }, one.able ? one.name : `${one.name} (not to be searched with)`)));
     this.source.value = told.source; this.source.hidden = told.sources.length < 2; this.kept = new Set(told.kept);
     for (const control of this.node.querySelectorAll("button, input")) control.disabled = !told.sources.some((one) => one.able);
     const first = told.sources.findIndex((one) => one.able);
