@@ -1,5 +1,7 @@
 """The analyses of a word space against slow oracles, closed forms, and spaces that hold nothing."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
 
-from complearn.analysis import components, gains, neighbours, norm_readout, silhouette, spaces
+from complearn.analysis import components, gains, neighbours, norm_readout, silhouette, spaces, word_figures
 from complearn.data.intake import BadData
 from complearn.data.lexicons import Norms
 from complearn.data.words import WordTokenizer
@@ -154,6 +156,40 @@ def test_the_interval_of_a_correlation_is_a_bootstrap():
     assert np.isnan(components.correlation(x, np.ones(300))[0])
 
 
+def test_a_size_has_an_interval_that_a_size_can_have():
+    """The interval of |r| is of the resamples' sizes, not the signed one."""
+    words, x = [f"w{k}" for k in range(60)], drawn(60, 3)
+    found = components.principal(words, x, 2)
+    ratings = pd.Series(-found.coordinates[:, 0] + 0.5 * drawn(60, seed=2), words)
+    near, far = (
+        components.concreteness_correlations(found, r, {"a": words}, 500).iloc[0] for r in (pd.Series(drawn(60, seed=5), words), ratings)
+    )
+    assert near.low < 0 < near.high and near.abs_low == 0 and abs(near.r) < near.abs_high <= max(-near.low, near.high)
+    assert far.r < -0.8 and (far.abs_low, far.abs_high) == pytest.approx((-far.high, -far.low))
+
+
+def test_the_interval_of_a_size_gain_covers_the_truth():
+    """Before 0.75, after 0: sizes taken anew in every resample would be too large after, and cover 73 %."""
+    draw, hits = np.random.default_rng(0), 0
+    for _ in range(200):
+        y, before, after = draw.normal(size=(3, 60))
+        _, low, high = components.size_gain(after, 0.75 * y + np.sqrt(1 - 0.75**2) * before, y, 400)
+        hits += low <= -0.75 <= high
+    assert hits / 200 >= 0.88
+
+
+def test_resamples_of_one_item_alone_are_left_out_in_silence():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(5):
+            y, before, after = drawn(3, 3, seed=seed)
+            found = components.size_gain(after, before, y, 1000)
+            _, resampled = components.drawn_correlations(np.stack([before, np.ones(3)], 1), y, 1000)
+            assert np.isfinite(found).all() and np.isnan(resampled[:, 1]).all()
+            assert 0.05 < np.isnan(resampled[:, 0]).mean() < 0.2, "a ninth of the resamples of three"
+            assert np.nanmax(np.abs(resampled[:, 0])) < 1 + 1e-6
+
+
 # --- silhouette
 
 
@@ -193,12 +229,23 @@ def test_frequency_by_category_is_of_its_own_memberships():
     for c in range(6):
         x.append(np.mean([scores[i, c] for i in range(29) if member[i, c]]))
         y.append(np.mean([counts[words[i]] for i in range(29) if member[i, c]]))
-    told = silhouette.frequency_correlations(scores, words, counts, 50).set_index("level")
+    told = silhouette.frequency_correlations(scores, words, counts, 50, least=3).set_index("level")
     assert told.r["category"] == pytest.approx(stats.pearsonr(x, y).statistic) and told.n["category"] == 6
     some = [i for i in range(29) if member[i].any()]
     by_word = [np.mean([scores[i, c] for c in range(6) if member[i, c]]) for i in some]
     assert told.r["word"] == pytest.approx(stats.pearsonr(by_word, counts.iloc[some]).statistic)
     assert told.rho["category"] == pytest.approx(stats.spearmanr(x, y).statistic)
+
+
+def test_few_words_that_occur_have_no_correlation():
+    member = np.arange(60)[:, None] // 5 == np.arange(12)  # twelve categories of five
+    scores, words = np.where(member, drawn(60, 12), np.nan), [f"w{k}" for k in range(60)]
+    told = lambda *places: silhouette.frequency_correlations(scores, words, pd.Series(np.isin(np.arange(60), places) * 7, words), 50)
+    for few in (told(), told(3), told(*range(9))):
+        assert few[["r", "low", "high", "rho"]].isna().all(axis=None)
+    some = told(*range(0, 20, 2)).set_index("level")  # ten words of four categories
+    assert some.seen.to_dict() == {"word": 10, "category": 4} and np.isfinite(some.r["word"]) and np.isnan(some.r["category"])
+    assert told(*range(0, 50, 5)).seen.tolist() == [10, 10] and told(*range(0, 50, 5)).r.notna().all()
 
 
 def test_gains_are_paired_by_seed_and_by_thing():
@@ -266,6 +313,23 @@ def test_slope_keeps_the_strict_rank_of_the_target():
     before, after = np.array([0.5, 0.5, 0.9, 0.1]), np.array([0.9, 0.1, 0.2, 0.3])
     table = neighbours.slope_table(["a", "b", "c", "d"], before, after, "a", 2).set_index("word")
     assert table.before["a"] == 3 and table.after["a"] == 1 and table.before["c"] == 1 and set(table.index) == {"a", "c", "d"}
+
+
+def test_a_word_near_to_several_prototypes_is_drawn_once():
+    """Dog stands in horse's list and pony in both; each dot has the colour of the nearest, a prototype its own."""
+    lines = [
+        ("dog", "puppy", 0.9, 0.1, 0.2),
+        ("dog", "pony", 0.5, 0.1, 0.8),
+        ("goose", "duck", 0.1, 0.9, 0.2),
+        ("goose", "dog", 0.8, 0.3, 0.8),
+    ]
+    lines += [("horse", "pony", 0.5, 0.1, 0.8), ("horse", "dog", 0.8, 0.3, 0.8)]
+    table = pd.DataFrame(lines, columns=["prototype", "word", "dog", "goose", "horse"])
+    table.insert(1, "rank", 1)
+    figure = word_figures.prototype_figure(table, "animals")
+    for plane in range(3):
+        shown = {trace.name: list(trace.customdata) for trace in figure.data[3 * plane : 3 * plane + 3]}
+        assert shown == {"near dog": ["puppy", "dog"], "near goose": ["duck"], "near horse": ["pony"]}
 
 
 # --- norms
@@ -437,6 +501,8 @@ def test_names_of_models(tmp_path):
         spaces.places(["minilm", "minilm"])
     with pytest.raises(FileNotFoundError, match="no run under"):
         spaces.places([str(tmp_path)])
+    with pytest.raises(FileNotFoundError, match="there is no folder results/nope"):
+        spaces.places(["g=results/nope@ground"])
 
 
 def test_an_untrained_space_is_told_by_its_seed():

@@ -185,6 +185,34 @@ def test_what_fails_says_what_to_do_and_changes_nothing(desk):
         assert remedy in said(desk.do({"do": "upload", "name": "x.png"}, [content]))
 
 
+def test_a_request_that_does_not_fit_names_the_deed_and_its_arguments(desk, place):
+    for request, told in (
+        ({"do": "text"}, "'text' cannot be done, missing a required argument: 'text'; its arguments: text"),
+        ({"do": "pick", "thing": 3}, "its arguments: item"),
+        ({"do": "crop", "size": 3}, "got an unexpected keyword argument 'size'; its arguments: box (may be left out)"),
+        ({"do": "table", "rows": 3}, "its arguments: none"),
+    ):
+        assert told in said(desk.do(request))
+    told = desk.do({"do": "upload"}, [next((place / "gallery").glob("*.png")).read_bytes()])
+    assert told[-1][0]["re"] == "past" and desk.query.picture.name == "the picture"
+
+
+def test_the_line_of_the_app_counts_all_that_could_not_be_read(place, tmp_path):
+    shutil.copytree(place / "gallery", tmp_path / "gallery")
+    cut = next((tmp_path / "gallery").glob("*.png")).read_bytes()[:-60]
+    (tmp_path / "gallery" / "cut.png").write_bytes(cut)
+    (tmp_path / "gallery" / "text.jpg").write_text("no picture")
+    with pytest.warns(UserWarning, match="text.jpg: cannot identify"):
+        desk = SearchDesk(search_sources(tmp_path / "gallery", oracle(place), index=tmp_path / "index"))
+        desk.ready()
+    hello = desk.do({"do": "hello"})[0][0]
+    assert (hello["skips"], hello["skipped"], hello["pictures"]) == (2, ["text.jpg", "cut.png"], 11)
+
+
+def test_a_desk_without_models_says_what_it_was_told():
+    assert "no such folder" in said(SearchDesk([], empty="results/first: no such folder").do({"do": "page"}))
+
+
 def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(desk):
     desk.do({"do": "pick", "item": 0})
     desk.do({"do": "alpha", "alpha": 1})

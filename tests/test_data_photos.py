@@ -452,6 +452,35 @@ def test_scaling_never_draws_the_invisible_in(tmp_path):
     assert canvas[1].max() == 0 and canvas[0].max() == 200 and abs(canvas[0].sum() / 200 - 24**2) < 30
 
 
+def test_objects_of_the_two_parts_share_no_picture(home):
+    """One cut-out on plain ground has few places in a small picture: the test's are drawn until training has none of them."""
+    asked = {"n_train": 120, "n_test": 40, "world": {"preset": "small", "skin": "photos", "folder": str(home), "shapes": 2, "size": 16}}
+    asked["world"] |= {"gradient": 0.0, "noise": 0.0, "jitter": 0.0}
+    train, test, again = (read("objects", part=part, **asked) for part in ("train", "test", "test"))
+    known = {pair.image.tobytes() for pair in train}
+    items = world_from(asked["world"]).recognition(160).items
+    first = load_images([scene for scene, _ in items[120:]], 16)
+    changed = [k for k, picture in enumerate(first) if not np.array_equal(picture, test[k].image)]
+    assert changed == [k for k, picture in enumerate(first) if picture.tobytes() in known] != []
+    assert not any(pair.image.tobytes() in known for pair in test)
+    assert [pair.labels for pair in test] == [train[k % 2].labels for k in range(40)]
+    assert all(np.array_equal(one.image, other.image) for one, other in zip(test, again))
+    with pytest.raises(BadData, match=r"fewer training images \(n_train\)"):
+        read("objects", **asked | {"part": "test", "n_train": 1500, "n_test": 20, "world": asked["world"] | {"size": 8}})
+
+
+def test_a_noun_that_is_not_there_names_its_neighbours(home):
+    for noun, hint in (("zebar", "spelt most like it: zebra"), ("unicorn", "the first by the alphabet: apple")):
+        with pytest.raises(ValueError, match=f"no cut-out of '{noun}' among .*; {hint}"):
+            world(home, shapes=[noun])
+
+
+def test_a_source_without_pictures_is_named_and_not_the_scratch_folder(tmp_path, capsys):
+    (tmp_path / "mine").mkdir()
+    assert main([str(tmp_path / "mine"), "--to", str(tmp_path / "to")]) == 1
+    assert f"error: {tmp_path / 'mine'}: no PNG in it" in capsys.readouterr().err and not (tmp_path / "to").exists()
+
+
 def test_wrong_folders_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.delenv("COMPLEARN_PHOTOS", raising=False)
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))

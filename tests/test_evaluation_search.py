@@ -20,6 +20,7 @@ from stand_ins import StandIn, hashed
 
 from complearn.analysis.explaining import explain
 from complearn.data.images import BrokenImage, open_image
+from complearn.data.intake import BadData
 from complearn.data.pairs import Pair
 from complearn.data.uploads import read_pictures, read_upload
 from complearn.data.words import WordTokenizer
@@ -290,6 +291,21 @@ def test_a_damaged_index_is_made_anew_and_a_strange_folder_refused(tmp_path):
         Gallery.open(gallery.folder)
     with pytest.raises(FileNotFoundError, match="no index of a gallery"):
         Gallery.open(photos)
+
+
+def test_all_that_was_left_out_is_named_once_with_its_reason(tmp_path):
+    photos = paint(tmp_path / "photos", a="red", b="green", cut="blue")
+    Image.effect_noise((64, 64), 90).save(photos / "cut.png")
+    (photos / "cut.png").write_bytes((photos / "cut.png").read_bytes()[:2000])
+    (photos / "text.jpg").write_text("no picture")
+    (photos / "void.png").write_bytes(b"")
+    for _ in range(2):  # made, and opened again
+        with pytest.warns(UserWarning, match=r"2 image unreadable \(text.jpg: cannot identify image file, void.png: the file is empty\)"):
+            gallery = index_gallery(Colours(), read_pictures(photos, max_bad=0.5), tmp_path / "index")
+        assert gallery.about["ids"] == ["a.png", "b.png"] and gallery.skipped == ["text.jpg", "void.png", "cut.png"]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(BadData, match=r"none: no picture in this folder or below it; what counts ends in .bmp, .*\.png"):
+        read_pictures(tmp_path / "none")
 
 
 def test_captions_of_one_picture_lie_together_and_links_out_are_left_out(tmp_path):

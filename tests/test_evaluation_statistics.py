@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from complearn.core.runs import row
-from complearn.evaluation.comparisons import comparison, comparisons, last_words
+from complearn.evaluation.comparisons import comparison, comparisons, difference_table, last_words
 from complearn.evaluation.statistics import bootstrap_interval, bootstrap_means, paired_test, share_interval, sign_flip, wilson
 
 
@@ -160,6 +160,17 @@ def test_comparison_with_no_common_seed_gives_no_difference():
     rows = made(methods=("clip",), seeds=[0]) + made(methods=("il_clip",), seeds=[1])
     table = comparison(rows, "il_clip", "clip")
     assert table["n"].tolist() == [0] and table["left_out"].tolist() == [[0, 1]] and ("mean" not in table or table["mean"].isna().all())
+
+
+def test_differences_are_read_in_points_and_one_seed_has_no_p():
+    [one] = difference_table(comparison(made(seeds=[0]), "clip", "il_clip")).to_dict("records")
+    assert one == {"compared": "clip minus il_clip", "metric": "accuracy", "split": "swap_att", "difference, points": "-10.0",
+                   "low, points": "", "high, points": "", "p_sign": "", "p_floor": "", "seeds": 1}  # fmt: skip
+    luck = made(value=lambda m, s: 0.5 + 0.01 * s + (0.1 + 0.01 * s) * (m == "il_clip"))
+    [four] = difference_table(comparison(luck, "il_clip", "clip")).to_dict("records")
+    assert (four["difference, points"], four["low, points"], four["p_sign"], four["p_floor"]) == ("+11.5", "+9.4", "0.125", "0.125")
+    none = comparison(made(methods=("clip",), seeds=[0]) + made(methods=("il_clip",), seeds=[1]), "il_clip", "clip")
+    assert difference_table(none)["difference, points"].tolist() == [""]
 
 
 def test_comparison_puts_the_mean_last_and_keeps_split_order():

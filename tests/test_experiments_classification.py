@@ -69,6 +69,15 @@ def test_what_cannot_be_is_told_before_training(tmp_path, changed, told):
     assert not (tmp_path / "out" / "runs").exists()
 
 
+def test_a_named_folder_of_photographs_that_is_missing_is_an_error_and_nothing_is_trained(tmp_path, monkeypatch):
+    monkeypatch.delenv("COMPLEARN_PHOTOS", raising=False)
+    (tmp_path / "empty").mkdir()
+    for folder in ("gone", "empty"):
+        with pytest.raises(ValueError, match=f"no photographs in .*{folder}.*correct photos, or leave it empty"):
+            run_cells("search", "run_all(", world="photos", photos=str(tmp_path / folder), out_dir=str(tmp_path / "out"), device="cpu")
+        assert not (tmp_path / "out" / "runs").exists()
+
+
 def test_images_of_both_parts_and_classes_of_one_are_refused(tmp_path):
     here, there = write_classes(tmp_path / "a", 3, 0), write_classes(tmp_path / "b", 3, 1, ("dark", "pale"))
     given = {"data": "labels", "data_args": json.dumps({"folder": here}), "out_dir": str(tmp_path / "out")}

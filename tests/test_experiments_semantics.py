@@ -63,7 +63,7 @@ def of(results, **wanted):
 def test_every_method_is_drawn_and_held_against_the_first(small):
     folder, _ = small
     captions = folder / "captions.txt"
-    captions.write_text("a zebra and a dog\na dog by a cup\nsummer in a bowl\n")
+    captions.write_text("a zebra and a dog\na dog by a cup\nsummer in a bowl\na horse, a puppy and a goose\na cat by a box and a jar\n")
     about = {"lexicon": str(folder / "lexicon"), "models": '["a", "b"]', "captions": str(captions)}
     left, results = run(folder / "out", queries='[["striped horse", "zebra"], ["young dog", "puppy"]]', **about)
     names = {path.stem for path in (folder / "out" / "figures").glob("*.html")}
@@ -82,12 +82,13 @@ def test_every_method_is_drawn_and_held_against_the_first(small):
     assert change == pytest.approx(np.mean([np.log(rank("grounded", s) / rank("before", None or 0)) for s in (0, 1)]))
     assert len(results["methods"]["answers"]) == 2 and "grounded (2 seeds)" in results["methods"]["answers"][0]
     assert of(results, metric="f1_held_out", split="feature: animal") and results["setting"]["nested_penalties"]
-    gained = of(results, method="relational", metric="silhouette_gain_frequency_r", split="category")
-    assert gained[0]["n"] == 4
+    gained = of(results, method="relational", metric="silhouette_gain_frequency_r", split="word")
+    assert gained[0]["n"] == 28 and gained[0]["value"] is not None
+    assert not of(results, metric="silhouette_frequency_r", split="category"), "four categories are too few"
     assert {"method", "metric", "type", "improved"} == set(results["methods"]["improved_norms"][0])
 
 
-def test_every_switch_does_what_it_says(small, monkeypatch):
+def test_every_switch_does_what_it_says(small, monkeypatch, capsys):
     folder, asked = small
     flat = types.SimpleNamespace(fit_transform=lambda x: x[:, :2])
     umap = types.ModuleType("umap")
@@ -113,7 +114,9 @@ def test_every_switch_does_what_it_says(small, monkeypatch):
     assert {path.stem for path in (folder / "out" / "figures").glob("umap_*.html")} == {f"umap_{m}" for m in dict(METHODS)}
     for line in of(results, metric="pc1_concreteness_r_skew"):  # the axis is turned by skew already
         own = of(results, metric="pc1_concreteness_r", method=line["method"], seed=line["seed"], split=line["split"])
-        assert line["value"] == own[0]["value"]
+        assert [line[name] for name in ("value", "low", "high")] == [own[0][name] for name in ("value", "low", "high")]
+    assert "4 of 28 words occur in the training captions: too few" in capsys.readouterr().out
+    assert not list((folder / "out" / "figures").glob("frequency_*")) and not of(results, metric="silhouette_frequency_rho")
     assert of(results, data="CoLA", metric="matthews") and of(results, metric="f1", split="feature: has_legs")
     assert {r["split"] for r in of(results, data="norms", metric="f1", method="before")} >= {"visual", "other", "all"}
 
@@ -131,6 +134,22 @@ def test_a_package_of_word_lists_is_found_where_there_is_no_folder(small, monkey
     left, results = run(folder / "out", sign="ratings", folds=2)
     assert results["setting"]["human_ratings"] and "sensorimotor" in results["setting"]["lexicon"]["norms"]
     assert all(line["value"] >= 0 for line in of(results, metric="pc1_concreteness_r", split="word") if line["value"] is not None)
+    assert "our own short word list" in (folder / "out" / "figures" / "silhouette.html").read_text(encoding="utf-8")
+    assert "SemCat" not in (folder / "out" / "figures" / "silhouette.html").read_text(encoding="utf-8")
+
+
+def test_an_interval_stands_where_there_is_one_and_can_be_one(small):
+    folder, _ = small
+    left, results = run(folder / "out", lexicon=str(folder / "lexicon"), models=["a"])
+    for line in of(results, metric="pc1_concreteness_abs_r"):
+        if line["low"] is not None:
+            assert 0 <= line["low"] <= line["value"] <= line["high"] <= 1 + 1e-9
+    signed = lambda metric: [sorted(map(abs, (r["low"], r["high"]))) for r in of(results, metric=metric, split="word")]
+    assert signed("pc1_concreteness_r_skew") == signed("pc1_concreteness_r")
+    told = results["methods"]["before"]
+    assert told["queries/mean/in_top_10"]["low"] is None and told["queries/mean/log_rank"]["low"] is not None
+    shown = left["table"]["before, one run"]
+    assert "[" not in shown["queries, mean: in_top_10"] and "[" in shown["SemCat, word: pc1_concreteness_abs_r"]
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,9 @@ def places(
                 if kind == "runs"
                 else [Place(label or folder.name, None, None, single[kind], **asked)]
             )
+        elif "/" in source and ":" not in source:
+            remedy = "give one that an experiment wrote, a run, a saved model, or a tower as hf:NAME or open_clip:NAME"
+            raise FileNotFoundError(f"there is no folder {source}; {remedy}")
         else:
             read_spec(source, dict.fromkeys(("hf", "minilm", "open_clip"), text_tower))
             found.append(Place(label or source, None, None, source, **asked))

@@ -176,20 +176,16 @@ def prototype_figure(
     title: str,  # of the figure
 ) -> go.Figure:
     "Words of three subcategories by their cosines to the prototypes (Zhang et al. 2021, Figs. 14-17)."
-    names = list(table.columns[3:])
+    names, table = list(table.columns[3:]), table.drop_duplicates("word")
+    nearest = np.array([word if word in names else names[k] for word, k in zip(table["word"], table[names].to_numpy().argmax(1))])
     figure = make_subplots(1, 3, horizontal_spacing=0.08)
     for k, (across, up) in enumerate(((0, 1), (0, 2), (1, 2)), 1):
         labels = readable(table[names[across]].to_numpy(), table[names[up]].to_numpy(), list(table["word"]), 340, 380)
         for name in names:
-            rows = (table["prototype"] == name).to_numpy()
+            rows = nearest == name
             part = table[rows]
-            look = {
-                "mode": "markers+text",
-                "textposition": "top center",
-                "textfont": {"size": 10},
-                "legendgroup": name,
-                "showlegend": k == 1,
-            }
+            look = {"mode": "markers+text", "textposition": "top center", "textfont": {"size": 10}}
+            look |= {"legendgroup": name, "showlegend": k == 1}
             look |= {"marker": {"size": 8, "color": colour_of(name, names)}, "text": [label for label, own in zip(labels, rows) if own]}
             hover = "%{customdata}: %{x:.2f}, %{y:.2f}<extra>near " + name + "</extra>"
             figure.add_scatter(

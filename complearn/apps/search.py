@@ -88,4 +88,4 @@ def search(
         sources, empty = [], f"{error}; {remedy}."
     if sources and not any(one.able for one in sources):
         empty = "None of these can be searched with. " + " ".join(f"{one.name} {one.state}." for one in sources[:6])
-    return SearchApp(SearchDesk(sources, shown), empty)
+    return SearchApp(SearchDesk(sources, shown, empty=empty), empty)

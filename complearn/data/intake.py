@@ -33,6 +33,7 @@ class Report:
         source: str,  # what was read
     ):
         self.source, self.kept, self.skipped, self.notes = source, 0, {}, []
+        self.why: dict[str, str] = {}  # of a skipped sample, what its reason leaves open
 
     @property
     def bad(self) -> int:
@@ -40,7 +41,8 @@ class Report:
         return sum(len(names) for names in self.skipped.values())
 
     def __str__(self) -> str:
-        first = lambda names: ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        told = lambda name: f"{name}: {self.why[name]}" if name in self.why else name
+        first = lambda names: ", ".join(map(told, names[:3])) + (", ..." if len(names) > 3 else "")
         reasons = [f"{len(names)} {reason} ({first(names)})" for reason, names in self.skipped.items()]
         skipped = f"skipped {self.bad}: {'; '.join(reasons)}" if reasons else "nothing skipped"
         return "; ".join([f"{self.source}: {self.kept} kept", skipped, *self.notes])
@@ -64,6 +66,7 @@ class Pairs(Records):
         report.kept = len(self) + len(other)
         for part in (self.report, getattr(other, "report", Report(""))):
             report.notes += part.notes
+            report.why |= part.why
             for reason, names in part.skipped.items():
                 report.skipped[reason] = report.skipped.get(reason, []) + names
         return Pairs([*self, *other], report)
@@ -88,7 +91,8 @@ def image_fault(
                 picture.draft("RGB", (32, 32))
                 picture.load()
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        return f"image unreadable: {str(error).split(' <')[0]}"
+        empty = path and not os.path.getsize(image)
+        return f"image unreadable: {'the file is empty' if empty else str(error).split(' <')[0].replace(f' {str(image)!r}', '')}"
     return None
 
 # %% ../../nbs/data/intake.ipynb #c015
@@ -160,9 +164,11 @@ class Intake:
             fault = faults[_key(pair.image)]
             if fault:
                 self.seen -= 1  # it was counted when it was offered
-                name = _short(pair.image)
+                name, (reason, _, why) = _short(pair.image), fault.partition(": ")
                 under = f" under {self.folder}" if fault == "image not found" and self.folder else ""
-                self.skip(fault.split(":")[0], f"{where}: {name}", f"{where}: image {name!r} {fault[6:]}{under}")
+                place = where if f"/{where}".endswith(f"/{name}") else f"{where}: {name}"
+                self.report.why |= {place: why} if why else {}
+                self.skip(reason, place, f"{where}: image {name!r} {fault[6:]}{under}")
         self.offered = [(pair, where) for pair, where in self.offered if not faults[_key(pair.image)]]
 
     def finish(

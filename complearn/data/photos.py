@@ -42,13 +42,14 @@ def photos_folder(
 # %% ../../nbs/data/photos.ipynb #c006
 def stamps(
     folder: Path | str,  # the folder of stamps
+    called: Path | str = "",  # what a message calls it; empty: its path
 ) -> list[str]:  # names relative to the folder, without ".png", sorted
     "The stamps of a folder. Raises `BadData` where there is none."
     folder = Path(folder)
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in sorted(folder.rglob("*.png"))]
     names = [name for name in names if "symbols" not in name.split("/") and not name.endswith(("_mirror", "_flip", "_mirror_flip"))]
     if not names:
-        raise BadData(f"{folder}: no PNG in it; expected the layout of Tux Paint's stamps (animals/, food/, ...), "
+        raise BadData(f"{called or folder}: no PNG in it; expected the layout of Tux Paint's stamps (animals/, food/, ...), "
                       "fetch them with: python -m complearn.data.photos")  # fmt: skip
     return names
 
@@ -127,7 +128,7 @@ def fetch_photos(
         else:
             source = Path(source).expanduser() if str(source) else download_deb(PACKAGE, scratch)
             unpack_deb(source, new, INSTALLED, _wanted)
-        stamps(new)  # an error here leaves what was there before
+        stamps(new, source)  # an error here leaves what was there before
         (new / "SOURCE.txt").write_text(f"{SOURCED} {source.name}\n")
         _swap(new, to, Path(scratch) / "old")
     return to

@@ -8,6 +8,7 @@ __all__ = ['SUGARCREPE', 'SWAPS', 'ATOM', 'BENCHMARKS', 'Cell', 'cells', 'length
 
 # %% ../../nbs/data/questions.ipynb #c002
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..core.seeds import derive, rng
@@ -101,7 +102,7 @@ class Recognition(NamedTuple):
 
 def make_recognition(
     world: Any,  # a `data.worlds.World`
-    n: int,  # images, spread evenly over the classes
+    n: int | Sequence[int],  # images, spread evenly over the classes; or the numbers of some
 ) -> Recognition:
     "Single objects of any place, size and texture, to be told by colour and shape."
     phrases = [Phrase(shape, colour) for shape in world.config.words("shapes") for colour in world.config.words("colours")]
@@ -109,7 +110,7 @@ def make_recognition(
         phrases = [Phrase(noun) for noun in world.config.words("shapes")]
     config = world.config.scenes(objects=(1, 1), kinds=("attribute",))
     items = []
-    for k in range(n):
+    for k in range(n) if isinstance(n, int) else n:
         label, statement = k % len(phrases), Statement((Exists(phrases[k % len(phrases)]),))
         graph = realise(statement, config, rng(world.config.seed, "recognition", k))
         items.append((world.scene(graph, f"recognition-{k}"), label))

@@ -67,8 +67,9 @@ def nouns_of(
     words = ranked if shapes == "all" else ranked[:shapes] if isinstance(shapes, int) else tuple(shapes)
     for word in words:
         if word not in groups:
-            near = difflib.get_close_matches(word, groups, 5) or sorted(groups)[:8]
-            raise ValueError(f"shapes: no cut-out of {word!r} among {len(groups)} nouns; there are {', '.join(near)}")
+            near, some = difflib.get_close_matches(word, groups, 5), ", ".join(sorted(groups)[:8])
+            hint = f"spelt most like it: {', '.join(near)}" if near else f"the first by the alphabet: {some}"
+            raise ValueError(f"shapes: no cut-out of {word!r} among {len(groups)} nouns; {hint}")
     known = Counter(one.label.colour for word in words for one in groups[word] if one.label.colour)
     most = [colour for colour, _ in sorted(known.items(), key=lambda entry: (-entry[1], COLOUR_WORDS.index(entry[0])))]
     said = most if colours == "all" else most[:colours] if isinstance(colours, int) else list(colours)

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .images import BrokenImage, to_rgb
-from .intake import Intake, Pairs, existing
+from .intake import BadData, Intake, Pairs, existing
 from .pairs import Pair
 
 # %% ../../nbs/data/uploads.ipynb #c004
@@ -121,4 +121,6 @@ def read_pictures(
             intake.skip("leads out of the folder", name, f"{name} leads out of the folder")
             continue
         intake.offer(Pair(path, None, name, name), name)
+    if not intake.seen:
+        raise BadData(f"{folder}: no picture in this folder or below it; what counts ends in {', '.join(sorted(ENDINGS))}")
     return intake.finish()

@@ -236,8 +236,8 @@ class World:
         "Hard-negative questions; cells that this world has no edits for are left out (see `yields`)."
         return make_benchmark(self, name, n, part)
 
-    def recognition(self, n: int = 500) -> Recognition:
-        "Single objects and their classes, such as \"a red circle\"."
+    def recognition(self, n: int | Sequence[int] = 500) -> Recognition:
+        "Single objects and their classes, such as \"a red circle\": the first ones, or those of some numbers."
         return make_recognition(self, n)
 
     def describe(

@@ -23,6 +23,7 @@ from PIL import Image
 
 from ..core.files import read_json
 from ..data.images import BrokenImage, load_images, open_image
+from ..data.intake import Records, Report
 from ..data.overlap import image_key
 from ..data.pairs import Pair
 from ..models.encoding import Scorer
@@ -31,7 +32,7 @@ from ..models.encoding import Scorer
 def distinct_images(
     pairs: Sequence[Pair],  # any reader's; lists and lazy sequences alike
     n: int | None = None,  # pictures to take at most
-) -> list[tuple[Pair, list[str]]]:  # the first pair of each picture, and all its captions
+) -> list[tuple[Pair, list[str]]]:  # the first pair of each picture, and all its captions; with the `report` of the pairs
     "The pictures of some pairs, each once, in order."
     found: dict[str, tuple[Pair, list[str]]] = {}
     for pair in (pairs[i] for i in range(len(pairs))):
@@ -43,7 +44,8 @@ def distinct_images(
         captions += [text for text in (pair.caption, *(pair.views or ())) if text]
     if not found:
         raise ValueError("the gallery holds not a single picture; give pairs with images, or a folder that has some")
-    return list(found.values())
+    report = getattr(pairs, "report", None)
+    return Records(found.values(), report if isinstance(report, Report) else None)
 
 
 def mark_of(
@@ -192,7 +194,14 @@ class Gallery:
         "The same with the pictures at hand, and with the captions that they have now."
         at_hand = {pair.image_id: (pair.image, texts) for pair, texts in chosen}
         images, captions = zip(*(at_hand[name] for name in self.about["ids"]))
-        return replace(self, images=images, about=self.about | {"captions": list(captions)})
+        said = chosen.report.skipped if isinstance(chosen, Records) else {}
+        unread = [name for reason, names in said.items() if reason.startswith(("image", "leads")) for name in names]
+        return replace(self, images=images, about=self.about | {"captions": list(captions), "unread": unread})
+
+    @property
+    def skipped(self) -> list[str]:
+        "Names of the pictures that are not in it: those that the reader left out, and those that could not be decoded."
+        return list(dict.fromkeys([*self.about.get("unread", ()), *self.about["skipped"]]))
 
     def changes(self, pairs: Sequence[Pair], n: int | None = None) -> Changes:
         "How some pairs differ from what was indexed."
