@@ -300,7 +300,7 @@ def test_nothing_to_search_with_says_why(tmp_path):
     assert "There is no run in" in search(runs=tmp_path)._empty
     with pytest.raises(ValueError, match="give gallery="):
         search(models=object())
-    with pytest.raises(ValueError, match="nothing to search with"):
+    with pytest.raises(ValueError, match="There is no run in"):
         search(runs=tmp_path).ask("pick", item=0)
 
 
