@@ -32,8 +32,8 @@ def sides():
 def loss_and_gradients(rank, world, losses="both"):
     """The losses of this process's rows, and their gradient for them."""
     from complearn.data.pairs import Batch
-    from complearn.models.grounded import GroundedOutput
-    from complearn.training.grounding import Grounding
+    from complearn.models.grounded.model import GroundedOutput
+    from complearn.training.methods.grounding import Grounding
 
     image, text, words, ids = sides()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
@@ -50,11 +50,11 @@ def loss_and_gradients(rank, world, losses="both"):
 
 def related(rank, world, name):
     """Loss of stage 3 or of the search on this process's scenes, and its gradients; of "lonely", the second share has no triplet."""
-    from complearn.data.readers import read
-    from complearn.data.triplets import Triplets, WithTriplets, triplets_of
-    from complearn.data.words import WordTokenizer
-    from complearn.models.grounded import build_grounded
-    from complearn.training.relating import Relating, Searching
+    from complearn.data.readers.registry import read
+    from complearn.data.visual_genome.triplets import Triplets, WithTriplets, triplets_of
+    from complearn.data.word_tokenizer import WordTokenizer
+    from complearn.models.grounded.model import build_grounded
+    from complearn.training.methods.relating import Relating, Searching
 
     pairs, sides = list(read(DATA["name"], **DATA["args"])), ("left of", "right of", "above", "below")
     ranked = sorted(pairs, key=lambda pair: not triplets_of(pair, sides))  # those with triplets first
@@ -73,8 +73,8 @@ def related(rank, world, name):
 
 def main(folder):
     from complearn.core.runs import Run
-    from complearn.training.launch import make_trainer
-    from complearn.training.processes import start_processes
+    from complearn.training.engine.processes import start_processes
+    from complearn.training.runs.launch import make_trainer
 
     folder = Path(folder)
     processes = start_processes("cpu", expected=2)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from complearn.data.pairs import Batch
-from complearn.models.encoding import Encoded, cosine
+from complearn.models.scoring import Encoded, cosine
 
 
 class StandIn:

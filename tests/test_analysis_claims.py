@@ -130,7 +130,7 @@ def test_two_guessers_and_smoke_runs_bear_nothing_out():
 
 def test_every_side_of_a_claim_is_something_that_can_be_trained():
     from complearn.analysis.claims import CLAIMS
-    from complearn.training.recipes import ABLATIONS, METHODS
+    from complearn.training.methods.recipes import ABLATIONS, METHODS
 
     known = {*METHODS, *(label for rows in ABLATIONS.values() for label in rows)}
     assert {side.method for claim in CLAIMS for side in (claim.a, claim.b)} <= known

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from complearn.analysis.codes import CodeTable, CodeTally
-from complearn.analysis.readings import code_table, code_views, distinct, looking_at, patch_scores, square, words_of
+from complearn.analysis.codes.readings import code_table, code_views, distinct, looking_at, patch_scores, square, words_of
+from complearn.analysis.codes.tables import CodeTable, CodeTally
 from complearn.data.pairs import Pair
-from complearn.data.words import WordTokenizer
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from complearn.analysis.code_figures import (
+from complearn.analysis.codes.figures import (
     code_grid,
     code_label,
     image_codes,
@@ -19,10 +19,10 @@ from complearn.analysis.code_figures import (
     support_figure,
     usage_figure,
 )
-from complearn.analysis.codes import CodeTable
-from complearn.analysis.comparison_figures import accuracy_curves, comparison_figure, difference_figure
-from complearn.analysis.curve_figures import alignment_figure, loss_curve, running, support_and_loss
-from complearn.analysis.curves import alignment, bands, comparison_table, evaluations, phase_spans, support_warnings
+from complearn.analysis.codes.tables import CodeTable
+from complearn.analysis.runs.comparison_figures import accuracy_curves, comparison_figure, difference_figure
+from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, running, support_and_loss
+from complearn.analysis.runs.curves import alignment, bands, comparison_table, evaluations, phase_spans, support_warnings
 from complearn.core.figures import PALETTE, save_figure
 from complearn.core.runs import Run, row, rows_table
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from training_runs import DATA, MODEL, TRAIN
 
-from complearn.analysis import learnability
+from complearn.analysis.runs import learnability
 from complearn.core.files import read_json, write_json
 from complearn.core.results import rows_table
-from complearn.training.checkpoints import load_checkpoint
-from complearn.training.launch import launch, make_trainer, prepare, trained
-from complearn.training.starts import method_and_seed, snapshots, weights_file
+from complearn.training.engine.checkpoints import load_checkpoint
+from complearn.training.runs.launch import launch, make_trainer, prepare, trained
+from complearn.training.runs.warm_start import method_and_seed, snapshots, weights_file
 
 IL = {"name": "il_clip", "args": {"warmup": 2, "distil": 2, "interact": 2, "generations": 2, "ramp": 1}}
 

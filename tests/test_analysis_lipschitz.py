@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import complearn.analysis.lipschitz_rules  # noqa: F401  registers the rules
-from complearn.analysis.jacobians import jacobian_norms, lower_estimate, plain_attention
-from complearn.analysis.lipschitz import Bound, Domain, Factor, Look, measure, upper_bound
-from complearn.analysis.lipschitz_figures import generations_figure, layers_figure
-from complearn.analysis.norms import attention_norm, convolution_norm, matrix_norm, power_iteration
-from complearn.analysis.smoothness import by_part, joint_domain, sides
+import complearn.analysis.smoothness.rules  # noqa: F401  registers the rules
+from complearn.analysis.smoothness.agents import by_part, joint_domain, sides
+from complearn.analysis.smoothness.bounds import Bound, Domain, Factor, Look, measure, upper_bound
+from complearn.analysis.smoothness.figures import generations_figure, layers_figure
+from complearn.analysis.smoothness.jacobians import jacobian_norms, lower_estimate, plain_attention
+from complearn.analysis.smoothness.norms import attention_norm, convolution_norm, matrix_norm, power_iteration
 from complearn.data.pairs import Pair
-from complearn.data.words import WordTokenizer
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
-from complearn.models.towers import Block
+from complearn.models.towers.base import Block
 
 
 def jacobian(function, x):

@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import mutual_info_score
 
-from complearn.analysis.codes import CodeTally
-from complearn.analysis.purity import (
+from complearn.analysis.codes.purity import (
     attribute_table,
     discoveries,
     exact_p,
@@ -16,6 +15,7 @@ from complearn.analysis.purity import (
     purity_rows,
     shuffled_best,
 )
+from complearn.analysis.codes.tables import CodeTally
 
 
 @pytest.mark.parametrize("items", [1, 7, 400])

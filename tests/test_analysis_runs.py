@@ -8,18 +8,18 @@ import sys
 import pytest
 import torch
 
-from complearn.analysis.code_figures import code_grid
-from complearn.analysis.comparison_figures import accuracy_curves
-from complearn.analysis.curve_figures import alignment_figure, loss_curve, support_and_loss
-from complearn.analysis.curves import alignment, evaluations, phase_spans
-from complearn.analysis.readings import code_table, code_views
+from complearn.analysis.codes.figures import code_grid
+from complearn.analysis.codes.readings import code_table, code_views
+from complearn.analysis.runs.comparison_figures import accuracy_curves
+from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, support_and_loss
+from complearn.analysis.runs.curves import alignment, evaluations, phase_spans
 from complearn.core.runs import Run, read_results, row, rows_table
 from complearn.data.loading import Loader
-from complearn.data.words import WordTokenizer
-from complearn.data.worlds import world_from
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.data.worlds.world import world_from
 from complearn.models.dual import build_model
-from complearn.training.iterated import iterated
-from complearn.training.trainer import Trainer
+from complearn.training.engine.trainer import Trainer
+from complearn.training.methods.iterated import iterated
 
 
 @pytest.fixture(scope="module")

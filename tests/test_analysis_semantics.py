@@ -12,13 +12,15 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
 
-from complearn.analysis import components, gains, neighbours, norm_readout, silhouette, spaces, word_figures
-from complearn.data.intake import BadData
-from complearn.data.lexicons import Norms
-from complearn.data.words import WordTokenizer
-from complearn.evaluation import glue
+from complearn.analysis.words import change_figures as word_figures
+from complearn.analysis.words import changes as gains
+from complearn.analysis.words import components, neighbours, norm_readout, silhouette, spaces
+from complearn.data.lexicons.formats import Norms
+from complearn.data.reports import BadData
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.evaluation.tasks import glue
 from complearn.models import wordspace
-from complearn.models.towers import TextTransformer
+from complearn.models.towers.base import TextTransformer
 from complearn.models.wordspace import WordSpace
 
 

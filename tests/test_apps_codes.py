@@ -18,23 +18,23 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.sparse import csc_matrix
 
-from complearn.analysis.code_map import code_map, principal_plane
-from complearn.analysis.code_sources import code_sources, model_at
-from complearn.analysis.code_store import CodeStore, code_store, first_images
-from complearn.analysis.code_words import UnknownWord
-from complearn.analysis.readings import code_table
-from complearn.analysis.surgery import operate, ranks_of, reweigh
+from complearn.analysis.codes.map import code_map, principal_plane
+from complearn.analysis.codes.readings import code_table
+from complearn.analysis.codes.sources import code_sources, model_at
+from complearn.analysis.codes.store import CodeStore, code_store, first_images
+from complearn.analysis.codes.surgery import operate, ranks_of, reweigh
+from complearn.analysis.codes.words import UnknownWord
 from complearn.apps import serving as server
-from complearn.apps.code_desk import Desk, hits_of, selection_of
-from complearn.apps.code_panels import PANELS
-from complearn.apps.code_script import DRAWING
-from complearn.apps.code_view import HELLO, SHARED, VIEW
-from complearn.apps.codes import codes
+from complearn.apps.codes.app import codes
+from complearn.apps.codes.desk import Desk, hits_of, selection_of
+from complearn.apps.codes.panels import PANELS
+from complearn.apps.codes.script import DRAWING
+from complearn.apps.codes.view import HELLO, SHARED, VIEW
 from complearn.apps.serving import serving
 from complearn.core.figures import find_browser
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
-from complearn.training.launch import launch, prepare, trained
+from complearn.training.runs.launch import launch, prepare, trained
 
 TINY = {"tower": "tiny", "width": 24, "depth": 1, "heads": 2}
 DATA = {"name": "generated", "args": {"n_train": 96, "n_test": 120, "size": 32}}
@@ -217,7 +217,7 @@ def test_maps_are_deterministic_ignore_length_and_are_kept(monkeypatch):
 def test_what_fails_says_what_to_do_and_changes_nothing(folder):
     desk = desk_of(folder)
     assert "has no codebook; choose another run" in said(desk.do({"do": "model", "source": 1}))
-    assert "python -m complearn.training.launch" in said(desk.do({"do": "model", "source": 2}))
+    assert "python -m complearn.training.runs.launch" in said(desk.do({"do": "model", "source": 2}))
     before = replace(desk.panes[0])
     for request, remedy in (
         ({"do": "order", "by": "word", "word": "zebra"}, "no code stands for it"),
@@ -353,7 +353,7 @@ def test_the_launcher_says_what_it_cannot_use(given, told, capsys):
     assert told in capsys.readouterr().err
 
 
-CELLS = ["from complearn.apps.codes import codes", "explorer = codes(runs={!r})\nexplorer"]
+CELLS = ["from complearn.apps.codes.app import codes", "explorer = codes(runs={!r})\nexplorer"]
 LAST = "print('SELECTED', explorer.selection.code.tolist(), type(explorer.selection).__name__, int((explorer.hits.rise != 0).sum()) > 0)"
 
 

@@ -18,15 +18,15 @@ import pytest
 import torch
 from PIL import Image
 
-from complearn.apps.search import search
-from complearn.apps.search_answers import search_hits, search_selection
-from complearn.apps.search_desk import SearchDesk
-from complearn.apps.search_script import SLIDING
-from complearn.apps.search_sources import search_sources
+from complearn.apps.search.answers import search_hits, search_selection
+from complearn.apps.search.app import search
+from complearn.apps.search.desk import SearchDesk
+from complearn.apps.search.script import SLIDING
+from complearn.apps.search.sources import search_sources
 from complearn.apps.serving import serving
 from complearn.core.figures import find_browser
 from complearn.data.pairs import Pair
-from complearn.models.encoding import Encoded, cosine
+from complearn.models.scoring import Encoded, cosine
 
 ORACLE = '''
 """A scorer whose vectors are known: eleven pictures on a quarter of a circle, and the word at its end."""
@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 from complearn.data.images import fit_image, open_image
-from complearn.models.encoding import Encoded, cosine
+from complearn.models.scoring import Encoded, cosine
 
 WORDS = {"horse": 90.0, "stripes": 0.0, "zebra": 45.0}
 
@@ -252,7 +252,7 @@ def test_a_folder_that_changes_under_the_app(place, tmp_path):
 
 
 def test_the_page_opens_before_anything_is_trained_and_says_what_it_does(tmp_path, monkeypatch):
-    import complearn.apps.search_sources as room
+    import complearn.apps.search.sources as room
 
     asked, heard = [], []
     real = room.small_run
@@ -265,8 +265,8 @@ def test_the_page_opens_before_anything_is_trained_and_says_what_it_does(tmp_pat
 
 
 def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
-    from complearn.apps.search_sources import pictures_of
-    from complearn.training.launch import prepare
+    from complearn.apps.search.sources import pictures_of
+    from complearn.training.runs.launch import prepare
 
     data = {"name": "folder", "args": {"root": str(tmp_path / "gone")}}
     config = {"plan": {"name": "clip", "args": {"steps": 1}}, "model": {"vision": "tiny", "text": "tiny"}, "data": data}
@@ -278,7 +278,7 @@ def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
 
 def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_path):
     """The documented sweep makes stage 2 alone and stages 2 and 3 in one folder; a classifier may lie beside them."""
-    from complearn.apps.search_sources import run_source
+    from complearn.apps.search.sources import run_source
     from complearn.core.runs import Run
 
     def made(name, model):
@@ -332,8 +332,8 @@ def test_the_tables_and_the_page_of_a_script(place, tmp_path):
 
 
 def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path):
-    from complearn.data.words import WordTokenizer
-    from complearn.models.grounded import build_grounded
+    from complearn.data.word_tokenizer import WordTokenizer
+    from complearn.models.grounded.model import build_grounded
 
     tiny = {"tower": "tiny", "width": 32, "depth": 1, "heads": 2}
     parts = {"relations": {"predicates": ["left of"], "objects": ["star"]}, "search": True}
@@ -362,7 +362,8 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
 
 
 CELLS = [
-    "import sys; sys.path.insert(0, '.')\nfrom pathlib import Path\nfrom oracle import Circle\nfrom complearn.apps.search import search",
+    "import sys; sys.path.insert(0, '.')\nfrom pathlib import Path",
+    "from oracle import Circle\nfrom complearn.apps.search.app import search",
     "app = search(Path('gallery'), Circle(Path('gallery')), index='index', shown=6)\napp",
 ]
 LAST = "print('FOUND', app.hits.id[0], app.hits.alpha[0], len(app.selection), type(app.hits).__name__)"
@@ -408,7 +409,7 @@ def shot(page, name):
 @pytest.mark.browser
 def test_the_browser_mixes_and_orders_as_the_kernel_does(chromium):
     """On scores with many ties, to the last bit."""
-    from complearn.evaluation.search import Mixture
+    from complearn.evaluation.search.mixture import Mixture
 
     rng = np.random.default_rng(0)
     image, text = (torch.from_numpy((rng.integers(-20, 20, 3000) / 20).astype(np.float32)) for _ in range(2))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from complearn.data.benchmarks import SUGARCREPE, Choice, as_choice, benchmark_photos, benchmark_texts, read_labelled, read_sugarcrepe
-from complearn.data.intake import BadData
+from complearn.data.benchmarks.items import SUGARCREPE, Choice, as_choice, benchmark_photos, benchmark_texts, read_labelled, read_sugarcrepe
 from complearn.data.overlap import assert_disjoint, without
 from complearn.data.pairs import Pair
-from complearn.data.readers import read
+from complearn.data.readers.registry import read
+from complearn.data.reports import BadData
 
 
 @pytest.fixture

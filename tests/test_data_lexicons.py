@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from complearn.data import wordlists
-from complearn.data.intake import BadData
-from complearn.data.lexicons import (
+from complearn.data.lexicons import lexicon as wordlists
+from complearn.data.lexicons.formats import (
     category_norms,
     coverage,
     join_norms,
@@ -18,7 +17,8 @@ from complearn.data.lexicons import (
     read_senses,
     sense_norms,
 )
-from complearn.data.wordlists import open_lexicon
+from complearn.data.lexicons.lexicon import open_lexicon
+from complearn.data.reports import BadData
 
 
 def test_categories_count_a_word_once_and_say_so(tmp_path):

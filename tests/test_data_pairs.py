@@ -13,7 +13,7 @@ from PIL import Image
 
 from complearn.data.images import BrokenImage, Transform, fit_image, load_images, open_image, to_rgb
 from complearn.data.pairs import Batch, Collate, Pair, number, one_per_image, preload, same_pairs
-from complearn.data.words import EmptyCaption, WordTokenizer, plain_caption, split_words
+from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer, plain_caption, split_words
 
 
 def noise(w, h, seed=0):

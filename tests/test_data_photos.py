@@ -16,27 +16,27 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from complearn.data import cutouts
-from complearn.data.collages import BACKDROPS, Collage, boxes, visible
-from complearn.data.cutouts import Album, drawn_label, open_cutout, read_cutouts
 from complearn.data.images import BrokenImage, load_images
-from complearn.data.intake import BadData
-from complearn.data.packages import ar_members, download_deb, unpack_deb
-from complearn.data.patterns import COATS, TRANSITIONS, inner_square, places_of, read_gallery
-from complearn.data.photos import DRAWN, INSTALLED, TAKEN, fetch_photos, is_photograph, main, photos_folder, read_photos, stamps
-from complearn.data.readers import read
-from complearn.data.rendering import Scene, masks, render
-from complearn.data.skins import ranked_nouns, skin_fingerprint
-from complearn.data.worlds import world_from
-from complearn.language.descriptions import exclusive
-from complearn.language.edits import OPERATORS
-from complearn.language.grammar import say
-from complearn.language.graphs import Item, SceneGraph, problems, relation_truth
-from complearn.language.labels import Label, read_label
-from complearn.language.nouns import Form, Noun, article, may_name, plural
-from complearn.language.portraits import depicted
-from complearn.language.statements import Absent, Exists, Phrase, Relates, Statement, truth
-from complearn.language.wordnet import WordNet
+from complearn.data.readers.registry import read
+from complearn.data.reports import BadData
+from complearn.data.sprites import cutouts
+from complearn.data.sprites.composites import BACKDROPS, Collage, boxes, visible
+from complearn.data.sprites.cutouts import Album, drawn_label, open_cutout, read_cutouts
+from complearn.data.sprites.galleries import COATS, TRANSITIONS, inner_square, places_of, read_gallery
+from complearn.data.sprites.labels import Label, read_label
+from complearn.data.sprites.packages import ar_members, download_deb, unpack_deb
+from complearn.data.sprites.photos import DRAWN, INSTALLED, TAKEN, fetch_photos, is_photograph, main, photos_folder, read_photos, stamps
+from complearn.data.sprites.skins import ranked_nouns, skin_fingerprint
+from complearn.data.worlds.rendering import Scene, masks, render
+from complearn.data.worlds.world import world_from
+from complearn.language.edits.scenes import OPERATORS
+from complearn.language.lexicon.wordnet import WordNet
+from complearn.language.scenes.grammar import say
+from complearn.language.scenes.graphs import Item, SceneGraph, problems, relation_truth
+from complearn.language.scenes.nouns import Form, Noun, article, may_name, plural
+from complearn.language.scenes.pictured import depicted
+from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relates, Statement, truth
+from complearn.language.scenes.sampling import exclusive
 
 INKS = {"red": (220, 30, 30), "green": (30, 160, 40), "yellow": (240, 220, 30), "zebra": (60, 60, 60), "horse": (140, 90, 40),
         "rose": (230, 60, 120), "flower": (200, 120, 240), "fire truck": (190, 20, 60), "mouse": (120, 110, 130)}  # fmt: skip
@@ -485,14 +485,14 @@ def test_wrong_folders_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.delenv("COMPLEARN_PHOTOS", raising=False)
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
     if not (Path("/") / INSTALLED).is_dir():
-        with pytest.raises(BadData, match="python -m complearn.data.photos"):
+        with pytest.raises(BadData, match="python -m complearn.data.sprites.photos"):
             read_photos()
     for call in (
         lambda: read_photos(tmp_path),
         lambda: read_photos(tmp_path / "nowhere"),
         lambda: world_from({"preset": "photos", "folder": tmp_path}),
     ):
-        with pytest.raises(BadData, match="python -m complearn.data.photos"):
+        with pytest.raises(BadData, match="python -m complearn.data.sprites.photos"):
             call()
     with pytest.raises(BadData, match=r"names.tsv"):
         world_from({"preset": "drawn", "folder": str(tmp_path)})

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from complearn.data.benchmarks import Choice, Crop
-from complearn.data.coco import coco_id, read_coco, read_flickr, read_karpathy
-from complearn.data.folders import read_folder
+from complearn.data.benchmarks.items import Choice, Crop
+from complearn.data.benchmarks.nlvr import contents, halves, read_claims, read_nlvr
 from complearn.data.images import load_images
-from complearn.data.intake import BadData, Intake, Pairs, image_fault
 from complearn.data.loading import Loader, fingerprint
-from complearn.data.nlvr import contents, halves, read_claims, read_nlvr
 from complearn.data.overlap import assert_disjoint, overlap, without
 from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer
-from complearn.data.readers import READERS, read, register
-from complearn.data.shards import index_shard, read_webdataset, shard_paths
-from complearn.data.tables import lost_samples, read_hf, read_parquet
-from complearn.data.words import plain_caption
+from complearn.data.readers.coco import coco_id, read_coco, read_flickr, read_karpathy
+from complearn.data.readers.folders import read_folder
+from complearn.data.readers.registry import READERS, read, register
+from complearn.data.readers.shards import index_shard, read_webdataset, shard_paths
+from complearn.data.readers.tables import lost_samples, read_hf, read_parquet
+from complearn.data.reports import BadData, Intake, Pairs, image_fault
+from complearn.data.word_tokenizer import plain_caption
 
 
 def noise(seed=0, size=(24, 20)):
@@ -527,7 +527,7 @@ def test_registry(photos):
     table(photos, good_rows(3))
     assert set(READERS) >= {"folder", "coco", "flickr", "karpathy", "webdataset", "hf", "parquet", "nlvr", "joined", "generated"}
     assert len(read("folder", folder=str(photos))) == 3
-    with pytest.raises(ValueError, match="no reader 'imagenet'; there are .*; add one with complearn.data.readers.register"):
+    with pytest.raises(ValueError, match="no reader 'imagenet'; there are .*; add one with complearn.data.readers.registry.register"):
         read("imagenet")
     with pytest.raises(ValueError, match="reader 'folder' has no argument 'path'; it has folder, captions_file"):
         read("folder", path="x")

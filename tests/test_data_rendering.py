@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from complearn.data.rendering import Scene, as_rows, backgrounds, masks, paint, photograph, render, rows_windows
-from complearn.language.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph, depth, outline
+from complearn.data.worlds.rendering import Scene, as_rows, backgrounds, masks, paint, photograph, render, rows_windows
+from complearn.language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph, depth, outline
 
 
 def scenes(n, seed=0):

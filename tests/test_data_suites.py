@@ -10,18 +10,19 @@ import pytest
 from PIL import Image
 from stand_ins import StandIn, constant, hashed, random_scorer
 
-from complearn.data import aro, intake
-from complearn.data.benchmarks import Choice, Crop, NoPhoto, read_sugarcrepe, read_sugarcrepe_pp
-from complearn.data.classes import PRESETS, TABLE_2, TABLE_5, read_classes, spoken
-from complearn.data.crepe import read_crepe_productivity, read_crepe_systematicity
-from complearn.data.groups import read_cola, read_mmvp, read_winoground
-from complearn.data.intake import BadData
-from complearn.data.specimens import write_specimens
-from complearn.data.valse import VALSE, read_valse
-from complearn.evaluation.bench import Bench, blind_report, report
-from complearn.evaluation.choices import chance, evaluate_choices, summarise
-from complearn.evaluation.scans import evenly, find_suites, read_found
-from complearn.evaluation.suites import SUITES, flickr_test, read_bench
+from complearn.data import reports as intake
+from complearn.data.benchmarks import aro
+from complearn.data.benchmarks.classes import PRESETS, TABLE_2, TABLE_5, read_classes, spoken
+from complearn.data.benchmarks.crepe import read_crepe_productivity, read_crepe_systematicity
+from complearn.data.benchmarks.groups import read_cola, read_mmvp, read_winoground
+from complearn.data.benchmarks.items import Choice, Crop, NoPhoto, read_sugarcrepe, read_sugarcrepe_pp
+from complearn.data.benchmarks.valse import VALSE, read_valse
+from complearn.data.fixtures.benchmarks import write_specimens
+from complearn.data.reports import BadData
+from complearn.evaluation.bench.bench import Bench, blind_report, report
+from complearn.evaluation.bench.scans import evenly, find_suites, read_found
+from complearn.evaluation.bench.suites import SUITES, flickr_test, read_bench
+from complearn.evaluation.tasks.choices import chance, evaluate_choices, summarise
 
 EVERY = {name for name, suite in SUITES.items() if suite.places} - set(PRESETS)
 

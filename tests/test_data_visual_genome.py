@@ -6,13 +6,13 @@ from collections import Counter
 import pytest
 import torch
 
+from complearn.data.fixtures.visual_genome import specimen_wordnet, write_visual_genome
 from complearn.data.images import Transform
-from complearn.data.intake import BadData
 from complearn.data.pairs import Collate
-from complearn.data.readers import read
-from complearn.data.triplets import Triplet, Triplets, WithTriplets, graph_triplets, item_phrases, triplet_names
-from complearn.data.vg_files import json_items
-from complearn.data.vg_names import (
+from complearn.data.readers.registry import read
+from complearn.data.reports import BadData
+from complearn.data.visual_genome.files import json_items
+from complearn.data.visual_genome.names import (
     OBJECT_CLASSES,
     PUBLISHED_NEAR,
     RELATION_LABELS,
@@ -22,11 +22,11 @@ from complearn.data.vg_names import (
     merged_counts,
     read_aliases,
 )
-from complearn.data.vg_specimens import specimen_wordnet, write_visual_genome
-from complearn.data.visual_genome import read_visual_genome
-from complearn.data.words import WordTokenizer
-from complearn.language.graphs import relation_truth
-from complearn.language.wordnet import Classes, UnknownSynset, WordNet, write_wordnet
+from complearn.data.visual_genome.reader import read_visual_genome
+from complearn.data.visual_genome.triplets import Triplet, Triplets, WithTriplets, graph_triplets, item_phrases, triplet_names
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.language.lexicon.wordnet import Classes, UnknownSynset, WordNet, write_wordnet
+from complearn.language.scenes.graphs import relation_truth
 
 # --- names
 

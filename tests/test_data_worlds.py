@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from checker import RGB, WORDS, is_true, look, read_caption
 
-from complearn.data.audits import audit
 from complearn.data.divergence import compound_divergence
-from complearn.data.questions import BENCHMARKS
-from complearn.data.rendering import Scene, masks, render
-from complearn.data.settings import WORLDS, WorldConfig
-from complearn.data.splits import KINDS, Split, compounds, held_out_pairs
-from complearn.data.worlds import World, read_generated, same_bag_rivals, world_from
-from complearn.language.edits import OPERATORS
-from complearn.language.graphs import COLOURS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
-from complearn.language.statements import bindings
+from complearn.data.worlds.audits import audit
+from complearn.data.worlds.config import WORLDS, WorldConfig
+from complearn.data.worlds.questions import BENCHMARKS
+from complearn.data.worlds.rendering import Scene, masks, render
+from complearn.data.worlds.splits import KINDS, Split, compounds, held_out_pairs
+from complearn.data.worlds.world import World, read_generated, same_bag_rivals, world_from
+from complearn.language.edits.scenes import OPERATORS
+from complearn.language.scenes.graphs import COLOURS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
+from complearn.language.scenes.propositions import bindings
 
 FAIR = 224  # pixels at which the judge looks
 
@@ -156,7 +156,7 @@ def test_a_sample_depends_on_its_number_alone():
 
 
 def test_another_process_draws_the_same():
-    code = "from complearn.data.worlds import read_generated as r; p = r('test', n_test=9)[7]; print(p.caption, p.image.sum())"
+    code = "from complearn.data.worlds.world import read_generated as r; p = r('test', n_test=9)[7]; print(p.caption, p.image.sum())"
     how = {"capture_output": True, "text": True, "check": True, "timeout": 300, "stdin": subprocess.DEVNULL}
     said = {subprocess.run([sys.executable, "-c", code], **how).stdout for _ in range(2)}
     pair = read_generated("test", n_test=9)[7]
@@ -173,7 +173,7 @@ def test_pairs_are_a_sequence():
 
 def test_pictures_too_large_to_keep_are_left_as_scenes(monkeypatch):
     kept = tiny().test[5]
-    monkeypatch.setattr("complearn.data.worlds.KEEP", 1000)
+    monkeypatch.setattr("complearn.data.worlds.world.KEEP", 1000)
     pair = World(tiny().config).test[5]
     assert isinstance(pair.image, Scene) and (render([pair.image], 32)[0] == kept.image).all() and pair.caption == kept.caption
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from stand_ins import StandIn, bag, bag_of_words, constant, hashed, random_scorer
 
-from complearn.data.benchmarks import Choice
+from complearn.data.benchmarks.items import Choice
 from complearn.data.pairs import Pair
 from complearn.evaluation.blind import Ngram, NgramScorer, group_chance, words
-from complearn.evaluation.choices import METRICS, TIE, blind_rows, chance, evaluate_choices, flag_blind, margins, summarise
-from complearn.evaluation.recognition import evaluate_zero_shot
-from complearn.evaluation.retrieval import evaluate_retrieval
-from complearn.models.encoding import Encoded
+from complearn.evaluation.tasks.choices import METRICS, TIE, blind_rows, chance, evaluate_choices, flag_blind, margins, summarise
+from complearn.evaluation.tasks.recognition import evaluate_zero_shot
+from complearn.evaluation.tasks.retrieval import evaluate_retrieval
+from complearn.models.scoring import Encoded
 
 
 def text_items(n, split="swap_att"):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from complearn.data.intake import BadData
-from complearn.evaluation import glue
+from complearn.data.reports import BadData
+from complearn.evaluation.tasks import glue
 
 SENTENCES = ("A dog\x0c runs.", "A cat\u2028 sleeps.", 'He said "no.', "A line\x1c of\x85 signs\r here.")
 

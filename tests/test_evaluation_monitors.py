@@ -9,15 +9,15 @@ import pytest
 import torch
 from stand_ins import constant, hashed, random_scorer
 
-from complearn.data.benchmarks import Choice
-from complearn.data.nlvr import read_claims
-from complearn.data.words import WordTokenizer
-from complearn.data.worlds import world_from
-from complearn.evaluation import monitors
-from complearn.evaluation.bench import Bench, blind_report, drawn, report, resting
+from complearn.data.benchmarks.items import Choice
+from complearn.data.benchmarks.nlvr import read_claims
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.data.worlds.world import world_from
+from complearn.evaluation.bench import monitors
+from complearn.evaluation.bench.bench import Bench, blind_report, drawn, report, resting
+from complearn.evaluation.bench.monitors import final_report, monitor_bench, sugarcrepe_monitor, world_bench, world_monitor
 from complearn.evaluation.blind import NgramScorer
-from complearn.evaluation.choices import evaluate_choices, summarise
-from complearn.evaluation.monitors import final_report, monitor_bench, sugarcrepe_monitor, world_bench, world_monitor
+from complearn.evaluation.tasks.choices import evaluate_choices, summarise
 from complearn.models.dual import build_model
 
 WORLD = {"shapes": 3, "colours": 3, "n_train": 400, "n_test": 80}
@@ -94,7 +94,7 @@ def test_probe_and_test_images_are_different(bench):
 
 
 def test_a_monitor_is_found_by_its_config_string_and_takes_plain_arguments(model):
-    module, name = "complearn.evaluation.monitors:world_monitor".split(":")
+    module, name = "complearn.evaluation.bench.monitors:world_monitor".split(":")
     arguments = json.loads(json.dumps({"world": WORLD, "n": 4, "splits": ["swap_att", "swap_obj"], "seed": 4, "method": "clip"}))
     rows = getattr(importlib.import_module(module), name)(model, **arguments)
     assert [(r["split"], r["metric"]) for r in rows][:3] == [("swap_att", "accuracy"), ("swap_obj", "accuracy"), ("mean", "accuracy")]

@@ -11,8 +11,8 @@ from sklearn import metrics
 from stand_ins import StandIn, constant, hashed, random_scorer
 from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
 
-from complearn.data.nlvr import Claim
-from complearn.evaluation.recognition import (
+from complearn.data.benchmarks.nlvr import Claim
+from complearn.evaluation.tasks.recognition import (
     best_threshold,
     cross_thresholds,
     evaluate_zero_shot,
@@ -24,7 +24,7 @@ from complearn.evaluation.recognition import (
     summarise_zero_shot,
     wins,
 )
-from complearn.models.encoding import Encoded
+from complearn.models.scoring import Encoded
 
 CLASSES = [f"class{i}" for i in range(8)]
 

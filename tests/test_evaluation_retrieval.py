@@ -9,9 +9,9 @@ from stand_ins import StandIn, constant, hashed, random_scorer
 from torchmetrics.retrieval import RetrievalHitRate
 
 from complearn.data.pairs import Pair
-from complearn.evaluation.choices import TIE
-from complearn.evaluation.retrieval import evaluate_retrieval, naive_ranks, ranks, summarise_retrieval
-from complearn.models.encoding import Encoded
+from complearn.evaluation.tasks.choices import TIE
+from complearn.evaluation.tasks.retrieval import evaluate_retrieval, naive_ranks, ranks, summarise_retrieval
+from complearn.models.scoring import Encoded
 
 
 class Table(StandIn):

@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 from PIL import Image
 from stand_ins import StandIn, hashed
 
-from complearn.analysis.explaining import explain
+from complearn.analysis.pictures.attribution import explain
 from complearn.data.images import BrokenImage, open_image
-from complearn.data.intake import BadData
 from complearn.data.pairs import Pair
-from complearn.data.uploads import read_pictures, read_upload
-from complearn.data.words import WordTokenizer
-from complearn.evaluation.approximate import candidates, open_faiss, search_gallery
-from complearn.evaluation.gallery import Gallery
-from complearn.evaluation.indexing import index_gallery
-from complearn.evaluation.queries import piece_of, text_query
-from complearn.evaluation.search import Mixture, contenders, mixture, naive_search, one_vector, rank_of, top_k
-from complearn.evaluation.transitions import gains, standing, transition, transition_rows
+from complearn.data.readers.uploads import read_pictures, read_upload
+from complearn.data.reports import BadData
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.evaluation.search.approximate import candidates, open_faiss, search_gallery
+from complearn.evaluation.search.gallery import Gallery
+from complearn.evaluation.search.indexing import index_gallery
+from complearn.evaluation.search.mixture import Mixture, contenders, mixture, naive_search, one_vector, rank_of, top_k
+from complearn.evaluation.search.queries import piece_of, text_query
+from complearn.evaluation.search.transitions import gains, standing, transition, transition_rows
 from complearn.models.dual import build_model
-from complearn.models.encoding import encode_all
+from complearn.models.scoring import encode_all
 
 
 def unit(rng, n, width):
@@ -167,7 +167,7 @@ def test_half_a_query_in_faiss_and_all_cells_are_exact(faiss, tmp_path):
 
 def test_a_faiss_index_is_checked_kept_open_and_whole(faiss, tmp_path, monkeypatch):
     """An index of other vectors, or half a file, is made anew; one that fits is opened once; a writer that dies leaves none."""
-    import complearn.evaluation.approximate as room
+    import complearn.evaluation.search.approximate as room
 
     rng, opened = np.random.default_rng(2), []
     gallery, path = gallery_of(unit(rng, 900, 8), tmp_path), tmp_path / "faiss.index"
@@ -469,7 +469,7 @@ KINDS = ("clip", "clip of patches", "codebook", "search heads", "closed box")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_parts_of_both_sides_add_up_to_the_shown_cosine(kind):
-    from complearn.models.grounded import SearchScorer, build_grounded
+    from complearn.models.grounded.model import SearchScorer, build_grounded
 
     rng, texts = np.random.default_rng(0), ["a red star, left of it a horse", "a blue horse"]
     tiny, images = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}, rng.integers(0, 255, (3, 32, 32, 3), dtype=np.uint8)
@@ -505,12 +505,12 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     transformers = pytest.importorskip("transformers")
     from test_models_pretrained import VIT, vocabulary
 
-    from complearn.analysis.explaining import code_parts, text_parts
-    from complearn.models.cliptowers import OpenClipText
+    from complearn.analysis.pictures.attribution import code_parts, text_parts
     from complearn.models.dual import Dual, ModelConfig
-    from complearn.models.pretrained import vision_tower
-    from complearn.models.streams import LanguageStream
-    from complearn.models.tokenizers import HFTokens
+    from complearn.models.grounded.streams import LanguageStream
+    from complearn.models.towers.factory import vision_tower
+    from complearn.models.towers.openclip_towers import OpenClipText
+    from complearn.models.towers.tokenizers import HFTokens
     from complearn.models.wordspace import WordSpace
 
     assert transformers

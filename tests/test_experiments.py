@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT
 
 from complearn.core.runs import Run, read_results
-from complearn.data.benchmarks import benchmark_photos, read_claims, read_sugarcrepe
+from complearn.data.benchmarks.items import benchmark_photos, read_claims, read_sugarcrepe
 from complearn.data.overlap import overlap
-from complearn.data.readers import read
+from complearn.data.readers.registry import read
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "iterated_learning.ipynb"
 METHODS = ("clip", "codebook_clip", "il_clip")

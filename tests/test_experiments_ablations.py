@@ -10,8 +10,8 @@ import pytest
 from conftest import ROOT
 
 from complearn.core.runs import Run, read_results
-from complearn.training.configs import check_config
-from complearn.training.recipes import ABLATIONS, METHODS, SCALES, configuration, generations, variants
+from complearn.training.methods.recipes import ABLATIONS, METHODS, SCALES, configuration, generations, variants
+from complearn.training.runs.config import check_config
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "ablations.ipynb"
 SOURCE = {"name": "generated", "args": SCALES["smoke"].world}

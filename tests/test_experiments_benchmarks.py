@@ -15,13 +15,13 @@ from conftest import ROOT
 from safetensors.torch import save_file
 
 from complearn.core.runs import read_results
+from complearn.data.fixtures.benchmarks import write_specimens
 from complearn.data.pairs import Pair
-from complearn.data.specimens import write_specimens
-from complearn.data.words import WordTokenizer
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
-from complearn.models.openclip import OpenClipScorer, load_open_clip
 from complearn.models.saving import save_model
-from complearn.training.launch import launch, prepare
+from complearn.models.towers.openclip import OpenClipScorer, load_open_clip
+from complearn.training.runs.launch import launch, prepare
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "benchmarks.ipynb"
 open_clip = pytest.importorskip("open_clip")

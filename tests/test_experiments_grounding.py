@@ -6,10 +6,10 @@ import pytest
 from notebook_cells import run_cells
 
 from complearn.core.runs import Run, read_results
-from complearn.data.readers import read
-from complearn.data.vg_specimens import write_visual_genome
-from complearn.training.configs import check_config
-from complearn.training.grounding_recipes import grounding_configuration, grounding_scale, rows_of
+from complearn.data.fixtures.visual_genome import write_visual_genome
+from complearn.data.readers.registry import read
+from complearn.training.methods.grounding_recipes import grounding_configuration, grounding_scale, rows_of
+from complearn.training.runs.config import check_config
 
 WORLD = {"n_train": 64, "n_test": 16, "size": 32}
 NAMES = {"predicates": ["above", "below"], "objects": ["circle", "square"]}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from complearn.analysis import spaces
+from complearn.analysis.words import spaces
 from complearn.core.results import read_results
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "semantic_space.ipynb"

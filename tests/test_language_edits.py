@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from complearn.core.seeds import rng
-from complearn.language import edits
-from complearn.language.descriptions import KINDS, SceneConfig, allowed
-from complearn.language.edits import OPERATORS, contrast, edit, yields
-from complearn.language.grammar import say
-from complearn.language.graphs import Item, SceneGraph, problems
-from complearn.language.scenes import sample_pair
-from complearn.language.statements import Absent, Exists, Phrase, Relates, Statement, truth
+from complearn.language.edits import scenes as edits
+from complearn.language.edits.scenes import OPERATORS, contrast, edit, yields
+from complearn.language.scenes.grammar import say
+from complearn.language.scenes.graphs import Item, SceneGraph, problems
+from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relates, Statement, truth
+from complearn.language.scenes.realise import sample_pair
+from complearn.language.scenes.sampling import KINDS, SceneConfig, allowed
 
 CONFIG = SceneConfig()
 SMALL = SceneConfig(

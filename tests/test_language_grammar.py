@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from complearn.core.seeds import rng
-from complearn.language.descriptions import KINDS, SceneConfig, draw_statement
-from complearn.language.grammar import ADJECTIVES, AFTER, LINKS, NOUNS, NUMBERS, PLURALS, say, wordings
-from complearn.language.graphs import RELATIONS, Item, SceneGraph, relation_truth
-from complearn.language.scenes import sample_scene
-from complearn.language.statements import Absent, Atom, Exists, Phrase, Relates, Statement, bindings, clause_truth, truth
+from complearn.language.scenes.grammar import ADJECTIVES, AFTER, LINKS, NOUNS, NUMBERS, PLURALS, say, wordings
+from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph, relation_truth
+from complearn.language.scenes.propositions import Absent, Atom, Exists, Phrase, Relates, Statement, bindings, clause_truth, truth
+from complearn.language.scenes.realise import sample_scene
+from complearn.language.scenes.sampling import KINDS, SceneConfig, draw_statement
 from complearn.language.trees import parse_bracketed
 
 CONFIG = SceneConfig()

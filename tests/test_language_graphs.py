@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from complearn.core.seeds import rng
-from complearn.language.graphs import (
+from complearn.language.scenes.graphs import (
     COLOURS,
     RELATIONS,
     SHAPES,
@@ -24,8 +24,8 @@ from complearn.language.graphs import (
     relation_truth,
     unit_outline,
 )
-from complearn.language.layouts import Link, Sketch, place
-from complearn.language.scenes import SceneConfig, sample_pair, sample_scene
+from complearn.language.scenes.layouts import Link, Sketch, place
+from complearn.language.scenes.realise import SceneConfig, sample_pair, sample_scene
 
 
 def any_item(generator):

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from complearn.core.seeds import rng
-from complearn.language.descriptions import KINDS, SceneConfig, allowed, draw_statement
-from complearn.language.graphs import RELATIONS, problems
-from complearn.language.scenes import realise, sample_pair, sample_scene, sample_statement
-from complearn.language.statements import ATTRIBUTES, Exists, Phrase, Relates, Statement, bindings, fits, truth
+from complearn.language.scenes.graphs import RELATIONS, problems
+from complearn.language.scenes.propositions import ATTRIBUTES, Exists, Phrase, Relates, Statement, bindings, fits, truth
+from complearn.language.scenes.realise import realise, sample_pair, sample_scene, sample_statement
+from complearn.language.scenes.sampling import KINDS, SceneConfig, allowed, draw_statement
 
 CONFIG = SceneConfig()
 TINY = SceneConfig(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from complearn.language.swaps import OPERATORS, chunks, exchange, swap, swaps
+from complearn.language.edits.captions import OPERATORS, chunks, exchange, swap, swaps
 
 NOUNS = {
     "A man in a red shirt rides a brown horse.": ["man", "shirt", "horse"],

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from complearn.models.codebook import ChunkedMax, Codebook, best_tokens, find_scale, masked_max, usage
-from complearn.models.sparsemax import climb, prefix_threshold, sparsemax, threshold
+from complearn.models.codebook.codebook import ChunkedMax, Codebook, best_tokens, find_scale, masked_max, usage
+from complearn.models.codebook.sparsemax import climb, prefix_threshold, sparsemax, threshold
 
 
 def by_loop(z):

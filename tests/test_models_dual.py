@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from complearn.data.pairs import Batch, Pair
-from complearn.data.words import WordTokenizer
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.agents import overwrite, seeded
 from complearn.models.dual import ModelConfig, build_model
-from complearn.models.encoding import Scorer
-from complearn.models.towers import SIZES, Attention, TextTransformer, VisionTransformer, speaking
+from complearn.models.scoring import Scorer
+from complearn.models.towers.base import SIZES, Attention, TextTransformer, VisionTransformer, speaking
 
 CAPTIONS = ["a red circle above a blue square", "a blue circle above a red square", "a green star", "two small dotted red circles"]
 CODES = {"codes": 48}

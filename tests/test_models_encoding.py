@@ -9,12 +9,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from complearn.data.words import WordTokenizer
-from complearn.models import encoding
-from complearn.models.codebook import Codebook
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.models import scoring as encoding
+from complearn.models.codebook.codebook import Codebook
 from complearn.models.dual import build_model
-from complearn.models.encoding import Encoded, cosine, distinct, encode_all, feature_key, full_precision, weights_fingerprint
 from complearn.models.saving import check_weights, load_model, save_model
+from complearn.models.scoring import Encoded, cosine, distinct, encode_all, feature_key, full_precision, weights_fingerprint
 
 CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
 
@@ -177,7 +177,7 @@ def test_fingerprint_sees_every_bit():
 
 
 def test_scenes_are_rendered_and_cached(model, tmp_path):
-    rendering, graphs = pytest.importorskip("complearn.data.rendering"), pytest.importorskip("complearn.language.graphs")
+    rendering, graphs = pytest.importorskip("complearn.data.worlds.rendering"), pytest.importorskip("complearn.language.scenes.graphs")
     scene = lambda x: rendering.Scene(graphs.SceneGraph((graphs.Item("circle", "red", "large", "plain", x, 0.5, 0.2),)))
     scorer = Counting(model)
     seen = encode_all(scorer, images=[scene(0.3), scene(0.7), scene(0.3)], cache=tmp_path)

@@ -9,22 +9,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from complearn.data.benchmarks import Choice
+from complearn.data.benchmarks.items import Choice
 from complearn.data.pairs import Pair
-from complearn.data.words import EmptyCaption, WordTokenizer
-from complearn.evaluation.choices import evaluate_choices
-from complearn.evaluation.retrieval import evaluate_retrieval
-from complearn.models.codebook import ChunkedMax, masked_max
-from complearn.models.encoding import Encoded, Scorer, encode_all
-from complearn.models.grounded import Grounded, SearchScorer, build_grounded
-from complearn.models.grounded_config import GroundedConfig, tower_specs
-from complearn.models.kinds import MODELS, assemble, build, read_model, register_model, title_of, write_config
-from complearn.models.libraries import HFText, TimmVision
-from complearn.models.matchmap import at_once, matches, naive_matches, pair_matches
+from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer
+from complearn.evaluation.tasks.choices import evaluate_choices
+from complearn.evaluation.tasks.retrieval import evaluate_retrieval
+from complearn.models.codebook.codebook import ChunkedMax, masked_max
+from complearn.models.grounded.config import GroundedConfig, tower_specs
+from complearn.models.grounded.matchmap import at_once, matches, naive_matches, pair_matches
+from complearn.models.grounded.model import Grounded, SearchScorer, build_grounded
+from complearn.models.grounded.streams import LanguageStream, VisionStream, freeze_queries, grid_of, heads_for, top_patterns
+from complearn.models.registry import MODELS, assemble, build, read_model, register_model, title_of, write_config
 from complearn.models.saving import load_model, save_model
-from complearn.models.streams import LanguageStream, VisionStream, freeze_queries, grid_of, heads_for, top_patterns
-from complearn.models.towers import TextTransformer, VisionTransformer
-from complearn.training.phases import set_trainable
+from complearn.models.scoring import Encoded, Scorer, encode_all
+from complearn.models.towers.base import TextTransformer, VisionTransformer
+from complearn.models.towers.libraries import HFText, TimmVision
+from complearn.training.engine.phases import set_trainable
 
 CAPTIONS = ["a red circle left of a blue square", "a blue square", "a green circle", "red"]
 LITTLE = {"tower": "tiny", "width": 16, "depth": 2, "heads": 2}
@@ -140,7 +140,7 @@ def test_the_map_is_never_held_whole(monkeypatch):
         held.append(scores.numel())
         return masked_max(scores, mask)
 
-    monkeypatch.setattr("complearn.models.codebook.masked_max", watched)
+    monkeypatch.setattr("complearn.models.codebook.codebook.masked_max", watched)
     images, texts, mask = sides(32, 9, 32, 4, 8)
     images.requires_grad_()
     matches(images, texts, mask).sum().backward()

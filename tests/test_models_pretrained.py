@@ -12,19 +12,19 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from complearn.analysis.readings import words_of
+from complearn.analysis.codes.readings import words_of
 from complearn.data.pairs import Pair
-from complearn.data.words import EmptyCaption, Tokens, WordTokenizer
-from complearn.models.cliptowers import OpenClipText, OpenClipVision
+from complearn.data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
 from complearn.models.dual import build_model
-from complearn.models.encoding import Scorer, encode_all
-from complearn.models.libraries import HFVision, load_timm
-from complearn.models.memory import Memory
-from complearn.models.offline import load_lite, load_minilm
-from complearn.models.openclip import OpenClipScorer, activation, load_open_clip
-from complearn.models.pretrained import build_tower, text_tower, vision_tower
 from complearn.models.saving import load_model, save_model
-from complearn.models.tokenizers import CLIPTokens, HFTokens, load_tokenizer
+from complearn.models.scoring import Scorer, encode_all
+from complearn.models.towers.factory import build_tower, text_tower, vision_tower
+from complearn.models.towers.libraries import HFVision, load_timm
+from complearn.models.towers.memory import Memory
+from complearn.models.towers.offline import load_lite, load_minilm
+from complearn.models.towers.openclip import OpenClipScorer, activation, load_open_clip
+from complearn.models.towers.openclip_towers import OpenClipText, OpenClipVision
+from complearn.models.towers.tokenizers import CLIPTokens, HFTokens, load_tokenizer
 
 open_clip = pytest.importorskip("open_clip")
 timm = pytest.importorskip("timm")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from complearn.data.pairs import Batch
-from complearn.models.relations import (
+from complearn.models.grounded.relations import (
     Predicates,
     RelationModule,
     SearchHeads,

@@ -14,17 +14,17 @@ from torch import nn
 
 from complearn.core.runs import Run
 from complearn.data.pairs import Batch
-from complearn.data.readers import read
-from complearn.data.triplets import triplet_names
-from complearn.data.words import WordTokenizer
-from complearn.models.grounded import GroundedOutput, SearchScorer, build_grounded
-from complearn.training.configs import check_config
-from complearn.training.grounding import Grounding, grounded, grounding
-from complearn.training.grounding_recipes import grounding_configuration, rows_of, text_depth
-from complearn.training.launch import launch, prepare, trained
-from complearn.training.losses import directed, picked
-from complearn.training.phases import matching
-from complearn.training.recipes import SCALES
+from complearn.data.readers.registry import read
+from complearn.data.visual_genome.triplets import triplet_names
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.models.grounded.model import GroundedOutput, SearchScorer, build_grounded
+from complearn.training.engine.phases import matching
+from complearn.training.methods.grounding import Grounding, grounded, grounding
+from complearn.training.methods.grounding_recipes import grounding_configuration, rows_of, text_depth
+from complearn.training.methods.recipes import SCALES
+from complearn.training.objectives.losses import directed, picked
+from complearn.training.runs.config import check_config
+from complearn.training.runs.launch import launch, prepare, trained
 
 HERE = Path(__file__).parent
 
@@ -93,7 +93,7 @@ def test_a_run_learns_and_says_what_it_is(run):
 
 
 def test_stopped_and_resumed_it_comes_to_the_same(run, tmp_path, monkeypatch):
-    from complearn.training import trainer
+    from complearn.training.engine import trainer
 
     other = prepare(tmp_path / "run", config())
     with monkeypatch.context() as patch:

@@ -11,12 +11,12 @@ import training_runs
 from PIL import Image
 
 from complearn.core.runs import Run, find
-from complearn.training.checkpoints import load_checkpoint
-from complearn.training.configs import check_config
-from complearn.training.launch import launch, main, prepare, trained
-from complearn.training.plans import PLANS, make_phases, register_plan
-from complearn.training.settings import Settings
-from complearn.training.starts import load_start
+from complearn.training.engine.checkpoints import load_checkpoint
+from complearn.training.engine.settings import Settings
+from complearn.training.methods.plans import PLANS, make_phases, register_plan
+from complearn.training.runs.config import check_config
+from complearn.training.runs.launch import launch, main, prepare, trained
+from complearn.training.runs.warm_start import load_start
 
 GOOD = training_runs.config({"name": "clip", "args": {"steps": 6, "ramp": 2}}, training_runs.MODEL | {"codebook": None})
 
@@ -37,7 +37,7 @@ def changed(**parts):
         ({"train": {"lr": 1e-3}}, "needs a batch_size"),
         ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "learning_rate; there are lr, .*; and for batches batch_size"),
         ({"train": {"batch_size": 8, "ema": 1.0}}, "ema=1.0"),
-        ({"evaluate": {"choices": {"function": "complearn.evaluation.choices:no_such"}}}, "has no 'no_such'"),
+        ({"evaluate": {"choices": {"function": "complearn.evaluation.tasks.choices:no_such"}}}, "has no 'no_such'"),
         ({"evaluate": {"choices": {"function": "math:dist", "args": {"a": 1}}}}, "evaluation 'choices'"),
         ({"batch": 8}, "unknown: \\['batch'\\]"),
         ({"train": {"batch_size": "four"}}, "batch_size is a whole number, 1 or more, not 'four'"),

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from complearn.training.losses import contrastive, directed, distil_cosine, distil_kl, distil_sparsemax
-from complearn.training.phases import Phase, batches_before, matching, rate, set_trainable
+from complearn.training.engine.phases import Phase, batches_before, matching, rate, set_trainable
+from complearn.training.objectives.losses import contrastive, directed, distil_cosine, distil_kl, distil_sparsemax
 
 
 def unit(n, d, seed):
@@ -69,7 +69,7 @@ def test_kl_is_kl(T):
 
 
 def test_sparsemax_loss_is_convex_with_the_right_gradient():
-    from complearn.models.sparsemax import sparsemax
+    from complearn.models.codebook.sparsemax import sparsemax
 
     target, scores = sparsemax(torch.randn(5, 12)), torch.randn(5, 12, requires_grad=True)
     loss = distil_sparsemax(target, scores, sparsemax(scores))

@@ -9,19 +9,19 @@ import torch.nn.functional as F
 import training_runs
 from safetensors.torch import load_file
 
-from complearn.analysis.curves import budget
+from complearn.analysis.runs.curves import budget
 from complearn.core.runs import Run
+from complearn.data.negatives import wrong_caption
 from complearn.data.pairs import Batch, Collate, Pair, same_pairs
-from complearn.data.text_negatives import wrong_caption
-from complearn.data.worlds import world_from
+from complearn.data.worlds.world import world_from
 from complearn.models.dual import build_model
 from complearn.models.saving import load_model, save_model
-from complearn.models.spectral import top_singular_values
-from complearn.training import trainer
-from complearn.training.launch import launch, make_trainer, prepare, trained
-from complearn.training.losses import contrastive
-from complearn.training.negatives import NegCLIP, Pool, misplaced
-from complearn.training.plans import make_phases
+from complearn.models.towers.spectral import top_singular_values
+from complearn.training.engine import trainer
+from complearn.training.methods.plans import make_phases
+from complearn.training.objectives.losses import contrastive
+from complearn.training.objectives.negclip import NegCLIP, Pool, misplaced
+from complearn.training.runs.launch import launch, make_trainer, prepare, trained
 
 TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
 NEGCLIP = {"name": "negclip", "args": {"steps": 12, "ramp": 2, "pool": 20, "neighbours": 2}}
@@ -141,7 +141,7 @@ def test_settings_are_checked():
 
 
 def tokenizer():
-    from complearn.data.words import WordTokenizer
+    from complearn.data.word_tokenizer import WordTokenizer
 
     return WordTokenizer.fit(["a red circle", "a blue square"])
 
@@ -170,7 +170,7 @@ def test_a_batch_carries_wrong_captions_and_who_has_none():
 
 
 def world_tokenizer(world):
-    from complearn.data.words import WordTokenizer
+    from complearn.data.word_tokenizer import WordTokenizer
 
     return WordTokenizer.fit(world.captions())
 
@@ -259,7 +259,7 @@ def test_two_processes_train_what_one_does(whole, tmp_path):
     from test_training_processes import torchrun
 
     run = prepare(tmp_path / "run", negclip_config(processes=2))
-    torchrun("-m", "complearn.training.launch", run.path, "--quiet")
+    torchrun("-m", "complearn.training.runs.launch", run.path, "--quiet")
     losses = [[r["loss"] for r in x.records() if r["kind"] == "step"] for x in (Run.open(run.path), whole)]
     assert losses[0] == pytest.approx(losses[1], abs=5e-4)
     last = [[r for r in x.records() if r["kind"] == "step"][-1] for x in (run, whole)]

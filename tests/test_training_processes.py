@@ -14,8 +14,8 @@ import training_runs
 from safetensors.torch import load_file
 
 from complearn.core.runs import Run
-from complearn.training.launch import launch, prepare
-from complearn.training.processes import start_processes
+from complearn.training.engine.processes import start_processes
+from complearn.training.runs.launch import launch, prepare
 
 HERE = Path(__file__).parent
 
@@ -90,14 +90,14 @@ def test_two_processes_train_what_one_does(together, alone, name):
 @pytest.mark.slow
 def test_torchrun_launches_stops_and_resumes(tmp_path, together):
     run = prepare(tmp_path / "run", training_runs.config(processes=2))
-    process = torchrun("-m", "complearn.training.launch", run.path, "--quiet", wait=False)
+    process = torchrun("-m", "complearn.training.runs.launch", run.path, "--quiet", wait=False)
     while process.poll() is None and not any(r["kind"] == "step" for r in run.records()):
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=120)[0]
-    assert process.returncode != 0 and f"python -m complearn.training.launch {run.path}" in said, said[-3000:]
+    assert process.returncode != 0 and f"python -m complearn.training.runs.launch {run.path}" in said, said[-3000:]
     assert run.done is None and run.checkpoints()
-    assert "done, 32 steps" in torchrun("-m", "complearn.training.launch", run.path, "--quiet")
+    assert "done, 32 steps" in torchrun("-m", "complearn.training.runs.launch", run.path, "--quiet")
     whole = Run.open(together / "whole")
     assert [r["loss"] for r in run.records() if r["kind"] == "step"] == [r["loss"] for r in whole.records() if r["kind"] == "step"]
     for mine, theirs in zip(run.phases(), whole.phases()):

@@ -9,25 +9,25 @@ import pytest
 import torch
 from torch import nn
 
-from complearn.analysis.occlusion import centres, occluded, occlusion_histogram, occlusion_map, occlusion_trials
-from complearn.analysis.relation_figures import image_relations, pair_relations, relation_graph
-from complearn.data.intake import BadData
-from complearn.data.labels import class_names
+from complearn.analysis.pictures.occlusion import centres, occluded, occlusion_histogram, occlusion_map, occlusion_trials
+from complearn.analysis.pictures.relation_figures import image_relations, pair_relations, relation_graph
+from complearn.data.fixtures.visual_genome import write_visual_genome
 from complearn.data.pairs import Batch
-from complearn.data.readers import read
-from complearn.data.triplets import Triplet, Triplets, WithTriplets, triplets_of
-from complearn.data.vg_specimens import write_visual_genome
-from complearn.evaluation.classes import evaluate_classes
-from complearn.evaluation.relations import judge_blindly, judge_relations, ranks_of, relation_rows, triplet_table
-from complearn.models.grounded import SearchScorer, build_grounded
-from complearn.models.kinds import build
-from complearn.models.relations import RelationOutput
-from complearn.training.accumulation import Parts
-from complearn.training.checkpoints import read_tensors
-from complearn.training.launch import launch, prepare, trained
-from complearn.training.phases import State, set_trainable
-from complearn.training.plans import make_phases
-from complearn.training.relating import LOSSES, Relating, Searching, relation_patterns, triplet_loader, with_triplets
+from complearn.data.readers.labelled import class_names
+from complearn.data.readers.registry import read
+from complearn.data.reports import BadData
+from complearn.data.visual_genome.triplets import Triplet, Triplets, WithTriplets, triplets_of
+from complearn.evaluation.tasks.classification import evaluate_classes
+from complearn.evaluation.tasks.relations import judge_blindly, judge_relations, ranks_of, relation_rows, triplet_table
+from complearn.models.grounded.model import SearchScorer, build_grounded
+from complearn.models.grounded.relations import RelationOutput
+from complearn.models.registry import build
+from complearn.training.engine.accumulation import Parts
+from complearn.training.engine.checkpoints import read_tensors
+from complearn.training.engine.phases import State, set_trainable
+from complearn.training.methods.plans import make_phases
+from complearn.training.methods.relating import LOSSES, Relating, Searching, relation_patterns, triplet_loader, with_triplets
+from complearn.training.runs.launch import launch, prepare, trained
 
 SIDES = ["left of", "right of", "above", "below"]
 TINY = {"tower": "tiny", "width": 32, "depth": 1, "heads": 4}
@@ -46,7 +46,7 @@ def scenes():
 
 @pytest.fixture(scope="module")
 def tokens(scenes):
-    from complearn.data.words import WordTokenizer
+    from complearn.data.word_tokenizer import WordTokenizer
 
     return WordTokenizer.fit([pair.caption for pair in scenes])
 
@@ -210,7 +210,7 @@ def test_stage_3_and_search_through_launch_and_resume(tmp_path, frozen):
     asked["model"] = MODEL | {"vision": MODEL["vision"] | {"frozen": frozen}}
     whole = launch(prepare(tmp_path / "whole", asked).path, progress=False)
     broken = prepare(tmp_path / "broken", asked)
-    from complearn.training.launch import make_trainer
+    from complearn.training.runs.launch import make_trainer
 
     trainer = make_trainer(broken, progress=False)
     before = trainer.step
@@ -290,7 +290,7 @@ def test_ranks_ties_and_several_right_answers():
 
 
 def test_the_majority_is_the_commonest_training_relation(scenes):
-    from complearn.data.triplets import triplets_of
+    from complearn.data.visual_genome.triplets import triplets_of
 
     counts = pd.Series([t.predicate for pair in scenes for t in triplets_of(pair, tuple(SIDES))]).value_counts()
     rows = relation_rows(judge_blindly(scenes, scenes, SIDES, ["circle", "square", "triangle"])["majority"], "majority")

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from complearn.core.runs import Run
-from complearn.training.launch import launch, prepare
-from complearn.training.sweep import RunFailed, command, progress_of, run_all, share_machine
+from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.sweep import RunFailed, command, progress_of, run_all, share_machine
 
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
 
@@ -44,7 +44,7 @@ def test_one_folder_one_trainer(tmp_path):
 @pytest.mark.slow
 def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
     good, bad = prepared(tmp_path / "good"), prepared(tmp_path / "bad", lr=1e6, explode=1e-3)
-    with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.training.launch"):
+    with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.training.runs.launch"):
         run_all([good, bad], 8, device="cpu", at_once=1)
     assert Run.open(good.path).done["step"] == 8 == progress_of(good)
     before = (good.path / "metrics.jsonl").read_bytes()
@@ -55,7 +55,7 @@ def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
 @pytest.mark.slow
 def test_an_interrupted_sweep_leaves_a_run_that_goes_on(tmp_path):
     run = prepared(tmp_path / "run", steps=4000, checkpoint_every=0)
-    imports = "import signal; from complearn.core.runs import Run; from complearn.training.sweep import run_all"
+    imports = "import signal; from complearn.core.runs import Run; from complearn.training.runs.sweep import run_all"
     imports += "; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a suite in the background has it ignored
     code = f"{imports}; run_all([Run({str(run.path)!r})], 4000, 'cpu')"
     sweep = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=os.environ | {"COMPLEARN_TYPECHECK": "0"})

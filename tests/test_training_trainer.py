@@ -13,15 +13,15 @@ from complearn.core.runs import Run
 from complearn.core.seeds import seed_everything
 from complearn.data.loading import Loader
 from complearn.data.pairs import Pair
-from complearn.data.words import WordTokenizer
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
-from complearn.training.accumulation import Parts
-from complearn.training.checkpoints import load_checkpoint
-from complearn.training.iterated import iterated
-from complearn.training.objectives import FORMS, Contrastive, Distil, Objective, bare, total
-from complearn.training.phases import Phase, rate
-from complearn.training.records import LossFailed
-from complearn.training.trainer import Trainer
+from complearn.training.engine.accumulation import Parts
+from complearn.training.engine.checkpoints import load_checkpoint
+from complearn.training.engine.journal import LossFailed
+from complearn.training.engine.phases import Phase, rate
+from complearn.training.engine.trainer import Trainer
+from complearn.training.methods.iterated import iterated
+from complearn.training.objectives.base import FORMS, Contrastive, Distil, Objective, bare, total
 
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
 DICE = np.random.default_rng(0)
@@ -484,7 +484,7 @@ def test_an_objectives_memory_is_saved(tmp_path):
 
 def test_a_frozen_part_keeps_its_batch_norm():
     model = nn.ModuleDict({"vision": nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "language": nn.BatchNorm1d(2)})
-    from complearn.training.phases import set_trainable
+    from complearn.training.engine.phases import set_trainable
 
     set_trainable(model, ["language.*"])
     model["vision"](torch.randn(8, 2)), model["language"](torch.randn(8, 2))

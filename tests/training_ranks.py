@@ -20,7 +20,7 @@ def vectors():
 
 def loss_and_gradients(rank, world):
     """The contrastive loss of this process's rows, and its gradient for them."""
-    from complearn.training.losses import contrastive, gather
+    from complearn.training.objectives.losses import contrastive, gather
 
     a, b, ids = vectors()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
@@ -34,8 +34,8 @@ def loss_and_gradients(rank, world):
 
 def main(folder):
     from complearn.core.runs import Run
-    from complearn.training.launch import make_trainer
-    from complearn.training.processes import start_processes
+    from complearn.training.engine.processes import start_processes
+    from complearn.training.runs.launch import make_trainer
 
     folder = Path(folder)
     processes = start_processes("cpu", expected=2)

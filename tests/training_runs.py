@@ -25,7 +25,8 @@ def go(path, fault=""):
 
     import torch
 
-    from complearn.training import checkpoints, launch, trainer
+    from complearn.training.engine import checkpoints, trainer
+    from complearn.training.runs import launch
 
     torch.set_num_threads(1)
     what, _, where = fault.partition(" ")

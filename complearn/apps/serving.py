@@ -103,10 +103,10 @@ def wait_for(
 # %% ../../nbs/apps/serving.ipynb #c009
 APPS = {
     "search": """import os
-from complearn.apps.search import search
+from complearn.apps.search.app import search
 search(gallery=os.environ.get("COMPLEARN_GALLERY") or None, runs=os.environ.get("COMPLEARN_RUNS") or None)""",
     "codes": """import os
-from complearn.apps.codes import codes
+from complearn.apps.codes.app import codes
 codes(runs=os.environ.get("COMPLEARN_RUNS") or None)""",
 }
 

@@ -31,7 +31,7 @@ from complearn.core.files import (  # noqa: F401
 from .results import code_version, read_results, row, rows_table, versions, write_results  # noqa: F401
 
 # %% ../../nbs/core/runs.ipynb #c004
-WHAT_A_RUN_IS = "a run is a folder with a config.json made by complearn (complearn.core.runs.Run.create, or complearn.training.launch)"
+WHAT_A_RUN_IS = "a run is a folder with a config.json made by complearn (complearn.core.runs.Run.create, or complearn.training.runs.launch)"
 
 
 def differences(

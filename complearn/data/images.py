@@ -120,7 +120,7 @@ def load_images(
     out = np.empty((len(images), size, size, 3), np.uint8)
     scenes = [i for i, image in enumerate(images) if hasattr(image, "graph")]
     if scenes:
-        from complearn.data.rendering import render
+        from complearn.data.worlds.rendering import render
 
         out[scenes] = render([images[i] for i in scenes], size)
     for i, image in enumerate(images):

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .benchmarks import Crop
-from .intake import Pairs, Report
+from .benchmarks.items import Crop
+from .reports import Pairs, Report
 from .pairs import Pair
-from .words import plain_caption
+from .word_tokenizer import plain_caption
 
 # %% ../../nbs/data/overlap.ipynb #c004
 def image_key(

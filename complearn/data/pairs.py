@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..core.seeds import derive, rng
 from .images import BrokenImage, Transform, load_images  # noqa: F401
-from .text_negatives import check_source, wrong_caption
-from .words import EmptyCaption, Tokens, WordTokenizer  # noqa: F401
+from .negatives import check_source, wrong_caption
+from .word_tokenizer import EmptyCaption, Tokens, WordTokenizer  # noqa: F401
 
 # %% ../../nbs/data/pairs.ipynb #c004
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Collate:
     captions_too: bool = False  # also number the captions, so that equal ones are no negatives of each other
     choose: bool = False  # draw one of `caption` and `views` for every sample
     keep: tuple[str, ...] = ()  # further fields of the pairs, or "spans" of the tokens, to carry in `extra`
-    negatives: str | None = None  # a wrong caption beside each: "given", "swap" or "auto", see `data.text_negatives`
+    negatives: str | None = None  # a wrong caption beside each: "given", "swap" or "auto", see `data.negatives`
 
     def __post_init__(self):
         check_source(self.negatives)

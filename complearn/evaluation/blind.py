@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..data.pairs import Batch, Pair
-from ..models.encoding import Encoded
+from ..models.scoring import Encoded
 
 # %% ../../nbs/evaluation/blind.ipynb #c004
 class BlindScorer:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from ..core.seeds import derive
 from ..data.pairs import Batch
-from .memory import Memory
-from .spectral import normalise, normalised
-from .towers import Tower
+from .towers.memory import Memory
+from .towers.spectral import normalise, normalised
+from .towers.base import Tower
 
 # %% ../../nbs/models/agents.ipynb #c005
 def seeded(

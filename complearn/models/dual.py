@@ -20,10 +20,10 @@ from ..core.seeds import derive
 from ..data.images import Transform
 from ..data.pairs import Batch, Collate
 from .agents import Agent, seeded
-from .codebook import Codebook
-from .encoding import Encoded, at_rest, cosine, full_precision, weights_fingerprint
-from .pretrained import check_tower, text_tower, vision_tower
-from .towers import Tower
+from .codebook.codebook import Codebook
+from .scoring import Encoded, at_rest, cosine, full_precision, weights_fingerprint
+from .towers.factory import check_tower, text_tower, vision_tower
+from .towers.base import Tower
 
 # %% ../../nbs/models/dual.ipynb #c005
 def check_codebook(

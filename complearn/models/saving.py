@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..core.files import atomic_folder, plain, read_json, write_json
-from .kinds import assemble, title_of, write_config
-from .pretrained import build_tower
-from .tokenizers import load_tokenizer
+from .registry import assemble, title_of, write_config
+from .towers.factory import build_tower
+from .towers.tokenizers import load_tokenizer
 
 # %% ../../nbs/models/saving.ipynb #c005
 def check_weights(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..core.files import cache_dir
-from .encoding import Encoded, at_rest, cached, weights_fingerprint
+from .scoring import Encoded, at_rest, cached, weights_fingerprint
 
 # %% ../../nbs/models/wordspace.ipynb #c005
 Speaker = Callable[[Tensor, Tensor], Any]  # ids, mask -> a `TowerOutput`, token features, or a tuple that begins with them
