@@ -21,8 +21,6 @@ from complearn.core.files import (
     atomic_folder,
     cache_dir,
     out_folder,
-    parse_json,
-    parse_list,
     plain,
     read_json,
     write_bytes_atomic,
@@ -190,23 +188,3 @@ def test_cache_dir_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr(files.sys, "platform", "linux")
     assert cache_dir() == tmp_path / "xdg" / "complearn"
-
-
-@given(st.lists(st.integers(-999, 999)))
-def test_lists_of_numbers_survive_the_command_line(values):
-    for text in (str(values), json.dumps(values), ",".join(map(str, values)), tuple(values), np.array(values, dtype=int)):
-        assert parse_list(text) == values
-
-
-@given(st.lists(st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True).filter(lambda word: word not in ("none", "true", "false")), min_size=1))
-def test_lists_of_words_survive_the_command_line(values):
-    for text in (str(values), json.dumps(values), ",".join(values), f"[{', '.join(values)}]", values):
-        assert parse_list(text) == values
-
-
-def test_a_json_parameter_arrives_in_any_form_or_names_itself():
-    assert parse_json({"a": 1}, "x") == {"a": 1} and parse_json("tiny", "vision") == "tiny" and parse_json("", "x") == ""
-    assert parse_json(' {"a": [1, 2]} ', "x") == parse_json("{'a': [1, 2]}", "x") == {"a": [1, 2]}
-    for broken in ('{"a": 1', "{a: 1}", '{"a" 1}', "[1, 2"):
-        with pytest.raises(ValueError, match="data_args is no JSON"):
-            parse_json(broken, "data_args")

@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['plain', 'sync_folder', 'space_errors', 'write_bytes_atomic', 'write_json', 'read_json', 'atomic_folder', 'out_folder',
-           'cache_dir', 'parse_list', 'parse_json']
+           'cache_dir']
 
 # %% ../../nbs/core/files.ipynb #c002
-import ast
 import dataclasses
 import errno
 import json
@@ -171,38 +170,3 @@ def cache_dir(
     folder = Path(os.environ.get("COMPLEARN_CACHE") or home / "complearn").expanduser().absolute().joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-# %% ../../nbs/core/files.ipynb #c028
-def parse_list(
-    value: Any,  # a list, one value, or a string such as "[0,1]", "0,1", "['clip']" or "clip, il_clip"
-) -> list:  # a list
-    "A notebook's list parameter, however it arrived."
-    if value is None:
-        return []
-    if not isinstance(value, str):
-        return list(value) if isinstance(value, (list, tuple, set, np.ndarray)) else [value]
-    text = value.strip()
-    try:
-        read = ast.literal_eval(text)
-        return list(read) if isinstance(read, (list, tuple, set)) else [read]
-    except (ValueError, SyntaxError):  # bare words: a shell ate the quotes, or there were none
-        words = [word.strip().strip("'\"") for word in text.strip("[]()").split(",")]
-        return [int(word) if word.lstrip("+-").isdigit() else word for word in words if word]
-
-# %% ../../nbs/core/files.ipynb #c031
-def parse_json(
-    value: Any,  # a mapping or a list, a plain name, or a string such as '{"shapes": 3}'
-    name: str,  # of the parameter, for the message
-) -> Any:  # what it says; a string that begins with no bracket stays as it is
-    "A notebook's JSON parameter, however it arrived."
-    text = value.strip() if isinstance(value, str) else ""
-    if text[:1] not in ("{", "["):
-        return value
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        try:
-            return ast.literal_eval(text)  # as Python writes it
-        except (ValueError, SyntaxError):
-            at = text[max(0, error.pos - 20) : error.pos + 20]
-            raise ValueError(f"{name} is no JSON: {error.msg} near {at!r}; write e.g. '{{\"shapes\": 3}}', in single quotes") from None

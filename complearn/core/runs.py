@@ -20,8 +20,6 @@ from complearn.core.files import (  # noqa: F401
     atomic_folder,
     cache_dir,
     out_folder,
-    parse_json,
-    parse_list,
     plain,
     read_json,
     space_errors,
