@@ -1,5 +1,6 @@
 # demo   train CLIP, Codebook-CLIP and IL-CLIP on generated scenes and write a report (minutes, no GPU)
-# test   style, export and clean agreement, every notebook, then the tests
+# test   style, export and clean agreement, every notebook, the quick tests: what to run before every commit
+# test-all  the same and the slow tests: kills, real data, wide grids
 # lab    JupyterLab with everything installed
 # bench  the benchmark notebooks: speed and memory on this machine
 # gpu    the tests that need a CUDA device, then the benchmarks on it
@@ -18,14 +19,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 OUT ?= $(CURDIR)/reports/demo-$(STAMP)
 PRESET ?= full
+WORKERS ?= 2
+# one thread each: two workers, and what they start, share two cores
+RUN_TESTS := COMPLEARN_TYPECHECK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
 EXPERIMENT := nbs/experiments/iterated_learning.ipynb
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help demo test lab bench gpu readme constraints say-demo say-test say-lab say-bench say-gpu has-gpu
+.PHONY: help demo test test-all lab bench gpu readme constraints say-demo say-test say-test-all say-lab say-bench say-gpu has-gpu
 
 help:
-	@sed -n '1,7s/^# \{0,1\}//p' Makefile
+	@sed -n '1,8s/^# \{0,1\}//p' Makefile
 
 # --- the environment: each stamp is newer than constraints.txt and settings.ini once its extras are installed
 .venv/.base: constraints.txt settings.ini
@@ -62,10 +66,16 @@ say-demo:
 	@echo "Stopped half way, it goes on with: make demo OUT=$(OUT)"
 
 test: say-test .venv/.dev
-	@COMPLEARN_TYPECHECK=1 $(BIN)/python -m pytest $(PYTEST)
+	@$(RUN_TESTS) -m "not slow" $(PYTEST)
 
 say-test:
-	@echo "make test: style, export and clean agreement, every notebook, then the tests; the last line says how it went"
+	@echo "make test: style, export and clean agreement, every notebook, then the quick tests; the last line says how it went"
+
+test-all: say-test-all .venv/.dev
+	@$(RUN_TESTS) $(PYTEST)
+
+say-test-all:
+	@echo "make test-all: what make test runs, and the slow tests: kills, real data, wide grids; the last line says how it went"
 
 lab: say-lab .venv/.lab
 	@$(BIN)/python -m jupyter lab nbs

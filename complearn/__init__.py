@@ -2,7 +2,9 @@ __version__ = "0.1.0"
 
 import os
 
-if os.environ.get("COMPLEARN_TYPECHECK") == "1":
+_check = os.environ.get("COMPLEARN_TYPECHECK", "0")  # "1": shapes and types in the rooms with tensors; "all": in the generators too
+if _check in ("1", "all"):
     from jaxtyping import install_import_hook
 
-    install_import_hook("complearn", "beartype.beartype")
+    _rooms = ("models", "training", "evaluation", "analysis")
+    install_import_hook(["complearn"] if _check == "all" else [f"complearn.{room}" for room in _rooms], "beartype.beartype")

@@ -1,7 +1,9 @@
-"""What every test shares: shape checks on, a cache of its own, and markers that skip with a reason."""
+"""What every test shares: shape checks on, a cache of its own, markers that skip with a reason, things that are built once for all workers."""
 
+import json
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("COMPLEARN_TYPECHECK", "1")  # before complearn is imported
@@ -10,11 +12,13 @@ _cache = tempfile.TemporaryDirectory(prefix="complearn-test-cache-")
 os.environ["COMPLEARN_CACHE"] = _cache.name
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_REAL_DATA = "COMPLEARN_REAL_DATA is not set to a folder: tests on real files are left out"
 NO_BROWSER = "no Chromium found (set BROWSER_PATH, or install one): tests in a browser are left out"
 NO_GPU = "no CUDA device: tests on a GPU are left out"
+FIRST = ("test_house.py", "test_notebooks.py")  # the house's tests are quick and say most; the notebooks take longest
 
 
 def _real_data() -> Path | None:
@@ -23,18 +27,23 @@ def _real_data() -> Path | None:
 
 
 def pytest_collection_modifyitems(config, items):
-    """The house's tests first (they are quick and say most), the notebooks next; skip what this machine cannot run."""
-    items.sort(key=lambda item: {"test_house.py": 0, "test_notebooks.py": 1}.get(item.path.name, 2))
-    wanted = {mark for item in items for mark in ("gpu", "browser", "real") if item.get_closest_marker(mark)}
+    """Order the tests, keep a file's tests on one worker (notebooks go to whichever is free), skip what this machine cannot run."""
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+    for item in items:
+        if item.path.name != "test_notebooks.py" and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        if item.path.parent.name == "slow":
+            item.add_marker(pytest.mark.slow)
+    marks = {mark for item in items for mark in ("gpu", "browser", "real") if item.get_closest_marker(mark)}
     reasons = {}
-    if "real" in wanted and _real_data() is None:
+    if "real" in marks and _real_data() is None:
         reasons["real"] = NO_REAL_DATA
-    if "browser" in wanted:
+    if "browser" in marks:
         from complearn.core.figures import find_browser
 
         if find_browser() is None:
             reasons["browser"] = NO_BROWSER
-    if "gpu" in wanted:
+    if "gpu" in marks:
         import torch
 
         if not torch.cuda.is_available():
@@ -60,13 +69,94 @@ def real_data() -> Path:
     return folder
 
 
+# --- things that are built once, whichever worker asks first
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """`built(name, make)`: a folder that `make(folder)` fills once for all workers; nobody writes to it afterwards."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built"
+    root.mkdir(exist_ok=True)
+
+    def build(name, make):
+        folder, ready = root / name, root / f"{name}.ready"
+        with FileLock(root / f"{name}.lock"):
+            if not ready.exists():
+                folder.mkdir(parents=True)
+                make(folder)
+                ready.touch()
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory):
+    """This worker's warm process, which runs notebooks in forks."""
+    from warm import Warm
+
+    process = Warm(tmp_path_factory.mktemp("notebooks"))
+    yield process
+    process.close()
+
+
+@dataclass(frozen=True)
+class Smoke:
+    "A papermill notebook that ran with preset smoke."
+
+    folder: Path  # its out_dir
+    result: object  # a `warm.Result`
+
+    @property
+    def good(self) -> bool:
+        "Whether it ran to its end; an assertion shows why it did not."
+        assert self.result.good, self.result.message
+        return True
+
+    @property
+    def text(self) -> str:
+        "What its cells printed, and the error that ended it if there was one."
+        cells = json.loads((self.folder / "report.ipynb").read_text(encoding="utf-8"))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", []) if output["output_type"] == "stream"]
+        return "".join("".join(output["text"]) for output in outputs) + self.result.message
+
+
+@pytest.fixture(scope="session")
+def experiment(warm):
+    """`experiment(name, out, **parameters)`: run a papermill notebook in a fork, as papermill does; `out` is its out_dir."""
+
+    def run(name, out, **parameters):
+        out.mkdir(exist_ok=True)
+        no_browser = {"BROWSER_PATH": "none", "PATH": f"{Path(os.sys.executable).parent}{os.pathsep}/usr/bin{os.pathsep}/bin"}
+        parameters = {"preset": "smoke", "out_dir": str(out)} | parameters
+        return Smoke(out, warm.run(ROOT / "nbs" / f"{name}.ipynb", parameters, out / "report.ipynb", env=no_browser))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def smoke(built, experiment):
+    """`smoke(name)`: the one smoke run of a papermill notebook, made by whoever asks first."""
+
+    def run(name):
+        make = lambda folder: (folder / "result.json").write_text(json.dumps(vars(experiment(name, folder).result)))
+        folder = built(f"smoke-{name.replace('/', '-')}", make)
+        from warm import Result
+
+        return Smoke(folder, Result(**json.loads((folder / "result.json").read_text())))
+
+    return run
+
+
 def pytest_terminal_summary(terminalreporter):
     """Print the ten slowest notebooks before pytest's own last line."""
-    seconds = getattr(terminalreporter.config, "notebook_seconds", {})
-    if not seconds:
+    reports = [report for group in ("passed", "failed") for report in terminalreporter.stats.get(group, []) if report.when == "call"]
+    rows = [value for report in reports for name, value in report.user_properties if name == "notebook"]
+    if not rows:
         return
-    terminalreporter.section("ten slowest notebooks")
-    for name, time in sorted(seconds.items(), key=lambda pair: -pair[1])[:10]:
-        room = name.split("/")[0]
-        note = "  over the 10 s that a room's notebook may take" if time > 10 and room not in ("experiments", "benchmarks") else ""
-        terminalreporter.write_line(f"{time:7.1f}s {name}{note}")
+    terminalreporter.section("ten slowest notebooks: seconds on the clock, seconds of processor time")
+    for name, seconds, cpu in sorted(rows, key=lambda row: -row[1])[:10]:
+        limit = 15 if name.startswith(("experiments", "benchmarks")) else 10
+        note = f"  over the {limit} s that it may take" if cpu > limit else ""
+        terminalreporter.write_line(f"{seconds:7.1f} {cpu:7.1f}  {name}{note}")

@@ -78,22 +78,9 @@ def test_codebook_of_a_real_run(trained):
     assert len(figure.layout.images) == 6
 
 
-def test_rendering_benchmark_writes_its_rows(tmp_path, root):
-    notebook = root / "nbs" / "benchmarks" / "rendering.ipynb"
-    small = {
-        "sizes": "[32]",
-        "objects": "[1, 5]",
-        "towers": "[tiny@32]",
-        "seconds": "0.01",
-        "steps": "20",
-        "batch_size": "8",
-        "out_dir": tmp_path,
-    }
-    asked = [part for name, value in small.items() for part in ("-p", name, str(value))]
-    env = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    command = [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "out.ipynb"), "-k", "python3", "--no-progress-bar", *asked]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_rendering_benchmark_writes_its_rows(tmp_path, experiment):
+    small = {"sizes": "[32]", "objects": "[1, 5]", "towers": "[tiny@32]", "seconds": 0.01, "steps": 20, "batch_size": 8}
+    assert experiment("benchmarks/rendering", tmp_path, **small).good
     results = read_results(tmp_path)
     table = rows_table(results["rows"])
     ratio = table[table.metric == "rendered_over_consumed"].set_index("split")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -15,33 +16,34 @@ from complearn.data.benchmarks.items import benchmark_photos, read_claims, read_
 from complearn.data.overlap import overlap
 from complearn.data.readers.registry import read
 
-NOTEBOOK = ROOT / "nbs" / "experiments" / "iterated_learning.ipynb"
+NAME = "experiments/iterated_learning"
+NOTEBOOK = ROOT / "nbs" / f"{NAME}.ipynb"
 METHODS = ("clip", "codebook_clip", "il_clip")
 
 
-def papermill(out, expect=0, **parameters):
-    """Run the notebook; return its cells' printed text."""
+def papermill(out, **parameters):
+    """Run the notebook by papermill's own command; return its cells' printed text."""
     words = [sys.executable, "-m", "papermill", str(NOTEBOOK), str(out / "report.ipynb"), "-k", "python3"]
     for name, value in (parameters | {"out_dir": str(out)}).items():
         words += ["-p", name, value if isinstance(value, str) else json.dumps(value)]
     no_browser = {"BROWSER_PATH": "none", "PATH": os.path.dirname(sys.executable)}
     env = {**os.environ, **no_browser, "OMP_NUM_THREADS": "1", "COMPLEARN_TYPECHECK": "0"}
     done = subprocess.run(words, cwd=out, env=env, capture_output=True, text=True, timeout=500)
-    assert done.returncode == expect, done.stderr[-3000:]
-    cells = nbformat.read(out / "report.ipynb", 4).cells if (out / "report.ipynb").exists() else []
+    assert done.returncode == 0, done.stderr[-3000:]
+    cells = nbformat.read(out / "report.ipynb", 4).cells
     return "\n".join(o.get("text", "") for c in cells for o in c.get("outputs", [])) + done.stderr
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """One smoke run of the main experiment."""
-    out = tmp_path_factory.mktemp("smoke")
-    return out, papermill(out, preset="smoke", seeds="[0]")
+@pytest.fixture
+def copy(smoke, tmp_path):
+    """A copy of the smoke run, to go on with."""
+    return shutil.copytree(smoke(NAME).folder, tmp_path / "copy")
 
 
-@pytest.mark.slow
-def test_smoke_writes_what_a_reader_needs(finished):
-    out, said = finished
+def test_smoke_writes_what_a_reader_needs(smoke):
+    run = smoke(NAME)
+    assert run.good
+    out, text = run.folder, run.text
     rows = read_results(out)["rows"]
     assert {row["method"] for row in rows} >= {*METHODS, "chance", "blind_length", "blind_ngram"}
     cells = {(row["method"], row["split"]) for row in rows if row["data"] == "generated/sugarcrepe" and row["metric"] == "accuracy"}
@@ -51,27 +53,23 @@ def test_smoke_writes_what_a_reader_needs(finished):
             assert row["low"] <= row["value"] <= row["high"] and row["n"] > 0 and row["ties"] is not None
     assert any(row["metric"] == "steps_to_binding" for row in rows)
     assert any(row["split"] == "zero_shot" for row in rows) and any(row["split"] == "linear_probe" for row in rows)
-    told = nbformat.read(out / "report.ipynb", 4).cells[-1].outputs[0]["data"]["text/html"]
-    assert all(word in told for word in ("(R@1)", "(group)", "(image)", "generated/objects: zero_shot", "blind_ngram"))
+    table = nbformat.read(out / "report.ipynb", 4).cells[-1].outputs[0]["data"]["text/html"]
+    assert all(word in table for word in ("(R@1)", "(group)", "(image)", "generated/objects: zero_shot", "blind_ngram"))
     assert (out / "figures" / "loss.html").exists() and len(list((out / "runs").iterdir())) == 3
-    assert "0 training pairs share an image and 0 a caption" in said and "saved as HTML only" in said
+    assert "0 training pairs share an image and 0 a caption" in text and "saved as HTML only" in text
 
 
-@pytest.mark.slow
-def test_again_in_the_same_folder_says_what_is_there(finished):
-    out, _ = finished
-    before = (out / "runs" / "clip-s0" / "metrics.jsonl").read_bytes()
-    said = papermill(out, preset="smoke", seeds="[0]")
-    assert "3 of 3 runs are there already" in said
-    assert (out / "runs" / "clip-s0" / "metrics.jsonl").read_bytes() == before
+def test_again_in_the_same_folder_says_what_is_there(copy):
+    """By papermill's own command, so that this stays tested too."""
+    before = (copy / "runs" / "clip-s0" / "metrics.jsonl").read_bytes()
+    assert "3 of 3 runs are there already" in papermill(copy, preset="smoke", seeds="[0]")
+    assert (copy / "runs" / "clip-s0" / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.slow
-def test_another_configuration_in_the_same_folder_is_refused(finished):
-    out, _ = finished
-    said = papermill(out, expect=1, preset="smoke", seeds="[0]", steps="24")
-    assert "holds another run" in said and "plan.args.steps: 20 there, 24 asked for" in said
-    assert Run.open(out / "runs" / "clip-s0").done["step"] == 20
+def test_another_configuration_in_the_same_folder_is_refused(experiment, copy):
+    run = experiment(NAME, copy, seeds="[0]", steps="24")
+    assert not run.result.good and "holds another run" in run.text and "plan.args.steps: 20 there, 24 asked for" in run.text
+    assert Run.open(copy / "runs" / "clip-s0").done["step"] == 20
 
 
 def test_every_parameter_is_explained(tmp_path):
@@ -116,9 +114,10 @@ def test_real_training_and_evaluation_share_nothing(real_data):
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_real_files_end_to_end(real_data, tmp_path):
+def test_real_files_end_to_end(real_data, tmp_path, experiment):
     source, judge = real_source(real_data)
-    papermill(tmp_path, preset="smoke", data="joined", data_args=source, judge=judge, fit="pad", seeds="[0]")
+    source, judge = json.dumps(source), json.dumps(judge)
+    assert experiment(NAME, tmp_path, data="joined", data_args=source, judge=judge, fit="pad", seeds="[0]").good
     rows = read_results(tmp_path)["rows"]
     for method in METHODS:
         own = {(row["data"], row["split"]): row for row in rows if row["method"] == method and row["metric"] == "accuracy"}
@@ -131,26 +130,26 @@ def test_real_files_end_to_end(real_data, tmp_path):
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_a_text_agent_learns_against_a_frozen_imagenet_tower(real_data, tmp_path):
+def test_a_text_agent_learns_against_a_frozen_imagenet_tower(real_data, tmp_path, experiment):
     pytest.importorskip("efficientnet_lite_pytorch", reason="the extra 'offline' is not installed: no ImageNet weights here")
     source, judge = real_source(real_data)
     source = {"parts": source["parts"][:1]}
-    chosen = {"vision": {"tower": "efficientnet_lite0"}, "methods": "['clip']", "steps": "60", "batch_size": "32"}
-    papermill(tmp_path, preset="smoke", data="joined", data_args=source, judge={"sugarcrepe": judge["sugarcrepe"]}, **chosen)
+    args = {"data_args": source, "judge": {"sugarcrepe": judge["sugarcrepe"]}, "vision": {"tower": "efficientnet_lite0"}}
+    args = {name: json.dumps(value) for name, value in args.items()} | {"methods": "['clip']", "steps": 60, "batch_size": 32}
+    assert experiment(NAME, tmp_path, data="joined", **args).good
     run = Run.open(tmp_path / "runs" / "clip-s0")
     losses = [record["contrastive_loss"] for record in run.records() if record["kind"] == "step"]
     assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 0.1
 
 
-def test_data_without_questions_are_refused_before_training(tmp_path):
-    said = papermill(tmp_path, expect=1, preset="smoke", data="folder", data_args={"folder": str(tmp_path)})
-    assert "brings no questions" in said and not (tmp_path / "runs").exists()
+def test_data_without_questions_are_refused_before_training(tmp_path, experiment):
+    run = experiment(NAME, tmp_path, data="folder", data_args=json.dumps({"folder": str(tmp_path)}))
+    assert not run.result.good and "brings no questions" in run.text and not (tmp_path / "runs").exists()
 
 
-@pytest.mark.slow
-def test_a_switch_reaches_the_runs(tmp_path):
+def test_a_switch_reaches_the_runs(tmp_path, experiment):
     changed = {"il_clip": {"temperature": 0.1, "freeze_codebook": False}, "codebook": {"similarity": "dot", "init": "normal"}}
-    papermill(tmp_path, preset="smoke", methods="['il_clip']", switches=changed)
+    assert experiment(NAME, tmp_path, methods="['il_clip']", switches=json.dumps(changed)).good
     config = Run.open(tmp_path / "runs" / "il_clip-s0").config
     assert config["plan"]["args"]["temperature"] == 0.1 and config["model"]["codebook"]["similarity"] == "dot"
     assert read_results(tmp_path)["setting"]["switches"] == changed

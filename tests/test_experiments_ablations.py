@@ -1,11 +1,7 @@
 """The ablation notebook: its rows, and a sweep that is stopped, widened and gone on with; recipes of methods."""
 
 import json
-import os
-import subprocess
-import sys
 
-import nbformat
 import pytest
 from conftest import ROOT
 
@@ -17,25 +13,13 @@ NOTEBOOK = ROOT / "nbs" / "experiments" / "ablations.ipynb"
 SOURCE = {"name": "generated", "args": SCALES["smoke"].world}
 
 
-def papermill(out, **parameters):
-    words = [sys.executable, "-m", "papermill", str(NOTEBOOK), str(out / "report.ipynb"), "-k", "python3"]
-    for name, value in (parameters | {"out_dir": str(out), "preset": "smoke"}).items():
-        words += ["-p", name, value if isinstance(value, str) else json.dumps(value)]
-    no_browser = {"BROWSER_PATH": "none", "PATH": os.path.dirname(sys.executable)}
-    env = {**os.environ, **no_browser, "OMP_NUM_THREADS": "1", "COMPLEARN_TYPECHECK": "0"}
-    done = subprocess.run(words, cwd=out, env=env, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return "\n".join(o.get("text", "") for c in nbformat.read(out / "report.ipynb", 4).cells for o in c.get("outputs", []))
-
-
-@pytest.mark.slow
-def test_a_sweep_goes_on_and_may_be_widened(tmp_path):
+def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
     rows = {"vision": {"il_clip": {"target": "vision"}}}
-    assert "2 runs of 2 rows and 1 seeds: 0 done before, 2 to do" in papermill(tmp_path, sweep=rows)
+    sweep = lambda rows: experiment("experiments/ablations", tmp_path, sweep=json.dumps(rows)).text
+    assert "2 runs of 2 rows and 1 seeds: 0 done before, 2 to do" in sweep(rows)
     first = (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes()
     (tmp_path / "runs" / "vision-s0" / "done.json").unlink()  # as if it had been stopped before its end
-    said = papermill(tmp_path, sweep=rows | {"bare clip": {"method": "clip"}})
-    assert "3 runs of 3 rows and 1 seeds: 1 done before, 2 to do" in said
+    assert "3 runs of 3 rows and 1 seeds: 1 done before, 2 to do" in sweep(rows | {"bare clip": {"method": "clip"}})
     assert (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes() == first
     assert Run.open(tmp_path / "runs" / "vision-s0").config["plan"]["args"]["target"] == "vision"
     results = read_results(tmp_path)

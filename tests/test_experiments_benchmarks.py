@@ -1,17 +1,12 @@
 "The benchmark notebook as its users run it, and the activation of the open_clip models that go through it."
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import warnings
 
-import nbformat
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
 from safetensors.torch import save_file
 
 from complearn.core.runs import read_results
@@ -23,7 +18,7 @@ from complearn.models.saving import save_model
 from complearn.models.towers.openclip import OpenClipScorer, load_open_clip
 from complearn.training.runs.launch import launch, prepare
 
-NOTEBOOK = ROOT / "nbs" / "experiments" / "benchmarks.ipynb"
+NAME = "experiments/benchmarks"
 open_clip = pytest.importorskip("open_clip")
 
 
@@ -44,19 +39,6 @@ def small_open_clip(folder, quick=True):
     return folder
 
 
-def papermill(out, expect=0, **parameters):
-    "Run the notebook; return what its cells printed."
-    out.mkdir(exist_ok=True)
-    words = [sys.executable, "-m", "papermill", str(NOTEBOOK), str(out / "report.ipynb"), "-k", "python3"]
-    for name, value in (parameters | {"out_dir": str(out)}).items():
-        words += ["-p", name, value if isinstance(value, str) else json.dumps(value)]
-    quiet = {"BROWSER_PATH": "none", "PATH": os.path.dirname(sys.executable), "OMP_NUM_THREADS": "1", "COMPLEARN_TYPECHECK": "0"}
-    done = subprocess.run(words, cwd=out, env={**os.environ, **quiet}, capture_output=True, text=True, timeout=400)
-    assert done.returncode == expect, done.stderr[-3000:]
-    cells = nbformat.read(out / "report.ipynb", 4).cells if (out / "report.ipynb").exists() else []
-    return "\n".join(o.get("text", "") for c in cells for o in c.get("outputs", [])) + done.stderr
-
-
 def test_a_folder_is_loaded_with_its_own_activation(tmp_path):
     activations = lambda model: {type(module).__name__ for module in model.modules() if "GELU" in type(module).__name__}
     quick, plain = small_open_clip(tmp_path / "quick"), small_open_clip(tmp_path / "plain", quick=False)
@@ -71,12 +53,12 @@ def test_a_folder_is_loaded_with_its_own_activation(tmp_path):
         assert activations(load_open_clip(str(quick), quick_gelu=False).model) == {"GELU"}
 
 
-def test_what_cannot_be_run_is_said(tmp_path):
-    said = papermill(tmp_path / "none", 1, preset="demo", models=["ViT-B-32"])
-    assert "name the folder that holds the benchmarks" in said
+def test_what_cannot_be_run_is_said(tmp_path, experiment):
+    run = experiment(NAME, tmp_path / "none", preset="demo", models=["ViT-B-32"])
+    assert not run.result.good and "name the folder that holds the benchmarks" in run.text
 
 
-def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path):
+def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, experiment):
     data = write_specimens(tmp_path / "data")
     shutil.copytree(data / "coco", tmp_path / "gone")
     tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
@@ -92,7 +74,9 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path):
         launch(prepare(tmp_path / "study" / name, config).path, "cpu", False)
     shutil.rmtree(tmp_path / "gone")
     only = ["sugarcrepe", "cola", "cifar10"]
-    said = papermill(tmp_path / "out", models=[str(tmp_path / "study")], data_folder=str(data), only=only)
+    run = experiment(NAME, tmp_path / "out", models=[str(tmp_path / "study")], data_folder=str(data), only=only)
+    assert run.good
+    said = run.text
     found = read_results(tmp_path / "out")
     counts = {(r["method"], r["data"]): r["value"] for r in found["rows"] if r["metric"] == "train_overlap_images"}
     assert counts["clip", "sugarcrepe"] > 0 and {method for method, _ in counts} == {"clip"}
@@ -103,7 +87,7 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path):
 
 
 @pytest.mark.real
-def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_path, real_data):
+def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_path, real_data, experiment):
     tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
     config = {
         "plan": {"name": "clip", "args": {"steps": 2, "ramp": 1}},
@@ -115,9 +99,10 @@ def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_pat
     launch(prepare(tmp_path / "study" / "runs" / "clip-s3", config).path, "cpu", False)
     saved = save_model(build_model({"vision": tower | {"patch": 8}, "text": tower}, WordTokenizer.fit(["a dog"])), tmp_path / "kept")
     models = [str(small_open_clip(tmp_path / "small_clip")), str(tmp_path / "study"), str(saved)]
-    said = papermill(
-        tmp_path / "out", preset="demo", models=models, data_folder=str(real_data), only=["sugarcrepe", "nlvr", "winoground"], limit=20
-    )
+    only = ["sugarcrepe", "nlvr", "winoground"]
+    run = experiment(NAME, tmp_path / "out", preset="demo", models=models, data_folder=str(real_data), only=only, limit=20)
+    assert run.good
+    said = run.text
     rows = read_results(tmp_path / "out")["rows"]
     assert {(r["method"], r["seed"]) for r in rows if r["data"] == "sugarcrepe"} >= {
         ("small_clip", None),

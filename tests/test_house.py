@@ -237,11 +237,11 @@ print("all")
 
 
 def test_the_shape_check_is_on_in_tests():
-    """The canary: with the hook a wrong type and a wrong shape raise; without it users do not pay for the check."""
+    """The canaries: with the hook a wrong type and a wrong shape raise; without it users do not pay for the check."""
     attempt = "try:\n    {call}\n    print('passed')\nexcept Exception as error:\n    print(type(error).__name__)"
     wrong_type = "from complearn.core.seeds import derive\n" + attempt.format(call="derive('zero')")
-    assert "TypeCheck" in python(wrong_type, COMPLEARN_TYPECHECK="1")
-    assert python(wrong_type) == "passed"
+    assert "TypeCheck" in python(wrong_type, COMPLEARN_TYPECHECK="all")  # the generators too, where checks cost minutes
+    assert python(wrong_type, COMPLEARN_TYPECHECK="1") == "passed" and python(wrong_type) == "passed"
     call = "contrastive(torch.ones(4, 8), torch.ones(4, 7), torch.tensor(1.0))"
     wrong_shape = "import torch\nfrom complearn.training.objectives.losses import contrastive\n" + attempt.format(call=call)
     assert "TypeCheck" in python(wrong_shape, COMPLEARN_TYPECHECK="1")
@@ -305,7 +305,7 @@ def test_readme_names_every_room_command_and_extra():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rooms = {name.split("/")[0] for name in NAMES if "/" in name}
     extras = {key.removesuffix("_requirements") for key in settings() if key.endswith("_requirements")}
-    commands = {f"make {target}" for target in ("demo", "test", "lab", "bench", "gpu")}
+    commands = {f"make {target}" for target in ("demo", "test", "test-all", "lab", "bench", "gpu")}
     missing = [word for word in rooms | extras if f"| `{word}` |" not in text] + [word for word in commands if word not in text]
     assert not missing, f"README.md does not name {missing}"
 
@@ -507,7 +507,7 @@ def test_the_real_data_are_the_ones_in_the_sources(real_data):
     assert not other, f"not the files of data/sources.json: {other}"
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lab", "bench", "gpu"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lab", "bench", "gpu"])
 def test_make_says_first_what_it_will_do(target):
     outer = ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS")  # of the make that runs these tests: with them it prints directories
     env = {name: value for name, value in os.environ.items() if name not in outer}
@@ -523,15 +523,19 @@ def test_ci_finds_what_lies_beside_and_hands_on_the_exit_status(tmp_path):
     (project / ".ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci" / "run", project / ".ci" / "run")
     assert os.access(project / ".ci" / "run", os.X_OK)
-    (tmp_path / "make").write_text('#!/bin/sh\necho "$1 $PWD $COMPLEARN_REAL_DATA $BROWSER_PATH"\nexit 3\n')
+    (tmp_path / "make").write_text('#!/bin/sh\necho "$* $PWD $COMPLEARN_REAL_DATA $BROWSER_PATH"\n[ "$1" != "$FAILS" ]\n')
     (tmp_path / "make").chmod(0o755)
     env = {key: value for key, value in os.environ.items() if key != "COMPLEARN_REAL_DATA"}
     env |= {"PATH": f"{tmp_path}:{env['PATH']}", "BROWSER_PATH": "a-browser"}
     for beside in ("", str(tmp_path / "shared" / "data")):
         if beside:
             Path(beside).mkdir(parents=True)
-        done = subprocess.run([project / ".ci" / "run"], cwd=tmp_path, env=env, capture_output=True, text=True)
-        assert done.returncode == 3 and done.stdout == f"test {project} {beside} a-browser\n", done.stdout + done.stderr
+        for fails in ("test", "test-all", "neither"):
+            done = subprocess.run([project / ".ci" / "run"], cwd=tmp_path, env=env | {"FAILS": fails}, capture_output=True, text=True)
+            place = f"{project} {beside} a-browser"
+            lines = [line for line in done.stdout.splitlines() if "the slow tests follow" not in line]
+            assert lines == [f"test {place}", f"test-all PYTEST=-m slow {place}"], done.stdout + done.stderr
+            assert done.returncode == (0 if fails == "neither" else 1)
 
 
 def test_the_environment_is_rebuilt_only_for_constraints_and_settings():

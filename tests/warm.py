@@ -1,0 +1,160 @@
+"""Notebooks in forks of one warm process: torch, pandas, plotly and the package are imported once.
+
+The warm process only imports: one thread, no computation, no browser, so that a fork is safe. Each fork has a session of its own and a time
+limit; when it ends, whatever it started ends with it. `Warm` is the tests' side, `serve` the process that they talk to, in lines of JSON.
+"""
+
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT = 300  # seconds for one notebook
+
+
+@dataclass(frozen=True)
+class Result:
+    "How a notebook ended."
+
+    good: bool
+    seconds: float  # on the clock
+    cpu: float  # seconds of processor time, of the notebook and of what it started
+    message: str  # what it wrote to the terminal, and the error if there was one
+
+
+class Warm:
+    "The warm process, started when it is first needed."
+
+    def __init__(self, folder):
+        self.folder, self.process = Path(folder), None  # temporary folders that notebooks make lie under `folder`
+
+    def run(self, path, parameters=None, report=None, limit=LIMIT, env=None):
+        """Run a notebook as `nbdev_test` does, or with `parameters` as papermill does; the executed notebook goes to `report`."""
+        if self.process is None or self.process.poll() is not None:
+            words = [sys.executable, str(Path(__file__))]
+            plain = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
+            plain["COMPLEARN_TYPECHECK"] = "0"  # as users run them; the tests check shapes
+            environment = {**os.environ, **plain, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+            self.process = subprocess.Popen(words, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        task = {"path": str(path), "parameters": parameters, "report": str(report) if report else None, "limit": limit, "env": env or {}}
+        self.process.stdin.write(json.dumps(task | {"folder": str(self.folder)}) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the warm process ended with exit code {self.process.wait()}")
+        return Result(**json.loads(answer))
+
+    def close(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait(30)
+
+
+# --- the warm process
+
+
+def execute(task):
+    """In a fork: run the notebook's cells; an error ends it."""
+    from execnb.nbio import read_nb, write_nb
+    from execnb.shell import CaptureShell
+    from nbdev.config import get_config
+    from nbdev.test import test_nb
+
+    path = Path(task["path"])
+    if task["parameters"] is None:
+        good, _ = test_nb(path, skip_flags=get_config().tst_flags.split(), basepath=get_config().config_path)
+        return good
+    import nbformat
+    from papermill.iorw import load_notebook_node
+    from papermill.parameterize import parameterize_notebook
+
+    report = Path(task["report"])
+    notebook = parameterize_notebook(load_notebook_node(str(path)), task["parameters"], kernel_name="python3", language="python")
+    nbformat.write(notebook, report)
+    os.chdir(report.parent)
+    book, shell = read_nb(report), CaptureShell(path)
+    try:
+        shell.run_all(book, exc_stop=True)
+        return True
+    except BaseException:
+        sys.stderr.write(shell.prettytb(fname=path) + "\n")
+        return False
+    finally:
+        write_nb(book, report)
+
+
+def fork(task):
+    """Run a task in a fork; what it and its children write is kept."""
+    with tempfile.TemporaryDirectory(dir=task["folder"]) as folder:
+        log, outcome = Path(folder) / "log", Path(folder) / "outcome"
+        began = time.perf_counter()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setsid()
+                output = os.open(log, os.O_CREAT | os.O_WRONLY)
+                for stream in (1, 2):
+                    os.dup2(output, stream)
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.environ.update({**task["env"], "TMPDIR": task["folder"]})
+                tempfile.tempdir = None
+                good = bool(execute(task))
+                used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+                outcome.write_text(json.dumps({"good": good, "cpu": sum(one.ru_utime + one.ru_stime for one in used)}))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        late = not wait(child, task["limit"])
+        try:
+            os.killpg(child, signal.SIGKILL)  # and whatever the notebook left behind
+        except ProcessLookupError:
+            pass
+        if late:
+            os.waitpid(child, 0)
+        seconds = time.perf_counter() - began
+        message = log.read_text(errors="replace")[-8000:] if log.exists() else ""
+        ended = json.loads(outcome.read_text()) if outcome.exists() else {"good": False, "cpu": 0.0}
+        if late:
+            message += f"\nnot done after {task['limit']} s"
+        return {"good": ended["good"] and not late, "cpu": ended["cpu"], "seconds": seconds, "message": message}
+
+
+def wait(child, limit):
+    """Whether a child ended within its time."""
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def serve():
+    """Import what notebooks import, then run tasks until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what an import prints is no answer
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted((ROOT / "complearn").rglob("*.py"))]
+    libraries = ["nbdev.test", "execnb.shell", "papermill.iorw", "pandas", "plotly.graph_objects", "sklearn.linear_model", "scipy.stats"]
+    for name in [*libraries, "ipywidgets", "anywidget", *(name for name in names if not name.endswith(("__init__", "_modidx")))]:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        answers.write(json.dumps(fork(json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve()
