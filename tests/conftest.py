@@ -1,4 +1,4 @@
-"""What every test shares: shape checks on, a cache of its own, markers that skip with a reason, things that are built once for all workers."""
+"""What every test shares: shape checks, a cache of its own, markers that skip with a reason, things that are built once for all workers."""
 
 import json
 import os

@@ -1,12 +1,8 @@
 "From a real iterated-learning run to its curves and its codebook, and the rendering benchmark as a user calls it."
 
 import math
-import os
-import subprocess
-import sys
 
 import pytest
-import torch
 
 from complearn.analysis.codes.figures import code_grid
 from complearn.analysis.codes.readings import code_table, code_views
