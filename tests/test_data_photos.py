@@ -20,14 +20,14 @@ from complearn.data.images import BrokenImage, load_images
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 from complearn.data.sprites import cutouts
-from complearn.data.sprites.composites import BACKDROPS, Collage, boxes, visible
+from complearn.data.sprites.composites import BACKDROPS, Collage, boxes
 from complearn.data.sprites.cutouts import Album, drawn_label, open_cutout, read_cutouts
 from complearn.data.sprites.galleries import COATS, TRANSITIONS, inner_square, places_of, read_gallery
 from complearn.data.sprites.labels import Label, read_label
 from complearn.data.sprites.packages import ar_members, download_deb, unpack_deb
 from complearn.data.sprites.photos import DRAWN, INSTALLED, TAKEN, fetch_photos, is_photograph, main, photos_folder, read_photos, stamps
 from complearn.data.sprites.skins import ranked_nouns, skin_fingerprint
-from complearn.data.worlds.rendering import Scene, masks, render
+from complearn.data.worlds.rendering import Scene
 from complearn.data.worlds.world import world_from
 from complearn.language.edits.scenes import OPERATORS
 from complearn.language.lexicon.wordnet import WordNet
@@ -187,7 +187,7 @@ def test_captions_of_nouns():
 
 def seen(scene, size=128):
     "For each item of a rendered scene: middle of its visible pixels, longer side, mean colour; all in pixels of the picture."
-    picture, labels, found = render([scene], size)[0].astype(float), masks(scene, size), []
+    picture, labels, found = load_images([scene], size)[0].astype(float), scene.item_map(size), []
     for number in range(1, len(scene.graph.items) + 1):
         rows, columns = np.nonzero(labels == number)
         side = max(np.ptp(rows), np.ptp(columns)) + 1
@@ -287,9 +287,10 @@ def test_a_rose_and_a_flower_are_never_in_one_world_by_chance(home):
 def test_the_same_scene_gives_the_same_pixels_in_any_batch(home):
     here = world(home, backdrop="clouds")
     scenes = [here.pair("train", k).image for k in range(6)] + [Scene(SceneGraph((Item("star", "red", "large", "plain", 0.5, 0.5, 0.2),)))]
-    together = render(scenes, 48)
-    assert all((render([scene], 48)[0] == picture).all() for scene, picture in zip(scenes, together))
-    assert (load_images(scenes, 48) == together).all() and (here.train[0].image == render(scenes[:1], 64)[0]).all()
+    together = load_images(scenes, 48)
+    assert all((load_images([scene], 48)[0] == picture).all() for scene, picture in zip(scenes, together))
+    assert (Collage.render_batch(scenes[:6], 48) == together[:6]).all() and (Scene.render_batch(scenes[6:], 48) == together[6:]).all()
+    assert (here.train[0].image == load_images(scenes[:1], 64)[0]).all()
     assert (pickle.loads(pickle.dumps(here.pair("train", 2))).image == scenes[2]) and len(np.unique(together[:, 0, 0], axis=0)) > 3
 
 
@@ -297,7 +298,7 @@ def test_the_same_scene_gives_the_same_pixels_in_any_batch(home):
 def test_backdrops_leave_things_as_they_are(home, backdrop):
     here = world(home, backdrop=backdrop, gradient=0.0)
     scene = plainly(here, here.draw("train", 1)[0])
-    picture, labels = render([scene], 96)[0], visible(scene, 96)
+    picture, labels = load_images([scene], 96)[0], scene.item_map(96)
     assert (backdrop == "plain") == (len(np.unique(picture[labels == 0][:400], axis=0)) < 3) or backdrop == "colours"
     assert np.ptp(picture[:4, :4].reshape(-1, 3).astype(int), axis=0).max() < 12
 
@@ -770,7 +771,7 @@ def test_real_scenes(real_data, skin):
                 (one.statement, one.graph, True),
             ):
                 assert truth(claim, graph) is expected
-                assert all(visible(here.scene(graph, "x"), 64).ravel().tolist().count(n + 1) > 15 for n in range(len(graph.items)))
+                assert all(here.scene(graph, "x").item_map(64).ravel().tolist().count(n + 1) > 15 for n in range(len(graph.items)))
 
 
 @pytest.mark.real

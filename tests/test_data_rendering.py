@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from complearn.data.worlds.rendering import Scene, as_rows, backgrounds, masks, paint, photograph, render, rows_windows
+from complearn.data.worlds.rendering import Scene, as_rows, backgrounds, item_map, paint, photograph, render, rows_windows
 from complearn.language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph, depth, outline
 
 
@@ -40,7 +40,7 @@ def test_coverage_is_the_area_of_the_outline(shape, size):
     x, y = outline(item).T
     area = abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2
     assert (1 - canvas[0, 0]).mean() == pytest.approx(area, rel=0.02 if size == 32 else 0.006)
-    assert (masks(Scene(SceneGraph((item,))), size) == 1).mean() == pytest.approx(area, rel=0.06 if size == 32 else 0.015)
+    assert (item_map(Scene(SceneGraph((item,))), size) == 1).mean() == pytest.approx(area, rel=0.06 if size == 32 else 0.015)
 
 
 def replace_colour(rows):
@@ -53,7 +53,7 @@ def test_pixels_agree_with_the_polygon(shape):
     item = Item(shape, "black", "large", "plain", 0.47, 0.52, 0.28)
     centres = np.stack(np.meshgrid(*[(np.arange(224) + 0.5) / 224] * 2), -1).reshape(-1, 2)
     within = depth(centres, outline(item)).reshape(224, 224) * 224  # pixels
-    seen = masks(Scene(SceneGraph((item,))), 224) == 1
+    seen = item_map(Scene(SceneGraph((item,))), 224) == 1
     assert seen[within > 0.4].all() and not seen[within < -0.4].any()
 
 
@@ -75,7 +75,7 @@ def test_painters_order():
     under, over = Item("square", "red", "large", "plain", 0.5, 0.5, 0.3), Item("circle", "blue", "small", "plain", 0.5, 0.5, 0.09)
     first, second = (render([Scene(SceneGraph(order))], 64)[0, 32, 32] for order in ((under, over), (over, under)))
     assert tuple(first) == COLOURS["blue"] and tuple(second) == COLOURS["red"]
-    assert (masks(Scene(SceneGraph((over, under))), 64) == 1).sum() == 0  # hidden
+    assert (item_map(Scene(SceneGraph((over, under))), 64) == 1).sum() == 0  # hidden
 
 
 @pytest.mark.parametrize("texture", [texture for texture in TEXTURES if texture != "plain"])
@@ -83,7 +83,7 @@ def test_painters_order():
 def test_textures_can_be_seen(texture, size):
     plain = Item("square", "green", "large", "plain", 0.5, 0.5, 0.16)
     pictures = render([Scene(SceneGraph((replace(plain, texture=t),))) for t in ("plain", texture)], size).astype(float)
-    inside = masks(Scene(SceneGraph((plain,))), size) == 1
+    inside = item_map(Scene(SceneGraph((plain,))), size) == 1
     assert np.abs(pictures[0] - pictures[1]).max(-1)[inside].mean() > 25
 
 

@@ -14,10 +14,11 @@ import pytest
 from checker import RGB, WORDS, is_true, look, read_caption
 
 from complearn.data.divergence import compound_divergence
+from complearn.data.images import load_images
 from complearn.data.worlds.audits import audit
 from complearn.data.worlds.config import WORLDS, WorldConfig
 from complearn.data.worlds.questions import BENCHMARKS
-from complearn.data.worlds.rendering import Scene, masks, render
+from complearn.data.worlds.rendering import Scene
 from complearn.data.worlds.splits import KINDS, Split, compounds, held_out_pairs
 from complearn.data.worlds.world import World, read_generated, same_bag_rivals, world_from
 from complearn.language.edits.scenes import OPERATORS
@@ -33,7 +34,7 @@ def tiny(name="small", **changes):
 
 
 def seen_in(scene):
-    return look(render([scene], FAIR)[0], masks(scene, FAIR))
+    return look(load_images([scene], FAIR)[0], scene.item_map(FAIR))
 
 
 # --- the judge can see and read ------------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def test_pictures_too_large_to_keep_are_left_as_scenes(monkeypatch):
     kept = tiny().test[5]
     monkeypatch.setattr("complearn.data.worlds.world.KEEP", 1000)
     pair = World(tiny().config).test[5]
-    assert isinstance(pair.image, Scene) and (render([pair.image], 32)[0] == kept.image).all() and pair.caption == kept.caption
+    assert isinstance(pair.image, Scene) and (load_images([pair.image], 32)[0] == kept.image).all() and pair.caption == kept.caption
 
 
 def test_the_fingerprint_is_the_configuration():
@@ -204,7 +205,7 @@ def test_no_image_of_an_evaluation_is_in_training_and_where_promised_no_caption(
     world = tiny(preset, split=split)
     asked, fresh = questions(world), [*world.test, *world.seen]
     scenes = [image for question in asked for image in question.images] + [item for item, _ in world.recognition(40).items]
-    pictures = {pixels.tobytes() for pixels in render(scenes, world.config.size)} | {pair.image.tobytes() for pair in fresh}
+    pictures = {pixels.tobytes() for pixels in load_images(scenes, world.config.size)} | {pair.image.tobytes() for pair in fresh}
     assert not pictures & {pair.image.tobytes() for pair in world.train}
     said = {text for question in asked for text in question.captions} | {pair.caption for pair in fresh}
     shared = said & set(world.captions())

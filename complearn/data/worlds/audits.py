@@ -17,7 +17,7 @@ from einops import rearrange, reduce
 from jaxtyping import Float, UInt8
 
 from ..benchmarks.items import Choice
-from .rendering import render
+from ..images import load_images
 
 # %% ../../../nbs/data/worlds/audits.ipynb #c004
 def bigram_model(
@@ -78,7 +78,7 @@ def audit_cell(
         if questions[0].form == "text":
             scores = [(score(question.captions[0]), score(question.captions[1])) for question in questions]
         else:
-            pictures = render([image for question in questions for image in question.images], size)
+            pictures = load_images([image for question in questions for image in question.images], size)
             scores = [tuple(pair) for pair in rearrange(score(pictures), "(n two) -> n two", two=2).tolist()]
         found |= {name: preference(scores), f"{name}_as_drawn": preference([scores[k] for k in drawn])}
     return found
@@ -92,7 +92,7 @@ def audit(
     "Yield, wordings and blind accuracy of every cell of a world."
     pairs = [world.pair("train", k) for k in range(fit)]
     texts = {"length": lambda text: float(len(text.split())), "bigrams": bigram_model([pair.caption for pair in pairs])}
-    images = {"typical": picture_model(render([pair.image for pair in pairs], world.config.size))}
+    images = {"typical": picture_model(load_images([pair.image for pair in pairs], world.config.size))}
     lines = []
     for side, name, scorers in (("caption", "operators", texts), ("image", "images", images)):
         asked = world.benchmark(name, n)

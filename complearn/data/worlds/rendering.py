@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REACH', 'FINE', 'Scene', 'distance_tables', 'Rows', 'as_rows', 'signed_distance', 'texture_cover', 'second_ink',
-           'paint', 'hashed', 'uniforms', 'backgrounds', 'photograph', 'render', 'rows_windows', 'masks', 'sheet']
+           'paint', 'hashed', 'uniforms', 'backgrounds', 'photograph', 'render', 'rows_windows', 'item_map', 'sheet']
 
 # %% ../../../nbs/data/worlds/rendering.ipynb #c002
 from collections.abc import Sequence
@@ -17,11 +17,12 @@ from einops import rearrange
 from jaxtyping import Float, Float32, Int, Shaped, UInt8, UInt64
 from PIL import Image
 
+from ..images import Renderable, load_images
 from ...language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph, unit_outline
 
 # %% ../../../nbs/data/worlds/rendering.ipynb #c004
 @dataclass(frozen=True)
-class Scene:
+class Scene(Renderable):
     "A picture that has not been drawn yet: what is in it and how it looks; can stand wherever an image can."
 
     graph: SceneGraph  # what is there, in painter's order
@@ -30,6 +31,22 @@ class Scene:
     gradient: float = 0.0  # largest change of the background from edge to edge, share of full range
     jitter: float = 0.0  # largest change of brightness, contrast and colour balance, share
     noise: float = 0.0  # standard deviation of the pixel noise, share of full range
+
+    @classmethod
+    def render_batch(
+        cls,
+        images: Sequence["Scene"],  # of this class
+        size: int,  # pixels of a side
+    ) -> UInt8[np.ndarray, "image size size 3"]:
+        "Draw a batch of scenes; the same scene has the same pixels in any batch."
+        return render(images, size)
+
+    def item_map(
+        self,
+        size: int,  # pixels of a side
+    ) -> Int[np.ndarray, "size size"]:  # 0 is background, i + 1 a visible pixel of item i
+        "Label every pixel with the item that is seen there."
+        return item_map(self, size)
 
 # %% ../../../nbs/data/worlds/rendering.ipynb #c007
 REACH = 1.5  # the table spans [-REACH, REACH] in units of the radius
@@ -229,13 +246,10 @@ def _seeds(scenes: Sequence[Scene]) -> np.ndarray:
 
 # %% ../../../nbs/data/worlds/rendering.ipynb #c027
 def render(
-    scenes: Sequence[Scene],  # what to draw
+    scenes: Sequence[Scene],  # of shapes
     size: int,  # side in pixels
 ) -> UInt8[np.ndarray, "picture size size 3"]:
     "Draw a batch of scenes; the same scene gives the same pixels in any batch."
-    pasted = [n for n, scene in enumerate(scenes) if hasattr(scene, "backdrop")]
-    if pasted:
-        return _mixed(scenes, size, pasted)
     step = max(1, 2**15 // size**2)  # pictures at a time, so that a layer stays in the processor's cache
     parts = [_render(scenes[start : start + step], size) for start in range(0, len(scenes), step)]
     return np.concatenate(parts) if parts else np.zeros((0, size, size, 3), np.uint8)
@@ -268,26 +282,12 @@ def rows_windows(
     edges = np.stack([rows.y - reach, rows.y + reach, rows.x - reach, rows.x + reach], 1)
     return [tuple(edge) for edge in np.clip(edges, 0, size).astype(int).tolist()]
 
-# %% ../../../nbs/data/worlds/rendering.ipynb #c029
-def _mixed(scenes: Sequence[Scene], size: int, pasted: list[int]) -> np.ndarray:
-    from complearn.data.sprites.composites import compose
-
-    out, drawn = np.empty((len(scenes), size, size, 3), np.uint8), sorted({*range(len(scenes))} - {*pasted})
-    out[pasted] = compose([scenes[n] for n in pasted], size)
-    if drawn:
-        out[drawn] = render([scenes[n] for n in drawn], size)
-    return out
-
 # %% ../../../nbs/data/worlds/rendering.ipynb #c032
-def masks(
-    scene: Scene,  # what to measure
+def item_map(
+    scene: Scene,  # of shapes
     size: int,  # side in pixels
 ) -> Int[np.ndarray, "size size"]:  # 0 is background, i + 1 a visible pixel of item i
     "Label every pixel with the item that is seen there."
-    if hasattr(scene, "backdrop"):
-        from complearn.data.sprites.composites import visible
-
-        return visible(scene, size)
     labels = np.zeros((size, size), int)
     pixel = np.arange(size, dtype=np.float32) + 0.5
     for number, item in enumerate(scene.graph.items):
@@ -302,5 +302,5 @@ def sheet(
     columns: int = 8,  # pictures in a row
 ) -> Image.Image:
     "Pictures side by side on white, three pixels apart."
-    drawn = np.pad(render(scenes, size), ((0, -len(scenes) % columns), (0, 3), (0, 3), (0, 0)), constant_values=255)
+    drawn = np.pad(load_images(scenes, size), ((0, -len(scenes) % columns), (0, 3), (0, 3), (0, 0)), constant_values=255)
     return Image.fromarray(rearrange(drawn, "(r c) h w rgb -> (r h) (c w) rgb", c=min(columns, len(drawn))))

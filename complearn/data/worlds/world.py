@@ -17,10 +17,11 @@ from typing import Any
 from ...core.seeds import derive, rng
 from ..benchmarks.items import Choice
 from ..divergence import compound_divergence, most_divergent
+from ..images import load_images
 from .edits import Yield, draw_edits, draw_scene, draw_statements, keep_divergent
 from ..pairs import Pair
 from .questions import Recognition, make_benchmark, make_recognition
-from .rendering import Scene, render
+from .rendering import Scene
 from .config import SKINNED, WORLDS, WorldConfig
 from ..sprites.skins import SKINS, collage, ranked_nouns
 from .splits import Split, compounds, held_out_pairs, primitives
@@ -66,7 +67,7 @@ class WorldPairs(Sequence):
 
     def _make(self, places: Iterable[int]) -> list[Pair]:
         pairs = [self.world.pair(self.part, k) for k in places]
-        pixels = render([pair.image for pair in pairs], self.world.config.size)
+        pixels = load_images([pair.image for pair in pairs], self.world.config.size)
         return [replace(pair, image=image) for pair, image in zip(pairs, pixels)]
 
     def fingerprint(self) -> str:

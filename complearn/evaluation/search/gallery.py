@@ -22,7 +22,7 @@ from jaxtyping import Float32
 from PIL import Image
 
 from ...core.files import read_json
-from ...data.images import BrokenImage, load_images, open_image
+from ...data.images import BrokenImage, Renderable, load_images, open_image
 from ...data.reports import Records, Report
 from ...data.overlap import image_key
 from ...data.pairs import Pair
@@ -66,7 +66,7 @@ def picture_of(
     side: int = 512,  # of scenes, and the most of others
 ) -> Image.Image:  # RGB
     "A picture to look at, its longer side at most `side`."
-    if hasattr(image, "graph"):
+    if isinstance(image, Renderable):
         return Image.fromarray(load_images([image], side)[0])
     picture = open_image(image).copy()
     picture.thumbnail((side, side))

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from PIL import Image
 from torch import Tensor
 
-from ...data.images import open_image
+from ...data.images import Renderable, open_image
 from .gallery import picture_of
 from .mixture import query_vector
 from ...models.scoring import Scorer
@@ -65,7 +65,7 @@ def piece_of(
     box: Sequence[float | int] | None = None,  # left, top, right, bottom as shares in [0, 1]; None: the whole
 ) -> Image.Image:  # RGB
     "A picture, or a piece of it."
-    whole = picture_of(image, 512) if hasattr(image, "graph") else open_image(image)
+    whole = picture_of(image, 512) if isinstance(image, Renderable) else open_image(image)
     if box is None:
         return whole
     left, top, right, bottom = box
