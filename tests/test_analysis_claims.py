@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from complearn.analysis.claims import Claim, Side, claims_figure, claims_table, judge, side_values, studies, verdict
-from complearn.core.runs import row, write_results
+from complearn.core.results import row, write_results
 
 CELLS = (("d", "x", "accuracy"), ("d", "y", "accuracy"))
 

@@ -24,7 +24,8 @@ from complearn.analysis.runs.comparison_figures import accuracy_curves, comparis
 from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, running, support_and_loss
 from complearn.analysis.runs.curves import alignment, bands, comparison_table, evaluations, phase_spans, support_warnings
 from complearn.core.figures import PALETTE, save_figure
-from complearn.core.runs import Run, row, rows_table
+from complearn.core.results import row, rows_table
+from complearn.core.runs import Run
 
 PHASES = [("warmup", 40), ("distil-01", 10), ("interact-01", 30), ("distil-02", 10), ("interact-02", 50)]
 

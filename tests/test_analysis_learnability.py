@@ -10,8 +10,8 @@ from complearn.analysis.runs import learnability
 from complearn.core.files import read_json, write_json
 from complearn.core.results import rows_table
 from complearn.training.engine.checkpoints import load_checkpoint
-from complearn.training.runs.launch import launch, make_trainer, prepare, trained
-from complearn.training.runs.warm_start import method_and_seed, snapshots, weights_file
+from complearn.training.runs.launch import launch, make_trainer, prepare
+from complearn.training.runs.snapshots import Snapshot, snapshots_of
 
 IL = {"name": "il_clip", "args": {"warmup": 2, "distil": 2, "interact": 2, "generations": 2, "ramp": 1}}
 
@@ -36,7 +36,7 @@ def lesson(teacher, path, start, text_seed=7, steps=3, **args):
 
 def test_vision_and_codebook_stay_bit_for_bit(teacher, tmp_path):
     run = launch(lesson(teacher, tmp_path / "one", {"phase": "interact-01"}).path, progress=False)
-    before, after = trained(teacher, "interact-01").state_dict(), trained(run).state_dict()
+    before, after = Snapshot(teacher, "interact-01").model().state_dict(), Snapshot(run).model().state_dict()
     for name, tensor in before.items():
         same = torch.equal(tensor, after[name])
         assert same == (not name.startswith("language.")) or (same and not tensor.is_floating_point()), name
@@ -62,24 +62,23 @@ def test_the_same_newcomer_for_every_generation(teacher, tmp_path):
 
 
 def test_the_logit_scale_learns_only_when_asked(teacher, tmp_path):
-    at = trained(teacher, "interact-01").logit_scale
+    at = Snapshot(teacher, "interact-01").model().logit_scale
     for asked in (False, True):
         run = launch(lesson(teacher, tmp_path / str(asked), {"phase": "interact-01"}, scale=asked).path, progress=False)
-        assert torch.equal(trained(run).logit_scale, at) != asked
+        assert torch.equal(Snapshot(run).model().logit_scale, at) != asked
 
 
 def test_a_start_may_be_relative_and_snapshots_are_listed(teacher, tmp_path):
-    kept = snapshots(teacher)
-    assert [(one["phase"], one["step"]) for one in kept] == [
+    assert [(snapshot.name, snapshot.step) for snapshot in snapshots_of(teacher)] == [
         ("warmup", 2), ("step-3", 3), ("distil-01", 4), ("interact-01", 6), ("distil-02", 8), ("step-9", 9), ("interact-02", 10)
     ]  # fmt: skip
-    assert method_and_seed(teacher) == ("il_clip", 3)
+    assert (teacher.method, teacher.seed) == ("il_clip", 3)
     path = teacher.path.parents[1] / "lessons" / "one"
     plan = {"name": "fresh_language", "args": {"steps": 2}}
     run = prepare(path, parts(plan=plan, start={"run": "../../runs/il_clip-s3", "step": 9}))
     assert launch(run.path, progress=False).done["step"] == 2
-    step = trained(teacher, step=9).state_dict()
-    assert torch.equal(step["codebook.codes"], trained(run).state_dict()["codebook.codes"])
+    step = Snapshot(teacher, step=9).model().state_dict()
+    assert torch.equal(step["codebook.codes"], Snapshot(run).model().state_dict()["codebook.codes"])
 
 
 def test_a_wrong_start_is_an_error(teacher, tmp_path):
@@ -109,7 +108,7 @@ def test_a_damaged_start_names_the_file(teacher, tmp_path):
     (copy / "phases").mkdir(parents=True)
     for name in ("config.json", "tokenizer.json"):
         (copy / name).write_bytes((teacher.path / name).read_bytes())
-    (copy / "phases" / "00-warmup.safetensors").write_bytes(weights_file(teacher, "warmup").read_bytes()[:200])
+    (copy / "phases" / "00-warmup.safetensors").write_bytes(teacher.weights_file("warmup").read_bytes()[:200])
     run = prepare(tmp_path / "lesson", parts(plan={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(copy), "phase": 0}))
     with pytest.raises(ValueError, match="00-warmup.safetensors is damaged"):
         launch(run.path, progress=False)

@@ -9,7 +9,8 @@ from complearn.analysis.codes.readings import code_table, code_views
 from complearn.analysis.runs.comparison_figures import accuracy_curves
 from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, support_and_loss
 from complearn.analysis.runs.curves import alignment, evaluations, phase_spans
-from complearn.core.runs import Run, read_results, row, rows_table
+from complearn.core.results import read_results, row, rows_table
+from complearn.core.runs import Run
 from complearn.data.loading import Loader
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from

@@ -22,6 +22,7 @@ from complearn.evaluation.tasks import glue
 from complearn.models import wordspace
 from complearn.models.towers.base import TextTransformer
 from complearn.models.wordspace import WordSpace
+from complearn.training.runs.snapshots import split_name
 
 
 def drawn(*shape, seed=0):
@@ -494,21 +495,21 @@ def test_pair_tasks_and_faults_of_their_files(tmp_path):
 
 
 def test_names_of_models(tmp_path):
-    assert spaces.split_name("a=b@c") == ("a", "b", "c") and spaces.split_name("/x=y/z") == ("", "/x=y/z", "")
-    found = spaces.places(["before=minilm", {"label": "own", "tower": {"tower": "minilm", "keep_end": False}}])
+    assert split_name("a=b@c") == ("a", "b", "c") and split_name("/x=y/z") == ("", "/x=y/z", "")
+    found = spaces.space_sources(["before=minilm", {"label": "own", "tower": {"tower": "minilm", "keep_end": False}}])
     assert [(p.method, p.seed) for p in found] == [("before", None), ("own", None)]
     with pytest.raises(ValueError, match="unknown tower 'word2vec'"):
-        spaces.places(["word2vec"])
+        spaces.space_sources(["word2vec"])
     with pytest.raises(ValueError, match="two models are called 'minilm'"):
-        spaces.places(["minilm", "minilm"])
+        spaces.space_sources(["minilm", "minilm"])
     with pytest.raises(FileNotFoundError, match="no run under"):
-        spaces.places([str(tmp_path)])
+        spaces.space_sources([str(tmp_path)])
     with pytest.raises(FileNotFoundError, match="there is no folder results/nope"):
-        spaces.places(["g=results/nope@ground"])
+        spaces.space_sources(["g=results/nope@ground"])
 
 
 def test_an_untrained_space_is_told_by_its_seed():
-    one, again, other = (spaces.tiny_place(["zebra", "a horse"], "x", seed) for seed in (0, 0, 1))
+    one, again, other = (spaces.untrained_space(["zebra", "a horse"], "x", seed) for seed in (0, 0, 1))
     for place in (one, again, other):
         place.space.cache = False
     assert np.array_equal(one.space(["zebra"]), again.space(["zebra"])) and not np.allclose(one.space(["zebra"]), other.space(["zebra"]))

@@ -20,7 +20,7 @@ from scipy.sparse import csc_matrix
 
 from complearn.analysis.codes.map import code_map, principal_plane
 from complearn.analysis.codes.readings import code_table
-from complearn.analysis.codes.sources import code_sources, model_at
+from complearn.analysis.codes.sources import code_sources
 from complearn.analysis.codes.store import CodeStore, code_store, first_images
 from complearn.analysis.codes.surgery import operate, ranks_of, reweigh
 from complearn.analysis.codes.words import UnknownWord
@@ -34,7 +34,8 @@ from complearn.apps.serving import serving
 from complearn.core.figures import find_browser
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
-from complearn.training.runs.launch import launch, prepare, trained
+from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.snapshots import Snapshot
 
 TINY = {"tower": "tiny", "width": 24, "depth": 1, "heads": 2}
 DATA = {"name": "generated", "args": {"n_train": 96, "n_test": 120, "size": 32}}
@@ -141,7 +142,7 @@ def test_edits_that_leave_nothing_or_make_no_sense_are_errors():
 def test_the_store_says_what_the_table_and_the_model_say(folder, store):
     run = Run.open(folder / "codebook")
     pairs = code_sources(run)[0]._pairs()
-    table = code_table(trained(run), pairs)
+    table = code_table(Snapshot(run).model(), pairs)
     assert np.array_equal(store.images.top_item, table.top_item) and np.array_equal(store.images.fired, table.fired)
     weights = store.by_item.toarray()
     assert np.allclose(weights.sum(1), 1, atol=1e-4) and np.allclose(weights, store.by_code.toarray())
@@ -291,7 +292,7 @@ def test_nothing_to_look_into_says_why(tmp_path, folder):
     assert "There is no run in" in codes(tmp_path)._empty
     assert "has no codebook" in codes(folder / "plain")._empty
     with pytest.raises(ValueError, match="give pairs="):
-        codes(models={"model": trained(folder / "codebook")})
+        codes(models={"model": Snapshot(folder / "codebook").model()})
 
 
 def test_a_run_under_way_is_looked_at_through_its_checkpoint(folder, tmp_path):
@@ -303,9 +304,9 @@ def test_a_run_under_way_is_looked_at_through_its_checkpoint(folder, tmp_path):
     place.mkdir(parents=True)
     (place / "model.safetensors").write_bytes(done.phases()[0].read_bytes())
     [source] = code_sources(run)
-    assert source.moments == ["step-00000040"] and "has not ended" in source.state
-    weights = model_at(run, "step-00000040").state_dict()
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in trained(done).state_dict().items())
+    assert source.moments == ["step-40"] and "has not ended" in source.state
+    weights = Snapshot(run, "step-40").model().state_dict()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in Snapshot(done).model().state_dict().items())
 
 
 def test_images_without_captions_and_lost_images(folder, tmp_path):

@@ -174,6 +174,49 @@ def test_checkpoints_are_ordered_by_step_and_unfinished_ones_left_out(tmp_path):
     assert [path.name for path in run.phases()] == ["00-warmup.safetensors", "01-distil-1.safetensors"]
 
 
+def phase_files(run, *names):
+    (run.path / "phases").mkdir(exist_ok=True)
+    for name in names:
+        (run.path / "phases" / f"{name}.safetensors").write_text(name)
+
+
+def test_a_phase_is_found_by_the_number_in_its_files_name_not_by_its_place(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    phase_files(run, "00-warmup", "02-interact-01", "03-distil-02")  # 01-distil-01 was deleted
+    assert run.phase_names() == ["warmup", "interact-01", "distil-02"]
+    assert run.weights_file(2).read_text() == run.weights_file("interact-01").read_text() == "02-interact-01"
+    assert [run.weights_file(*phase).stem for phase in ((), (-1,), (-3,), ("warmup",))] == ["03-distil-02"] * 2 + ["00-warmup"] * 2
+    for missing in (1, 4, -4, "distil-01"):
+        with pytest.raises(ValueError, match=f"has not ended phase {missing!r}; ended are: warmup, interact-01, distil-02"):
+            run.weights_file(missing)
+    with pytest.raises(ValueError, match="a phase or of a step, not of both"):
+        run.weights_file("warmup", step=3)
+
+
+def test_a_hundred_phases_stay_in_order(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    phase_files(run, *(f"{k:02d}-phase-{k}" for k in range(102)))
+    assert run.phase_names() == [f"phase-{k}" for k in range(102)] and run.weights_file().stem == "101-phase-101"
+
+
+def test_snapshots_are_phase_ends_and_the_checkpoints_between_by_step(tmp_path):
+    run = Run.create(tmp_path / "il_clip-s3", CONFIG)
+    assert run.snapshots() == [] and (run.method, run.seed) == ("il_clip", 3)
+    phase_files(run, "00-warmup", "01-distil-01", "02-interact-01")
+    for step in (0, 4, 5):
+        (run.path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
+    for phase, step in (("warmup", 2), ("distil-01", 4)):  # interact-01 ended, but the log was cut
+        run.log({"kind": "phase", "event": "end", "phase": phase, "step": step})
+    ends = [{"phase": "warmup", "step": 2}, {"phase": "distil-01", "step": 4}]
+    assert run.snapshots(checkpoints=False) == [*ends, {"phase": "interact-01", "step": None}]
+    assert run.snapshots() == [*ends, {"phase": None, "step": 5}, {"phase": "interact-01", "step": None}]
+    assert run.weights_file(step=5) == run.path / "checkpoints" / "step-00000005" / "model.safetensors"
+    with pytest.raises(ValueError, match="keeps no checkpoint of step 7; kept are: 0, 4, 5"):
+        run.weights_file(step=7)
+    other = Run.create(tmp_path / "mine", {**CONFIG, "seed": 5})
+    assert (other.method, other.seed) == ("clip", 5)
+
+
 def test_done_is_said_once_it_is(tmp_path):
     run = Run.create(tmp_path / "a", CONFIG)
     assert run.done is None and "not ended" in repr(run)

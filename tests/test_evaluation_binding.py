@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from complearn.core.runs import Run, row
+from complearn.core.results import row
+from complearn.core.runs import Run
 from complearn.evaluation.binding import binding_rows, curve, steps_to_binding, unfold
 
 

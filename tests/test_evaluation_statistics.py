@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from complearn.core.runs import row
+from complearn.core.results import row
 from complearn.evaluation.comparisons import comparison, comparisons, difference_table, last_words
 from complearn.evaluation.statistics import bootstrap_interval, bootstrap_means, paired_test, share_interval, sign_flip, wilson
 

@@ -11,7 +11,8 @@ import nbformat
 import pytest
 from conftest import ROOT
 
-from complearn.core.runs import Run, read_results
+from complearn.core.results import read_results
+from complearn.core.runs import Run
 from complearn.data.benchmarks.items import benchmark_photos, read_claims, read_sugarcrepe
 from complearn.data.overlap import overlap
 from complearn.data.readers.registry import read

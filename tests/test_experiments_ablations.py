@@ -5,7 +5,8 @@ import json
 import pytest
 from conftest import ROOT
 
-from complearn.core.runs import Run, read_results
+from complearn.core.results import read_results
+from complearn.core.runs import Run
 from complearn.training.methods.recipes import ABLATIONS, METHODS, SCALES, configuration, generations, variants
 from complearn.training.runs.config import check_config
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from complearn.core.runs import read_results
+from complearn.core.results import read_results
 from complearn.data.fixtures.benchmarks import write_specimens
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer

@@ -7,7 +7,8 @@ import pytest
 from notebook_cells import run_cells
 from PIL import Image
 
-from complearn.core.runs import Run, read_results
+from complearn.core.results import read_results
+from complearn.core.runs import Run
 
 
 def write_classes(folder, n, seed, classes=("dark", "bright")):

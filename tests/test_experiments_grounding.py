@@ -5,7 +5,8 @@ import json
 import pytest
 from notebook_cells import run_cells
 
-from complearn.core.runs import Run, read_results
+from complearn.core.results import read_results
+from complearn.core.runs import Run
 from complearn.data.fixtures.visual_genome import write_visual_genome
 from complearn.data.readers.registry import read
 from complearn.training.methods.grounding_recipes import grounding_configuration, grounding_scale, rows_of

@@ -48,11 +48,11 @@ def small(tmp_path, monkeypatch):
     (tmp_path / "lexicon" / "concreteness.tsv").write_text("Word\tConc.M\n" + "\n".join(lines))
     asked = []
 
-    def places(names, **about):
+    def space_sources(names, **about):
         asked.append((list(names), about))
-        return [spaces.tiny_place([*words, "striped", "young"], method, seed or 0, width=16, **about) for method, seed in METHODS]
+        return [spaces.untrained_space([*words, "striped", "young"], method, seed or 0, width=16, **about) for method, seed in METHODS]
 
-    monkeypatch.setattr(spaces, "places", places)
+    monkeypatch.setattr(spaces, "space_sources", space_sources)
     return tmp_path, asked
 
 

@@ -24,7 +24,8 @@ from complearn.training.methods.grounding_recipes import grounding_configuration
 from complearn.training.methods.recipes import SCALES
 from complearn.training.objectives.losses import directed, picked
 from complearn.training.runs.config import check_config
-from complearn.training.runs.launch import launch, prepare, trained
+from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.snapshots import Snapshot
 
 HERE = Path(__file__).parent
 
@@ -86,7 +87,7 @@ def test_a_run_learns_and_says_what_it_is(run):
     losses = [record["loss"] for record in run.records() if record["kind"] == "step"]
     assert len(losses) == 6 and all(map(lambda x: x == x, losses)) and losses[-1] < losses[0]
     assert "A grounded model of" in (run.path / "model_card.md").read_text()
-    model = trained(run)
+    model = Snapshot(run).model()
     assert model.config.kind == "grounded" and not model.training
     there = load_file(run.phases()[-1])
     assert all(torch.equal(value, there[name]) for name, value in model.state_dict().items())
@@ -122,7 +123,7 @@ def test_frozen_parts_stay_bit_equal(tmp_path):
     first = build_grounded(made.config["model"], WordTokenizer.load(made.path / "tokenizer.json")).state_dict()
     moved = {name for name in last if not torch.equal(first[name], last[name])}
     names = list(last)
-    model = trained(made)
+    model = Snapshot(made).model()
     expected = matching(names, model.patterns()) - {n for n in names if ".fixed." in n or n.startswith("vision.tower.")}
     assert moved == expected
     assert "language.tower.blocks.1.attention.inner.value.weight" in moved and "heads.vision.weight" in moved
@@ -168,7 +169,7 @@ def test_stages_two_and_three_and_search_in_one_run(tmp_path):
     weights = [load_file(file) for file in made.phases()]
     differing = lambda i, j: {n.split(".")[0] for n in weights[i] if not torch.equal(weights[i][n], weights[j][n])}
     assert differing(0, 1) == {"relations", "language", "vision"} and differing(1, 2) == {"search"}
-    model = SearchScorer(trained(made))
+    model = SearchScorer(Snapshot(made).model())
     batch = model.collate(list(read("generated", **grounding_ranks.DATA["args"]))[:3])
     assert model.similarity(model.encode_images(batch), model.encode_texts(batch)).shape == (3, 3)
 

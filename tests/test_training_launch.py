@@ -15,7 +15,8 @@ from complearn.training.engine.checkpoints import load_checkpoint
 from complearn.training.engine.settings import Settings
 from complearn.training.methods.plans import PLANS, make_phases, register_plan
 from complearn.training.runs.config import check_config
-from complearn.training.runs.launch import launch, main, prepare, trained
+from complearn.training.runs.launch import launch, main, prepare
+from complearn.training.runs.snapshots import Snapshot
 from complearn.training.runs.warm_start import load_start
 
 GOOD = training_runs.config({"name": "clip", "args": {"steps": 6, "ramp": 2}}, training_runs.MODEL | {"codebook": None})
@@ -71,7 +72,8 @@ def test_evaluations_are_named(tmp_path):
     run = prepare(tmp_path / "run", changed(evaluate=evaluate, train=GOOD["train"] | {"every": 3}))
     launch(run.path, progress=False)
     told = [r for r in run.records() if r["kind"] == "evaluate"]
-    assert [r["step"] for r in told] == [3, 6] and told[-1]["rows"][0]["value"] == pytest.approx(2 * trained(run).logit_scale.item())
+    scale = Snapshot(run).model().logit_scale.item()
+    assert [r["step"] for r in told] == [3, 6] and told[-1]["rows"][0]["value"] == pytest.approx(2 * scale)
 
 
 def test_a_plan_of_ones_own(tmp_path):
@@ -125,7 +127,7 @@ def test_a_folder_of_photos_from_the_terminal(tmp_path, photos, capsys):
     (run,) = find(tmp_path / "runs")
     words = json.loads((run.path / "tokenizer.json").read_text())["words"]
     assert {"picture", "number", "11"} <= set(words) and json.loads((run.path / "data.json").read_text())["pairs"] == 24
-    assert trained(run).tokenizer.vocab_size == len(words) + 4
+    assert Snapshot(run).model().tokenizer.vocab_size == len(words) + 4
 
 
 @pytest.mark.parametrize("text, told", [("{", "not readable as JSON"), ('{"plan": 1}', "missing"), (None, "No such file")])
@@ -145,7 +147,7 @@ def test_captions_longer_than_the_context_are_cut_named_and_trained_on(tmp_path,
     run = prepare(tmp_path / "run", changed(data=data, train=GOOD["train"] | {"words": {"context": 8}}))
     with pytest.warns(UserWarning, match="longer than the context of 8 tokens"):
         assert launch(run.path, progress=False).done["step"] == 6
-    assert trained(run).tokenizer.context == 8
+    assert Snapshot(run).model().tokenizer.context == 8
 
 
 def test_runs_of_one_seed_repeat_and_of_two_differ(tmp_path):
@@ -165,16 +167,16 @@ def test_a_step_gives_the_averages_that_a_phase_end_would(tmp_path):
     tensors = load_checkpoint(run.path / "checkpoints" / "step-00000003")[0]
     name = "codebook.codes"
     assert not torch.equal(tensors["averages"][name], tensors["model"][name])
-    between, last = trained(run, step=3).state_dict(), trained(run, step=6).state_dict()
+    between, last = Snapshot(run, step=3).model().state_dict(), Snapshot(run, step=6).model().state_dict()
     assert torch.equal(between[name], tensors["averages"][name])
-    assert all(torch.equal(value, last[name]) for name, value in trained(run).state_dict().items())
+    assert all(torch.equal(value, last[name]) for name, value in Snapshot(run).model().state_dict().items())
     lesson = prepare(tmp_path / "lesson", training_runs.config(plan) | {"start": {"run": str(run.path), "step": 3}})
-    model = trained(run)
+    model = Snapshot(run).model()
     assert load_start(lesson, model)["start"]["step"] == 3 and torch.equal(model.state_dict()[name], between[name])
 
 
 def test_a_start_of_none_is_no_start(tmp_path):
     plan = {"name": "codebook_clip", "args": {"steps": 2}}
     runs = [prepare(tmp_path / name, training_runs.config(plan) | more) for name, more in (("with", {"start": None}), ("without", {}))]
-    one, other = (trained(launch(run.path, progress=False)).state_dict() for run in runs)
+    one, other = (Snapshot(launch(run.path, progress=False)).model().state_dict() for run in runs)
     assert all(torch.equal(value, other[name]) for name, value in one.items())

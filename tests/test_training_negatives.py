@@ -21,7 +21,8 @@ from complearn.training.engine import trainer
 from complearn.training.methods.plans import make_phases
 from complearn.training.objectives.losses import contrastive
 from complearn.training.objectives.negclip import NegCLIP, Pool, misplaced
-from complearn.training.runs.launch import launch, make_trainer, prepare, trained
+from complearn.training.runs.launch import launch, make_trainer, prepare
+from complearn.training.runs.snapshots import Snapshot
 
 TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
 NEGCLIP = {"name": "negclip", "args": {"steps": 12, "ramp": 2, "pool": 20, "neighbours": 2}}
@@ -287,7 +288,7 @@ def test_linear_maps_stay_at_one_through_training_saving_and_respawning(plan, tm
     steps = {"name": plan, "args": {"steps": 14, "ramp": 2}} if plan == "spectral_clip" else training_runs.IL
     model = {**training_runs.MODEL, "spectral": True} | ({"codebook": None} if plan == "spectral_clip" else {})
     run = launch(prepare(tmp_path / "run", training_runs.config(steps, model, ema=0.9)).path, progress=False)
-    one = trained(run)
+    one = Snapshot(run).model()
     for agent in (one.vision, one.language):
         values = top_singular_values(agent)
         assert len(values) >= 5 and all(0.9 < value < 1.1 for value in values.values()), values

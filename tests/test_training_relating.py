@@ -27,7 +27,8 @@ from complearn.training.engine.checkpoints import read_tensors
 from complearn.training.engine.phases import State, set_trainable
 from complearn.training.methods.plans import make_phases
 from complearn.training.methods.relating import LOSSES, Relating, Searching, relation_patterns, triplet_loader, with_triplets
-from complearn.training.runs.launch import launch, prepare, trained
+from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.snapshots import Snapshot
 
 SIDES = ["left of", "right of", "above", "below"]
 TINY = {"tower": "tiny", "width": 32, "depth": 1, "heads": 4}
@@ -229,7 +230,7 @@ def test_stage_3_and_search_through_launch_and_resume(tmp_path, frozen):
         assert all(torch.equal(one[name], other[name]) for name in one)
     first, last = ends[0]
     assert {name.split(".")[0] for name in first if not torch.equal(first[name], last[name])} == {"search"}
-    model = trained(whole)
+    model = Snapshot(whole).model()
     searcher = SearchScorer(model)
     pairs = read("generated", **WORLD)[:4]
     batch = searcher.collate(pairs)
@@ -316,11 +317,12 @@ def test_stage_1_with_and_without_attention_and_its_eye_handed_on(tmp_path):
     run = {"plan": {"name": "classify", "args": {"steps": 3}}, "model": model, "data": data, "train": {"batch_size": 16, "lr": 1e-3}}
     for attention in (True, False):
         done = launch(prepare(tmp_path / f"a{attention}", run | {"model": model | {"attention": attention}}).path, progress=False)
-        rows = evaluate_classes(trained(done), read("objects", part="test", **data["args"]), "eye", train=read("objects", **data["args"]))
+        test, train = read("objects", part="test", **data["args"]), read("objects", **data["args"])
+        rows = evaluate_classes(Snapshot(done).model(), test, "eye", train=train)
         assert [row["metric"] for row in rows] == ["top1", "top5"] * 2 and rows[-1]["method"] == "majority"
     then = {"name": "grounded", "args": {"steps": 1, "lr": 1e-12}}
     more = config() | {"plan": {"name": "with_eye", "args": {"run": str(tmp_path / "aTrue"), "plan": then}}}
-    eye, grounded = trained(tmp_path / "aTrue"), trained(launch(prepare(tmp_path / "then", more).path, progress=False))
+    eye, grounded = Snapshot(tmp_path / "aTrue").model(), Snapshot(launch(prepare(tmp_path / "then", more).path, progress=False)).model()
     torch.testing.assert_close(grounded.vision.embed.weight, eye.vision.embed.weight, atol=1e-6, rtol=1e-5)
     other = more | {"plan": {"name": "with_eye", "args": {"run": str(tmp_path / "aFalse"), "plan": then}}}
     with pytest.raises(ValueError, match="two vision streams differ"):

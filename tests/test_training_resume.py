@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from complearn.core.runs import Run
 from complearn.training.engine.checkpoints import read_tensors
-from complearn.training.runs.launch import launch, main, prepare, trained
+from complearn.training.runs.launch import launch, main, prepare
+from complearn.training.runs.snapshots import Snapshot
 
 TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
 
@@ -133,11 +134,11 @@ def test_a_run_that_has_ended_is_given_back(whole, capsys):
 
 
 def test_models_are_read_at_phases(whole):
-    last, first = trained(whole), trained(whole, "warmup")
+    last, first = Snapshot(whole).model(), Snapshot(whole, "warmup").model()
     assert not torch.equal(last.logit_scale, first.logit_scale) and not last.training
-    assert torch.equal(trained(whole, 0).logit_scale, first.logit_scale)
+    assert torch.equal(Snapshot(whole, 0).model().logit_scale, first.logit_scale)
     with pytest.raises(ValueError, match="has not ended phase 'interact-9'; ended are: warmup, distil-01"):
-        trained(whole, "interact-9")
+        Snapshot(whole, "interact-9").model()
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(whole, child, tmp_path):

@@ -18,7 +18,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..core.figures import PALETTE, theme
-from ..core.runs import read_results
+from ..core.results import read_results
 from ..evaluation.statistics import paired_test
 
 # %% ../../nbs/analysis/claims.ipynb #c004

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ..core.runs import row
+from ..core.results import row
 
 # %% ../../nbs/evaluation/binding.ipynb #c005
 def unfold(

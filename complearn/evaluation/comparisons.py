@@ -11,7 +11,7 @@ from itertools import combinations
 
 import pandas as pd
 
-from ..core.runs import row
+from ..core.results import row
 from .statistics import paired_test
 
 # %% ../../nbs/evaluation/comparisons.ipynb #c004

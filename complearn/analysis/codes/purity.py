@@ -17,7 +17,7 @@ from scipy.stats import hypergeom
 
 from .tables import CodeTable
 from ...core.figures import colour_of, theme
-from ...core.runs import row
+from ...core.results import row
 from ...core.seeds import rng
 from ...evaluation.statistics import bootstrap_interval
 from ...language.scenes.graphs import SceneGraph

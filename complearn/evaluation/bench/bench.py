@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...core.runs import row
+from ...core.results import row
 from ...data.benchmarks.items import Choice
 from ...data.images import load_images
 from ...data.benchmarks.nlvr import Claim

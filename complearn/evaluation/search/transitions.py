@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...core.runs import row
+from ...core.results import row
 from ..tasks.choices import TIE
 from .mixture import Mixture
 from ..statistics import bootstrap_interval

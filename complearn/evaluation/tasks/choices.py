@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ...core.runs import row
+from ...core.results import row
 from ...data.benchmarks.items import Choice
 from ..blind import BlindScorer, LengthScorer, NgramScorer, group_chance
 from ..statistics import bootstrap_means, share_interval, tail

@@ -24,7 +24,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from ...core.runs import row
+from ...core.results import row
 from ...core.seeds import rng
 from ...data.benchmarks.nlvr import Claim
 from .choices import TIE, Distinct, pair_scores

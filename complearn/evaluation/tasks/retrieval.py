@@ -16,7 +16,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ...core.runs import row
+from ...core.results import row
 from ...data.pairs import Pair
 from .choices import TIE
 from ..statistics import bootstrap_means, share_interval

@@ -68,9 +68,8 @@ def with_eye(
     before = phases[0].on_start
 
     def begin(state: State) -> None:
-        from complearn.training.runs.launch import trained  # launch knows all plans, so it cannot be imported above
 
-        hand_over(trained(run, phase), state.model)
+        hand_over(Snapshot(run, phase).model(), state.model)
         before(state) if before is not None else None
 
     phases[0].on_start = begin

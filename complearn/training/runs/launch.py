@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['prepare', 'captions_of', 'tokenizer_of', 'keep_tokenizer', 'check_data', 'make_loader', 'make_trainer', 'alone',
-           'launch', 'card', 'trained', 'main']
+           'launch', 'card', 'main']
 
 # %% ../../../nbs/training/runs/launch.ipynb #c002
 import argparse
@@ -33,7 +33,7 @@ from .config import check_config, evaluation
 from ..methods.plans import make_phases
 from ..engine.processes import Processes, start_processes
 from ..engine.signals import Stopped
-from .warm_start import inherit_tokenizer, load_start, read_weights, weights_file
+from .warm_start import inherit_tokenizer, load_start
 from ..engine.trainer import Trainer
 
 # %% ../../../nbs/training/runs/launch.ipynb #c012
@@ -192,21 +192,6 @@ def card(
     made = f"trained by complearn ({run.made['code']}), seed {run.config.get('seed', 0)}"
     head = f"# {run.path.name}\n\nA {title_of(trainer.model.config)} of {count:,} parameters, {made}."
     return f"{head}\n\n{listed}\n\n## Phases\n\n{phases}\n\n## Last record\n\n{last}\n"
-
-# %% ../../../nbs/training/runs/launch.ipynb #c032
-def trained(
-    path: str | Path | Run,  # a run, or its folder
-    phase: int | str = -1,  # place in the run, or a phase's name, e.g. "interact-03"
-    device: str = "cpu",  # where to
-    step: int | None = None,  # a checkpoint's step, instead of a phase
-) -> nn.Module:  # in evaluation mode
-    "The model as it was at a phase's end, or at a step whose checkpoint was kept."
-    run = path if isinstance(path, Run) else Run.open(path)
-    file = weights_file(run, phase, step)
-    config = read_model(run.config["model"])
-    model = build(config, tokenizer_of(run, config, None), run.config.get("seed", 0))
-    model.load_state_dict(read_weights(file))
-    return model.to(device).eval()
 
 # %% ../../../nbs/training/runs/launch.ipynb #c034
 def main(

@@ -1,0 +1,67 @@
+"""Which weights of which run: by phase, by step, as a person types it, and with the data that the run holds out."""
+
+import pytest
+import torch
+import training_runs
+
+from complearn.core.runs import Run
+from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.snapshots import Snapshot, find_snapshots, latest_snapshot, search_scorer, snapshots_of, split_name
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Six steps in one phase, with a checkpoint in between and averages."""
+    torch.set_num_threads(1)
+    config = training_runs.config({"name": "codebook_clip", "args": {"steps": 6}}, ema=0.9, checkpoint_every=3, keep=9)
+    return launch(prepare(tmp_path_factory.mktemp("runs") / "codebook_clip-s4", config).path, progress=False)
+
+
+def test_the_ways_to_name_the_same_weights(run):
+    (name,) = run.phase_names()
+    last = [Snapshot(run), Snapshot(str(run.path), name), Snapshot(run, 0), Snapshot(run, -1), latest_snapshot(run)]
+    assert {(one.name, one.phase, one.step, one.file) for one in last} == {(name, name, 6, run.phases()[0])}
+    between = [Snapshot(run, step=3), Snapshot(run, "step-3"), snapshots_of(run)[0]]
+    assert {(one.name, one.phase, one.step) for one in between} == {("step-3", None, 3)}
+    assert [Snapshot(run, **one.selector).file for one in (last[0], between[0])] == [last[0].file, between[0].file]
+    states = [one.model().state_dict() for one in (last[0], between[0])]
+    assert any(not torch.equal(states[0][key], states[1][key]) for key in states[0])
+    assert not last[0].model().training and len(last[0].pairs())
+
+
+def test_weights_that_were_not_kept_are_named(run):
+    with pytest.raises(ValueError, match="has not ended phase 'step-x'; ended are: "):
+        Snapshot(run, "step-x")
+    with pytest.raises(ValueError, match="keeps no checkpoint of step 5"):
+        Snapshot(run, "step-5")
+
+
+def test_names_as_people_type_them(run):
+    assert split_name("a=b@c") == ("a", "b", "c") and split_name("/x=y/z") == ("", "/x=y/z", "")
+    folder = run.path.parent
+    typed = [f"{run.path}", f"{folder}@step-3", f"before={run.path}@step-3"]
+    found = [entry for name in typed for entry in find_snapshots(name)]
+    assert [label for label, _ in found] == ["codebook_clip", "codebook_clip@step-3", "before"]
+    assert [snapshot.step for _, snapshot in found] == [6, 3, 3]
+    with pytest.raises(FileNotFoundError, match="no run under"):
+        find_snapshots(str(run.path / "phases"))
+
+
+def test_a_run_under_way_has_its_last_checkpoint(run, tmp_path):
+    config = {name: value for name, value in run.config.items()}
+    copy = Run.create(tmp_path / "copy", config)
+    (copy.path / "checkpoints").symlink_to(run.path / "checkpoints")
+    assert (latest_snapshot(copy).name, latest_snapshot(copy).step) == ("step-6", 6)
+
+
+def test_data_that_are_gone_are_said_to_be(run, tmp_path):
+    gone = {"name": "folder", "args": {"folder": str(tmp_path / "nowhere")}}
+    copy = Run.create(tmp_path / "gone-s0", {**run.config, "data": gone})
+    (copy.path / "checkpoints").symlink_to(run.path / "checkpoints")
+    with pytest.raises(ValueError, match=r"the data of gone-s0 cannot be read .*bring its data back"):
+        Snapshot(copy, step=3).pairs()
+
+
+def test_a_model_without_search_heads_is_its_own_scorer(run):
+    model = Snapshot(run).model()
+    assert search_scorer(model) is model and type(Snapshot(run).scorer()) is type(model)
