@@ -16,17 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from complearn.core.files import (  # noqa: F401
-    atomic_folder,
-    cache_dir,
-    out_folder,
-    plain,
-    read_json,
-    space_errors,
-    write_bytes_atomic,
-    write_json,
-)
-from .results import code_version, read_results, row, rows_table, versions, write_results  # noqa: F401
+from .files import plain, read_json, space_errors, write_bytes_atomic, write_json
+from .results import code_version, versions
 
 # %% ../../nbs/core/runs.ipynb #c004
 WHAT_A_RUN_IS = "a run is a folder with a config.json made by complearn (complearn.core.runs.Run.create, or complearn.training.runs.launch)"
@@ -161,14 +152,73 @@ class Run:
         return len(records) - len(kept)
 
     def phases(self) -> list[Path]:
-        "The weights kept at each phase's end, in order."
-        return sorted((self.path / "phases").glob("[0-9]*.safetensors"))
+        "The weights kept at each phase's end, in the order of the numbers in their names."
+        return [path for _, _, path in self._phases()]
+
+    def phase_names(self) -> list[str]:
+        "The names of the phases that have ended, in order."
+        return [name for _, name, _ in self._phases()]
+
+    def _phases(self) -> list[tuple[int, str, Path]]:
+        paths = (self.path / "phases").glob("[0-9]*-*.safetensors")
+        return sorted((int(number), name, path) for path in paths for number, _, name in [path.stem.partition("-")] if number.isdigit())
 
     def checkpoints(self) -> list[Path]:
         "The whole checkpoints, oldest first (by the last number in the name); temporary ones are left out."
-        entries = (self.path / "checkpoints").glob("[!.]*") if (self.path / "checkpoints").is_dir() else []
-        numbered = [(int(numbers[-1]), entry) for entry in entries if (numbers := re.findall(r"\d+", entry.name))]
-        return [entry for _, entry in sorted(numbered) if not entry.name.endswith((".tmp", ".old"))]
+        return list(self._checkpoints().values())
+
+    def _checkpoints(self) -> dict[int, Path]:
+        paths = (self.path / "checkpoints").glob("[!.]*") if (self.path / "checkpoints").is_dir() else []
+        numbered = [(int(numbers[-1]), path) for path in paths if (numbers := re.findall(r"\d+", path.name))]
+        return {step: path for step, path in sorted(numbered) if not path.name.endswith((".tmp", ".old"))}
+
+    def snapshots(
+        self,
+        checkpoints: bool = True,  # the checkpoints between the phases' ends too
+    ) -> list[dict]:  # phase (None for a checkpoint) and step (None where the log does not say it), by step
+        "Which weights the run kept: every phase's end, and the checkpoints in between."
+        phase_ends = [record for record in self.records() if (record.get("kind"), record.get("event")) == ("phase", "end")]
+        ends = {record["phase"]: record["step"] for record in phase_ends}
+        entries = [{"phase": name, "step": ends.get(name)} for name in self.phase_names()]
+        if checkpoints:
+            entries += [{"phase": None, "step": step} for step in self._checkpoints() if step and step not in ends.values()]
+        return sorted(entries, key=lambda entry: (entry["step"] is None, entry["step"] or 0))
+
+    def weights_file(
+        self,
+        phase: int | str | None = None,  # a phase's name or its number; -1 or None is the last that has ended
+        step: int | None = None,  # a checkpoint's step, instead of a phase
+    ) -> Path:
+        "The file that holds the weights at a phase's end, or at a step whose checkpoint was kept."
+        if step is not None:
+            paths = self._checkpoints()
+            if phase is not None:
+                raise ValueError(f"weights are those of a phase or of a step, not of both: phase {phase!r}, step {step}")
+            if step not in paths:
+                raise ValueError(f"{self.path} keeps no checkpoint of step {step}; kept are: {', '.join(map(str, paths)) or 'none'}")
+            return paths[step] / "model.safetensors"
+        phases, wanted = self._phases(), -1 if phase is None else phase
+        if isinstance(wanted, int) and wanted < 0:
+            matching = phases[wanted : wanted + 1 or None] if -wanted <= len(phases) else []
+        else:
+            matching = [entry for entry in phases if wanted in entry[:2]]
+        if not matching:
+            raise ValueError(f"{self.path} has not ended phase {wanted!r}; ended are: {', '.join(self.phase_names()) or 'none yet'}")
+        return matching[0][2]
+
+    @property
+    def method(self) -> str:
+        "What an experiment calls the run's method: its folder is `<method>-s<seed>`; a folder of another name counts by its plan."
+        return self._method_and_seed()[0]
+
+    @property
+    def seed(self) -> int:
+        "The seed, from the folder's name `<method>-s<seed>` or else from the configuration."
+        return self._method_and_seed()[1]
+
+    def _method_and_seed(self) -> tuple[str, int]:
+        match = re.fullmatch(r"(.+)-s(\d+)", self.path.name)
+        return (match[1], int(match[2])) if match else (self.config["plan"]["name"], int(self.config.get("seed", 0)))
 
     @property
     def done(self) -> dict | None:
