@@ -33,7 +33,7 @@ def loss_and_gradients(rank, world, losses="both"):
     """The losses of this process's rows, and their gradient for them."""
     from complearn.data.pairs import Batch
     from complearn.models.grounded.model import GroundedOutput
-    from complearn.training.methods.grounding import Grounding
+    from complearn.training.objectives.matchmap import Grounding
 
     image, text, words, ids = sides()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
@@ -42,7 +42,7 @@ def loss_and_gradients(rank, world, losses="both"):
     model = nn.Module()
     model.config = type("", (), {"reading": "max"})
     batch = Batch(None, None, None, ids[share], tuple(map(str, range(8)))[share])
-    told = Grounding(losses=losses).judge(GroundedOutput(image, text, words), model, batch)
+    told = Grounding(losses=losses).compute_losses(GroundedOutput(image, text, words), model, batch)
     loss = sum(value for name, value in told.items() if name.endswith("_loss"))
     loss.backward()
     return [loss.detach(), image.grad, torch.nn.functional.pad(text.grad, (0, 0, 0, 7 - longest))]
@@ -54,7 +54,7 @@ def related(rank, world, name):
     from complearn.data.visual_genome.triplets import Triplets, WithTriplets, triplets_of
     from complearn.data.word_tokenizer import WordTokenizer
     from complearn.models.grounded.model import build_grounded
-    from complearn.training.methods.relating import Relating, Searching
+    from complearn.training.objectives.relations import RelationGrounding, SearchContrastive
 
     pairs, sides = list(read(DATA["name"], **DATA["args"])), ("left of", "right of", "above", "below")
     ranked = sorted(pairs, key=lambda pair: not triplets_of(pair, sides))  # those with triplets first
@@ -64,7 +64,7 @@ def related(rank, world, name):
     tokenizer = WordTokenizer.fit([pair.caption for pair in ranked])
     model = build_grounded(MODEL | {"relations": relations, "search": True}, tokenizer, 0).eval()
     collate = WithTriplets(model.collate, Triplets(sides, relations["objects"], 2))
-    objective = Searching() if name == "search" else Relating(dropout=0.0)
+    objective = SearchContrastive() if name == "search" else RelationGrounding(dropout=0.0)
     told = objective(model, collate(pairs[rank * 8 // world : (rank + 1) * 8 // world], range(rank * 8 // world, (rank + 1) * 8 // world)))
     loss = sum(value for key, value in told.items() if key.endswith("_loss"))
     loss.backward()

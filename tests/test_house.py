@@ -242,8 +242,8 @@ def test_the_shape_check_is_on_in_tests():
     wrong_type = "from complearn.core.seeds import derive\n" + attempt.format(call="derive('zero')")
     assert "TypeCheck" in python(wrong_type, COMPLEARN_TYPECHECK="all")  # the generators too, where checks cost minutes
     assert python(wrong_type, COMPLEARN_TYPECHECK="1") == "passed" and python(wrong_type) == "passed"
-    call = "contrastive(torch.ones(4, 8), torch.ones(4, 7), torch.tensor(1.0))"
-    wrong_shape = "import torch\nfrom complearn.training.objectives.losses import contrastive\n" + attempt.format(call=call)
+    call = "contrastive_loss(torch.ones(4, 8), torch.ones(4, 7), torch.tensor(1.0))"
+    wrong_shape = "import torch\nfrom complearn.training.objectives.losses import contrastive_loss\n" + attempt.format(call=call)
     assert "TypeCheck" in python(wrong_shape, COMPLEARN_TYPECHECK="1")
 
 

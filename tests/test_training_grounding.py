@@ -19,10 +19,11 @@ from complearn.data.visual_genome.triplets import triplet_names
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.grounded.model import GroundedOutput, SearchScorer, build_grounded
 from complearn.training.engine.phases import matching
-from complearn.training.methods.grounding import Grounding, grounded, grounding
+from complearn.training.methods.grounding import grounded, grounding
 from complearn.training.methods.grounding_recipes import grounding_configuration, rows_of, text_depth
 from complearn.training.methods.recipes import SCALES
-from complearn.training.objectives.losses import directed, picked
+from complearn.training.objectives.losses import info_nce, vector_info_nce
+from complearn.training.objectives.matchmap import Grounding
 from complearn.training.runs.config import check_config
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
@@ -35,7 +36,7 @@ def judged(losses="both", temperature=0.1, reading="max", ids=None):
     model = nn.Module()
     model.config = type("", (), {"reading": reading})
     batch = Batch(None, None, None, own if ids is None else ids, tuple("abcdefgh"))
-    return Grounding(temperature, losses).judge(GroundedOutput(image, text, words), model, batch)
+    return Grounding(temperature, losses).compute_losses(GroundedOutput(image, text, words), model, batch)
 
 
 @pytest.mark.parametrize("reading", ("max", "mean"))
@@ -74,7 +75,7 @@ def test_large_similarities_do_not_overflow_and_one_photo_has_no_rivals():
 def test_the_vector_loss_is_the_table_loss():
     a, b = (torch.nn.functional.normalize(torch.randn(6, 4), dim=1) for _ in range(2))
     same, own = torch.rand(6, 6) < 0.3, torch.arange(6)
-    assert torch.allclose(directed(a, b, torch.tensor(9.0), own, same), picked(9.0 * a @ b.T, own, same), atol=1e-6)
+    assert torch.allclose(vector_info_nce(a, b, torch.tensor(9.0), own, same), info_nce(9.0 * a @ b.T, own, same), atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from complearn.training.engine.phases import Phase, batches_before, matching, rate, set_trainable
-from complearn.training.objectives.losses import contrastive, directed, distil_cosine, distil_kl, distil_sparsemax
+from complearn.training.objectives.losses import contrastive_loss, distil_cosine, distil_kl, distil_sparsemax, vector_info_nce
 
 
 def unit(n, d, seed):
@@ -30,22 +30,22 @@ def loop(image, text, scale, image_ids):
 def test_contrastive_equals_a_loop(n, d, scale, photos):
     image, text = unit(n, d, 0), unit(n, d, 1)
     ids = torch.arange(n) // (photos or 1)
-    found = contrastive(image, text, torch.tensor(scale), ids[:, None] == ids)
+    found = contrastive_loss(image, text, torch.tensor(scale), ids[:, None] == ids)
     assert found.item() == pytest.approx(loop(image, text, scale, ids.tolist()), abs=2e-5 * scale)
 
 
 def test_contrastive_is_symmetric_and_a_large_scale_does_not_overflow():
     image, text = unit(8, 4, 0), unit(8, 4, 1)
     scale = torch.tensor(100.0)
-    assert torch.allclose(contrastive(image, text, scale), contrastive(text, image, scale))
-    assert torch.isfinite(contrastive(image, -image, torch.tensor(1e4)))
+    assert torch.allclose(contrastive_loss(image, text, scale), contrastive_loss(text, image, scale))
+    assert torch.isfinite(contrastive_loss(image, -image, torch.tensor(1e4)))
 
 
 def test_contrastive_ignores_autocast():
     image, text, scale = unit(8, 64, 0), unit(8, 64, 1), torch.tensor(50.0)
     with torch.autocast("cpu", torch.bfloat16):
-        inside = contrastive(image, text, scale)
-    assert inside.dtype == torch.float32 and torch.equal(inside, contrastive(image, text, scale))
+        inside = contrastive_loss(image, text, scale)
+    assert inside.dtype == torch.float32 and torch.equal(inside, contrastive_loss(image, text, scale))
 
 
 def test_masked_rivals_get_no_gradient():
@@ -54,7 +54,7 @@ def test_masked_rivals_get_no_gradient():
     own = torch.arange(3)
     loss = F.cross_entropy((10 * queries @ keys.T)[:1, [0, 2]], torch.tensor([0]))
     (expected,) = torch.autograd.grad(loss, keys)
-    (found,) = torch.autograd.grad(directed(queries[:1], keys, torch.tensor(10.0), own[:1], same[:1]), keys)
+    (found,) = torch.autograd.grad(vector_info_nce(queries[:1], keys, torch.tensor(10.0), own[:1], same[:1]), keys)
     assert torch.allclose(found, expected, atol=1e-6) and found[1].abs().max() == 0
 
 

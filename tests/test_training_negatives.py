@@ -19,8 +19,8 @@ from complearn.models.saving import load_model, save_model
 from complearn.models.towers.spectral import top_singular_values
 from complearn.training.engine import trainer
 from complearn.training.methods.plans import make_phases
-from complearn.training.objectives.losses import contrastive
-from complearn.training.objectives.negclip import NegCLIP, Pool, misplaced
+from complearn.training.objectives.losses import contrastive_loss
+from complearn.training.objectives.negclip import FeaturePool, NegCLIP, excluded_captions
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot
 
@@ -75,15 +75,15 @@ def test_the_loss_is_the_naive_one(k, shared):
     out, batch, pool = scene()
     loss = NegCLIP(6, pool=9, neighbours=k, shared=shared).eval()
     loss.pool.add(pool["features"], pool["ids"])
-    assert loss.judge(out, None, batch)["contrastive_loss"].item() == pytest.approx(naive(out, batch, pool, k, shared), abs=1e-5)
-    assert loss.pool.seen == 9  # in evaluation nothing goes in
+    assert loss.compute_losses(out, None, batch)["contrastive_loss"].item() == pytest.approx(naive(out, batch, pool, k, shared), abs=1e-5)
+    assert loss.pool.added == 9  # in evaluation nothing goes in
 
 
 def test_with_nothing_hard_it_is_the_contrastive_loss():
     out, batch, _ = scene()
     batch.extra["negatives"] = torch.zeros(6, dtype=torch.bool)
-    measures = NegCLIP(6, pool=9).judge(out, None, batch)
-    plain = contrastive(out.image, out.text, out.scale, same_pairs(batch.image_ids))
+    measures = NegCLIP(6, pool=9).compute_losses(out, None, batch)
+    plain = contrastive_loss(out.image, out.text, out.scale, same_pairs(batch.image_ids))
     assert torch.isclose(measures["contrastive_loss"], plain, atol=1e-6) and measures["with_negative"] == 0
     assert all(torch.isfinite(value) for value in measures.values())
 
@@ -96,21 +96,21 @@ def test_gradients_reach_wrong_captions_and_not_the_pool():
     loss = NegCLIP(6, pool=12)  # partly empty: three neighbours do not exist
     loss.pool.add(pool["features"][:2], pool["ids"][:2])
     loss.neighbours = 5
-    loss.judge(out, None, batch)["contrastive_loss"].backward()
+    loss.compute_losses(out, None, batch)["contrastive_loss"].backward()
     assert torch.isfinite(out.scale.grad)  # a masked negative must not turn it into 0 times infinity
     assert all(torch.isfinite(getattr(out, name).grad).all() for name in ("image", "text", "negative"))
     assert out.negative.grad[4].abs().sum() == 0 < out.negative.grad[0].abs().sum()  # a masked one is not pushed
-    assert not loss.pool.features.requires_grad and loss.pool.seen == 8
+    assert not loss.pool.features.requires_grad and loss.pool.added == 8
 
 
-def test_misplaced_sees_all_captions_of_a_photo():
+def test_excluded_captions_sees_all_captions_of_a_photo():
     same = torch.tensor([[True, True], [True, True]])
-    told = misplaced(same, torch.tensor([1, 2]), torch.tensor([2, 7]), torch.tensor([True, True]))
+    told = excluded_captions(same, torch.tensor([1, 2]), torch.tensor([2, 7]), torch.tensor([True, True]))
     assert told.tolist() == [[True, False], [True, False]]  # caption 2 is of the same photo as pair 0
 
 
 def test_the_pool_is_the_last_of_a_list():
-    pool, kept = Pool(7, 6), []
+    pool, kept = FeaturePool(7, 6), []
     for turn, n in enumerate((3, 5, 2, 12, 4)):
         features, ids = unit(n, turn), torch.stack([torch.arange(n) + 100 * turn] * 2, 1)
         pool.add(features, ids)
@@ -123,7 +123,7 @@ def test_the_pool_is_the_last_of_a_list():
     for i in range(4):
         best = sorted((float(query[i] @ feature) for feature, _ in kept[-7:]), reverse=True)[:3]
         assert ok[i].all() and (near[i] @ query[i]).tolist() == pytest.approx(best, abs=1e-6)
-    pool.forget()
+    pool.clear()
     assert not pool.nearest(query, -torch.ones(4, 2, dtype=torch.int64), 3)[1].any()
 
 
@@ -133,7 +133,7 @@ def test_settings_are_checked():
     out, batch, _ = scene()
     out.negative = None
     with pytest.raises(ValueError, match='"negatives": "auto"'):
-        NegCLIP(6, pool=9).judge(out, None, batch)
+        NegCLIP(6, pool=9).compute_losses(out, None, batch)
     with pytest.raises(ValueError, match="negatives come from auto, given, swap, not 'all'"):
         Collate(None, None, negatives="all")
     model = build_model(training_runs.MODEL, tokenizer())
@@ -230,7 +230,7 @@ def test_a_killed_run_goes_on_with_its_pool(whole, tmp_path, monkeypatch):
     with pytest.raises(InterruptedError):
         launch(run.path, progress=False)
     kept = load_file(run.checkpoints()[-1] / "objectives.safetensors")
-    assert kept["0.pool.seen"] == 40 and kept["0.pool.features"].abs().sum(1).min() > 0.5
+    assert kept["0.pool.added"] == 40 and kept["0.pool.features"].abs().sum(1).min() > 0.5
     monkeypatch.undo()
     launch(run.path, progress=False)
     assert records(run) == records(whole)
@@ -275,7 +275,7 @@ def test_iterated_with_negatives_keeps_one_pool_and_forgets_a_vision_agents(tmp_
     run = prepare(tmp_path / "run", negclip_config({"name": "il_negclip", "args": args}))
     launch(run.path, progress=False)
     kept = load_file(run.checkpoints()[-1] / "objectives.safetensors")
-    seen = {name: int(value) for name, value in kept.items() if name.endswith("pool.seen")}
+    seen = {name: int(value) for name, value in kept.items() if name.endswith("pool.added")}
     assert set(seen.values()) == {8 * (2 + 2)} and len(seen) == 3  # since the vision agent's spawn; both teachers share it
     assert [r["target"] for r in run.records() if r["kind"] == "spawn"] == ["language", "vision"]
 

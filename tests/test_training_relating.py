@@ -22,11 +22,12 @@ from complearn.evaluation.tasks.relations import judge_blindly, judge_relations,
 from complearn.models.grounded.model import SearchScorer, build_grounded
 from complearn.models.grounded.relations import RelationOutput
 from complearn.models.registry import build
-from complearn.training.engine.accumulation import Parts
+from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import read_tensors
 from complearn.training.engine.phases import State, set_trainable
 from complearn.training.methods.plans import make_phases
-from complearn.training.methods.relating import LOSSES, Relating, Searching, relation_patterns, triplet_loader, with_triplets
+from complearn.training.methods.relating import relation_patterns, triplet_loader, with_triplets
+from complearn.training.objectives.relations import RELATION_LOSSES, RelationGrounding, SearchContrastive
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
 
@@ -77,7 +78,7 @@ def held_of(triplets, predicates=5):
 
 def contrasts(scores, triplets, unknown=None, held=None, **settings):
     held = held_of(triplets, scores.shape[-1]) if held is None else held
-    return Relating(**settings).contrasts(scores, triplets, held, torch.zeros_like(held) if unknown is None else unknown)
+    return RelationGrounding(**settings).contrasts(scores, triplets, held, torch.zeros_like(held) if unknown is None else unknown)
 
 
 def naive(scores, triplets, temperature, held, unknown):
@@ -123,14 +124,14 @@ def test_a_left_out_loss_is_measured_and_not_trained():
     held = held_of(triplets)
     known = {"triplets": triplets, "held": held, "unknown": torch.zeros_like(held), "phrase_classes": torch.tensor([[0, 1]] * 3)}
     batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c"), known)
-    whole = Relating().judge(out, nn.Module(), batch)
-    for left in LOSSES:
-        some = Relating(tuple(name for name in LOSSES if name != left)).judge(out, nn.Module(), batch)
+    whole = RelationGrounding().compute_losses(out, nn.Module(), batch)
+    for left in RELATION_LOSSES:
+        some = RelationGrounding(tuple(name for name in RELATION_LOSSES if name != left)).compute_losses(out, nn.Module(), batch)
         assert f"{left}_loss" not in some and float(some[f"{left}_aside"]) == pytest.approx(float(whole[f"{left}_loss"]))
-        assert {name for name in some if name.endswith("_loss")} == {f"{name}_loss" for name in LOSSES if name != left}
+        assert {name for name in some if name.endswith("_loss")} == {f"{name}_loss" for name in RELATION_LOSSES if name != left}
     for wrong in ({"losses": ()}, {"losses": ("objects",)}, {"temperature": 0.0}):
         with pytest.raises(ValueError, match="losses are some of"):
-            Relating(**wrong)
+            RelationGrounding(**wrong)
 
 
 # --- what trains
@@ -142,7 +143,7 @@ def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
     batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(scenes)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
     for _ in range(3):
-        measures = Relating()(model, batch)
+        measures = RelationGrounding()(model, batch)
         optimizer.zero_grad()
         sum(value for name, value in measures.items() if name.endswith("_loss")).backward()
         assert (model.relations.predicates.raw.grad.abs().sum((1, 2)) > 0).all()
@@ -154,7 +155,7 @@ def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
     assert eye and all(name.startswith(("attention.", "norm.")) for name in eye)
 
 
-@pytest.mark.parametrize("objective", [Relating(dropout=0.0), Searching()])
+@pytest.mark.parametrize("objective", [RelationGrounding(dropout=0.0), SearchContrastive()])
 def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, objective):
     """Also where one of the parts has no triplet at all."""
     model = build_grounded(MODEL, tokens).eval()
@@ -162,7 +163,7 @@ def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, object
     some = [pair for pair in scenes if triplets_of(pair, tuple(SIDES))][:4]
     batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))([*some[:2], *none, *some[2:]])
     whole = gradients(model, objective, batch)
-    parts = Parts(model, 3, lambda part: None)
+    parts = GradCache(model, 3, lambda part: None)
     found = gradients(model, objective, batch, parts)
     assert whole.keys() == found.keys() and len(whole) > 10
     for name, value in whole.items():
@@ -262,7 +263,7 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     model = build_grounded(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
     set_trainable(model, relation_patterns(model, "all", "all"))
     batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(scenes)
-    optimizer, objective = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3), Relating(dropout=0.0)
+    optimizer, objective = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3), RelationGrounding(dropout=0.0)
     for _ in range(90):
         loss = sum(value for name, value in objective(model, batch).items() if name.endswith("_loss"))
         optimizer.zero_grad()

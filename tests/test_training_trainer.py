@@ -15,13 +15,14 @@ from complearn.data.loading import Loader
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
-from complearn.training.engine.accumulation import Parts
+from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import load_checkpoint
 from complearn.training.engine.journal import LossFailed
+from complearn.training.engine.objective import Objective, total_loss, unwrap
 from complearn.training.engine.phases import Phase, rate
 from complearn.training.engine.trainer import Trainer
 from complearn.training.methods.iterated import iterated
-from complearn.training.objectives.base import FORMS, Contrastive, Distil, Objective, bare, total
+from complearn.training.objectives.contrastive import DISTILLATIONS, Contrastive, Distillation
 
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
 DICE = np.random.default_rng(0)
@@ -63,7 +64,7 @@ def moved(before, after, part):
 # ---- who moves in iterated learning
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DISTILLATIONS)
 def test_the_codebook_rests_in_distil_and_moves_elsewhere(tmp_path, form):
     trainer = trainer_of(tmp_path / "run", lambda m: generations(m, distillation=form))
     trainer.fit()
@@ -138,7 +139,7 @@ def test_generations_differ_and_seeds_repeat(tmp_path):
 def test_the_teacher_rests_and_is_the_agent_before_the_spawn(tmp_path):
     teachers = []
 
-    class Looks(Distil):
+    class Looks(Distillation):
         def after_step(self, step):
             teachers.append({n: p.clone() for n, p in self.teacher.state_dict().items()})
 
@@ -176,9 +177,9 @@ def test_distillation_brings_the_pupil_to_its_teacher(tmp_path):
         objective = trainer.phases[1].objective
         measured = []
 
-        class Looks(Distil):
-            def judge(self, out, model, batch):
-                measures = super().judge(out, model, batch)
+        class Looks(Distillation):
+            def compute_losses(self, out, model, batch):
+                measures = super().compute_losses(out, model, batch)
                 measured.append(self.distance(out, model, batch).item())  # noqa: B023
                 return measures
 
@@ -201,19 +202,19 @@ def test_generations_follow_the_runs_cosine_or_each_phase_its_own():
 # ---- accumulation
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DISTILLATIONS)
 @pytest.mark.parametrize("parts", (2, 3, 8))
 def test_accumulation_gives_the_joint_batchs_gradient(form, parts):
     model = model_of()
     batch = model.collate(PAIRS[:8])
     model.calibrate(batch)
-    objective = Distil(model.language, form)
+    objective = Distillation(model.language, form)
     model.respawn("language", 5)
     losses, gradients = [], []
     for n in (1, parts):
         model.zero_grad()
-        stand_in = model if n == 1 else Parts(model, n, lambda part: None)
-        loss = total(objective(stand_in, batch))
+        stand_in = model if n == 1 else GradCache(model, n, lambda part: None)
+        loss = total_loss(objective(stand_in, batch))
         loss.backward()
         stand_in.backward() if n > 1 else None
         losses.append(loss.item())
@@ -221,7 +222,7 @@ def test_accumulation_gives_the_joint_batchs_gradient(form, parts):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5) and gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
         assert torch.allclose(gradient, gradients[1][name], atol=2e-5 * max(1.0, gradient.abs().max().item())), name
-    assert bare(Parts(model, 2, lambda part: None)) is model
+    assert unwrap(GradCache(model, 2, lambda part: None)) is model
 
 
 def test_accumulation_of_an_objective_that_asks_the_model_twice():
@@ -230,7 +231,7 @@ def test_accumulation_of_an_objective_that_asks_the_model_twice():
     gradients = []
     for n in (1, 4):
         model.zero_grad()
-        stand_in = model if n == 1 else Parts(model, n, lambda part: None)
+        stand_in = model if n == 1 else GradCache(model, n, lambda part: None)
         images, texts = stand_in(one).image, stand_in(other).text
         (images @ texts.T).square().sum().backward()
         stand_in.backward() if n > 1 else None
@@ -260,7 +261,7 @@ def test_accumulation_repeats_its_dropout():
             return [Rows(part) for part in self.x.chunk(n)]
 
     model, batch = Dropping(), Rows(torch.randn(6, 4))
-    parts = Parts(model, 2, lambda part: seed_everything(0, "part", part))
+    parts = GradCache(model, 2, lambda part: seed_everything(0, "part", part))
     out = parts(batch)["x"]
     out.square().sum().backward()
     parts.backward()
@@ -288,8 +289,8 @@ class Breaks(Contrastive):
         super().__init__()
         self.at, self.how, self.done = step, how, 0
 
-    def judge(self, out, model, batch):
-        measures = super().judge(out, model, batch)
+    def compute_losses(self, out, model, batch):
+        measures = super().compute_losses(out, model, batch)
         self.done += 1
         if self.done == self.at:
             measures["contrastive_loss"] = self.how(measures["contrastive_loss"], model)
@@ -374,8 +375,8 @@ def test_an_evaluation_does_not_change_the_run(tmp_path):
 
 def test_a_warning_is_said_once_per_phase(tmp_path, capsys):
     class Warns(Contrastive):
-        def watch(self, measures, share):
-            return f"thin at {share}"
+        def warning(self, measures, progress):
+            return f"thin at {progress}"
 
     trainer = trainer_of(tmp_path / "run", [Phase("a", 3, Warns()), Phase("b", 3, Warns())])
     trainer.fit()
@@ -383,8 +384,8 @@ def test_a_warning_is_said_once_per_phase(tmp_path, capsys):
 
 
 def test_a_collapsed_support_is_announced_early_only():
-    assert "1.2 codes" in Contrastive().watch({"support_image": 30.0, "support_text": 1.2}, 0.1)
-    assert Contrastive().watch({"support_image": 30.0, "support_text": 1.2}, 0.5) is None and Contrastive().watch({}, 0.1) is None
+    assert "1.2 codes" in Contrastive().warning({"support_image": 30.0, "support_text": 1.2}, 0.1)
+    assert Contrastive().warning({"support_image": 30.0, "support_text": 1.2}, 0.5) is None and Contrastive().warning({}, 0.1) is None
 
 
 def test_averages_are_kept_evaluated_and_resumed(tmp_path):
@@ -452,9 +453,9 @@ def test_a_loader_made_at_a_phases_start(tmp_path):
     class Sees(Contrastive):
         keys: set = set()
 
-        def judge(self, out, model, batch):
+        def compute_losses(self, out, model, batch):
             self.keys.update(batch.keys)
-            return super().judge(out, model, batch)
+            return super().compute_losses(out, model, batch)
 
     choose = lambda state: state.extra.update(chosen=[0, 3, 5, 9], pool=torch.arange(3))
     phases = [Phase("a", 2, Contrastive(), on_end=choose), Phase("b", 5, Sees(), loader=make)]
@@ -500,7 +501,7 @@ def test_bf16_on_the_cpu_trains(tmp_path):
 
 def test_an_objective_without_a_loss_is_an_error(tmp_path):
     class Empty(Objective):
-        def judge(self, out, model, batch):
+        def compute_losses(self, out, model, batch):
             return {"accuracy": out.scale}
 
     with pytest.raises(ValueError, match="ends in _loss"):

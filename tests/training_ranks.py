@@ -20,14 +20,15 @@ def vectors():
 
 def loss_and_gradients(rank, world):
     """The contrastive loss of this process's rows, and its gradient for them."""
-    from complearn.training.objectives.losses import contrastive, gather
+    from complearn.training.objectives.joint import gather
+    from complearn.training.objectives.losses import contrastive_loss
 
     a, b, ids = vectors()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
     a, b = a[share].requires_grad_(), b[share].requires_grad_()
     scale = torch.tensor(9.0, requires_grad=True)
     same = ids[share][:, None] == gather(ids[share])[None]
-    loss = contrastive(F.normalize(a, dim=-1), F.normalize(b, dim=-1), scale, same)
+    loss = contrastive_loss(F.normalize(a, dim=-1), F.normalize(b, dim=-1), scale, same)
     loss.backward()
     return [loss.detach(), a.grad, b.grad, scale.grad]
 

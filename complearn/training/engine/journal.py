@@ -127,7 +127,7 @@ class Journal:
         told = {**measures, **dict(zip(names, values))}
         self.log({"kind": "step", **told, **self.clock.read(), **self.state.extra.get("budget", {})})
         bar.set_postfix({"phase": phase.name, "loss": f"{told['loss']:.3f}"}, refresh=False)
-        warning = phase.objective.watch(told, self.state.phase_step / phase.steps)
+        warning = phase.objective.warning(told, self.state.phase_step / phase.steps)
         if warning and phase.name not in self.state.extra.setdefault("warned", []):
             self.state.extra["warned"].append(phase.name)
             self.log({"kind": "warning", "message": warning})

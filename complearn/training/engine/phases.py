@@ -22,7 +22,7 @@ class Phase:
 
     name: str  # e.g. "distil-01"; names the kept weights
     steps: int  # optimizer steps
-    objective: Any  # a `training.objectives.base.Objective`; phases may share one
+    objective: Any  # a `training.engine.objective.Objective`; phases may share one
     trainable: tuple[str, ...] = ("*",)  # patterns over parameter names; "-codebook.*" freezes
     loader: Any = None  # None: the run's; or a loader; or a callable of State that makes one
     optim: dict | None = None  # None: go on with the optimizer there is; else a fresh AdamW with these settings

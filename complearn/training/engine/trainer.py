@@ -22,10 +22,10 @@ from tqdm.auto import tqdm
 from ...core.device import autocast, pick_precision
 from ...core.runs import Run
 from ...core.seeds import seed_everything
-from .accumulation import Parts
+from .accumulation import GradCache
 from .checkpoints import check_identity, identity_of, keep_phase, load_checkpoint, pack
 from .checkpoints import save_checkpoint, sweep, unpack
-from ..objectives.base import total
+from .objective import total_loss
 from .optimization import Averages, adamw
 from .phases import Phase, State, batches_before, rate, set_trainable
 from .processes import Processes, start_processes
@@ -189,10 +189,10 @@ class Stepping(Changing):
         precision = lambda: autocast(self.device, self.precision)
         model = wrapped
         if self.settings.accumulate > 1:
-            model = Parts(wrapped, self.settings.accumulate, lambda part: seed_everything(self.seed, *keys, "part", part), precision)
+            model = GradCache(wrapped, self.settings.accumulate, lambda part: seed_everything(self.seed, *keys, "part", part), precision)
         with precision():
             measures = phase.objective(model, batch)
-        loss = total(measures)
+        loss = total_loss(measures)
         loss.backward()
         if self.settings.accumulate > 1:
             model.backward()

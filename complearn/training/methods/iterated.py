@@ -14,24 +14,25 @@ from torch import nn
 
 from ...core.seeds import derive
 from ..objectives.negclip import NegCLIP
-from ..objectives.base import Contrastive, Distil, Objective
+from ..engine.objective import Objective
+from ..objectives.contrastive import Contrastive, Distillation
 from ..engine.phases import Phase, State
-from .plans import calibrate
+from .clip import calibrate
 
 # %% ../../../nbs/training/methods/iterated.ipynb #c005
 def spawn(
-    distil: Distil,  # whose teacher the old agent becomes
+    distil: Distillation,  # whose teacher the old agent becomes
     generation: int,  # 1 is the first agent that replaces another
     which: str,  # "language" or "vision"
 ) -> Callable[[State], None]:  # for a phase's `on_start`
     "Replace an agent by one that has learned nothing (Zheng et al. 2024, Sec. 3.3)."
 
     def start(state: State) -> None:
-        distil.remember(getattr(state.model, which))
+        distil.set_teacher(getattr(state.model, which))
         seed = derive(state.seed, "generation", generation)
         fresh = state.model.respawn(which, seed)
         cleared = state.forget(fresh)
-        distil.spawned(which)
+        distil.after_spawn(which)
         state.log({"kind": "spawn", "generation": generation, "target": which, "seed": seed, "parameters": len(fresh), "cleared": cleared})
 
     return start
@@ -50,7 +51,7 @@ def target_of(
 def generation_phases(
     number: int,  # which generation, from 1
     which: str,  # the agent that is replaced
-    distil: Distil,  # the loss of the distillation, with its teacher
+    distil: Distillation,  # the loss of the distillation, with its teacher
     interact: Objective,  # the loss of the interaction
     lengths: tuple[int, int],  # steps of distillation and interaction
     frozen: tuple[str, ...],  # patterns that rest in distillation, e.g. ("-codebook.*",)
@@ -86,7 +87,7 @@ def iterated(
         raise ValueError(f"distillation '{form}' compares code scores, and this model has no codebook; use 'auto' or 'cosine'")
     contrastive, phases = Contrastive() if negatives is None else NegCLIP(model.vision.width, **negatives), []
     targets = [target_of(target, number) for number in range(1, generations + 1)]
-    teachers = {which: Distil(getattr(model, which), form, temperature, weight, contrastive) for which in dict.fromkeys(targets)}
+    teachers = {which: Distillation(getattr(model, which), form, temperature, weight, contrastive) for which in dict.fromkeys(targets)}
     if warmup:
         phases.append(Phase("warmup", warmup, contrastive, ramp=ramp))
     for number, which in enumerate(targets, 1):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from ..objectives.base import Contrastive
+from ..objectives.contrastive import Contrastive
 from ..engine.phases import Phase, State
 from .plans import register_plan
 
