@@ -289,7 +289,7 @@ def test_a_damaged_index_is_made_anew_and_a_strange_folder_refused(tmp_path):
     (gallery.folder / "about.json").write_text(json.dumps(about | {"format": 99}))
     with pytest.raises(ValueError, match="format 99"):
         Gallery.open(gallery.folder)
-    with pytest.raises(FileNotFoundError, match="no index of a gallery"):
+    with pytest.raises(FileNotFoundError, match="not an index of a gallery"):
         Gallery.open(photos)
 
 

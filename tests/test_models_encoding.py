@@ -10,11 +10,11 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from complearn.data.word_tokenizer import WordTokenizer
-from complearn.models import scoring as encoding
 from complearn.models.codebook.codebook import Codebook
 from complearn.models.dual import build_model
+from complearn.models.features import distinct, feature_key, weights_fingerprint
 from complearn.models.saving import check_weights, load_model, save_model
-from complearn.models.scoring import Encoded, cosine, distinct, encode_all, feature_key, full_precision, weights_fingerprint
+from complearn.models.scoring import Encoded, Scorer, at_rest, cosine, encode_all, full_precision
 
 CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
 
@@ -76,6 +76,21 @@ def test_full_precision_restores_what_was():
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_modes_come_back_after_an_error():
+    part = torch.nn.Dropout().eval()
+    net = torch.nn.Sequential(part, torch.nn.Dropout())
+    with pytest.raises(KeyError), at_rest(net):
+        assert not net[1].training and not torch.is_grad_enabled()
+        raise KeyError
+    assert [module.training for module in net.modules()] == [True, False, True] and torch.is_grad_enabled()
+
+
+def test_a_scorer_that_is_no_module_can_rest():
+    with at_rest(object()):
+        assert not torch.is_grad_enabled()
+    assert torch.is_grad_enabled()
 
 
 # --- each thing once ---------------------------------------------------------
@@ -276,7 +291,7 @@ def test_distributed_calibration_takes_the_first_process(monkeypatch):
 
 
 def test_protocol_is_checked():
-    assert not isinstance(object(), encoding.Scorer)
+    assert not isinstance(object(), Scorer)
 
 
 def test_models_with_equal_weights_that_compute_otherwise_have_other_names():

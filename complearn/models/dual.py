@@ -21,7 +21,8 @@ from ..data.images import Transform
 from ..data.pairs import Batch, Collate
 from .agents import Agent, seeded
 from .codebook.codebook import Codebook
-from .scoring import Encoded, at_rest, cosine, full_precision, weights_fingerprint
+from .features import weights_fingerprint
+from .scoring import Encoded, at_rest, cosine, full_precision
 from .towers.factory import check_tower, text_tower, vision_tower
 from .towers.base import Tower
 

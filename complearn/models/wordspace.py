@@ -9,7 +9,6 @@ __all__ = ['Speaker', 'mean_token', 'speak', 'frame', 'vocabulary', 'vocabulary_
 # %% ../../nbs/models/wordspace.ipynb #c002
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ..core.files import cache_dir
-from .scoring import Encoded, at_rest, cached, weights_fingerprint
+from .features import cached_tensors, weights_fingerprint
+from .scoring import at_rest
 
 # %% ../../nbs/models/wordspace.ipynb #c005
 Speaker = Callable[[Tensor, Tensor], Any]  # ids, mask -> a `TowerOutput`, token features, or a tuple that begins with them
@@ -54,7 +54,7 @@ def speak(
 ) -> Float[Tensor, "text token width"]:  # last hidden states, on the CPU
     "Ask a speaker for its tokens."
     where = next((p.device for p in speaker.parameters()), torch.device("cpu")) if isinstance(speaker, nn.Module) else torch.device("cpu")
-    with at_rest(speaker) if isinstance(speaker, nn.Module) else nullcontext(), torch.inference_mode():
+    with at_rest(speaker), torch.inference_mode():
         said = speaker(ids.to(where), mask.to(where))
     said = getattr(said, "tokens", said)
     return (said[0] if isinstance(said, tuple) else said).float().cpu()
@@ -161,7 +161,7 @@ class WordSpace:
             return make()
         folder = cache_dir("words") if self.cache is True else Path(self.cache)
         name = hashlib.blake2b(f"{mark} {about}".encode(), digest_size=16).hexdigest()
-        return cached(folder / f"{name}.safetensors", lambda: Encoded(make())).values
+        return cached_tensors(folder / f"{name}.safetensors", lambda: {"values": make()})["values"]
 
     def _known(self, mark: str) -> Tensor:
         if self._statistics is None or self._statistics[0] != mark:

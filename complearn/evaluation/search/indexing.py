@@ -19,8 +19,9 @@ from ...core.files import atomic_folder, cache_dir, write_json
 from ...data.images import BrokenImage
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
-from .gallery import FORMAT, Gallery, distinct_images, fingerprint_of, mark_of, thumbnail
+from .gallery import FORMAT, Gallery, distinct_images, thumbnail
 from .mixture import one_vector
+from ...models.features import image_signature, scorer_fingerprint
 from ...models.scoring import Scorer, encode_all
 
 # %% ../../../nbs/evaluation/search/indexing.ipynb #c004
@@ -94,9 +95,9 @@ def _finish(made: Path, shape: tuple[int, int], ends: list[int]) -> None:
 def _about(scorer: Scorer, kept: list[Pair], chosen: list[tuple[Pair, list[str]]]) -> dict:
     names, captions = [pair.image_id for pair in kept], {pair.image_id: texts for pair, texts in chosen}
     good = set(names)
-    skipped = {pair.image_id: mark_of(pair.image) for pair, _ in chosen if pair.image_id not in good}
-    told = {"format": FORMAT, "model": fingerprint_of(scorer), "ids": names, "captions": [captions[name] for name in names]}
-    return told | {"marks": [mark_of(pair.image) for pair in kept], "skipped": skipped}
+    skipped = {pair.image_id: image_signature(pair.image) for pair, _ in chosen if pair.image_id not in good}
+    told = {"format": FORMAT, "model": scorer_fingerprint(scorer), "ids": names, "captions": [captions[name] for name in names]}
+    return told | {"marks": [image_signature(pair.image) for pair in kept], "skipped": skipped}
 
 # %% ../../../nbs/evaluation/search/indexing.ipynb #c010
 def home_of(
@@ -118,7 +119,7 @@ def index_gallery(
     **how: Any,  # further arguments of `write_gallery`: n, thumb, batch_size
 ) -> Gallery:
     "The index of a gallery for a model: opened, brought up to date, or made."
-    model, n = fingerprint_of(scorer), how.get("n")
+    model, n = scorer_fingerprint(scorer), how.get("n")
     place = (model,) if folder else (FORMAT, model, name or home_of(pairs), n, how.get("thumb"))
     folder = Path(folder or cache_dir("search")) / f"model-{hashlib.blake2b(repr(place).encode(), digest_size=16).hexdigest()}"
     try:

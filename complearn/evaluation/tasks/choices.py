@@ -19,7 +19,8 @@ from ...core.results import row
 from ...data.benchmarks.items import Choice
 from ..blind import BlindScorer, LengthScorer, NgramScorer, group_chance
 from ..statistics import bootstrap_means, share_interval, tail
-from ...models.scoring import Encoded, Scorer, cosine, encode_all, thing_key
+from ...models.features import item_key
+from ...models.scoring import Encoded, Scorer, cosine, encode_all
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c004
 TIE = 1e-6  # two fp32 similarities of unit vectors that differ by no more are tied
@@ -52,7 +53,7 @@ class Distinct:
         name: str | None = None,  # what to call it where its content does not tell
     ) -> int:  # its place
         "The place of a thing, the same for equal things."
-        key = thing_key(thing)
+        key = item_key(thing)
         if name is not None and isinstance(key, tuple) and key[0] == "object":
             key = ("named", name)
         if key not in self.places:

@@ -19,7 +19,8 @@ from ...core.seeds import derive
 from ...data.images import Transform
 from ...data.pairs import Batch, Collate, Pair
 from ..agents import seeded
-from ..scoring import Encoded, at_rest, cosine, full_precision, weights_fingerprint
+from ..features import weights_fingerprint
+from ..scoring import Encoded, at_rest, cosine, full_precision
 from .config import GroundedConfig, tower_specs
 from .matchmap import MatchMap, matches, pair_matches, word_maps
 from ..towers.factory import text_tower, vision_tower

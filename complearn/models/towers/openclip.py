@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from ...core.extras import need
 from ...data.images import Transform
 from ...data.pairs import Batch, Collate
-from ..scoring import Encoded, cosine, full_precision, weights_fingerprint
+from ..features import weights_fingerprint
+from ..scoring import Encoded, cosine, full_precision
 from .tokenizers import open_clip_tokens
 
 # %% ../../../nbs/models/towers/openclip.ipynb #c005
