@@ -6,8 +6,20 @@ import re
 import numpy as np
 import torch
 
-from complearn.data.pairs import Batch
 from complearn.models.scoring import Encoded, cosine
+
+
+class RawBatch:
+    "Images and captions as they came."
+
+    def __init__(self, pairs):
+        self.images, self.captions = [pair.image for pair in pairs], [pair.caption for pair in pairs]
+
+    def __len__(self):
+        return len(self.images)
+
+    def to(self, device):
+        return self
 
 
 class StandIn:
@@ -17,16 +29,15 @@ class StandIn:
         self.see, self.read, self.seen, self.read_texts = see, read, [], []
 
     def collate(self, pairs):
-        sides = {"image": [p.image for p in pairs], "caption": [p.caption for p in pairs]}
-        return Batch(None, None, None, torch.zeros(len(pairs), dtype=torch.int64), tuple(p.id for p in pairs), sides)
+        return RawBatch(pairs)
 
     def encode_images(self, batch):
-        self.seen += batch.extra["image"]
-        return Encoded(torch.tensor(np.array([self.see(x) for x in batch.extra["image"]]), dtype=torch.float32))
+        self.seen += batch.images
+        return Encoded(torch.tensor(np.array([self.see(x) for x in batch.images]), dtype=torch.float32))
 
     def encode_texts(self, batch):
-        self.read_texts += batch.extra["caption"]
-        return Encoded(torch.tensor(np.array([self.read(x) for x in batch.extra["caption"]]), dtype=torch.float32))
+        self.read_texts += batch.captions
+        return Encoded(torch.tensor(np.array([self.read(x) for x in batch.captions]), dtype=torch.float32))
 
     def similarity(self, images, texts, pairs=None):
         return cosine(images, texts, pairs)

@@ -170,12 +170,12 @@ def test_batches_know_which_pairs_share_an_image_or_a_caption():
     pairs[5] = replace(pairs[5], caption="shade 0")
     tokenizer = WordTokenizer.fit(pair.caption for pair in pairs)
     batch = Collate(Transform(8), tokenizer, captions_too=True, keep=("labels", "spans"))(pairs)
-    same = same_pairs(batch.image_ids, batch.extra["caption_ids"])
+    same = same_pairs(batch.image_ids, batch.caption_ids)
     for i, a in enumerate(pairs):
         for j, b in enumerate(pairs):
             assert same[i, j] == (a.image_id == b.image_id or a.caption == b.caption)
             assert same_pairs(batch.image_ids)[i, j] == (a.image_id == b.image_id)
-    assert batch.extra["labels"] == (None,) * 6 and len(batch.extra["spans"]) == 6
+    assert batch.labels == (None,) * 6 and len(batch.spans) == 6
     assert number("image-0") == number("image-0") >= 0
 
 
@@ -189,6 +189,13 @@ def test_one_sided_batches_and_mixed_ones():
         collate([*pairs[:2], replace(pairs[2], image=None)])
 
 
+def test_a_batch_for_a_model_without_a_text_tower_has_no_captions():
+    batch = Collate(Transform(8), None, captions_too=True, keep=("labels",))([replace(pair, labels="grey") for pair in make_pairs()])
+    assert batch.ids is None and batch.caption_ids is None and batch.labels == ("grey",) * 6 and len(batch.chunk(2)[0]) == 3
+    with pytest.raises(ValueError, match="can keep labels and spans; not boxes"):
+        Collate(Transform(8), None, keep=("boxes",))
+
+
 def test_chunks_are_the_batch_in_parts():
     batch = Collate(Transform(8), WordTokenizer.fit(["shade"]), keep=("spans",))(make_pairs(7))
     for n in (1, 2, 3, 7, 9):
@@ -196,9 +203,9 @@ def test_chunks_are_the_batch_in_parts():
         assert sum(map(len, parts)) == 7 and max(map(len, parts)) - min(map(len, parts)) <= 1
         assert torch.equal(torch.cat([part.images for part in parts]), batch.images)
         assert tuple(key for part in parts for key in part.keys) == batch.keys
-        assert torch.equal(torch.cat([part.extra["truncated"] for part in parts]), batch.extra["truncated"])
+        assert torch.equal(torch.cat([part.truncated for part in parts]), batch.truncated)
     moved = batch.to("meta")
-    assert moved.images.device.type == moved.extra["truncated"].device.type == "meta" and isinstance(moved, Batch)
+    assert moved.images.device.type == moved.truncated.device.type == "meta" and isinstance(moved, Batch)
 
 
 def test_captions_take_turns_by_the_draw_alone():

@@ -283,17 +283,17 @@ def test_a_batch_holds_each_images_triplets(scenes):
     triplets = Triplets(SIDES, ("circle", "square", "triangle"), None)
     batch = WithTriplets(Collate(Transform(8), tokenizer), triplets)(scenes[:12])
     for i, pair in enumerate(scenes[:12]):
-        found, phrases = graph_triplets(pair.graph, SIDES), batch.extra["phrases"][i]
-        rows = [row for row in batch.extra["triplets"][i].tolist() if row[1] >= 0]
+        found, phrases = graph_triplets(pair.graph, SIDES), batch.phrases[i]
+        rows = [row for row in batch.triplets[i].tolist() if row[1] >= 0]
         assert [(phrases[a], SIDES[p], phrases[b]) for a, p, b in rows] == [(t.subject, t.predicate, t.object) for t in found]
         for k, phrase in enumerate(phrases):
             alone = tokenizer([phrase])
-            real = batch.extra["phrase_mask"][i, k]
-            assert batch.extra["phrase_ids"][i, k][real].tolist() == alone.ids[0].tolist()
-            assert triplets.objects[batch.extra["phrase_classes"][i, k]] == phrase.split()[-1]
-        assert not batch.extra["phrase_mask"][i, len(phrases) :].any()
+            real = batch.phrase_mask[i, k]
+            assert batch.phrase_ids[i, k][real].tolist() == alone.ids[0].tolist()
+            assert triplets.objects[batch.phrase_classes[i, k]] == phrase.split()[-1]
+        assert not batch.phrase_mask[i, len(phrases) :].any()
     parts = batch.chunk(3)
-    assert torch.equal(torch.cat([part.extra["triplets"] for part in parts]), batch.extra["triplets"])
+    assert torch.equal(torch.cat([part.triplets for part in parts]), batch.triplets)
 
 
 def test_few_of_many_triplets_are_drawn_by_the_draw(scenes):

@@ -326,9 +326,9 @@ def test_a_scorer_on_a_gpu_is_judged_as_on_the_cpu():
 def test_ragged_encodings_and_pair_scorers_run_too():
     class Ragged(StandIn):
         def encode_texts(self, batch):
-            longest = max(len(t.split()) for t in batch.extra["caption"])
+            longest = max(len(t.split()) for t in batch.captions)
             values, mask = torch.zeros(len(batch), longest, 4), torch.zeros(len(batch), longest, dtype=torch.bool)
-            for i, text in enumerate(batch.extra["caption"]):
+            for i, text in enumerate(batch.captions):
                 for j, word in enumerate(text.split()):
                     values[i, j], mask[i, j] = torch.tensor(hashed(word, 4)), True
             return Encoded(values, mask)

@@ -227,8 +227,8 @@ def knows(items, strength):
     scorer = StandIn(lambda image: hashed(image, 4), lambda text: hashed(text, 4))
     images, texts = [], []
     encode_images, encode_texts = scorer.encode_images, scorer.encode_texts
-    scorer.encode_images = lambda batch: (images.extend(batch.extra["image"]), encode_images(batch))[1]
-    scorer.encode_texts = lambda batch: (texts.extend(batch.extra["caption"]), encode_texts(batch))[1]
+    scorer.encode_images = lambda batch: (images.extend(batch.images), encode_images(batch))[1]
+    scorer.encode_texts = lambda batch: (texts.extend(batch.captions), encode_texts(batch))[1]
 
     def similarity(a, b, pairs):
         keys = [(texts[j], images[i]) for i, j in np.asarray(pairs)]

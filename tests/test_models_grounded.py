@@ -333,6 +333,11 @@ def test_switches(tokenizer, switches):
     assert torch.allclose(lengths, torch.ones_like(lengths), atol=1e-5) == switches.get("unit", False)
 
 
+def test_an_unknown_reading_is_refused(model):
+    with pytest.raises(ValueError, match="as captions, relations, search; not 'boxes'"):
+        model(model.collate([Pair(None, "red", "a", "a")]), reading="boxes")
+
+
 def test_it_answers_the_same_while_it_trains_and_stays_in_training(model):
     batch = model.collate(pairs_of())
     resting = model.encode_texts(batch).values

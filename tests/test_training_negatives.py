@@ -38,8 +38,8 @@ def scene(n=6, pooled=9):
     captions = torch.tensor([10, 11, 12, 13, 14, 15])
     wrong, there = torch.tensor([20, 12, 22, 23, 14, 25]), torch.tensor([1, 1, 1, 1, 0, 1]).bool()
     out = SimpleNamespace(image=unit(n, 0), text=unit(n, 1), negative=unit(n, 2), scale=torch.tensor(7.0), image_weights=None)
-    extra = {"negatives": there, "negative_numbers": torch.stack([wrong, captions], 1)}
-    batch = Batch(None, None, None, image_ids, tuple("abcdef"), extra)
+    numbers = torch.stack([wrong, captions], 1)
+    batch = Batch(None, None, None, image_ids, tuple("abcdef"), has_negative=there, negative_numbers=numbers)
     pool = {"features": unit(pooled, 3), "ids": torch.stack([torch.tensor([0, 1, 7, 8, 9, 5, 30, 31, 32]), torch.arange(9) + 11], 1)}
     return out, batch, pool
 
@@ -47,7 +47,7 @@ def scene(n=6, pooled=9):
 def naive(out, batch, pool, k, shared=False):
     """Both directions by loops."""
     image, text, negative, scale = out.image.double(), out.text.double(), out.negative.double(), float(out.scale)
-    wrong, captions = batch.extra["negative_numbers"].T
+    wrong, captions = batch.negative_numbers.T
     n, ids, total = len(image), batch.image_ids, 0.0
     near = []
     for i in range(n):
@@ -58,7 +58,7 @@ def naive(out, batch, pool, k, shared=False):
         terms = [math.exp(scale * float(image[i] @ text[j])) for j in rivals]
         for j in range(n):
             mine = any(captions[c] == wrong[j] for c in range(n) if ids[c] == ids[i])
-            if batch.extra["negatives"][j] and not mine:
+            if batch.has_negative[j] and not mine:
                 terms.append(math.exp(scale * float(image[i] @ negative[j])))
         total -= math.log(math.exp(scale * float(image[i] @ text[i])) / sum(terms))
         terms = [math.exp(scale * float(text[i] @ image[j])) for j in rivals]
@@ -81,7 +81,7 @@ def test_the_loss_is_the_naive_one(k, shared):
 
 def test_with_nothing_hard_it_is_the_contrastive_loss():
     out, batch, _ = scene()
-    batch.extra["negatives"] = torch.zeros(6, dtype=torch.bool)
+    batch.has_negative = torch.zeros(6, dtype=torch.bool)
     measures = NegCLIP(6, pool=9).compute_losses(out, None, batch)
     plain = contrastive_loss(out.image, out.text, out.scale, same_pairs(batch.image_ids))
     assert torch.isclose(measures["contrastive_loss"], plain, atol=1e-6) and measures["with_negative"] == 0
@@ -158,16 +158,16 @@ def test_a_batch_carries_wrong_captions_and_who_has_none():
         draws = [1000 * epoch + k for k in range(32)]
         batch = collate(pairs, draws)
         again = collate(pairs, draws)
-        assert torch.equal(batch.extra["negative_ids"], again.extra["negative_ids"])
+        assert torch.equal(batch.negative_ids, again.negative_ids)
         decode = lambda ids: collate.tokenizer.decode(ids)
         for k, pair in enumerate(pairs):
-            text = decode(batch.extra["negative_ids"][k])
-            assert batch.extra["negatives"][k] == (len(pair.negatives) > 0)
-            assert text in pair.negatives if batch.extra["negatives"][k] else text == pair.caption
-        seen.append(batch.extra["negative_ids"])
-    assert 0 < batch.extra["negatives"].float().mean() < 1
+            text = decode(batch.negative_ids[k])
+            assert batch.has_negative[k] == (len(pair.negatives) > 0)
+            assert text in pair.negatives if batch.has_negative[k] else text == pair.caption
+        seen.append(batch.negative_ids)
+    assert 0 < batch.has_negative.float().mean() < 1
     parts = batch.chunk(3)
-    assert torch.equal(torch.cat([part.extra["negative_ids"] for part in parts]), batch.extra["negative_ids"])
+    assert torch.equal(torch.cat([part.negative_ids for part in parts]), batch.negative_ids)
 
 
 def world_tokenizer(world):
@@ -243,7 +243,7 @@ def test_a_killed_run_goes_on_with_its_pool(whole, tmp_path, monkeypatch):
 def test_the_budget_counts_pairs_and_real_tokens(whole):
     found = make_trainer(whole, progress=False)
     batches = [found.loader.batch(k) for k in range(12)]
-    tokens = sum(int(b.mask.sum()) + int(b.extra["negative_mask"][b.extra["negatives"]].sum()) for b in batches)
+    tokens = sum(int(b.mask.sum()) + int(b.negative_mask[b.has_negative].sum()) for b in batches)
     told = budget(whole)
     assert (told["steps"], told["samples"], told["tokens"]) == (12, 96, tokens)
     assert told["wall_seconds"] > 0 and told["cpu_seconds"] > 0

@@ -123,7 +123,7 @@ def test_a_left_out_loss_is_measured_and_not_trained():
     out = RelationOutput(scores.float(), torch.randn(3, 2, 3), torch.randn(3, 2, 4))
     held = held_of(triplets)
     known = {"triplets": triplets, "held": held, "unknown": torch.zeros_like(held), "phrase_classes": torch.tensor([[0, 1]] * 3)}
-    batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c"), known)
+    batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c"), **known)
     whole = RelationGrounding().compute_losses(out, nn.Module(), batch)
     for left in RELATION_LOSSES:
         some = RelationGrounding(tuple(name for name in RELATION_LOSSES if name != left)).compute_losses(out, nn.Module(), batch)

@@ -90,7 +90,7 @@ class Loader:
             made.close()
 
     def _count(self, batch: Batch) -> None:
-        cut = batch.extra.get("truncated")
+        cut = batch.truncated
         if cut is None or not cut.any():
             return
         if not self.truncated:

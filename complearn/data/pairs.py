@@ -6,8 +6,8 @@
 __all__ = ['Pair', 'Batch', 'number', 'same_pairs', 'Collate', 'one_per_image', 'preload']
 
 # %% ../../nbs/data/pairs.ipynb #c002
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -45,27 +45,43 @@ class Batch:
     mask: Bool[Tensor, "batch token"] | None  # True where a token is real
     image_ids: Int64[Tensor, "batch"]  # equal iff the image is the same
     keys: tuple[str, ...]  # the pairs' ids
-    extra: dict[str, Any] = field(default_factory=dict)  # tensors, or sequences with one entry per pair
+    truncated: Bool[Tensor, "batch"] | None = None  # True where a caption was cut to the context
+    spans: tuple | None = None  # characters of each token, per pair
+    labels: tuple | None = None  # class labels, per pair
+    caption_ids: Int64[Tensor, "batch"] | None = None  # equal iff the caption is the same
+    negative_ids: Int64[Tensor, "batch negative_token"] | None = None  # token ids of a wrong caption, of the right one where there is none
+    negative_mask: Bool[Tensor, "batch negative_token"] | None = None  # True where a token of it is real
+    has_negative: Bool[Tensor, "batch"] | None = None  # False where a pair has no wrong caption
+    negative_numbers: Int64[Tensor, "batch 2"] | None = None  # numbers of the wrong caption and of the right one
+    phrases: tuple | None = None  # distinct phrases of an image's triplets, per pair
+    phrase_ids: Int64[Tensor, "batch phrase phrase_token"] | None = None  # their token ids, zeros where an image has fewer
+    phrase_mask: Bool[Tensor, "batch phrase phrase_token"] | None = None  # True where a token of a phrase is real
+    phrase_classes: Int64[Tensor, "batch phrase"] | None = None  # class of each phrase's object, -1 where unknown
+    triplets: Int64[Tensor, "batch triplet 3"] | None = None  # subject phrase, predicate, object phrase; -1 where there is none
+    held: Bool[Tensor, "batch triplet predicate"] | None = None  # predicates that hold of a triplet's subject and object
+    unknown: Bool[Tensor, "batch triplet predicate"] | None = None  # predicates of which it is unknown whether they hold
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def change(
+        self,
+        function: Callable[[Any], Any],  # of a tensor or a tuple
+    ) -> "Batch":
+        "A batch with a function applied to every field that is present."
+        present = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: function(value) for name, value in present.items() if value is not None})
 
     def to(
         self,
         device: torch.device | str,  # where to
     ) -> "Batch":
         "The batch on another device; copies are asynchronous from pinned memory."
-        move = lambda x: x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
-        extra = {name: move(value) for name, value in self.extra.items()}
-        return replace(
-            self, images=move(self.images), ids=move(self.ids), mask=move(self.mask), image_ids=move(self.image_ids), extra=extra
-        )
+        return self.change(lambda value: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value)
 
     def pin_memory(self) -> "Batch":
         "The batch in page-locked memory, from which copies to a GPU run beside the computation."
-        pin = lambda x: x.pin_memory() if isinstance(x, Tensor) else x
-        extra = {name: pin(value) for name, value in self.extra.items()}
-        return replace(self, images=pin(self.images), ids=pin(self.ids), mask=pin(self.mask), image_ids=pin(self.image_ids), extra=extra)
+        return self.change(lambda value: value.pin_memory() if isinstance(value, Tensor) else value)
 
     def chunk(
         self,
@@ -76,9 +92,7 @@ class Batch:
         return [self[a:b] for a, b in zip(edges, edges[1:]) if b > a]
 
     def __getitem__(self, part: slice) -> "Batch":
-        cut = lambda x: None if x is None else x[part]
-        extra = {name: cut(value) for name, value in self.extra.items()}
-        return Batch(cut(self.images), cut(self.ids), cut(self.mask), cut(self.image_ids), self.keys[part], extra)
+        return self.change(lambda value: value[part])
 
 # %% ../../nbs/data/pairs.ipynb #c010
 def number(
@@ -90,7 +104,7 @@ def number(
 # %% ../../nbs/data/pairs.ipynb #c012
 def same_pairs(
     image_ids: Int64[Tensor, "batch"],  # `Batch.image_ids`, gathered from all processes where there are several
-    caption_ids: Int64[Tensor, "batch"] | None = None,  # `Batch.extra["caption_ids"]`, where the collation made them
+    caption_ids: Int64[Tensor, "batch"] | None = None,  # `Batch.caption_ids`, where the collation made them
 ) -> Bool[Tensor, "batch batch"]:
     "True where two pairs (or a pair and itself) are not each other's negatives."
     same = image_ids[:, None] == image_ids[None]
@@ -102,14 +116,16 @@ class Collate:
     "Make a batch of pairs; what a pair gets by chance depends on its draw alone."
 
     transform: Transform | Any  # images, draws -> tensor
-    tokenizer: WordTokenizer | Any  # captions, names -> Tokens
+    tokenizer: WordTokenizer | Any | None  # captions, names -> Tokens; None: captions are left out
     captions_too: bool = False  # also number the captions, so that equal ones are no negatives of each other
     choose: bool = False  # draw one of `caption` and `views` for every sample
-    keep: tuple[str, ...] = ()  # further fields of the pairs, or "spans" of the tokens, to carry in `extra`
+    keep: tuple[str, ...] = ()  # "labels" of the pairs and "spans" of the tokens, to carry along
     negatives: str | None = None  # a wrong caption beside each: "given", "swap" or "auto", see `data.negatives`
 
     def __post_init__(self):
         check_source(self.negatives)
+        if unknown := sorted(set(self.keep) - {"labels", "spans"}):
+            raise ValueError(f"a batch can keep labels and spans; not {', '.join(unknown)}")
 
     def caption(
         self,
@@ -121,18 +137,33 @@ class Collate:
             return pair.caption
         return (pair.caption, *pair.views)[rng(draw, "caption").integers(len(pair.views) + 1)]
 
-    def wrong(
+    def negative_fields(
         self,
         pairs: Sequence[Pair],  # of the batch
         captions: Sequence[str],  # those that are read this time
         draws: Sequence[int | None],  # one per pair
-    ) -> dict[str, Tensor]:  # for `Batch.extra`
-        "A wrong caption per pair; a pair without one carries its own caption, and is no negative (`negatives` is False there)."
-        texts = [wrong_caption(*each, self.negatives) for each in zip(pairs, captions, draws)]
-        tokens = self.tokenizer([text or caption for text, caption in zip(texts, captions)], [pair.id for pair in pairs])
-        numbers = [[number(text or caption), number(caption)] for text, caption in zip(texts, captions)]
-        there = torch.tensor([text is not None for text in texts])
-        return {"negative_ids": tokens.ids, "negative_mask": tokens.mask, "negatives": there, "negative_numbers": torch.tensor(numbers)}
+    ) -> dict[str, Tensor]:  # fields of `Batch`
+        "A wrong caption per pair; a pair without one carries its own caption, and `has_negative` is False there."
+        wrong = [wrong_caption(*each, self.negatives) for each in zip(pairs, captions, draws)]
+        tokens = self.tokenizer([text or caption for text, caption in zip(wrong, captions)], [pair.id for pair in pairs])
+        numbers = torch.tensor([[number(text or caption), number(caption)] for text, caption in zip(wrong, captions)])
+        present = torch.tensor([text is not None for text in wrong])
+        return {"negative_ids": tokens.ids, "negative_mask": tokens.mask, "has_negative": present, "negative_numbers": numbers}
+
+    def caption_fields(
+        self,
+        pairs: Sequence[Pair],  # all with captions
+        draws: Sequence[int | None],  # one per pair
+    ) -> dict[str, Any]:  # fields of `Batch`
+        "The captions' tokens, and what else is asked of them."
+        captions, names = [self.caption(pair, draw) for pair, draw in zip(pairs, draws)], tuple(pair.id for pair in pairs)
+        tokens = self.tokenizer(captions, names)
+        values = {"ids": tokens.ids, "mask": tokens.mask, "truncated": tokens.truncated}
+        if "spans" in self.keep:
+            values["spans"] = tokens.spans
+        if self.captions_too:
+            values["caption_ids"] = torch.tensor([number(caption) for caption in captions])
+        return values if self.negatives is None else values | self.negative_fields(pairs, captions, draws)
 
     def __call__(
         self,
@@ -140,22 +171,15 @@ class Collate:
         draws: Sequence[int] | None = None,  # one number per pair, from (seed, epoch, sample); None: nothing by chance
     ) -> Batch:
         "Images, tokens, masks and ids of the pairs; a side that no pair has is None."
-        keys, extra = tuple(pair.id for pair in pairs), {}
-        images = ids = mask = None
+        keys, image_ids = tuple(pair.id for pair in pairs), torch.tensor([number(pair.image_id) for pair in pairs])
+        values = {"images": None, "ids": None, "mask": None}
         if _all_or_none([pair.image for pair in pairs], keys, "image"):
-            images = self.transform([pair.image for pair in pairs], draws)
-        if _all_or_none([pair.caption for pair in pairs], keys, "caption"):
-            captions = [self.caption(pair, draw) for pair, draw in zip(pairs, draws or [None] * len(pairs))]
-            tokens = self.tokenizer(captions, keys)
-            ids, mask, extra["truncated"] = tokens.ids, tokens.mask, tokens.truncated
-            if "spans" in self.keep:
-                extra["spans"] = tokens.spans
-            if self.captions_too:
-                extra["caption_ids"] = torch.tensor([number(caption) for caption in captions])
-            if self.negatives is not None:
-                extra |= self.wrong(pairs, captions, draws or [None] * len(pairs))
-        extra |= {name: tuple(getattr(pair, name) for pair in pairs) for name in self.keep if name != "spans"}
-        return Batch(images, ids, mask, torch.tensor([number(pair.image_id) for pair in pairs]), keys, extra)
+            values["images"] = self.transform([pair.image for pair in pairs], draws)
+        if _all_or_none([pair.caption for pair in pairs], keys, "caption") and self.tokenizer is not None:
+            values |= self.caption_fields(pairs, draws or [None] * len(pairs))
+        if "labels" in self.keep:
+            values["labels"] = tuple(pair.labels for pair in pairs)
+        return Batch(image_ids=image_ids, keys=keys, **values)
 
 
 def _all_or_none(values: list[Any], keys: tuple[str, ...], side: str) -> bool:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..data.pairs import Batch, Pair
+from ..data.pairs import Pair
 from ..models.scoring import Encoded
 
 # %% ../../nbs/evaluation/blind.ipynb #c004
@@ -32,18 +32,17 @@ class BlindScorer:
     def collate(
         self,
         pairs: Sequence[Pair],  # only the captions are read
-    ) -> Batch:  # with the judgements in `extra`
+    ) -> Float[Tensor, "pairs"]:  # the judgements; of a pair without a caption 0
         "Judge the captions; pictures are not even opened."
-        scores = torch.tensor([0.0 if p.caption is None else float(self.judge(p.caption)) for p in pairs])
-        return Batch(None, None, None, torch.zeros(len(pairs), dtype=torch.int64), tuple(p.id for p in pairs), {"score": scores})
+        return torch.tensor([0.0 if pair.caption is None else float(self.judge(pair.caption)) for pair in pairs])
 
-    def encode_images(self, batch: Batch) -> Encoded:
+    def encode_images(self, batch: Tensor) -> Encoded:
         "Nothing is seen: a zero per image."
         return Encoded(torch.zeros(len(batch), 1))
 
-    def encode_texts(self, batch: Batch) -> Encoded:
+    def encode_texts(self, batch: Tensor) -> Encoded:
         "One judgement per caption."
-        return Encoded(batch.extra["score"].float()[:, None])
+        return Encoded(batch[:, None])
 
     def similarity(
         self,

@@ -38,7 +38,7 @@ def image_relations(
     collate = WithTriplets(model.collate, Triplets(names, model.relations.objects, None))
     with at_rest(model), full_precision(next(model.parameters()).device):
         batch = collate([Pair(image, None, "image", "image", labels={"triplets": told})])
-        scores = model(batch.to(next(model.parameters()).device)).scores[0]
+        scores = model(batch.to(next(model.parameters()).device), reading="relations").scores[0]
     values, places = scores[: len(told)].softmax(-1).cpu().topk(min(top, len(names)))
     rows = [
         (phrases[i], phrases[j], names[int(place)], float(value), rank)

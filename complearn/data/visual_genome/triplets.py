@@ -144,7 +144,7 @@ class Triplets:
         pairs: Sequence[Pair],  # at least one; some may have no triplet
         draws: Sequence[int] | None = None,  # one number per pair
         tokenizer: Any = None,  # phrases, names -> Tokens
-    ) -> dict[str, Tensor | tuple]:  # for `Batch.extra`
+    ) -> dict[str, Tensor | tuple]:  # fields of `Batch`
         """phrase_ids, phrase_mask (image, phrase, token), phrase_classes (image, phrase), phrases (texts), triplets (image, triplet, 3);
         held, unknown (image, triplet, predicate): which relations hold of each triplet's pair, and of which that is unknown."""
         chosen = [self.of(pair, draw) for pair, draw in zip(pairs, draws or [None] * len(pairs))]
@@ -216,10 +216,8 @@ class WithTriplets:
         pairs: Sequence[Pair],  # at least one
         draws: Sequence[int] | None = None,  # one number per pair
     ) -> Batch:
-        "A batch with triplets in `extra`."
-        batch = self.collate(pairs, draws)
-        asked = {"reading": ("relations",) * len(pairs)}
-        return replace(batch, extra={**batch.extra, **self.triplets(pairs, draws, self.collate.tokenizer), **asked})
+        "A batch with triplets."
+        return replace(self.collate(pairs, draws), **self.triplets(pairs, draws, self.collate.tokenizer))
 
 # %% ../../../nbs/data/visual_genome/triplets.ipynb #c028
 def triplet_names(

@@ -100,8 +100,9 @@ def judge_relations(
     collate, parts = WithTriplets(model.collate, triplets), []
     with at_rest(model), full_precision(device):
         for start in range(0, len(pairs), batch_size):
-            batch = collate(pairs[start : start + batch_size]).to(device)
-            parts.append(_answers(batch, model(batch), [triplets.of(pair) for pair in pairs[start : start + batch_size]]))
+            part = pairs[start : start + batch_size]
+            batch = collate(part).to(device)
+            parts.append(_answers(batch, model(batch, reading="relations"), [triplets.of(pair) for pair in part]))
     images, found, scores, unknown, seen, phrases, labels, told = (sum((part[k] for part in parts), []) for k in range(8))
     return RelationTables(
         triplet_table(images, found, np.stack(scores), names, np.stack(unknown)),
@@ -111,12 +112,12 @@ def judge_relations(
 
 # %% ../../../nbs/evaluation/tasks/relations.ipynb #c014
 def _answers(batch: Any, out: Any, found: list[tuple[Triplet, ...]]) -> tuple[list, ...]:
-    there, known = batch.extra["triplets"][..., 1] >= 0, batch.extra["phrase_classes"] >= 0
+    there, known = batch.triplets[..., 1] >= 0, batch.phrase_classes >= 0
     rows, columns = (index.tolist() for index in known.nonzero(as_tuple=True))
     return (
         [key for key, some in zip(batch.keys, found) for _ in some], [t for some in found for t in some],
-        list(out.scores[there].double().cpu().numpy()), list(batch.extra["unknown"][there].cpu().numpy()), [batch.keys[i] for i in rows],
-        [batch.extra["phrases"][i][k] for i, k in zip(rows, columns)], batch.extra["phrase_classes"][known].tolist(),
+        list(out.scores[there].double().cpu().numpy()), list(batch.unknown[there].cpu().numpy()), [batch.keys[i] for i in rows],
+        [batch.phrases[i][k] for i, k in zip(rows, columns)], batch.phrase_classes[known].tolist(),
         list(out.objects[known].double().cpu().numpy()),
     )  # fmt: skip
 

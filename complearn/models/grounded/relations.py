@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['Predicates', 'RelationModule', 'phrase_vectors', 'RelationOutput', 'pair_up', 'relate', 'best_relation', 'compose',
-           'likeness', 'SearchHeads', 'SearchOutput', 'search_images', 'search_texts', 'ask', 'answer']
+           'likeness', 'SearchHeads', 'SearchOutput', 'search_images', 'search_texts', 'search']
 
 # %% ../../../nbs/models/grounded/relations.ipynb #c002
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -163,16 +163,16 @@ def pair_up(
 
 def relate(
     model: Any,  # with `vision`, `language` and `relations`
-    batch: Batch,  # images, and "phrase_ids", "phrase_mask", "triplets" in `extra`
+    batch: Batch,  # with images, phrases and triplets
 ) -> RelationOutput:
     "What a grounded model says of a batch's triplets."
     if getattr(model, "relations", None) is None:
         raise ValueError('this model has no relation module; give its configuration "relations": {"predicates": [...], "objects": [...]}')
-    if batch.images is None or "phrase_ids" not in batch.extra:
+    if batch.images is None or batch.phrase_ids is None:
         raise ValueError("triplets need images and phrases; collate pairs that have triplets or scene graphs with `Triplets`")
-    phrases = phrase_vectors(model.language, batch.extra["phrase_ids"], batch.extra["phrase_mask"])
+    phrases = phrase_vectors(model.language, batch.phrase_ids, batch.phrase_mask)
     grounded = model.relations.ground(phrases, model.vision(batch.images))
-    scores = pair_up(model.relations, grounded, batch.extra["triplets"])
+    scores = pair_up(model.relations, grounded, batch.triplets)
     return RelationOutput(scores, model.relations.classify(grounded), grounded)
 
 # %% ../../../nbs/models/grounded/relations.ipynb #c016
@@ -253,25 +253,13 @@ def search_texts(
     states, speaking = model.language(batch.ids, batch.mask)
     return model.search.text(model.relations.queries(states), speaking)
 
-# %% ../../../nbs/models/grounded/relations.ipynb #c022
-def ask(
-    batch: Batch,  # any
-    reading: str,  # "relations" or "search"
-) -> Batch:  # a copy that says so
-    "Mark a batch with what is asked about it."
-    return replace(batch, extra={**batch.extra, "reading": (reading,) * len(batch)})
 
-
-def answer(
+def search(
     model: Any,  # with `vision`, `language`, `relations` and `search`
-    batch: Batch,  # perhaps marked
-) -> RelationOutput | SearchOutput | None:  # None: not marked, so the captions are meant
-    "What a marked batch asks for."
-    reading = batch.extra.get("reading", (None,))[0]
-    if reading is None:
-        return None
-    if reading == "relations":
-        return relate(model, batch)
-    if reading != "search" or getattr(model, "search", None) is None:
-        raise ValueError(f"a batch asks for {reading!r}; there are 'relations' and 'search', and 'search' needs a model with search heads")
+    batch: Batch,  # images and captions
+) -> SearchOutput:
+    "A batch's images and captions as vectors; raise ValueError for a model without search heads."
+    if getattr(model, "search", None) is None:
+        remedy = 'give its configuration "relations": {...} and "search": true, and train plan "grounding"'
+        raise ValueError(f"this model has no search heads; {remedy}")
     return SearchOutput(search_images(model, batch), search_texts(model, batch))

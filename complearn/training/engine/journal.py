@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ...core.files import write_json
 from ...core.runs import Run
+from ...data.pairs import Batch
 from .phases import Phase, State
 from .processes import Processes
 
@@ -47,14 +48,13 @@ BUDGET = ("samples", "tokens", "wall_seconds", "cpu_seconds")
 
 
 def tokens_of(
-    batch: Any,  # with `mask`, and `extra` of negatives where it has them
+    batch: Batch,  # perhaps with negative captions
 ) -> Tensor:  # one number, on the batch's device
     "The real tokens of a batch; a pair without a wrong caption adds none for it."
     if batch.mask is None:
         return batch.image_ids.new_zeros((), dtype=torch.float32)
-    wrong = batch.extra.get("negative_mask")
-    extra = 0 if wrong is None else (wrong & batch.extra["negatives"][:, None]).sum()
-    return (batch.mask.sum() + extra).float()
+    negative = 0 if batch.negative_mask is None else (batch.negative_mask & batch.has_negative[:, None]).sum()
+    return (batch.mask.sum() + negative).float()
 
 # %% ../../../nbs/training/engine/journal.ipynb #c013
 class Clock:

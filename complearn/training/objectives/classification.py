@@ -32,8 +32,8 @@ class Classification(Objective):
     "Cross-entropy of the right class."
 
     def compute_losses(self, out, model, batch):
-        if "labels" not in batch.extra:
+        if batch.labels is None:
             raise ValueError("a classifier learns from pairs with labels; read the data with read_labels or read_objects")
-        targets = class_indices(batch.extra["labels"], model.classes, batch.keys, out.logits.device)
+        targets = class_indices(batch.labels, model.classes, batch.keys, out.logits.device)
         accuracy = (out.logits.detach().argmax(-1) == targets).float().mean()
         return {"class_loss": F.cross_entropy(out.logits.float(), targets), "right": accuracy}

@@ -47,7 +47,7 @@ def joint_pairs(
 ) -> tuple[Bool[Tensor, "all all"], Int64[Tensor, "batch"]]:  # True where two pairs are no negatives; this process's rows
     "Which pairs of the joint batch share an image or a caption, and which of them are this process's own."
     ids = {"image_ids": gather(batch.image_ids)}
-    if "caption_ids" in batch.extra:
-        ids["caption_ids"] = gather(batch.extra["caption_ids"])
+    if batch.caption_ids is not None:
+        ids["caption_ids"] = gather(batch.caption_ids)
     start = rank_and_world()[0] * len(batch)
     return same_pairs(**ids), torch.arange(start, start + len(batch), device=batch.image_ids.device)

@@ -81,9 +81,9 @@ class FeaturePool(nn.Module):
 # %% ../../../nbs/training/objectives/negclip.ipynb #n002
 def caption_numbers(batch: Batch) -> Int64[Tensor, "batch"]:
     "The numbers of a batch's right captions; equal numbers are equal captions."
-    if "negative_numbers" in batch.extra:
-        return batch.extra["negative_numbers"][:, 1]
-    return batch.extra.get("caption_ids", -batch.image_ids - 1)
+    if batch.negative_numbers is not None:
+        return batch.negative_numbers[:, 1]
+    return -batch.image_ids - 1 if batch.caption_ids is None else batch.caption_ids
 
 # %% ../../../nbs/training/objectives/negclip.ipynb #c011
 class NegCLIP(Contrastive):
@@ -126,10 +126,10 @@ class NegCLIP(Contrastive):
         same: Bool[Tensor, "batch all"],  # True where two pairs share an image
     ) -> tuple[Float[Tensor, "batch all"], dict[str, Tensor]]:  # cosines, -inf where none; how many have one, how many are told apart
         "Each image against the wrong captions of all processes."
-        present, numbers = gather(batch.extra["negatives"].long()).bool(), gather(batch.extra["negative_numbers"])
+        present, numbers = gather(batch.has_negative.long()).bool(), gather(batch.negative_numbers)
         excluded = excluded_captions(same, numbers[:, 1], numbers[:, 0], present)
         cosines = (out.image.float() @ gather(out.negative).float().T).masked_fill(excluded, -torch.inf)
-        has_negative, beaten = batch.extra["negatives"].float(), (out.image * (out.text - out.negative)).sum(-1) > 1e-6
+        has_negative, beaten = batch.has_negative.float(), (out.image * (out.text - out.negative)).sum(-1) > 1e-6
         right = (beaten * has_negative).sum() / has_negative.sum().clamp(min=1)
         return cosines, {"with_negative": has_negative.mean(), "right_over_wrong": right}
 

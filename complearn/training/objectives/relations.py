@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from ...models.grounded.relations import ask
 from ..engine.objective import Objective, unwrap
 from .contrastive import in_batch_accuracy
 from .joint import gather, joint_pairs, rank_and_world
@@ -73,11 +72,11 @@ class RelationGrounding(Objective):
 
     def forward(self, model, batch):
         unwrap(model).language.set_dropout(self.dropout)
-        return self.compute_losses(model(ask(batch, "relations")), unwrap(model), batch)
+        return self.compute_losses(model(batch, reading="relations"), unwrap(model), batch)
 
     def compute_losses(self, out, model, batch):
-        triplets, classes = batch.extra["triplets"], batch.extra["phrase_classes"]
-        held, unknown = batch.extra["held"], batch.extra["unknown"]
+        triplets, classes = batch.triplets, batch.phrase_classes
+        held, unknown = batch.held, batch.unknown
         losses, labelled = self.contrasts(out.scores, triplets, held, unknown), classes >= 0
         losses["object"] = triplet_mean(F.cross_entropy(out.objects[labelled].float(), classes[labelled], reduction="none"))
         measures = {f"{name}_loss" if name in self.losses else f"{name}_aside": value for name, value in losses.items()}
@@ -131,7 +130,7 @@ class SearchContrastive(Objective):
         self.temperature = temperature
 
     def forward(self, model, batch):
-        return self.compute_losses(model(ask(batch, "search")), unwrap(model), batch)
+        return self.compute_losses(model(batch, reading="search"), unwrap(model), batch)
 
     def compute_losses(self, out, model, batch):
         same, rows = joint_pairs(batch)
