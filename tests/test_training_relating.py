@@ -169,7 +169,7 @@ def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, object
     for name, value in whole.items():
         torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4, msg=name)
     alone = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(none)
-    zero = gradients(model, objective, alone) if isinstance(objective, Relating) else {}
+    zero = gradients(model, objective, alone) if isinstance(objective, RelationGrounding) else {}
     assert all(not value.any() for value in zero.values()) and zero.keys() == (whole.keys() if zero else set())
 
 

@@ -39,6 +39,7 @@ def with_eye(
     before = phases[0].on_start
 
     def begin(state: State) -> None:
+        from complearn.training.runs.snapshots import Snapshot  # stands above this room, and knows all plans
 
         hand_over(Snapshot(run, phase).model(), state.model)
         before(state) if before is not None else None
