@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import complearn.analysis.smoothness.rules  # noqa: F401  registers the rules
-from complearn.analysis.smoothness.agents import by_part, joint_domain, sides
-from complearn.analysis.smoothness.bounds import Bound, Domain, Factor, Look, measure, upper_bound
+from complearn.analysis.smoothness.agents import agent_functions, bound_by_part, joint_domain
+from complearn.analysis.smoothness.bounds import Bound, Context, Domain, Factor, factor, measure_domain, residual
 from complearn.analysis.smoothness.figures import generations_figure, layers_figure
 from complearn.analysis.smoothness.jacobians import jacobian_norms, lower_estimate, plain_attention
 from complearn.analysis.smoothness.norms import attention_norm, convolution_norm, matrix_norm, power_iteration
+from complearn.analysis.smoothness.rules import RULES, upper_bound
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
@@ -68,19 +68,19 @@ def test_a_convolution_has_the_norm_of_its_unrolled_matrix(stride, padding, dila
     wanted = top(jacobian(layer, x))
     kind = (layer.stride, layer.padding, layer.dilation, groups)
     exact, near = (convolution_norm(layer.weight, (4, 8, 8), *kind, small=small) for small in (1024, 0))
-    assert exact.how == "bound" and exact.value == pytest.approx(wanted, rel=1e-5)
+    assert exact.certainty == "bound" and exact.value == pytest.approx(wanted, rel=1e-5)
     assert wanted * (1 - 2e-3) <= near.value <= wanted * (1 + 1e-5)
-    domain = measure(nn.Sequential(layer), x[None])
+    domain = measure_domain(nn.Sequential(layer), x[None])
     assert upper_bound(nn.Sequential(layer), domain).value == pytest.approx(wanted, rel=1e-5)
 
 
 def test_power_iteration_is_an_estimate_and_says_when_it_was_stopped():
     matrix = torch.randn(300, 200, generator=torch.Generator().manual_seed(2))
     near, stopped = matrix_norm(matrix, small=10), matrix_norm(matrix, small=10, most=2)
-    assert near.how == "estimate" and top(matrix) * (1 - 1e-3) <= near.value <= top(matrix) * (1 + 1e-5)
-    assert stopped.how == "not converged" and stopped.steps == 2 and stopped.value < near.value
+    assert near.certainty == "estimate" and top(matrix) * (1 - 1e-3) <= near.value <= top(matrix) * (1 + 1e-5)
+    assert stopped.certainty == "not converged" and stopped.steps == 2 and stopped.value < near.value
     net = nn.Sequential(nn.Linear(200, 300), nn.Linear(300, 2))
-    assert upper_bound(net, small=10).how == "estimate" and upper_bound(net, small=10, most=2).how == "not converged"
+    assert upper_bound(net, small=10).certainty == "estimate" and upper_bound(net, small=10, most=2).certainty == "not converged"
     assert power_iteration(lambda v: 0 * v, lambda u: 0 * u, torch.ones(3)).value == 0
     _, done = jacobian_norms(lambda x: x @ matrix, torch.randn(2, 300), most=2)
     assert not done.any()
@@ -90,7 +90,7 @@ def test_layer_norm_globally_and_on_its_domain():
     norm = nn.LayerNorm(12)
     nn.init.uniform_(norm.weight, -2, 2)
     x = torch.randn(40, 12)
-    domain = measure(nn.Sequential(norm), x)
+    domain = measure_domain(nn.Sequential(norm), x)
     assert upper_bound(nn.Sequential(norm)).value == pytest.approx(float(norm.weight.abs().max()) / math.sqrt(norm.eps), rel=1e-5)
     bound = upper_bound(nn.Sequential(norm), domain).value
     assert bound == pytest.approx(float(norm.weight.abs().max()) / math.sqrt(float(x.var(1, unbiased=False).min()) + norm.eps), rel=1e-5)
@@ -164,8 +164,8 @@ def test_no_jacobian_is_above_the_bound(kind, width, seed, spread):
         for parameter in net.parameters():
             parameter.copy_(torch.randn_like(parameter) / max(1, parameter.shape[-1]) ** 0.5 + (parameter.ndim == 1))
     x = spread * torch.randn(6, *shape)
-    bound = upper_bound(net, measure(net, x))
-    assert bound.how == "bound"
+    bound = upper_bound(net, measure_domain(net, x))
+    assert bound.certainty == "bound"
     found, _ = lower_estimate(net, x, most=20)
     assert float(found.max()) <= bound.value * (1 + 1e-4)
 
@@ -188,22 +188,22 @@ def small_dual(seed, codebook, width=16):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_no_agent_stretches_more_than_its_bound(codebook, seed):
     model, batch = small_dual(seed, codebook)
-    both = sides(model, batch)
+    both = agent_functions(model, batch)
     with torch.no_grad():
         out = model(batch)
     domain = joint_domain(both)
     for name, side in both.items():
         assert torch.allclose(side.run(side.inputs), getattr(out, "image" if name == "vision" else "text"), atol=1e-5)  # the same function
         bound, values = side.upper(domain), side.lower()[0]
-        assert bound.how == "bound" and 0 < float(values.max()) <= bound.value * (1 + 1e-4)
-        assert sum(by_part(bound).values()) == pytest.approx(bound.log10)
+        assert bound.certainty == "bound" and 0 < float(values.max()) <= bound.value * (1 + 1e-4)
+        assert sum(bound_by_part(bound).values()) == pytest.approx(bound.log10)
         wider = side.upper(domain.uniform())
         assert wider.log10 >= bound.log10 - 1e-9  # one number for all layers is a looser bound
 
 
 def test_a_joint_domain_holds_for_both_models():
     (one, batch), (two, _) = small_dual(0, {"codes": 12}), small_dual(5, {"codes": 12})
-    first, second = sides(one, batch), sides(two, batch)
+    first, second = agent_functions(one, batch), agent_functions(two, batch)
     joint = joint_domain(first, second)
     for own in (joint_domain(first), joint_domain(second)):
         assert all(joint.floors[place] <= floor for place, floor in own.floors.items())
@@ -219,10 +219,10 @@ def test_torchvision_resnet_has_a_bound_above_its_jacobian():
     torch.manual_seed(0)
     net = resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1], num_classes=5, width_per_group=64).eval()
     x = torch.randn(2, 3, 32, 32)
-    domain = measure(net, x)
+    domain = measure_domain(net, x)
     bound = upper_bound(net, domain, most=30, tol=1e-2)
     assert bound.log10 > math.log10(float(lower_estimate(net, x, most=5)[0].max()))
-    assert [f.kind for f in bound.factors].count("residual") == 4 and bound.how != "bound"  # by power iteration, so no true bound
+    assert [f.kind for f in bound.factors].count("residual") == 4 and bound.certainty != "bound"  # by power iteration, so no true bound
 
 
 def test_open_clip_vit_and_text_have_bounds_above_their_jacobians():
@@ -230,8 +230,8 @@ def test_open_clip_vit_and_text_have_bounds_above_their_jacobians():
     torch.manual_seed(0)
     vit = transformer.VisionTransformer(16, 8, 16, 2, 2, 2.0, output_dim=8, ls_init_value=0.5).eval()
     x = torch.randn(2, 3, 16, 16)
-    bound = upper_bound(vit, measure(vit, x))
-    assert bound.how == "bound" and bound.value > float(lower_estimate(vit, x, most=20)[0].max())
+    bound = upper_bound(vit, measure_domain(vit, x))
+    assert bound.certainty == "bound" and bound.value > float(lower_estimate(vit, x, most=20)[0].max())
     with pytest.raises(TypeError, match="attn_pool"):
         upper_bound(transformer.VisionTransformer(16, 8, 16, 1, 2, 2.0, attentional_pool=True, attn_pooler_heads=2, output_dim=8), Domain())
 
@@ -241,7 +241,7 @@ def test_open_clip_modified_resnet_has_a_bound_above_its_jacobian():
     torch.manual_seed(0)
     net = home.ModifiedResNet([1, 1, 1, 1], 8, 4, 32, 8).eval()
     x = torch.randn(2, 3, 32, 32)
-    assert upper_bound(net, measure(net, x), most=50).value > float(lower_estimate(net, x, most=5)[0].max())
+    assert upper_bound(net, measure_domain(net, x), most=50).value > float(lower_estimate(net, x, most=5)[0].max())
 
 
 # --- faults, and figures
@@ -263,16 +263,17 @@ def test_what_needs_a_domain_says_so():
         upper_bound(Block(8, 2, 1).attention, Domain(shapes={"": (3, 8)}))
     model, batch = small_dual(0, None)
     with pytest.raises(ValueError, match="no Lipschitz constant near 0"):
-        sides(model, batch)["vision"].upper(Domain(shapes=joint_domain(sides(model, batch)).shapes))
+        agent_functions(model, batch)["vision"].upper(Domain(shapes=joint_domain(agent_functions(model, batch)).shapes))
     with pytest.raises(ValueError, match="training mode"):
-        sides(model.train(), batch)
+        agent_functions(model.train(), batch)
 
 
 def test_residual_and_very_large_bounds():
-    look = Look(Domain())
-    assert look.residual("branch", look.factor("linear", 3.0))[0].log10 == pytest.approx(math.log10(4))
-    assert look.residual("branch", look.factor("linear", 0.0))[0].log10 == 0
-    assert look.residual("branch", look.factor("linear", 3.0), look.factor("linear", 0.5))[0].log10 == pytest.approx(math.log10(3.5))
+    context = Context(RULES)
+    linear = lambda norm: factor(context, "linear", norm)
+    assert residual(context, "branch", linear(3.0)).log10 == pytest.approx(math.log10(4))
+    assert residual(context, "branch", linear(0.0)).log10 == 0
+    assert residual(context, "branch", linear(3.0), linear(0.5)).log10 == pytest.approx(math.log10(3.5))
     huge = Bound(tuple(Factor("x", "linear", 100.0) for _ in range(5)))
     assert huge.log10 == 500 and huge.value == math.inf
 
