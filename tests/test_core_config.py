@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from complearn.core.config import Registry, check_parameters, parse_list, parse_yaml, strict
+from complearn.core.config import Registry, check_choice, check_parameters, parse_list, parse_yaml, strict
 
 
 def test_a_registry_names_what_it_holds():
@@ -23,6 +23,12 @@ def test_a_registry_names_what_it_holds():
         colours["rad"]
     with pytest.raises(ValueError, match="no colour 'x'; there are none yet"):
         Registry("colour")["x"]
+
+
+def test_a_value_that_is_no_choice_names_the_choices():
+    assert check_choice("fit", "crop", iter(("crop", "pad"))) is None
+    with pytest.raises(ValueError, match=r"no fit 'pat' \(did you mean 'pad'\?\); there are crop, pad"):
+        check_choice("fit", "pat", iter(("crop", "pad")))
 
 
 def test_a_name_is_not_taken_twice_but_a_cell_may_be_run_again():

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from complearn.data.benchmarks.items import SUGARCREPE, Choice, as_choice, benchmark_photos, benchmark_texts, read_labelled, read_sugarcrepe
-from complearn.data.overlap import assert_disjoint, without
+from complearn.data.benchmarks.items import Choice, as_choice, benchmark_captions, benchmark_image_ids
+from complearn.data.benchmarks.sugarcrepe import SUGARCREPE, read_sugarcrepe
+from complearn.data.overlap import assert_disjoint, remove_overlap
 from complearn.data.pairs import Pair
+from complearn.data.readers.labelled import read_labelled_images
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 
@@ -38,7 +40,7 @@ def test_sugarcrepe_records_become_choices(files):
     assert len(choices) == 7 * 150 and [c.split for c in choices[::150]] == list(SUGARCREPE)
     assert choices[0].captions == ("add_att 1", "not add_att 1") and choices[0].images == (files / "000000000001.jpg",)
     assert len({c.id for c in choices}) == len(choices) and choices[0].image_ids == ("000000000001",)
-    assert len(benchmark_photos(choices)) == 150 and len(benchmark_texts(choices)) == 2100
+    assert len(benchmark_image_ids(choices)) == 150 and len(benchmark_captions(choices)) == 2100
     assert len(read_sugarcrepe(files, files, splits=["swap_obj"])) == 150
     (files / "swap_obj.json").write_text(json.dumps(list(json.loads((files / "swap_obj.json").read_text()).values())))
     assert len(read_sugarcrepe(files, files, splits=["swap_obj"])) == 150  # a list of records will do
@@ -67,18 +69,18 @@ def test_labelled_folders_and_tables(tmp_path):
         (tmp_path / "classes" / name).mkdir(parents=True)
         for i in range(10):
             Image.fromarray(np.full((4, 4, 3), i, np.uint8)).save(tmp_path / "classes" / name / f"{i}.png")
-    items, classes, templates = read_labelled(tmp_path / "classes")
+    items, classes, templates = read_labelled_images(tmp_path / "classes")
     assert classes == ("polar bear", "zebra") and [label for _, label in items] == [0] * 10 + [1] * 10 and all("{}" in t for t in templates)
-    few = read_labelled(tmp_path / "classes", limit=6)
+    few = read_labelled_images(tmp_path / "classes", limit=6)
     assert 4 <= len(few.items) <= 6 and {label for _, label in few.items} == {0, 1}
     with pytest.raises(BadData, match="does not exist"):
-        read_labelled(tmp_path / "none")
+        read_labelled_images(tmp_path / "none")
 
 
 @pytest.mark.real
 def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
     choices = read_sugarcrepe(real_data / "sugarcrepe", real_data / "coco/val2017")
-    assert len(choices) == 286 and len(benchmark_photos(choices)) == 57 and {c.split for c in choices} == set(SUGARCREPE)
+    assert len(choices) == 286 and len(benchmark_image_ids(choices)) == 57 and {c.split for c in choices} == set(SUGARCREPE)
     part = lambda split, **options: {
         "name": "coco",
         "args": {
@@ -87,16 +89,16 @@ def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
             **options,
         },
     }
-    train = read("joined", parts=[part("train2017"), part("val2017", exclude=benchmark_photos(choices))])
+    train = read("joined", parts=[part("train2017"), part("val2017", exclude=benchmark_image_ids(choices))])
     assert len(train) == 400 + 630 and len({pair.image_id for pair in train}) == 80 + 126
     assert_disjoint(train, choices)
     everything = read("joined", parts=[part("train2017"), part("val2017")])
     with pytest.raises(ValueError, match="285 training pairs share an image"):
         assert_disjoint(everything, choices)
-    assert len(without(everything, choices)) == 1030
+    assert len(remove_overlap(everything, choices)) == 1030
 
 
 @pytest.mark.real
 def test_real_classes(real_data):
-    items, classes, _ = read_labelled(real_data / "images/cifar10_test.parquet", limit=300, check="header")
+    items, classes, _ = read_labelled_images(real_data / "images/cifar10_test.parquet", limit=300, check="header")
     assert len(classes) == 10 and "airplane" in classes and 200 < len(items) <= 300 and {label for _, label in items} == set(range(10))

@@ -7,15 +7,15 @@ import pytest
 from complearn.data.lexicons import lexicon as wordlists
 from complearn.data.lexicons.formats import (
     category_norms,
+    count_occurrences,
     coverage,
     join_norms,
-    no_list,
-    occurrences,
     read_categories,
     read_concreteness,
     read_norms,
-    read_senses,
+    read_sensorimotor,
     sense_norms,
+    word_list_fault,
 )
 from complearn.data.lexicons.lexicon import open_lexicon
 from complearn.data.reports import BadData
@@ -79,7 +79,8 @@ def test_only_lists_of_words_are_categories(tmp_path):
     (tmp_path / "animal-2.txt").write_text("zebra\nboeing 747\n")
     found = open_lexicon(tmp_path)
     assert [*found.categories] == ["animal"] and found.concreteness["mercy"] == 1.6
-    assert no_list("license-plates-40", ["zebra"]) is None and no_list("LICENSE.txt", ["zebra"]) and no_list("readme_first", ["zebra"])
+    assert word_list_fault("license-plates-40", ["zebra"]) is None
+    assert word_list_fault("LICENSE.txt", ["zebra"]) and word_list_fault("readme_first", ["zebra"])
     assert [note.split(":")[0] for note in found.notes[:-1]] == ["README.txt", "concreteness.txt", "plain.txt", "prose.txt"]
 
 
@@ -125,7 +126,7 @@ def test_senses_in_both_published_headers(tmp_path):
     (tmp_path / "a.csv").write_text("Word," + ",".join(names) + "\nzebra,1,0,1,0,1,4.5\nsnark,1,,1,0,1,4\n")
     (tmp_path / "b.csv").write_text("Word," + ",".join(f"{n}.mean" for n in names) + ",Visual.SD\nZEBRA,1,0,1,0,1,4.5,0.2\n")
     for name in ("a.csv", "b.csv"):
-        found = read_senses(tmp_path / name)
+        found = read_sensorimotor(tmp_path / name)
         assert list(found.index) == ["zebra"] and found.visual["zebra"] == 4.5
     assert sense_norms(found).has.tolist() == [[False] * 5 + [True]]
 
@@ -155,7 +156,7 @@ def test_norms_side_by_side_keep_the_words_of_both():
 def test_coverage_and_counts():
     told = coverage(["a", "b", "a", *map(str, range(20))], {"a"}, "a rating")
     assert told.found == ("a",) and len(told.missing) == 21 and "1 of 22 words have a rating; 21 have none (b, 0, 1" in str(told)
-    seen = occurrences(["red", "fire truck", "Red"], ["Red red fire, truck", "a fire truck"])
+    seen = count_occurrences(["red", "fire truck", "Red"], ["Red red fire, truck", "a fire truck"])
     assert seen["red"] == 2 and seen["fire truck"] == 1, "a comma stands between"
 
 

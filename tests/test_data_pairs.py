@@ -13,7 +13,7 @@ from PIL import Image
 
 from complearn.data.images import BrokenImage, Transform, fit_image, load_images, open_image, to_rgb
 from complearn.data.pairs import Batch, Collate, Pair, number, one_per_image, preload, same_pairs
-from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer, plain_caption, split_words
+from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer, normalize_caption, split_words
 
 
 def noise(w, h, seed=0):
@@ -121,7 +121,7 @@ def test_random_crops_keep_the_stated_area_and_spread():
 def test_words():
     found = [word for word, *_ in split_words("A dog’s 2-tone ball, Über-red!")]
     assert found == ["a", "dog’s", "2", "-", "tone", "ball", ",", "über", "-", "red", "!"]
-    assert plain_caption("Café, RED.") == plain_caption("Cafe\u0301 red")
+    assert normalize_caption("Café, RED.") == normalize_caption("Cafe\u0301 red")
 
 
 @settings(max_examples=50, deadline=None)

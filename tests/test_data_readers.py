@@ -10,18 +10,18 @@ import pytest
 from PIL import Image
 
 from complearn.data.benchmarks.items import Choice, Crop
-from complearn.data.benchmarks.nlvr import contents, halves, read_claims, read_nlvr
+from complearn.data.benchmarks.nlvr import picture_contents, read_claims, read_nlvr, split_halves
 from complearn.data.images import load_images
 from complearn.data.loading import Loader, fingerprint
-from complearn.data.overlap import assert_disjoint, overlap, without
+from complearn.data.overlap import assert_disjoint, find_overlap, remove_overlap
 from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer
 from complearn.data.readers.coco import coco_id, read_coco, read_flickr, read_karpathy
 from complearn.data.readers.folders import read_folder
-from complearn.data.readers.registry import READERS, read, register
+from complearn.data.readers.registry import READERS, read
 from complearn.data.readers.shards import index_shard, read_webdataset, shard_paths
-from complearn.data.readers.tables import lost_samples, read_hf, read_parquet
-from complearn.data.reports import BadData, Intake, Pairs, image_fault
-from complearn.data.word_tokenizer import plain_caption
+from complearn.data.readers.tables import estimate_lost_samples, read_hf, read_parquet
+from complearn.data.reports import BadData, Collector, Pairs, image_fault
+from complearn.data.word_tokenizer import normalize_caption
 
 
 def noise(seed=0, size=(24, 20)):
@@ -101,7 +101,7 @@ def test_one_in_a_hundred_is_skipped_by_name_and_two_are_too_many(photos):
     table(photos, rows)
     with pytest.warns(UserWarning, match=r"198 kept; skipped 2: 1 image not found \(captions.csv line 17: dog 3.jpg\); 1 image unreadable"):
         pairs = read_folder(photos)
-    assert len(pairs) == pairs.report.kept == 198 and pairs.report.bad == 2
+    assert len(pairs) == pairs.report.kept == 198 and pairs.report.n_skipped == 2
     assert pairs.report.skipped["image unreadable"] == ["captions.csv line 79: 000000000077.jpg"]
     rows[20] = f"{20:012d}.jpg,  "
     table(photos, rows)
@@ -138,8 +138,8 @@ def test_checks_see_as_much_as_they_say(photos):
     assert [fault is not None for fault in found["decode"]] == [True, True, True, False]
     assert [fault is not None for fault in found["header"]] == [False, True, True, False]
     assert found["exists"] == [None, None, "image not found", None]
-    with pytest.raises(ValueError, match="check is 'auto' or one of decode, header, exists, not 'maybe'"):
-        Intake("x", check="maybe")
+    with pytest.raises(ValueError, match="no check 'maybe'; there are auto, decode, header, exists"):
+        Collector("x", check="maybe")
 
 
 def test_bad_rows_and_wrong_encodings(photos):
@@ -304,7 +304,7 @@ def test_a_shard_cut_anywhere_is_named_and_counted(tmp_path, share):
         read_webdataset(tmp_path)
     with pytest.warns(UserWarning, match=rf"{20 - found} sample lost from a shard that was cut off \(cc-00001.tar"):
         pairs = read_webdataset(tmp_path, max_bad=0.5)
-    assert len(pairs) == 40 + found and pairs.report.bad == 20 - found
+    assert len(pairs) == 40 + found and pairs.report.n_skipped == 20 - found
     assert load_images([pair.image for pair in pairs], 8).shape[0] == len(pairs)  # all that was kept is whole
 
 
@@ -385,7 +385,7 @@ def test_parquet_faults(tmp_path):
     with pytest.raises(BadData, match="no .parquet file in this folder"):
         (tmp_path / "empty").mkdir()
         read_parquet(tmp_path / "empty")
-    assert lost_samples(3, [10, 12]) == 9 and lost_samples(50, [10]) == 1
+    assert estimate_lost_samples(3, [10, 12]) == 9 and estimate_lost_samples(50, [10]) == 1
 
 
 def test_parquet_with_empty_cells_and_broken_bytes(tmp_path):
@@ -453,13 +453,13 @@ def nlvr_folder(tmp_path, sentences=12):
 def test_nlvr_halves_share_neither_sentence_nor_picture(tmp_path):
     records = nlvr_folder(tmp_path)
     for seed in range(5):
-        sides = halves(records, seed)
-        assert sides == halves(records[::-1], seed) and 5 <= sum(side == "train" for side in sides.values()) <= 8
+        sides = split_halves(records, seed)
+        assert sides == split_halves(records[::-1], seed) and 5 <= sum(side == "train" for side in sides.values()) <= 8
         by_picture = {}
         for record in records:
-            by_picture.setdefault(contents(record), set()).add(sides[plain_caption(record["sentence"])])
+            by_picture.setdefault(picture_contents(record), set()).add(sides[normalize_caption(record["sentence"])])
         assert all(len(found) == 1 for found in by_picture.values())
-    assert len({tuple(halves(records, seed).items()) for seed in range(5)}) > 1
+    assert len({tuple(split_halves(records, seed).items()) for seed in range(5)}) > 1
     pairs, claims = read_nlvr(tmp_path), read_claims(tmp_path)
     assert assert_disjoint(pairs, claims, captions=True).compared[1] > 0
     assert {claim.truth for claim in claims} == {True, False} and all(pair.id.split("-")[1] in "13" for pair in pairs)
@@ -469,7 +469,7 @@ def test_nlvr_halves_share_neither_sentence_nor_picture(tmp_path):
 
 def test_nlvr_faults(tmp_path):
     nlvr_folder(tmp_path)
-    with pytest.raises(ValueError, match="half is 'train', 'test' or 'all', not 'dev'"):
+    with pytest.raises(ValueError, match="no half 'dev'; there are train, test, all"):
         read_nlvr(tmp_path, half="dev")
     with pytest.raises(BadData, match="one .json file of records was expected, there are 0"):
         read_nlvr(tmp_path / "images")
@@ -495,29 +495,28 @@ def test_overlap_finds_what_was_renamed(photos):
         Pair(encoded(99), "PHOTO  4", "e1", "e1"),
         Pair(encoded(98), "New.", "e2", "t5"),
     ]
-    shared = overlap(train, evaluation)
+    shared = find_overlap(train, evaluation)
     assert shared.images == ("t2", "t5") and shared.captions == ("t4",)
-    assert overlap(train, evaluation, captions=False).captions == ()
+    assert find_overlap(train, evaluation, captions=False).captions == ()
     said = r"2 training pairs share an image and 1 a caption with the evaluation .*: t2, t5, t4; take them out with overlap.without"
     with pytest.raises(ValueError, match=said):
         assert_disjoint(train, evaluation)
-    rest = without(train, evaluation)
+    rest = remove_overlap(train, evaluation)
     assert [pair.id for pair in rest] == ["t0", "t1", "t3"] and rest.report.skipped["shared with an evaluation"] == ["t2", "t4", "t5"]
     assert_disjoint(rest, evaluation)
     pixels = [np.full((4, 4, 3), i, np.uint8) for i in range(2)]
-    assert overlap([Pair(pixels[0], "a", "0", "x")], [Pair(pixels[0].copy(), "b", "1", "y"), Pair(pixels[1], "c", "2", "z")]).images == (
-        "0",
-    )
+    copies = [Pair(pixels[0].copy(), "b", "1", "y"), Pair(pixels[1], "c", "2", "z")]
+    assert find_overlap([Pair(pixels[0], "a", "0", "x")], copies).images == ("0",)
     tricky = [Pair(pixels[0], "a", "0", "x", negatives=["the wrong one"], views=("the other",))]
-    assert overlap(tricky, [Pair(pixels[1], "The other!", "1", "y")]).captions == ("0",)
-    assert overlap(tricky, [Pair(pixels[1], "the wrong one", "1", "y")]).captions == ("0",)
+    assert find_overlap(tricky, [Pair(pixels[1], "The other!", "1", "y")]).captions == ("0",)
+    assert find_overlap(tricky, [Pair(pixels[1], "the wrong one", "1", "y")]).captions == ("0",)
 
 
 def test_a_part_of_a_photo_overlaps_with_the_photo(photos):
     name, other = photos / f"{1:012d}.jpg", photos / f"{2:012d}.jpg"
     part = [Choice("on", (Crop(name, (0, 0, 4, 4)),), ("one", "two"), "0", ("box",))]
-    assert overlap([Pair(name, "a", "0", "x"), Pair(other, "b", "1", "y")], part).images == ("0",)
-    assert overlap([Pair(Crop(name, (1, 1, 3, 3)), "a", "0", "x")], part).images == ("0",)
+    assert find_overlap([Pair(name, "a", "0", "x"), Pair(other, "b", "1", "y")], part).images == ("0",)
+    assert find_overlap([Pair(Crop(name, (1, 1, 3, 3)), "a", "0", "x")], part).images == ("0",)
 
 
 # --- registry
@@ -527,18 +526,18 @@ def test_registry(photos):
     table(photos, good_rows(3))
     assert set(READERS) >= {"folder", "coco", "flickr", "karpathy", "webdataset", "hf", "parquet", "nlvr", "joined", "generated"}
     assert len(read("folder", folder=str(photos))) == 3
-    with pytest.raises(ValueError, match="no reader 'imagenet'; there are .*; add one with complearn.data.readers.registry.register"):
+    with pytest.raises(ValueError, match="no reader 'imagenet'; there are coco, .*webdataset"):
         read("imagenet")
-    with pytest.raises(ValueError, match="reader 'folder' has no argument 'path'; it has folder, captions_file"):
+    with pytest.raises(ValueError, match="reader 'folder': no argument 'path'; there are folder, captions_file"):
         read("folder", path="x")
-    register("mine", lambda n: Pairs([Pair(None, "a", str(i), str(i)) for i in range(n)]))
+    READERS.add("mine", lambda n: Pairs([Pair(None, "a", str(i), str(i)) for i in range(n)]))
     try:
         joined = read("joined", parts=[{"name": "mine", "args": {"n": 2}}, {"name": "folder", "args": {"folder": str(photos)}}])
         assert len(joined) == 5 and "in memory + captions.csv" in str(joined.report)
         with pytest.raises(BadData, match="pair 0 is in two parts"):
             read("joined", parts=[{"name": "mine", "args": {"n": 2}}] * 2)
     finally:
-        del READERS["mine"]
+        del READERS.entries["mine"]
     with pytest.raises(ValueError, match="a part is {'name'"):
         read("joined", parts=[{"reader": "folder"}])
 
@@ -559,15 +558,15 @@ def test_real_coco_and_nlvr(real_data):
     )
     assert len(val) == 915 and len({p.image_id for p in val}) == 183
     assert fingerprint(train) != fingerprint(val)
-    assert not overlap(train, val).images
+    assert not find_overlap(train, val).images
     pairs, claims = read_nlvr(real_data / "nlvr/dev"), read_claims(real_data / "nlvr/dev")
     records = [json.loads(line) for line in (real_data / "nlvr/dev/dev.json").open()]
     assert len(records) == 989 and len({record["sentence"] for record in records}) == 249
-    sides = halves(records)
+    sides = split_halves(records)
     assert (len(sides), sum(side == "train" for side in sides.values())) == (248, 124)
     assert len(read_claims(real_data / "nlvr/dev", "all", check="exists")) == 1978
     assert_disjoint(pairs, claims)
-    assert len(pairs) == 2 * sum(r["label"] == "true" and sides[plain_caption(r["sentence"])] == "train" for r in records)
+    assert len(pairs) == 2 * sum(r["label"] == "true" and sides[normalize_caption(r["sentence"])] == "train" for r in records)
     batch = Collate(Transform(64, fit="pad"), WordTokenizer.fit(pair.caption for pair in pairs))(pairs[:8])
     assert batch.images.shape == (8, 3, 64, 64) and batch.images.std() > 0.1
 

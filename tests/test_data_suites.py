@@ -12,12 +12,13 @@ from stand_ins import StandIn, constant, hashed, random_scorer
 
 from complearn.data import reports as intake
 from complearn.data.benchmarks import aro
-from complearn.data.benchmarks.classes import PRESETS, TABLE_2, TABLE_5, read_classes, spoken
+from complearn.data.benchmarks.classes import PRESETS, TABLE_2, TABLE_5, read_classes, readable_names
 from complearn.data.benchmarks.crepe import read_crepe_productivity, read_crepe_systematicity
 from complearn.data.benchmarks.groups import read_cola, read_mmvp, read_winoground
-from complearn.data.benchmarks.items import Choice, Crop, NoPhoto, read_sugarcrepe, read_sugarcrepe_pp
-from complearn.data.benchmarks.valse import VALSE, read_valse
-from complearn.data.fixtures.benchmarks import write_specimens
+from complearn.data.benchmarks.items import Choice, Crop, NoPhoto
+from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe, read_sugarcrepe_pp
+from complearn.data.benchmarks.valse import VALID_COUNTS, read_valse
+from complearn.data.fixtures.benchmarks import write_benchmarks
 from complearn.data.reports import BadData
 from complearn.evaluation.bench.bench import Bench, blind_report, report
 from complearn.evaluation.bench.scans import evenly, find_suites, read_found
@@ -29,7 +30,7 @@ EVERY = {name for name, suite in SUITES.items() if suite.places} - set(PRESETS)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return write_specimens(tmp_path_factory.mktemp("specimens") / "data")
+    return write_benchmarks(tmp_path_factory.mktemp("specimens") / "data")
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_every_benchmark_is_found_where_it_may_lie_and_read(data):
         assert len({c.id for c in items}) == len(items) and all(len(c.image_ids) == len(c.images) for c in items), name
     few, _, _ = read_found(found, ["a"], limit=2)
     assert all(len(part) <= 2 * len({c.split for c in part}) for part in few.choices.values())
-    assert {c.split for c in few.choices["valse"]} == set(VALSE)
+    assert {c.split for c in few.choices["valse"]} == set(VALID_COUNTS)
     assert len({pair.image_id for pair in few.pairs["coco_retrieval"]}) == 2 and len(few.pairs["coco_retrieval"]) == 4
 
 
@@ -169,7 +170,7 @@ def test_relations_are_splits_and_their_mean_is_not_the_mean_over_items(data):
     assert rows[-1]["split"] == "mean" and splits["mean"] == pytest.approx((splits["on"] + splits["to the left of"]) / 2)
     assert len(aro.read_aro_attribution(data / "aro")) == 25
     with pytest.raises(BadData, match="not a single sample; 1 of 1 splits left out"):
-        aro.read_aro_attribution(data / "aro", fewest=26)
+        aro.read_aro_attribution(data / "aro", min_records=26)
 
 
 def test_shuffles_keep_the_words_depend_on_the_seed_and_differ_from_the_caption():
@@ -185,7 +186,8 @@ def test_shuffles_keep_the_words_depend_on_the_seed_and_differ_from_the_caption(
         words[k] for k in range(len(words)) if k not in kept
     ]
     assert all(sorted(within[k : k + 3]) == sorted(words[k : k + 3]) for k in range(0, len(words), 3))
-    assert aro.plain('A (big) dog!! runs; it\'s "fun"') == ["a", "big", "dog", "runs", "it's", "fun"] and len(aro.plain("word " * 40)) == 30
+    assert aro.plain_words('A (big) dog!! runs; it\'s "fun"') == ["a", "big", "dog", "runs", "it's", "fun"]
+    assert len(aro.plain_words("word " * 40)) == 30
 
 
 # --- CREPE
@@ -214,7 +216,7 @@ def test_crepe_is_grouped_by_atoms_and_by_seen_and_unseen(own):
 def test_valse_counts_what_people_confirmed(own):
     items = read_valse(own / "valse", own / "valse/images")
     assert len(items) == 11 * 5 and "33 records that people did not confirm" in str(items.report)
-    assert len(read_valse(own / "valse", None, least=0)) == 11 * 8 and len(read_valse(own / "valse", None, least=3)) == 11 * 2
+    assert len(read_valse(own / "valse", None, min_votes=0)) == 11 * 8 and len(read_valse(own / "valse", None, min_votes=3)) == 11 * 2
     assert isinstance(read_valse(own / "valse", None)[0].images[0], NoPhoto)
     (own / "valse/images/visdial/photo_4.jpg").rename(own / "valse/images/photo_4.jpg")  # a photo beside the sub-folders is found too
     assert len(read_valse(own / "valse", own / "valse/images")) == 55
@@ -294,10 +296,10 @@ def test_a_photo_that_several_benchmarks_share_is_looked_at_once(own, monkeypatc
 def test_presets_know_the_sets_of_both_tables():
     assert len(TABLE_2) == 18 and len(TABLE_5) == 9 and set(TABLE_5) < set(TABLE_2) <= set(SUITES)
     with pytest.raises(BadData, match="class folder '103' is none of 1 to 102"):
-        spoken(["1", "103"], PRESETS["flowers102"], [f"flower {k}" for k in range(102)])
-    assert spoken(["3", "10"], PRESETS["clevr"], "three four five six seven eight nine ten".split()) == ["three", "ten"]
+        readable_names(["1", "103"], PRESETS["flowers102"], [f"flower {k}" for k in range(102)])
+    assert readable_names(["3", "10"], PRESETS["clevr"], "three four five six seven eight nine ten".split()) == ["three", "ten"]
     with pytest.raises(BadData, match=r"WordNet numbers; their names come with pip install 'complearn\[towers\]'"):
-        spoken(["n01440764"], PRESETS["imagenet_r"], None)
+        readable_names(["n01440764"], PRESETS["imagenet_r"], None)
 
 
 def test_test_and_training_images_share_their_classes_through_the_suite(own):
@@ -364,7 +366,7 @@ def test_a_flickr_token_file_without_its_list_is_no_test(own):
 @pytest.mark.real
 def test_valse_has_the_published_counts_and_blind_scores(real_data):
     items = read_valse(real_data / "valse", None)
-    assert {split: sum(c.split == split for c in items) for split in VALSE} == VALSE and len(items) == 7702
+    assert {split: sum(c.split == split for c in items) for split in VALID_COUNTS} == VALID_COUNTS and len(items) == 7702
     captions = [one["caption"] for one in json.loads((real_data / "coco/annotations/captions_train2017.json").read_text())["annotations"]]
     rows = {
         (r["method"], r["split"]): r["value"]

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from complearn.data.fixtures.visual_genome import specimen_wordnet, write_visual_genome
+from complearn.data.fixtures.visual_genome import write_small_wordnet, write_visual_genome
 from complearn.data.images import Transform
 from complearn.data.pairs import Collate
 from complearn.data.readers.registry import read
@@ -17,10 +17,10 @@ from complearn.data.visual_genome.names import (
     PUBLISHED_NEAR,
     RELATION_LABELS,
     alias_table,
-    bare_predicate,
     merge_predicate,
     merged_counts,
     read_aliases,
+    strip_predicate,
 )
 from complearn.data.visual_genome.reader import read_visual_genome
 from complearn.data.visual_genome.triplets import Triplet, Triplets, WithTriplets, graph_triplets, item_phrases, triplet_names
@@ -47,7 +47,7 @@ def test_every_label_means_itself_and_no_word_means_two():
     assert all(merge_predicate(label) == label for label in RELATION_LABELS)
     assert set(table.values()) == set(RELATION_LABELS)
     assert all(merge_predicate(word) == label for word, label in table.items())
-    assert [bare_predicate(text) for text in ("is on a", "a", "are", "that is the")] == ["on", "a", "are", "the"]
+    assert [strip_predicate(text) for text in ("is on a", "a", "are", "that is the")] == ["on", "a", "are", "the"]
 
 
 def test_counts_are_filtered_before_they_are_merged():
@@ -224,7 +224,7 @@ def test_missing_and_cut_files_are_named(genome):
         path.write_text(text)
     with pytest.raises(BadData, match="WordNet.*name it with wordnet="):
         little(genome, wordnet=genome / "VG_100K")
-    specimen_wordnet(genome / "other")
+    write_small_wordnet(genome / "other")
     assert len(little(genome, wordnet=genome / "other")) == len(little(genome))
 
 

@@ -24,7 +24,7 @@ def test_a_line_ends_at_a_line_feed_only(tmp_path):
     (tmp_path / "CoLA/dev.tsv").write_bytes(b"gj04\t1\t\tA dog.\r\ngj04\t0\t\tA cat.\r\n\r\n")
     train, dev, _ = glue.read_task(tmp_path / "CoLA")
     assert train.texts == tuple((text,) for text in SENTENCES) and train.labels == ("0", "1", "0", "1")
-    assert dev.texts == (("A dog.",), ("A cat.",)) and not dev.report.bad
+    assert dev.texts == (("A dog.",), ("A cat.",)) and not dev.report.n_skipped
 
 
 def test_bad_lines_are_skipped_counted_and_named(tmp_path):
@@ -35,7 +35,7 @@ def test_bad_lines_are_skipped_counted_and_named(tmp_path):
         write(tmp_path / "MNLI", name, header, lines)
     with pytest.warns(UserWarning, match=r"297 kept; skipped 3: 1 lines of another width \(dev_matched.tsv line 9\).*empty cell.*agreed"):
         train, dev, _ = glue.read_task(tmp_path / "MNLI")
-    assert len(train.texts) == 297 == len(dev.labels) and train.report.bad == 3
+    assert len(train.texts) == 297 == len(dev.labels) and train.report.n_skipped == 3
     with pytest.raises(BadData, match="line 9: 2 cells where there are 4.*3 of 300.*max_bad"):
         glue.read_task(tmp_path / "MNLI", max_bad=0.001)
     (tmp_path / "MNLI/train.tsv").write_bytes(b"index\tsentence1\xff\n")

@@ -13,8 +13,10 @@ from conftest import ROOT
 
 from complearn.core.results import read_results
 from complearn.core.runs import Run
-from complearn.data.benchmarks.items import benchmark_photos, read_claims, read_sugarcrepe
-from complearn.data.overlap import overlap
+from complearn.data.benchmarks.items import benchmark_image_ids
+from complearn.data.benchmarks.nlvr import read_claims
+from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe
+from complearn.data.overlap import find_overlap
 from complearn.data.readers.registry import read
 
 NAME = "experiments/iterated_learning"
@@ -87,7 +89,7 @@ def test_every_parameter_is_explained(tmp_path):
 def real_source(folder):
     """COCO photos that SugarCrepe does not ask about, and the true statements of NLVR's training half."""
     coco = folder / "coco"
-    asked = sorted(benchmark_photos(read_sugarcrepe(folder / "sugarcrepe", coco / "val2017")))
+    asked = sorted(benchmark_image_ids(read_sugarcrepe(folder / "sugarcrepe", coco / "val2017")))
     captions = {part: str(coco / "annotations" / f"captions_{part}.json") for part in ("train2017", "val2017")}
     parts = [
         {"name": "coco", "args": {"images": str(coco / "train2017"), "annotations": captions["train2017"]}},
@@ -106,11 +108,11 @@ def test_real_training_and_evaluation_share_nothing(real_data):
     source, judge = real_source(real_data)
     train = read("joined", **source)
     asked = [*read_sugarcrepe(**judge["sugarcrepe"]), *read_claims(**judge["nlvr"])]
-    shared = overlap(train, asked)
+    shared = find_overlap(train, asked)
     assert not shared.images and not shared.captions
     assert len({pair.image_id for pair in train if not pair.image_id.startswith("nlvr")}) == 80 + 126
     leaky = read("coco", images=judge["sugarcrepe"]["images"], annotations=source["parts"][1]["args"]["annotations"])
-    assert overlap(leaky, asked).images and overlap(leaky, asked).captions  # the check can fail
+    assert find_overlap(leaky, asked).images and find_overlap(leaky, asked).captions  # the check can fail
 
 
 @pytest.mark.real

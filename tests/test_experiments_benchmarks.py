@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from complearn.core.results import read_results
-from complearn.data.fixtures.benchmarks import write_specimens
+from complearn.data.fixtures.benchmarks import write_benchmarks
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
@@ -59,7 +59,7 @@ def test_what_cannot_be_run_is_said(tmp_path, experiment):
 
 
 def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, experiment):
-    data = write_specimens(tmp_path / "data")
+    data = write_benchmarks(tmp_path / "data")
     shutil.copytree(data / "coco", tmp_path / "gone")
     tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
     for name, at in (("clip-s0", data / "coco"), ("lost-s0", tmp_path / "gone")):

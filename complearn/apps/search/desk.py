@@ -17,7 +17,7 @@ from complearn.apps.search.answers import (
 )  # fmt: skip
 from .sources import SearchSource
 from ...core.files import plain
-from ...data.readers.uploads import MOST_BYTES, read_upload
+from ...data.readers.uploads import MAX_BYTES, read_upload
 from ...evaluation.search.approximate import search_gallery
 from ...evaluation.search.gallery import thumbnail
 from ...evaluation.search.queries import piece_of, text_query
@@ -202,9 +202,9 @@ class SearchDesk:
 
     def _upload(self, content: bytes, name: str = "the picture", part: int = 0, parts: int = 1) -> list[Answer]:
         self._parts = ([] if part == 0 else self._parts) + [content]
-        if len(self._parts) != part + 1 or sum(map(len, self._parts)) > MOST_BYTES:
+        if len(self._parts) != part + 1 or sum(map(len, self._parts)) > MAX_BYTES:
             self._parts = []
-            raise ValueError(f"{name} did not arrive whole, or has more than {MOST_BYTES // 2**20} MB; choose it again, or a smaller one")
+            raise ValueError(f"{name} did not arrive whole, or has more than {MAX_BYTES // 2**20} MB; choose it again, or a smaller one")
         if part + 1 < parts:
             return []
         content, self._parts = b"".join(self._parts), []

@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 from PIL import Image
 
-from ..readers.folders import rows_of
+from ..readers.files import read_rows
 from ..images import BrokenImage
-from ..reports import BadData, existing
+from ..reports import BadData, existing_path
 from .photos import caption_of, is_photograph, photos_folder, stamps
 from .labels import Label, read_label
 
@@ -143,9 +143,10 @@ def _photos(folder: Path, drawings: bool, left: Counter) -> list[Cutout]:
 
 def _drawn(folder: Path, left: Counter) -> list[Cutout]:
     found, home = {}, folder.resolve()
-    for line, row in rows_of(existing(folder / "names.tsv", "the table of names", "it has the columns file and name, parted by tabs")):
-        if isinstance(row, str) or not {"file", "name"} <= {*row}:
-            raise BadData(f"names.tsv line {line}: expected the columns file and name, parted by tabs; got {row!r}")
+    table = existing_path(folder / "names.tsv", "the table of names", "it has the columns file and name, parted by tabs")
+    for line, row, fault in read_rows(table):
+        if fault or not {"file", "name"} <= {*row}:
+            raise BadData(f"names.tsv line {line}: expected the columns file and name, parted by tabs; got {fault or row!r}")
         path = Path(row["file"])
         if path.is_absolute() or ".." in path.parts or not (folder / path).resolve().is_relative_to(home):
             raise BadData(f"names.tsv line {line}: {row['file']!r} leads out of {folder}; name files in it")
@@ -169,7 +170,7 @@ def drawn_folder(
     named = str(folder) or os.environ.get("COMPLEARN_DRAWN", "")
     if not named:
         raise BadData("no folder of drawn objects: give folder=, or set COMPLEARN_DRAWN; it holds pictures and a names.tsv (file, name)")
-    home = existing(named, "the folder of drawn objects", "it holds pictures and a names.tsv (columns file and name)")
+    home = existing_path(named, "the folder of drawn objects", "it holds pictures and a names.tsv (columns file and name)")
     return home / "emoji" if not (home / "names.tsv").exists() and (home / "emoji").is_dir() else home
 
 

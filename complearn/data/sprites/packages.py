@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from ...core.files import space_errors
-from ..reports import BadData, existing
+from ..reports import BadData, existing_path
 
 # %% ../../../nbs/data/sprites/packages.ipynb #c004
 def ar_members(
@@ -134,7 +134,7 @@ def unpack_deb(
     most: int = 2**30,  # bytes that its data may have when unpacked
 ) -> int:  # how many files were written
     "Write the files of a package that are wanted. Raises `BadData` for what is no package, is cut off, or points outside."
-    deb = existing(deb, "the package")
+    deb = existing_path(deb, "the package")
     with deb.open("rb") as file:
         parts = [(name, start, size) for name, start, size in ar_members(file, deb.name) if name.startswith("data.tar")]
         if not parts:

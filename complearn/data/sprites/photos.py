@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.files import cache_dir
-from ..reports import BadData, Intake, Pairs, existing
+from ..reports import BadData, Collector, Pairs, existing_path
 from .packages import download_deb, unpack_deb
 from ..pairs import Pair
 from .labels import read_label
@@ -31,7 +31,7 @@ def photos_folder(
     fetch = "fetch them with: python -m complearn.data.sprites.photos"
     named = str(folder) or os.environ.get("COMPLEARN_PHOTOS", "")
     if named:
-        home = existing(named, "the folder of cut-out photographs", fetch)
+        home = existing_path(named, "the folder of cut-out photographs", fetch)
         return next((inner for inner in (home / INSTALLED, home / "stamps") if inner.is_dir()), home)
     usual = [Path("/") / INSTALLED, cache_dir("photos") / "stamps"]
     found = next((one for one in usual if one.is_dir()), None)
@@ -92,21 +92,21 @@ def read_photos(
     "Single stamps and their captions; `labels` tells noun, colour, category, and whether it is a photograph."
     folder = photos_folder(folder)
     names = [name for name in stamps(folder) if drawings or is_photograph(name)]
-    intake = Intake(f"{folder.name} (cut-out photographs)", max_bad, check, folder)
+    collector = Collector(f"{folder.name} (cut-out photographs)", max_bad, check, folder)
     for name in names:
         try:
             caption = caption_of(folder, name)
         except FileNotFoundError:
-            intake.skip("missing caption", name, f"{name}.txt: no such file beside {name}.png")
+            collector.skip("missing caption", name, f"{name}.txt: no such file beside {name}.png")
             continue
         except UnicodeDecodeError as error:
-            intake.skip("unreadable caption", name, f"{name}.txt: not UTF-8 (byte {error.object[error.start]:#x} at {error.start})")
+            collector.skip("unreadable caption", name, f"{name}.txt: not UTF-8 (byte {error.object[error.start]:#x} at {error.start})")
             continue
         label = read_label(caption)
         labels = {"noun": label and label.noun, "colour": label and label.colour, "category": name.split("/")[0],
                   "photograph": is_photograph(name)}  # fmt: skip
-        intake.offer(Pair(folder / f"{name}.png", caption, name, name, labels=labels), f"{name}.txt")
-    return intake.finish()
+        collector.add(Pair(folder / f"{name}.png", caption, name, name, labels=labels), f"{name}.txt")
+    return collector.finish()
 
 # %% ../../../nbs/data/sprites/photos.ipynb #c016
 def fetch_photos(

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from ...data.benchmarks.items import Choice, read_sugarcrepe
+from ...data.benchmarks.items import Choice
+from ...data.benchmarks.sugarcrepe import read_sugarcrepe
 from ...data.images import load_images
 from ...data.worlds.world import World, world_from
 from .bench import Bench, blind_report, drawn, report

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...data.benchmarks.aro import read_aro_attribution, read_aro_relation, read_order
-from ...data.benchmarks.items import read_claims, read_sugarcrepe, read_sugarcrepe_pp
+from ...data.benchmarks.nlvr import read_claims
+from ...data.benchmarks.sugarcrepe import read_sugarcrepe, read_sugarcrepe_pp
 from ...data.benchmarks.classes import PRESETS, read_classes
 from ...data.readers.coco import read_coco, read_flickr, read_karpathy
 from ...data.benchmarks.crepe import read_crepe_productivity, read_crepe_systematicity
 from ...data.benchmarks.groups import read_cola, read_mmvp, read_winoground
 from ...data.reports import BadData, Pairs
 from ...data.readers.registry import read
-from ...data.benchmarks.valse import WHOSE, read_valse
+from ...data.benchmarks.valse import PHOTO_SOURCES, read_valse
 from .bench import Bench
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #c005
@@ -115,7 +116,7 @@ OBTAIN = {
     "sugarcrepe_pp": f"data/ of Aman-J/SugarCrepe_pp on the Hugging Face hub; {COCO_OBTAIN}",
     "aro": "visual_genome_*.json and images/ through the repository vision-language-models-are-bows, in aro/",
     "order": "the retrieval test files of BLIP's release (coco_karpathy_test.json, flickr30k_test.json) in aro/, and the photos",
-    "valse": f"data/ of Heidelberg-NLP/VALSE; photos in valse/images/: {WHOSE}",
+    "valse": f"data/ of Heidelberg-NLP/VALSE; photos in valse/images/: {PHOTO_SOURCES}",
     "cola": f"data/ of arijitray1993/COLA; {VG_OBTAIN}",
     "winoground": "facebook/winoground on the Hugging Face hub: examples.jsonl and images/, or its parquet, in winoground/",
     "mmvp": "MMVP/MMVP_VLM on the Hugging Face hub, in mmvp/",

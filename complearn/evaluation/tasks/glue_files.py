@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.seeds import rng
-from ...data.reports import BadData, Intake, Records, Report, existing
+from ...data.reports import BadData, Collector, Records, Report, existing_path
 from ...data.pairs import Pair
 
 # %% ../../../nbs/evaluation/tasks/glue_files.ipynb #c005
@@ -92,14 +92,15 @@ def read_examples(
     if missing or not body or body == [[""]]:
         got = f"{path} has the columns {', '.join(header) or 'none'} and {len(body)} lines"
         raise BadData(f"{got}; expected {', '.join(missing) or 'lines'}")
-    places, intake = [header.index(name) for name in (*task.sentences, task.label)], Intake(f"{path.parent.name}/{path.name}", max_bad)
+    places = [header.index(name) for name in (*task.sentences, task.label)]
+    collector = Collector(f"{path.parent.name}/{path.name}", max_bad)
     for number, line in enumerate(body, first):
         where = f"{path.name} line {number}"
         if fault := line_fault(line, header, places, task.metric):
-            intake.skip(f"lines {fault[0]}", where, f"{path} line {number}: {fault[1]}")
+            collector.skip(f"lines {fault[0]}", where, f"{path} line {number}: {fault[1]}")
         else:
-            intake.offer(Pair(None, line[places[0]], where, where, labels={"cells": [line[place] for place in places]}), where)
-    kept = intake.finish(kind=Records)
+            collector.add(Pair(None, line[places[0]], where, where, labels={"cells": [line[place] for place in places]}), where)
+    kept = collector.finish(kind=Records)
     cells = [pair.labels["cells"] for pair in kept]
     return Examples(tuple(tuple(line[:-1]) for line in cells), tuple(line[-1] for line in cells), kept.report)
 
@@ -123,7 +124,7 @@ def tasks_in(
     folder: str | Path,  # e.g. glue, with CoLA and others below it
 ) -> dict[str, Path]:  # folder by task; MNLI's stands for MNLI and for MNLI-mm
     "The tasks that a folder holds, in the order of `TASKS`."
-    folder = existing(folder, "the folder of tasks")
+    folder = existing_path(folder, "the folder of tasks")
     places = {name: folder / (task.folder or name) for name, task in TASKS.items()}
     found = {name: place for name, place in places.items() if (place / "train.tsv").is_file() and (place / TASKS[name].dev).is_file()}
     if not found:

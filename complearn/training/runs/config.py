@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from ...data.readers.registry import reader
+from ...data.readers.registry import READERS
 from ...data.negatives import check_source
 from ...models.registry import read_model
 from ..methods.learner import fresh_language  # noqa: F401  registers itself as a plan
@@ -65,7 +65,7 @@ def check_config(
     check_start(config.get("start"))
     if "name" not in config["data"] or set(config["data"]) - {"name", "args"}:
         raise ValueError(f"data is {{'name': reader, 'args': {{...}}}}, not {dict(config['data'])}")
-    reader(config["data"]["name"])
+    READERS[config["data"]["name"]]
     check_batches(config["train"])
     for name, asked in config.get("evaluate", {}).items():
         if not isinstance(asked, Mapping):
