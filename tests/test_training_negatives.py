@@ -134,7 +134,7 @@ def test_settings_are_checked():
     out.negative = None
     with pytest.raises(ValueError, match='"negatives": "auto"'):
         NegCLIP(6, pool=9).compute_losses(out, None, batch)
-    with pytest.raises(ValueError, match="negatives come from auto, given, swap, not 'all'"):
+    with pytest.raises(ValueError, match="no source of negatives 'all'; there are auto, given, swap"):
         Collate(None, None, negatives="all")
     model = build_model(training_runs.MODEL, tokenizer())
     with pytest.raises(ValueError, match='spectral_clip needs a normalised model.*"spectral": true'):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..core.seeds import derive, rng
 from .images import BrokenImage, Transform, load_images  # noqa: F401
-from .negatives import check_source, wrong_caption
+from .negatives import check_source, negative_caption
 from .word_tokenizer import EmptyCaption, Tokens, WordTokenizer  # noqa: F401
 
 # %% ../../nbs/data/pairs.ipynb #c004
@@ -144,7 +144,7 @@ class Collate:
         draws: Sequence[int | None],  # one per pair
     ) -> dict[str, Tensor]:  # fields of `Batch`
         "A wrong caption per pair; a pair without one carries its own caption, and `has_negative` is False there."
-        wrong = [wrong_caption(*each, self.negatives) for each in zip(pairs, captions, draws)]
+        wrong = [negative_caption(*each, self.negatives) for each in zip(pairs, captions, draws)]
         tokens = self.tokenizer([text or caption for text, caption in zip(wrong, captions)], [pair.id for pair in pairs])
         numbers = torch.tensor([[number(text or caption), number(caption)] for text, caption in zip(wrong, captions)])
         present = torch.tensor([text is not None for text in wrong])

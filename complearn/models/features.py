@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ..core.files import plain, read_json, write_bytes_atomic
-from ..data.overlap import image_key
+from ..data.overlap import image_hash
 
 # %% ../../nbs/models/features.ipynb #n006
 def architecture_text(
@@ -98,7 +98,7 @@ def image_signature(
     if image is None:
         return []
     if not isinstance(image, (str, Path)):
-        return [image_key(image)]
+        return [image_hash(image)]
     try:
         state = os.stat(image)
     except FileNotFoundError:
