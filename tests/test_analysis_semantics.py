@@ -18,7 +18,8 @@ from complearn.analysis.words import components, neighbours, norm_readout, silho
 from complearn.data.lexicons.formats import Norms
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
-from complearn.evaluation.tasks import glue
+from complearn.evaluation.tasks.glue import Glue, metric_interval
+from complearn.evaluation.tasks.glue_files import own_task, read_task
 from complearn.models import wordspace
 from complearn.models.towers.base import TextTransformer
 from complearn.models.wordspace import WordSpace
@@ -450,21 +451,21 @@ def test_better_is_scipys_one_sided_test():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_scores_are_scikit_learns(classes):
     said, true = np.random.default_rng(classes).integers(0, classes, (2, 80))
-    value, low, high = glue.interval(said, true, classes, "matthews")
+    value, low, high = metric_interval(said, true, classes, "matthews")
     assert value == pytest.approx(matthews_corrcoef(true, said)) and low < value < high
-    assert glue.interval(said, true, classes, "accuracy")[0] == pytest.approx((said == true).mean())
+    assert metric_interval(said, true, classes, "accuracy")[0] == pytest.approx((said == true).mean())
     if classes == 2:
-        assert glue.interval(said, true, 2, "f1")[0] == pytest.approx(f1_score(true, said))
+        assert metric_interval(said, true, 2, "f1")[0] == pytest.approx(f1_score(true, said))
 
 
 def test_a_frozen_encoder_that_knows_the_answer_is_heard():
-    train, dev, task = glue.own_task(200)
+    train, dev, task = own_task(200)
     answers = dict(zip(sum((e.texts for e in (train, dev)), ()), sum((e.labels for e in (train, dev)), ())))
     knows = lambda texts: np.array([[float(answers[(t,)]), 0.5] for t in texts])
-    rows = glue.evaluate_glue(knows, train, dev, task, "oracle", epochs=10)
-    assert rows[0]["value"] > 0.95 and rows[1]["value"] == 0 and rows[1]["method"] == "majority"
-    nothing = glue.evaluate_glue(lambda texts: np.zeros((len(texts), 2)), train, dev, task, "nothing", epochs=2)
-    assert nothing[0]["value"] == 0
+    acceptability = Glue(train, dev, task, epochs=10)
+    assert acceptability.run(knows)[0].value > 0.95 and acceptability.blind([])["majority"][0].value == 0
+    (nothing,) = Glue(train, dev, task, epochs=2).run(lambda texts: np.zeros((len(texts), 2)))
+    assert nothing.value == 0
 
 
 def test_pair_tasks_and_faults_of_their_files(tmp_path):
@@ -473,22 +474,21 @@ def test_pair_tasks_and_faults_of_their_files(tmp_path):
     lines = [f'{k}\tA "dog {k} runs.\tAn animal {k} moves.\t{"entailment" if k % 2 else "not_entailment"}' for k in range(24)]
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("index\tsentence1\tsentence2\tlabel\n" + "\n".join(lines))
-    train, dev, task = glue.read_task(folder)
-    rows = glue.evaluate_glue(
-        lambda texts: np.array([[float(len(t)), t.count("a")] for t in texts]), train, dev, task, "x", data="RTE", epochs=2
-    )
-    assert len(train.texts) == 24 and len(train.texts[0]) == 2 and rows[1]["value"] == 0.5
+    train, dev, task = read_task(folder)
+    entailment = Glue(train, dev, task, epochs=2)
+    assert entailment.run(lambda texts: np.array([[float(len(t)), t.count("a")] for t in texts]))[0].n == 24
+    assert len(train.texts) == 24 and len(train.texts[0]) == 2 and entailment.blind([])["majority"][0].value == 0.5
     (folder / "dev.tsv").write_text("index\tsentence1\tsentence2\n1\ta\tb")
     with pytest.raises(BadData, match="expected label"):
-        glue.read_task(folder)
+        read_task(folder)
     (folder / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n1\ta\tb")
     with pytest.raises(BadData, match="line 2: 3 cells"):
-        glue.read_task(folder)
+        read_task(folder)
     (folder / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n1\ta\tb\tmaybe")
     with pytest.raises(BadData, match="'maybe'.*never trained"):
-        glue.evaluate_glue(lambda texts: np.zeros((len(texts), 2)), *glue.read_task(folder), "x", data="RTE")
+        Glue(*read_task(folder)).run(lambda texts: np.zeros((len(texts), 2)))
     with pytest.raises(ValueError, match="one of CoLA, SST-2"):
-        glue.read_task(tmp_path)
+        read_task(tmp_path)
 
 
 # --- from a name to a space

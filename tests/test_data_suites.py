@@ -20,10 +20,10 @@ from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe, read_sugarcrep
 from complearn.data.benchmarks.valse import VALID_COUNTS, read_valse
 from complearn.data.fixtures.benchmarks import write_benchmarks
 from complearn.data.reports import BadData
-from complearn.evaluation.bench.bench import Bench, blind_report, report
-from complearn.evaluation.bench.scans import evenly, find_suites, read_found
-from complearn.evaluation.bench.suites import SUITES, flickr_test, read_bench
-from complearn.evaluation.tasks.choices import chance, evaluate_choices, summarise
+from complearn.evaluation.bench.bench import judge, judge_blind
+from complearn.evaluation.bench.suites import SUITES, find_suites, flickr_test, read_bench, read_suites
+from complearn.evaluation.tasks.base import evenly
+from complearn.evaluation.tasks.choices import Choices, chance_scores, evaluate_choices, summarise_choices
 
 EVERY = {name for name, suite in SUITES.items() if suite.places} - set(PRESETS)
 
@@ -39,19 +39,24 @@ def own(data, tmp_path):
     return shutil.copytree(data, tmp_path / "data")
 
 
+def choices_of(bench):
+    return {name: task.items() for name, task in bench.items() if isinstance(task, Choices)}
+
+
 def test_every_benchmark_is_found_where_it_may_lie_and_read(data):
     found = find_suites(data)
     assert {one.name for one in found if one.state == "found"} == EVERY | {"cifar10"}
     assert all(one.remedy for one in found if one.state == "missing") and len(found) == len(EVERY) + len(PRESETS)
-    bench, blind, errors = read_found(found, ["a red circle"])
+    bench, blind, errors = read_suites(found)
     assert not errors and not blind
-    assert set(bench.choices) | set(bench.claims) | set(bench.pairs) | set(bench.classes) == EVERY | {"cifar10"}
-    for name, items in bench.choices.items():
+    assert set(bench) == EVERY | {"cifar10"}
+    for name, items in choices_of(bench).items():
         assert len({c.id for c in items}) == len(items) and all(len(c.image_ids) == len(c.images) for c in items), name
-    few, _, _ = read_found(found, ["a"], limit=2)
-    assert all(len(part) <= 2 * len({c.split for c in part}) for part in few.choices.values())
-    assert {c.split for c in few.choices["valse"]} == set(VALID_COUNTS)
-    assert len({pair.image_id for pair in few.pairs["coco_retrieval"]}) == 2 and len(few.pairs["coco_retrieval"]) == 4
+    few, _, _ = read_suites(found, limit=2)
+    assert all(len(part) <= 2 * len({c.split for c in part}) for part in choices_of(few).values())
+    assert {c.split for c in few["valse"].items()} == set(VALID_COUNTS)
+    pairs = few["coco_retrieval"].items()
+    assert len({pair.image_id for pair in pairs}) == 2 and len(pairs) == 4
 
 
 def test_names_families_and_folders_that_are_not_there(data, tmp_path):
@@ -91,10 +96,11 @@ def test_what_is_missing_is_named_with_its_remedy(own, gone, reader, said):
 
 
 def test_a_collapsed_model_scores_zero_with_all_ties_everywhere(data):
-    bench, _, _ = read_found(find_suites(data), ["a red circle"])
-    rows = report(constant(), Bench(choices=bench.choices), "collapsed")
+    bench, _, _ = read_suites(find_suites(data))
+    bench = {name: task for name, task in bench.items() if isinstance(task, Choices)}
+    rows = judge(constant(), bench, "collapsed")
     scores = [r for r in rows if r["metric"] != "blind_flag"]
-    assert len({r["data"] for r in scores}) == len(bench.choices) and all(r["value"] == 0 and r["ties"] == 1 for r in scores)
+    assert len({r["data"] for r in scores}) == len(bench) and all(r["value"] == 0 and r["ties"] == 1 for r in scores)
     assert all(
         r["split"] == "mean"
         for r in (rows[-1], *[a for a, b in zip(rows, rows[1:]) if a["metric"] != b["metric"] and a["data"] == "valse"])
@@ -126,7 +132,7 @@ def test_both_captions_must_beat_the_wrong_one_and_text_alone_has_its_own_score(
     assert frame.right["accuracy"] and not frame.right["text_only"]  # p2 is nearer to n than to p1
     angles["image"] = 55
     assert not evaluate_choices(scorer, [item]).right.iloc[0]  # one of the two is not enough
-    levels = {r["metric"]: r["value"] for r in chance([item])}
+    levels = {score.metric: score.value for score in chance_scores([item])}
     assert levels == {"accuracy": pytest.approx(1 / 3), "text_only": pytest.approx(1 / 3)}
     many = [Choice("s", (f"{k}.jpg",), (f"{k} a", f"{k} b", f"{k} c"), str(k), right=2) for k in range(3000)]
     frame = evaluate_choices(random_scorer(), many)
@@ -134,7 +140,7 @@ def test_both_captions_must_beat_the_wrong_one_and_text_alone_has_its_own_score(
         abs(frame[frame.metric == "accuracy"].right.mean() - 1 / 3) < 0.04
         and abs(frame[frame.metric == "text_only"].right.mean() - 1 / 3) < 0.04
     )
-    blind = blind_report(Bench(choices={"pp": [item]}, captions=["a"]))
+    blind = judge_blind({"pp": Choices([item])}, ["a"])
     assert not any(r["metric"] == "text_only" and r["method"] != "chance" for r in blind)
     with pytest.raises(ValueError, match="3 right captions of 3"):
         evaluate_choices(scorer, [Choice("s", ("x",), ("p1", "p2", "n"), "0", right=3)])
@@ -165,9 +171,9 @@ def test_relations_are_splits_and_their_mean_is_not_the_mean_over_items(data):
     more = [*items, *[c for c in items if c.split == "on"] * 5]
     right = StandIn(lambda _: [1.0, 0.0], lambda t: [1.0, 0.0] if t in good else [0.0, 1.0])
     good = {c.captions[0] for c in items if c.split == "on"} - {c.captions[1] for c in items}
-    rows = summarise(evaluate_choices(right, more), "m")
-    splits = {r["split"]: r["value"] for r in rows}
-    assert rows[-1]["split"] == "mean" and splits["mean"] == pytest.approx((splits["on"] + splits["to the left of"]) / 2)
+    scores = summarise_choices(evaluate_choices(right, more))
+    splits = {score.split: score.value for score in scores}
+    assert scores[-1].split == "mean" and splits["mean"] == pytest.approx((splits["on"] + splits["to the left of"]) / 2)
     assert len(aro.read_aro_attribution(data / "aro")) == 25
     with pytest.raises(BadData, match="not a single sample; 1 of 1 splits left out"):
         aro.read_aro_attribution(data / "aro", min_records=26)
@@ -196,7 +202,7 @@ def test_shuffles_keep_the_words_depend_on_the_seed_and_differ_from_the_caption(
 def test_crepe_is_grouped_by_atoms_and_by_seen_and_unseen(own):
     items = read_crepe_productivity(own / "crepe", own / "visual_genome", "replace")
     assert list(dict.fromkeys(c.split for c in items)) == [f"complexity_{n}" for n in range(4, 13)]
-    assert len(items[0].captions) == 5 and chance(items)[-1]["value"] == pytest.approx(0.2)
+    assert len(items[0].captions) == 5 and chance_scores(items)[-1].value == pytest.approx(0.2)
     syst = read_crepe_systematicity(own / "crepe", own / "visual_genome", "compound")
     assert {c.split for c in syst} == {"seen_compounds", "unseen_compounds"} and len(syst[0].captions) == 3
     with pytest.raises(BadData, match="syst_vg_hard_negs_seen_compounds_in_laion.csv"):
@@ -227,9 +233,9 @@ def test_valse_counts_what_people_confirmed(own):
 def test_a_photo_that_was_not_asked_for_cannot_be_scored(own):
     shutil.rmtree(own / "valse/images")
     (one,) = find_suites(own, ["valse"])
-    bench, blind, _ = read_found([one], ["a red circle"])
-    assert one.state == "text only" and not bench.choices and len(blind["valse"]) == 55
-    rows = blind_report(Bench(choices=blind, captions=["a red circle"]))
+    bench, blind, _ = read_suites([one])
+    assert one.state == "text only" and not bench and len(blind["valse"].items()) == 55
+    rows = judge_blind(blind, ["a red circle"])
     assert {r["method"] for r in rows} == {"chance", "blind_length", "blind_ngram"}
 
 
@@ -265,7 +271,7 @@ def test_a_pair_of_mmvp_counts_only_when_both_statements_prefer_their_own_photo(
     likes = {"says one": [1.0, 0.0], "says two": [1.0, 0.1]}  # both statements prefer the first photo
     scorer = StandIn(lambda image: [1.0, 0.0] if image == "one" else [0.0, 1.0], likes.get)
     frame = evaluate_choices(scorer, [item])
-    assert list(frame.metric) == ["image_score"] and not frame.right.any() and [r["value"] for r in chance([item])] == [0.25]
+    assert list(frame.metric) == ["image_score"] and not frame.right.any() and [score.value for score in chance_scores([item])] == [0.25]
     likes["says two"] = [0.1, 1.0]
     assert evaluate_choices(scorer, [item]).right.all()
     lines = (own / "mmvp/Questions.csv").read_text().splitlines()
@@ -304,12 +310,13 @@ def test_presets_know_the_sets_of_both_tables():
 
 def test_test_and_training_images_share_their_classes_through_the_suite(own):
     args = {"folder": own / "classification/cifar10/test", "train": own / "classification/cifar10/train"}
-    bench = read_bench({"cifar10": args}, ["a"])
-    items, classes, prompts = bench.classes["cifar10"]
-    assert classes == ("airplane", "cat") and len(bench.probes["cifar10"]) == len(items) == 8 and all(p.count("{}") == 1 for p in prompts)
+    bench = read_bench({"cifar10": args})
+    task = bench["cifar10"]
+    assert task.classes == ("airplane", "cat") and len(task.train) == len(task.images) == 8
+    assert all(prompt.count("{}") == 1 for prompt in task.templates) and task.items().report is task.images.report
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        rows = report(
+        rows = judge(
             StandIn(lambda image: [len(str(image)), image.parent.name == "cat", 1.0], lambda t: [1.0, "cat" in t, 1.0]), bench, "m"
         )
     assert {r["split"]: r["value"] for r in rows if r["metric"] == "accuracy"}["linear_probe"] == 1
@@ -317,7 +324,7 @@ def test_test_and_training_images_share_their_classes_through_the_suite(own):
     with pytest.raises(BadData, match="no training images of cat"):
         read_classes(**args, preset="cifar10")
     shutil.rmtree(own / "classification/cifar10/train")
-    assert not read_bench({"cifar10": {"folder": args["folder"]}}, ["a"]).probes
+    assert not read_bench({"cifar10": {"folder": args["folder"]}})["cifar10"].train
 
 
 def test_bare_numbers_are_no_class_names(tmp_path):
@@ -344,7 +351,7 @@ def test_a_flickr_token_file_without_its_list_is_no_test(own):
     names = (folder / "Flickr_8k.testImages.txt").read_text().split()
     (folder / "Flickr_8k.testImages.txt").write_text("\n".join(names[:2]))
     (one,) = find_suites(own, ["flickr8k"])
-    assert one.state == "found" and len(read_found([one])[0].pairs["flickr8k"]) == 2
+    assert one.state == "found" and len(read_suites([one])[0]["flickr8k"].items()) == 2
     (folder / "Flickr_8k.testImages.txt").rename(own / "mine.txt")
     (one,) = find_suites(own, ["flickr8k"])
     assert one.state == "missing" and "dataset_flickr8k.json, or Flickr_8k.testImages.txt" in one.remedy
@@ -357,7 +364,7 @@ def test_a_flickr_token_file_without_its_list_is_no_test(own):
     assert find_suites(own, ["flickr30k"])[0].state == "missing"
     (own / "flickr30k/test.txt").write_text(names[0].removesuffix(".jpg"))
     (one,) = find_suites(own, ["flickr30k"])
-    assert one.state == "found" and len(read_found([one])[0].pairs["flickr30k"]) == 1
+    assert one.state == "found" and len(read_suites([one])[0]["flickr30k"].items()) == 1
 
 
 # --- real files
@@ -370,7 +377,7 @@ def test_valse_has_the_published_counts_and_blind_scores(real_data):
     captions = [one["caption"] for one in json.loads((real_data / "coco/annotations/captions_train2017.json").read_text())["annotations"]]
     rows = {
         (r["method"], r["split"]): r["value"]
-        for r in blind_report(Bench(choices={"valse": items}, captions=captions))
+        for r in judge_blind({"valse": Choices(items)}, captions)
         if r["metric"] == "accuracy"
     }
     assert rows["chance", "mean"] == 0.5 and 0.2 < rows["blind_ngram", "mean"] < 0.9 and len({split for _, split in rows}) == 12

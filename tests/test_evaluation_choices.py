@@ -17,7 +17,17 @@ from stand_ins import StandIn, bag, bag_of_words, constant, hashed, random_score
 from complearn.data.benchmarks.items import Choice
 from complearn.data.pairs import Pair
 from complearn.evaluation.blind import Ngram, NgramScorer, group_chance, words
-from complearn.evaluation.tasks.choices import METRICS, TIE, blind_rows, chance, evaluate_choices, flag_blind, margins, summarise
+from complearn.evaluation.tasks.base import Score
+from complearn.evaluation.tasks.choices import (
+    METRICS,
+    TIE,
+    blind_choices,
+    blind_flags,
+    chance_scores,
+    evaluate_choices,
+    margins,
+    summarise_choices,
+)
 from complearn.evaluation.tasks.recognition import evaluate_zero_shot
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.models.scoring import Encoded
@@ -37,9 +47,9 @@ def groups(n, k=2):
 
 @pytest.mark.parametrize("items", [text_items(7), image_items(7), groups(7), groups(5, 3)], ids=["text", "image", "group", "group of 3"])
 def test_a_collapsed_model_scores_0_with_tie_rate_1(items):
-    rows = summarise(evaluate_choices(constant(), items), "collapsed", data="toy")
-    assert {r["metric"] for r in rows} == set(METRICS[items[0].form])
-    assert all(r["value"] == 0 and r["ties"] == 1 and r["n"] == len(items) for r in rows)
+    rows = summarise_choices(evaluate_choices(constant(), items))
+    assert {r.metric for r in rows} == set(METRICS[items[0].form])
+    assert all(r.value == 0 and r.ties == 1 and r.n == len(items) for r in rows)
 
 
 def test_collapse_up_to_rounding_is_collapse_too():
@@ -142,29 +152,29 @@ def frame_of(right, split, tied=None, photo=None):
 
 def test_rows_come_per_split_with_the_mean_over_splits_last():
     frame = pd.concat([frame_of([True] * 9 + [False], "small"), frame_of([False] * 150 + [True] * 50, "large")])
-    rows = summarise(frame, "clip", 3, "final", 70, "sugarcrepe")
-    assert [r["split"] for r in rows] == ["small", "large", "mean"]
-    assert [r["value"] for r in rows] == pytest.approx([0.9, 0.25, 0.575]) and [r["n"] for r in rows] == [10, 200, 210]
-    assert all(r["low"] < r["value"] < r["high"] for r in rows)
-    assert all((r["method"], r["seed"], r["phase"], r["step"], r["data"]) == ("clip", 3, "final", 70, "sugarcrepe") for r in rows)
+    rows = summarise_choices(frame)
+    assert [r.split for r in rows] == ["small", "large", "mean"]
+    assert [r.value for r in rows] == pytest.approx([0.9, 0.25, 0.575]) and [r.n for r in rows] == [10, 200, 210]
+    assert all(r.low < r.value < r.high for r in rows)
+    assert all(isinstance(r, Score) for r in rows)
 
 
 def test_the_means_interval_combines_the_splits_spreads():
     frame = pd.concat([frame_of(list(np.arange(400) < 200), "a"), frame_of(list(np.arange(100) < 50), "b")])
-    low, high = (summarise(frame, "clip")[-1][key] for key in ("low", "high"))
+    low, high = (getattr(summarise_choices(frame)[-1], key) for key in ("low", "high"))
     expected = 1.96 * np.sqrt(0.25 / 400 + 0.25 / 100) / 2
     assert abs((high - low) / 2 / expected - 1) < 0.06
 
 
 def test_items_of_one_photo_widen_the_interval():
     right = list(np.repeat(np.arange(40) < 20, 5))
-    free, tied_up = (summarise(frame_of(right, "a", photo=photo), "clip")[0] for photo in (None, np.repeat(np.arange(40), 5)))
-    assert (tied_up["high"] - tied_up["low"]) > 1.8 * (free["high"] - free["low"]) and free["value"] == tied_up["value"]
+    free, tied_up = (summarise_choices(frame_of(right, "a", photo=photo))[0] for photo in (None, np.repeat(np.arange(40), 5)))
+    assert (tied_up.high - tied_up.low) > 1.8 * (free.high - free.low) and free.value == tied_up.value
 
 
 def test_text_and_image_choices_are_never_averaged_together():
-    rows = summarise(evaluate_choices(random_scorer(), text_items(5) + text_items(4, "b") + image_items(6) + groups(3)), "random")
-    assert [(r["metric"], r["split"], r["n"]) for r in rows] == [
+    rows = summarise_choices(evaluate_choices(random_scorer(), text_items(5) + text_items(4, "b") + image_items(6) + groups(3)))
+    assert [(r.metric, r.split, r.n) for r in rows] == [
         ("accuracy", "swap_att", 5), ("accuracy", "b", 4), ("accuracy", "mean", 9), ("image_accuracy", "swap_att", 6),
         ("text_score", "group", 3), ("image_score", "group", 3), ("group_score", "group", 3),
     ]  # fmt: skip
@@ -189,10 +199,10 @@ def test_group_chance_by_counting_every_order(n):
 
 def test_chance_is_what_a_random_scorer_gets():
     items = text_items(1500) + image_items(1500) + groups(1500)
-    expected = {(r["metric"], r["split"]): r["value"] for r in chance(items)}
+    expected = {(r.metric, r.split): r.value for r in chance_scores(items)}
     assert expected["text_score", "group"] == expected["image_score", "group"] == 0.25
-    for r in summarise(evaluate_choices(random_scorer(), items), "random"):
-        assert r["value"] == pytest.approx(expected[r["metric"], r["split"]], abs=0.04) and r["ties"] == 0
+    for r in summarise_choices(evaluate_choices(random_scorer(), items)):
+        assert r.value == pytest.approx(expected[r.metric, r.split], abs=0.04) and r.ties == 0
 
 
 def test_blind_scorers_never_look_and_never_prefer_an_image():
@@ -247,22 +257,22 @@ def give_away(n, how):
     ],
 )
 def test_flags_of_length(how, flagged):
-    rows = blind_rows(give_away(120, how), ["an unrelated caption"], "toy")
-    flag = [r["value"] for r in rows if r["metric"] == "blind_flag" and r["method"] == "blind_length"]
+    rows = blind_choices(give_away(120, how), ["an unrelated caption"])["blind_length"]
+    flag = [r.value for r in rows if r.metric == "blind_flag"]
     assert flag == [float(flagged)]
 
 
 def test_flag_needs_evidence():
-    few = blind_rows(give_away(4, lambda text, i: text.replace(" on", "") if i else text + " more"), ["x"], "toy")
-    assert [r["value"] for r in few if r["metric"] == "blind_flag" and r["method"] == "blind_length"] == [0.0]
-    assert flag_blind([r for r in few if r["metric"] == "blind_flag"]) == []
+    few = blind_choices(give_away(4, lambda text, i: text.replace(" on", "") if i else text + " more"), ["x"])
+    flags = [r for r in few["blind_length"] if r.metric == "blind_flag"]
+    assert [r.value for r in flags] == [0.0] and blind_flags(flags, few["chance"]) == []
 
 
 def test_ngram_solves_clumsy_negatives():
     captions = [f"a {a} {n} on the {p}" for a in ("red", "old", "big") for n in ("cat", "dog", "cup") for p in ("table", "floor", "bed")]
     clumsy = [Choice("swap", (f"{i}.jpg",), (c, " ".join(reversed(c.split()))), str(i)) for i, c in enumerate(captions)]
-    rows = blind_rows(clumsy, captions[::2], "toy")
-    values = {(r["method"], r["metric"]): r["value"] for r in rows}
+    scores = blind_choices(clumsy, captions[::2])
+    values = {(method, r.metric): r.value for method, rows in scores.items() for r in rows}
     assert values["blind_ngram", "accuracy"] == 1.0 == values["blind_ngram", "blind_flag"]
     assert values["blind_length", "accuracy"] == 0.0 and values["blind_length", "accuracy_coin"] == 0.5
 
@@ -283,12 +293,12 @@ def test_equal_bags_of_words_tie_on_real_sugarcrepe(real_data):
     for split in ("swap_obj", "swap_att"):
         items += records_of(real_data / "sugarcrepe_text" / f"{split}.json")
     same = Counter(c.split for c in items if Counter(bag(c.captions[0])) == Counter(bag(c.captions[1])))
-    rows = {r["split"]: r for r in summarise(evaluate_choices(bag_of_words(), items), "bag", data="sugarcrepe")}
-    tied = {split: round(rows[split]["ties"] * rows[split]["n"]) for split in same}
-    assert {split: rows[split]["n"] for split in same} == {"swap_obj": 245, "swap_att": 666}
+    rows = {r.split: r for r in summarise_choices(evaluate_choices(bag_of_words(), items))}
+    tied = {split: round(rows[split].ties * rows[split].n) for split in same}
+    assert {split: rows[split].n for split in same} == {"swap_obj": 245, "swap_att": 666}
     assert tied == dict(same), "every equal bag ties although rounding differs, and nothing else does"
     assert tied == {"swap_obj": 164, "swap_att": 408}
-    assert rows["swap_obj"]["value"] <= (245 - 164) / 245
+    assert rows["swap_obj"].value <= (245 - 164) / 245
 
 
 @pytest.mark.real
@@ -298,10 +308,10 @@ def test_blind_baselines_on_all_of_real_sugarcrepe(real_data):
         items += records_of(file)
     assert len(items) == 7511
     coco = json.loads((real_data / "coco/annotations/captions_train2017.json").read_text())
-    rows = blind_rows(items, [a["caption"] for a in coco["annotations"]], "sugarcrepe")
-    values = {(r["method"], r["split"], r["metric"]): r["value"] for r in rows}
+    scores = blind_choices(items, [a["caption"] for a in coco["annotations"]])
+    values = {(method, r.split, r.metric): r.value for method, rows in scores.items() for r in rows}
     assert values["blind_length", "add_att", "blind_flag"] == 1.0, "an added attribute makes a caption longer"
-    assert all(0 <= v <= 1 for v in values.values()) and len({r["split"] for r in rows}) == 8
+    assert all(0 <= v <= 1 for v in values.values()) and len({split for _, split, _ in values}) == 8
 
 
 @pytest.mark.gpu

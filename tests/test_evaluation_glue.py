@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from complearn.data.reports import BadData
-from complearn.evaluation.tasks import glue
+from complearn.evaluation.tasks import glue_files
+from complearn.evaluation.tasks.glue import Glue, rank_interval
 
 SENTENCES = ("A dog\x0c runs.", "A cat\u2028 sleeps.", 'He said "no.', "A line\x1c of\x85 signs\r here.")
 
@@ -22,7 +23,7 @@ def pairs(n, answer):
 def test_a_line_ends_at_a_line_feed_only(tmp_path):
     write(tmp_path / "CoLA", "train.tsv", (), [f"gj04\t{k % 2}\t\t{text}" for k, text in enumerate(SENTENCES)])
     (tmp_path / "CoLA/dev.tsv").write_bytes(b"gj04\t1\t\tA dog.\r\ngj04\t0\t\tA cat.\r\n\r\n")
-    train, dev, _ = glue.read_task(tmp_path / "CoLA")
+    train, dev, _ = glue_files.read_task(tmp_path / "CoLA")
     assert train.texts == tuple((text,) for text in SENTENCES) and train.labels == ("0", "1", "0", "1")
     assert dev.texts == (("A dog.",), ("A cat.",)) and not dev.report.n_skipped
 
@@ -34,25 +35,25 @@ def test_bad_lines_are_skipped_counted_and_named(tmp_path):
     for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"):
         write(tmp_path / "MNLI", name, header, lines)
     with pytest.warns(UserWarning, match=r"297 kept; skipped 3: 1 lines of another width \(dev_matched.tsv line 9\).*empty cell.*agreed"):
-        train, dev, _ = glue.read_task(tmp_path / "MNLI")
+        train, dev, _ = glue_files.read_task(tmp_path / "MNLI")
     assert len(train.texts) == 297 == len(dev.labels) and train.report.n_skipped == 3
     with pytest.raises(BadData, match="line 9: 2 cells where there are 4.*3 of 300.*max_bad"):
-        glue.read_task(tmp_path / "MNLI", max_bad=0.001)
+        glue_files.read_task(tmp_path / "MNLI", max_bad=0.001)
     (tmp_path / "MNLI/train.tsv").write_bytes(b"index\tsentence1\xff\n")
     with pytest.raises(BadData, match="not UTF-8.*0xff at 15"):
-        glue.read_task(tmp_path / "MNLI")
+        glue_files.read_task(tmp_path / "MNLI")
 
 
 def test_the_mismatched_part_is_a_task_of_its_own(tmp_path):
     header = ["index\tsentence1\tsentence2\tgold_label"]
     for name, answer in (("train.tsv", "a"), ("dev_matched.tsv", "a"), ("dev_mismatched.tsv", "b")):
         write(tmp_path / "MNLI", name, header, pairs(3, lambda k, answer=answer: answer))
-    assert glue.tasks_in(tmp_path) == {"MNLI": tmp_path / "MNLI", "MNLI-mm": tmp_path / "MNLI"}
+    assert glue_files.tasks_in(tmp_path) == {"MNLI": tmp_path / "MNLI", "MNLI-mm": tmp_path / "MNLI"}
     for folder in (tmp_path / "MNLI", tmp_path / "MNLI-mm"):
-        assert glue.read_task(folder, "MNLI-mm")[1].labels == ("b", "b", "b")
+        assert glue_files.read_task(folder, "MNLI-mm")[1].labels == ("b", "b", "b")
     (tmp_path / "none").mkdir()
     with pytest.raises(BadData, match="none of the folders CoLA.*STS-B.*MNLI-mm"):
-        glue.tasks_in(tmp_path / "none")
+        glue_files.tasks_in(tmp_path / "none")
 
 
 def test_numbers_are_learned_and_judged_by_rank(tmp_path):
@@ -61,18 +62,19 @@ def test_numbers_are_learned_and_judged_by_rank(tmp_path):
     for name in ("train.tsv", "dev.tsv"):
         write(tmp_path / "STS-B", name, ["index\tsentence1\tsentence2\tscore"], lines)
     with pytest.warns(UserWarning, match="without a number"):
-        train, dev, task = glue.read_task(tmp_path / "STS-B")
+        train, dev, task = glue_files.read_task(tmp_path / "STS-B")
     count = lambda texts: np.array([[text.count("a"), text.count("b")] for text in texts], dtype=np.float32)
-    rows = glue.evaluate_glue(count, train, dev, task, "counts", data="STS-B", epochs=15)
-    assert [line["metric"] for line in rows] == ["spearman"] * 2 and rows[0]["value"] > 0.95 and rows[0]["n"] == 299
-    assert rows[0]["low"] <= rows[0]["value"] <= rows[0]["high"] and rows[1]["value"] == 0 == rows[1]["low"]
-    nothing = glue.evaluate_glue(lambda texts: np.zeros((len(texts), 2)), train, dev, task, "nothing", data="STS-B", epochs=2)
-    assert nothing[0]["value"] == 0
+    ranked = Glue(train, dev, task, epochs=15)
+    (score,), (majority,) = ranked.run(count), ranked.blind([])["majority"]
+    assert score.metric == majority.metric == "spearman" and score.value > 0.95 and score.n == 299
+    assert score.low <= score.value <= score.high and majority.value == 0 == majority.low
+    (nothing,) = Glue(train, dev, task, epochs=2).run(lambda texts: np.zeros((len(texts), 2)))
+    assert nothing.value == 0
 
 
 def test_rank_intervals_are_scipys():
     draw = np.random.default_rng(0)
     for n in (10, 77):
         one, two = draw.integers(0, 6, (2, n)).astype(float)
-        value, low, high = glue.rank_interval(one, two, 300)
+        value, low, high = rank_interval(one, two, 300)
         assert np.isclose(value, spearmanr(one, two).statistic) and low <= high

@@ -13,14 +13,22 @@ from complearn.data.benchmarks.items import Choice
 from complearn.data.benchmarks.nlvr import read_claims
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
-from complearn.evaluation.bench import monitors
-from complearn.evaluation.bench.bench import Bench, blind_report, drawn, report, resting
-from complearn.evaluation.bench.monitors import final_report, monitor_bench, sugarcrepe_monitor, world_bench, world_monitor
+from complearn.evaluation.bench.bench import assert_unseen, judge, judge_blind, stamp
+from complearn.evaluation.bench.monitors import sugarcrepe_monitor, world_monitor, world_tasks
+from complearn.evaluation.bench.worlds import NAMES, experiment_bench, render_choices, training_captions, world_bench
 from complearn.evaluation.blind import NgramScorer
-from complearn.evaluation.tasks.choices import evaluate_choices, summarise
+from complearn.evaluation.tasks.base import Score, Task
+from complearn.evaluation.tasks.choices import Choices, evaluate_choices, summarise_choices
+from complearn.evaluation.tasks.statements import Statements
 from complearn.models.dual import build_model
+from complearn.models.scoring import at_rest
 
 WORLD = {"shapes": 3, "colours": 3, "n_train": 400, "n_test": 80}
+CAPTIONS = ["a red circle", "a blue square left of a red circle"]
+
+
+def hard_negatives(bench):
+    return [name for name, task in bench.items() if isinstance(task, Choices)]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +44,7 @@ def model():
 
 
 def test_a_collapsed_model_scores_0_everywhere(bench):
-    rows = [r for r in report(constant(), bench, "collapsed") if r["split"] != "linear_probe"]
+    rows = [r for r in judge(constant(), bench, "collapsed") if r["split"] != "linear_probe"]
     assert {r["metric"] for r in rows} >= {"accuracy", "image_accuracy", "group_score", "class_accuracy", "r@1", "r@5"}
     assert all(r["value"] == 0 and r["ties"] == 1 for r in rows)
 
@@ -44,21 +52,21 @@ def test_a_collapsed_model_scores_0_everywhere(bench):
 @pytest.mark.slow
 def test_the_whole_bench_of_a_world():
     bench = world_bench(WORLD, n=12)
-    assert set(bench.choices) == {f"generated/{name}" for name in monitors.NAMES}
-    rows = pd.DataFrame(final_report(constant(), bench, method="collapsed"))
+    assert set(hard_negatives(bench)) == {f"generated/{name}" for name in NAMES}
+    rows = pd.DataFrame(judge(constant(), bench, "collapsed") + judge_blind(bench, CAPTIONS))
     assert not rows.duplicated(["method", "data", "split", "metric"]).any()
     own = rows[(rows["method"] == "collapsed") & (rows["split"] != "linear_probe")]
     assert (own["value"] == 0).all() and (own["ties"] == 1).all() and own["data"].nunique() == 7
 
 
 def test_a_report_asks_everything_and_names_each_place_once(bench):
-    rows = pd.DataFrame(report(random_scorer(), bench, "random", 3, "final", 70) + blind_report(bench))
+    rows = pd.DataFrame(judge(random_scorer(), bench, "random", 3, "final", 70) + judge_blind(bench, CAPTIONS))
     assert not rows.duplicated(["method", "seed", "data", "split", "metric"]).any()
     own = rows[rows["method"] == "random"]
     names = ("sugarcrepe", "winoground", "cola", "objects", "pairs")
     assert set(own["data"]) == {f"generated/{name}" for name in names}
     assert (own["seed"] == 3).all() and (own["phase"] == "final").all() and (own["step"] == 70).all()
-    choices = own[own["data"].isin(list(bench.choices))]
+    choices = own[own["data"].isin(hard_negatives(bench))]
     assert choices["low"].notna().all() and (choices["low"] <= choices["value"]).all() and (choices["value"] <= choices["high"]).all()
     for _, part in choices.groupby(["data", "metric"], sort=False):
         assert part["split"].iloc[-1] == "mean" or len(part) == 1
@@ -71,23 +79,35 @@ def test_a_report_asks_everything_and_names_each_place_once(bench):
 
 def test_rows_are_what_the_parts_say(bench):
     scorer = random_scorer()
-    direct = summarise(evaluate_choices(scorer, bench.choices["generated/sugarcrepe"]), "random", data="generated/sugarcrepe")
-    assert [r for r in report(scorer, bench, "random") if r["data"] == "generated/sugarcrepe"] == direct
+    scores = summarise_choices(evaluate_choices(scorer, bench["generated/sugarcrepe"].items()))
+    rows = [row for row in judge(scorer, bench, "random", 4, "final") if row["data"] == "generated/sugarcrepe"]
+    assert rows == stamp(scores, "random", 4, "final", data="generated/sugarcrepe")
+
+
+def test_a_task_of_ones_own_needs_run_alone():
+    class Count(Task):
+        def run(self, scorer, batch_size=256, device=None):
+            return [Score("all", "batch_size", batch_size)]
+
+    bench = {"count": Count()}
+    (row,) = judge(constant(), bench, "m", 1, batch_size=7)
+    assert (row["method"], row["seed"], row["data"], row["metric"], row["value"]) == ("m", 1, "count", "batch_size", 7)
+    assert judge_blind(bench, CAPTIONS) == [] and "against 0 and 0" in assert_unseen([], bench)
 
 
 def test_drawing_keeps_every_item_and_draws_at_the_worlds_size():
     asked = world_from(WORLD).benchmark("cola", 2)
-    held = drawn(asked, 24)
+    held = render_choices(asked, 24)
     assert [(c.split, c.captions, c.id, c.image_ids) for c in asked] == [(c.split, c.captions, c.id, c.image_ids) for c in held]
     assert all(image.shape == (24, 24, 3) for c in held for image in c.images)
     assert all((c.images[0] != c.images[1]).any() for c in held), "right and wrong image differ"
 
 
 def test_probe_and_test_images_are_different(bench):
-    (name, (test, classes, _)), fit = next(iter(bench.classes.items())), bench.probes["generated/objects"]
-    seen = {image.tobytes() for image, _ in fit}
-    assert name == "generated/objects" and len(test) == 12 and not any(image.tobytes() in seen for image, _ in test)
-    assert np.bincount([label for _, label in fit], minlength=len(classes)).min() >= 4
+    task = bench["generated/objects"]
+    seen = {image.tobytes() for image, _ in task.train}
+    assert len(task.images) == 12 and not any(image.tobytes() in seen for image, _ in task.images)
+    assert np.bincount([label for _, label in task.train], minlength=len(task.classes)).min() >= 4
 
 
 # monitors
@@ -122,22 +142,22 @@ def test_a_monitor_leaves_no_trace(model):
 
 def test_modes_come_back_after_an_error():
     net = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(1, 1)).train()
-    with pytest.raises(RuntimeError, match="inside"), resting(net):
+    with pytest.raises(RuntimeError, match="inside"), at_rest(net):
         raise RuntimeError("inside")
     assert all(module.training for module in net.modules())
 
 
 def test_questions_are_made_once_and_do_not_depend_on_the_order_of_keys(model):
     world_monitor(model, world=WORLD, n=4)
-    misses = monitor_bench.cache_info().misses
+    misses = world_tasks.cache_info().misses
     world_monitor(model, world=dict(reversed(WORLD.items())), n=4)
-    assert monitor_bench.cache_info().misses == misses
+    assert world_tasks.cache_info().misses == misses
 
 
 def test_monitors_of_two_methods_ask_the_same_items():
-    a, b = (monitor_bench(json.dumps(WORLD, sort_keys=True), 4).choices["generated/monitor"] for _ in range(2))
-    monitor_bench.cache_clear()
-    c = monitor_bench(json.dumps(WORLD, sort_keys=True), 4).choices["generated/monitor"]
+    a, b = (world_tasks(json.dumps(WORLD, sort_keys=True), 4)[0].items() for _ in range(2))
+    world_tasks.cache_clear()
+    c = world_tasks(json.dumps(WORLD, sort_keys=True), 4)[0].items()
     assert a is b and [x.captions for x in a] == [x.captions for x in c] and all((x.images[0] == y.images[0]).all() for x, y in zip(a, c))
 
 
@@ -146,29 +166,23 @@ def test_a_split_that_the_world_cannot_ask_is_an_error_that_says_so(model):
         world_monitor(model, world=WORLD, n=4, splits=["swap_everything"])
 
 
-def test_final_report_takes_a_configuration_a_world_or_a_bench(bench, monkeypatch):
-    asked = []
-    monkeypatch.setattr(monitors, "world_bench", lambda world, n: (asked.append((world, n)), bench)[1])
-    scorer, world = random_scorer(), world_from(WORLD)
-    rows = final_report(scorer, bench, method="random")
-    assert final_report(scorer, world, method="random", n=5) == rows
-    for given in (WORLD | {"seed": 9}, {"seed": 9} | WORLD):
-        assert final_report(scorer, given, method="random", n=5) == rows
-    assert asked == [(world, 5), (WORLD | {"seed": 9}, 5)], "a configuration's bench is made once"
-    assert {r["method"] for r in final_report(scorer, bench, method="random", blind=False)} == {"random"}
-    monitors.kept_bench.cache_clear()
-
-
 def test_held_out_pairs_are_asked_apart_in_a_systematic_world():
     held = WORLD | {"split": "systematic"}
-    bench = world_bench(held, n=4, names=("crepe_systematicity",), recognition=False, retrieval=False, captions=0)
-    splits = {c.split for c in bench.choices["generated/crepe_systematicity"]}
+    bench = world_bench(held, n=4, names=("crepe_systematicity",), recognition=False, retrieval=False)
+    splits = {c.split for c in bench["generated/crepe_systematicity"].items()}
     assert {"compound/seen", "compound/unseen"} <= splits
 
 
-def test_a_bench_says_what_a_probe_lacks():
-    with pytest.raises(ValueError, match="test items of its name in `classes`; there are none for cifar"):
-        Bench(probes={"cifar": []})
+def test_an_experiment_is_asked_about_what_was_seen_and_what_was_not():
+    world = world_from({"n_train": 64, "n_test": 32, "size": 16, "kinds": ["relation"], "shapes": 3, "colours": 3})
+    bench = experiment_bench(world, {"retrieval": {"name": "generated", "args": {"n_train": 12}}}, 4)
+    assert list(bench)[-4:] == ["generated/sugarcrepe, seen", "generated/objects", "generated/pairs", "retrieval"]
+    assert training_captions(world, world.train, 9) == world.captions(9)
+    assert training_captions(None, world.train[:3]) == [pair.caption for pair in world.train[:3]]
+    with pytest.raises(ValueError, match="bring no questions; say what judges them"):
+        experiment_bench(None, {}, 4)
+    with pytest.raises(ValueError, match="training set and evaluation overlap"):
+        assert_unseen(world.train, bench)
 
 
 # real files
@@ -186,8 +200,8 @@ def test_real_sugarcrepe_through_a_real_model(model, real_data):
 @pytest.mark.real
 def test_real_nlvr_blind_baselines_stay_near_the_majority(real_data):
     claims = read_claims(real_data / "nlvr" / "dev", half="test", permutations=(0,))
-    bench = Bench(claims={"nlvr": claims}, captions=[claim.sentence for claim in claims if claim.truth][:50])
-    rows = {(r["method"], r["metric"]): r for r in blind_report(bench)}
+    captions = [claim.sentence for claim in claims if claim.truth][:50]
+    rows = {(r["method"], r["metric"]): r for r in judge_blind({"nlvr": Statements(claims)}, captions)}
     majority = rows["majority", "accuracy"]["value"]
     assert 0.5 <= majority < 0.65 and abs(rows["blind_length", "accuracy"]["value"] - majority) < 0.12
     assert rows["blind_length", "auc"]["n"] == len(claims) and 0.3 < rows["blind_ngram", "auc"]["value"] < 0.7
@@ -195,7 +209,7 @@ def test_real_nlvr_blind_baselines_stay_near_the_majority(real_data):
 
 def test_statements_of_a_bench_come_with_the_majority():
     claims = [(f"sentence {i // 2}", f"{i}.png", bool(hashed(i, 1)[0] > -0.3)) for i in range(60)]
-    rows = blind_report(Bench(claims={"toy": claims}, captions=["sentence"]))
+    rows = judge_blind({"toy": Statements(claims)}, ["sentence"])
     assert [(r["method"], r["metric"]) for r in rows] == [
         *[(method, metric) for method in ("blind_length", "blind_ngram") for metric in ("auc", "accuracy")],
         ("majority", "accuracy"),
@@ -204,5 +218,6 @@ def test_statements_of_a_bench_come_with_the_majority():
 
 def test_ngram_is_fitted_on_the_benchs_captions_alone():
     items = [Choice("s", ("x.jpg",), ("b a", "a b"), "0")]
-    learned = {r["method"]: r for r in blind_report(Bench(choices={"toy": items}, captions=["b a", "b a c"])) if r["metric"] == "accuracy"}
+    rows = judge_blind({"toy": Choices(items)}, ["b a", "b a c"])
+    learned = {r["method"]: r for r in rows if r["metric"] == "accuracy"}
     assert learned["blind_ngram"]["value"] == 1.0 == evaluate_choices(NgramScorer.fit(["b a", "b a c"]), items)["right"].item()

@@ -13,17 +13,15 @@ from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
 
 from complearn.data.benchmarks.nlvr import Claim
 from complearn.evaluation.tasks.recognition import (
-    best_threshold,
-    cross_thresholds,
+    Recognition,
     evaluate_zero_shot,
     features_of,
     fit_probe,
     judge_classes,
     linear_probe,
-    nlvr,
     summarise_zero_shot,
-    wins,
 )
+from complearn.evaluation.tasks.statements import Statements, best_threshold, cross_thresholds, evaluate_statements, wins
 from complearn.models.scoring import Encoded
 
 CLASSES = [f"class{i}" for i in range(8)]
@@ -41,7 +39,7 @@ ITEMS = [(f"{i} of {CLASSES[label]}", label) for i, label in enumerate(LABELS)]
 
 def test_zero_shot_against_scikit_learn_and_torchmetrics():
     frame = evaluate_zero_shot(near_its_class(), ITEMS, CLASSES, ["a photo of a {}", "a drawing of {}"], batch_size=37)
-    values = {r["metric"]: r["value"] for r in summarise_zero_shot(frame, "near", classes=8)}
+    values = {r.metric: r.value for r in summarise_zero_shot(frame, classes=8)}
     assert values["accuracy"] == pytest.approx(metrics.accuracy_score(frame["label"], frame["guess"])) and 0.3 < values["accuracy"] < 0.95
     assert values["class_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(frame["label"], frame["guess"]))
 
@@ -49,11 +47,11 @@ def test_zero_shot_against_scikit_learn_and_torchmetrics():
 def test_top5_against_torchmetrics():
     scores = torch.randn(200, 9, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(200) % 9
-    values = {r["metric"]: r["value"] for r in summarise_zero_shot(judge_classes(scores, labels), "random")}
+    values = {r.metric: r.value for r in summarise_zero_shot(judge_classes(scores, labels))}
     for metric, k in (("accuracy", 1), ("top5_accuracy", 5)):
         theirs = MulticlassAccuracy(9, top_k=k, average="micro")(scores, labels).item()
         assert values[metric] == pytest.approx(theirs)
-    assert "top5_accuracy" not in {r["metric"] for r in summarise_zero_shot(judge_classes(scores[:, :5], labels % 5), "random")}
+    assert "top5_accuracy" not in {r.metric for r in summarise_zero_shot(judge_classes(scores[:, :5], labels % 5))}
 
 
 def test_prompt_ensemble_is_clips():
@@ -81,10 +79,10 @@ def test_ensembles_of_scores_serve_ragged_encodings():
 
 
 def test_a_collapsed_model_recognises_nothing_and_chance_is_chance():
-    rows = summarise_zero_shot(evaluate_zero_shot(constant(), ITEMS, CLASSES), "collapsed", classes=8)
-    assert all(r["value"] == 0 and r["ties"] == 1 for r in rows)
+    rows = summarise_zero_shot(evaluate_zero_shot(constant(), ITEMS, CLASSES), classes=8)
+    assert all(r.value == 0 and r.ties == 1 for r in rows)
     balanced = [(f"{i}.jpg", i % 8) for i in range(1600)]
-    value = summarise_zero_shot(evaluate_zero_shot(random_scorer(), balanced, CLASSES), "random")[0]["value"]
+    value = summarise_zero_shot(evaluate_zero_shot(random_scorer(), balanced, CLASSES))[0].value
     assert value == pytest.approx(1 / 8, abs=0.03)
 
 
@@ -161,11 +159,21 @@ def test_probe_says_when_a_class_is_too_small_to_choose_a_penalty():
 
 def test_linear_probe_of_a_scorer_sees_images_only():
     scorer = near_its_class(noise=0.5)
-    rows = linear_probe(scorer, ITEMS[:200], ITEMS[200:], "near", 1, data="toy")
-    assert rows[0]["value"] > 0.9 and rows[0]["n"] == 100 and rows[0]["split"] == "linear_probe" and scorer.read_texts == []
-    assert rows[0]["low"] <= rows[0]["value"] <= rows[0]["high"]
+    score = linear_probe(scorer, ITEMS[:200], ITEMS[200:])
+    assert score.value > 0.9 and score.n == 100 and score.split == "linear_probe" and scorer.read_texts == []
+    assert score.low <= score.value <= score.high
     shuffled = [(image, (label * 3 + i) % 8) for i, (image, label) in enumerate(ITEMS)]
-    assert linear_probe(scorer, shuffled[:200], shuffled[200:], "near")[0]["value"] < 0.35
+    assert linear_probe(scorer, shuffled[:200], shuffled[200:]).value < 0.35
+
+
+def test_recognition_runs_zero_shot_and_the_probe_and_names_all_its_images(capsys):
+    task = Recognition(ITEMS[200:], CLASSES, train=ITEMS[:200])
+    assert {score.split for score in task.run(near_its_class())} == {"zero_shot", "linear_probe"}
+    assert len({pair.id for pair in task.items()}) == len(ITEMS)
+    (chance,) = task.blind(["a caption"])["chance"]
+    assert (chance.split, chance.metric, chance.value, chance.n) == ("zero_shot", "accuracy", 1 / 8, 100)
+    few = Recognition(ITEMS[200:], CLASSES, train=[(image, k) for k, (image, _) in enumerate(ITEMS[:8])]).run(near_its_class())
+    assert {score.split for score in few} == {"zero_shot"} and "a class has one training image" in capsys.readouterr().out
 
 
 def test_ragged_features_are_averaged_over_real_positions():
@@ -238,25 +246,26 @@ def knows(items, strength):
     return scorer
 
 
-def test_nlvr_of_a_model_that_knows_of_one_that_does_not_and_of_a_collapsed_one():
+def test_statements_of_a_model_that_knows_of_one_that_does_not_and_of_a_collapsed_one():
     items = claims()
-    known, blank, flat = (nlvr(s, items, "m") for s in (knows(items, 3.0), knows(items, 0.0), constant(4)))
+    known, blank, flat = (evaluate_statements(s, items) for s in (knows(items, 3.0), knows(items, 0.0), constant(4)))
     majority = np.mean([c.truth for c in items])
-    assert known[0]["value"] > 0.95 and known[1]["value"] > 0.85 and known[0]["low"] < known[0]["value"] < known[0]["high"]
-    assert abs(blank[0]["value"] - 0.5) < 0.1 and abs(blank[1]["value"] - majority) < 0.08
-    assert flat[0]["value"] == 0.5 and flat[0]["ties"] == 1.0 and flat[1]["value"] == pytest.approx(majority)
-    assert (known[2]["method"], known[2]["metric"], known[2]["value"]) == ("majority", "accuracy", pytest.approx(majority))
+    assert known[0].value > 0.95 and known[1].value > 0.85 and known[0].low < known[0].value < known[0].high
+    assert abs(blank[0].value - 0.5) < 0.1 and abs(blank[1].value - majority) < 0.08
+    assert flat[0].value == 0.5 and flat[0].ties == 1.0 and flat[1].value == pytest.approx(majority)
+    (rate,) = Statements(items).blind(["a caption"])["majority"]
+    assert (rate.metric, rate.value, rate.n) == ("accuracy", pytest.approx(majority), len(items))
     with pytest.raises(ValueError, match="400 of 400 are true"):
-        nlvr(constant(4), claims(share=1.1), "m")
+        evaluate_statements(constant(4), claims(share=1.1))
 
 
-def test_nlvr_interval_against_resampling_sentences_naively():
+def test_statements_interval_against_resampling_sentences_naively():
     items = claims(160)
-    row = nlvr(knows(items, 1.0), items, "m", draws=4000)[0]
+    row = evaluate_statements(knows(items, 1.0), items, draws=4000)[0]
     draw, truth = np.random.default_rng(5), np.array([c.truth for c in items])
     scores = np.array([1.0 * c.truth + hashed((c.sentence, c.image), 1)[0] for c in items])
     areas = []
     for _ in range(500):
         index = (draw.integers(0, 40, 40)[:, None] * 4 + np.arange(4)).ravel()
         areas.append(metrics.roc_auc_score(truth[index], scores[index]))
-    assert (row["low"], row["high"]) == pytest.approx(tuple(np.quantile(areas, [0.025, 0.975])), abs=0.025)
+    assert (row.low, row.high) == pytest.approx(tuple(np.quantile(areas, [0.025, 0.975])), abs=0.025)

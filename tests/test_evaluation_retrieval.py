@@ -91,13 +91,13 @@ def test_recall_against_torchmetrics(k):
 
 
 def test_a_collapsed_model_finds_nothing():
-    rows = summarise_retrieval(evaluate_retrieval(constant(), photos(20)), "collapsed")
-    assert len(rows) == 6 and all(r["value"] == 0 and r["ties"] == 1 for r in rows)
+    rows = summarise_retrieval(evaluate_retrieval(constant(), photos(20)))
+    assert len(rows) == 6 and all(r.value == 0 and r.ties == 1 for r in rows)
 
 
 def test_chance_is_chance():
-    rows = summarise_retrieval(evaluate_retrieval(random_scorer(), photos(200, 1)), "random")
-    values = {(r["split"], r["metric"]): r["value"] for r in rows}
+    rows = summarise_retrieval(evaluate_retrieval(random_scorer(), photos(200, 1)))
+    values = {(r.split, r.metric): r.value for r in rows}
     assert values["text_to_image", "r@10"] == pytest.approx(0.05, abs=0.05) and values["text_to_image", "r@1"] < 0.04
 
 
@@ -137,15 +137,15 @@ def test_interval_resamples_photos():
         return hashed(str(i)) if i % 2 else -hashed(str(i))
 
     scorer = StandIn(lambda image: hashed(image.removesuffix(".jpg")), read)
-    row = [r for r in summarise_retrieval(evaluate_retrieval(scorer, photos(80)), "half") if r["split"] == "text_to_image"][0]
-    assert row["value"] == 0.5 and row["n"] == 400
-    assert (row["high"] - row["low"]) / 2 == pytest.approx(1.96 * np.sqrt(0.25 / 80), rel=0.1)
+    row = [r for r in summarise_retrieval(evaluate_retrieval(scorer, photos(80))) if r.split == "text_to_image"][0]
+    assert row.value == 0.5 and row.n == 400
+    assert (row.high - row.low) / 2 == pytest.approx(1.96 * np.sqrt(0.25 / 80), rel=0.1)
 
 
 def test_k_beyond_the_gallery_is_left_out_aloud():
     with pytest.warns(UserWarning, match="R@10 says nothing among 10 candidates"):
-        rows = summarise_retrieval(evaluate_retrieval(constant(), photos(10, 2)), "collapsed", data="toy")
-    assert sorted((r["split"], r["metric"]) for r in rows if r["metric"] == "r@10") == [("image_to_text", "r@10")]
+        rows = summarise_retrieval(evaluate_retrieval(constant(), photos(10, 2)))
+    assert sorted((r.split, r.metric) for r in rows if r.metric == "r@10") == [("image_to_text", "r@10")]
 
 
 def test_broken_scores_and_empty_sets_are_errors():

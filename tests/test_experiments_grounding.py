@@ -86,7 +86,7 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
 def test_what_cannot_be_is_told_before_training(tmp_path, changed, told):
     given = {"data_args": json.dumps(WORLD), "sweep": '["relations"]'} | changed
     with pytest.raises(ValueError, match=told):
-        run_cells("grounding", "final_exam(world", out_dir=str(tmp_path), **given)
+        run_cells("grounding", "experiment_bench(world", out_dir=str(tmp_path), **given)
     assert not (tmp_path / "runs").exists()
 
 
@@ -95,7 +95,7 @@ def test_names_come_from_all_triplets_of_files(tmp_path):
     asked = genome(write_visual_genome(tmp_path / "vg", n=24))
     names = run_cells(
         "grounding",
-        "final_exam(world",
+        "experiment_bench(world",
         data_args=json.dumps(WORLD),
         relation_data=json.dumps(asked),
         sweep='["relations"]',
@@ -104,6 +104,10 @@ def test_names_come_from_all_triplets_of_files(tmp_path):
     every = read("visual_genome", **asked["args"], part="all")
     assert set(names["names"]["predicates"]) == {t.predicate for pair in every for t in pair.labels["triplets"]}
     own = run_cells(
-        "grounding", "final_exam(world", data_args=json.dumps(WORLD | {"n_train": 12}), sweep='["relations"]', out_dir=str(tmp_path / "p")
+        "grounding",
+        "experiment_bench(world",
+        data_args=json.dumps(WORLD | {"n_train": 12}),
+        sweep='["relations"]',
+        out_dir=str(tmp_path / "p"),
     )
     assert set(own["names"]["objects"]) == set(own["world"].config.words("shapes"))

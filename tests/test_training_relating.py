@@ -17,8 +17,8 @@ from complearn.data.readers.labelled import class_names
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 from complearn.data.visual_genome.triplets import Triplet, Triplets, WithTriplets, triplets_of
-from complearn.evaluation.tasks.classification import evaluate_classes
-from complearn.evaluation.tasks.relations import judge_blindly, judge_relations, ranks_of, relation_rows, triplet_table
+from complearn.evaluation.tasks.classification import Classification
+from complearn.evaluation.tasks.relations import Relations, judge_relations, right_ranks, triplet_table
 from complearn.models.grounded.model import SearchScorer, build_grounded
 from complearn.models.grounded.relations import RelationOutput
 from complearn.models.registry import build
@@ -269,18 +269,18 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    rows = {row["metric"]: row for row in relation_rows(judge_relations(model, scenes), "relating")}
-    blind = judge_blindly(scenes, scenes, SIDES, ["circle", "square", "triangle"])
-    most = max(relation_rows(tables, name)[0]["high"] for name, tables in blind.items())
-    assert rows["relation_top1"]["low"] > most, (rows["relation_top1"], most)
-    assert rows["object_top1"]["value"] > 0.9 and "relation_top10" not in rows
+    task = Relations(scenes, scenes, SIDES, ["circle", "square", "triangle"])
+    scores = {score.metric: score for score in task.run(model)}
+    most = max(blind[0].high for blind in task.blind([]).values())
+    assert scores["relation_top1"].low > most, (scores["relation_top1"], most)
+    assert scores["object_top1"].value > 0.9 and "relation_top10" not in scores
     found = pair_relations(model, next(pair for pair in scenes if pair.graph and len(judge_relations(model, [pair]).triplets)), top=2)
     assert (found.groupby(["subject", "object"]).probability.sum() <= 1 + 1e-6).all()
     assert len(relation_graph(found).layout.annotations) == len(found) // 2
 
 
 def test_ranks_ties_and_several_right_answers():
-    ranks, tied = ranks_of(np.array([[1.0, 1.0 + 5e-7, 0.0], [0.2, 0.1, 0.0]]), np.array([0, 1]))
+    ranks, tied = right_ranks(np.array([[1.0, 1.0 + 5e-7, 0.0], [0.2, 0.1, 0.0]]), np.array([0, 1]))
     assert ranks.tolist() == [2, 2] and tied.tolist() == [True, False]
     twice = [Triplet("man", "wear", "hat"), Triplet("man", "have", "hat"), Triplet("cat", "on", "mat")]
     scores = np.array([[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [0.5, 0.5, 0.5]])
@@ -295,9 +295,9 @@ def test_the_majority_is_the_commonest_training_relation(scenes):
     from complearn.data.visual_genome.triplets import triplets_of
 
     counts = pd.Series([t.predicate for pair in scenes for t in triplets_of(pair, tuple(SIDES))]).value_counts()
-    rows = relation_rows(judge_blindly(scenes, scenes, SIDES, ["circle", "square", "triangle"])["majority"], "majority")
-    assert rows[0]["value"] == pytest.approx(counts.max() / counts.sum()) and rows[0]["n"] == counts.sum()
-    assert next(row for row in rows if row["metric"] == "relation_balanced")["value"] == pytest.approx(0.25)
+    scores = Relations(scenes, scenes, SIDES, ["circle", "square", "triangle"]).blind([])["majority"]
+    assert scores[0].value == pytest.approx(counts.max() / counts.sum()) and scores[0].n == counts.sum()
+    assert next(score for score in scores if score.metric == "relation_balanced").value == pytest.approx(0.25)
 
 
 def test_relations_of_any_phrases(scenes, tokens):
@@ -318,9 +318,10 @@ def test_stage_1_with_and_without_attention_and_its_eye_handed_on(tmp_path):
     run = {"plan": {"name": "classify", "args": {"steps": 3}}, "model": model, "data": data, "train": {"batch_size": 16, "lr": 1e-3}}
     for attention in (True, False):
         done = launch(prepare(tmp_path / f"a{attention}", run | {"model": model | {"attention": attention}}).path, progress=False)
-        test, train = read("objects", part="test", **data["args"]), read("objects", **data["args"])
-        rows = evaluate_classes(Snapshot(done).model(), test, "eye", train=train)
-        assert [row["metric"] for row in rows] == ["top1", "top5"] * 2 and rows[-1]["method"] == "majority"
+        classifier, (train, test) = Snapshot(done).model(), (read("objects", part=part, **data["args"]) for part in ("train", "test"))
+        task = Classification(test, train, classifier.classes)
+        for scores in (task.run(classifier), task.blind([])["majority"]):
+            assert [score.metric for score in scores] == ["top1", "top5"]
     then = {"name": "grounded", "args": {"steps": 1, "lr": 1e-12}}
     more = config() | {"plan": {"name": "with_eye", "args": {"run": str(tmp_path / "aTrue"), "plan": then}}}
     eye, grounded = Snapshot(tmp_path / "aTrue").model(), Snapshot(launch(prepare(tmp_path / "then", more).path, progress=False)).model()
