@@ -1,18 +1,24 @@
-"""The codebook explorer: surgery against a model with edited weights, the store, the desk's faults, the app in JupyterLab and voila."""
+"""The codebook explorer: surgery against a model with edited weights, the store, the controller, the app in JupyterLab and voila."""
 
-import json
 import math
-import os
 import sys
-import time
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from browser import (
+    attach,
+    open_chromium,
+    run_cell,
+    run_in_jupyterlab,
+    screenshot,
+    screenshot_in_dark,
+    with_script,
+    write_notebook,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -26,12 +32,8 @@ from complearn.analysis.codes.surgery import operate, ranks_of, reweigh
 from complearn.analysis.codes.words import UnknownWord
 from complearn.apps import serving as server
 from complearn.apps.codes.app import codes
-from complearn.apps.codes.desk import Desk, hits_of, selection_of
-from complearn.apps.codes.panels import PANELS
-from complearn.apps.codes.script import DRAWING
-from complearn.apps.codes.view import HELLO, SHARED, VIEW
+from complearn.apps.codes.controller import CodesController, hits_table, selection_table
 from complearn.apps.serving import serving
-from complearn.core.figures import find_browser
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.training.runs.launch import launch, prepare
@@ -63,16 +65,17 @@ def store(folder):
     return code_sources(folder / "codebook")[0].store("contrastive")
 
 
-def desk_of(folder):
-    desk = Desk(code_sources(folder))
-    assert [told["re"] for told, _ in desk.do({"do": "model", "source": 0})] == ["hello", "book", "order", "code"]
-    return desk
+def open_controller(folder):
+    controller = CodesController(code_sources(folder))
+    messages = controller.handle({"action": "open_model", "source": 0})
+    assert [content["type"] for content, _ in messages] == ["state", "codebook", "order", "code"]
+    return controller
 
 
-def said(answers):
-    [(told, _)] = answers
-    assert told["re"] == "error"
-    return told["said"]
+def error_of(messages):
+    [(content, _)] = messages
+    assert content["type"] == "error"
+    return content["text"]
 
 
 # --- surgery
@@ -212,85 +215,126 @@ def test_maps_are_deterministic_ignore_length_and_are_kept(monkeypatch):
         code_map(vectors[:9], "umap")
 
 
-# --- the desk
+# --- the controller
 
 
 def test_what_fails_says_what_to_do_and_changes_nothing(folder):
-    desk = desk_of(folder)
-    assert "has no codebook; choose another run" in said(desk.do({"do": "model", "source": 1}))
-    assert "python -m complearn.training.runs.launch" in said(desk.do({"do": "model", "source": 2}))
-    before = replace(desk.panes[0])
+    controller = open_controller(folder)
+    assert "has no codebook; choose another run" in error_of(controller.handle({"action": "open_model", "source": 1}))
+    assert "python -m complearn.training.runs.launch" in error_of(controller.handle({"action": "open_model", "source": 2}))
+    before = replace(controller.panels[0])
     for request, remedy in (
-        ({"do": "order", "by": "word", "word": "zebra"}, "no code stands for it"),
-        ({"do": "query", "text": "a rad circle"}, "no word of this model's training captions"),
-        ({"do": "query", "text": "  "}, "type some words"),
-        ({"do": "code", "code": 64}, "codes 0 to 63"),
-        ({"do": "image", "item": 10**6}, "items 0 to"),
-        ({"do": "keep", "code": 64, "on": True}, "codes are 0 to 63"),
-        ({"do": "keep", "code": -1, "on": True}, "codes are 0 to 63"),
-        ({"do": "factor", "code": 3, "factor": 0}, "query"),
-        ({"do": "nonsense"}, "nonsense"),
-        ({"do": "map", "method": "tsne"}, "pca, umap"),
+        ({"action": "sort_codes", "by": "word", "word": "zebra"}, "no code stands for it"),
+        ({"action": "search", "text": "a rad circle"}, "no word of this model's training captions"),
+        ({"action": "search", "text": "  "}, "type some words"),
+        ({"action": "search", "item": 10**6}, "items 0 to"),
+        ({"action": "open_code", "code": 64}, "codes are 0 to 63"),
+        ({"action": "open_image", "item": 10**6}, "items 0 to"),
+        ({"action": "load_cards", "codes": [3, 64]}, "codes are 0 to 63"),
+        ({"action": "keep_code", "code": 64, "on": True}, "codes are 0 to 63"),
+        ({"action": "keep_code", "code": -1, "on": True}, "codes are 0 to 63"),
+        ({"action": "scale_code", "code": 3, "factor": 0}, "query"),
+        ({"action": "nonsense"}, "nonsense"),
+        ({"action": "draw_map", "method": "tsne"}, "pca, umap"),
+        ({"action": "compare", "on": True, "panel": 0}, "no compare key 'panel'"),
+        ({"action": "open_code", "code": 3, "panel": 1}, "there is no panel 1"),
     ):
-        assert remedy in said(desk.do(request)), request
-        assert (desk.panes[0].code, desk.panes[0].by, desk.panes[0].query, desk.panes[0].factors) == (before.code, "usage", {}, {})
+        assert remedy in error_of(controller.handle(request)), request
+        panel = controller.panels[0]
+        assert (panel.code, panel.order_by, panel.query, panel.factors) == (before.code, "usage", {}, {})
+
+
+NOT_VALUES = [None, True, -1, 1e308, float("nan"), 10**30, "", "x", [], [[]], {}, [None], {"a": 1}]
+
+
+@pytest.mark.parametrize("name", sorted(CodesController.actions))
+def test_no_request_of_a_page_makes_an_exception_escape(folder, name):
+    """A page can send anything: each argument of each action in turn, the panel too, and requests that are none."""
+    controller = open_controller(folder)
+    parameters = [*CodesController.actions[name].arguments.__dataclass_fields__, "panel", "action", "strange"]
+    requests = [{"action": name, parameter: value} for parameter in parameters for value in NOT_VALUES]
+    for request in [*requests, None, [], "connect", 3, {}]:
+        for content, _ in controller.handle(request):
+            assert content["panel"] in (0, 1) and "type" in content, request
+    assert controller.handle({"action": "open_code", "code": 3})[0][0]["type"] == "code"
+
+
+def test_a_fault_of_the_program_is_not_hidden(folder, monkeypatch):
+    """It surfaces, the page is told, and the state is as it was."""
+    import complearn.apps.codes.controller as module
+
+    explorer, sent = codes(runs=folder), []
+    explorer.controller.open_first()
+    monkeypatch.setattr(explorer, "send", lambda content, buffers=(): sent.append(content))
+    monkeypatch.setattr(module, "code_message", lambda panel, code: panel.missing)
+    before = explorer.controller.panels[0].code
+    with pytest.raises(AttributeError, match="missing"):
+        explorer.answer({"action": "open_code", "code": 9})
+    assert sent[-1]["type"] == "error" and "fault in the program (AttributeError" in sent[-1]["text"]
+    assert explorer.controller.panels[0].code == before
 
 
 def test_a_script_needs_no_click_to_see_the_first_model(folder, tmp_path):
     explorer = codes(runs=folder)
     assert len(explorer.selection) == 1, "the first model is open, and its first code"
-    assert explorer.ask("code", code=3).selection.code.tolist() == [3]
+    assert explorer.run_action("open_code", code=3).selection.code.tolist() == [3]
     fresh = codes(runs=folder)
     assert fresh.save(tmp_path / "view.html")[0].stat().st_size > 100_000, "a page with pictures, not an empty one"
     for wrong in (9, "nobody"):
         with pytest.raises(ValueError, match="there is no model"):
-            codes(runs=folder).ask("model", source=wrong)
+            codes(runs=folder).run_action("open_model", source=wrong)
 
 
-def test_a_code_that_is_asked_for_ahead_is_not_open_until_it_is_opened(folder):
-    desk = desk_of(folder)
-    open_then = desk.panes[0].code
-    other = (open_then + 1) % 64
-    [(told, buffers)] = desk.do({"do": "code", "code": other, "ahead": True})
-    assert told["code"] == other and told["ahead"] is True and desk.panes[0].code == open_then
-    [(short, nothing)] = desk.do({"do": "code", "code": other, "ready": True})  # the browser has the rest
-    assert short == {"pane": 0, "re": "code", "code": other, "drawn": True} and nothing == []
-    assert desk.panes[0].code == other and desk.do({"do": "code", "code": 64, "ahead": True}) == []
-    [(again, same)] = desk.do({"do": "code", "code": other})
-    assert again == {**told, "ahead": False} and same == buffers
-    assert "codes 0 to 63" in said(desk.do({"do": "code", "code": 64, "ready": True})) and desk.panes[0].code == other
+def test_a_code_that_is_loaded_ahead_is_not_open_until_it_is_opened(folder):
+    controller = open_controller(folder)
+    before = controller.panels[0].code
+    other = (before + 1) % 64
+    [(content, buffers)] = controller.handle({"action": "load_code", "code": other})
+    assert content["code"] == other and content["open"] is False and controller.panels[0].code == before
+    [(short, nothing)] = controller.handle({"action": "open_code", "code": other, "loaded": True})  # the page has the rest
+    assert short == {"panel": 0, "type": "opened", "code": other} and nothing == []
+    assert controller.panels[0].code == other and controller.handle({"action": "load_code", "code": 64}) == []
+    [(again, same)] = controller.handle({"action": "open_code", "code": other})
+    assert again == {**content, "open": True} and same == buffers
+    request = {"action": "open_code", "code": 64, "loaded": True}
+    assert "codes are 0 to 63" in error_of(controller.handle(request)) and controller.panels[0].code == other
 
 
 def test_all_of_a_query_switched_off_keeps_the_last_edit_that_worked(folder):
-    desk = desk_of(folder)
-    desk.do({"do": "query", "text": desk.panes[0].store.caption(0)})
-    support = np.flatnonzero(desk.panes[0].weights)
+    controller = open_controller(folder)
+    controller.handle({"action": "search", "text": controller.panels[0].store.caption(0)})
+    support = np.flatnonzero(controller.panels[0].weights)
     for code in support[:-1]:
-        assert desk.do({"do": "factor", "code": int(code), "factor": 0})[0][0]["re"] == "surgery"
-    assert "leave one on" in said(desk.do({"do": "factor", "code": int(support[-1]), "factor": 0}))
-    assert sorted(desk.panes[0].factors) == support[:-1].tolist()
+        assert controller.handle({"action": "scale_code", "code": int(code), "factor": 0})[0][0]["type"] == "surgery"
+    assert "leave one on" in error_of(controller.handle({"action": "scale_code", "code": int(support[-1]), "factor": 0}))
+    assert sorted(controller.panels[0].factors) == support[:-1].tolist()
 
 
 def test_two_models_answer_the_same_question_and_the_tables_name_them(folder):
-    desk = Desk(code_sources([folder / "codebook", folder / "codebook"]))
-    desk.do({"do": "model", "source": 0})
-    text = desk.panes[0].store.caption(0)
-    desk.do({"do": "order", "by": "word", "word": text.split()[0]})
-    desk.do({"do": "query", "text": text})
-    assert {told.get("pane") for told, _ in desk.do({"do": "compare", "on": True})} == {1}
-    assert desk.panes[1].by == "word" and desk.panes[1].query == {"text": text} and desk.panes[1].source == 1
-    hits = hits_of(desk, 5)
+    controller = CodesController(code_sources([folder / "codebook", folder / "codebook"]))
+    controller.handle({"action": "open_model", "source": 0})
+    text = controller.panels[0].store.caption(0)
+    controller.handle({"action": "sort_codes", "by": "word", "word": text.split()[0]})
+    controller.handle({"action": "search", "text": text})
+    assert {content.get("panel") for content, _ in controller.handle({"action": "compare", "on": True})} == {1}
+    second = controller.panels[1]
+    assert second.order_by == "word" and second.query == {"text": text} and second.source == 1
+    hits = hits_table(controller, 5)
     assert len(hits) == 10 and set(hits["query"]) == {text}
-    desk.do({"do": "keep", "pane": 1, "code": 4, "on": True})
-    assert selection_of(desk).code.tolist() == [desk.panes[0].code, 4]
-    desk.do({"do": "compare", "on": False})
-    assert len(desk.panes) == 1
+    controller.handle({"action": "keep_code", "panel": 1, "code": 4})
+    assert selection_table(controller).code.tolist() == [controller.panels[0].code, 4]
+    controller.handle({"action": "compare", "on": False})
+    assert len(controller.panels) == 1
 
 
-def test_nothing_to_look_into_says_why(tmp_path, folder):
-    assert "no such folder" in codes(tmp_path / "none")._empty or "not a folder" in codes(tmp_path / "none")._empty
-    assert "There is no run in" in codes(tmp_path)._empty
-    assert "has no codebook" in codes(folder / "plain")._empty
+def test_nothing_to_open_says_why(tmp_path, folder):
+    nowhere = codes(tmp_path / "none").controller.empty
+    assert "no such folder" in nowhere or "not a folder" in nowhere
+    assert "There is no run in" in codes(tmp_path).controller.empty
+    assert "has no codebook" in codes(folder / "plain").controller.empty
+    assert codes(tmp_path).selection.empty
+    with pytest.raises(ValueError, match="There is no run in"):
+        codes(tmp_path).run_action("open_code", code=3)
     with pytest.raises(ValueError, match="give pairs="):
         codes(models={"model": Snapshot(folder / "codebook").model()})
 
@@ -312,14 +356,14 @@ def test_a_run_under_way_is_looked_at_through_its_checkpoint(folder, tmp_path):
 def test_images_without_captions_and_lost_images(folder, tmp_path):
     rng = np.random.default_rng(0)
     pairs = [Pair(rng.integers(0, 255, (32, 32, 3)).astype(np.uint8), None, str(i), str(i)) for i in range(20)]
-    desk = Desk(code_sources(folder / "codebook", pairs=pairs))
-    desk.do({"do": "model", "source": 0})
-    assert "without captions" in said(desk.do({"do": "order", "by": "word", "word": "red"}))
-    assert selection_of(desk).words.tolist() == [""]
-    lost = Desk(code_sources(folder / "codebook", pairs=[Pair(str(tmp_path / "gone.png"), "red", "0", "0")]))
-    assert "gone.png" in said(lost.do({"do": "model", "source": 0}))
-    none = Desk(code_sources(folder / "codebook", pairs=[]))
-    assert "no images" in said(none.do({"do": "model", "source": 0}))
+    controller = CodesController(code_sources(folder / "codebook", pairs=pairs))
+    controller.handle({"action": "open_model", "source": 0})
+    assert "without captions" in error_of(controller.handle({"action": "sort_codes", "by": "word", "word": "red"}))
+    assert selection_table(controller).words.tolist() == [""]
+    lost = CodesController(code_sources(folder / "codebook", pairs=[Pair(str(tmp_path / "gone.png"), "red", "0", "0")]))
+    assert "gone.png" in error_of(lost.handle({"action": "open_model", "source": 0}))
+    none = CodesController(code_sources(folder / "codebook", pairs=[]))
+    assert "no images" in error_of(none.handle({"action": "open_model", "source": 0}))
 
 
 # --- in a browser
@@ -358,16 +402,6 @@ CELLS = ["from complearn.apps.codes.app import codes", "explorer = codes(runs={!
 LAST = "print('SELECTED', explorer.selection.code.tolist(), type(explorer.selection).__name__, int((explorer.hits.rise != 0).sum()) > 0)"
 
 
-def notebook(path, cells):
-    made = [
-        {"cell_type": "code", "execution_count": None, "id": f"c{i}", "metadata": {}, "outputs": [], "source": c}
-        for i, c in enumerate(cells)
-    ]
-    spec = {"display_name": "python3", "language": "python", "name": "python3"}
-    path.write_text(json.dumps({"cells": made, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}))
-    return path
-
-
 @pytest.fixture(scope="module")
 def servers(folder, store, tmp_path_factory):
     """JupyterLab and voila, started together."""
@@ -377,35 +411,27 @@ def servers(folder, store, tmp_path_factory):
     cells = [cell.format(str(folder)) for cell in CELLS]
     env = {"COMPLEARN_TYPECHECK": "0", "PYTHONWARNINGS": "ignore"}
     with ExitStack() as stack:
-        start = lambda name, program, extra: stack.enter_context(serving(notebook(place / name, cells + extra), program, env))
+        start = lambda name, program, extra: stack.enter_context(serving(write_notebook(place / name, cells + extra), program, env))
         yield {"voila": start("app.ipynb", "voila", []), "jupyterlab": start("lab.ipynb", "jupyterlab", [LAST])}
 
 
 @pytest.fixture(scope="module")
-def chromium(servers):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+def chromium():
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the explorer is not tried in a browser")
+    with open_chromium() as browser:
         yield browser
-        browser.close()
-
-
-def shot(page, name):
-    if os.environ.get("COMPLEARN_SHOTS"):
-        page.screenshot(path=str(Path(os.environ["COMPLEARN_SHOTS"]) / f"{name}.png"))
 
 
 def drive(page, name):
     """Open, search a word, open a code by keyboard, switch it off, read the changed ranking; returns the open code."""
     page.wait_for_selector(".cl-card:not(.cl-pending)")
-    shot(page, f"{name}-1-open")
-    known = page.locator("datalist option").evaluate_all("options => options.map((one) => one.value)")
+    screenshot(page, f"{name}-1-open")
+    known = page.locator("datalist option").evaluate_all("options => options.map((option) => option.value)")
     assert "red" in known and "zebra" not in known and known == sorted(known)
     assert page.locator(".cl-top input").evaluate("box => box.list.options.length") == len(known)
     page.fill(".cl-top input", "zebra")
     page.press(".cl-top input", "Enter")
-    page.wait_for_function("document.querySelector('.cl-said').textContent.includes('zebra')")
+    page.wait_for_function("document.querySelector('.cl-status').textContent.includes('zebra')")
     page.fill(".cl-top input", "red")
     page.press(".cl-top input", "Enter")
     page.wait_for_selector(".cl-grid[aria-label*='“red”']")
@@ -415,24 +441,36 @@ def drive(page, name):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     opened = page.locator(".cl-card.cl-active .cl-line b").inner_text().replace("★", "").strip()
-    page.wait_for_selector(f".cl-panel[data-drawn='{opened}']")
+    page.wait_for_selector(f".cl-tab[data-drawn='{opened}']")
     page.keyboard.press(" ")  # keep it
-    page.wait_for_function("document.querySelector('.cl-panel h3 + button').textContent === 'Kept'")
-    shot(page, f"{name}-2-code")
-    page.click(".cl-thumbs button >> nth=0")
-    page.wait_for_selector(".cl-panel[data-drawn] .cl-picture canvas")
-    shot(page, f"{name}-3-image")
+    page.wait_for_function("document.querySelector('.cl-tab h3 + button').textContent === 'Kept'")
+    screenshot(page, f"{name}-2-code")
+    page.click(".cl-thumbnails button >> nth=0")
+    page.wait_for_selector(".cl-tab[data-drawn] .cl-picture canvas")
+    screenshot(page, f"{name}-3-image")
     page.click(".cl-tabs [data-tab=surgery]")
-    page.fill(".cl-panel form input", "red circle left of blue square")
-    page.click(".cl-panel form button")
-    page.wait_for_selector(".cl-switch")
+    page.fill(".cl-tab form input", "red circle left of blue square")
+    page.click(".cl-tab form button")
+    page.wait_for_selector(".cl-factor")
     before = page.locator(".cl-ranking >> nth=1 >> .cl-caption").all_inner_texts()
     assert before == page.locator(".cl-ranking >> nth=0 >> .cl-caption").all_inner_texts()
-    page.click(".cl-switch >> nth=0 >> [data-factor='0']")
-    page.wait_for_selector(".cl-switch [data-factor='0'][aria-pressed='true']")
-    assert page.locator(".cl-rose, .cl-fell").count() > 0, "switching off the heaviest code moved nothing"
-    shot(page, f"{name}-4-surgery")
+    page.click(".cl-factor >> nth=0 >> [data-factor='0']")
+    page.wait_for_selector(".cl-factor [data-factor='0'][aria-pressed='true']")
+    assert page.locator(".cl-up, .cl-down").count() > 0, "switching off the heaviest code moved nothing"
+    screenshot(page, f"{name}-4-surgery")
     return int(opened)
+
+
+@pytest.mark.browser
+def test_on_a_page(folder, store, chromium):
+    """The whole way of a user, with the controller in this process."""
+    controller = codes(runs=folder).controller
+    page = attach(chromium, "codes", controller)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
+    opened = drive(page, "page")
+    assert selection_table(controller).code.tolist() == [opened] and (hits_table(controller).rise != 0).any() and not faults
+    page.close()
 
 
 @pytest.mark.browser
@@ -441,14 +479,14 @@ def test_in_voila(servers, chromium):
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.set_default_timeout(60_000)
-    heard = []
-    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: heard.append(data)))
+    received = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.append(data)))
     page.goto(servers["voila"])
     drive(page, "voila")
     page.click(".cl-group button:has-text('by index')")
     page.wait_for_function("document.querySelectorAll('.cl-card').length > 3 && !document.querySelector('.cl-pending')")
     card = page.locator(".cl-card:not([aria-selected=true]):not(.cl-active) >> nth=2")
-    ahead = lambda: sum(b'"ahead": true' in frame or b'"ahead":true' in frame for frame in heard if isinstance(frame, bytes))
+    ahead = lambda: sum(b'"open": false' in frame or b'"open":false' in frame for frame in received if isinstance(frame, bytes))
     before = ahead()
     card.hover()  # what the pointer is on is asked for; a click then needs no kernel: it is drawn before the click returns
     for _ in range(200):  # or it was asked for already, by the arrows before
@@ -457,99 +495,108 @@ def test_in_voila(servers, chromium):
         page.wait_for_timeout(50)
     page.wait_for_timeout(200)
     drawn = card.evaluate(
-        "card => { card.click(); return [card.querySelector('b').textContent, document.querySelector('.cl-panel').dataset.drawn]; }"
+        "card => { card.click(); return [card.querySelector('b').textContent, document.querySelector('.cl-tab').dataset.drawn]; }"
     )
     assert drawn[0].replace("★", "").strip() == drawn[1], drawn
     page.click("text=Compare two models")
-    page.wait_for_function("document.querySelector('.cl-said').textContent + document.querySelectorAll('.cl-pane').length")
+    page.wait_for_function("document.querySelectorAll('.cl-panel').length === 2 || document.querySelector('.cl-status').textContent")
     page.reload()  # a page that is loaded again has a kernel of its own
     page.wait_for_selector(".cl-card:not(.cl-pending)")
     assert not [fault for fault in faults if "cl" in fault and "clip" not in fault.lower()], faults
     page.close()
 
 
-SPOKEN = """(scripts) => {
-  const raw = (Kind, values) => new DataView(Kind.from(values).buffer), n = 8, asked = [];
+CROSSING = """(scripts) => {
+  const raw = (Kind, values) => new DataView(Kind.from(values).buffer), n = 8, requests = [];
   const places = Array.from({ length: 2 * n }, (_, i) => i);
-  const model = { send: (request) => asked.push(request), on() {}, off() {} };
-  const view = () => new View(model, document.body.appendChild(document.createElement("div")));
-  const views = [view(), view()], say = (told, buffers = []) => views.forEach((one) => one.hear({ pane: 0, ...told }, buffers));
+  const model = { send: (request) => requests.push(request), on() {}, off() {} };
+  const view = () => new Explorer(model, document.body.appendChild(document.createElement("div")));
+  const views = [view(), view()];
+  const send = (content, buffers = []) => views.forEach((explorer) => explorer.receive({ panel: 0, ...content }, buffers));
   const kernel = { code: 0 }, picture = () => [raw(Uint8Array, Array(12).fill(9)), raw(Uint8Array, [9])];
-  const book = { re: "book", codes: n, images: 10, dead: 0, grid: [1, 1], effective: 4, support: 2, thumb: 2, map: "pca", vocabulary: [] };
+  const sizes = { codes: n, images: 10, dead: 0, effective: 4, support: 2, grid: [1, 1], thumb: 2 };
+  const book = { type: "codebook", ...sizes, map: "pca", vocabulary: [] };
   const best = { item: [1], score: [1], weight: [1], position: [0] }, words = { word: [], share: [], lift: [], captions: [] };
-  const full = (code) => ({ re: "code", code, best, words, captions: [""], items: [1], weight: 1 });
-  const answer = (request) => {
-    if (request.do === "model") {
+  const full = (code, open) => ({ type: "code", open, code, best, words, captions: [""], items: [1], weight: 1 });
+  const answers = {
+    open_model: () => {
       kernel.code = 0;
-      const whole = (values) => raw(Int32Array, values);
-      say(book, [raw(Float32Array, places), raw(Float32Array, Array(n).fill(1)), whole(Array(n).fill(3)), whole(places.slice(0, n))]);
-      say(full(0), picture());
-    }
-    if (request.do !== "code") return;
-    if (!request.ahead) kernel.code = request.code;
-    if (request.ready) say({ re: "code", code: request.code, drawn: true });
-    else say({ ...full(request.code), ahead: !!request.ahead }, picture());
+      const integers = (values) => raw(Int32Array, values);
+      const shares = raw(Float32Array, Array(n).fill(1));
+      send(book, [raw(Float32Array, places), shares, integers(Array(n).fill(3)), integers(places.slice(0, n))]);
+      send(full(0, true), picture());
+    },
+    load_code: ({ code }) => send(full(code, false), picture()),
+    open_code: ({ code, loaded }) => {
+      kernel.code = code;
+      if (loaded) send({ type: "opened", code });
+      else send(full(code, true), picture());
+    },
   };
-  const all = () => { for (let k = 0; asked.length && k < 99; k++) answer(asked.shift()); };
-  const sources = ["a", "b"].map((name) => ({ name, moments: ["last"], state: "" }));
-  say({ re: "hello", sources, panes: [{ source: 0, moment: "last", kept: [] }], tab: "code", empty: "" });
-  asked.length = 0; asked.push({ do: "model" }); all();
-  const out = {}, shown = () => views.map((one) => +one.panes[0].panels.code.dataset.drawn);
-  for (const [name, deeds] of Object.entries(scripts)) {
-    for (const [deed, code] of deeds) {
-      if (deed === "answer") all();
-      else if (deed === "model") asked.push({ do: "model" });
-      else views[0].panes[0][deed](code);
+  const answerAll = () => {
+    for (let k = 0; requests.length && k < 99; k++) {
+      const request = requests.shift();
+      answers[request.action]?.(request);
     }
-    all(); out[name] = [kernel.code, ...shown()];
+  };
+  const sources = ["a", "b"].map((name) => ({ name, snapshots: ["last"], state: "" }));
+  send({ type: "state", sources, panels: [{ source: 0, snapshot: "last", selected: [] }], tab: "code", empty: "" });
+  requests.length = 0; requests.push({ action: "open_model" }); answerAll();
+  const results = {}, drawn = () => views.map((explorer) => +explorer.panels[0].tabs.code.dataset.drawn);
+  for (const [name, steps] of Object.entries(scripts)) {
+    for (const [step, code] of steps) {
+      if (step === "answer") answerAll();
+      else if (step === "open_model") requests.push({ action: "open_model" });
+      else views[0].panels[0][step](code);
+    }
+    answerAll(); results[name] = [kernel.code, ...drawn()];
   }
-  return out;
+  return results;
 }"""
 
 
 @pytest.mark.browser
-def test_what_is_shown_is_what_the_kernel_has_in_every_order_and_every_view(chromium):
-    """Clicks, pointers and answers that cross each other; a widget that is shown twice."""
-    peek, click = ((lambda code, name=name: (name, code)) for name in ("peek", "open"))
-    answer, model = (("answer", None), ("model", None))
+def test_what_is_drawn_is_what_the_kernel_has_in_every_order_and_every_view(chromium):
+    """Clicks, pointers and messages that cross each other; a widget that is shown twice."""
+    load, click = ((lambda code, name=name: (name, code)) for name in ("loadCode", "openCode"))
+    answer, model = (("answer", None), ("open_model", None))
     scripts = {
-        "ready": [peek(5), answer, click(5)],
-        "overtaken": [peek(5), answer, click(6), click(5)],
-        "both on their way": [click(6), peek(5), click(5)],
-        "opened while on its way": [peek(3), click(3)],
-        "a model between": [peek(4), answer, model, click(4)],
-        "back and forth": [peek(1), peek(2), answer, click(1), click(2), click(1)],
+        "loaded": [load(5), answer, click(5)],
+        "overtaken": [load(5), answer, click(6), click(5)],
+        "both on their way": [click(6), load(5), click(5)],
+        "opened while on its way": [load(3), click(3)],
+        "a model between": [load(4), answer, model, click(4)],
+        "back and forth": [load(1), load(2), answer, click(1), click(2), click(1)],
     }
     page = chromium.new_page()
-    script = DRAWING + PANELS + VIEW + SHARED + HELLO.split("function render")[0]
-    told = page.evaluate(f"(scripts) => {{ {script}; return ({SPOKEN})(scripts); }}", scripts)
+    results = page.evaluate(with_script("codes", CROSSING), scripts)
     page.close()
-    last = {"ready": 5, "overtaken": 5, "both on their way": 5, "opened while on its way": 3, "a model between": 4, "back and forth": 1}
-    assert told == {name: [code] * 3 for name, code in last.items()}
+    last = {"loaded": 5, "overtaken": 5, "both on their way": 5, "opened while on its way": 3, "a model between": 4, "back and forth": 1}
+    assert results == {name: [code] * 3 for name, code in last.items()}
 
 
-SCROLLED = """async (codes) => {
-  const frame = () => new Promise(requestAnimationFrame), asked = [], fired = new Int32Array(codes).fill(1);
-  const pane = { id: "p", code: null, kept: new Set(), book: { fired, images: 10 }, pictures: new Pictures(2, 250) };
-  pane.send = (request) => asked.push(request);
-  const grid = new Grid(pane), pause = async () => { for (let k = 0; k < 6; k++) await frame(); };
+SCROLL = """async (codes) => {
+  const frame = () => new Promise(requestAnimationFrame), requests = [], fired = new Int32Array(codes).fill(1);
+  const panel = { id: "p", code: null, selected: new Set(), book: { fired, images: 10 }, thumbnails: new Thumbnails(2, 250) };
+  panel.send = (request) => requests.push(request);
+  const grid = new CardGrid(panel), pause = async () => { for (let k = 0; k < 6; k++) await frame(); };
   grid.box.style.cssText = "position: relative; overflow-y: auto; width: 460px; height: 330px";
   document.body.replaceChildren(grid.box);
-  const answer = async () => { for (await pause(); asked.length; await pause()) {
-    const { codes: of } = asked.shift(), best = of.map((code) => [3 * code, 3 * code + 1, 3 * code + 2]), items = best.flat();
+  const answer = async () => { for (await pause(); requests.length; await pause()) {
+    const { codes } = requests.shift(), best = codes.map((code) => [3 * code, 3 * code + 1, 3 * code + 2]), items = best.flat();
     const pixels = Uint8Array.from(items.flatMap((item) => Array(12).fill(item % 251)));
-    grid.learn({ of, best, words: of.map(() => []), items }, [new DataView(pixels.buffer)]);
+    grid.receive({ codes, best, words: codes.map(() => []), items }, [new DataView(pixels.buffer)]);
   } };
   const colours = () => [...grid.nodes.values()].map((node) => {
     const canvas = node.querySelector("canvas"), at = (n) => Math.round((canvas.width * (n + 0.5)) / 3);
     return [node.code, ...[0, 1, 2].map((n) => [...canvas.getContext("2d").getImageData(at(n), Math.round(canvas.height / 2), 1, 1).data])];
   });
-  grid.set(Int32Array.from({ length: codes }, (_, i) => i));
-  const seen = [];
+  grid.setOrder(Int32Array.from({ length: codes }, (_, i) => i));
+  const cards = [];
   for (const place of [0, 0.3, 0.6, 1, 0.5, 0]) {
-    grid.box.scrollTop = place * grid.box.scrollHeight; await answer(); seen.push(colours());
+    grid.box.scrollTop = place * grid.box.scrollHeight; await answer(); cards.push(colours());
   }
-  return { seen, nodes: grid.nodes.size + grid.spare.length, pictures: pane.pictures.kept.size };
+  return { cards, nodes: grid.nodes.size + grid.spare.length, thumbnails: panel.thumbnails.places.size };
 }"""
 
 
@@ -557,14 +604,14 @@ SCROLLED = """async (codes) => {
 def test_a_long_scroll_and_back_leaves_no_card_without_its_pictures(chromium):
     """Pictures make room for others; cards that leave come back with other codes; what is shown is always the code's own."""
     page = chromium.new_page(viewport={"width": 800, "height": 600})
-    told = page.evaluate(f"(codes) => {{ {DRAWING}; return ({SCROLLED})(codes); }}", 2000)
+    result = page.evaluate(with_script("codes", SCROLL), 2000)
     page.close()
-    assert told["pictures"] <= 250 and told["nodes"] < 60
-    for cards in told["seen"]:
+    assert result["thumbnails"] <= 250 and result["nodes"] < 60
+    for cards in result["cards"]:
         assert len(cards) > 8
         for code, *pixels in cards:
             assert pixels == [[(3 * code + n) % 251] * 3 + [255] for n in range(3)], code
-    first, last = told["seen"][0], told["seen"][-1]
+    first, last = result["cards"][0], result["cards"][-1]
     assert sorted(card[0] for card in first) == sorted(card[0] for card in last)
 
 
@@ -572,22 +619,11 @@ def test_a_long_scroll_and_back_leaves_no_card_without_its_pictures(chromium):
 def test_in_jupyterlab_and_back_in_the_notebook(servers, chromium):
     page = chromium.new_page(viewport={"width": 1600, "height": 1000})
     page.set_default_timeout(60_000)
-    page.goto(servers["jupyterlab"])
-    page.wait_for_function("window.jupyterapp && document.querySelector('.jp-Notebook .jp-Cell')")
-    page.evaluate("async () => { await window.jupyterapp.restored; }")
-    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.ready; }")
-    run = "async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells'); }"
-    page.evaluate(run)
+    run_in_jupyterlab(page, servers["jupyterlab"])
     opened = drive(page, "lab")
-    cells = page.locator(".jp-Notebook .jp-Cell").count()
-    assert cells == 3, "keys that the explorer was meant to have edited the notebook"
-    page.evaluate("() => { const nb = window.jupyterapp.shell.currentWidget.content; nb.activeCellIndex = 2; }")
-    page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-cell'); }")
+    assert page.locator(".jp-Notebook .jp-Cell").count() == 3, "keys that the explorer was meant to have edited the notebook"
+    run_cell(page, 2)
     page.wait_for_function(f"document.body.innerText.includes('SELECTED [{opened}] DataFrame True')")
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.node.scrollTop = 0; }")
-    if os.environ.get("COMPLEARN_SHOTS"):
-        page.evaluate("async () => { await window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' }); }")
-        time.sleep(2)
-        page.locator(".cl-codes").scroll_into_view_if_needed()
-        shot(page, "lab-5-dark")
+    screenshot_in_dark(page, ".cl-codes", "lab-5-dark")
     page.close()

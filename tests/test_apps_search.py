@@ -1,4 +1,4 @@
-"""The search app: the desk's answers and faults, the browser's mixture against the kernel's, the app in JupyterLab and voila."""
+"""The search app: the controller's messages and errors, the page's mixture against the kernel's, the app in JupyterLab and voila."""
 
 import io
 import json
@@ -16,15 +16,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from browser import (
+    attach,
+    open_chromium,
+    run_cell,
+    run_in_jupyterlab,
+    screenshot,
+    screenshot_in_dark,
+    with_script,
+    write_notebook,
+)
 from PIL import Image
 
-from complearn.apps.search.answers import search_hits, search_selection
 from complearn.apps.search.app import search
-from complearn.apps.search.desk import SearchDesk
-from complearn.apps.search.script import SLIDING
+from complearn.apps.search.controller import SearchController, hits_table, selection_table
 from complearn.apps.search.sources import search_sources
 from complearn.apps.serving import serving
-from complearn.core.figures import find_browser
 from complearn.data.pairs import Pair
 from complearn.models.scoring import Encoded, cosine
 
@@ -100,101 +107,119 @@ def oracle(place):
 
 
 @pytest.fixture
-def desk(place, tmp_path):
-    return SearchDesk(search_sources(place / "gallery", oracle(place), index=tmp_path), shown=5)
+def controller(place, tmp_path):
+    return SearchController(search_sources(place / "gallery", oracle(place), index=tmp_path), shown=5)
 
 
-def said(answers):
-    [(told, _)] = answers
-    assert told["re"] == "error", told
-    return told["said"]
+def error_of(messages):
+    [(content, _)] = messages
+    assert content["type"] == "error", content
+    return content["text"]
 
 
-def item_of(desk, name):
-    desk.ready()
-    return next(item for item, one in enumerate(desk.gallery.about["ids"]) if name in one)
+def item_of(controller, name):
+    controller.open_first()
+    return next(item for item, picture in enumerate(controller.gallery.about["ids"]) if name in picture)
 
 
-def first(desk, alpha):
-    desk.do({"do": "alpha", "alpha": alpha})
-    return search_hits(desk, 1).id[0].split("-", 1)[1].removesuffix(".png")
+def first(controller, alpha):
+    controller.handle({"action": "set_alpha", "alpha": alpha})
+    return hits_table(controller, 1).id[0].split("-", 1)[1].removesuffix(".png")
 
 
-# --- the desk
+# --- the controller
 
 
-def test_the_order_along_the_slider_is_the_known_one(desk):
-    desk.do({"do": "pick", "item": item_of(desk, "stripes")})
-    desk.do({"do": "text", "text": "horse"})
-    assert [first(desk, alpha) for alpha in (0, 0.5, 1)] == ["0-stripes", "45-zebra", "90-horse"]
-    angles = [float(first(desk, alpha).split("-")[0]) for alpha in np.linspace(0, 1, 41)]
+def test_the_order_along_the_slider_is_the_known_one(controller):
+    controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
+    controller.handle({"action": "search_text", "text": "horse"})
+    assert [first(controller, alpha) for alpha in (0, 0.5, 1)] == ["0-stripes", "45-zebra", "90-horse"]
+    angles = [float(first(controller, alpha).split("-")[0]) for alpha in np.linspace(0, 1, 41).tolist()]
     assert angles == sorted(angles) and len(set(angles)) == 11, "a progressive transition"
-    hits = search_hits(desk, 3)
+    hits = hits_table(controller, 3)
     assert list(hits["rank"]) == [1, 2, 3] and (hits.score.diff().dropna() <= 0).all()
     assert hits.text_score[0] == pytest.approx(1) and hits.image_score[0] == pytest.approx(0, abs=1e-6)
 
 
-def test_a_crop_an_upload_and_the_way_back(desk, place):
-    item = item_of(desk, "zebra")
-    desk.do({"do": "pick", "item": item})
-    assert first(desk, 0) == "45-zebra"
-    file = io.BytesIO()
-    Image.open(next((place / "gallery").glob("*-9-*.png"))).save(file, "PNG")
-    half = len(file.getvalue()) // 2
-    assert desk.do({"do": "upload", "name": "../../mine.png", "part": 0, "parts": 2}, [file.getvalue()[:half]]) == []
-    told = desk.do({"do": "upload", "name": "../../mine.png", "part": 1, "parts": 2}, [memoryview(file.getvalue()[half:])])
-    assert [one["re"] for one, _ in told] == ["thumbs", "query", "past"] and told[1][0]["picture"]["name"] == "mine.png"
-    assert first(desk, 0).startswith("9-")
-    desk.do({"do": "crop", "box": [0.2, 0.2, 0.9, 0.9]})
-    assert desk.query.label == "a piece of mine.png" and first(desk, 0).startswith("9-")
-    assert len(desk.history) == 3
-    desk.do({"do": "recall", "place": 0})
-    assert first(desk, 0) == "45-zebra" and len(desk.history) == 3
-    desk.do({"do": "keep", "item": item, "on": True})
-    assert search_selection(desk)["id"].str.contains("zebra").all() and len(search_selection(desk)) == 1
-    [(told, _)] = desk.do({"do": "table"})
-    assert told["csv"].startswith("model,query,alpha,rank") and len(told["csv"].splitlines()) == 12
+def test_a_crop_an_upload_and_the_way_back(controller, place):
+    item = item_of(controller, "zebra")
+    controller.handle({"action": "search_picture", "item": item})
+    assert first(controller, 0) == "45-zebra"
+    buffer = io.BytesIO()
+    Image.open(next((place / "gallery").glob("*-9-*.png"))).save(buffer, "PNG")
+    file, half = buffer.getvalue(), len(buffer.getvalue()) // 2
+    upload = {"action": "upload", "name": "../../mine.png", "parts": 2}
+    assert controller.handle({**upload, "part": 0}, [file[:half]]) == []
+    messages = controller.handle({**upload, "part": 1}, [memoryview(file[half:])])
+    assert [content["type"] for content, _ in messages] == ["thumbnails", "query", "history"]
+    assert messages[1][0]["picture"]["name"] == "mine.png" and first(controller, 0).startswith("9-")
+    controller.handle({"action": "crop", "box": [0.2, 0.2, 0.9, 0.9]})
+    assert controller.query.label == "a part of mine.png" and first(controller, 0).startswith("9-")
+    assert len(controller.history) == 3
+    controller.handle({"action": "recall", "number": 0})
+    assert first(controller, 0) == "45-zebra" and len(controller.history) == 3
+    controller.handle({"action": "keep", "item": item})
+    assert selection_table(controller)["id"].str.contains("zebra").all() and len(selection_table(controller)) == 1
+    [(content, _)] = controller.handle({"action": "export_table"})
+    assert content["csv"].startswith("model,query,alpha,rank") and len(content["csv"].splitlines()) == 12
 
 
-def test_what_fails_says_what_to_do_and_changes_nothing(desk):
-    desk.do({"do": "pick", "item": 2})
-    before = (desk.query, len(desk.history), list(desk.kept))
+def test_what_fails_says_what_to_do_and_changes_nothing(controller):
+    controller.handle({"action": "search_picture", "item": 2})
+    before = (controller.query, len(controller.history), list(controller.selected))
     for request, remedy in (
-        ({"do": "text", "text": "  "}, None),  # the picture alone: no fault
-        ({"do": "pick", "item": 11}, "0 to 10"),
-        ({"do": "pick", "item": -1}, "0 to 10"),
-        ({"do": "pick", "item": "../secret.png"}, "../secret.png"),
-        ({"do": "thumbs", "items": [99]}, "0 to 10"),
-        ({"do": "why", "item": 99}, "0 to 10"),
-        ({"do": "keep", "item": 99}, "0 to 10"),
-        ({"do": "crop", "box": [0, 0, 0.001, 1]}, "larger box"),
-        ({"do": "crop", "box": [0.5, 0, 0.2, 1]}, "from 0 to 1"),
-        ({"do": "alpha", "alpha": 1.5}, "between 0"),
-        ({"do": "recall", "place": 9}, "no former query"),
-        ({"do": "clear", "what": "everything"}, "the picture, the text or all"),
-        ({"do": "model", "source": 5}, "there is no model"),
-        ({"do": "nonsense"}, "knows no"),
+        ({"action": "search_text", "text": "  "}, None),  # the picture alone: no error
+        ({"action": "search_picture", "item": 11}, "0 to 10"),
+        ({"action": "search_picture", "item": -1}, "0 to 10"),
+        ({"action": "search_picture", "item": "../secret.png"}, "../secret.png"),
+        ({"action": "load_thumbnails", "items": [99]}, "0 to 10"),
+        ({"action": "explain", "item": 99}, "0 to 10"),
+        ({"action": "keep", "item": 99}, "0 to 10"),
+        ({"action": "crop", "box": [0, 0, 0.001, 1]}, "larger box"),
+        ({"action": "crop", "box": [0.5, 0, 0.2, 1]}, "from 0 to 1"),
+        ({"action": "crop", "box": [0.5, 0, 1]}, "four edges"),
+        ({"action": "set_alpha", "alpha": 1.5}, "between 0"),
+        ({"action": "recall", "number": 9}, "no former query"),
+        ({"action": "clear", "what": "everything"}, "'picture', 'text' or 'all'"),
+        ({"action": "open_model", "source": 5}, "there is no model"),
+        ({"action": "nonsense"}, "no action 'nonsense'"),
     ):
         if remedy is None:
-            assert desk.do(request)[0][0]["re"] != "error"
-            before = (desk.query, len(desk.history), list(desk.kept))
+            assert controller.handle(request)[0][0]["type"] != "error"
+            before = (controller.query, len(controller.history), list(controller.selected))
             continue
-        assert remedy in said(desk.do(request)), request
-        assert desk.query is before[0] and (len(desk.history), desk.kept) == before[1:]
+        assert remedy in error_of(controller.handle(request)), request
+        assert controller.query is before[0] and (len(controller.history), controller.selected) == before[1:]
     for content, remedy in ((b"", "is empty"), (b"no picture at all", "no picture that can be read")):
-        assert remedy in said(desk.do({"do": "upload", "name": "x.png"}, [content]))
+        assert remedy in error_of(controller.handle({"action": "upload", "name": "x.png"}, [content]))
 
 
-def test_a_request_that_does_not_fit_names_the_deed_and_its_arguments(desk, place):
-    for request, told in (
-        ({"do": "text"}, "'text' cannot be done, missing a required argument: 'text'; its arguments: text"),
-        ({"do": "pick", "thing": 3}, "its arguments: item"),
-        ({"do": "crop", "size": 3}, "got an unexpected keyword argument 'size'; its arguments: box (may be left out)"),
-        ({"do": "table", "rows": 3}, "its arguments: none"),
+def test_a_request_that_does_not_fit_names_the_action_and_its_arguments(controller, place):
+    for request, message in (
+        ({"action": "search_text"}, "search_text.text is missing"),
+        ({"action": "search_picture", "thing": 3}, "no search_picture key 'thing'; there are item"),
+        ({"action": "crop", "size": 3}, "no crop key 'size'; there are box"),
+        ({"action": "export_table", "rows": 3}, "no export_table key 'rows'; there are none"),
+        ({"action": "search_pictures"}, "did you mean 'search_picture'?"),
     ):
-        assert told in said(desk.do(request))
-    told = desk.do({"do": "upload"}, [next((place / "gallery").glob("*.png")).read_bytes()])
-    assert told[-1][0]["re"] == "past" and desk.query.picture.name == "the picture"
+        assert message in error_of(controller.handle(request))
+    messages = controller.handle({"action": "upload"}, [next((place / "gallery").glob("*.png")).read_bytes()])
+    assert messages[-1][0]["type"] == "history" and controller.query.picture.name == "the picture"
+
+
+NOT_VALUES = [None, True, -1, 1e308, float("nan"), 10**30, "", "x", [], [[]], {}, [None], {"a": 1}, "../secret.png"]
+
+
+@pytest.mark.parametrize("name", sorted(SearchController.actions))
+def test_no_request_of_a_page_makes_an_exception_escape(controller, name):
+    """A page can send anything: each argument of each action in turn, and requests that are none."""
+    controller.handle({"action": "search_picture", "item": 2})
+    parameters = [*SearchController.actions[name].arguments.__dataclass_fields__, "content", "action", "strange"]
+    requests = [{"action": name, parameter: value} for parameter in parameters for value in NOT_VALUES]
+    for request in [*requests, None, [], "connect", 3, {}]:
+        for content, _ in controller.handle(request):
+            assert "type" in content, request
+    assert controller.handle({"action": "search_picture", "item": 3})[-1][0]["type"] == "history"
 
 
 def test_the_line_of_the_app_counts_all_that_could_not_be_read(place, tmp_path):
@@ -203,65 +228,74 @@ def test_the_line_of_the_app_counts_all_that_could_not_be_read(place, tmp_path):
     (tmp_path / "gallery" / "cut.png").write_bytes(cut)
     (tmp_path / "gallery" / "text.jpg").write_text("no picture")
     with pytest.warns(UserWarning, match="text.jpg: cannot identify"):
-        desk = SearchDesk(search_sources(tmp_path / "gallery", oracle(place), index=tmp_path / "index"))
-        desk.ready()
-    hello = desk.do({"do": "hello"})[0][0]
-    assert (hello["skips"], hello["skipped"], hello["pictures"]) == (2, ["text.jpg", "cut.png"], 11)
+        controller = SearchController(search_sources(tmp_path / "gallery", oracle(place), index=tmp_path / "index"))
+        controller.open_first()
+    state = controller.handle({"action": "connect"})[0][0]
+    assert (state["skipped_count"], state["skipped"], state["pictures"]) == (2, ["text.jpg", "cut.png"], 11)
 
 
-def test_a_desk_without_models_says_what_it_was_told():
-    assert "no such folder" in said(SearchDesk([], empty="results/first: no such folder").do({"do": "page"}))
+def test_a_controller_without_models_says_why():
+    assert "no such folder" in error_of(SearchController([], empty="results/first: no such folder").handle({"action": "show_page"}))
 
 
-def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(desk):
-    desk.do({"do": "pick", "item": 0})
-    desk.do({"do": "alpha", "alpha": 1})
+def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(controller):
+    controller.handle({"action": "search_picture", "item": 0})
+    controller.handle({"action": "set_alpha", "alpha": 1})
     with pytest.raises(ValueError, match="type some words, or move the slider towards the picture"):
-        search_hits(desk)
-    desk.do({"do": "clear", "what": "all"})
-    assert desk.do({"do": "text", "text": "horse"})[-1][0]["re"] == "past"
-    desk.do({"do": "alpha", "alpha": 0})
+        hits_table(controller)
+    controller.handle({"action": "clear", "what": "all"})
+    messages = controller.handle({"action": "search_text", "text": "horse"})
+    assert messages[-1][0]["type"] == "history"
+    ends = [messages[-2][0]["positions"][place] for place in (0, -1)]
+    assert "choose a picture, or move the slider towards the text" in ends[0]["reason"] and ends[0]["length"] is None
+    assert ends[1] == {"alpha": 1.0, "length": 1.0, "reason": ""}
+    controller.handle({"action": "set_alpha", "alpha": 0})
     with pytest.raises(ValueError, match="choose a picture, or move the slider towards the text"):
-        search_hits(desk)
+        hits_table(controller)
 
 
 def test_a_folder_that_changes_under_the_app(place, tmp_path):
     shutil.copytree(place / "gallery", tmp_path / "gallery")
-    desk, heard = SearchDesk(search_sources(tmp_path / "gallery", oracle(place), index=tmp_path / "index"), shown=5), []
-    gone = item_of(desk, "zebra")
-    assert "as it was indexed" in desk.do({"do": "refresh"})[-1][0]["said"]
-    desk.told = heard.append
-    (tmp_path / "gallery" / desk.gallery.named(gone)).unlink()
-    assert "not found" in said(desk.do({"do": "pick", "item": gone}))
-    desk.do({"do": "pick", "item": item_of(desk, "stripes")})
-    desk.do({"do": "text", "text": "horse"})
-    desk.do({"do": "keep", "item": item_of(desk, "horse")})
-    desk.do({"do": "refresh"})
-    assert len(desk.gallery) == 10 and any("1 gone" in text for text in heard)
-    assert len(desk.history) == 2 and desk.query is desk.history[-1] and len(desk.query.scores.items) == 10, "the questions are still there"
-    assert search_selection(desk)["id"].str.contains("horse").all() and first(desk, 1).endswith("horse")
-    desk.do({"do": "recall", "place": 0})
-    assert desk.query.text == "" and len(desk.query.scores.items) == 10 and first(desk, 0) == "0-stripes" and len(desk.history) == 2
-    name, seen = desk.query.picture.name, desk.query.picture.shown
-    shutil.copy(tmp_path / "gallery" / desk.gallery.named(item_of(desk, "horse")), tmp_path / "gallery" / name)  # it is another now
-    desk.do({"do": "refresh"})
-    own = desk.query.scores
-    assert desk.query.picture.shown != seen and own.hits(0, 10)[1].max() == pytest.approx(1, abs=1e-5), "it is read again, and finds itself"
-    (tmp_path / "gallery" / name).unlink()  # the query's own picture goes
-    assert desk.do({"do": "refresh"})[-1][0]["re"] != "error" and len(desk.gallery) == 9 and desk.query.picture.item is None
+    gallery, reports = tmp_path / "gallery", []
+    controller = SearchController(search_sources(gallery, oracle(place), index=tmp_path / "index"), shown=5)
+    gone = item_of(controller, "zebra")
+    assert "as it was indexed" in controller.handle({"action": "refresh"})[-1][0]["text"]
+    controller.notify = lambda message: reports.append(message[0]["text"])
+    (gallery / controller.gallery.named(gone)).unlink()
+    assert "not found" in error_of(controller.handle({"action": "search_picture", "item": gone}))
+    controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
+    controller.handle({"action": "search_text", "text": "horse"})
+    controller.handle({"action": "keep", "item": item_of(controller, "horse")})
+    controller.handle({"action": "refresh"})
+    assert len(controller.gallery) == 10 and any("1 gone" in text for text in reports)
+    assert len(controller.history) == 2 and controller.query is controller.history[-1], "the questions are still there"
+    assert len(controller.query.scores.items) == 10
+    assert selection_table(controller)["id"].str.contains("horse").all() and first(controller, 1).endswith("horse")
+    controller.handle({"action": "recall", "number": 0})
+    assert controller.query.text == "" and len(controller.query.scores.items) == 10
+    assert first(controller, 0) == "0-stripes" and len(controller.history) == 2
+    name, preview = controller.query.picture.name, controller.query.picture.preview
+    shutil.copy(gallery / controller.gallery.named(item_of(controller, "horse")), gallery / name)  # it is another now
+    controller.handle({"action": "refresh"})
+    query = controller.query
+    assert query.picture.preview != preview, "it is read again"
+    assert query.scores.hits(0, 10)[1].max() == pytest.approx(1, abs=1e-5), "and finds itself"
+    (gallery / name).unlink()  # the query's own picture goes
+    assert controller.handle({"action": "refresh"})[-1][0]["type"] != "error"
+    assert len(controller.gallery) == 9 and controller.query.picture.item is None
 
 
 def test_the_page_opens_before_anything_is_trained_and_says_what_it_does(tmp_path, monkeypatch):
     import complearn.apps.search.sources as room
 
-    asked, heard = [], []
+    trained, reports = [], []
     real = room.small_run
-    monkeypatch.setattr(room, "small_run", lambda told: asked.append(told) or real(tmp_path, 2, told))
-    app = search(n=20, index=tmp_path / "index")
-    assert not asked and app._desk.do({"do": "hello"})[0][0]["sources"][0]["able"]
-    app._desk.told = heard.append
-    assert len(app._desk.do({"do": "page"})[0][0]["items"]) == 20 and len(asked) == 1
-    assert any("training a small model" in text and "ten seconds" in text for text in heard)
+    monkeypatch.setattr(room, "small_run", lambda told: trained.append(told) or real(tmp_path, 2, told))
+    controller = search(n=20, index=tmp_path / "index").controller
+    assert not trained and controller.handle({"action": "connect"})[0][0]["sources"][0]["can_search"]
+    controller.notify = lambda message: reports.append(message[0]["text"])
+    assert len(controller.handle({"action": "show_page"})[-1][0]["items"]) == 20 and len(trained) == 1
+    assert any("training a small model" in text and "ten seconds" in text for text in reports)
 
 
 def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
@@ -296,12 +330,13 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
 
 
 def test_nothing_to_search_with_says_why(tmp_path):
-    assert "no such folder" in search(runs=tmp_path / "none")._empty or "not a folder" in search(runs=tmp_path / "none")._empty
-    assert "There is no run in" in search(runs=tmp_path)._empty
+    nowhere = search(runs=tmp_path / "none").controller.empty
+    assert "no such folder" in nowhere or "not a folder" in nowhere
+    assert "There is no run in" in search(runs=tmp_path).controller.empty
     with pytest.raises(ValueError, match="give gallery="):
         search(models=object())
     with pytest.raises(ValueError, match="There is no run in"):
-        search(runs=tmp_path).ask("pick", item=0)
+        search(runs=tmp_path).run_action("search_picture", item=0)
 
 
 class Ragged:
@@ -317,14 +352,14 @@ class Ragged:
 
 
 def test_a_scorer_without_one_vector_per_picture_is_refused():
-    desk = SearchDesk(search_sources([Pair(np.zeros((8, 8, 3), np.uint8), None, "0", "0")], Ragged()))
-    assert "search heads of a grounded model" in said(desk.do({"do": "hello"}) and desk.do({"do": "model", "source": 0}))
+    controller = SearchController(search_sources([Pair(np.zeros((8, 8, 3), np.uint8), None, "0", "0")], Ragged()))
+    assert "search heads of a grounded model" in error_of(controller.handle({"action": "open_model", "source": 0}))
 
 
 def test_the_tables_and_the_page_of_a_script(place, tmp_path):
     app = search(place / "gallery", {"circle": oracle(place)}, index=tmp_path, shown=4)
     assert app.hits.empty and app.selection.empty
-    app.ask("pick", item=0).ask("text", text="horse").ask("alpha", alpha=0.25)
+    app.run_action("search_picture", item=0).run_action("search_text", text="horse").run_action("set_alpha", alpha=0.25)
     assert app._alpha == 0.25 and set(app.hits.alpha) == {0.25} and len(app.hits) == 11
     app._alpha = 0.75  # what the slider does
     assert set(app.hits.alpha) == {0.75}
@@ -342,20 +377,21 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
         Pair(image, None, str(k), str(k)) for k, image in enumerate(np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), np.uint8))
     ]
     app = search(pairs, {"grounded": model}, index=tmp_path)
-    app.ask("pick", item=3).ask("text", text="red star").ask("alpha", alpha=0)
+    app.run_action("search_picture", item=3).run_action("search_text", text="red star").run_action("set_alpha", alpha=0)
     assert app.hits.item[0] == 3 and app.hits.score[0] == pytest.approx(1)
-    [(told, buffers)] = app._desk.do({"do": "why", "item": 3})
-    assert told["words"] == ["the query picture"] and told["score"] == pytest.approx(1, abs=1e-5), "at the picture's end no word counts"
+    [(content, buffers)] = app.controller.handle({"action": "explain", "item": 3})
+    assert content["words"] == ["the query picture"] and content["score"] == pytest.approx(1, abs=1e-5), "at its end no word counts"
     for alpha in (0.3, 0.8):
-        app.ask("alpha", alpha=alpha)
-        shown = app.hits.set_index("item").loc[4]
-        [(told, buffers)] = app._desk.do({"do": "why", "item": 4})
-        assert told["words"] == ["the whole text", "red", "star", "the query picture"] and told["grids"][0] == [4, 4] and len(buffers) == 5
-        whole, red, star, picture = told["drives"]
-        assert whole + picture == pytest.approx(shown.score, abs=1e-5) == told["score"] and red + star == pytest.approx(whole, abs=1e-6)
-        length = np.sqrt((1 - alpha) ** 2 + alpha**2 + 2 * alpha * (1 - alpha) * app._desk.query.scores.between)
-        assert whole == pytest.approx(alpha * shown.text_score / length, abs=1e-5)
-        assert picture == pytest.approx((1 - alpha) * shown.image_score / length, abs=1e-5)
+        app.run_action("set_alpha", alpha=alpha)
+        hit = app.hits.set_index("item").loc[4]
+        [(content, buffers)] = app.controller.handle({"action": "explain", "item": 4})
+        assert content["words"] == ["the whole text", "red", "star", "the query picture"]
+        assert content["grids"][0] == [4, 4] and len(buffers) == 5
+        whole, red, star, picture = content["shares"]
+        assert whole + picture == pytest.approx(hit.score, abs=1e-5) == content["score"] and red + star == pytest.approx(whole, abs=1e-6)
+        length = np.sqrt((1 - alpha) ** 2 + alpha**2 + 2 * alpha * (1 - alpha) * app.controller.query.scores.between)
+        assert whole == pytest.approx(alpha * hit.text_score / length, abs=1e-5)
+        assert picture == pytest.approx((1 - alpha) * hit.image_score / length, abs=1e-5)
 
 
 # --- in a browser
@@ -369,16 +405,6 @@ CELLS = [
 LAST = "print('FOUND', app.hits.id[0], app.hits.alpha[0], len(app.selection), type(app.hits).__name__)"
 
 
-def notebook(path, cells):
-    made = [
-        {"cell_type": "code", "execution_count": None, "id": f"c{i}", "metadata": {}, "outputs": [], "source": c}
-        for i, c in enumerate(cells)
-    ]
-    spec = {"display_name": "python3", "language": "python", "name": "python3"}
-    path.write_text(json.dumps({"cells": made, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}))
-    return path
-
-
 @pytest.fixture(scope="module")
 def servers(place):
     """JupyterLab and voila, started together."""
@@ -386,72 +412,63 @@ def servers(place):
         pytest.importorskip(needed, reason=f"{needed} is not installed: the app is not tried in a browser")
     env = {"COMPLEARN_TYPECHECK": "0", "PYTHONWARNINGS": "ignore"}
     with ExitStack() as stack:
-        start = lambda name, program, extra: stack.enter_context(serving(notebook(place / name, CELLS + extra), program, env))
+        start = lambda name, program, extra: stack.enter_context(serving(write_notebook(place / name, CELLS + extra), program, env))
         yield {"voila": start("app.ipynb", "voila", []), "jupyterlab": start("lab.ipynb", "jupyterlab", [LAST])}
 
 
 @pytest.fixture(scope="module")
 def chromium():
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the app is not tried in a browser")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+    with open_chromium() as browser:
         yield browser
-        browser.close()
 
 
-def shot(page, name):
-    if os.environ.get("COMPLEARN_SHOTS"):
-        page.screenshot(path=str(Path(os.environ["COMPLEARN_SHOTS"]) / f"{name}.png"))
+MIX = """([items, image, text, positions]) => {
+  const raw = (Kind, values) => new DataView(Kind.from(values).buffer);
+  const mixture = new Mixture({ positions }, [null, raw(Int32Array, items), raw(Float32Array, image), raw(Float32Array, text)]);
+  return positions.map(({ alpha }) => mixture.hits(alpha, 24).map((hit) => [hit.item, hit.score]));
+}"""
 
 
 @pytest.mark.browser
-def test_the_browser_mixes_and_orders_as_the_kernel_does(chromium):
+def test_the_page_mixes_and_orders_as_the_kernel_does(chromium):
     """On scores with many ties, to the last bit."""
+    from complearn.apps.search.messages import position
     from complearn.evaluation.search.mixture import Mixture
 
     rng = np.random.default_rng(0)
     image, text = (torch.from_numpy((rng.integers(-20, 20, 3000) / 20).astype(np.float32)) for _ in range(2))
     mix = Mixture(torch.arange(3000), image, text, 0.25, (True, True))
-    alphas = np.linspace(0, 1, 101).round(2).tolist()
+    positions = [position(mix, step / 100) for step in range(101)]
     page = chromium.new_page()
-    body = """
-      const raw = (Kind, values) => new DataView(Kind.from(values).buffer), sides = [image, words].map((side) => raw(Float32Array, side));
-      const mix = new Mix({ has: [true, true], between: 0.25 }, [null, raw(Int32Array, image.map((_, i) => i)), ...sides]);
-      return alphas.map((alpha) => mix.hits(alpha, 24).map((hit) => [hit.item, hit.score]));"""
-    run = "([image, words, alphas]) => { " + SLIDING + body + " }"
-    told = page.evaluate(run, [image.tolist(), text.tolist(), alphas])
+    results = page.evaluate(with_script("search", MIX), [list(range(3000)), image.tolist(), text.tolist(), positions])
     page.close()
-    for alpha, hits in zip(alphas, told):
-        items, scores = mix.hits(alpha, 24)
-        assert [item for item, _ in hits] == items.tolist(), alpha
+    for place, hits in zip(positions, results):
+        items, scores = mix.hits(place["alpha"], 24)
+        assert [item for item, _ in hits] == items.tolist(), place
         assert np.allclose([score for _, score in hits], scores.numpy(), atol=1e-12)
 
 
-FIRST = "document.querySelector('.cl-wall .cl-tile .cl-caption')?.textContent"
+FIRST = "document.querySelector('.cl-grid .cl-tile .cl-caption')?.textContent"
 
 
 def drive(page, name):
     """Pick a picture, type a word, slide by keyboard and by mouse, read the order; ask why; returns the first hit's name."""
     angle = lambda: page.evaluate(f"{FIRST}.split('-').slice(1).join('-').replace('.png', '')")
-    page.wait_for_selector(".cl-wall[data-ready='true'] .cl-tile")
-    shot(page, f"{name}-1-open")
-    page.focus(".cl-wall .cl-tile button[tabindex='0']")
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    screenshot(page, f"{name}-1-open")
+    page.focus(".cl-grid .cl-tile button[tabindex='0']")
     for _ in range(20):  # by keyboard to the picture of stripes
         if page.evaluate("document.activeElement.closest('.cl-tile').textContent.includes('stripes')"):
             break
         page.keyboard.press("ArrowRight")
     else:
-        page.get_by_role("button", name="Later").click()
-        page.wait_for_function("[...document.querySelectorAll('.cl-tile')].some((one) => one.textContent.includes('stripes'))")
-        page.evaluate(
-            "[...document.querySelectorAll('.cl-tile')].find((one) => one.textContent.includes('stripes')).querySelector('.cl-pic').focus()"
-        )
+        page.get_by_role("button", name="Next").click()
+        page.locator(".cl-tile", has_text="stripes").locator(".cl-picture").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector(".cl-stage img[src]")
-    page.fill(".cl-ask form input", "horse")
-    page.press(".cl-ask form input", "Enter")
+    page.fill(".cl-query form input", "horse")
+    page.press(".cl-query form input", "Enter")
     page.wait_for_function("document.querySelector('.cl-head h3').textContent.includes('“horse”')")
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("Home")
@@ -461,7 +478,7 @@ def drive(page, name):
         seen += [] if seen[-1] == angle() else [angle()]
     assert seen == [f"{a}-{NAMES.get(a, 'other')}" for a in (0, 9, 18, 27, 36, 45, 54, 63, 72, 81, 90)], seen
     assert page.locator(".cl-search output").inner_text() == "α = 1.00"
-    shot(page, f"{name}-2-text")
+    screenshot(page, f"{name}-2-text")
     box = page.locator(".cl-search input[type=range]").bounding_box()
     page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
     page.mouse.down()
@@ -478,14 +495,26 @@ def drive(page, name):
     for _ in range(50):
         page.keyboard.press("ArrowRight")
     page.wait_for_function(f"{FIRST}.includes('zebra')")
-    shot(page, f"{name}-3-both")
-    page.focus(".cl-wall .cl-tile button[tabindex='0']")
+    screenshot(page, f"{name}-3-both")
+    page.focus(".cl-grid .cl-tile button[tabindex='0']")
     page.keyboard.press("w")
-    page.wait_for_selector(".cl-why:not([hidden]) .cl-heat canvas")
-    shot(page, f"{name}-4-why")
-    page.focus(".cl-wall .cl-tile button[tabindex='0']")
+    page.wait_for_selector(".cl-explanation:not([hidden]) .cl-heat canvas")
+    screenshot(page, f"{name}-4-why")
+    page.focus(".cl-grid .cl-tile button[tabindex='0']")
     page.keyboard.press("k")
     page.wait_for_selector(".cl-tile button[aria-pressed='true']")
+
+
+@pytest.mark.browser
+def test_on_a_page(place, tmp_path, chromium):
+    """The whole way of a user, with the controller in this process."""
+    controller = search(place / "gallery", oracle(place), index=tmp_path, shown=6).controller
+    page = attach(chromium, "search", controller)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
+    drive(page, "page")
+    assert selection_table(controller)["id"].str.contains("zebra").all() and len(selection_table(controller)) == 1 and not faults
+    page.close()
 
 
 @pytest.mark.browser
@@ -499,18 +528,18 @@ def test_in_voila(servers, chromium, place):
     page.focus(".cl-stage")
     for key in ("ArrowLeft", "Shift+ArrowDown", "Enter"):
         page.keyboard.press(key)
-    page.wait_for_function("document.querySelector('.cl-told').textContent.startsWith('a piece of')")
+    page.wait_for_function("document.querySelector('.cl-description').textContent.startsWith('a part of')")
     page.set_input_files(".cl-search input[type=file]", str(place / "oracle.py"))
-    page.wait_for_function("document.querySelector('.cl-search .cl-said').textContent.includes('no picture that can be read')")
+    page.wait_for_function("document.querySelector('.cl-search .cl-status').textContent.includes('no picture that can be read')")
     page.set_input_files(".cl-search input[type=file]", str(place / "secret.png"))
-    page.wait_for_function("document.querySelector('.cl-told').textContent.startsWith('secret.png')")
+    page.wait_for_function("document.querySelector('.cl-description').textContent.startsWith('secret.png')")
     page.click("text=Remove")
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("Home")
-    page.wait_for_function("document.querySelector('.cl-search .cl-said').textContent.includes('There is no picture')")
-    shot(page, "voila-5-nothing")
-    page.click(".cl-former >> nth=-1")
-    page.wait_for_selector(".cl-wall .cl-tile")
+    page.wait_for_function("document.querySelector('.cl-search .cl-status').textContent.includes('There is no picture')")
+    screenshot(page, "voila-5-nothing")
+    page.click(".cl-history button >> nth=-1")
+    page.wait_for_selector(".cl-grid .cl-tile")
     with page.expect_download() as download:
         page.click("text=Save as CSV")
     assert Path(download.value.path()).read_text().startswith("model,query,alpha,rank")
@@ -594,20 +623,11 @@ def test_no_file_outside_the_gallery_is_reachable(servers, place):
 def test_in_jupyterlab_and_back_in_the_notebook(servers, chromium):
     page = chromium.new_page(viewport={"width": 1600, "height": 1000})
     page.set_default_timeout(60_000)
-    page.goto(servers["jupyterlab"])
-    page.wait_for_function("window.jupyterapp && document.querySelector('.jp-Notebook .jp-Cell')")
-    page.evaluate("async () => { await window.jupyterapp.restored; }")
-    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.ready; }")
-    page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+    run_in_jupyterlab(page, servers["jupyterlab"])
     drive(page, "lab")
-    time.sleep(0.3)  # the kernel hears of the slider a little later
+    time.sleep(0.3)  # the kernel receives the slider's place a little later
     assert page.locator(".jp-Notebook .jp-Cell").count() == 3, "keys that the app was meant to have edited the notebook"
-    page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2; }")
-    page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-cell'); }")
+    run_cell(page, 2)
     page.wait_for_function("/FOUND \\S*-45-zebra.png 0.5 1 DataFrame/.test(document.body.innerText)")
-    if os.environ.get("COMPLEARN_SHOTS"):
-        page.evaluate("async () => { await window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' }); }")
-        time.sleep(2)
-        page.locator(".cl-search").scroll_into_view_if_needed()
-        shot(page, "lab-5-dark")
+    screenshot_in_dark(page, ".cl-search", "lab-5-dark")
     page.close()

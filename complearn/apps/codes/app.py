@@ -8,83 +8,49 @@ __all__ = ['CodeExplorer', 'codes']
 # %% ../../../nbs/apps/codes/app.ipynb #c002
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import traitlets
 
 from ...analysis.codes.sources import code_sources
 from ...analysis.codes.store import CodeStore
-from .desk import Desk, hits_of, selection_of
-from .view import SCRIPT
-from .sheet import SHEET
-from ..pages import page_of, save_page
-from ..widgets import Answer, DeskWidget
+from .controller import CodesController, hits_table, selection_table
+from ..pages import join_script, join_style
+from ..widgets import AppWidget, Message
 from ...core.runs import Run
 from ...data.pairs import Pair
 from ...models.dual import Dual
 
 # %% ../../../nbs/apps/codes/app.ipynb #c004
-class CodeExplorer(DeskWidget):
-    "A codebook under the glass."
+class CodeExplorer(AppWidget):
+    "A codebook in a notebook."
 
-    _esm = SCRIPT
-    _css = SHEET
+    _esm = join_script("codes")
+    _css = join_style("codes")
     _tab = traitlets.Unicode("code").tag(sync=True)
 
-    def __init__(
-        self,
-        desk: Desk,  # knows and does everything
-        empty: str = "",  # what to say where there is nothing to look into
-    ):
-        super().__init__(desk, empty)
-        desk.told = lambda pane, text: self.send({"re": "busy", "pane": pane, "said": text})
-
-    def _say(self, answers: Sequence[Answer]) -> None:
-        self._tab = self._desk.tab
-        super()._say(answers)
-
-    def ask(
-        self,
-        do: str,  # one of `code_desk.DEEDS`, e.g. "code"
-        pane: int = 0,  # 0 is left, 1 is right
-        **what: Any,  # e.g. code=17
-    ) -> "CodeExplorer":
-        "Do from the notebook what a click does, and show it; what cannot be done is a `ValueError`."
-        if do not in ("hello", "model"):
-            self._desk.ready()
-        self._asked({"do": do, "pane": pane, **what})
-        return self
+    def send_all(self, messages: Sequence[Message]) -> None:
+        self._tab = self.controller.tab
+        super().send_all(messages)
 
     @property
     def selection(self) -> pd.DataFrame:
-        "The codes that were kept, or else the open one: model, moment, code, usage, words."
-        self._desk.ready()
-        return selection_of(self._desk)
+        "The kept codes, or else the open one: model, snapshot, code, usage, words."
+        if self.controller.can_open():
+            self.controller.open_first()
+        return selection_table(self.controller)
 
     @property
     def hits(self) -> pd.DataFrame:
         "What surgery found, best first: ranks and scores before and after, and the ranks won (`rise`)."
-        return hits_of(self._desk)
-
-    def save(
-        self,
-        path: str | Path,  # with or without an ending
-        width: int = 1280,  # of the picture, in layout pixels
-        height: int = 860,  # likewise
-    ) -> list[Path]:  # the files written: HTML, and PNG where a browser is found
-        "Save the present view as a page of its own and, where a Chromium is found, as a picture."
-        self._desk.ready()
-        answers = self._named(self._desk.replay(cards=60))
-        names = [self._desk.sources[pane.source].name for pane in self._desk.panes if pane.source >= 0]
-        return save_page(page_of(SCRIPT, SHEET, answers, f"Codebook of {' and '.join(names)}"), path, width, height)
+        return hits_table(self.controller)
 
 # %% ../../../nbs/apps/codes/app.ipynb #c006
 def codes(
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
     models: Mapping[str, Dual] | None = None,  # models by name; these need pairs
-    stores: Mapping[str, CodeStore] | None = None,  # ready stores by name
-    pairs: Sequence[Pair] | None = None,  # images to look at instead of the runs' own
+    stores: Mapping[str, CodeStore] | None = None,  # stores by name
+    pairs: Sequence[Pair] | None = None,  # images to show instead of the runs' own
     n: int = 2000,  # images to read at most, of each model
 ) -> CodeExplorer:
     "Explore the codebooks of trained models (Zheng et al. 2024, Figs. 6-9)."
@@ -94,5 +60,5 @@ def codes(
     except FileNotFoundError as error:
         sources, empty = [], f"{error}."
     if sources:
-        empty = "None of these can be looked into. " + " ".join(f"{one.name} {one.state}." for one in sources[:6])
-    return CodeExplorer(Desk(sources), empty)
+        empty = "None of these has a codebook to open. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
+    return CodeExplorer(CodesController(sources, empty))

@@ -8,68 +8,47 @@ __all__ = ['SearchApp', 'search']
 # %% ../../../nbs/apps/search/app.ipynb #c002
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import traitlets
 
-from ..pages import page_of, save_page
-from .answers import search_hits, search_selection
-from .desk import SearchDesk
-from .sheet import SEARCH_SHEET
+from ..pages import join_script, join_style
+from .controller import SearchController, hits_table, selection_table
 from .sources import search_sources
-from .view import SCRIPT
-from ..widgets import DeskWidget
+from ..widgets import AppWidget
 from ...core.runs import Run
 
 # %% ../../../nbs/apps/search/app.ipynb #c004
-class SearchApp(DeskWidget):
-    "A search that slides from a picture to a text."
+class SearchApp(AppWidget):
+    "A search that goes from a picture to a text."
 
-    _esm = SCRIPT
-    _css = SEARCH_SHEET
+    inert_page: ClassVar[bool] = False  # the slider works without a kernel
+    _esm = join_script("search")
+    _css = join_style("search")
     _alpha = traitlets.Float(0.5).tag(sync=True)
 
     def __init__(
         self,
-        desk: SearchDesk,  # knows and does everything
-        empty: str = "",  # what to say where there is nothing to search with
+        controller: SearchController,  # of the app
     ):
-        super().__init__(desk, empty)
-        desk.told = lambda text: self.send({"re": "busy", "said": text})
-        self.observe(lambda change: self._desk.do({"do": "alpha", "alpha": change["new"]}), "_alpha")
+        super().__init__(controller)
+        self.observe(lambda change: controller.handle({"action": "set_alpha", "alpha": change["new"]}), "_alpha")
 
-    def ask(
-        self,
-        do: str,  # one of `search_desk.DEEDS`, e.g. "text"
-        content: bytes = b"",  # an uploaded file
-        **what: Any,  # e.g. text="a striped star", item=3, alpha=0.7
-    ) -> "SearchApp":
-        "Do from the notebook what a click does, and show it; what cannot be done is a `ValueError`."
-        self._asked({"do": do, **what}, [content] if content else [])
-        self._alpha = self._desk.query.alpha
+    def run_action(self, action: str, content: bytes = b"", **arguments: Any) -> "SearchApp":
+        super().run_action(action, content, **arguments)
+        self._alpha = self.controller.query.alpha
         return self
 
     @property
     def hits(self) -> pd.DataFrame:
-        "What is found at the slider's place, best first: item, id, caption, cosine, and the cosines with picture and text alone."
-        return search_hits(self._desk)
+        "The results at the slider's place, best first: item, id, caption, cosine, and the cosines with picture and text alone."
+        return hits_table(self.controller)
 
     @property
     def selection(self) -> pd.DataFrame:
-        "The pictures that were kept."
-        return search_selection(self._desk)
-
-    def save(
-        self,
-        path: str | Path,  # with or without an ending
-        width: int = 1280,  # of the picture, in layout pixels
-        height: int = 860,  # likewise
-    ) -> list[Path]:  # the files written: HTML, and PNG where a browser is found
-        "Save the present view as a page of its own, whose slider slides, and where a Chromium is found as a picture."
-        self._desk.ready()
-        answers = self._named(self._desk.whole_page())
-        return save_page(page_of(SCRIPT, SEARCH_SHEET, answers, f"Search: {self._desk.query.label}", still=False), path, width, height)
+        "The kept pictures."
+        return selection_table(self.controller)
 
 # %% ../../../nbs/apps/search/app.ipynb #c006
 def search(
@@ -86,6 +65,6 @@ def search(
         sources, empty = search_sources(gallery, models, runs, index, n), f"There is no run in {runs}; {remedy}."
     except FileNotFoundError as error:
         sources, empty = [], f"{error}; {remedy}."
-    if sources and not any(one.able for one in sources):
-        empty = "None of these can be searched with. " + " ".join(f"{one.name} {one.state}." for one in sources[:6])
-    return SearchApp(SearchDesk(sources, shown, empty=empty), empty)
+    if sources and not any(source.able for source in sources):
+        empty = "None of these can search. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
+    return SearchApp(SearchController(sources, shown, empty))

@@ -1,0 +1,719 @@
+// Image search: a picture, a text and a slider between them, the results, and what drove a hit.
+// The kernel's side is complearn.apps.search.controller; nothing here asks a network.
+import { button, bytes, connect, count, fill, h, numbers, objectURL, statusLine, toggle, track } from "./shared.js";
+
+const MOST_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
+const PART_BYTES = 4 * 2 ** 20; // servers close a connection on messages of more than ten megabytes
+const QUEUED = 96; // thumbnails in one request
+
+// --- thumbnails
+
+// They arrive as files and are requested in portions, one at a time, those nearest to the slider's place first.
+class Thumbnails {
+  constructor(app) {
+    Object.assign(this, { app, loaded: new Map(), queue: [], waiting: false });
+  }
+  forget() {
+    for (const { url } of this.loaded.values()) URL.revokeObjectURL(url);
+    this.loaded.clear();
+    this.queue = [];
+    this.waiting = false;
+  }
+  receive(content, buffers) {
+    const files = bytes(buffers[0]);
+    let start = 0;
+    content.items.forEach((item, n) => {
+      const file = files.slice(start, (start += content.sizes[n]));
+      if (this.loaded.has(item)) return;
+      const url = URL.createObjectURL(new Blob([file]));
+      const picture = new Image();
+      picture.src = url; // held, so that it is decoded once
+      this.loaded.set(item, { url, picture, name: content.names[n], caption: content.captions[n] });
+    });
+    this.waiting = false;
+    this.app.grid.receive(content.items);
+    this.request();
+  }
+  load(items, first = false) {
+    const missing = items.filter((item) => !this.loaded.has(item));
+    this.queue = first ? [...missing, ...this.queue] : [...this.queue, ...missing];
+    this.request();
+  }
+  request() {
+    if (this.waiting) return;
+    this.queue = [...new Set(this.queue)].filter((item) => !this.loaded.has(item));
+    if (!this.queue.length) return;
+    this.waiting = true;
+    this.app.send({ action: "load_thumbnails", items: this.queue.splice(0, QUEUED) });
+  }
+}
+
+// --- the ranking that the slider moves
+
+// The slider has to follow the hand, so a move costs no message. The kernel sends, for every picture that can be among the
+// results at some alpha, its cosine with the query's picture and with its text, and for every position of the slider the
+// length of the mixed query or the reason why there is none. Left to do here is the linear mix
+// (1 - alpha) image + alpha text and the selection of the k largest; of equals the earlier picture comes first.
+class Mixture {
+  constructor(content, buffers) {
+    Object.assign(this, content);
+    this.items = numbers(Int32Array, buffers[1]);
+    this.image = numbers(Float32Array, buffers[2]);
+    this.text = numbers(Float32Array, buffers[3]);
+    this.scores = new Float64Array(this.items.length);
+    this.positions = new Map(content.positions.map((position) => [position.alpha, position]));
+  }
+  position(alpha) {
+    return this.positions.get(alpha) ?? this.positions.get(Math.round(100 * alpha) / 100);
+  }
+  hits(alpha, k) {
+    const { scores, image, text } = this;
+    const best = [];
+    for (let i = 0; i < scores.length; i++) {
+      const score = (scores[i] = (1 - alpha) * image[i] + alpha * text[i]);
+      if (best.length === k && score <= scores[best[k - 1]]) continue;
+      let place = best.length;
+      while (place > 0 && scores[best[place - 1]] < score) place--;
+      best.splice(place, 0, i);
+      if (best.length > k) best.pop();
+    }
+    const { length } = this.position(alpha);
+    return best.map((i) => ({ item: this.items[i], score: scores[i] / length, image: image[i], text: text[i] }));
+  }
+}
+
+// --- the grid of results
+
+// Each picture's tile is made once and only moved: nothing is decoded or drawn twice. One picture is in the tab order;
+// arrows go to the others, Enter searches with one, W explains it, K keeps it.
+class ResultGrid {
+  constructor(app) {
+    Object.assign(this, { app, tiles: new Map(), hits: [], active: 0 });
+    this.box = h("div", { class: "cl-grid", role: "list", "aria-label": "pictures" });
+  }
+  forget() {
+    this.tiles.clear();
+    this.hits = [];
+    this.active = 0;
+    fill(this.box);
+  }
+  tile(item) {
+    if (!this.tiles.has(item)) {
+      this.tiles.set(item, this.makeTile(item));
+      this.fillTile(this.tiles.get(item));
+    }
+    return this.tiles.get(item);
+  }
+  makeTile(item) {
+    const { app } = this;
+    const image = h("img", { alt: "", draggable: "false" });
+    const whyTitle = "which words and regions drove this hit (W)";
+    const tile = {
+      item,
+      image,
+      open: button(image, () => app.searchPicture(item), { class: "cl-picture", tabindex: "-1" }),
+      rank: h("b"),
+      score: h("span", { class: "cl-muted" }),
+      caption: h("div", { class: "cl-caption" }),
+      why: button("Why?", () => app.explain(item), { tabindex: "-1", title: whyTitle }),
+      keep: toggle("☆", false, () => app.keep(item), { tabindex: "-1", title: "keep this picture (K)" }),
+    };
+    const line = [tile.rank, tile.score, h("span", { class: "cl-grow" }), tile.why, tile.keep];
+    tile.node = h(
+      "div",
+      { class: "cl-tile", role: "listitem", "data-item": item },
+      tile.open,
+      h("div", { class: "cl-tile-line" }, line),
+      tile.caption,
+    );
+    return tile;
+  }
+  fillTile(tile) {
+    const thumbnail = this.app.thumbnails.loaded.get(tile.item);
+    if (!thumbnail || tile.filled) return;
+    const { url, picture, name, caption } = thumbnail;
+    tile.filled = true;
+    tile.image.src = url;
+    tile.image.alt = tile.caption.textContent = caption || name;
+    tile.caption.title = name;
+    picture.decode().then(
+      () => tile.image.classList.toggle("cl-coarse", picture.naturalWidth <= 64),
+      () => {},
+    );
+  }
+  receive(items) {
+    for (const item of items) if (this.tiles.has(item)) this.fillTile(this.tiles.get(item));
+    this.markReady();
+  }
+  markReady() {
+    this.box.dataset.ready = String(this.hits.every(({ item }) => this.app.thumbnails.loaded.has(item)));
+  }
+  show(hits) {
+    this.hits = hits;
+    const nodes = hits.map((hit, n) => this.updateTile(this.tile(hit.item), hit, n + 1));
+    const present = this.box.children;
+    if (nodes.length !== present.length || nodes.some((node, n) => present[n] !== node)) this.box.replaceChildren(...nodes);
+    this.active = Math.min(this.active, Math.max(0, hits.length - 1));
+    this.markActive();
+    this.markReady();
+    this.app.thumbnails.load(
+      hits.map(({ item }) => item),
+      true,
+    );
+  }
+  updateTile(tile, hit, rank) {
+    const ranked = hit.score !== undefined;
+    const kept = this.app.selected.has(hit.item);
+    tile.rank.textContent = ranked ? String(rank) : "";
+    tile.score.textContent = ranked ? hit.score.toFixed(3) : "";
+    tile.score.title = ranked ? `picture ${hit.image.toFixed(3)}, text ${hit.text.toFixed(3)}` : "";
+    tile.why.hidden = !ranked;
+    tile.node.classList.toggle("cl-is-query", hit.item === this.app.mixture?.picture?.item);
+    const name = tile.image.alt || `picture ${hit.item}`;
+    tile.open.setAttribute("aria-label", `${ranked ? `rank ${rank}: ` : ""}${name}: search with it`);
+    if (tile.kept !== kept) {
+      tile.kept = kept;
+      tile.keep.textContent = kept ? "★" : "☆";
+      tile.keep.setAttribute("aria-pressed", String(kept));
+    }
+    return tile.node;
+  }
+  markActive() {
+    this.hits.forEach(({ item }, n) => this.tile(item).open.setAttribute("tabindex", n === this.active ? "0" : "-1"));
+  }
+  onKey(event) {
+    const place = this.hits.findIndex(({ item }) => this.tile(item).open === event.target);
+    if (place < 0) return false;
+    const columns = Math.max(1, getComputedStyle(this.box).gridTemplateColumns.split(" ").length);
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -Infinity, End: Infinity };
+    const { item } = this.hits[place];
+    const letter = event.ctrlKey || event.metaKey || event.altKey ? "" : event.key.toLowerCase();
+    if (event.key in steps) {
+      this.active = Math.max(0, Math.min(this.hits.length - 1, place + steps[event.key]));
+      this.markActive();
+      this.tile(this.hits[this.active].item).open.focus();
+    } else if (event.key === "Enter" || event.key === " ") this.app.searchPicture(item);
+    else if (letter === "w") {
+      if (this.app.mixture) this.app.explain(item);
+    } else if (letter === "k") this.app.keep(item);
+    else return false;
+    return true;
+  }
+}
+
+// --- the query's picture
+
+// Uploaded by button, dropped or pasted; a box drawn on it selects a part. Without a mouse the box is moved by arrows, sized
+// by Shift and arrows, searched with by Enter, and removed by Escape. The box is in fractions of the picture's sides.
+class PictureInput {
+  constructor(app) {
+    Object.assign(this, { app, box: null });
+    const upload = (event) => {
+      this.upload(event.target.files[0]);
+      event.target.value = "";
+    };
+    const file = h("input", { type: "file", accept: "image/*", "aria-label": "upload a picture", onchange: upload });
+    const keys = "arrows draw and move a box, Shift and arrows size it, Enter searches with the part, Escape takes the whole";
+    this.image = h("img", { alt: "", draggable: "false" });
+    this.frame = h("div", { class: "cl-box", hidden: true });
+    const pointer = {
+      onpointerdown: (event) => this.startBox(event),
+      onpointermove: (event) => this.dragBox(event),
+      onpointerup: () => this.endBox(),
+    };
+    this.stage = h(
+      "div",
+      { class: "cl-stage", tabindex: "0", role: "group", "aria-label": `query picture: ${keys}`, ...pointer },
+      this.image,
+      this.frame,
+    );
+    this.empty = h("p", { class: "cl-muted cl-empty" }, "No picture yet. Click one of the gallery, or upload one.");
+    this.description = h("p", { class: "cl-small cl-muted cl-description" });
+    this.searchBox = button("Search with the box", () => this.crop(this.box), { hidden: true });
+    this.whole = button("Whole picture", () => this.crop(null), { hidden: true });
+    this.remove = button("Remove", () => app.send({ action: "clear", what: "picture" }), { hidden: true });
+    const uploader = h("label", { class: "cl-upload" }, "Upload…", file);
+    this.node = h(
+      "section",
+      {
+        "aria-label": "picture of the query",
+        ondragover: (event) => event.preventDefault(),
+        ondrop: (event) => {
+          event.preventDefault();
+          this.upload(event.dataTransfer.files[0]);
+        },
+      },
+      h("h3", {}, "Picture"),
+      this.empty,
+      this.stage,
+      this.description,
+      h("div", { class: "cl-row" }, uploader, this.searchBox, this.whole, this.remove),
+    );
+    this.show(null);
+  }
+  show(picture, view) {
+    if (this.url) URL.revokeObjectURL(this.url);
+    this.url = picture && view ? objectURL(view) : null;
+    if (this.url) this.image.src = this.url;
+    this.image.alt = picture?.name ?? "";
+    this.stage.hidden = this.remove.hidden = !picture;
+    this.empty.hidden = !!picture;
+    this.searchBox.hidden = true;
+    this.whole.hidden = !picture?.box;
+    this.setBox(picture?.box ?? null);
+    const part = picture?.box ? "a part of " : "";
+    const notes = picture?.notes.length ? ` (${picture.notes.join(", ")})` : "";
+    this.description.textContent = picture ? `${part}${picture.name}${notes}. Draw a box on it to search with a part.` : "";
+  }
+  setBox(box) {
+    this.box = box;
+    this.frame.hidden = !box;
+    if (!box) return;
+    const [left, top, right, bottom] = box.map((share) => 100 * share);
+    const style = { left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%` };
+    Object.assign(this.frame.style, style);
+  }
+  pointOf(event) {
+    const { left, top, width, height } = this.image.getBoundingClientRect();
+    const share = (offset, size) => Math.max(0, Math.min(1, offset / size));
+    return [share(event.clientX - left, width), share(event.clientY - top, height)];
+  }
+  startBox(event) {
+    event.preventDefault();
+    this.stage.focus();
+    this.stage.setPointerCapture(event.pointerId);
+    this.corner = this.pointOf(event);
+  }
+  dragBox(event) {
+    if (!this.corner) return;
+    const [x, y] = this.pointOf(event);
+    const [a, b] = this.corner;
+    this.setBox([Math.min(a, x), Math.min(b, y), Math.max(a, x), Math.max(b, y)]);
+  }
+  endBox() {
+    if (!this.corner) return;
+    this.corner = null;
+    const [left, top, right, bottom] = this.box ?? [0, 0, 0, 0];
+    if (right - left > 0.02 && bottom - top > 0.02) this.crop(this.box);
+    else this.setBox(this.app.mixture?.picture?.box ?? null); // a click, not a box
+  }
+  crop(box) {
+    this.app.send({ action: "crop", box }, "searching");
+  }
+  onKey(event) {
+    const directions = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    if (event.key in directions) this.moveBox(...directions[event.key], event.shiftKey);
+    else if (event.key === "Enter" && this.box) this.crop(this.box);
+    else if (event.key === "Escape" && this.app.mixture?.picture?.box) this.crop(null);
+    else if (event.key === "Escape") {
+      this.setBox(null);
+      this.searchBox.hidden = true;
+    } else return false;
+    return true;
+  }
+  moveBox(x, y, resize) {
+    const step = 0.05;
+    const clamp = (value, least, most) => Math.max(least, Math.min(most, value));
+    const [left, top, right, bottom] = this.box ?? [0.25, 0.25, 0.75, 0.75];
+    if (!this.box) this.setBox([left, top, right, bottom]);
+    else if (resize) {
+      this.setBox([left, top, clamp(right + step * x, left + step, 1), clamp(bottom + step * y, top + step, 1)]);
+    } else {
+      const [dx, dy] = [clamp(step * x, -left, 1 - right), clamp(step * y, -top, 1 - bottom)];
+      this.setBox([left + dx, top + dy, right + dx, bottom + dy]);
+    }
+    this.searchBox.hidden = false;
+  }
+  async upload(file) {
+    if (!file) return;
+    const megabytes = (size) => Math.round(size / 2 ** 20);
+    if (file.size > MOST_BYTES) {
+      const size = `${megabytes(file.size)} MB, more than ${megabytes(MOST_BYTES)}`;
+      this.app.status.report(`${file.name} has ${size}; choose a smaller one.`);
+      return;
+    }
+    this.app.status.report(`reading ${file.name}`, true);
+    const content = await file.arrayBuffer();
+    const parts = Math.max(1, Math.ceil(content.byteLength / PART_BYTES));
+    for (let part = 0; part < parts; part++) {
+      const request = { action: "upload", name: file.name, part, parts };
+      this.app.model.send(request, undefined, [content.slice(part * PART_BYTES, (part + 1) * PART_BYTES)]);
+    }
+  }
+}
+
+// --- the explanation of a hit
+
+// The picture with the heat map of one word over it. A word's bar shows its share of the cosine: at alpha the picture counts
+// for (1 - alpha) / |Q|, the text for alpha / |Q|.
+class Explanation {
+  constructor(app) {
+    this.app = app;
+    const label = "why this picture is among the results";
+    this.node = h("section", { class: "cl-explanation", hidden: true, tabindex: "-1", "aria-label": label });
+  }
+  async show(content, buffers) {
+    const { words, shares, caption, name } = content;
+    const picture = new Image();
+    picture.src = objectURL(buffers[0]);
+    await picture.decode().catch(() => {});
+    URL.revokeObjectURL(picture.src);
+    const heats = content.grids.map((_, n) => bytes(buffers[n + 1]));
+    const canvas = h("div", { class: "cl-heat" });
+    const choose = (k) => {
+      fill(canvas, this.draw(picture, heats[k], content.grids[k], content.fit, `${words[k]} on ${caption || name}`));
+      if (heats[k].every((value) => !value))
+        canvas.append(h("p", { class: "cl-small cl-muted" }, `No single region speaks for “${words[k]}”.`));
+      rows.forEach((row, n) => row.setAttribute("aria-pressed", String(n === k)));
+      canvas.dataset.word = words[k];
+    };
+    const most = Math.max(1e-9, ...shares.map(Math.abs));
+    const rows = words.map((word, k) => {
+      const bar = track(Math.abs(shares[k]) / most, shares[k] < 0 ? "cl-against" : "");
+      const parts = [h("span", { class: "cl-name" }, word), bar, h("span", { class: "cl-number" }, shares[k].toFixed(3))];
+      return h("button", { type: "button", class: "cl-share", "aria-pressed": "false", onclick: () => choose(k) }, parts);
+    });
+    const close = () => {
+      this.node.hidden = true;
+      this.app.grid.tiles.get(content.item)?.open.focus();
+    };
+    const cosine = `Cosine ${content.score.toFixed(3)} at α = ${content.alpha.toFixed(2)}. ${content.sum}`;
+    const use = "Click a bar to see its regions: bright ones speak for it, in one scale for all single words.";
+    const small = (text) => h("p", { class: "cl-small cl-muted" }, text);
+    fill(
+      this.node,
+      h("div", { class: "cl-row" }, h("h3", { class: "cl-grow" }, `Why ${caption ? `“${caption}”` : name}`), button("Close", close)),
+      h(
+        "div",
+        { class: "cl-columns" },
+        canvas,
+        h("div", {}, small(`${cosine} ${use}`), rows, small(`Method: ${content.methods.join("; ")}.`)),
+      ),
+    );
+    this.node.hidden = false;
+    this.node.dataset.item = content.item;
+    choose(0);
+    this.node.scrollIntoView({ block: "nearest" });
+    this.node.focus({ preventScroll: true });
+  }
+  // The model saw the square in the middle (fit "crop") or the whole picture; the grid lies over what it saw.
+  draw(picture, heat, [rows, columns], fit, label) {
+    const scale = 288 / Math.max(picture.naturalWidth || 1, picture.naturalHeight || 1);
+    const width = Math.round((picture.naturalWidth || 1) * scale);
+    const height = Math.round((picture.naturalHeight || 1) * scale);
+    const style = `width:${width}px;height:${height}px`;
+    const canvas = h("canvas", { width: 2 * width, height: 2 * height, style, role: "img", "aria-label": label });
+    const pen = canvas.getContext("2d");
+    pen.imageSmoothingEnabled = picture.naturalWidth > 64;
+    pen.drawImage(picture, 0, 0, 2 * width, 2 * height);
+    const shade = h("canvas", { width: columns, height: rows });
+    const shadePen = shade.getContext("2d");
+    const pixels = new ImageData(columns, rows);
+    heat.forEach((value, i) => pixels.data.set([12, 18, 48, 200 * (1 - value / 255)], 4 * i));
+    shadePen.putImageData(pixels, 0, 0);
+    const side = Math.min(width, height);
+    const [seenWidth, seenHeight] = fit === "crop" ? [side, side] : [width, height];
+    const [x, y] = [width - seenWidth, height - seenHeight];
+    pen.imageSmoothingEnabled = true;
+    pen.fillStyle = "rgba(12, 18, 48, 0.78)";
+    pen.fillRect(0, 0, x, 2 * height);
+    pen.fillRect(x + 2 * seenWidth, 0, x, 2 * height);
+    pen.fillRect(x, 0, 2 * seenWidth, y);
+    pen.fillRect(x, y + 2 * seenHeight, 2 * seenWidth, y);
+    if (heat.some((value) => value)) pen.drawImage(shade, x, y, 2 * seenWidth, 2 * seenHeight);
+    return canvas;
+  }
+}
+
+// --- the app
+
+class Search {
+  constructor(model, node) {
+    Object.assign(this, { model, selected: new Set(), mixture: null, moves: [] });
+    this.thumbnails = new Thumbnails(this);
+    this.grid = new ResultGrid(this);
+    this.picture = new PictureInput(this);
+    this.explanation = new Explanation(this);
+    this.status = statusLine({ role: "alert" });
+    const body = h("div", { class: "cl-body" }, this.makeQuery(), this.makeResults());
+    this.node = h("div", { class: "cl cl-search" }, this.makeTop(), body);
+    fill(node, this.node);
+    this.setSlider(model.get("_alpha") ?? 0.5);
+  }
+  makeTop() {
+    const open = () => this.send({ action: "open_model", source: +this.source.value }, "opening the model");
+    this.source = h("select", { "aria-label": "model", onchange: open });
+    this.summary = h("span", { class: "cl-small cl-muted cl-grow" });
+    this.timing = h("span", { class: "cl-small cl-muted cl-timing" });
+    const refresh = () => this.send({ action: "refresh" }, "reading the gallery");
+    const reload = button("Refresh", refresh, { title: "see whether the gallery has changed" });
+    return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Search"), this.source, this.summary, this.timing, reload);
+  }
+  makeQuery() {
+    const placeholder = "such as: a striped star";
+    this.word = h("input", { type: "search", placeholder, "aria-label": "text of the query", autocomplete: "off" });
+    this.word.addEventListener("search", () => {
+      if (!this.word.value && this.mixture?.query_text) this.send({ action: "clear", what: "text" });
+    });
+    const submit = (event) => {
+      event.preventDefault();
+      this.searchText();
+    };
+    const search = h("button", { type: "submit", class: "cl-primary" }, "Search");
+    const form = h("form", { class: "cl-row", onsubmit: submit }, this.word, search);
+    this.note = h("p", { class: "cl-small cl-note" });
+    const text = h("section", { "aria-label": "text of the query" }, h("h3", {}, "Text"), form, this.note);
+    const label = "alpha: from the picture to the text";
+    const move = () => this.moveSlider(Math.round(100 * this.slider.value) / 100);
+    this.slider = h("input", { type: "range", min: "0", max: "1", step: "0.01", "aria-label": label, oninput: move });
+    this.value = h("output", { class: "cl-number" });
+    const ends = ["picture", "both", "text"].map((end) => h("span", {}, end));
+    const mix = h(
+      "section",
+      { "aria-label": "mix of picture and text" },
+      h("h3", { class: "cl-row" }, h("span", { class: "cl-grow" }, "Mix"), this.value),
+      this.slider,
+      h("div", { class: "cl-ends", "aria-hidden": "true" }, ends),
+    );
+    this.history = h("section", { class: "cl-history", "aria-label": "previous queries", hidden: true });
+    return h("div", { class: "cl-query" }, this.picture.node, text, mix, this.history);
+  }
+  makeResults() {
+    this.title = h("h3", { class: "cl-grow", role: "status" });
+    this.pages = h("span", { class: "cl-row" });
+    this.all = button("All pictures", () => this.send({ action: "clear", what: "all" }), { hidden: true });
+    this.table = button("Save as CSV", () => this.send({ action: "export_table" }), { hidden: true });
+    const more = () => this.send({ action: "show_more", shown: 2 * this.mixture.shown });
+    this.more = button("Show more", more, { hidden: true });
+    const keys = "Click a picture to search with it. Keys on a picture: arrows move, Enter searches, W explains, K keeps.";
+    return h(
+      "div",
+      { class: "cl-results" },
+      this.status,
+      h("div", { class: "cl-row cl-head" }, this.title, this.pages, this.all, this.table),
+      this.grid.box,
+      h("div", { class: "cl-row" }, this.more, h("p", { class: "cl-small cl-muted" }, keys)),
+      this.explanation.node,
+    );
+  }
+
+  send(request, busy = "") {
+    if (busy) this.status.report(busy, true);
+    this.model.send(request);
+  }
+  searchText() {
+    const text = this.word.value.trim();
+    this.send(text ? { action: "search_text", text } : { action: "clear", what: "text" }, "searching");
+  }
+  searchPicture(item) {
+    this.send({ action: "search_picture", item }, "searching");
+  }
+  explain(item) {
+    this.send({ action: "explain", item, alpha: this.alpha }, "computing the explanation");
+  }
+  keep(item) {
+    this.send({ action: "keep", item, on: !this.selected.has(item) });
+  }
+
+  // A move of the slider: mix, select, rearrange; the time is taken from the event to the frame after the one that shows
+  // the pictures. The kernel receives the slider's place a little later, so that app.hits is what the screen shows.
+  moveSlider(alpha) {
+    const start = performance.now();
+    this.setSlider(alpha);
+    this.rank();
+    const computed = performance.now() - start;
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() => {
+        const ready = this.grid.box.dataset.ready === "true";
+        this.moves = [...this.moves.slice(-199), { alpha, computed, shown: performance.now() - start, ready }];
+        this.showTiming();
+      }),
+    );
+    this.timer ??= setTimeout(() => {
+      this.timer = null;
+      this.saveAlpha();
+    }, 120);
+  }
+  setSlider(alpha) {
+    this.alpha = alpha;
+    this.slider.value = alpha;
+    this.value.textContent = `α = ${alpha.toFixed(2)}`;
+    const text = `${Math.round(100 * (1 - alpha))} % picture, ${Math.round(100 * alpha)} % text`;
+    this.slider.setAttribute("aria-valuetext", text);
+  }
+  saveAlpha() {
+    this.model.set("_alpha", this.alpha);
+    this.model.save_changes();
+  }
+  rank() {
+    const { mixture, alpha } = this;
+    if (!mixture) return;
+    const { reason } = mixture.position(alpha);
+    this.status.report(reason);
+    this.more.hidden = !!reason || mixture.shown >= Math.min(240, mixture.scored);
+    this.grid.show(reason ? [] : mixture.hits(alpha, mixture.shown));
+    this.title.textContent = reason ? "No results" : `Nearest to ${mixture.label}`;
+    this.grid.box.dataset.alpha = alpha.toFixed(2);
+  }
+  showTiming() {
+    const { milliseconds, scored } = this.mixture ?? {};
+    const last = this.moves.at(-1);
+    const parts = [];
+    if (milliseconds) {
+      const { encode, score } = milliseconds;
+      parts.push(`encoded in ${encode.toFixed(0)} ms, scored ${count(scored)} pictures in ${score.toFixed(1)} ms`);
+    }
+    if (last) parts.push(`last move ${last.shown.toFixed(0)} ms`);
+    this.timing.textContent = parts.join(" · ");
+  }
+
+  // What each message of the kernel changes.
+  receive(content, buffers) {
+    const receivers = {
+      state: () => this.receiveState(content),
+      page: () => this.receivePage(content),
+      thumbnails: () => this.thumbnails.receive(content, buffers),
+      query: () => this.receiveQuery(content, buffers),
+      history: () => this.receiveHistory(content, buffers),
+      selection: () => {
+        this.selected = new Set(content.items);
+        this.grid.show(this.grid.hits);
+        this.status.report("");
+      },
+      explanation: () => {
+        this.status.report("");
+        this.explanation.show(content, buffers);
+      },
+      alpha: () => {
+        this.mixture?.positions.set(content.alpha, content);
+        if (content.alpha !== this.alpha) this.moveSlider(content.alpha);
+      },
+      table: () => {
+        const url = URL.createObjectURL(new Blob([content.csv], { type: "text/csv" }));
+        h("a", { href: url, download: "hits.csv" }).click();
+        setTimeout(() => URL.revokeObjectURL(url), 10_000);
+      },
+      busy: () => this.status.report(content.text, true),
+      notice: () => this.status.report(content.text, true),
+      error: () => {
+        this.thumbnails.waiting = false;
+        this.status.report(content.text);
+      },
+    };
+    receivers[content.type]?.();
+  }
+  receiveState(content) {
+    const { sources, source, pictures } = content;
+    const option = ({ name, can_search, state }, i) => {
+      const label = can_search ? name : `${name} (cannot search)`;
+      return h("option", { value: i, disabled: !can_search, title: state }, label);
+    };
+    fill(this.source, sources.map(option));
+    this.source.value = source;
+    this.source.hidden = sources.length < 2;
+    this.selected = new Set(content.selected);
+    const first = sources.findIndex(({ can_search }) => can_search);
+    for (const control of this.node.querySelectorAll("button, input")) control.disabled = first < 0;
+    if (first < 0) this.status.report(content.empty || "There is no model to search with.");
+    else if (source < 0) this.send({ action: "open_model", source: first }, `opening ${sources[first].name}`);
+    else {
+      if (this.opened !== source || this.pictures !== pictures) this.forget();
+      this.opened = source;
+      this.pictures = pictures;
+      this.summary.textContent = this.describeGallery(content);
+      this.status.report("");
+    }
+  }
+  describeGallery({ pictures, width, skipped, skipped_count }) {
+    const size = `${count(pictures)} pictures, ${count(width)} numbers each`;
+    if (!skipped_count) return size;
+    return `${size}; ${count(skipped_count)} could not be read (${skipped.join(", ")}${skipped_count > 3 ? ", ..." : ""})`;
+  }
+  forget() {
+    this.thumbnails.forget();
+    this.grid.forget();
+    this.mixture = null;
+    this.picture.show(null);
+    this.explanation.node.hidden = true;
+  }
+  receivePage({ items, start, total }) {
+    this.mixture = null;
+    this.picture.show(null);
+    this.word.value = this.note.textContent = "";
+    this.status.report("");
+    this.all.hidden = this.table.hidden = this.more.hidden = true;
+    this.title.textContent = `Pictures ${count(start + 1)} to ${count(start + items.length)} of ${count(total)}`;
+    const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
+    const next = start + items.length;
+    fill(this.pages, turn("Previous", Math.max(0, start - items.length), start === 0), turn("Next", next, next >= total));
+    this.grid.show(items.map((item) => ({ item })));
+    this.showTiming();
+  }
+  receiveQuery(content, buffers) {
+    this.mixture = content.positions ? new Mixture(content, buffers) : null;
+    this.picture.show(content.picture, buffers[0]);
+    this.word.value = content.query_text;
+    this.note.textContent = content.note ? `Note: ${content.note}.` : "";
+    this.status.report("");
+    this.explanation.node.hidden = true;
+    if (!this.mixture) return;
+    fill(this.pages);
+    this.all.hidden = this.table.hidden = false;
+    if (content.move_slider && content.alpha !== this.alpha) {
+      this.setSlider(content.alpha);
+      this.saveAlpha();
+    }
+    this.grid.active = 0;
+    this.rank();
+    this.showTiming();
+    this.loadAhead();
+  }
+  loadAhead() {
+    const { mixture } = this;
+    const ends = [0, 1, 0.25, 0.75, 0.5].filter((alpha) => !mixture.position(alpha).reason);
+    const first = ends.flatMap((alpha) => mixture.hits(alpha, mixture.shown).map(({ item }) => item));
+    this.thumbnails.load([...new Set([...first, ...mixture.items])]);
+  }
+  receiveHistory({ queries }, buffers) {
+    const entry = ({ label, alpha, number, current }, n) => {
+      const url = bytes(buffers[n]).length ? objectURL(buffers[n]) : null;
+      const image = url ? h("img", { alt: "", src: url, onload: () => URL.revokeObjectURL(url) }) : h("span", { class: "cl-blank" }, "Aa");
+      const recall = () => this.send({ action: "recall", number }, "searching");
+      const attributes = { type: "button", "aria-pressed": String(current), title: `${label}, α ${alpha.toFixed(2)}` };
+      return h("button", { ...attributes, onclick: recall }, image, h("span", { class: "cl-name" }, label));
+    };
+    this.history.hidden = !queries.length;
+    fill(this.history, h("h3", {}, "Previous queries"), queries.map(entry).reverse());
+  }
+
+  onKey(event) {
+    const { target, key } = event;
+    if (!this.node.contains(target)) return;
+    if (target === this.slider || (target === this.word && key !== "Enter")) {
+      event.stopPropagation(); // arrows, Home and End are the slider's own, letters the text's
+      return;
+    }
+    if (target === this.word) this.searchText();
+    else if (target === this.picture.stage) {
+      if (!this.picture.onKey(event)) return;
+    } else if (!this.grid.onKey(event)) {
+      if (["Enter", " "].includes(key)) event.stopPropagation();
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+  onPaste(event) {
+    const [file] = event.clipboardData?.files ?? [];
+    if (!file || !this.node.contains(event.target)) return;
+    event.preventDefault();
+    this.picture.upload(file);
+  }
+}
+
+function render({ model, el }) {
+  const app = new Search(model, el);
+  app.node.search = app; // for tests and measurements
+  return connect(app, model, { keydown: (event) => app.onKey(event), paste: (event) => app.onPaste(event) });
+}
+export default { render };

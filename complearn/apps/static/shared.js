@@ -1,0 +1,57 @@
+// What both apps use: elements, numbers as text, buffers, and the connection to the kernel.
+// complearn.apps.widgets.join_script puts this file and an app's own into the one module that anywidget loads.
+
+// An element with attributes, listeners (keys that start with "on") and children.
+// Text enters the page as text and never as markup, because captions may hold anything.
+export const h = (tag, attributes = {}, ...children) => {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== false && value != null) node.setAttribute(key, value === true ? "" : value);
+  }
+  // JupyterLab leaves the keys of such an element alone.
+  if (node.matches("button, input, select, [tabindex]")) node.setAttribute("data-lm-suppress-shortcuts", "true");
+  node.append(...present(children));
+  return node;
+};
+const present = (children) => children.flat().filter((child) => child != null && child !== false);
+export const fill = (node, ...children) => node.replaceChildren(...present(children));
+
+export const button = (label, onclick, attributes = {}) => h("button", { type: "button", onclick, ...attributes }, label);
+export const toggle = (label, on, onclick, attributes = {}) => button(label, onclick, { "aria-pressed": String(on), ...attributes });
+export const track = (share, kind = "") =>
+  h("span", { class: "cl-track" }, h("i", { class: kind, style: `width:${(100 * Math.min(1, share)).toFixed(1)}%` }));
+
+export const count = (number) => number.toLocaleString("en-US");
+export const percent = (share) => {
+  if (share === 0) return "0 %";
+  return share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+};
+
+// Buffers arrive as DataViews into a larger message, at places that no array of wider numbers may start at: copy.
+export const bytes = (view) => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
+export const numbers = (Kind, view) => new Kind(bytes(view).slice().buffer);
+export const objectURL = (view) => URL.createObjectURL(new Blob([bytes(view)]));
+
+// The line that reports long work, an error, or nothing.
+export const statusLine = (attributes) => {
+  const node = h("div", { class: "cl-status", ...attributes });
+  node.report = (text, busy = false) => {
+    node.textContent = text;
+    node.classList.toggle("cl-busy", busy);
+  };
+  return node;
+};
+
+// Connect an app to the kernel's messages and to events of the window; returns the function that disconnects it.
+// Events are taken before anyone else sees them: JupyterLab has uses of its own for Enter, arrows and letters.
+export const connect = (app, model, listeners) => {
+  const receive = (content, buffers) => app.receive(content, buffers ?? []);
+  model.on("msg:custom", receive);
+  for (const [name, listener] of Object.entries(listeners)) window.addEventListener(name, listener, true);
+  app.send({ action: "connect" });
+  return () => {
+    model.off("msg:custom", receive);
+    for (const [name, listener] of Object.entries(listeners)) window.removeEventListener(name, listener, true);
+  };
+};

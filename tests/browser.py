@@ -1,0 +1,103 @@
+"""What the tests of both apps share: notebooks, screenshots, JupyterLab, and a page whose controller is in the test's own process."""
+
+import base64
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+from complearn.apps.pages import join_script, join_style
+from complearn.core.figures import find_browser
+
+UNEXPORT = ("\nexport default { render };", "\n")
+
+
+def write_notebook(path, cells):
+    """A notebook of code cells."""
+    cells = [
+        {"cell_type": "code", "execution_count": None, "id": f"c{i}", "metadata": {}, "outputs": [], "source": source}
+        for i, source in enumerate(cells)
+    ]
+    spec = {"display_name": "python3", "language": "python", "name": "python3"}
+    path.write_text(json.dumps({"cells": cells, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+@contextmanager
+def open_chromium():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def screenshot(page, name):
+    """A picture of the page, where COMPLEARN_SHOTS names a folder."""
+    if os.environ.get("COMPLEARN_SHOTS"):
+        page.screenshot(path=str(Path(os.environ["COMPLEARN_SHOTS"]) / f"{name}.png"))
+
+
+def run_in_jupyterlab(page, address):
+    """Open a notebook in JupyterLab and run all its cells."""
+    page.goto(address)
+    page.wait_for_function("window.jupyterapp && document.querySelector('.jp-Notebook .jp-Cell')")
+    page.evaluate("async () => { await window.jupyterapp.restored; }")
+    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.ready; }")
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+
+
+def run_cell(page, index):
+    """Run one cell of the open notebook."""
+    page.evaluate(f"() => {{ window.jupyterapp.shell.currentWidget.content.activeCellIndex = {index}; }}")
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-cell'); }")
+
+
+def screenshot_in_dark(page, selector, name):
+    """A picture of an app in JupyterLab's dark theme, where COMPLEARN_SHOTS names a folder."""
+    if os.environ.get("COMPLEARN_SHOTS"):
+        page.evaluate("async () => { await window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' }); }")
+        page.wait_for_timeout(2000)
+        page.locator(selector).scroll_into_view_if_needed()
+        screenshot(page, name)
+
+
+def with_script(app, function):
+    """A function of JavaScript's text that knows the names of an app's script."""
+    return f"(argument) => {{ {join_script(app).replace(*UNEXPORT)}; return ({function})(argument); }}"
+
+
+ATTACH = """() => {
+  const view = (text) => new DataView(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)).buffer);
+  const encode = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)));
+  const listeners = [], traits = {};
+  let queue = Promise.resolve();
+  const model = {
+    get: (name) => traits[name], set: (name, value) => { traits[name] = value; }, save_changes() {}, off() {},
+    on: (name, listener) => listeners.push(listener),
+    send: (request, _, buffers = []) => {
+      queue = queue.then(async () => {
+        for (const [content, parts] of await window.kernel(request, buffers.map(encode)))
+          for (const listener of listeners) listener(content, parts.map(view));
+      });
+    },
+  };
+  render({ model, el: document.querySelector("main") });
+}"""
+
+
+def attach(browser, app, controller, dark=False):
+    """A page with an app whose controller lives in the test's own process: quick, and without a server."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    theme, colour = ("theme-dark", "#111111") if dark else ("", "#ffffff")
+    page.set_content(f"<body class='{theme}' style='margin: 12px; background: {colour}'><main></main>")
+    page.add_style_tag(content=join_style(app))
+
+    def kernel(request, buffers):
+        messages = controller.handle(request, [base64.b64decode(buffer) for buffer in buffers])
+        return [[content, [base64.b64encode(bytes(part)).decode() for part in parts]] for content, parts in messages]
+
+    page.expose_function("kernel", kernel)
+    page.evaluate(with_script(app, ATTACH))
+    return page

@@ -1,0 +1,65 @@
+"""The files of the apps' pages: they parse as modules, their imports exist, rules of one app leave the other alone, they are installed."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+from complearn.apps.pages import join_script, join_style, make_page, read_static
+
+STATIC = ROOT / "complearn" / "apps" / "static"
+
+
+def node(*arguments):
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("node is not installed: scripts are not parsed outside a browser")
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("app", ["codes", "search"])
+def test_a_script_parses_alone_and_joined_and_imports_only_what_there_is(app, tmp_path):
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    for name in ("shared", app):
+        (tmp_path / f"{name}.js").write_text(read_static(f"{name}.js"))
+    (tmp_path / "joined.js").write_text(join_script(app))
+    for name in (app, "joined"):  # importing runs what stands outside functions, which needs no page
+        program = f"const module = await import({str(tmp_path / name)!r} + '.js'); module.default.render.call;"
+        done = node("--input-type=module", "--eval", program)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_check_sees_a_broken_script(tmp_path):
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "broken.js").write_text("export default { render: ( };")
+    assert "SyntaxError" in node("--check", tmp_path / "broken.js").stderr
+
+
+@pytest.mark.parametrize("app", ["codes", "search"])
+def test_every_class_of_a_sheet_is_used_and_every_rule_names_its_app(app):
+    """Two apps may stand on one page."""
+    sheet = re.sub(r"/\*.*?\*/", "", read_static(f"{app}.css"), flags=re.S)
+    rules = [rule.strip() for rule in re.findall(r"[^{}]+(?=\{)", sheet)]
+    selectors = [selector.strip() for rule in rules if not rule.startswith("@") for selector in rule.split(",")]
+    assert len(selectors) > 40 and all(selector.startswith(f".cl-{app}") for selector in selectors)
+    used = set(re.findall(r"cl-[a-z-]+", join_script(app))) | {"cl-dark"}
+    unused = set(re.findall(r"\.(cl-[a-z-]+)", sheet)) - used
+    assert not unused, f"{app}.css has rules for {unused}, which {app}.js never makes"
+
+
+def test_nothing_asks_a_network_and_text_is_never_markup():
+    for app in ("codes", "search"):
+        assert "innerHTML" not in join_script(app) and "http" not in join_script(app)
+        assert "http" not in join_style(app) and "@import" not in join_style(app)
+
+
+def test_a_script_that_is_not_a_module_of_ours_is_refused():
+    with pytest.raises(ValueError, match="export default"):
+        make_page("function render() {}", "", [])
+
+
+def test_the_files_are_installed_with_the_package():
+    text = (ROOT / "setup.py").read_text()
+    assert '"apps/static/*"' in text and {path.suffix for path in STATIC.iterdir()} == {".js", ".css", ".html"}
