@@ -135,7 +135,7 @@ def code_message(
     }
     return plain(content), [pixels, to_bytes(store.heats[code, : len(best)], np.uint8)]
 
-
+# %% ../../../nbs/apps/codes/messages.ipynb #n008
 def image_message(
     panel: Panel,  # with a store and an open image
 ) -> Message:

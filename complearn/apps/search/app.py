@@ -65,6 +65,6 @@ def search(
         sources, empty = search_sources(gallery, models, runs, index, n), f"There is no run in {runs}; {remedy}."
     except FileNotFoundError as error:
         sources, empty = [], f"{error}; {remedy}."
-    if sources and not any(source.able for source in sources):
+    if sources and not any(source.can_search for source in sources):
         empty = "None of these can search. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
     return SearchApp(SearchController(sources, shown, empty))

@@ -87,14 +87,14 @@ class SearchController(Controller):
 
     def open_first(self) -> None:
         if self.gallery is None:
-            number = next((number for number, source in enumerate(self.sources) if source.able), None)
+            number = next((number for number, source in enumerate(self.sources) if source.can_search), None)
             if number is None:
                 raise ValueError(self.empty)
             self.open_model(number)
 
     def state_message(self) -> Message:
         "The models that there are, and what is open."
-        sources = [{"name": source.name, "can_search": source.able, "state": source.state} for source in self.sources]
+        sources = [{"name": source.name, "can_search": source.can_search, "state": source.state} for source in self.sources]
         content = {"type": "state", "sources": sources, "source": self.source, "selected": self.selected, "empty": self.empty}
         if self.gallery is not None:
             skipped = self.gallery.skipped

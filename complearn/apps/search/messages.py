@@ -118,16 +118,8 @@ def query_messages(
 ) -> list[Message]:
     "What a page needs to follow the slider."
     picture, mix = query.picture, query.scores
-    content = {
-        "type": "query",
-        "query_text": query.text,
-        "label": query.label,
-        "note": query.note,
-        "alpha": query.alpha,
-        "move_slider": move_slider,
-        "picture": None,
-        "positions": None,
-    }
+    content = {"type": "query", "query_text": query.text, "label": query.label, "note": query.note, "alpha": query.alpha}
+    content |= {"move_slider": move_slider, "picture": None, "positions": None}
     if picture is not None:
         content["picture"] = {"name": picture.name, "item": picture.item, "box": picture.box, "notes": picture.notes}
     buffers = [picture.preview if picture else b""]
@@ -142,7 +134,7 @@ def query_messages(
         return [message]
     return [thumbnails_message(gallery, mix.hits(query.alpha, shown)[0].tolist()), message]
 
-
+# %% ../../../nbs/apps/search/messages.ipynb #n002
 def history_message(
     history: Sequence[Query],  # all, the oldest first
     current: Query,  # the present one, among them or not
@@ -182,7 +174,7 @@ def explanation_rows(
     rows = zip(explanation.words, explanation.drives, explanation.heat)
     return [whole, *((word, float(share), heat_bytes(heat, top)) for word, share, heat in rows)]
 
-
+# %% ../../../nbs/apps/search/messages.ipynb #n006
 def explanation_message(
     gallery: Gallery,
     item: int,  # the hit
