@@ -28,7 +28,7 @@ from complearn.apps.search.messages import (
 from .sources import SearchSource
 from ..widgets import Controller, action
 from ...core.files import plain
-from ...data.readers.uploads import MOST_BYTES, read_upload
+from ...data.readers.uploads import MAX_BYTES, read_upload
 from ...evaluation.search.approximate import search_gallery
 from ...evaluation.search.gallery import Gallery, thumbnail
 from ...evaluation.search.mixture import contenders, query_vector
@@ -212,9 +212,9 @@ class SearchController(Controller):
     def upload(self, content: bytes, name: str = "the picture", part: int = 0, parts: int = 1) -> list[Message]:
         "Search with an uploaded picture, which may arrive in parts."
         self.upload_parts = ([] if part == 0 else self.upload_parts) + [content]
-        if len(self.upload_parts) != part + 1 or sum(map(len, self.upload_parts)) > MOST_BYTES:
+        if len(self.upload_parts) != part + 1 or sum(map(len, self.upload_parts)) > MAX_BYTES:
             self.upload_parts = []
-            limit = MOST_BYTES // 2**20
+            limit = MAX_BYTES // 2**20
             raise ValueError(f"{name} did not arrive whole, or has more than {limit} MB; choose it again, or a smaller one")
         if part + 1 < parts:
             return []

@@ -2,7 +2,7 @@
 // The kernel's side is complearn.apps.search.controller; nothing here asks a network.
 import { button, bytes, connect, count, fill, h, numbers, objectURL, statusLine, toggle, track } from "./shared.js";
 
-const MOST_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
+const MAX_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
 const PART_BYTES = 4 * 2 ** 20; // servers close a connection on messages of more than ten megabytes
 const QUEUED = 96; // thumbnails in one request
 
@@ -327,8 +327,8 @@ class PictureInput {
   async upload(file) {
     if (!file) return;
     const megabytes = (size) => Math.round(size / 2 ** 20);
-    if (file.size > MOST_BYTES) {
-      const size = `${megabytes(file.size)} MB, more than ${megabytes(MOST_BYTES)}`;
+    if (file.size > MAX_BYTES) {
+      const size = `${megabytes(file.size)} MB, more than ${megabytes(MAX_BYTES)}`;
       this.app.status.report(`${file.name} has ${size}; choose a smaller one.`);
       return;
     }
