@@ -5,8 +5,9 @@ import plotly.graph_objects as go
 import pytest
 from conftest import ROOT
 
+from complearn.analysis.runs.colours import method_colour
 from complearn.core import figures
-from complearn.core.figures import PALETTE, Painter, colour_of, find_browser, save_figure, theme
+from complearn.core.figures import PALETTE, colour_of, find_browser, save_figure, theme
 
 FIGURE = go.Figure(go.Scatter(x=[1, 2, 3], y=[3, 1, 2]), layout={"template": theme, "width": 300, "height": 200})
 
@@ -14,11 +15,12 @@ FIGURE = go.Figure(go.Scatter(x=[1, 2, 3], y=[3, 1, 2]), layout={"template": the
 @pytest.fixture
 def anew(monkeypatch):
     """A process that has not looked for a browser yet."""
-    painter = figures.painter
-    painter.cache_clear()
-    monkeypatch.setattr(figures, "_said", set())
+    cached = (figures.start_browser, figures._print_once)  # a test may replace them
+    for function in cached:
+        function.cache_clear()
     yield
-    painter.cache_clear()
+    for function in cached:
+        function.cache_clear()
 
 
 def simulate(rgb, kind):
@@ -44,14 +46,20 @@ def test_a_name_keeps_its_colour():
     assert colour_of("m1", names) == "rgba(213,94,0,1)" and colour_of("m9", names, 0.2) == "rgba(213,94,0,0.2)"
     with pytest.raises(ValueError):
         colour_of("other", names)
+    with pytest.raises(ValueError, match="'m1' has no colour: it is none of m0"):
+        colour_of("m1", ["m0"], fixed={"m1": 3})
+    assert colour_of("m1", ["m0", "m1"], fixed={"m0": 1}) == colour_of("m0", ["m0"])  # the first that is left
+
+
+def test_a_method_has_one_colour_in_every_figure():
     figures = (["il_clip"], ["clip", "il_clip"], ["il_clip", "spawn vision", "clip", "codebook_clip"])
-    assert len({colour_of("il_clip", shown) for shown in figures}) == 1
-    assert all(len({colour_of(name, shown) for name in shown}) == len(shown) for shown in figures)
+    assert len({method_colour("il_clip", names) for names in figures}) == 1
+    assert all(len({method_colour(name, names) for name in names}) == len(names) for names in figures)
     phases = ["codebook_clip, contrastive", "il_clip, interact-03"]
     bare = [name.split(",")[0] for name in phases]
-    assert [colour_of(name, phases) for name in phases] == [colour_of(name, bare) for name in bare]
+    assert [method_colour(name, phases) for name in phases] == [method_colour(name, bare) for name in bare]
     with pytest.raises(ValueError):
-        colour_of("clip", ["il_clip"])
+        method_colour("clip", ["il_clip"])
 
 
 def test_the_theme_is_no_default():
@@ -75,21 +83,17 @@ def test_a_browser_that_does_not_start_holds_nothing_up(tmp_path, monkeypatch, c
     broken.write_text("#!/bin/sh\necho 'error while loading shared libraries' >&2\nexit 127\n")
     broken.chmod(0o755)
     monkeypatch.setenv("BROWSER_PATH", str(broken))
-    monkeypatch.setattr(Painter.__init__, "__defaults__", (15.0,))
     assert len(save_figure(FIGURE, tmp_path / "figures", "a")) == 1 and len(save_figure(FIGURE, tmp_path / "figures", "b")) == 1
     said = capsys.readouterr().out.strip().splitlines()
     assert len(said) == 1 and "did not start" in said[0] and "BROWSER_PATH" in said[0]
 
 
 def test_a_figure_that_cannot_be_drawn_is_still_a_page(tmp_path, monkeypatch, capsys, anew):
-    class Failing(Painter):
-        def __init__(self):
-            pass
+    def fail(figure):
+        raise RuntimeError("out of shared memory\nand a stack trace")
 
-        def png(self, figure, scale=2.0):
-            raise RuntimeError("out of shared memory\nand a stack trace")
-
-    monkeypatch.setattr(figures, "painter", lambda: Failing())
+    monkeypatch.setattr(figures, "start_browser", lambda: "")
+    monkeypatch.setattr(figures, "draw_png", fail)
     assert len(save_figure(FIGURE, tmp_path, "a")) == 1
     assert capsys.readouterr().out.strip() == "a is saved as HTML only: drawing it failed (out of shared memory)"
 
@@ -111,15 +115,16 @@ def test_pictures_are_drawn_in_a_process_that_runs_an_event_loop(tmp_path):
     code = """
 import asyncio, sys
 import plotly.graph_objects as go
-from complearn.core.figures import painter, save_figure
+from complearn.core.figures import save_figure, start_browser
 async def cell():
     for name in ("a", "b"):
         save_figure(go.Figure(go.Bar(y=[1, 2]), layout={"width": 300, "height": 200}), sys.argv[1], name)
 asyncio.run(cell())
-print(type(painter()).__name__)
+import kaleido
+print(repr(start_browser()), kaleido._global_server.is_running())
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0 and done.stdout.strip() == "Painter", done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.strip() == "'' True", done.stdout + done.stderr
     from PIL import Image
 
     for name in ("a", "b"):

@@ -77,7 +77,7 @@ def space_errors(
 # %% ../../nbs/core/files.ipynb #c011
 def write_bytes_atomic(
     path: str | Path,  # the file to write or replace
-    fn: Callable[[Any], Any] | bytes,  # called with the open binary file; or the content itself
+    content: Callable[[Any], Any] | bytes,  # the content itself, or a function that is called with the open binary file
 ) -> Path:  # the path
     "Write a file all or nothing: `write_bytes_atomic(path, lambda file: torch.save(state, file))`."
     path = Path(path)
@@ -86,7 +86,10 @@ def write_bytes_atomic(
     try:
         with space_errors(path):
             with open(temporary, "wb") as file:
-                file.write(fn) if isinstance(fn, bytes) else fn(file)
+                if isinstance(content, bytes):
+                    file.write(content)
+                else:
+                    content(file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

@@ -20,7 +20,8 @@ from PIL import Image
 from plotly.subplots import make_subplots
 
 from .tables import CodeTable
-from ...core.figures import PALETTE, colour_of, theme
+from ..runs.colours import method_colour
+from ...core.figures import PALETTE, theme
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c004
 def overlay(
@@ -191,7 +192,7 @@ def usage_figure(
         share = np.sort(table.mass.astype(float) / table.mass.sum())[::-1]
         used, rank = share > 0, np.arange(1, table.codes + 1)
         label = f"{name}<br>{np.exp(table.entropy()):.0f} effective, {len(table.dead)} dead of {table.codes}"
-        look = {"mode": "lines+markers", "marker": {"size": 4}, "line": {"color": colour_of(name, list(tables))}}
+        look = {"mode": "lines+markers", "marker": {"size": 4}, "line": {"color": method_colour(name, list(tables))}}
         told = "rank %{x}: %{y:.3g} %<extra>" + name + "</extra>"
         figure.add_scatter(x=rank[used], y=100 * share[used], name=label, hovertemplate=told, **look)
     figure.update_xaxes(title="rank of the code (log scale)", **log_ticks(1, max(table.codes for table in tables.values())))
@@ -211,7 +212,7 @@ def support_figure(
         codes, items = np.unique(np.append(table.support, 0), return_counts=True)
         items[0] -= 1  # the 0 was put in so that the line starts there
         label = f"{name}<br>median {np.median(table.support):.0f} of {table.codes}"
-        look = {"mode": "lines+markers", "marker": {"size": 5}, "line": {"color": colour_of(name, list(tables)), "shape": "hv"}}
+        look = {"mode": "lines+markers", "marker": {"size": 5}, "line": {"color": method_colour(name, list(tables)), "shape": "hv"}}
         told = "%{y:.1f} % use %{x} codes or fewer<extra>" + name + "</extra>"
         figure.add_scatter(x=codes, y=100 * np.cumsum(items) / items.sum(), name=label, hovertemplate=told, **look)
     figure.update_xaxes(title="support: codes with weight above zero", rangemode="tozero")

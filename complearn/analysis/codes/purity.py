@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float
 from scipy.stats import hypergeom
 
 from .tables import CodeTable
-from ...core.figures import colour_of, theme
+from ..runs.colours import method_colour
+from ...core.figures import theme
 from ...core.results import row
 from ...core.seeds import rng
 from ...evaluation.statistics import bootstrap_interval
@@ -166,11 +167,11 @@ def generation_figure(
         part = rows[rows.method == method].sort_values("step")
         look = {"legendgroup": method, "mode": "lines+markers"}
         for seed, line in part.groupby("seed", dropna=False):
-            thin = {"line": {"color": colour_of(method, methods, 0.35), "width": 1}, "marker": {"size": 4}}
+            thin = {"line": {"color": method_colour(method, methods, 0.35), "width": 1}, "marker": {"size": 4}}
             told = f"seed {seed}, %{{customdata}}: %{{y:.4g}}<extra>{method}</extra>"
             figure.add_scatter(x=line.step, y=line.value, customdata=line.phase, hovertemplate=told, showlegend=False, **look, **thin)
         mean = part.groupby("step", as_index=False).value.mean()
-        thick = {"line": {"color": colour_of(method, methods), "width": 3}, "marker": {"size": 9}}
+        thick = {"line": {"color": method_colour(method, methods), "width": 3}, "marker": {"size": 9}}
         figure.add_scatter(x=mean.step, y=mean.value, name=f"{method} ({part.seed.nunique()} seeds)", **look, **thick)
     figure.update_yaxes(title=unit, type="log" if log else "linear")
     layout = {"width": 900, "height": 460, "showlegend": True, "xaxis_title": "training step at the end of a generation"}

@@ -15,7 +15,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from .curves import bands
-from ...core.figures import PALETTE, colour_of, theme
+from .colours import method_colour
+from ...core.figures import PALETTE, theme
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c004
 def add_band(
@@ -26,11 +27,11 @@ def add_band(
 ) -> None:
     "A mean over seeds with its interval as a band, between 0 and 1."
     x, y = [*line.step, *line.step[::-1]], [*line.high.clip(upper=1), *line.low[::-1].clip(lower=0)]
-    area = {"fill": "toself", "fillcolor": colour_of(name, names, 0.15), "line": {"width": 0}, "mode": "lines"}
+    area = {"fill": "toself", "fillcolor": method_colour(name, names, 0.15), "line": {"width": 0}, "mode": "lines"}
     figure.add_scatter(x=x, y=y, hoverinfo="skip", showlegend=False, legendgroup=name, row=1, col=1, **area)
     seeds = f"{line.n.max()} seeds" if line.n.max() > 1 else "1 seed"
     told = "step %{x}: %{y:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}]<extra>" + name + "</extra>"
-    look = {"mode": "lines+markers", "marker": {"size": 5}, "line": {"color": colour_of(name, names), "width": 2}}
+    look = {"mode": "lines+markers", "marker": {"size": 5}, "line": {"color": method_colour(name, names), "width": 2}}
     look |= {"customdata": line[["low", "high"]], "hovertemplate": told, "legendgroup": name}
     figure.add_scatter(x=line.step, y=line["mean"], name=f"{name} ({seeds})", row=1, col=1, **look)
 
@@ -44,7 +45,7 @@ def add_binding(
     for name, steps in binding.items():
         reached = [step for step in steps if step is not None]
         label = f"{name}: {len(reached)} of {len(steps)}"
-        marker = {"symbol": "diamond", "size": 10, "color": colour_of(name, names), "line": {"color": "black", "width": 1}}
+        marker = {"symbol": "diamond", "size": 10, "color": method_colour(name, names), "line": {"color": "black", "width": 1}}
         look = {"mode": "markers", "marker": marker, "hovertemplate": "bound at step %{x}<extra>" + name + "</extra>", "showlegend": False}
         figure.add_scatter(x=reached or [None], y=[label] * max(1, len(reached)), row=2, col=1, **look)
     figure.update_yaxes(autorange="reversed", row=2, col=1)
@@ -125,7 +126,7 @@ def comparison_figure(
     points, figure = bands(rows, ("method", "split"), level).set_index(["method", "split"]), go.Figure()
     for number, name in enumerate(names):
         line, shift = points.loc[name].reindex(splits), 0.6 * ((number + 0.5) / len(names) - 0.5)
-        add_dots(figure, 100 * line[["mean", "low", "high"]].clip(0, 1), np.arange(len(splits)) + shift, name, colour_of(name, names))
+        add_dots(figure, 100 * line[["mean", "low", "high"]].clip(0, 1), np.arange(len(splits)) + shift, name, method_colour(name, names))
     for name, symbol in zip(blind, cycle(("line-ns", "x-thin", "cross-thin", "asterisk"))):
         marker = {"symbol": symbol, "size": 11, "color": "#555555", "line": {"width": 2, "color": "#555555"}}
         look = {"mode": "markers", "marker": marker, "hovertemplate": "%{x:.1f} %<extra>" + name + "</extra>"}

@@ -13,7 +13,8 @@ from plotly.subplots import make_subplots
 
 from ..codes.figures import log_ticks
 from .curves import alignment, phase_spans, support_warnings
-from ...core.figures import colour_of, theme
+from .colours import method_colour
+from ...core.figures import theme
 
 # %% ../../../nbs/analysis/runs/curve_figures.ipynb #c006
 def running(
@@ -58,9 +59,9 @@ def loss_curve(
     "Loss against step with generation marks: spawn lines, distillation shaded (Zheng et al. 2024, Fig. 3)."
     figure, names = go.Figure(), list(logs)
     for name, metrics in logs.items():
-        line, faint = running(metrics, column, window), {"color": colour_of(name, names, 0.25), "width": 1}
+        line, faint = running(metrics, column, window), {"color": method_colour(name, names, 0.25), "width": 1}
         figure.add_scatter(x=line.step, y=line.value, mode="lines", line=faint, showlegend=False, hoverinfo="skip")
-        told, look = "step %{x}: %{y:.3f} nats<extra>" + name + "</extra>", {"color": colour_of(name, names), "width": 2}
+        told, look = "step %{x}: %{y:.3f} nats<extra>" + name + "</extra>", {"color": method_colour(name, names), "width": 2}
         figure.add_scatter(x=line.step, y=line.smooth, mode="lines", name=name, line=look, hovertemplate=told)
     marked = [metrics for metrics in logs.values() if (phase_spans(metrics).kind == "distil").any()]
     if marked:
@@ -89,7 +90,7 @@ def alignment_figure(
             "textposition": "top right",
             "textfont": {"size": 11},
         }
-        look = {"mode": "lines+markers+text", "marker": {"size": 9, "color": colour_of(name, list(logs))}}
+        look = {"mode": "lines+markers+text", "marker": {"size": 9, "color": method_colour(name, list(logs))}}
         told, bars = "step %{x}: %{y:.3f} nats<extra>" + name + "</extra>", {"array": line.deviation, "thickness": 1}
         figure.add_scatter(x=line.step, y=line.loss, error_y=bars, name=name, hovertemplate=told, **labels, **look)
     figure.update_xaxes(title="training step at the end of the generation", rangemode="tozero")
@@ -115,7 +116,7 @@ def support_and_loss(
         lines[name] = line = running(metrics, name, window)
         told, look = (
             "step %{x}: %{y:.2f}<extra>" + name + "</extra>",
-            {"mode": "lines", "line": {"color": colour_of(name, [*columns, loss])}},
+            {"mode": "lines", "line": {"color": method_colour(name, [*columns, loss])}},
         )
         where = {"row": 2 if name == loss else 1, "col": 1}
         figure.add_scatter(x=line.step, y=line.smooth, name=name.replace("_", " "), hovertemplate=told, **look, **where)

@@ -14,7 +14,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from .curves import bands
-from ...core.figures import colour_of, theme
+from .colours import method_colour
+from ...core.figures import theme
 from ...core.results import row
 from ...evaluation.statistics import paired_test
 
@@ -125,7 +126,7 @@ def lessons_figure(
         for number, teacher in enumerate(teachers):
             taught = own[own.teacher == teacher]
             curves = pd.concat([lesson(log, window).assign(method=teacher, seed=s) for log, s in zip(taught.log, taught.text_seed)])
-            add_teacher(figure, bands(curves), teacher, colour_of(method, methods, 0.35 + 0.65 * (number + 1) / len(teachers)), column)
+            add_teacher(figure, bands(curves), teacher, method_colour(method, methods, 0.35 + 0.65 * (number + 1) / len(teachers)), column)
     for level, name in ((threshold, "threshold"), (chance, "chance")):
         if level is not None:
             figure.add_hline(

@@ -14,7 +14,8 @@ from plotly.subplots import make_subplots
 
 from ..runs.curves import bands
 from .bounds import Bound
-from ...core.figures import colour_of, theme
+from ..runs.colours import method_colour
+from ...core.figures import theme
 
 # %% ../../../nbs/analysis/smoothness/figures.ipynb #c004
 def wrap_domain(
@@ -59,7 +60,7 @@ def generations_figure(
             panel, values = {"row": number, "col": column}, rows[(rows.metric == metric) & (rows.split == agent)].sort_values("step")
             for method in methods:
                 points = bands(values[values.method == method], ("method", "phase", "step"))
-                add_curve(figure, points, method, colour_of(method, methods), panel, number == column == 1)
+                add_curve(figure, points, method, method_colour(method, methods), panel, number == column == 1)
             figure.update_yaxes(type="log", exponentformat="power", **panel)
         figure.update_yaxes(title=f"{title_of_metric} (log scale)", row=number, col=1)
     figure.update_xaxes(title="training step", row=2)
@@ -83,7 +84,7 @@ def layers_figure(
         y, x = [label(f) for f in bound.factors], [10**f.log10 - 1 for f in bound.factors]
         pattern = {"shape": ["" if f.certainty == "bound" else "/" for f in bound.factors]}
         hover = "%{y}: %{customdata[1]:.3g} (%{customdata[0]})<extra>" + name + "</extra>"
-        marker, details = {"color": colour_of(name, names), "pattern": pattern}, [(f.certainty, 10**f.log10) for f in bound.factors]
+        marker, details = {"color": method_colour(name, names), "pattern": pattern}, [(f.certainty, 10**f.log10) for f in bound.factors]
         style = {"marker": marker, "base": 1, "customdata": details}  # bars begin where a factor changes nothing
         total = f"{name}: 10^{bound.log10:.1f}" + ("" if bound.certainty == "bound" else f" ({bound.certainty})")
         figure.add_bar(x=x, y=y, orientation="h", name=total, hovertemplate=hover, **style)

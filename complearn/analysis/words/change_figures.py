@@ -16,7 +16,8 @@ from plotly.subplots import make_subplots
 
 from ..codes.figures import log_ticks
 from .space_figures import readable, told_runs
-from ...core.figures import PALETTE, colour_of, theme
+from ..runs.colours import method_colour
+from ...core.figures import PALETTE, theme
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c005
 def spread(
@@ -98,7 +99,7 @@ def rank_figure(
         bars = {"type": "data", "symmetric": False, "array": high - line["mean"], "arrayminus": line["mean"] - low, "thickness": 1.5}
         y = np.arange(len(groups)) + 0.6 * ((number + 0.5) / len(names) - 0.5)
         hover = "rank %{x:.0f}<extra>" + name + "</extra>"
-        look = {"mode": "markers", "marker": {"size": 9, "color": colour_of(name, names)}, "hovertemplate": hover}
+        look = {"mode": "markers", "marker": {"size": 9, "color": method_colour(name, names)}, "hovertemplate": hover}
         figure.add_scatter(x=line["mean"], y=y, error_x=bars, name=name, **look)
     figure.update_xaxes(title=f"rank of the target among {of:,} words (1 is nearest; log scale)", **log_ticks(1, of))
     figure.update_xaxes(range=[-0.06, np.log10(of) + 0.06])
@@ -117,7 +118,7 @@ def box_figure(
     names, figure = list(dict.fromkeys(table["method"])), go.Figure()
     for name in names:
         rows = table[table["method"] == name]
-        look = {"marker": {"color": colour_of(name, names), "size": 4}, "boxpoints": "outliers", "line": {"width": 1.5}}
+        look = {"marker": {"color": method_colour(name, names), "size": 4}, "boxpoints": "outliers", "line": {"width": 1.5}}
         figure.add_box(
             x=rows["group"],
             y=rows["value"],
@@ -186,7 +187,7 @@ def prototype_figure(
             part = table[rows]
             look = {"mode": "markers+text", "textposition": "top center", "textfont": {"size": 10}}
             look |= {"legendgroup": name, "showlegend": k == 1}
-            look |= {"marker": {"size": 8, "color": colour_of(name, names)}, "text": [label for label, own in zip(labels, rows) if own]}
+            look |= {"marker": {"size": 8, "color": method_colour(name, names)}, "text": [label for label, own in zip(labels, rows) if own]}
             hover = "%{customdata}: %{x:.2f}, %{y:.2f}<extra>near " + name + "</extra>"
             figure.add_scatter(
                 x=part[names[across]],

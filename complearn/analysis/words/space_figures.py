@@ -16,7 +16,8 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 
 from .components import Components, category_colours, category_means, cumulative, ends
-from ...core.figures import PALETTE, colour_of, theme
+from ..runs.colours import method_colour
+from ...core.figures import PALETTE, theme
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c005
 def readable(
@@ -190,7 +191,7 @@ def numbers_figure(
         y = np.arange(len(groups)) + 0.6 * ((number + 0.5) / len(names) - 0.5)
         bars = {"type": "data", "symmetric": False, "array": line["high"] - line["mean"], "arrayminus": line["mean"] - line["low"]}
         hover = "%{x:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}]<extra>" + name + "</extra>"
-        look = {"mode": "markers", "marker": {"size": 9, "color": colour_of(name, names)}, "customdata": line[["low", "high"]]}
+        look = {"mode": "markers", "marker": {"size": 9, "color": method_colour(name, names)}, "customdata": line[["low", "high"]]}
         figure.add_scatter(x=line["mean"], y=y, error_x=bars | {"thickness": 1.5}, name=name, hovertemplate=hover, **look)
     if zero:
         figure.add_vline(x=0, line={"color": "#7F7F7F", "width": 1})
