@@ -29,7 +29,7 @@ from complearn.data.sprites.photos import DRAWN, INSTALLED, TAKEN, fetch_photos,
 from complearn.data.sprites.skins import ranked_nouns, skin_fingerprint
 from complearn.data.worlds.rendering import Scene
 from complearn.data.worlds.world import world_from
-from complearn.language.edits.scenes import OPERATORS
+from complearn.language.edits.scenes import SCENE_OPERATORS
 from complearn.language.lexicon.wordnet import WordNet
 from complearn.language.scenes.grammar import say
 from complearn.language.scenes.graphs import Item, SceneGraph, problems, relation_truth
@@ -237,11 +237,11 @@ KINDS = ("attribute", "conjunction", "relation", "count", "negation", "long")
 def test_every_negative_is_false_and_every_caption_true(home, split):
     here = world(home, split=split, kinds=KINDS, objects=(2, 3), wording="plain")
     asked = Counter()
-    for operator in OPERATORS:
+    for operator in SCENE_OPERATORS:
         for one in here.edits(operator, 4, "seen").edits:
             asked[operator] += 1
-            assert truth(one.statement, one.source_graph) is False and truth(one.source, one.graph) is False
-            for claim, own, other in ((one.source, one.source_graph, one.graph), (one.statement, one.graph, one.source_graph)):
+            assert truth(one.caption, one.source_graph) is False and truth(one.source, one.graph) is False
+            for claim, own, other in ((one.source, one.source_graph, one.graph), (one.caption, one.graph, one.source_graph)):
                 assert truth(claim, own) is True
                 for graph, expected in ((own, True), (other, False)):
                     told = judge(claim, graph, seen(plainly(here, graph)))
@@ -261,7 +261,7 @@ def test_colours_are_said_only_where_a_caption_states_them(home):
     assert {colour for (noun, colour) in said if noun == "apple"} == {"green", "red", None}
     assert all(colour is None for noun, colour in said if noun in ("zebra", "horse", "rose", "fire truck"))
     swaps = here.edits("swap_att", 3).edits
-    assert swaps and all({p.shape for _, _, p in one.statement.phrases()} == {"apple", "pepper"} for one in swaps)
+    assert swaps and all({p.shape for _, _, p in one.caption.phrases()} == {"apple", "pepper"} for one in swaps)
 
 
 def test_an_edit_keeps_the_pictures_of_what_it_does_not_touch(home):
@@ -281,7 +281,7 @@ def test_a_rose_and_a_flower_are_never_in_one_world_by_chance(home):
         phrases = [phrase for _, _, phrase in claim.phrases()]
         assert {phrase.shape for phrase in phrases} != {"rose", "flower"} or {phrase.size for phrase in phrases} == {"small", "large"}
     for one in both.edits("replace_obj", 10).edits:
-        assert truth(one.statement, one.source_graph) is False
+        assert truth(one.caption, one.source_graph) is False
 
 
 def test_the_same_scene_gives_the_same_pixels_in_any_batch(home):
@@ -308,14 +308,14 @@ def test_backdrops_leave_things_as_they_are(home, backdrop):
 
 def test_splits_of_a_skin(home):
     here = world(home, split="systematic", sizes=("small", "large"))
-    held = here.split.held
+    held = here.split.held_out
     assert {word for word, _ in held} <= {"small", "large", "left of", "right of", "above", "below"} and held
     small = {noun for word, noun in held if word in ("small", "large")}
     for k in range(30):
         graph, claim = here.draw("train", k)
-        assert not here.split.novel(claim)
+        assert not here.split.is_novel(claim)
         assert not {(item.size, str(item.shape)) for item in graph.items if str(item.shape) in small} & held
-    assert all(here.split.novel(here.draw("test", k)[1]) for k in range(8))
+    assert all(here.split.is_novel(here.draw("test", k)[1]) for k in range(8))
     disjoint = world(home, disjoint=True)
     train = {disjoint.draw("train", k)[1] for k in range(60)}
     assert not train & {disjoint.draw("test", k)[1] for k in range(30)}
@@ -767,8 +767,8 @@ def test_real_scenes(real_data, skin):
         for one in edits:
             for claim, graph, expected in (
                 (one.source, one.source_graph, True),
-                (one.statement, one.source_graph, False),
-                (one.statement, one.graph, True),
+                (one.caption, one.source_graph, False),
+                (one.caption, one.graph, True),
             ):
                 assert truth(claim, graph) is expected
                 assert all(here.scene(graph, "x").item_map(64).ravel().tolist().count(n + 1) > 15 for n in range(len(graph.items)))

@@ -19,9 +19,9 @@ from complearn.data.worlds.audits import audit
 from complearn.data.worlds.config import WORLDS, WorldConfig
 from complearn.data.worlds.questions import BENCHMARKS
 from complearn.data.worlds.rendering import Scene
-from complearn.data.worlds.splits import KINDS, Split, compounds, held_out_pairs
+from complearn.data.worlds.splits import SPLITS, Split, compounds, held_out_pairs
 from complearn.data.worlds.world import World, read_generated, same_bag_rivals, world_from
-from complearn.language.edits.scenes import OPERATORS
+from complearn.language.edits.scenes import SCENE_OPERATORS
 from complearn.language.scenes.graphs import COLOURS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
 from complearn.language.scenes.propositions import bindings
 
@@ -95,16 +95,16 @@ def judge(split, operators, n, preset="rich"):
         edits = world.edits(operator, n).edits
         assert len(edits) == n, f"{operator} in the {split} split yields {len(edits)} of {n} edits"
         for k, one in enumerate(edits):
-            texts = [world.say(claim, k).text for claim in (one.source, one.statement)]
+            texts = [world.say(claim, k).text for claim in (one.source, one.caption)]
             for side, graph in enumerate((one.source_graph, one.graph)):
                 seen, scenes = seen_in(Scene(graph)), scenes + 1  # plain light: the judge measures by fixed thresholds
                 wrong += [(operator, text, other == side) for other, text in enumerate(texts) if is_true(text, seen) != (other == side)]
     return scenes, wrong
 
 
-@pytest.mark.parametrize("split", KINDS)
+@pytest.mark.parametrize("split", SPLITS)
 def test_every_positive_is_true_and_every_negative_false_in_pixels(split):
-    scenes, wrong = judge(split, OPERATORS, 2)
+    scenes, wrong = judge(split, SCENE_OPERATORS, 2)
     assert scenes == 36 and not wrong
 
 
@@ -118,7 +118,7 @@ def test_captions_of_training_pairs_are_true_in_pixels():
 @pytest.mark.slow
 def test_ten_thousand_scenes(monkeypatch):
     monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")  # a new process each, without the checks of every call: five times as fast
-    jobs = [(split, (operator,), 139) for split in KINDS for operator in OPERATORS]
+    jobs = [(split, (operator,), 139) for split in SPLITS for operator in SCENE_OPERATORS]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         told = list(pool.map(judge, *zip(*jobs)))
     assert sum(scenes for scenes, _ in told) >= 10_000
@@ -128,10 +128,10 @@ def test_ten_thousand_scenes(monkeypatch):
 # --- blind scorers -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("split", KINDS)
+@pytest.mark.parametrize("split", SPLITS)
 def test_blind_scorers_are_at_chance_in_every_cell(split):
     table = audit(tiny("rich", split=split), 4, fit=60)
-    assert set(zip(table.operator, table.side)) == {(operator, side) for operator in OPERATORS for side in ("caption", "image")}
+    assert set(zip(table.operator, table.side)) == {(operator, side) for operator in SCENE_OPERATORS for side in ("caption", "image")}
     assert (table["yield"] > 0).all() and (table.n == 4).all() and (table.wordings == 4).all()
     assert (table[["length", "bigrams", "typical"]].stack() - 0.5).abs().max() <= 0.03
 
@@ -174,7 +174,7 @@ def test_pairs_are_a_sequence():
 
 def test_pictures_too_large_to_keep_are_left_as_scenes(monkeypatch):
     kept = tiny().test[5]
-    monkeypatch.setattr("complearn.data.worlds.world.KEEP", 1000)
+    monkeypatch.setattr("complearn.data.worlds.world.MAX_STORED", 1000)
     pair = World(tiny().config).test[5]
     assert isinstance(pair.image, Scene) and (load_images([pair.image], 32)[0] == kept.image).all() and pair.caption == kept.caption
 
@@ -215,7 +215,7 @@ def test_no_image_of_an_evaluation_is_in_training_and_where_promised_no_caption(
 
 def test_systematic_training_never_sees_or_says_a_held_out_pair():
     world = tiny("middle", split="systematic")
-    held = world.split.held
+    held = world.split.held_out
     colours = {pair for pair in held if pair[0] in COLOURS}
     assert len(colours) == round(0.2 * 5 * 6) and len(held - colours) == round(0.2 * 5 * 5)
     for part, many in (("train", 200), ("seen", 50)):
@@ -232,10 +232,10 @@ def test_systematic_questions_are_seen_and_unseen():
     world = tiny("middle", split="systematic")
     found = Counter(question.split for question in world.benchmark("crepe_systematicity", 12))
     assert found == {f"{task}/{new}": 12 for task in ("atom", "compound") for new in ("seen", "unseen")}
-    held = world.split.held
+    held = world.split.held_out
     for part in ("seen", "test"):
         for one in world.edits("swap_att", 10, part).edits:
-            assert bool(held & (bindings(one.source) | bindings(one.statement))) == (part == "test")
+            assert bool(held & (bindings(one.source) | bindings(one.caption))) == (part == "test")
     assert not any("unseen" in question.split for question in tiny().benchmark("crepe_systematicity", 4))
 
 
@@ -276,8 +276,8 @@ def test_divergent_tests_diverge():
     world = tiny("rich", split="divergence")
     told = {part: world.divergence(part, 80) for part in ("seen", "test")}
     assert told["test"] > told["seen"] + 0.08
-    chosen = sum((compounds(one.source) + compounds(one.statement) for one in world.edits("replace_att", 20).edits), Counter())
-    usual = sum((compounds(one.source) + compounds(one.statement) for one in world.edits("replace_att", 20, "seen").edits), Counter())
+    chosen = sum((compounds(one.source) + compounds(one.caption) for one in world.edits("replace_att", 20).edits), Counter())
+    usual = sum((compounds(one.source) + compounds(one.caption) for one in world.edits("replace_att", 20, "seen").edits), Counter())
     assert compound_divergence(world.compounds, chosen) > compound_divergence(world.compounds, usual) + 0.05
     assert world.test[3].id != "test-3" or world.test[4].id != "test-4"  # chosen among more
 
@@ -289,7 +289,7 @@ def test_a_complexity_is_that_of_both_captions():
     world = tiny("rich")
     for atoms in (4, 7):
         found = world.edits("replace_att", 5, atoms=atoms).edits
-        assert len(found) == 5 and all(len(claim.atoms()) == atoms for one in found for claim in (one.source, one.statement))
+        assert len(found) == 5 and all(len(claim.atoms()) == atoms for one in found for claim in (one.source, one.caption))
     assert world.edits("swap_rel", 5, atoms=3).edits == []  # two relations take six words at least
 
 
@@ -339,12 +339,12 @@ def test_settings_survive_json():
 
 
 @pytest.mark.parametrize("settings, message", [
-    ({"colors": 3}, "no setting colors; it has shapes, colours"),
-    ({"preset": "huge"}, "preset among small, middle, rich, photos, drawn; got 'huge'"),
+    ({"colors": 3}, "no world setting 'colors' .did you mean 'colours'.*; there are shapes, colours"),
+    ({"preset": "huge"}, "no preset 'huge'; there are small, middle, rich, photos, drawn"),
     ({"shapes": 99}, "shapes: expected 1 to 8"),
     ({"shapes": ["blob"]}, "blob"),
-    ({"split": "odd"}, "split among random, systematic, productive, divergence; got 'odd'"),
-    ({"wording": "loud"}, "wording: expected 'plain' or 'varied'; got 'loud'"),
+    ({"split": "odd"}, "no split 'odd'; there are random, systematic, productive, divergence"),
+    ({"wording": "loud"}, "no wording 'loud'; there are plain, varied"),
     ({"n_train": 0}, "at least 1; got 0"),
     ({"objects": [1, 1]}, "conjunction, relation need relations, or more objects than 1"),
 ])  # fmt: skip
@@ -354,9 +354,9 @@ def test_bad_settings_are_named(settings, message):
 
 
 def test_bad_names_are_named():
-    with pytest.raises(ValueError, match="benchmark among sugarcrepe, .*; got 'valse'"):
+    with pytest.raises(ValueError, match="no benchmark 'valse'; there are sugarcrepe, "):
         tiny().benchmark("valse", 2)
-    with pytest.raises(ValueError, match="part 'train', 'seen' or 'test'; got 'dev'"):
+    with pytest.raises(ValueError, match="no part 'dev'; there are train, seen, test"):
         read_generated("dev")
-    with pytest.raises(ValueError, match="split among"):
+    with pytest.raises(ValueError, match="no split 'odd'"):
         Split("odd")

@@ -60,7 +60,7 @@ def test_a_folder_of_images_with_two_seeds(tmp_path, monkeypatch):
         ({"preset": "tiny"}, "preset is one of smoke"),
         ({"data": "labels"}, "data labels needs test images"),
         ({"test_args": '{"folder": "x"}'}, "leave test_args empty"),
-        ({"data_args": '{"skins": "photos"}'}, "a world has no setting skins"),
+        ({"data_args": '{"skins": "photos"}'}, "no world setting 'skins'"),
         ({"hidden": -1}, "numbers above 0"),
     ],
 )

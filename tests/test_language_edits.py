@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from complearn.core.seeds import rng
-from complearn.language.edits import scenes as edits
-from complearn.language.edits.scenes import OPERATORS, contrast, edit, yields
+from complearn.language.edits.base import OPERATORS, Edit
+from complearn.language.edits.captions import swaps
+from complearn.language.edits.scenes import SCENE_OPERATORS, contradictions, edit_statement, operator_yields, sample_edit
 from complearn.language.scenes.grammar import say
 from complearn.language.scenes.graphs import Item, SceneGraph, problems
 from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relates, Statement, truth
@@ -36,27 +37,32 @@ THREE = SceneGraph(
 )
 
 
-def four_truths(made):
+def four_truths(edit):
     return [
         truth(s, g)
         for s, g in (
-            (made.source, made.source_graph),
-            (made.source, made.graph),
-            (made.statement, made.graph),
-            (made.statement, made.source_graph),
+            (edit.source, edit.source_graph),
+            (edit.source, edit.graph),
+            (edit.caption, edit.graph),
+            (edit.caption, edit.source_graph),
         )
     ]
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", SCENE_OPERATORS)
 def test_four_truths_on_readable_scenes(operator):
     for i in range(20):
-        made = contrast(operator, CONFIG, rng(0, operator, i))
-        assert four_truths(made) == [True, False, True, False]
-        assert problems(made.graph) == problems(made.source_graph) == [] and len(made.graph.items) == len(made.source_graph.items)
-        assert allowed(made.statement, CONFIG) and allowed(made.source, CONFIG)
-        assert made.reversed().reversed() == made and four_truths(made.reversed()) == [True, False, True, False]
-        assert made == contrast(operator, CONFIG, rng(0, operator, i))
+        edit = sample_edit(operator, CONFIG, rng(0, operator, i))
+        assert four_truths(edit) == [True, False, True, False]
+        assert problems(edit.graph) == problems(edit.source_graph) == [] and len(edit.graph.items) == len(edit.source_graph.items)
+        assert allowed(edit.caption, CONFIG) and allowed(edit.source, CONFIG)
+        assert edit.reversed().reversed() == edit and four_truths(edit.reversed()) == [True, False, True, False]
+        assert edit == sample_edit(operator, CONFIG, rng(0, operator, i))
+
+
+def touched(edit):
+    "The addresses that the spans name, in the source and in the edited statement."
+    return tuple({atom for span in spans for atom in span} for spans in zip(*edit.spans))
 
 
 def changed_atoms(old, new):
@@ -64,19 +70,19 @@ def changed_atoms(old, new):
     return {a for a in before if after.get(a) != before[a]}, {a for a in after if before.get(a) != after[a]}
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", SCENE_OPERATORS)
 def test_only_what_is_named_is_touched(operator):
     for i in range(20):
-        made = contrast(operator, CONFIG, rng(1, operator, i))
-        assert set(made.spans) <= set(made.statement.atoms()) and set(made.source_spans) <= set(made.source.atoms())
-        assert made.spans or made.source_spans
-        caption = say(made.statement, i)
-        assert all(caption.where(atom) for atom in made.spans)
+        edit = sample_edit(operator, CONFIG, rng(1, operator, i))
+        before, after = touched(edit)
+        assert after <= set(edit.caption.atoms()) and before <= set(edit.source.atoms()) and (before or after)
+        caption = say(edit.caption, i)
+        assert all(caption.where(atom) for atom in after)
         if operator != "add_obj":  # which moves the clauses between
-            old, new = changed_atoms(made.source, made.statement)
-            assert old <= set(made.source_spans) and new <= set(made.spans)
+            old, new = changed_atoms(edit.source, edit.caption)
+            assert old <= before and new <= after
         values = lambda s: Counter((atom.kind, value) for atom, value in s.atoms().items())
-        gone, come = values(made.source) - values(made.statement), values(made.statement) - values(made.source)
+        gone, come = values(edit.source) - values(edit.caption), values(edit.caption) - values(edit.source)
         if operator.startswith(("swap", "negate")):
             assert not gone and not come
         else:
@@ -86,9 +92,9 @@ def test_only_what_is_named_is_touched(operator):
 def test_the_negative_image_keeps_what_it_can():
     kept, total = 0, 0
     for i in range(40):
-        made = contrast("replace_att", CONFIG, rng(0, "kept", i), ("attribute", "conjunction"))
-        places = {(item.x, item.y) for item in made.graph.items}
-        kept += sum((item.x, item.y) in places for item in made.source_graph.items)
+        edit = sample_edit("replace_att", CONFIG, rng(0, "kept", i), ("attribute", "conjunction"))
+        places = {(item.x, item.y) for item in edit.graph.items}
+        kept += sum((item.x, item.y) in places for item in edit.source_graph.items)
         total += len(places)
     assert kept > 0.8 * total
 
@@ -96,21 +102,22 @@ def test_the_negative_image_keeps_what_it_can():
 def test_swaps_that_stay_true_are_refused():
     circle, square, green = Phrase("circle", "red"), Phrase("square", "blue"), Phrase("circle", "green")
     both = Statement((Exists(circle), Exists(green)))
-    assert edit("swap_att", both, THREE, rng(0, "same"), CONFIG) is None
-    assert edit("swap_obj", both, THREE, rng(0, "and"), CONFIG) is None
+    assert edit_statement("swap_att", both, THREE, rng(0, "same"), CONFIG) is None
+    assert edit_statement("swap_obj", both, THREE, rng(0, "and"), CONFIG) is None
     same = SceneGraph((THREE.items[0], replace(THREE.items[1], colour="red")))
-    told = Statement((Relates(Phrase("circle"), "same colour as", Phrase("square")),))
-    assert edit("swap_obj", told, same, rng(0, "symmetric"), CONFIG) is None
+    claim = Statement((Relates(Phrase("circle"), "same colour as", Phrase("square")),))
+    assert edit_statement("swap_obj", claim, same, rng(0, "symmetric"), CONFIG) is None
     beside = Statement((Relates(circle, "left of", square),))
-    assert edit("swap_obj", beside, THREE, rng(0, "left"), CONFIG).statement == Statement((Relates(square, "left of", circle),))
-    assert edit("negate", both, THREE, rng(0, "no"), CONFIG) is None and edit("swap_rel", beside, THREE, rng(0, "one"), CONFIG) is None
+    assert edit_statement("swap_obj", beside, THREE, rng(0, "left"), CONFIG).caption == Statement((Relates(square, "left of", circle),))
+    assert edit_statement("negate", both, THREE, rng(0, "no"), CONFIG) is None
+    assert edit_statement("swap_rel", beside, THREE, rng(0, "one"), CONFIG) is None
 
 
 def test_negate_exchanges_and_a_present_thing_is_never_denied_of_it():
     statement = Statement((Exists(Phrase("circle", "red")), Absent(Phrase("star", "pink"))))
-    made = edit("negate", statement, THREE, rng(0, "negate"), CONFIG)
-    assert made.statement == Statement((Exists(Phrase("star", "pink")), Absent(Phrase("circle", "red"))))
-    assert not any(item.shape == "circle" and item.colour == "red" for item in made.graph.items)
+    edit = edit_statement("negate", statement, THREE, rng(0, "negate"), CONFIG)
+    assert edit.caption == Statement((Exists(Phrase("star", "pink")), Absent(Phrase("circle", "red"))))
+    assert not any(item.shape == "circle" and item.colour == "red" for item in edit.graph.items)
 
 
 @pytest.mark.parametrize("operator", ["add_obj", "add_att"])
@@ -118,49 +125,49 @@ def test_balanced_addition_keeps_the_length_and_plain_addition_does_not(operator
     grew = kept = 0
     for i in range(25):
         graph, statement = sample_pair(CONFIG, rng(0, "add", i), ("conjunction",))
-        balanced = edit(operator, statement, graph, rng(0, i), CONFIG)
+        balanced = edit_statement(operator, statement, graph, rng(0, i), CONFIG)
         if balanced is not None:
-            assert len(balanced.statement.atoms()) == len(statement.atoms()) and four_truths(balanced) == [True, False, True, False]
+            assert len(balanced.caption.atoms()) == len(statement.atoms()) and four_truths(balanced) == [True, False, True, False]
             kept += 1
-        plain = edit(operator, statement, graph, rng(0, i), CONFIG, balanced=False)
+        plain = edit_statement(operator, statement, graph, rng(0, i), CONFIG, balanced=False)
         if plain is not None:
-            more, less = plain.statement.atoms(), statement.atoms()
+            more, less = plain.caption.atoms(), statement.atoms()
             assert len(more) > len(less) and not Counter(less.values()) - Counter(more.values())
-            assert four_truths(plain) == [True, True, True, False] and plain.source_spans == ()
+            assert four_truths(plain) == [True, True, True, False] and touched(plain)[0] == set()
             grew += 1
     assert grew >= 12 and kept >= 8
 
 
 def test_operators_are_functions_of_their_arguments():
     graph, statement = sample_pair(CONFIG, rng(0, "pure"), ("long",))
-    for operator in OPERATORS:
-        by_name = getattr(edits, operator)(statement, graph, rng(2, operator), CONFIG)
-        assert by_name == edit(operator, statement, graph, rng(2, operator), CONFIG)
+    for operator in SCENE_OPERATORS:
+        first, again = (edit_statement(operator, statement, graph, rng(2, operator), CONFIG) for _ in range(2))
+        assert first == again and (first is None or first.operator == operator)
     assert (graph, statement) == sample_pair(CONFIG, rng(0, "pure"), ("long",))
 
 
 def test_bad_requests_are_named():
     statement = Statement((Exists(Phrase("star")),))
-    with pytest.raises(ValueError, match="operator among add_att"):
-        edit("swap", statement, THREE, rng(0))
+    with pytest.raises(ValueError, match="no operator 'swap'.*; there are add_att"):
+        edit_statement("swap", statement, THREE, rng(0))
     with pytest.raises(ValueError, match="true of the scene; got False"):
-        edit("replace_obj", statement, THREE, rng(0))
+        edit_statement("replace_obj", statement, THREE, rng(0))
 
 
 def test_worlds_too_small_for_an_operator_yield_nothing():
     relation_only = replace(SMALL, kinds=("relation",), mention=(0, 0, 1.0))
-    assert contrast("negate", relation_only, rng(0)) is None and contrast("add_att", relation_only, rng(0), tries=5) is None
-    share = yields(SMALL, 60)
+    assert sample_edit("negate", relation_only, rng(0)) is None and sample_edit("add_att", relation_only, rng(0), tries=5) is None
+    share = operator_yields(SMALL, 60)
     assert share["swap_rel"] == 0 and share["replace_obj"] > 0.9 and share["swap_obj"] > 0.2
 
 
 def test_held_out_pairs_hold_for_negatives_too():
     config = replace(CONFIG, held_out=(("red", "star"), ("blue", "heart"), ("green", "cross")))
     for i in range(60):
-        made = contrast(("swap_att", "replace_att", "replace_obj")[i % 3], config, rng(0, "held", i))
-        for item in made.graph.items:
+        edit = sample_edit(("swap_att", "replace_att", "replace_obj")[i % 3], config, rng(0, "held", i))
+        for item in edit.graph.items:
             assert (item.colour, item.shape) not in config.held_out
-        assert allowed(made.statement, config)
+        assert allowed(edit.caption, config)
 
 
 # A scorer without eyes: caption length, and an n-gram model fitted on training captions.
@@ -216,12 +223,12 @@ def read_more(style):
     return read(config, style, 1500)
 
 
-def told(made, i, style):
-    return say(made.source, i, style).text, say(made.statement, i, style).text
+def texts(edit, i, style):
+    return say(edit.source, i, style).text, say(edit.caption, i, style).text
 
 
 def off(operator, config, style, n, model):
-    pairs = [told(contrast(operator, config, rng(6, operator, i)), i, style) for i in range(n)]
+    pairs = [texts(sample_edit(operator, config, rng(6, operator, i)), i, style) for i in range(n)]
     bound = 0.03 + 2.6 * 0.5 / np.sqrt(n)  # three points, and chance
     return {name: value for name, value in blind(pairs, model).items() if abs(value - 0.5) > bound}
 
@@ -231,13 +238,13 @@ def full_model():
     return read(CONFIG, "varied", 1000)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", SCENE_OPERATORS)
 def test_a_blind_scorer_is_at_chance(operator, full_model):
     assert off(operator, CONFIG, "varied", 150, full_model) == {}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", SCENE_OPERATORS)
 def test_a_blind_scorer_is_at_chance_with_more(operator):
     for config, style in ((CONFIG, "varied"), (MIDDLE, "plain")):
         n = 200 if operator == "swap_rel" else 800  # few statements take it
@@ -249,8 +256,8 @@ def test_the_blind_scorers_are_not_blind_to_a_giveaway(full_model):
     grown, odd = [], []
     for i in range(80):
         graph, statement = sample_pair(CONFIG, rng(0, "grown", i))
-        made = edit("add_obj", statement, graph, rng(0, "grown", i, "edit"), CONFIG, balanced=False)
-        grown += [told(made, i, "varied")] if made else []
+        edit = edit_statement("add_obj", statement, graph, rng(0, "grown", i, "edit"), CONFIG, balanced=False)
+        grown += [texts(edit, i, "varied")] if edit else []
         words = say(statement, i).text.split()
         odd.append((" ".join(words), " ".join(words[::-1])))
     assert len(grown) > 30 and blind(grown, full_model)["words"] < 0.1 and blind(odd, full_model)["ngrams"] > 0.9
@@ -262,8 +269,28 @@ def test_edits_of_given_captions_are_hard_to_tell_too(operator, full_model):
     pairs = []
     for i in range(2000):
         graph, statement = sample_pair(CONFIG, rng(8, operator, i), ("conjunction", "negation", "relation"))
-        made = edit(operator, statement, graph, rng(8, operator, i, "edit"), CONFIG)
-        pairs += [told(made, i, "varied")] if made else []
+        edit = edit_statement(operator, statement, graph, rng(8, operator, i, "edit"), CONFIG)
+        pairs += [texts(edit, i, "varied")] if edit else []
         if len(pairs) == 150:
             break
     assert all(abs(value - 0.5) < 0.15 for value in blind(pairs, full_model).values()) and len(pairs) == 150
+
+
+def test_an_edit_of_statements_and_one_of_texts_are_the_same_type():
+    scene, text = sample_edit("swap_att", CONFIG, rng(0, "type")), swaps("a red cat and a blue dog")[0]
+    assert type(scene) is type(text) is Edit and {scene.operator, text.operator} <= set(OPERATORS)
+    assert all(len(pair) == 2 for edit in (scene, text) for pair in edit.spans)
+    both = Edit(text.caption, "swap_att", text.spans, text.source, calls=(text, text.reversed()))
+    assert both.reversed().calls == (text, text.reversed())
+
+
+def test_contradictions_are_edits_without_a_scene_of_their_own():
+    graph, statement = sample_pair(CONFIG, rng(0, "contradictions"), ("relation",))
+    edits = contradictions(statement, graph, SCENE_OPERATORS[2:], CONFIG)
+    assert edits and len({edit.caption for edit in edits}) == len(edits)
+    for edit in edits:
+        assert edit.source == statement and edit.source_graph == graph and edit.graph is None and truth(edit.caption, graph) is False
+        old, new = changed_atoms(edit.source, edit.caption)
+        assert old <= touched(edit)[0] and new <= touched(edit)[1]
+    with pytest.raises(ValueError, match="no operator 'add_obj'"):
+        contradictions(statement, graph, ["add_obj"])

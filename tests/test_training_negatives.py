@@ -182,7 +182,7 @@ def test_training_reads_no_caption_of_an_evaluation_as_a_negative():
     wrong = {text for pair in world.train for text in pair.negatives}
     asked = {text for item in world.benchmark("sugarcrepe", 10) for text in item.captions}
     assert wrong and not wrong & asked
-    held = {f"{colour} {shape}" for colour, shape in world.split.held if colour in world.config.words("colours")}
+    held = {f"{colour} {shape}" for colour, shape in world.split.held_out if colour in world.config.words("colours")}
     assert held and not any(phrase in text for phrase in held for text in wrong)
 
 

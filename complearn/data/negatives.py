@@ -16,7 +16,7 @@ from ..core.seeds import rng
 from ..language.edits.scenes import contradictions
 from ..language.scenes.graphs import SceneGraph
 from ..language.scenes.propositions import Statement
-from ..language.edits.captions import swap
+from ..language.edits.captions import draw_swap
 
 # %% ../../nbs/data/negatives.ipynb #c005
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Contradictions(Sequence):
     config: Any  # the allowed statements, a `SceneConfig`
     word: Callable[[Statement], str]  # puts a statement into words as the right caption was
     keep: Callable[[Statement], bool] = lambda statement: True  # whether training may read a statement
-    operators: tuple[str, ...] = ("swap_att", "swap_obj", "swap_rel")  # of `language.edits.scenes.OPERATORS`
+    operators: tuple[str, ...] = ("swap_att", "swap_obj", "swap_rel")  # of `language.edits.scenes.SCENE_OPERATORS`
 
     @cached_property
     def captions(self) -> dict[str, list[str]]:
         "The captions by operator, without operators that do not apply."
         captions: dict[str, list[str]] = {}
-        for operator, changed in contradictions(self.statement, self.graph, self.operators, self.config):
-            if self.keep(changed):
-                captions.setdefault(operator, []).append(self.word(changed))
+        for edit in contradictions(self.statement, self.graph, self.operators, self.config):
+            if self.keep(edit.caption):
+                captions.setdefault(edit.operator, []).append(self.word(edit.caption))
         return captions
 
     @cached_property
@@ -71,7 +71,7 @@ def negative_caption(
     "Draw a negative caption for a pair."
     negatives, generator = pair.negatives, rng(draw or 0, "negative")
     if source == "swap" or (source == "auto" and negatives is None):
-        edit = swap(caption, draw or 0)
+        edit = draw_swap(caption, draw or 0)
         return None if edit is None else edit.caption
     negatives = (negatives,) if isinstance(negatives, str) else negatives or ()
     groups = list(negatives.captions.values()) if isinstance(negatives, Contradictions) else [list(negatives)]
