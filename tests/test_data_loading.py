@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from complearn.core.seeds import rng
 from complearn.data.images import BrokenImage
 from complearn.data.loading import Loader, fingerprint
 from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, one_per_image
@@ -57,6 +58,31 @@ def test_starting_workers_draws_nothing_from_the_global_generators(loaders):
         next(stream)
         stream.close()
         assert torch.equal(torch.get_rng_state(), before[0]) and (np.random.get_state()[1] == before[1]).all()
+
+
+class OneClusterPerBatch:
+    """A sampler whose batches come from one cluster each, in an order drawn per epoch."""
+
+    batch_size, batches_per_epoch = 4, 5
+
+    def indices(self, epoch, position):
+        cluster = int(rng(7, "clusters", epoch).permutation(5)[position])
+        return rng(7, "members", epoch, cluster).permutation(4) + 4 * cluster
+
+
+def test_any_sampler_gives_the_order_for_any_workers_and_processes(loaders):
+    loader = loaders(sampler=OneClusterPerBatch())
+    truth = [loader.batch(number) for number in range(10)]
+    numbers = [[int(key[:-1]) for key in batch.keys] for batch in truth]
+    assert all(len({number // 4 for number in batch}) == 1 for batch in numbers) and sorted(sum(numbers[:5], [])) == list(range(20))
+    assert numbers[:5] != numbers[5:]
+    stream = loaders(2, sampler=OneClusterPerBatch()).batches(3)
+    assert all(equal(a, b) for a, b in zip(truth[3:], islice(stream, 7), strict=True))
+    stream.close()
+    halves = [loaders(sampler=OneClusterPerBatch(), rank=rank, world=2).batch(6).keys for rank in (0, 1)]
+    assert halves[0] + halves[1] == truth[6].keys
+    with pytest.raises(ValueError, match="the sampler's batch size is 4, the loader's 8; give both the same"):
+        loaders(batch_size=8, sampler=OneClusterPerBatch())
 
 
 def test_epochs_are_permutations_that_differ(loaders):

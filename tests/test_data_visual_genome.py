@@ -1,10 +1,13 @@
 """Visual Genome: names and merges, WordNet, files, cleaning rules by counts, faults; triplets of scene graphs in batches."""
 
+import ast
 import json
+import re
 from collections import Counter
 
 import pytest
 import torch
+from conftest import ROOT
 
 from complearn.data.fixtures.visual_genome import write_small_wordnet, write_visual_genome
 from complearn.data.images import Transform
@@ -53,7 +56,7 @@ def test_every_label_means_itself_and_no_word_means_two():
 def test_counts_are_filtered_before_they_are_merged():
     raw = {"on": 251, "on a": 250, "IS ON": 300, "wearing": 1000, "zapping": 400}
     assert merged_counts(raw) == ({"on": 551, "wear": 1000}, {"zapping": 400}, {"on a": 250})
-    assert merged_counts({"zapping": 400}, also={"zapping": "hits"}) == ({"hit": 400}, {}, {})
+    assert merged_counts({"zapping": 400}, aliases={"zapping": "hits"}) == ({"hit": 400}, {}, {})
 
 
 @pytest.mark.real
@@ -132,7 +135,7 @@ def change(folder, name, edit):
 
 
 def little(folder, **more):
-    return read_visual_genome(folder, **({"part": "all", "least": 0, "fewest": 1} | more))
+    return read_visual_genome(folder, **({"part": "all", "rare": 0, "min_triplets": 1} | more))
 
 
 def by_hand(folder):
@@ -154,7 +157,7 @@ def by_hand(folder):
 
 
 def test_cleaning_against_a_loop(genome):
-    pairs, (found, counts) = little(genome, attributes=0, fewest=0), by_hand(genome)
+    pairs, (found, counts) = little(genome, max_attributes=0, min_triplets=0), by_hand(genome)
     assert {pair.id: pair.labels["triplets"] for pair in pairs} == found
     assert {name: pairs.counts[name] for name in counts} == dict(counts)
     assert pairs.counts["relationships"] == sum(counts.values()) and pairs[0].image.is_file() and pairs[0].caption is None
@@ -169,15 +172,15 @@ def test_attributes_make_phrases(genome):
 
 
 def test_each_rule_counts_what_it_drops(genome):
-    whole = little(genome, attributes=0)
+    whole = little(genome, max_attributes=0)
     frequent = Counter(one["predicate"] for item in entries(genome, "relationships") for one in item["relationships"])
     least = sorted(frequent.values())[1]
-    rare = little(genome, attributes=0, least=least)
+    rare = little(genome, max_attributes=0, rare=least)
     assert rare.counts["rare predicate"] == sum(n for n in frequent.values() if n <= least)
-    some = little(genome, attributes=0, fewest=3)
+    some = little(genome, max_attributes=0, min_triplets=3)
     assert some.counts["images with few triplets"] == sum(len(t) < 3 for t in by_hand(genome)[0].values()) == 16 - len(some)
     change(genome, "objects", lambda items: [box.update(synsets=["sky.n.01"], names=["sky"]) for i in items for box in i["objects"][:1]])
-    dropped, kept = little(genome, attributes=0), little(genome, attributes=0, unclassed=True)
+    dropped, kept = little(genome, max_attributes=0), little(genome, max_attributes=0, keep_unclassed=True)
     assert dropped.counts["object outside the classes"] > 0 and kept.counts["object outside the classes"] == 0
     assert any(t.subject_class is None for pair in kept for t in pair.labels["triplets"])
     assert whole.fingerprint() != dropped.fingerprint() and whole.fingerprint() == whole.fingerprint()
@@ -197,18 +200,18 @@ def test_merged_objects_and_synsets_by_name(genome):
             for box in item["objects"]:
                 box["merged_object_ids"], box["object_id"], box["synsets"] = [box["object_id"]], box["object_id"] + 500, []
 
-    before = [pair.labels for pair in little(genome, attributes=0)]
+    before = [pair.labels for pair in little(genome, max_attributes=0)]
     change(genome, "objects", rename)
-    assert [pair.labels for pair in little(genome, attributes=0)] == before, "object_synsets.json and merged numbers lead to the same"
+    assert [pair.labels for pair in little(genome, max_attributes=0)] == before, "object_synsets.json and merged numbers lead to the same"
 
 
 def test_train_and_test_share_no_image_and_are_the_same_every_time(genome):
-    parts = [{pair.id for pair in little(genome, part=part, test=5)} for part in ("train", "test", "all")]
+    parts = [{pair.id for pair in little(genome, part=part, n_test=5)} for part in ("train", "test", "all")]
     assert len(parts[1]) == 5 and not parts[0] & parts[1] and parts[0] | parts[1] == parts[2]
-    assert parts[1] == {pair.id for pair in little(genome, part="test", test=5)}
-    assert parts[1] != {pair.id for pair in little(genome, part="test", test=5, seed=1)}
+    assert parts[1] == {pair.id for pair in little(genome, part="test", n_test=5)}
+    assert parts[1] != {pair.id for pair in little(genome, part="test", n_test=5, seed=1)}
     with pytest.raises(BadData, match="too few for a test part of 5000"):
-        little(genome, part="train", test=5000)
+        little(genome, part="train", n_test=5000)
 
 
 def test_missing_and_cut_files_are_named(genome):
@@ -311,3 +314,12 @@ def test_names_for_a_model(scenes):
         Triplets(SIDES, ("circle",))(scenes[:6], None, None)
     with pytest.raises(BadData, match="neither triplets nor a scene graph"):
         triplet_names([type(scenes[0])(None, "a", "1", "1")])
+
+
+# --- lists of the package
+
+
+def test_the_lists_are_installed_with_the_package():
+    patterns = ast.literal_eval(re.search(r"package_data=(\{.*?\}),\n", (ROOT / "setup.py").read_text())[1])["complearn"]
+    files = {path.name for pattern in patterns for path in (ROOT / "complearn").glob(pattern)}
+    assert {"object_classes.json", "relation_labels.json", "predicate_aliases.json", "word_lists.json"} <= files

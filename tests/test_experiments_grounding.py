@@ -17,7 +17,7 @@ NAMES = {"predicates": ["above", "below"], "objects": ["circle", "square"]}
 
 
 def genome(folder, **more):
-    return {"name": "visual_genome", "args": {"folder": str(folder), "test": 8, "least": 0, "fewest": 1} | more}
+    return {"name": "visual_genome", "args": {"folder": str(folder), "n_test": 8, "rare": 0, "min_triplets": 1} | more}
 
 
 def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():

@@ -241,7 +241,7 @@ def test_stage_3_and_search_through_launch_and_resume(tmp_path, frozen):
 
 def test_stage_3_reads_visual_genome_while_the_run_has_captions(tmp_path, tokens):
     folder = write_visual_genome(tmp_path / "vg", n=24)
-    data = {"name": "visual_genome", "args": {"folder": str(folder), "part": "all", "least": 0, "fewest": 1}}
+    data = {"name": "visual_genome", "args": {"folder": str(folder), "part": "all", "rare": 0, "min_triplets": 1}}
     names = {"predicates": ["near", "above", "under"], "objects": ["feline.n.01", "furniture.n.01", "tree.n.01"]}
     run = config(data=data, batch_size=8)
     run["model"] = MODEL | {"relations": MODEL["relations"] | names}
