@@ -505,7 +505,8 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     transformers = pytest.importorskip("transformers")
     from test_models_pretrained import VIT, vocabulary
 
-    from complearn.analysis.pictures.attribution import code_parts, text_parts
+    from complearn.analysis.pictures.attribution import text_parts
+    from complearn.models.codebook.codebook import CodebookConfig
     from complearn.models.dual import Dual, ModelConfig
     from complearn.models.grounded.streams import LanguageStream
     from complearn.models.towers.factory import vision_tower
@@ -517,13 +518,15 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     bert = {"vocab_size": 15, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
     text = {"hf_model_name": "somewhere/bert", "hf_proj_type": "linear", "hf_pooler_type": pooler, "context_length": 12}
     tower = OpenClipText({"embed_dim": 16, "vision_cfg": VIT, "text_cfg": text, "hf_config": bert | {"model_type": "bert"}})
-    config = ModelConfig(vision={"tower": "tiny", "width": 16, "depth": 1, "heads": 1, "patch": 8}, width=16, codebook={"codes": 24})
+    vision = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1, "patch": 8}
+    config = ModelConfig(vision=vision, width=16, codebook=CodebookConfig(codes=24))
     tokens = HFTokens(vocabulary(tmp_path), context=12, full=True, clean="canonicalize")
     model = Dual(config, vision_tower(config.vision), tower, tokens)
     said, asked = "Red, dogs running!", Pair(None, "Red, dogs running!", "t", "t")
     images = np.random.default_rng(0).integers(0, 255, (2, 32, 32, 3), dtype=np.uint8)
     model.calibrate(model.collate([Pair(image, caption, caption, caption) for image, caption in zip(images, (said, "two dogs"))]))
-    parts, (whole, by_token) = text_parts(model, said), code_parts(model, asked)
+    parts, account = text_parts(model, said), model.attribute(asked)
+    whole, by_token = account.vector, account.parts
     assert parts.names[:3] == ("red", "dogs", "running") and len(by_token) == 12
     assert torch.allclose(parts.vectors.sum(0), whole, atol=1e-5)
     for name, places in (("red", [1]), ("dogs", [2, 3]), ("running", [4])):  # [CLS] red dog ##s running [SEP]

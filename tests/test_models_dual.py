@@ -10,7 +10,8 @@ import torch
 from complearn.data.pairs import Batch, Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.agents import overwrite, seeded
-from complearn.models.dual import ModelConfig, build_model
+from complearn.models.dual import build_model
+from complearn.models.registry import read_model
 from complearn.models.scoring import Scorer
 from complearn.models.towers.base import SIZES, Attention, TextTransformer, VisionTransformer, speaking
 
@@ -239,8 +240,8 @@ def test_sizes_hold_together():
 
 
 def test_bad_configurations_say_what_to_do(tokenizer):
-    with pytest.raises(ValueError, match="configuration knows vision, text, .*; not vison"):
-        ModelConfig.read({"vison": "tiny"})
+    with pytest.raises(ValueError, match="no model key 'vison' .* there are vision, text, width"):
+        read_model({"vison": "tiny"})
     with pytest.raises(ValueError, match="unknown tower 'huge'; known: tiny"):
         build_model({"vision": "huge"}, tokenizer)
     with pytest.raises(ValueError, match="needs a tokenizer: fit a WordTokenizer"):
@@ -250,18 +251,18 @@ def test_bad_configurations_say_what_to_do(tokenizer):
     with pytest.raises(ValueError, match="width 96 does not divide into 5 heads"):
         build_model({"text": {"tower": "tiny", "heads": 5}}, tokenizer)
     for wrong, said in (
-        ({"vision": {"tower": "tiny", "deep": 2}}, "vision tower 'tiny': .*'deep'; its arguments are size, patch"),
+        ({"vision": {"tower": "tiny", "deep": 2}}, "no vision tower 'tiny' key 'deep' .*there are size, patch"),
         ({"text": {"tower": "open_clip:ViT-B-32", "layers": 2}}, "text tower 'open_clip': .*'layers'"),
-        ({"codebook": {"code": 8}}, "a codebook's settings are codes, init, .*; not code"),
-        ({"codebook": {"codes": 8, "width": 3}}, "not width"),
-        ({"codebook": [8]}, "a codebook's settings are"),
-        *(({"codebook": {"codes": n}}, "one code at least") for n in (0, -3, "x", True)),
+        ({"codebook": {"code": 8}}, "no model.codebook key 'code' .*there are codes, init"),
+        ({"codebook": {"codes": 8, "width": 3}}, "no model.codebook key 'width'"),
+        ({"codebook": [8]}, "model.codebook should be a mapping with the keys codes, init"),
+        *(({"codebook": {"codes": n}}, "model.codebook.codes should be") for n in (0, -3, "x", True)),
         *(({side: {"tower": "tiny", "width": n}}, f"{side} tower 'tiny'") for side in ("vision", "text") for n in (0, -8)),
         ({"vision": {"tower": "tiny", "heads": 0}}, "vision tower 'tiny'"),
-        ({"codebook": {"codes": 8, "init": "zeros"}}, "init is 'unit' or 'normal'"),
+        ({"codebook": {"codes": 8, "init": "zeros"}}, "model.codebook.init should be 'unit' or 'normal'"),
     ):
         with pytest.raises(ValueError, match=said):
-            ModelConfig.read(wrong)  # before a run's folder is made
+            read_model(wrong)  # before a run's folder is made
     with pytest.raises(ValueError, match="the key 'tower'"):
         build_model({"vision": {"depth": 2}}, tokenizer)
 

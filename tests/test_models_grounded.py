@@ -2,6 +2,8 @@
 
 import copy
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,11 +17,11 @@ from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.models.codebook.codebook import ChunkedMax, masked_max
-from complearn.models.grounded.config import GroundedConfig, tower_specs
+from complearn.models.dual import ModelConfig
 from complearn.models.grounded.matchmap import at_once, matches, naive_matches, pair_matches
-from complearn.models.grounded.model import Grounded, SearchScorer, build_grounded
+from complearn.models.grounded.model import Grounded, GroundedConfig, SearchScorer, build_grounded, tower_specs
 from complearn.models.grounded.streams import LanguageStream, VisionStream, freeze_queries, grid_of, heads_for, top_patterns
-from complearn.models.registry import MODELS, assemble, build, read_model, register_model, title_of, write_config
+from complearn.models.registry import KINDS, assemble, build, read_model, register_model, title_of, write_config
 from complearn.models.saving import load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, encode_all
 from complearn.models.towers.base import TextTransformer, VisionTransformer
@@ -435,11 +437,11 @@ def test_fingerprints_tell_readings_apart(tokenizer):
 
 def test_configurations_that_cannot_be(tokenizer):
     for wrong, said in (
-        ({"kind": "lexical"}, "kind is dual, grounded, .*not 'lexical'"),
-        ({"kind": "grounded", "codebook": {}}, "configuration knows vision, text, .*; not codebook"),
-        ({"kind": "grounded", "reading": "sum"}, "not 'sum'"),
+        ({"kind": "lexical"}, "no kind of model 'lexical'.*; there are classifier, dual, grounded"),
+        ({"kind": "grounded", "codebook": {}}, "no model key 'codebook'.*; there are vision, text"),
+        ({"kind": "grounded", "reading": "sum"}, "model.reading should be 'max' or 'mean', not 'sum'"),
         ({"kind": "grounded", "search": True}, 'give "relations"'),
-        ({"kind": "grounded", "relations": {"predicates": ["on"]}}, "relations need objects"),
+        ({"kind": "grounded", "relations": {"predicates": ["on"]}}, "model.relations.objects is missing"),
         ({"kind": "grounded", "vision": "huge"}, "unknown tower 'huge'"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -450,19 +452,27 @@ def test_configurations_that_cannot_be(tokenizer):
 
 def test_towers_as_wanted():
     assert tower_specs(GroundedConfig()) == ({"frozen": True, "tower": "efficientnet_lite0"}, {"frozen": False, "tower": "minilm"})
-    eye, tongue = tower_specs(GroundedConfig("tiny", {"tower": "tiny", "causal": True}))
-    assert eye == {"frozen": False, "tower": "tiny"} and tongue == {"causal": True, "frozen": False, "tower": "tiny"}
+    vision, text = tower_specs(GroundedConfig("tiny", {"tower": "tiny", "causal": True}))
+    assert vision == {"frozen": False, "tower": "tiny"} and text == {"causal": True, "frozen": False, "tower": "tiny"}
+
+
+@dataclass(frozen=True)
+class OwnConfig:
+    kind: ClassVar[str] = "own"
+    width: int = 2
 
 
 def test_a_kind_of_ones_own(tokenizer):
-    register_model("own", lambda config: dict(config), lambda config, tokenizer, seed: nn.Linear(2, 2))
+    register_model("own", OwnConfig, lambda config, tokenizer, seed: nn.Linear(config.width, 2))
     try:
-        assert isinstance(build({"kind": "own"}), nn.Linear)
+        assert build({"kind": "own", "width": 3}).in_features == 3
+        with pytest.raises(ValueError, match="no model key 'depth' .*there are width"):
+            read_model({"kind": "own", "depth": 3})
         with pytest.raises(ValueError, match="cannot be put together"):
             assemble({"kind": "own"}, text_tower(), text_tower(), tokenizer)
     finally:
-        del MODELS["own"]
-    assert read_model({}) == MODELS["dual"].read({}) and write_config(read_model({"kind": "grounded"}))["kind"] == "grounded"
+        del KINDS.entries["own"]
+    assert read_model({}) == ModelConfig() and write_config(read_model({"kind": "grounded"}))["kind"] == "grounded"
 
 
 @pytest.mark.slow

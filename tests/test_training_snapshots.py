@@ -5,8 +5,9 @@ import torch
 import training_runs
 
 from complearn.core.runs import Run
+from complearn.models.scoring import search_scorer
 from complearn.training.runs.launch import launch, prepare
-from complearn.training.runs.snapshots import Snapshot, find_snapshots, latest_snapshot, search_scorer, snapshots_of, split_name
+from complearn.training.runs.snapshots import Snapshot, find_snapshots, latest_snapshot, snapshots_of, split_name
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,10 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -108,9 +109,9 @@ def field_names(
 ) -> list[str]:  # the fields of the dataclass that stands at that path
     "The keys that are known at a place of a configuration."
     for key in place:
-        hints = get_type_hints(cls) if hasattr(cls, "__dataclass_fields__") else {}
-        cls = hints.get(key, cls)
-    return list(getattr(cls, "__dataclass_fields__", {}))
+        hint = get_type_hints(cls).get(key, cls) if is_dataclass(cls) else cls
+        cls = next((option for option in (hint, *get_args(hint)) if is_dataclass(option)), hint)  # `Part | None` is a part
+    return [field.name for field in fields(cls)] if is_dataclass(cls) else []
 
 
 def describe_error(

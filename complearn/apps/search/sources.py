@@ -17,8 +17,10 @@ from ...data.readers.uploads import read_pictures
 from ...data.worlds.world import world_from
 from ...evaluation.search.gallery import Gallery
 from ...evaluation.search.indexing import index_gallery
+from ...models.registry import search_fault
+from ...models.scoring import search_scorer
 from ...training.runs.launch import launch, prepare
-from ...training.runs.snapshots import latest_snapshot, search_scorer, snapshots_of
+from ...training.runs.snapshots import latest_snapshot, snapshots_of
 
 # %% ../../../nbs/apps/search/sources.ipynb #c004
 class SearchSource:
@@ -87,14 +89,11 @@ def run_source(
     **index: Any,  # folder and n of a `SearchSource`
 ) -> SearchSource:
     "A run to search with, or the reason why it cannot."
-    state, kind = "", run.config.get("model", {}).get("kind", "dual")
     if "model" not in run.config or "data" not in run.config:
         state = "is no training of complearn.training.runs.launch, so its model is not known; choose another run"
-    elif kind == "grounded" and not run.config["model"].get("search"):
-        state = "has no search heads, which come with stage 3; choose a run of grounding with relations"
-    elif kind == "classifier":
-        state = "names classes and reads no texts; choose another run"
-    elif not snapshots_of(run):
+    else:
+        state = search_fault(run.config["model"])
+    if not state and not snapshots_of(run):
         state = f"has kept no model yet; let it train: python -m complearn.training.runs.launch {run.path}"
     open_model = None if state else (lambda: latest_snapshot(run).scorer())
     return SearchSource(run.path.name, open_model, gallery or (lambda: pictures_of(run)), state, **index)

@@ -6,18 +6,17 @@
 __all__ = ['ClassifierConfig', 'ClassOutput', 'Classifier', 'build_classifier', 'hand_over']
 
 # %% ../../../nbs/models/grounded/classifier.ipynb #c002
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ...core.config import strict
 from ...core.seeds import derive
 from ...data.images import Transform
 from ...data.pairs import Batch, Collate
-from ...data.word_tokenizer import WordTokenizer
 from ..agents import overwrite, seeded
 from ..scoring import at_rest, full_precision
 from ..towers.factory import LOADERS, check_tower, read_spec, vision_tower
@@ -30,31 +29,18 @@ class ClassifierConfig:
     "What a classifier is made of; plain JSON values."
 
     kind: ClassVar[str] = "classifier"
-    text: ClassVar[str] = ""  # there is no text tower
-    classes: Sequence[str] = ()  # names
+    classes: tuple[str, ...] = ()  # names
     vision: Any = "efficientnet_lite0"  # a size, a name, or {"tower": size or name, "frozen": ..., ...}
     width: int | None = None  # of the stream; None: the tower's
     attention: bool = True  # self-attention over positions, with their code
     heads: int = 12  # of that attention, or as many as the width allows
-    fit: str | None = None  # how oblong images become square: "crop", "pad", "squash"; None: as the tower wants
+    fit: Literal["crop", "pad", "squash"] | None = None  # how oblong images become square; None: as the tower wants
     memory: int = 1024  # megabytes for what a frozen tower said of images, on a CPU
 
-    @classmethod
-    def read(
-        cls,
-        config: Any,  # a mapping, or a ClassifierConfig
-    ) -> "ClassifierConfig":
-        "A configuration from a mapping; what cannot be is an error that says what can."
-        if isinstance(config, cls):
-            return config
-        known = [field.name for field in fields(cls)]
-        if unknown := sorted(set(config) - {*known, "kind"}):
-            raise ValueError(f"a classifier's configuration knows {', '.join(known)}; not {', '.join(unknown)}")
-        made = cls(**{name: value for name, value in config.items() if name != "kind"})
-        check_tower(made.vision, "vision")
-        if len(made.classes) < 2 or len(set(made.classes)) < len(made.classes):
-            raise ValueError(f"classes are two or more distinct names; got {list(made.classes)[:6]}")
-        return made
+    def __post_init__(self):
+        check_tower(self.vision, "vision")
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"classes are two or more distinct names; got {list(self.classes)[:6]}")
 
 # %% ../../../nbs/models/grounded/classifier.ipynb #c008
 @dataclass(frozen=True)
@@ -73,10 +59,9 @@ class Classifier(nn.Module):
         vision: Tower,  # the stream's tower
     ):
         super().__init__()
-        self.config, self.classes = config, tuple(config.classes)
-        self.tokenizer = WordTokenizer.fit(self.classes)
+        self.config, self.classes, self.tokenizer = config, config.classes, None
         transform = Transform(**vision.transform | ({"fit": config.fit} if config.fit else {}))
-        self.collate = Collate(transform, self.tokenizer, keep=("labels",))
+        self.collate = Collate(transform, None, keep=("labels",))
         self.vision = VisionStream(vision, config.width or vision.width, config.attention, config.heads, config.memory)
         self.head = nn.Linear(self.vision.width, len(self.classes))
 
@@ -103,11 +88,11 @@ class Classifier(nn.Module):
 # %% ../../../nbs/models/grounded/classifier.ipynb #c010
 def build_classifier(
     config: Any,  # a ClassifierConfig, or a mapping of its fields
-    tokenizer: Any = None,  # of no use here
+    tokenizer: Any = None,  # not used: there is no text tower
     seed: int = 0,  # same seed, same parameters
 ) -> Classifier:
     "Build a classifier; the parameters depend on configuration and seed alone."
-    config = ClassifierConfig.read(config)
+    config = strict(ClassifierConfig, config, "model")
     spec = config.vision if isinstance(config.vision, dict) else {"tower": config.vision}
     spec = {"frozen": read_spec(spec, LOADERS["vision"])[0] not in SIZES} | spec
     vision = seeded(lambda: vision_tower(spec), derive(seed, "model", "vision"))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...models.grounded.config import fresh
+from ...models.grounded.model import is_untrained
 from ...models.towers.factory import LOADERS, read_spec
 from ...models.towers.base import SIZES
 from .recipes import METHODS, SCALES, Scale, configuration, scale_of
@@ -136,7 +136,7 @@ def grounding_configuration(
 ) -> dict:  # for `launch.prepare`
     "The whole configuration of a run; towers that have learnt already are large, and train in the machine's own precision."
     method = check_row(label, row)
-    if not fresh(row.get("model", {}).get("text") or (model or {}).get("text") or scale.text, "text"):
+    if not is_untrained(row.get("model", {}).get("text") or (model or {}).get("text") or scale.text, "text"):
         scale = replace(scale, precision="auto")
     if method in METHODS:
         own = {part: value for part, value in row.items() if part != "method"}
@@ -145,7 +145,7 @@ def grounding_configuration(
     towers = {name: value for name, value in made["model"].items() if name != "codebook"}
     own = dict(row.get("model", {}))
     towers |= {side: own.pop(side) for side in ("vision", "text") if side in own}  # another tower takes nothing over from the first
-    args = merged(plan_args(method, scale, steps, fresh(towers["text"], "text")), row.get(method, {}))
+    args = merged(plan_args(method, scale, steps, is_untrained(towers["text"], "text")), row.get(method, {}))
     if method == "grounding":
         if names is None:
             raise ValueError(f"row {label!r} has relations; give names, predicates and objects (`triplet_names`)")

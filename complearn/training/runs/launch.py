@@ -26,9 +26,8 @@ from ...core.runs import Run
 from ...data.loading import Loader, fingerprint
 from ...data.readers.registry import read
 from ...data.word_tokenizer import WordTokenizer
-from ...models.registry import build, read_model, title_of
+from ...models.registry import build, needs_tokenizer, read_model, title_of
 from ...models.towers.tokenizers import load_tokenizer
-from ...models.towers.base import SIZES
 from .config import check_config, evaluation
 from ..methods.plans import make_phases
 from ..engine.processes import Processes, start_processes
@@ -56,7 +55,7 @@ def captions_of(
 # %% ../../../nbs/training/runs/launch.ipynb #c016
 def tokenizer_of(
     run: Run,  # reads or writes its tokenizer.json
-    config: Any,  # of a model of any kind: whose text tower
+    config: Any,  # of a model of any kind
     pairs: Sequence | None,  # the training captions; None: only read
     write: bool = True,  # whether this process writes
     **words: Any,  # for `WordTokenizer.fit`: context, min_count, max_words
@@ -65,8 +64,7 @@ def tokenizer_of(
     path = run.path / "tokenizer.json"
     if path.exists():
         return load_tokenizer(path)
-    tower = config.text if isinstance(config.text, str) else config.text["tower"]
-    if tower not in SIZES or pairs is None:
+    if pairs is None or not needs_tokenizer(config):
         return None
     tokenizer = WordTokenizer.fit(captions_of(pairs), **words)
     keep_tokenizer(run, tokenizer) if write else None
@@ -130,7 +128,7 @@ def make_trainer(
     inherit_tokenizer(run, processes)
     model_config = read_model(config["model"])
     model = build(model_config, tokenizer_of(run, model_config, pairs, processes.main, **train.get("words", {})), seed)
-    if processes.main and not (run.path / "tokenizer.json").exists():
+    if processes.main and model.tokenizer is not None and not (run.path / "tokenizer.json").exists():
         keep_tokenizer(run, model.tokenizer)
     evaluate = {name: evaluation(name, asked) for name, asked in config.get("evaluate", {}).items()}
     phases, loader = make_phases(config["plan"], model), make_loader(config, model, pairs, processes)
