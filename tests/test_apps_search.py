@@ -323,8 +323,8 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
 
     for name, model, reason in (
         ("stage2", {"kind": "grounded"}, "search heads"),
-        ("namer", {"kind": "classifier"}, "reads no texts"),
-        ("young", {"kind": "grounded", "search": True}, "kept no model yet"),
+        ("namer", {"kind": "classifier", "classes": ["cat", "dog"]}, "reads no texts"),
+        ("young", {"kind": "grounded", "search": True, "relations": {"predicates": ["above"], "objects": ["circle"]}}, "kept no model yet"),
         ("early", {"vision": "tiny", "text": "tiny"}, "kept no model yet"),
     ):
         source = made(name, model)
