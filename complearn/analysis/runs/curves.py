@@ -10,11 +10,11 @@ import re
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from ...core.results import COLUMNS
 from ...core.runs import Run
 from ...evaluation.binding import unfold
+from ...evaluation.statistics import over_seeds
 from ...training.engine.journal import BUDGET
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c006
@@ -92,12 +92,11 @@ def bands(
 
     def point(group: pd.DataFrame) -> pd.Series:
         seeds = group.groupby("seed", dropna=False).value.mean()  # a blind baseline has no seed
-        values, mean, n = seeds.to_numpy(), seeds.mean(), len(seeds)
+        mean, n = seeds.mean(), len(seeds)
         if n == 1:
             own = [group[end].iloc[0] if end in group and pd.notna(group[end].iloc[0]) else mean for end in ("low", "high")]
             return pd.Series({"mean": mean, "low": own[0], "high": own[1], "n": 1})
-        half = stats.t.ppf((1 + level) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
-        return pd.Series({"mean": mean, "low": mean - half, "high": mean + half, "n": n})
+        return pd.Series(dict(zip(("mean", "low", "high"), over_seeds(seeds, level))) | {"n": n})
 
     return numbers.groupby(list(by), sort=False).apply(point, include_groups=False).astype({"n": int}).reset_index()
 
