@@ -16,7 +16,7 @@ from stand_ins import StandIn, bag, bag_of_words, constant, hashed, random_score
 
 from complearn.data.benchmarks.items import Choice
 from complearn.data.pairs import Pair
-from complearn.evaluation.blind import Ngram, NgramScorer, group_chance, words
+from complearn.evaluation.blind import NgramScorer, group_chance
 from complearn.evaluation.tasks.base import Score
 from complearn.evaluation.tasks.choices import (
     METRICS,
@@ -30,6 +30,7 @@ from complearn.evaluation.tasks.choices import (
 )
 from complearn.evaluation.tasks.recognition import evaluate_zero_shot
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
+from complearn.language.lexicon.ngrams import NgramModel, caption_words
 from complearn.models.scoring import Encoded
 
 
@@ -215,8 +216,8 @@ def test_blind_scorers_never_look_and_never_prefer_an_image():
 
 def test_ngram_model_against_a_naive_recursion_and_sums_to_one():
     captions = ["a red cube on a blue ball", "a blue cube", "the red ball on the cube", "a ball"]
-    model = Ngram(captions, 3)
-    padded = [["<s>", "<s>", *words(c), "</s>"] for c in captions]
+    model = NgramModel(captions, 3)
+    padded = [["<s>", "<s>", *caption_words(c), "</s>"] for c in captions]
     following = lambda past: Counter(t[i] for t in padded for i in range(2, len(t)) if tuple(t[i - len(past) : i]) == past)
 
     def naive(word, past):
@@ -235,11 +236,11 @@ def test_ngram_model_against_a_naive_recursion_and_sums_to_one():
 
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_ngram_orders(order):
-    model = Ngram(["a b c", "a b d"], order)
+    model = NgramModel(["a b c", "a b d"], order)
     assert np.isfinite(model.log_likelihood("a b c z")) and model.log_likelihood("a b c") >= model.log_likelihood("c b a")
     assert (model.log_likelihood("a b c") == pytest.approx(model.log_likelihood("c b a"))) == (order == 1)
     with pytest.raises(ValueError, match="at least one caption"):
-        Ngram([], order)
+        NgramModel([], order)
 
 
 def give_away(n, how):
