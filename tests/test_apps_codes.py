@@ -1,7 +1,11 @@
 """The codebook explorer: surgery against a model with edited weights, the store, the controller, the app in JupyterLab and voila."""
 
 import math
+import os
+import socket
+import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
@@ -19,6 +23,7 @@ from browser import (
     with_script,
     write_notebook,
 )
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -371,31 +376,62 @@ def test_images_without_captions_and_lost_images(folder, tmp_path):
 
 @pytest.mark.parametrize("program", ["voila", "jupyterlab"])
 def test_the_token_is_in_the_environment_and_not_in_the_command(program, monkeypatch, tmp_path):
-    seen = []
+    started = []
 
-    def started(command, env, **rest):
-        seen.append((command, env["JUPYTER_TOKEN"]))
+    def start(command, env, **options):
+        started.append((command, env["JUPYTER_TOKEN"]))
         raise InterruptedError
 
     monkeypatch.setattr(server, "need", lambda *names: None)
-    monkeypatch.setattr(server.subprocess, "Popen", started)
+    monkeypatch.setattr(server.subprocess, "Popen", start)
     with pytest.raises(InterruptedError), serving(tmp_path / "a.ipynb", program, {"JUPYTER_TOKEN": "known"}):
         pass
-    [(command, token)] = seen
+    [(command, token)] = started
     assert len(token) == 32 and not any(token in part for part in command)
 
 
+def test_a_server_ends_with_its_parent_even_where_that_is_killed(tmp_path):
+    """The parent has no time to clean up: the server sees that its pipe is closed."""
+    port = server.free_port()
+    child = "from complearn.apps.serving import run_while_parent_lives as run; run('http.server')"
+    program = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {child!r}, "{port}"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+time.sleep(120)"""
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    def listens(within=60):
+        deadline = time.monotonic() + within
+        while True:
+            with socket.socket() as connection:
+                if connection.connect_ex(("127.0.0.1", port)) == 0:
+                    return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+
+    try:
+        assert listens()
+    finally:
+        parent.kill()
+        parent.wait()
+    deadline = time.monotonic() + 20
+    while listens(within=0) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not listens(within=0), "the server outlived its parent"
+
+
 @pytest.mark.parametrize(
-    "given, told",
+    "arguments, message",
     [
         (["codes", "--gallery", "."], "--gallery belongs to the app search"),
-        (["codes", "--runs", "none"], "give --runs one that is there"),
+        (["codes", "--runs", "none"], "--runs none is not a folder"),
     ],
 )
-def test_the_launcher_says_what_it_cannot_use(given, told, capsys):
+def test_the_launcher_says_what_it_cannot_use(arguments, message, capsys):
     with pytest.raises(SystemExit):
-        server.main(given)
-    assert told in capsys.readouterr().err
+        server.main(arguments)
+    assert message in capsys.readouterr().err
 
 
 CELLS = ["from complearn.apps.codes.app import codes", "explorer = codes(runs={!r})\nexplorer"]
