@@ -400,7 +400,7 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
 
 
 CELLS = [
-    "import sys; sys.path.insert(0, '.')\nfrom pathlib import Path",
+    "import sys; sys.path.insert(0, '.')\nfrom pathlib import Path\n"
     "from oracle import Circle\nfrom complearn.apps.search.app import search",
     "app = search(Path('gallery'), Circle(Path('gallery')), index='index', shown=6)\napp",
 ]
