@@ -15,6 +15,8 @@ from complearn.data.loading import Loader
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
 from complearn.models.dual import build_model
+from complearn.training.engine.processes import start_processes
+from complearn.training.engine.settings import TrainSettings
 from complearn.training.engine.trainer import Trainer
 from complearn.training.methods.iterated import iterated
 
@@ -37,13 +39,10 @@ def trained(tmp_path_factory):
         model,
         phases,
         loader,
-        device="cpu",
-        evaluate={"look": look},
-        every=13,
-        checkpoint_every=0,
-        log_every=1,
+        TrainSettings(lr=1e-3, every=13, checkpoint_every=0, log_every=1),
+        processes=start_processes("cpu"),
+        evaluations={"look": look},
         progress=False,
-        lr=1e-3,
     ).fit()
     return Run.open(run.path), model.cpu(), pairs
 

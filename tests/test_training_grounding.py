@@ -18,7 +18,7 @@ from complearn.data.readers.registry import read
 from complearn.data.visual_genome.triplets import triplet_names
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.grounded.model import GroundedOutput, SearchScorer, build_grounded
-from complearn.training.engine.phases import matching
+from complearn.training.engine.phases import match_names
 from complearn.training.methods.grounding import grounded, grounding
 from complearn.training.methods.grounding_recipes import grounding_configuration, rows_of, text_depth
 from complearn.training.methods.recipes import SCALES
@@ -101,8 +101,8 @@ def test_stopped_and_resumed_it_comes_to_the_same(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         after = trainer.Trainer.after_step
 
-        def struck(self, measures, bar):
-            after(self, measures, bar)
+        def struck(self, result):
+            after(self, result)
             if self.state.step == 4:
                 raise KeyboardInterrupt
 
@@ -125,7 +125,7 @@ def test_frozen_parts_stay_bit_equal(tmp_path):
     moved = {name for name in last if not torch.equal(first[name], last[name])}
     names = list(last)
     model = Snapshot(made).model()
-    expected = matching(names, model.patterns()) - {n for n in names if ".fixed." in n or n.startswith("vision.tower.")}
+    expected = match_names(names, model.patterns()) - {n for n in names if ".fixed." in n or n.startswith("vision.tower.")}
     assert moved == expected
     assert "language.tower.blocks.1.attention.inner.value.weight" in moved and "heads.vision.weight" in moved
     assert not any(n.startswith("language.tower.blocks.0.") or "embed" in n.replace("vision.embed", "") for n in moved)

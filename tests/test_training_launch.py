@@ -12,7 +12,7 @@ from PIL import Image
 
 from complearn.core.runs import Run, find
 from complearn.training.engine.checkpoints import load_checkpoint
-from complearn.training.engine.settings import Settings
+from complearn.training.engine.settings import TrainSettings
 from complearn.training.methods.plans import PLANS, make_phases, register_plan
 from complearn.training.runs.config import check_config
 from complearn.training.runs.launch import launch, main, prepare
@@ -37,7 +37,7 @@ def changed(**parts):
         ({"data": {"nam": "generated"}}, "data is {'name'"),
         ({"train": {"lr": 1e-3}}, "needs a batch_size"),
         ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "learning_rate; there are lr, .*; and for batches batch_size"),
-        ({"train": {"batch_size": 8, "ema": 1.0}}, "ema=1.0"),
+        ({"train": {"batch_size": 8, "ema": 1.0}}, "train.ema should be less than 1, not 1.0"),
         ({"evaluate": {"choices": {"function": "complearn.evaluation.tasks.choices:no_such"}}}, "has no 'no_such'"),
         ({"evaluate": {"choices": {"function": "math:dist", "args": {"a": 1}}}}, "evaluation 'choices'"),
         ({"batch": 8}, "unknown: \\['batch'\\]"),
@@ -59,7 +59,7 @@ def test_a_wrong_configuration_is_refused_before_a_folder_is_made(tmp_path, part
 
 
 def test_settings_come_out_of_the_configuration():
-    assert check_config(GOOD) == Settings(lr=2e-3, log_every=1, checkpoint_every=4, precision="fp32")
+    assert check_config(GOOD) == TrainSettings(lr=2e-3, log_every=1, checkpoint_every=4, precision="fp32")
 
 
 def count_codes(model, factor):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from complearn.training.engine.phases import Phase, batches_before, matching, rate, set_trainable
+from complearn.training.engine.phases import Phase, batches_before, lr_factor, match_names, set_trainable
 from complearn.training.objectives.losses import contrastive_loss, distil_cosine, distil_kl, distil_sparsemax, vector_info_nce
 
 
@@ -88,9 +88,10 @@ def test_cosine_does_not_see_length():
 
 def test_rates_over_a_run():
     phases = [Phase("a", 10, None, ramp=4), Phase("b", 5, None), Phase("c", 10, None, schedule="phase", ramp=2)]
-    assert rate(phases, 0, 0) == pytest.approx(0.25) and rate(phases, 1, 0) == pytest.approx((1 + math.cos(math.pi * 10 / 25)) / 2)
-    assert rate(phases, 2, 0) == pytest.approx(0.5) and rate(phases, 2, 5) == pytest.approx(0.5)
-    assert all(0 < rate(phases, i, s) <= 1 for i, p in enumerate(phases) for s in range(p.steps))
+    assert lr_factor(phases, 0, 0) == pytest.approx(0.25)
+    assert lr_factor(phases, 1, 0) == pytest.approx((1 + math.cos(math.pi * 10 / 25)) / 2)
+    assert lr_factor(phases, 2, 0) == pytest.approx(0.5) and lr_factor(phases, 2, 5) == pytest.approx(0.5)
+    assert all(0 < lr_factor(phases, i, s) <= 1 for i, p in enumerate(phases) for s in range(p.steps))
 
 
 def test_a_phase_with_its_own_loader_does_not_move_the_runs():
@@ -108,9 +109,9 @@ def test_a_wrong_phase_names_itself(wrong):
 
 def test_patterns():
     names = ["vision.a", "language.a", "codebook.codes"]
-    assert matching(names, ["*", "-codebook.*"]) == {"vision.a", "language.a"} and matching(names, ["vision.*"]) == {"vision.a"}
+    assert match_names(names, ["*", "-codebook.*"]) == {"vision.a", "language.a"} and match_names(names, ["vision.*"]) == {"vision.a"}
     with pytest.raises(ValueError, match="codebok.*codebook, language, vision"):
-        matching(names, ["*", "-codebok.*"])
+        match_names(names, ["*", "-codebok.*"])
 
 
 def test_a_frozen_parameter_with_a_stale_gradient_does_not_move():

@@ -221,10 +221,10 @@ def test_a_killed_run_goes_on_with_its_pool(whole, tmp_path, monkeypatch):
     run = prepare(tmp_path / "run", negclip_config())
     after = trainer.Trainer.after_step
 
-    def die(self, measures, bar):
+    def die(self, result):
         if self.state.step == 8:
             raise InterruptedError
-        return after(self, measures, bar)
+        return after(self, result)
 
     monkeypatch.setattr(trainer.Trainer, "after_step", die)
     with pytest.raises(InterruptedError):
@@ -316,10 +316,10 @@ def test_a_normalised_run_resumes_exactly(tmp_path, monkeypatch):
     whole, run = launch(prepare(tmp_path / "a", config).path, progress=False), prepare(tmp_path / "b", config)
     after = trainer.Trainer.after_step
 
-    def die(self, measures, bar):
+    def die(self, result):
         if self.state.step == 10:
             raise InterruptedError
-        return after(self, measures, bar)
+        return after(self, result)
 
     monkeypatch.setattr(trainer.Trainer, "after_step", die)
     with pytest.raises(InterruptedError):

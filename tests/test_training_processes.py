@@ -39,6 +39,7 @@ def together(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     for name, parts in (("whole", 1), ("parts", 2)):
         prepare(folder / name, training_runs.config(accumulate=parts, processes=2))
+    Run.create(folder / "sigmoid", {"seed": 0})
     torchrun(HERE / "training_ranks.py", folder)
     return folder
 
@@ -85,6 +86,14 @@ def test_two_processes_train_what_one_does(together, alone, name):
     for mine, theirs in zip(run.phases(), alone.phases()):
         a, b = load_file(mine), load_file(theirs)
         assert all(torch.allclose(a[n], b[n], atol=2e-2) for n in a), mine.name
+
+
+@pytest.mark.slow
+def test_a_learned_bias_is_the_same_in_both_processes_and_in_one(together, tmp_path):
+    first, second = (torch.load(together / f"sigmoid-{r}.pt", weights_only=True) for r in (0, 1))
+    alone = training_ranks.sigmoid_run(tmp_path / "run", start_processes("cpu"))
+    assert torch.equal(first, second) and len(first) == 11 and first[-1] > -10
+    assert torch.allclose(first, alone, atol=1e-4)
 
 
 @pytest.mark.slow

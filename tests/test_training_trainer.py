@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from complearn.core.config import strict
 from complearn.core.runs import Run
 from complearn.core.seeds import seed_everything
 from complearn.data.loading import Loader
@@ -17,9 +18,11 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import load_checkpoint
-from complearn.training.engine.journal import LossFailed
+from complearn.training.engine.journal import TrainingDiverged
 from complearn.training.engine.objective import Objective, total_loss, unwrap
-from complearn.training.engine.phases import Phase, rate
+from complearn.training.engine.phases import Phase, lr_factor
+from complearn.training.engine.processes import start_processes
+from complearn.training.engine.settings import TrainSettings
 from complearn.training.engine.trainer import Trainer
 from complearn.training.methods.iterated import iterated
 from complearn.training.objectives.contrastive import DISTILLATIONS, Contrastive, Distillation
@@ -36,12 +39,13 @@ def model_of(codes=24, seed=0):
     return build_model(config | ({"codebook": {"codes": codes}} if codes else {}), TOKENIZER, seed)
 
 
-def trainer_of(path, phases, model=None, seed=0, **settings):
+def trainer_of(path, phases, model=None, seed=0, evaluations=None, actions=(), **settings):
     model = model or model_of(seed=seed)
     phases = phases(model) if callable(phases) else phases
     loader = Loader(PAIRS, model.collate, batch_size=8, seed=seed)
-    settings = {"lr": 2e-3, "log_every": 1, "precision": "fp32", "device": "cpu", "progress": False} | settings
-    return Trainer(Run.create(path, {"seed": seed}), model, phases, loader, seed, **settings)
+    settings = strict(TrainSettings, {"lr": 2e-3, "log_every": 1, "precision": "fp32"} | settings, "train")
+    run, rest = Run.create(path, {"seed": seed}), {"evaluations": evaluations, "actions": actions, "progress": False}
+    return Trainer(run, model, phases, loader, settings, seed, start_processes("cpu"), **rest)
 
 
 def generations(model, **switches):
@@ -193,7 +197,7 @@ def test_generations_follow_the_runs_cosine_or_each_phase_its_own():
     peaks = {}
     for schedule in ("run", "phase"):
         phases = generations(model_of(), schedule=schedule, ramp=0)
-        peaks[schedule] = [rate(phases, i, 0) for i in range(len(phases))]
+        peaks[schedule] = [lr_factor(phases, i, 0) for i in range(len(phases))]
     assert peaks["phase"] == [1.0] * 5 and peaks["run"] == sorted(peaks["run"], reverse=True) and peaks["run"][-1] < 0.5
     with pytest.raises(ValueError, match="schedule is 'run' or 'phase'"):
         generations(model_of(), schedule="never")
@@ -308,7 +312,7 @@ class Breaks(Contrastive):
 )
 def test_a_bad_loss_stops_before_it_moves_a_weight(tmp_path, how):
     trainer = trainer_of(tmp_path / "run", [Phase("contrastive", 12, Breaks(6, how))], checkpoint_every=5)
-    with pytest.raises(LossFailed, match="step 6 .*contrastive.*lower learning rate"):
+    with pytest.raises(TrainingDiverged, match="step 6 .*contrastive.*lower learning rate"):
         trainer.fit()
     said = json.loads((trainer.run.path / "failed" / "step-00000006.json").read_text())
     assert len(said["ids"]) == 8 and set(said["ids"]) <= {pair.id for pair in PAIRS} and said["phase"] == "contrastive"
@@ -332,7 +336,7 @@ def test_phases_need_distinct_names(tmp_path):
 
 
 def test_an_unknown_setting_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="learning_rate; there are lr"):
+    with pytest.raises(ValueError, match="no train key 'learning_rate'.*there are lr"):
         trainer_of(tmp_path / "run", generations, learning_rate=1.0)
 
 
@@ -347,7 +351,7 @@ def test_records_and_evaluations(tmp_path):
         calls.append(1)
         return [{"metric": "calls", "value": len(calls)}]
 
-    trainer = trainer_of(tmp_path / "run", generations, evaluate={"count": count}, every=4, log_every=3)
+    trainer = trainer_of(tmp_path / "run", generations, evaluations={"count": count}, every=4, log_every=3)
     trainer.fit()
     records = trainer.run.records()
     asked = [r["step"] for r in records if r["kind"] == "evaluate"]
@@ -367,7 +371,7 @@ def test_an_evaluation_does_not_change_the_run(tmp_path):
 
     losses = []
     for name, evaluate in (("without", None), ("with", {"draws": draws})):
-        trainer = trainer_of(tmp_path / name, generations, evaluate=evaluate, every=2)
+        trainer = trainer_of(tmp_path / name, generations, evaluations=evaluate, every=2)
         trainer.fit()
         losses.append([r["loss"] for r in trainer.run.records() if r["kind"] == "step"])
     assert losses[0] == losses[1]
@@ -400,7 +404,7 @@ def test_averages_are_kept_evaluated_and_resumed(tmp_path):
         return lambda model: [Phase("a", 6, objective), *generations(model)[1:]]
 
     evaluate = {"first": lambda model: seen.append(model.codebook.codes[0, 0].item()) or []}
-    whole = trainer_of(tmp_path / "whole", plan(Contrastive()), ema=0.8, evaluate=evaluate)
+    whole = trainer_of(tmp_path / "whole", plan(Contrastive()), ema=0.8, evaluations=evaluate)
     whole.fit()
     assert seen[-1] == load_file(whole.run.phases()[-1])["codebook.codes"][0, 0].item() != whole.model.codebook.codes[0, 0].item()
     parts = trainer_of(tmp_path / "parts", plan(Contrastive()), ema=0.8, checkpoint_every=4)

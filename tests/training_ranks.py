@@ -33,6 +33,18 @@ def loss_and_gradients(rank, world):
     return [loss.detach(), a.grad, b.grad, scale.grad]
 
 
+def sigmoid_run(folder, processes):
+    """A run with a learned bias; its values in this process after each step."""
+    from training_objectives import sigmoid_phases, trainer_of
+
+    phases, values = sigmoid_phases(), []
+    if processes.rank:
+        phases[0].objective.bias.data.fill_(0.0)  # as if this process had drawn another: the main process's value counts
+    action = lambda trainer, result: values.append(trainer.objectives[0].bias.item())
+    trainer_of(folder, phases, processes, actions=[action]).fit()
+    return torch.tensor(values)
+
+
 def main(folder):
     from complearn.core.runs import Run
     from complearn.training.engine.processes import start_processes
@@ -53,6 +65,7 @@ def main(folder):
         trainer.end_phase = end_phase
         trainer.fit()
         torch.save(at_phases, folder / f"{name}-{processes.rank}.pt")
+    torch.save(sigmoid_run(folder / "sigmoid", processes), folder / f"sigmoid-{processes.rank}.pt")
     dist.destroy_process_group()
 
 

@@ -35,9 +35,10 @@ def go(path, fault=""):
     if place == "step":  # after that step, before anything is written about it
         after = trainer.Trainer.after_step
 
-        def struck(self, measures, bar):
-            strike() if self.state.step == int(number) else None
-            return after(self, measures, bar)
+        def struck(self, result):
+            if self.state.step == int(number):
+                strike()
+            return after(self, result)
 
         trainer.Trainer.after_step = struck
     if place == "spawn":  # the new agent stands, no checkpoint does
@@ -57,7 +58,8 @@ def go(path, fault=""):
 
         def half(tensors):
             written.append(1)
-            strike() if len(written) == int(number) else None
+            if len(written) == int(number):
+                strike()
             return write(tensors)
 
         checkpoints.tensor_bytes = half

@@ -17,7 +17,7 @@ from ..objectives.negclip import NegCLIP
 def calibrate(state: State) -> None:
     "Find the codebook's scales on the run's first batch, and record them; called at the first phase's start."
     if getattr(state.model, "codebook", None) is not None:
-        state.log({"kind": "calibrate", **state.model.calibrate(state.peek())})
+        state.log({"kind": "calibrate", **state.model.calibrate(state.first_batch())})
 
 # %% ../../../nbs/training/methods/clip.ipynb #n007
 @register_plan("clip")

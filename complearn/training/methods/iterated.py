@@ -31,7 +31,7 @@ def spawn(
         distil.set_teacher(getattr(state.model, which))
         seed = derive(state.seed, "generation", generation)
         fresh = state.model.respawn(which, seed)
-        cleared = state.forget(fresh)
+        cleared = state.reset_moments(fresh)
         distil.after_spawn(which)
         state.log({"kind": "spawn", "generation": generation, "target": which, "seed": seed, "parameters": len(fresh), "cleared": cleared})
 

@@ -22,7 +22,7 @@ def newcomer(
 
     def start(state: State) -> None:
         fresh = state.model.respawn("language", text_seed)
-        state.log({"kind": "newcomer", "text_seed": text_seed, "parameters": len(fresh), "cleared": state.forget(fresh)})
+        state.log({"kind": "newcomer", "text_seed": text_seed, "parameters": len(fresh), "cleared": state.reset_moments(fresh)})
 
     return start
 

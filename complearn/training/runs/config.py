@@ -13,12 +13,13 @@ from typing import Any
 
 from torch import nn
 
+from ...core.config import strict
 from ...data.readers.registry import READERS
 from ...data.negatives import check_source
 from ...models.registry import read_model
 from ..methods.learner import fresh_language  # noqa: F401  registers itself as a plan
 from ..methods.plans import plan_function, resolve
-from ..engine.settings import Settings
+from ..engine.settings import TrainSettings
 from .warm_start import check_start
 
 # %% ../../../nbs/training/runs/config.ipynb #c005
@@ -52,7 +53,7 @@ def check_batches(
 # %% ../../../nbs/training/runs/config.ipynb #c007
 def check_config(
     config: Mapping[str, Any],  # plain values
-) -> Settings:  # the trainer's part
+) -> TrainSettings:  # the trainer's part
     "Check a run's configuration; an error names the part, what is wrong, and what there is."
     strange, missing = sorted(set(config) - set(PARTS)), sorted({"plan", "model", "data", "train"} - set(config))
     if strange or missing:
@@ -72,9 +73,9 @@ def check_config(
             raise ValueError(f"evaluation '{name}' is {{'function': 'package.module:function', 'args': {{...}}}}, not {asked!r}")
         evaluation(name, asked)
     try:
-        return Settings.read({key: value for key, value in config["train"].items() if key not in BATCHES})
+        return strict(TrainSettings, {key: value for key, value in config["train"].items() if key not in BATCHES}, "train")
     except ValueError as error:
-        raise ValueError(f"train: {error}; and for batches {', '.join(BATCHES)}") from error
+        raise ValueError(f"{error}; and for batches {', '.join(BATCHES)}") from error
 
 # %% ../../../nbs/training/runs/config.ipynb #c009
 def evaluation(
