@@ -36,7 +36,7 @@ def changed(**parts):
         ({"model": {"towers": 2}}, "knows vision, text"),
         ({"data": {"nam": "generated"}}, "data is {'name'"),
         ({"train": {"lr": 1e-3}}, "needs a batch_size"),
-        ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "learning_rate; there are lr, .*; and for batches batch_size"),
+        ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "no train key 'learning_rate'; there are lr, .*; and for batches batch_size"),
         ({"train": {"batch_size": 8, "ema": 1.0}}, "train.ema should be less than 1, not 1.0"),
         ({"evaluate": {"choices": {"function": "complearn.evaluation.tasks.choices:no_such"}}}, "has no 'no_such'"),
         ({"evaluate": {"choices": {"function": "math:dist", "args": {"a": 1}}}}, "evaluation 'choices'"),
