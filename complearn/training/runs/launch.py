@@ -23,6 +23,7 @@ from torch import nn
 
 from ...core.files import read_json, write_bytes_atomic, write_json
 from ...core.runs import Run
+from ...core.seeds import seed_everything
 from ...data.loading import Loader, fingerprint
 from ...data.readers.registry import read
 from ...data.word_tokenizer import WordTokenizer
@@ -30,8 +31,7 @@ from ...models.registry import build, needs_tokenizer, read_model, title_of
 from ...models.towers.tokenizers import load_tokenizer
 from .config import check_config, evaluation
 from ..methods.plans import make_phases
-from ..engine.processes import Processes, start_processes
-from ..engine.signals import Stopped
+from ..engine.processes import Processes, Stopped, start_processes
 from .warm_start import inherit_tokenizer, load_start
 from ..engine.trainer import Trainer
 
@@ -130,12 +130,13 @@ def make_trainer(
     model = build(model_config, tokenizer_of(run, model_config, pairs, processes.main, **train.get("words", {})), seed)
     if processes.main and model.tokenizer is not None and not (run.path / "tokenizer.json").exists():
         keep_tokenizer(run, model.tokenizer)
-    evaluate = {name: evaluation(name, asked) for name, asked in config.get("evaluate", {}).items()}
+    evaluations = {name: evaluation(name, asked) for name, asked in config.get("evaluate", {}).items()}
+    seed_everything(seed, "objectives")  # an objective may draw the parameters that it owns
     phases, loader = make_phases(config["plan"], model), make_loader(config, model, pairs, processes)
     batches = {name: train.get(name) for name in ("augment", "captions_too", "choose", "negatives")}
     identity = {"data": mark, "plan": config["plan"], "architecture": config["model"], "batches": batches} | load_start(run, model)
-    rest = {"evaluate": evaluate, "identity": identity, "progress": progress, "processes": processes}
-    return Trainer(run, model, phases, loader, seed, **rest, **vars(settings))
+    rest = {"processes": processes, "evaluations": evaluations, "identity": identity, "progress": progress}
+    return Trainer(run, model, phases, loader, settings, seed, **rest)
 
 # %% ../../../nbs/training/runs/launch.ipynb #c026
 @contextmanager
