@@ -21,7 +21,7 @@ from complearn.analysis.codes.figures import (
 )
 from complearn.analysis.codes.tables import CodeTable
 from complearn.analysis.runs.comparison_figures import accuracy_curves, comparison_figure, difference_figure
-from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, running, support_and_loss
+from complearn.analysis.runs.curve_figures import loss_curve, running_mean, support_and_loss
 from complearn.analysis.runs.curves import alignment, bands, comparison_table, evaluations, phase_spans, support_warnings
 from complearn.core.figures import PALETTE, save_figure
 from complearn.core.results import row, rows_table
@@ -145,9 +145,9 @@ def test_comparison_table_keeps_order_and_puts_the_mean_last():
 
 def test_running_mean_does_not_cross_phases_and_is_thinned():
     log = pd.DataFrame({"step": range(10_000), "phase": ["a"] * 5_000 + ["b"] * 5_000, "loss": [0.0] * 5_000 + [1.0] * 5_000})
-    line = running(log, "loss", window=500)
+    line = running_mean(log, "loss", window=500)
     assert set(line.smooth) == {0.0, 1.0} and len(line) <= 2_001 and line.step.iloc[-1] == 9_999
-    assert running(log.head(0), "loss").empty
+    assert running_mean(log.head(0), "loss").empty
 
 
 # ---- figures
@@ -179,7 +179,6 @@ def figures(log):
         "usage": usage_figure({"clip": table, "il": book(1)}),
         "support": support_figure({"clip": table, "il": book(1)}),
         "loss": loss_curve({"il_clip": log, "clip": log.assign(phase="train")}, batch=64),
-        "alignment": alignment_figure({"il_clip": log}, last=10),
         "support_and_loss": support_and_loss(log, codes=256),
         "accuracy": accuracy_curves(steps, {"clip": [100, None, 50], "il_clip": [None] * 3}),
         "comparison": comparison_figure(results(), blind=("chance",)),

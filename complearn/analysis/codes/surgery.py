@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csc_matrix
 
 from .words import UnknownWord, nearest_words
-from .readings import looking_at
+from .readings import codebook_at_rest
 from ...data.pairs import Pair
 from ...models.dual import Dual
 
@@ -100,7 +100,7 @@ def text_weights(
     known = getattr(model.tokenizer, "index", None)
     if not text.strip():
         raise ValueError("the query is empty; type some words, such as a caption")
-    with looking_at(model):
+    with codebook_at_rest(model):
         if known is not None:
             spans = model.tokenizer([text]).spans[0]
             strange = [word for word in (text[a:b].lower() for a, b in spans if b > a) if word not in known]
