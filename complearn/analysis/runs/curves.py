@@ -36,7 +36,7 @@ def alignment(
     column: str = "contrastive_loss",  # which loss
     last: int = 50,  # logged steps at the generation's end to average
 ) -> pd.DataFrame:  # a line per generation: generation, step, loss, deviation, n
-    "The loss at the end of each generation (Zheng et al. 2024, Sec. 5.2)."
+    "The loss at the end of each generation (Zheng et al. 2024, Sec. 4.4)."
     lines = []
     for generation, spans in phase_spans(metrics).groupby("generation"):
         inside = metrics[metrics.step.between(spans["first"].min(), spans["last"].max())].dropna(subset=[column])
@@ -59,18 +59,18 @@ def support_warnings(
     learned: float | int = 0.5,  # the loss has come down when below this share of its start
     loss: str = "contrastive_loss",  # which loss
 ) -> list[str]:  # a sentence per collapsed support; none when all is well
-    "Tell of supports that collapsed before the loss had come down."
-    said = []
+    "Warnings about supports that collapsed before the loss had come down."
+    warnings = []
     for column in [name for name in metrics if name.startswith("support_")]:
-        seen = metrics.dropna(subset=[column, loss]).sort_values("step")
-        thin = seen[(seen[column] < floor) & (seen[loss] > learned * seen[loss].head(5).mean())]
-        if len(thin):
-            at = thin.iloc[0]
-            said.append(
-                f"{column} collapsed to {at[column]:.1f} codes at step {int(at.step)} with the loss still at {at[loss]:.2f} "
-                f"(start {seen[loss].iloc[0]:.2f}): lower the scale before sparsemax, or calibrate it to a denser start"
+        records = metrics.dropna(subset=[column, loss]).sort_values("step")
+        collapsed = records[(records[column] < floor) & (records[loss] > learned * records[loss].head(5).mean())]
+        if len(collapsed):
+            first = collapsed.iloc[0]
+            warnings.append(
+                f"{column} collapsed to {first[column]:.1f} codes at step {int(first.step)} with the loss still at {first[loss]:.2f} "
+                f"(start {records[loss].iloc[0]:.2f}): lower the scale before sparsemax, or calibrate it to a denser start"
             )
-    return said
+    return warnings
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c015
 def evaluations(
@@ -92,11 +92,12 @@ def bands(
 
     def point(group: pd.DataFrame) -> pd.Series:
         seeds = group.groupby("seed", dropna=False).value.mean()  # a blind baseline has no seed
-        mean, n = seeds.mean(), len(seeds)
-        if n == 1:
-            own = [group[end].iloc[0] if end in group and pd.notna(group[end].iloc[0]) else mean for end in ("low", "high")]
-            return pd.Series({"mean": mean, "low": own[0], "high": own[1], "n": 1})
-        return pd.Series(dict(zip(("mean", "low", "high"), over_seeds(seeds, level))) | {"n": n})
+        if len(seeds) == 1:
+            mean = seeds.mean()
+            low, high = (group[end].iloc[0] if end in group and pd.notna(group[end].iloc[0]) else mean for end in ("low", "high"))
+        else:
+            mean, low, high = over_seeds(seeds, level)
+        return pd.Series({"mean": mean, "low": low, "high": high, "n": len(seeds)})
 
     return numbers.groupby(list(by), sort=False).apply(point, include_groups=False).astype({"n": int}).reset_index()
 
@@ -119,12 +120,12 @@ def comparison_table(
 def budget(
     run: Run | pd.DataFrame,  # a run, or its log
 ) -> dict[str, float | int | None]:  # steps, samples (pairs), tokens (real ones), wall_seconds and cpu_seconds of the steps
-    "What a run has used up to its last record; None for what its log does not tell."
+    "What a run has used up to its last record; None for what its log does not record."
     log = run.metrics() if isinstance(run, Run) else run
     steps = log[log.kind == "step"] if len(log) else log
     if not len(steps):
         raise ValueError("the log has no steps yet; train the run first")
     last = steps.sort_values("step").iloc[-1]
-    told = {name: last.get(name) for name in BUDGET}
-    whole = lambda name, value: int(value) if name in ("samples", "tokens") else float(value)
-    return {"steps": int(last.step), **{name: None if pd.isna(value) else whole(name, value) for name, value in told.items()}}
+    counters = {name: last.get(name) for name in BUDGET}
+    number = lambda name, value: int(value) if name in ("samples", "tokens") else float(value)
+    return {"steps": int(last.step), **{name: None if pd.isna(value) else number(name, value) for name, value in counters.items()}}
