@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from complearn.data.worlds.rendering import Scene, as_rows, backgrounds, item_map, paint, photograph, render, rows_windows
-from complearn.language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph, depth, outline
+from complearn.language.scenes.geometry import outline, polygon_depth
+from complearn.language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph
 
 
 def scenes(n, seed=0):
@@ -52,7 +53,7 @@ def replace_colour(rows):
 def test_pixels_agree_with_the_polygon(shape):
     item = Item(shape, "black", "large", "plain", 0.47, 0.52, 0.28)
     centres = np.stack(np.meshgrid(*[(np.arange(224) + 0.5) / 224] * 2), -1).reshape(-1, 2)
-    within = depth(centres, outline(item)).reshape(224, 224) * 224  # pixels
+    within = polygon_depth(centres, outline(item)).reshape(224, 224) * 224  # pixels
     seen = item_map(Scene(SceneGraph((item,))), 224) == 1
     assert seen[within > 0.4].all() and not seen[within < -0.4].any()
 

@@ -10,7 +10,8 @@ import torch
 from complearn.data.pairs import Pair
 from complearn.data.visual_genome.triplets import Triplet, Triplets, graph_triplets, graph_truths, item_phrases, truths_of
 from complearn.data.word_tokenizer import WordTokenizer
-from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph, relation_truth
+from complearn.language.scenes.geometry import relation_truth
+from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph
 from complearn.language.scenes.nouns import Noun
 
 SIDES = ("left of", "right of", "above", "below")

@@ -29,7 +29,7 @@ from complearn.data.visual_genome.reader import read_visual_genome
 from complearn.data.visual_genome.triplets import Triplet, Triplets, WithTriplets, graph_triplets, item_phrases, triplet_names
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.lexicon.wordnet import Classes, UnknownSynset, WordNet, write_wordnet
-from complearn.language.scenes.graphs import relation_truth
+from complearn.language.scenes.geometry import relation_truth
 
 # --- names
 

@@ -11,8 +11,9 @@ from complearn.core.seeds import rng
 from complearn.language.edits.base import OPERATORS, Edit
 from complearn.language.edits.captions import swaps
 from complearn.language.edits.scenes import SCENE_OPERATORS, contradictions, edit_statement, operator_yields, sample_edit
+from complearn.language.scenes.geometry import layout_problems
 from complearn.language.scenes.grammar import say
-from complearn.language.scenes.graphs import Item, SceneGraph, problems
+from complearn.language.scenes.graphs import Item, SceneGraph
 from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relates, Statement, truth
 from complearn.language.scenes.realise import sample_pair
 from complearn.language.scenes.sampling import KINDS, SceneConfig, allowed
@@ -54,7 +55,8 @@ def test_four_truths_on_readable_scenes(operator):
     for i in range(20):
         edit = sample_edit(operator, CONFIG, rng(0, operator, i))
         assert four_truths(edit) == [True, False, True, False]
-        assert problems(edit.graph) == problems(edit.source_graph) == [] and len(edit.graph.items) == len(edit.source_graph.items)
+        assert layout_problems(edit.graph) == layout_problems(edit.source_graph) == []
+        assert len(edit.graph.items) == len(edit.source_graph.items)
         assert allowed(edit.caption, CONFIG) and allowed(edit.source, CONFIG)
         assert edit.reversed().reversed() == edit and four_truths(edit.reversed()) == [True, False, True, False]
         assert edit == sample_edit(operator, CONFIG, rng(0, operator, i))

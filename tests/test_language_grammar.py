@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from complearn.core.seeds import rng
+from complearn.language.scenes.geometry import relation_truth
 from complearn.language.scenes.grammar import ADJECTIVES, AFTER, LINKS, NOUNS, NUMBERS, PLURALS, say, wordings
-from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph, relation_truth
+from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph
 from complearn.language.scenes.propositions import Absent, Atom, Exists, Phrase, Relates, Statement, bindings, clause_truth, truth
 from complearn.language.scenes.realise import sample_scene
 from complearn.language.scenes.sampling import KINDS, SceneConfig, draw_statement

@@ -8,22 +8,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from complearn.core.seeds import rng
-from complearn.language.scenes.graphs import (
-    COLOURS,
-    RELATIONS,
-    SHAPES,
-    SIZES,
-    TEXTURES,
-    Item,
-    SceneGraph,
-    box_gap,
-    depth,
-    gap,
-    outline,
-    problems,
-    relation_truth,
-    unit_outline,
-)
+from complearn.language.scenes.geometry import box_gap, layout_problems, outline, outline_gap, polygon_depth, relation_truth, unit_outline
+from complearn.language.scenes.graphs import COLOURS, RELATIONS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
 from complearn.language.scenes.layouts import Link, Sketch, place
 from complearn.language.scenes.realise import SceneConfig, sample_pair, sample_scene
 
@@ -52,7 +38,7 @@ def test_depth_agrees_with_a_rasteriser(shape):
     image = Image.new("1", (side, side))
     ImageDraw.Draw(image).polygon([tuple((c + 1) * side / 2) for c in polygon], fill=1)
     line = (np.arange(side) + 0.5) / side * 2 - 1
-    deep = depth(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2), polygon).reshape(side, side)
+    deep = polygon_depth(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2), polygon).reshape(side, side)
     sure = np.abs(deep) > 0.02
     assert ((deep > 0) == np.asarray(image))[sure].all()
     assert 0.25 < (deep > 0).mean() <= 1  # stout: no shape is so thin that its texture cannot be seen
@@ -60,7 +46,7 @@ def test_depth_agrees_with_a_rasteriser(shape):
 
 def test_depth_of_points_at_known_distances():
     square = unit_outline("square")
-    assert np.allclose(depth(np.array([(0, 0), (0.75, 0), (2, 0), (2, 2)], float), square), [1, 0.25, -1, -np.sqrt(2)])
+    assert np.allclose(polygon_depth(np.array([(0, 0), (0.75, 0), (2, 0), (2, 2)], float), square), [1, 0.25, -1, -np.sqrt(2)])
 
 
 @pytest.mark.parametrize("first, second", itertools.combinations_with_replacement(SHAPES, 2))
@@ -68,14 +54,14 @@ def test_gap_is_symmetric_and_never_less_than_the_boxes(first, second):
     generator = rng(0, "gap", first, second)
     for _ in range(10):
         a, b = replace(any_item(generator), shape=first), replace(any_item(generator), shape=second)
-        assert gap(a, b) == gap(b, a)
-        assert gap(a, b) >= box_gap(a, b) - 1e-9 or box_gap(a, b) < 0
+        assert outline_gap(a, b) == outline_gap(b, a)
+        assert outline_gap(a, b) >= box_gap(a, b) - 1e-9 or box_gap(a, b) < 0
 
 
 def test_gap_sees_an_edge_pierced_in_its_middle():
     bar = Item("diamond", "red", "large", "plain", 0.5, 0.5, 0.2)
     tip = Item("diamond", "blue", "small", "plain", 0.5 + 0.1 + 0.075, 0.5, 0.08)
-    assert gap(bar, tip) < -0.01
+    assert outline_gap(bar, tip) < -0.01
 
 
 def test_relations_keep_their_algebra():
@@ -139,7 +125,7 @@ def test_every_shape_can_hold_every_shape(outer):
         graph = place(
             [Sketch(inner, "red", "small", "plain"), Sketch(outer, "blue", "large", "plain")], [Link(0, "inside", 1)], rng(0, inner, outer)
         )
-        assert graph is not None and relation_truth(graph, "inside", 1, 0) is True and problems(graph) == []
+        assert graph is not None and relation_truth(graph, "inside", 1, 0) is True and layout_problems(graph) == []
 
 
 def test_inside_needs_another_colour_and_the_later_place():
@@ -152,11 +138,11 @@ def test_inside_needs_another_colour_and_the_later_place():
 
 def test_random_scenes_are_well_formed_and_bad_ones_are_named():
     for i in range(100):
-        assert problems(sample_scene(SceneConfig(), rng(0, "formed", i))) == []
+        assert layout_problems(sample_scene(SceneConfig(), rng(0, "formed", i))) == []
     one = Item("circle", "red", "small", "plain", 0.5, 0.5, 0.08)
-    assert "leaves the canvas" in problems(SceneGraph((replace(one, x=0.05),)))[0]
-    assert "apart" in problems(SceneGraph((one, replace(one, x=0.55))))[0]
-    assert "apart" in problems(SceneGraph((one, replace(one, x=0.68))))[0]
+    assert "leaves the canvas" in layout_problems(SceneGraph((replace(one, x=0.05),)))[0]
+    assert "apart" in layout_problems(SceneGraph((one, replace(one, x=0.55))))[0]
+    assert "apart" in layout_problems(SceneGraph((one, replace(one, x=0.68))))[0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from complearn.core.seeds import rng
-from complearn.language.scenes.graphs import RELATIONS, problems
+from complearn.language.scenes.geometry import layout_problems
+from complearn.language.scenes.graphs import RELATIONS
 from complearn.language.scenes.propositions import ATTRIBUTES, Exists, Phrase, Relates, Statement, bindings, fits, truth
 from complearn.language.scenes.realise import realise, sample_pair, sample_scene, sample_statement
 from complearn.language.scenes.sampling import KINDS, SceneConfig, allowed, draw_statement
@@ -28,7 +29,7 @@ TINY = SceneConfig(
 def test_pairs_are_true_readable_and_within_the_world(kind):
     for i in range(80):
         graph, statement = sample_pair(CONFIG, rng(0, kind, i), (kind,))
-        assert truth(statement, graph) is True and allowed(statement, CONFIG) and problems(graph) == []
+        assert truth(statement, graph) is True and allowed(statement, CONFIG) and layout_problems(graph) == []
         assert 1 <= len(graph.items) <= 5
         assert (graph, statement) == sample_pair(CONFIG, rng(0, kind, i), (kind,))
 

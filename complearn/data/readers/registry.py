@@ -19,7 +19,7 @@ from .shards import read_webdataset
 from .tables import read_hf, read_parquet
 from ..reports import BadData, Pairs, Report
 from ..sprites.galleries import read_gallery
-from ..sprites.photos import read_photos
+from ..sprites.stamps import read_stamps
 from ..visual_genome.reader import read_visual_genome
 from ..worlds.world import read_generated
 
@@ -35,7 +35,7 @@ for _name, _function in {
     "hf": read_hf,
     "parquet": read_parquet,
     "nlvr": read_nlvr,
-    "photos": read_photos,
+    "photos": read_stamps,
     "gallery": read_gallery,
     "visual_genome": read_visual_genome,
     "labels": read_labels,

@@ -21,7 +21,7 @@ from PIL import Image
 from ..readers.files import read_rows
 from ..images import BrokenImage
 from ..reports import BadData, existing_path
-from .photos import caption_of, is_photograph, photos_folder, stamps
+from .stamps import is_photograph, list_stamps, read_caption, stamps_folder
 from .labels import Label, read_label
 
 # %% ../../../nbs/data/sprites/cutouts.ipynb #c004
@@ -125,12 +125,12 @@ def drawn_label(
 # %% ../../../nbs/data/sprites/cutouts.ipynb #c011
 def _photos(folder: Path, drawings: bool, left: Counter) -> list[Cutout]:
     found = []
-    for name in stamps(folder):
+    for name in list_stamps(folder):
         if not drawings and not is_photograph(name):
             left["drawings"] += 1
             continue
         try:
-            label = read_label(caption_of(folder, name))
+            label = read_label(read_caption(folder, name))
         except (FileNotFoundError, UnicodeDecodeError):
             left["without a caption that can be read"] += 1
             continue
@@ -196,7 +196,7 @@ def read_cutouts(
     "The cut-outs of a folder that can stand in scenes."
     if skin not in SKINS:
         raise ValueError(f"expected a skin among shapes, {', '.join(SKINS)}; got {skin!r}")
-    return _collect(skin, (photos_folder(folder) if skin == "photos" else drawn_folder(folder)).absolute())
+    return _collect(skin, (stamps_folder(folder) if skin == "photos" else drawn_folder(folder)).absolute())
 
 # %% ../../../nbs/data/sprites/cutouts.ipynb #c015
 class Album:

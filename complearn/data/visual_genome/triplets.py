@@ -21,7 +21,8 @@ from torch import Tensor
 from ...core.seeds import rng
 from ..reports import BadData
 from ..pairs import Batch, Pair
-from ...language.scenes.graphs import RELATIONS, SceneGraph, relation_truth
+from ...language.scenes.geometry import relation_truth
+from ...language.scenes.graphs import RELATIONS, SceneGraph
 from ...language.scenes.propositions import Phrase, fits
 
 # %% ../../../nbs/data/visual_genome/triplets.ipynb #c005

@@ -18,7 +18,8 @@ from jaxtyping import Float, Float32, Int, Shaped, UInt8, UInt64
 from PIL import Image
 
 from ..images import Renderable, load_images
-from ...language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph, unit_outline
+from ...language.scenes.geometry import unit_outline
+from ...language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph
 
 # %% ../../../nbs/data/worlds/rendering.ipynb #c004
 @dataclass(frozen=True)

@@ -14,21 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.seeds import rng
-from complearn.language.scenes.graphs import (
+from complearn.language.scenes.geometry import (
     APART,
     MARGIN,
     OVERLAP,
-    SHAPES,
-    Item,
-    SceneGraph,
     box_gap,
-    depth,
-    gap,
-    problems,
+    layout_problems,
+    outline_gap,
+    polygon_depth,
     relation_truth,
-    sizes_of,
     unit_outline,
 )
+from .graphs import SHAPES, Item, SceneGraph, sizes_of
 from .nouns import Noun
 from .pictured import make_item
 
@@ -81,7 +78,7 @@ def _pole(
     "The point of a shape that lies deepest in it."
     line = np.linspace(-1, 1, 81)
     points = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    deep = depth(points, unit_outline(shape))
+    deep = polygon_depth(points, unit_outline(shape))
     best = points[np.isclose(deep, deep.max())].mean(axis=0)
     return float(best[0]), float(best[1]), float(deep.max())
 
@@ -112,7 +109,7 @@ def _place_touching(
     low, high = 0.0, 1.5 * reach
     for _ in range(9):
         moved = _move(item, *at(angle, (low + high) / 2))
-        near = box_gap(moved, other) < 0 and gap(moved, other) < -OVERLAP / 3
+        near = box_gap(moved, other) < 0 and outline_gap(moved, other) < -OVERLAP / 3
         low, high = ((low + high) / 2, high) if near else (low, (low + high) / 2)
     return at(angle, (low + high) / 2)
 
@@ -219,4 +216,4 @@ def reuse(
         radius = old.radius if sketch.size == old.size else _radius(number, sketches, (), generator)
         items.append(make_item(sketch, old.x, old.y, radius, generator, old))
     graph = SceneGraph(tuple(items))
-    return None if problems(graph) else graph
+    return None if layout_problems(graph) else graph

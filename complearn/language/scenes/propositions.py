@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from .graphs import COLOUR_WORDS, RELATIONS, SHAPES, SIZES, TEXTURES, Item, SceneGraph, relation_truth
+from .geometry import relation_truth
+from .graphs import COLOUR_WORDS, RELATIONS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
 from .nouns import Noun, may_name
 
 # %% ../../../nbs/language/scenes/propositions.ipynb #c004
