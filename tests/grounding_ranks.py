@@ -51,19 +51,19 @@ def loss_and_gradients(rank, world, losses="both"):
 def related(rank, world, name):
     """Loss of stage 3 or of the search on this process's scenes, and its gradients; of "lonely", the second share has no triplet."""
     from complearn.data.readers.registry import read
-    from complearn.data.visual_genome.triplets import Triplets, WithTriplets, triplets_of
+    from complearn.data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
     from complearn.data.word_tokenizer import WordTokenizer
     from complearn.models.grounded.model import build_grounded
     from complearn.training.objectives.relations import RelationGrounding, SearchContrastive
 
     pairs, sides = list(read(DATA["name"], **DATA["args"])), ("left of", "right of", "above", "below")
-    ranked = sorted(pairs, key=lambda pair: not triplets_of(pair, sides))  # those with triplets first
+    ranked = sorted(pairs, key=lambda pair: not pair_triplets(pair, sides))  # those with triplets first
     some, none = ranked[:4], ranked[-4:]
     pairs = [*some, *none] if name == "lonely" else [pair for two in zip(none, some) for pair in two][1:] + none[:1]
     relations = {"predicates": sides, "objects": ("circle", "square", "triangle"), "heads": 2, "d": 4, "hidden": 8}
     tokenizer = WordTokenizer.fit([pair.caption for pair in ranked])
     model = build_grounded(MODEL | {"relations": relations, "search": True}, tokenizer, 0).eval()
-    collate = WithTriplets(model.collate, Triplets(sides, relations["objects"], 2))
+    collate = CollateWithTriplets(model.collate, TripletEncoder(sides, relations["objects"], 2))
     objective = SearchContrastive() if name == "search" else RelationGrounding(dropout=0.0)
     told = objective(model, collate(pairs[rank * 8 // world : (rank + 1) * 8 // world], range(rank * 8 // world, (rank + 1) * 8 // world)))
     loss = sum(value for key, value in told.items() if key.endswith("_loss"))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from complearn.data.pairs import Pair
-from complearn.data.visual_genome.triplets import Triplet, Triplets, graph_triplets, graph_truths, item_phrases, truths_of
+from complearn.data.visual_genome.triplets import Triplet, TripletEncoder, graph_triplets, graph_truths, item_phrases, pair_truths
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.scenes.geometry import relation_truth
 from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph
@@ -46,7 +46,7 @@ def test_a_phrase_fits_one_thing_alone():
 def test_all_that_is_known_of_a_drawn_pair(single):
     """One drawn triplet per image; its pair tells every relation that holds and every one too close to call, by `relation_truth`."""
     tokenizer, unknown, several = WordTokenizer.fit(["small striped red blue circle square triangle"]), 0, 0
-    triplets = Triplets(EVERY, ("circle", "square", "triangle"), 1, single)
+    triplets = TripletEncoder(EVERY, ("circle", "square", "triangle"), 1, single)
     for seed in range(30):
         graph = scene(seed)
         extra = triplets([Pair(None, None, "a", "a", graph=graph)], [seed], tokenizer)
@@ -76,8 +76,8 @@ def test_truths_are_those_of_the_graph():
 def test_annotated_relations_that_were_not_drawn_hold():
     told = (Triplet("man", "wear", "hat"), Triplet("man", "have", "hat"), Triplet("man", "on", "horse"))
     pair = Pair(None, None, "a", "a", labels={"triplets": told})
-    assert truths_of(pair) == {("man", "hat"): {"wear": True, "have": True}, ("man", "horse"): {"on": True}}
-    extra = Triplets(("on", "wear", "have"), ("x",), 1)([pair], None, WordTokenizer.fit(["man hat horse"]))
+    assert pair_truths(pair) == {("man", "hat"): {"wear": True, "have": True}, ("man", "horse"): {"on": True}}
+    extra = TripletEncoder(("on", "wear", "have"), ("x",), 1)([pair], None, WordTokenizer.fit(["man hat horse"]))
     assert extra["triplets"].shape == (1, 1, 3) and extra["held"][0, 0].tolist() == [False, True, True] and not extra["unknown"].any()
 
 
@@ -85,7 +85,7 @@ def test_images_without_triplets_bring_empty_places():
     tokenizer = WordTokenizer.fit(["man hat"])
     told = (Triplet("man", "on", "hat"),), ()
     some, none = (Pair(None, None, name, name, labels={"triplets": each}) for name, each in zip("ab", told))
-    triplets = Triplets(("on",), ("x",), 2)
+    triplets = TripletEncoder(("on",), ("x",), 2)
     alone, both = triplets([none], None, tokenizer), triplets([none, some], None, tokenizer)
     assert (alone["triplets"] == -1).all() and not alone["phrase_mask"].any() and alone["phrases"] == ((),)
     for name in ("triplets", "held", "unknown"):

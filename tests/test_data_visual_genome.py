@@ -26,7 +26,7 @@ from complearn.data.visual_genome.names import (
     strip_predicate,
 )
 from complearn.data.visual_genome.reader import read_visual_genome
-from complearn.data.visual_genome.triplets import Triplet, Triplets, WithTriplets, graph_triplets, item_phrases, triplet_names
+from complearn.data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, graph_triplets, item_phrases, relation_names
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.lexicon.wordnet import Classes, UnknownSynset, WordNet, write_wordnet
 from complearn.language.scenes.geometry import relation_truth
@@ -283,8 +283,8 @@ def test_triplets_follow_from_the_graph(scenes):
 
 def test_a_batch_holds_each_images_triplets(scenes):
     tokenizer = WordTokenizer.fit([pair.caption for pair in scenes] + ["small large"])
-    triplets = Triplets(SIDES, ("circle", "square", "triangle"), None)
-    batch = WithTriplets(Collate(Transform(8), tokenizer), triplets)(scenes[:12])
+    triplets = TripletEncoder(SIDES, ("circle", "square", "triangle"), None)
+    batch = CollateWithTriplets(Collate(Transform(8), tokenizer), triplets)(scenes[:12])
     for i, pair in enumerate(scenes[:12]):
         found, phrases = graph_triplets(pair.graph, SIDES), batch.phrases[i]
         rows = [row for row in batch.triplets[i].tolist() if row[1] >= 0]
@@ -300,20 +300,20 @@ def test_a_batch_holds_each_images_triplets(scenes):
 
 
 def test_few_of_many_triplets_are_drawn_by_the_draw(scenes):
-    triplets = Triplets(SIDES, ("circle", "square", "triangle"), 2)
+    triplets = TripletEncoder(SIDES, ("circle", "square", "triangle"), 2)
     many = max(scenes, key=lambda pair: len(graph_triplets(pair.graph, SIDES)))
-    chosen = [triplets.of(many, draw) for draw in range(20)]
-    assert all(len(some) == 2 for some in chosen) and chosen == [triplets.of(many, draw) for draw in range(20)]
+    chosen = [triplets.draw_triplets(many, draw) for draw in range(20)]
+    assert all(len(some) == 2 for some in chosen) and chosen == [triplets.draw_triplets(many, draw) for draw in range(20)]
     assert set(sum(chosen, ())) == set(graph_triplets(many.graph, SIDES)), "each of them comes at some time"
 
 
 def test_names_for_a_model(scenes):
-    names = triplet_names(scenes, SIDES)
+    names = relation_names(scenes, SIDES)
     assert set(names["predicates"]) == set(SIDES) and set(names["objects"]) == {"circle", "square", "triangle"}
     with pytest.raises(BadData, match="none of the model's 1 objects"):
-        Triplets(SIDES, ("circle",))(scenes[:6], None, None)
+        TripletEncoder(SIDES, ("circle",))(scenes[:6], None, None)
     with pytest.raises(BadData, match="neither triplets nor a scene graph"):
-        triplet_names([type(scenes[0])(None, "a", "1", "1")])
+        relation_names([type(scenes[0])(None, "a", "1", "1")])
 
 
 # --- lists of the package

@@ -15,7 +15,7 @@ from torch import nn
 from complearn.core.runs import Run
 from complearn.data.pairs import Batch
 from complearn.data.readers.registry import read
-from complearn.data.visual_genome.triplets import triplet_names
+from complearn.data.visual_genome.triplets import relation_names
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.grounded.model import GroundedOutput, SearchScorer, build_grounded
 from complearn.training.engine.phases import match_names
@@ -162,7 +162,7 @@ def test_two_processes_are_one(run, tmp_path):
 
 
 def test_stages_two_and_three_and_search_in_one_run(tmp_path):
-    names = triplet_names(read("generated", **grounding_ranks.DATA["args"]))
+    names = relation_names(read("generated", **grounding_ranks.DATA["args"]))
     args = {"steps": 2, "relation_steps": 2, "search_steps": 2, "ground": {"lr": 2e-3}, "relate": {"lr": 1e-3}}
     made = prepare(tmp_path / "run", config(plan="grounding", more=args, model={"relations": names, "search": True}))
     launch(made.path, progress=False)
@@ -213,7 +213,7 @@ def test_plans_that_cannot_be():
 
 def test_relations_can_begin_where_captions_have_ended(run, tmp_path):
     """Stage 3 as a run of its own: what stage 2 has learnt is there, and what it did not have begins fresh."""
-    names = triplet_names(read("generated", **grounding_ranks.DATA["args"]))
+    names = relation_names(read("generated", **grounding_ranks.DATA["args"]))
     made = config(plan="relating", more={"steps": 2, "lr": 1e-3}, model={"relations": names}) | {
         "start": {"run": str(run.path), "phase": -1}
     }

@@ -16,7 +16,7 @@ from complearn.data.pairs import Batch
 from complearn.data.readers.labelled import class_names
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
-from complearn.data.visual_genome.triplets import Triplet, Triplets, WithTriplets, triplets_of
+from complearn.data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, pair_triplets
 from complearn.evaluation.tasks.classification import Classification
 from complearn.evaluation.tasks.relations import Relations, judge_relations, right_ranks, triplet_table
 from complearn.models.grounded.model import SearchScorer, build_grounded
@@ -140,7 +140,7 @@ def test_a_left_out_loss_is_measured_and_not_trained():
 def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
     model = build_grounded(MODEL, tokens)
     set_trainable(model, relation_patterns(model, 2, "attention"))
-    batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(scenes)
+    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(scenes)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
     for _ in range(3):
         measures = RelationGrounding()(model, batch)
@@ -159,16 +159,16 @@ def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
 def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, objective):
     """Also where one of the parts has no triplet at all."""
     model = build_grounded(MODEL, tokens).eval()
-    none = [pair for pair in scenes if not triplets_of(pair, tuple(SIDES))][:2]
-    some = [pair for pair in scenes if triplets_of(pair, tuple(SIDES))][:4]
-    batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))([*some[:2], *none, *some[2:]])
+    none = [pair for pair in scenes if not pair_triplets(pair, tuple(SIDES))][:2]
+    some = [pair for pair in scenes if pair_triplets(pair, tuple(SIDES))][:4]
+    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))([*some[:2], *none, *some[2:]])
     whole = gradients(model, objective, batch)
     parts = GradCache(model, 3, lambda part: None)
     found = gradients(model, objective, batch, parts)
     assert whole.keys() == found.keys() and len(whole) > 10
     for name, value in whole.items():
         torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4, msg=name)
-    alone = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(none)
+    alone = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(none)
     zero = gradients(model, objective, alone) if isinstance(objective, RelationGrounding) else {}
     assert all(not value.any() for value in zero.values()) and zero.keys() == (whole.keys() if zero else set())
 
@@ -183,7 +183,7 @@ def gradients(model, objective, batch, parts=None):
 
 def test_images_without_triplets_are_left_out(scenes):
     kept = with_triplets(scenes, tuple(SIDES))
-    assert 0 < len(kept) < len(scenes) and all(triplets_of(kept[k], tuple(SIDES)) for k in range(len(kept)))
+    assert 0 < len(kept) < len(scenes) and all(pair_triplets(kept[k], tuple(SIDES)) for k in range(len(kept)))
     with pytest.raises(BadData, match="none of 48 images has a triplet of these relations: near; widen"):
         with_triplets(scenes, ("near",))
 
@@ -262,7 +262,7 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     torch.manual_seed(0)
     model = build_grounded(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
     set_trainable(model, relation_patterns(model, "all", "all"))
-    batch = WithTriplets(model.collate, Triplets(tuple(SIDES), model.relations.objects, 4))(scenes)
+    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(scenes)
     optimizer, objective = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3), RelationGrounding(dropout=0.0)
     for _ in range(90):
         loss = sum(value for name, value in objective(model, batch).items() if name.endswith("_loss"))
@@ -292,9 +292,9 @@ def test_ranks_ties_and_several_right_answers():
 
 
 def test_the_majority_is_the_commonest_training_relation(scenes):
-    from complearn.data.visual_genome.triplets import triplets_of
+    from complearn.data.visual_genome.triplets import pair_triplets
 
-    counts = pd.Series([t.predicate for pair in scenes for t in triplets_of(pair, tuple(SIDES))]).value_counts()
+    counts = pd.Series([t.predicate for pair in scenes for t in pair_triplets(pair, tuple(SIDES))]).value_counts()
     scores = Relations(scenes, scenes, SIDES, ["circle", "square", "triangle"]).blind([])["majority"]
     assert scores[0].value == pytest.approx(counts.max() / counts.sum()) and scores[0].n == counts.sum()
     assert next(score for score in scores if score.metric == "relation_balanced").value == pytest.approx(0.25)

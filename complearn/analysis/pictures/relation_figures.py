@@ -17,7 +17,7 @@ from plotly.subplots import make_subplots
 
 from ...core.figures import PALETTE, theme
 from ...data.pairs import Pair
-from ...data.visual_genome.triplets import Triplet, Triplets, WithTriplets, triplets_of
+from ...data.visual_genome.triplets import Triplet, TripletEncoder, CollateWithTriplets, pair_triplets
 from ...models.scoring import at_rest, full_precision
 from ...models.grounded.relations import compose, likeness
 
@@ -35,7 +35,7 @@ def image_relations(
     asked = [(i, j) for i in range(len(phrases)) for j in range(len(phrases)) if i != j] if pairs is None else list(pairs)
     names = model.relations.names
     told = tuple(Triplet(phrases[i], names[0], phrases[j]) for i, j in asked)
-    collate = WithTriplets(model.collate, Triplets(names, model.relations.objects, None))
+    collate = CollateWithTriplets(model.collate, TripletEncoder(names, model.relations.objects, None))
     with at_rest(model), full_precision(next(model.parameters()).device):
         batch = collate([Pair(image, None, "image", "image", labels={"triplets": told})])
         scores = model(batch.to(next(model.parameters()).device), reading="relations").scores[0]
@@ -55,7 +55,7 @@ def pair_relations(
 ) -> pd.DataFrame:  # as `image_relations`, with `truth`: what was annotated
     "What a model says of the annotated pairs of an image."
     said: dict[tuple[str, str], list[str]] = {}
-    for t in triplets_of(pair, model.relations.names, single):
+    for t in pair_triplets(pair, model.relations.names, single):
         said.setdefault((t.subject, t.object), []).append(t.predicate)
     phrases = list(dict.fromkeys(text for ends in said for text in ends))
     places = [(phrases.index(a), phrases.index(b)) for a, b in said]

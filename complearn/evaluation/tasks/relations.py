@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from ...data.pairs import Pair
-from ...data.visual_genome.triplets import Triplet, Triplets, WithTriplets, triplets_of
+from ...data.visual_genome.triplets import Triplet, TripletEncoder, CollateWithTriplets, pair_triplets
 from ..blind import NaiveBayes
 from ..statistics import bootstrap_means, share_interval
 from .base import Score, Task
@@ -87,18 +87,18 @@ def judge_relations(
 ) -> RelationTables:
     "A model's guesses for all triplets of some images."
     names, classes = list(model.relations.names), list(model.relations.objects)
-    pairs = [pair for pair in pairs if triplets_of(pair, tuple(names), single)]
+    pairs = [pair for pair in pairs if pair_triplets(pair, tuple(names), single)]
     if not pairs:
         remedy = "give pairs with triplets, or a scene graph with these relations"
         raise ValueError(f"no image has a triplet of {', '.join(names[:6])}; {remedy}")
     device = device or next(model.parameters()).device
-    reader = Triplets(tuple(names), tuple(classes), None, single)
-    collate, parts = WithTriplets(model.collate, reader), []
+    reader = TripletEncoder(tuple(names), tuple(classes), None, single)
+    collate, parts = CollateWithTriplets(model.collate, reader), []
     with at_rest(model), full_precision(device):
         for start in range(0, len(pairs), batch_size):
             part = pairs[start : start + batch_size]
             batch = collate(part).to(device)
-            parts.append(_batch_lines(batch, model(batch, reading="relations"), [reader.of(pair) for pair in part]))
+            parts.append(_batch_lines(batch, model(batch, reading="relations"), [reader.draw_triplets(pair) for pair in part]))
     columns = (sum((part[k] for part in parts), []) for k in range(8))
     images, triplets, scores, unknown, phrase_images, phrases, labels, class_scores = columns
     class_scores = np.array(class_scores).reshape(-1, len(classes))
@@ -139,10 +139,10 @@ def judge_relations_blindly(
 ) -> dict[str, RelationTables]:  # of "majority" and "blind"
     "Guesses of two baselines that never see a picture."
     names, classes = list(predicates), list(objects)
-    reader = Triplets(tuple(names), tuple(classes), None, single)
-    known = [t for pair in train for t in reader.of(pair)]
-    images, triplets = (list(part) for part in zip(*[(pair.id, t) for pair in test for t in reader.of(pair)]))
-    unknown = np.concatenate([reader.truths(pair, reader.of(pair))[1].numpy() for pair in test])
+    reader = TripletEncoder(tuple(names), tuple(classes), None, single)
+    known = [t for pair in train for t in reader.draw_triplets(pair)]
+    images, triplets = (list(part) for part in zip(*[(pair.id, t) for pair in test for t in reader.draw_triplets(pair)]))
+    unknown = np.concatenate([reader.truths(pair, reader.draw_triplets(pair))[1].numpy() for pair in test])
     sides = lambda t: ((t.subject, t.subject_class), (t.object, t.object_class))
     phrases = list(dict.fromkeys((image, *side) for image, t in zip(images, triplets) for side in sides(t) if side[1] in classes))
     relation = NaiveBayes([(triplet_words(t), t.predicate) for t in known], names)

@@ -17,7 +17,7 @@ from ...data.loading import Loader, fingerprint
 from ...data.reports import BadData
 from ...data.pairs import Pair
 from ...data.readers.registry import read
-from ...data.visual_genome.triplets import Triplets, WithTriplets, triplets_of
+from ...data.visual_genome.triplets import TripletEncoder, CollateWithTriplets, pair_triplets
 from ..engine.phases import Phase, State
 from .plans import register_plan
 from ..objectives.relations import RELATION_LOSSES, RelationGrounding, SearchContrastive
@@ -36,7 +36,7 @@ def triplet_loader(
         if "loader" not in kept:
             module, own = state.model.relations, state.loader
             pairs = with_triplets(own.pairs if data is None else phase_data(data, state), module.names, single)
-            collate = WithTriplets(own.collate, Triplets(module.names, module.objects, most, single))
+            collate = CollateWithTriplets(own.collate, TripletEncoder(module.names, module.objects, most, single))
             share = {"workers": own.workers, "rank": own.rank, "world": own.world}
             kept["loader"] = Loader(pairs, collate, batch_size or own.batch_size, own.seed, **share)
         return copy.copy(kept["loader"])
@@ -64,9 +64,9 @@ def with_triplets(
     single: bool = True,  # see `graph_triplets`
 ) -> Sequence[Pair]:  # read when they are asked for
     "The pairs that have a triplet; of pairs that are made on demand all, if one has some: making each takes longer than skipping."
-    if hasattr(pairs, "world") and any(triplets_of(pair, relations, single) for pair in pairs):
+    if hasattr(pairs, "world") and any(pair_triplets(pair, relations, single) for pair in pairs):
         return pairs
-    found = [i for i in range(len(pairs)) if triplets_of(pairs[i], relations, single)]
+    found = [i for i in range(len(pairs)) if pair_triplets(pairs[i], relations, single)]
     if not found:
         raise BadData(f"none of {len(pairs)} images has a triplet of these relations: {', '.join(relations[:6])}; widen them")
     return pairs if len(found) == len(pairs) else Chosen(pairs, tuple(found))
