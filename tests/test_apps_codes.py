@@ -103,12 +103,12 @@ def test_surgery_is_the_ranking_with_edited_weights(seed, scope, edits):
     if (query * factor).sum() <= 0 or (scope == "both" and ((images * factor).sum(1) <= 0).any()):
         return
     parts = SimpleNamespace(messages=images @ book, vectors=book, by_code=csc_matrix(images))
-    told = operate(parts, query, edits, scope).sort_values("item")
+    ranking = operate(parts, query, edits, scope).sort_values("item")
     unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
     after = unit((images * factor if scope == "both" else images) @ book) @ unit((query * factor) @ book)
-    assert np.allclose(told.score, after, atol=1e-4)
-    assert np.allclose(told.score_before, unit(images @ book) @ unit(query @ book), atol=1e-5)
-    assert (told.rise == told.rank_before - told["rank"]).all() and sorted(told["rank"]) == list(range(1, 20))
+    assert np.allclose(ranking.score, after, atol=1e-4)
+    assert np.allclose(ranking.score_before, unit(images @ book) @ unit(query @ book), atol=1e-5)
+    assert (ranking.rise == ranking.rank_before - ranking["rank"]).all() and sorted(ranking["rank"]) == list(range(1, 20))
 
 
 def test_surgery_is_what_the_model_says_with_its_codes_edited(folder, store):
@@ -124,12 +124,12 @@ def test_surgery_is_what_the_model_says_with_its_codes_edited(folder, store):
         factor[code] = times
     with torch.no_grad():
         heavy = model.read(model.vision, model.collate(images)).weights * factor
-        asked = model.read(model.language, model.collate([Pair(None, text, "q", "q")])).weights[0] * factor
+        query_weights = model.read(model.language, model.collate([Pair(None, text, "q", "q")])).weights[0] * factor
         norm = torch.nn.functional.normalize
-        expected = norm(heavy @ model.codebook.codes, dim=1) @ norm(asked @ model.codebook.codes, dim=0)
-    told = operate(store, query, edits, "both").sort_values("item")
+        expected = norm(heavy @ model.codebook.codes, dim=1) @ norm(query_weights @ model.codebook.codes, dim=0)
+    ranking = operate(store, query, edits, "both").sort_values("item")
     alive = (heavy.sum(1) > 0).numpy()
-    assert np.allclose(told.score[alive], expected.numpy()[alive], atol=1e-4) and told.score[~alive].isna().all()
+    assert np.allclose(ranking.score[alive], expected.numpy()[alive], atol=1e-4) and ranking.score[~alive].isna().all()
 
 
 def test_edits_that_leave_nothing_or_make_no_sense_are_errors():
@@ -165,13 +165,13 @@ def test_the_store_says_what_the_table_and_the_model_say(folder, store):
 
 def test_a_store_is_made_once_anew_when_broken_and_not_shared(folder, store):
     source = code_sources(folder / "codebook")[0]
-    model, pairs, heard = source.model("contrastive"), source._pairs(), []
-    assert code_store(model, pairs, told=heard.append).folder == store.folder and not heard
-    assert code_store(model, pairs, n=50, told=heard.append).folder != store.folder and heard
+    model, pairs, lines = source.model("contrastive"), source._pairs(), []
+    assert code_store(model, pairs, told=lines.append).folder == store.folder and not lines
+    assert code_store(model, pairs, n=50, told=lines.append).folder != store.folder and lines
     few = code_store(model, pairs, n=50)
     (few.folder / "about.json").write_text("{")
-    heard.clear()
-    assert len(code_store(model, pairs, n=50, told=heard.append).messages) == 50 and heard
+    lines.clear()
+    assert len(code_store(model, pairs, n=50, told=lines.append).messages) == 50 and lines
     with pytest.raises(FileNotFoundError, match="no about.json"):
         CodeStore.open(folder)
     with pytest.raises(UnknownWord, match="try red"):
@@ -180,41 +180,41 @@ def test_a_store_is_made_once_anew_when_broken_and_not_shared(folder, store):
 
 def test_other_pictures_under_the_same_names_are_another_store(folder, tmp_path):
     model = code_sources(folder / "codebook")[0].model("contrastive")
-    draw = lambda seed: [Image.fromarray(one) for one in np.random.default_rng(seed).integers(0, 255, (6, 32, 32, 3), dtype=np.uint8)]
+    draw = lambda seed: [Image.fromarray(pixels) for pixels in np.random.default_rng(seed).integers(0, 255, (6, 32, 32, 3), dtype=np.uint8)]
     paths = [tmp_path / f"{i}.png" for i in range(6)]
 
-    def made(images):
+    def store_of(images):
         return code_store(model, [Pair(image, "a red circle", str(i), str(i)) for i, image in enumerate(images)], thumb=8)
 
     def written(seed):
         for path, image in zip(paths, draw(seed)):
             image.save(path)
-        return made(paths)
+        return store_of(paths)
 
-    for same in (lambda seed: made(draw(seed)), written):
+    for same in (lambda seed: store_of(draw(seed)), written):
         first, second = same(0), same(1)
         assert first.folder != second.folder and not np.array_equal(first.pixels, second.pixels)
-    assert made(paths).folder == second.folder and made(draw(0)).folder == made(draw(0)).folder
+    assert store_of(paths).folder == second.folder and store_of(draw(0)).folder == store_of(draw(0)).folder
 
 
 def test_maps_are_deterministic_ignore_length_and_are_kept(monkeypatch):
     vectors = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
     assert np.allclose(code_map(vectors), principal_plane(3 * vectors), atol=1e-5)
-    made = []
+    fits = []
 
     class UMAP:  # the real one takes most of a minute to start
         def __init__(self, **options):
             assert options["random_state"] == 3 and options["metric"] == "cosine"
 
         def fit_transform(self, values):
-            made.append(len(values))
+            fits.append(len(values))
             return values[:, :2]
 
     module = ModuleType("umap")
     module.UMAP = UMAP
     monkeypatch.setitem(sys.modules, "umap", module)
     assert np.array_equal(code_map(vectors, "umap", 3), vectors[:, :2]) and np.array_equal(code_map(vectors, "umap", 3), vectors[:, :2])
-    assert made == [50]  # the second time from the cache
+    assert fits == [50]  # the second time from the cache
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(ImportError, match=r"complearn\[lab\]"):
         code_map(vectors[:9], "umap")
@@ -462,9 +462,9 @@ def drive(page, name):
     """Open, search a word, open a code by keyboard, switch it off, read the changed ranking; returns the open code."""
     page.wait_for_selector(".cl-card:not(.cl-pending)")
     screenshot(page, f"{name}-1-open")
-    known = page.locator("datalist option").evaluate_all("options => options.map((option) => option.value)")
-    assert "red" in known and "zebra" not in known and known == sorted(known)
-    assert page.locator(".cl-top input").evaluate("box => box.list.options.length") == len(known)
+    words = page.locator("datalist option").evaluate_all("options => options.map((option) => option.value)")
+    assert "red" in words and "zebra" not in words and words == sorted(words)
+    assert page.locator(".cl-top input").evaluate("box => box.list.options.length") == len(words)
     page.fill(".cl-top input", "zebra")
     page.press(".cl-top input", "Enter")
     page.wait_for_function("document.querySelector('.cl-status').textContent.includes('zebra')")
@@ -524,8 +524,8 @@ def test_in_voila(servers, chromium):
     card = page.locator(".cl-card:not([aria-selected=true]):not(.cl-active) >> nth=2")
     ahead = lambda: sum(b'"open": false' in frame or b'"open":false' in frame for frame in received if isinstance(frame, bytes))
     before = ahead()
-    card.hover()  # what the pointer is on is asked for; a click then needs no kernel: it is drawn before the click returns
-    for _ in range(200):  # or it was asked for already, by the arrows before
+    card.hover()  # the code under the pointer is loaded; a click then needs no kernel: it is drawn before the click returns
+    for _ in range(200):  # or it was loaded already, by the arrows before
         if ahead() > before:
             break
         page.wait_for_timeout(50)

@@ -108,7 +108,7 @@ def oracle(place):
 
 @pytest.fixture
 def controller(place, tmp_path):
-    return SearchController(search_sources(place / "gallery", oracle(place), index=tmp_path), shown=5)
+    return SearchController(search_sources(place / "gallery", oracle(place), index=tmp_path), page_size=5)
 
 
 def error_of(messages):
@@ -257,12 +257,12 @@ def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(controller):
 def test_a_folder_that_changes_under_the_app(place, tmp_path):
     shutil.copytree(place / "gallery", tmp_path / "gallery")
     gallery, reports = tmp_path / "gallery", []
-    controller = SearchController(search_sources(gallery, oracle(place), index=tmp_path / "index"), shown=5)
-    gone = item_of(controller, "zebra")
+    controller = SearchController(search_sources(gallery, oracle(place), index=tmp_path / "index"), page_size=5)
+    lost = item_of(controller, "zebra")
     assert "as it was indexed" in controller.handle({"action": "refresh"})[-1][0]["text"]
     controller.notify = lambda message: reports.append(message[0]["text"])
-    (gallery / controller.gallery.named(gone)).unlink()
-    assert "not found" in error_of(controller.handle({"action": "search_picture", "item": gone}))
+    (gallery / controller.gallery.named(lost)).unlink()
+    assert "not found" in error_of(controller.handle({"action": "search_picture", "item": lost}))
     controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
     controller.handle({"action": "search_text", "text": "horse"})
     controller.handle({"action": "keep", "item": item_of(controller, "horse")})
@@ -306,7 +306,7 @@ def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
     config = {"plan": {"name": "clip", "args": {"steps": 1}}, "model": {"vision": "tiny", "text": "tiny"}, "data": data}
     run = prepare(tmp_path / "run", config | {"train": {"batch_size": 4, "lr": 1e-3}})
     (run.path / "phases").mkdir(exist_ok=True)
-    (run.path / "phases" / "01-contrastive.safetensors").write_bytes(b"")  # what it has learned is not asked here
+    (run.path / "phases" / "01-contrastive.safetensors").write_bytes(b"")  # its weights are not read here
     with pytest.raises(ValueError, match=r"search\(gallery=DIR") as raised:
         pictures_of(run)
     assert "codes(" not in str(raised.value)
@@ -317,7 +317,7 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
     from complearn.apps.search.sources import run_source
     from complearn.core.runs import Run
 
-    def made(name, model):
+    def source_of(name, model):
         config = {"plan": {"name": "clip", "args": {}}, "model": model, "data": {"name": "generated"}, "train": {}}
         return run_source(Run.create(tmp_path / name, config), lambda: [])
 
@@ -327,7 +327,7 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
         ("young", {"kind": "grounded", "search": True, "relations": {"predicates": ["above"], "objects": ["circle"]}}, "kept no model yet"),
         ("early", {"vision": "tiny", "text": "tiny"}, "kept no model yet"),
     ):
-        source = made(name, model)
+        source = source_of(name, model)
         assert not source.can_search and reason in source.state, name
 
 
@@ -359,7 +359,7 @@ def test_a_scorer_without_one_vector_per_picture_is_refused():
 
 
 def test_the_tables_and_the_page_of_a_script(place, tmp_path):
-    app = search(place / "gallery", {"circle": oracle(place)}, index=tmp_path, shown=4)
+    app = search(place / "gallery", {"circle": oracle(place)}, index=tmp_path, page_size=4)
     assert app.hits.empty and app.selection.empty
     app.run_action("search_picture", item=0).run_action("search_text", text="horse").run_action("set_alpha", alpha=0.25)
     assert app._alpha == 0.25 and set(app.hits.alpha) == {0.25} and len(app.hits) == 11
@@ -402,7 +402,7 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
 CELLS = [
     "import sys; sys.path.insert(0, '.')\nfrom pathlib import Path\n"
     "from oracle import Circle\nfrom complearn.apps.search.app import search",
-    "app = search(Path('gallery'), Circle(Path('gallery')), index='index', shown=6)\napp",
+    "app = search(Path('gallery'), Circle(Path('gallery')), index='index', page_size=6)\napp",
 ]
 LAST = "print('FOUND', app.hits.id[0], app.hits.alpha[0], len(app.selection), type(app.hits).__name__)"
 
@@ -474,23 +474,23 @@ def drive(page, name):
     page.wait_for_function("document.querySelector('.cl-head h3').textContent.includes('“horse”')")
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("Home")
-    seen = [angle()]
+    order = [angle()]
     for _ in range(100):
         page.keyboard.press("ArrowRight")
-        seen += [] if seen[-1] == angle() else [angle()]
-    assert seen == [f"{a}-{NAMES.get(a, 'other')}" for a in (0, 9, 18, 27, 36, 45, 54, 63, 72, 81, 90)], seen
+        order += [] if order[-1] == angle() else [angle()]
+    assert order == [f"{a}-{NAMES.get(a, 'other')}" for a in (0, 9, 18, 27, 36, 45, 54, 63, 72, 81, 90)], order
     assert page.locator(".cl-search output").inner_text() == "α = 1.00"
     screenshot(page, f"{name}-2-text")
     box = page.locator(".cl-search input[type=range]").bounding_box()
     page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
     page.mouse.down()
-    seen = [angle()]
+    order = [angle()]
     for share in np.linspace(0.98, 0, 50):
         page.mouse.move(box["x"] + 8 + share * (box["width"] - 16), box["y"] + box["height"] / 2)
-        seen += [] if seen[-1] == angle() else [angle()]
+        order += [] if order[-1] == angle() else [angle()]
     page.mouse.up()
-    found = [float(one.split("-")[0]) for one in seen]
-    assert found == sorted(found, reverse=True) and found[0] == 90 and found[-1] == 0 and len(found) > 8, seen
+    angles = [float(name.split("-")[0]) for name in order]
+    assert angles == sorted(angles, reverse=True) and angles[0] == 90 and angles[-1] == 0 and len(angles) > 8, order
     assert all(move["ready"] for move in page.evaluate("document.querySelector('.cl-search').search.moves")), "a picture was missing"
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("Home")
@@ -510,7 +510,7 @@ def drive(page, name):
 @pytest.mark.browser
 def test_on_a_page(place, tmp_path, chromium):
     """The whole way of a user, with the controller in this process."""
-    controller = search(place / "gallery", oracle(place), index=tmp_path, shown=6).controller
+    controller = search(place / "gallery", oracle(place), index=tmp_path, page_size=6).controller
     page = attach(chromium, "search", controller)
     faults = []
     page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
@@ -547,8 +547,8 @@ def test_in_voila(servers, chromium, place):
     assert Path(download.value.path()).read_text().startswith("model,query,alpha,rank")
     page.click("text=All pictures")
     page.wait_for_function("document.querySelector('.cl-head h3').textContent.startsWith('Pictures 1')")
-    own = [fault for fault in faults if "/voila/" not in fault and "/static/" not in fault]  # only voila's own scripts may fail
-    assert not own, own
+    errors = [fault for fault in faults if "/voila/" not in fault and "/static/" not in fault]  # only voila's own scripts may fail
+    assert not errors, errors
     page.close()
 
 
@@ -571,13 +571,13 @@ def test_the_launcher_serves_a_page_and_no_file(place):
             status, content = fetched(root + shut)  # another account of this machine has no token
             assert b"jupyter-config-data" not in content and (status in (401, 403) or b"password" in content.lower()), (shut, status)
         started = [" ".join(process.cmdline()) for process in psutil.Process(launcher.pid).children(recursive=True)]
-        files = [Path(found[1]) for line in started if (found := re.search(r"-f (\S+kernel-\S+\.json)", line))]
+        files = [Path(match[1]) for line in started if (match := re.search(r"-f (\S+kernel-\S+\.json)", line))]
         assert files and not any(address.split("token=")[1] in line for line in started)
         for file in files:  # sockets in a folder of one's own, not ports of the machine: those can be listened to without a key
             assert json.loads(file.read_text())["transport"] == "ipc" and file.parent.stat().st_mode & 0o077 == 0
-        own = next((place / "gallery").glob("*.png")).name
+        picture, above = next((place / "gallery").glob("*.png")).name, ("../../../../etc/passwd", "..%2f..%2fetc/passwd")
         for door in ("files/", "voila/files/", "static/../", "voila/static/../", "voila/files/%2e%2e/", "api/contents/", "voila/render/"):
-            for name in ("search.ipynb", own, "secret.png", "oracle.py", "etc/passwd", "../../../../etc/passwd", "..%2f..%2fetc/passwd"):
+            for name in ("search.ipynb", picture, "secret.png", "oracle.py", "etc/passwd", *above):
                 status, content = fetched(root + door + name, user)
                 assert status in (403, 404), (door, name, status)
     finally:

@@ -27,11 +27,14 @@ def action(
     "Mark a method of a controller as an action; its parameter `content` takes the request's first buffer."
 
     def mark(method: Callable) -> Callable:
-        parameters = [one for one in signature(method).parameters.values() if one.name != "self"]
-        values = [one for one in parameters if one.name != "content"]
-        fields = [(one.name, one.annotation, field() if one.default is Parameter.empty else field(default=one.default)) for one in values]
+        parameters = dict(signature(method).parameters)
+        parameters.pop("self")
+        method.needs_model, method.takes_content = needs_model, parameters.pop("content", None) is not None
+        fields = []
+        for name, parameter in parameters.items():
+            default = field() if parameter.default is Parameter.empty else field(default=parameter.default)
+            fields.append((name, parameter.annotation, default))
         method.arguments = make_dataclass(method.__name__, fields, frozen=True)
-        method.takes_content, method.needs_model = len(values) < len(parameters), needs_model
         return method
 
     return mark
@@ -49,9 +52,10 @@ class Controller:
 
     def __init__(
         self,
+        sources: Sequence[Any] = (),  # models that can be opened; each has a name
         empty: str = "",  # what to say where there is no model to open
     ):
-        self.empty = empty or "there is no model to open"
+        self.sources, self.empty = list(sources), empty or "there is no model to open"
         self.notify: Callable[[Message], None] = lambda message: None  # receives messages while an action runs
 
     def state(self) -> dict[str, Any]:
@@ -60,6 +64,16 @@ class Controller:
 
     def open_first(self) -> None:
         "Open the first model that can be opened, where none is open yet."
+
+    def source_number(self, source: int | str) -> int:
+        "The place of a model in the list, by its place or its name; raise ValueError if there is none."
+        names = [model.name for model in self.sources]
+        if source in names:
+            return names.index(source)
+        if isinstance(source, int) and 0 <= source < len(names):
+            return source
+        listed = ", ".join(f"{number} ({name})" for number, name in enumerate(names))
+        raise ValueError(f"there is no model {source!r}; there are {listed or 'none'}")
 
     def progress(self, text: str, panel: int = 0) -> None:
         "Tell the page about long work."

@@ -56,8 +56,8 @@ class CodesController(Controller):
         sources: Sequence[Source],  # from `code_sources`
         empty: str = "",  # what to say where there is no model to open
     ):
-        super().__init__(empty)
-        self.sources, self.panels, self.tab, self.map_method = list(sources), [Panel()], "code", "pca"
+        super().__init__(sources, empty)
+        self.panels, self.tab, self.map_method = [Panel()], "code", "pca"
 
     def state(self) -> dict[str, Any]:
         panels = [replace(panel, selected=[*panel.selected], factors={**panel.factors}) for panel in self.panels]
@@ -121,11 +121,7 @@ class CodesController(Controller):
     @action(needs_model=False)
     def open_model(self, source: int | str, snapshot: str | None = None, panel: int = 0) -> list[Message]:
         "Open a model by its place or its name; what was asked of the last model is asked of this one."
-        names, former = [known.name for known in self.sources], self.panel(panel)
-        number = names.index(source) if source in names else source
-        if not isinstance(number, int) or not 0 <= number < len(names):
-            listed = ", ".join(f"{k} ({name})" for k, name in enumerate(names))
-            raise ValueError(f"there is no model {source!r}; there are {listed or 'none'}")
+        former, number = self.panel(panel), self.source_number(source)
         chosen = self.sources[number]
         if not chosen.moments:
             raise ValueError(f"{chosen.name} {chosen.state}")

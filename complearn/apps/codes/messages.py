@@ -157,7 +157,7 @@ def image_message(
 # %% ../../../nbs/apps/codes/messages.ipynb #c010
 def surgery_message(
     panel: Panel,  # with a store and a query; receives the ranking
-    shown: int = 10,  # images of each ranking
+    n: int = 10,  # images of each ranking
     listed: int = 12,  # codes of the query
 ) -> Message:
     "A query's codes and edits, and the results before and after."
@@ -166,7 +166,7 @@ def surgery_message(
     store, weights = panel.store, panel.weights
     absent = float(weights[weights > 0].mean())
     panel.ranking = operate(store, weights, panel.factors, panel.scope, absent)
-    rankings = {"before": panel.ranking.nsmallest(shown, "rank_before"), "after": panel.ranking.head(shown)}
+    rankings = {"before": panel.ranking.nsmallest(n, "rank_before"), "after": panel.ranking.head(n)}
     heaviest = [int(code) for code in np.argsort(-weights, kind="stable")[:listed] if weights[code] > 0]
     codes = [code for code in panel.factors if code not in heaviest] + heaviest
     query_items = [panel.query["item"]] if "item" in panel.query else []

@@ -57,7 +57,7 @@ def search(
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
     index: str | Path | None = None,  # where indices of the gallery lie; None: in the user's cache folder
     n: int | None = None,  # pictures to take at most
-    shown: int = 24,  # pictures on the screen
+    page_size: int = 24,  # pictures on the screen
 ) -> SearchApp:
     "Search a gallery with a picture, a text, and a slider between them (Zhang et al. 2021, Sec. 4.5)."
     remedy = "train one with python -m complearn.training.runs.launch, or give models= and gallery="
@@ -67,4 +67,4 @@ def search(
         sources, empty = [], f"{error}; {remedy}."
     if sources and not any(source.can_search for source in sources):
         empty = "None of these can search. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
-    return SearchApp(SearchController(sources, shown, empty))
+    return SearchApp(SearchController(sources, page_size, empty))

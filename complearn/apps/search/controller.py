@@ -70,18 +70,18 @@ class SearchController(Controller):
     def __init__(
         self,
         sources: Sequence[SearchSource],  # from `search_sources`
-        shown: int = 24,  # pictures on the screen
+        page_size: int = 24,  # pictures on the screen
         empty: str = "",  # what to say where there is no model to search with
     ):
-        super().__init__(empty or "there is no model to search with; give models= and gallery=, or runs=")
-        self.sources, self.shown = list(sources), shown
+        super().__init__(sources, empty or "there is no model to search with; give models= and gallery=, or runs=")
+        self.page_size = page_size
         self.source, self.gallery, self.query = -1, None, Query()
         self.history: list[Query] = []
         self.selected: list[int] = []
         self.upload_parts: list[bytes] = []
 
     def state(self) -> dict[str, Any]:
-        names = ("source", "gallery", "query", "shown")
+        names = ("source", "gallery", "query", "page_size")
         copies = {"history": list(self.history), "selected": list(self.selected)}
         return {name: getattr(self, name) for name in names} | copies
 
@@ -106,10 +106,10 @@ class SearchController(Controller):
         "All messages that make a view of the present state."
         if self.gallery is None:
             return [self.state_message()]
-        messages = [self.state_message(), *page_messages(self.gallery, 0, self.shown)]
+        messages = [self.state_message(), *page_messages(self.gallery, 0, self.page_size)]
         if self.query.scores is None:
             return messages
-        queries = query_messages(self.gallery, self.query, self.shown, move_slider=True)
+        queries = query_messages(self.gallery, self.query, self.page_size, move_slider=True)
         return [*messages, *queries, history_message(self.history, self.query)]
 
     def page_messages(self) -> list[Message]:
@@ -117,7 +117,7 @@ class SearchController(Controller):
         [state, *rest] = self.view_messages()
         if self.query.scores is None:
             return [state, *rest]
-        items = self.query.scores.items[contenders(self.query.scores, self.shown)].tolist()
+        items = self.query.scores.items[contenders(self.query.scores, self.page_size)].tolist()
         return [state, *(thumbnails_message(self.gallery, items[k : k + 96]) for k in range(0, len(items), 96)), *rest]
 
     def title(self) -> str:
@@ -134,12 +134,7 @@ class SearchController(Controller):
     @action(needs_model=False)
     def open_model(self, source: int | str) -> list[Message]:
         "Open a model by its number or its name; the same query is put to it where it searches the same pictures."
-        names = [known.name for known in self.sources]
-        number = names.index(source) if source in names else source
-        if not isinstance(number, int) or not 0 <= number < len(names):
-            listed = ", ".join(f"{k} ({name})" for k, name in enumerate(names))
-            raise ValueError(f"there is no model {source!r}; there are {listed or 'none'}")
-        former, former_source = self.gallery, self.source
+        number, former, former_source = self.source_number(source), self.gallery, self.source
         self.gallery = self.sources[number].gallery(self.progress)
         self.source, places = number, self.gallery.places
         same = former is not None and (number == former_source or former.about["ids"] == self.gallery.about["ids"])
@@ -163,7 +158,7 @@ class SearchController(Controller):
     @action()
     def show_page(self, start: int = 0, count: int | None = None) -> list[Message]:
         "Show pictures of the gallery in its own order."
-        return page_messages(self.gallery, start, count or self.shown)
+        return page_messages(self.gallery, start, count or self.page_size)
 
     @action()
     def load_thumbnails(self, items: list[int]) -> list[Message]:
@@ -195,7 +190,7 @@ class SearchController(Controller):
             self.history = [*self.history, self.query][-50:]
         else:
             self.query = Query(alpha=self.query.alpha)
-        return [*query_messages(self.gallery, self.query, self.shown), history_message(self.history, self.query)]
+        return [*query_messages(self.gallery, self.query, self.page_size), history_message(self.history, self.query)]
 
     def repeat(self, query: Query) -> None:
         "Put a former query to the present model and gallery; it stays where it was in the history."
@@ -244,7 +239,7 @@ class SearchController(Controller):
         if what not in remaining:
             raise ValueError(f"clear takes 'picture', 'text' or 'all', not {what!r}")
         messages = self.ask(*remaining[what])
-        return messages if self.query.scores else [*messages, *page_messages(self.gallery, 0, self.shown)]
+        return messages if self.query.scores else [*messages, *page_messages(self.gallery, 0, self.page_size)]
 
     @action(needs_model=False)
     def set_alpha(self, alpha: float) -> list[Message]:
@@ -256,12 +251,12 @@ class SearchController(Controller):
         return [({"type": "alpha", **place}, [])]
 
     @action()
-    def show_more(self, shown: int) -> list[Message]:
+    def show_more(self, page_size: int) -> list[Message]:
         "Show more results, from 6 to 240."
-        self.shown = max(6, min(shown, 240))
+        self.page_size = max(6, min(page_size, 240))
         if self.query.scores is None:
-            return page_messages(self.gallery, 0, self.shown)
-        return query_messages(self.gallery, self.query, self.shown)
+            return page_messages(self.gallery, 0, self.page_size)
+        return query_messages(self.gallery, self.query, self.page_size)
 
     @action()
     def recall(self, number: int) -> list[Message]:
@@ -271,7 +266,7 @@ class SearchController(Controller):
         self.query = self.history[number]
         if self.query.gallery is not self.gallery:
             self.repeat(self.query)
-        messages = query_messages(self.gallery, self.query, self.shown, move_slider=True)
+        messages = query_messages(self.gallery, self.query, self.page_size, move_slider=True)
         return [*messages, history_message(self.history, self.query)]
 
     # the hits

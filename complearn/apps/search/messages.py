@@ -113,7 +113,7 @@ def position(
 def query_messages(
     gallery: Gallery,
     query: Query,  # with scores, or with nothing in it
-    shown: int,  # pictures on the screen
+    page_size: int,  # pictures on the screen
     move_slider: bool = False,  # whether the slider goes where the query had it; else it stays where the user has it by now
 ) -> list[Message]:
     "What a page needs to follow the slider."
@@ -125,14 +125,14 @@ def query_messages(
     buffers = [picture.preview if picture else b""]
     if mix is None:
         return [(plain(content), buffers)]
-    places = contenders(mix, shown)
-    content |= {"scored": len(mix.items), "shown": shown, "milliseconds": query.milliseconds}
+    places = contenders(mix, page_size)
+    content |= {"scored": len(mix.items), "page_size": page_size, "milliseconds": query.milliseconds}
     content["positions"] = [position(mix, alpha) for alpha in sorted({step / 100 for step in range(101)} | {query.alpha})]
     arrays = mix.items[places].numpy().astype(np.int32), mix.image[places].numpy(), mix.text[places].numpy()
     message = plain(content), buffers + [np.ascontiguousarray(array).tobytes() for array in arrays]
     if position(mix, query.alpha)["reason"]:
         return [message]
-    return [thumbnails_message(gallery, mix.hits(query.alpha, shown)[0].tolist()), message]
+    return [thumbnails_message(gallery, mix.hits(query.alpha, page_size)[0].tolist()), message]
 
 # %% ../../../nbs/apps/search/messages.ipynb #n002
 def history_message(

@@ -483,7 +483,7 @@ class Search {
     this.pages = h("span", { class: "cl-row" });
     this.all = button("All pictures", () => this.send({ action: "clear", what: "all" }), { hidden: true });
     this.table = button("Save as CSV", () => this.send({ action: "export_table" }), { hidden: true });
-    const more = () => this.send({ action: "show_more", shown: 2 * this.mixture.shown });
+    const more = () => this.send({ action: "show_more", page_size: 2 * this.mixture.page_size });
     this.more = button("Show more", more, { hidden: true });
     const keys = "Click a picture to search with it. Keys on a picture: arrows move, Enter searches, W explains, K keeps.";
     return h(
@@ -550,8 +550,8 @@ class Search {
     if (!mixture) return;
     const { reason } = mixture.position(alpha);
     this.status.report(reason);
-    this.more.hidden = !!reason || mixture.shown >= Math.min(240, mixture.scored);
-    this.grid.show(reason ? [] : mixture.hits(alpha, mixture.shown));
+    this.more.hidden = !!reason || mixture.page_size >= Math.min(240, mixture.scored);
+    this.grid.show(reason ? [] : mixture.hits(alpha, mixture.page_size));
     this.title.textContent = reason ? "No results" : `Nearest to ${mixture.label}`;
     this.grid.box.dataset.alpha = alpha.toFixed(2);
   }
@@ -671,7 +671,7 @@ class Search {
   loadAhead() {
     const { mixture } = this;
     const ends = [0, 1, 0.25, 0.75, 0.5].filter((alpha) => !mixture.position(alpha).reason);
-    const first = ends.flatMap((alpha) => mixture.hits(alpha, mixture.shown).map(({ item }) => item));
+    const first = ends.flatMap((alpha) => mixture.hits(alpha, mixture.page_size).map(({ item }) => item));
     this.thumbnails.load([...new Set([...first, ...mixture.items])]);
   }
   receiveHistory({ queries }, buffers) {
