@@ -220,7 +220,8 @@ def test_accumulation_gives_the_joint_batchs_gradient(form, parts):
         stand_in = model if n == 1 else GradCache(model, n, lambda part: None)
         loss = total_loss(objective(stand_in, batch))
         loss.backward()
-        stand_in.backward() if n > 1 else None
+        if n > 1:
+            stand_in.backward()
         losses.append(loss.item())
         gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
     assert losses[0] == pytest.approx(losses[1], abs=1e-5) and gradients[0].keys() == gradients[1].keys()
@@ -238,7 +239,8 @@ def test_accumulation_of_an_objective_that_asks_the_model_twice():
         stand_in = model if n == 1 else GradCache(model, n, lambda part: None)
         images, texts = stand_in(one).image, stand_in(other).text
         (images @ texts.T).square().sum().backward()
-        stand_in.backward() if n > 1 else None
+        if n > 1:
+            stand_in.backward()
         gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys() and any(name.startswith("vision") for name in gradients[0])
     for name, gradient in gradients[0].items():

@@ -22,7 +22,7 @@ def unwrap(model: Any) -> nn.Module:
 
 # %% ../../../nbs/training/engine/objective.ipynb #n008
 class Objective(nn.Module):
-    "Base class of objectives: what a phase minimises."
+    "Base class of objectives: what a phase minimises. Buffers and parameters of its own are saved, and the parameters are trained."
 
     def compute_losses(
         self,

@@ -34,13 +34,13 @@ def objective_parameters(
     objectives: Sequence[nn.Module],  # of a run, each once, as they were made
 ) -> dict[str, nn.Parameter]:  # e.g. "objectives.0.bias"
     "The trainable parameters that objectives own, each once."
-    known, own = {id(parameter) for parameter in model.parameters()}, {}
+    counted, parameters = {id(parameter) for parameter in model.parameters()}, {}
     for i, objective in enumerate(objectives):
         for name, parameter in objective.named_parameters():
-            if parameter.requires_grad and id(parameter) not in known:
-                known.add(id(parameter))
-                own[f"objectives.{i}.{name}"] = parameter
-    return own
+            if parameter.requires_grad and id(parameter) not in counted:
+                counted.add(id(parameter))
+                parameters[f"objectives.{i}.{name}"] = parameter
+    return parameters
 
 # %% ../../../nbs/training/engine/optimization.ipynb #c007
 def moments(

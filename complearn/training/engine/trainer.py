@@ -78,7 +78,7 @@ def stop_if_asked(trainer: "Trainer", result: StepResult) -> None:
     "Write a checkpoint and raise `Stopped` where a signal asked for it; at a phase's last step its end is written first."
     if result.stop and not result.last:
         trainer.checkpoint()
-        trainer.leave()
+        trainer.stop()
 
 # %% ../../../nbs/training/engine/trainer.ipynb #n008
 class Trainer:
@@ -151,13 +151,13 @@ class Trainer:
                     self.begin_phase()
                     stop = torch.tensor([float(self.stop_signal.received)], device=self.device)
                     if self.processes.mean(stop).item() > 0 and self.phase is not None:
-                        self.leave()
+                        self.stop()
         if self.processes.main and self.run.done is None:
             self.run.finish({"step": state.step, "phases": len(self.phases)})
         self.processes.wait()
         return state
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         "Raise `Stopped`, once a checkpoint stands."
         raise Stopped(self.run.path, self.state.step, self.stop_signal.number or signal.SIGTERM)
 
@@ -290,9 +290,9 @@ class Trainer:
         for group in state.optimizer.param_groups:
             group["lr"] = lr
         measures = self.backward(wrapped, batch, keys)
-        own = self.own_parameters()
-        self.processes.average_gradients(own)
-        with_gradient = [p for p in [*self.model.parameters(), *own] if p.grad is not None]
+        own_parameters = self.own_parameters()
+        self.processes.average_gradients(own_parameters)
+        with_gradient = [p for p in [*self.model.parameters(), *own_parameters] if p.grad is not None]
         max_norm = math.inf if self.settings.clip is None else self.settings.clip
         norm = nn.utils.clip_grad_norm_(with_gradient, max_norm, foreach=True)
         stop = torch.tensor(float(self.stop_signal.received), device=self.device)

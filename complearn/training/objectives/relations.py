@@ -66,8 +66,8 @@ class RelationGrounding(Objective):
     ):
         super().__init__()
         if not losses or set(losses) - set(RELATION_LOSSES) or temperature <= 0:
-            known = ", ".join(RELATION_LOSSES)
-            raise ValueError(f"losses are some of {known}, at a temperature above 0; got {list(losses)}, {temperature}")
+            names = ", ".join(RELATION_LOSSES)
+            raise ValueError(f"losses are some of {names}, at a temperature above 0; got {list(losses)}, {temperature}")
         self.losses, self.temperature, self.spare, self.dropout = tuple(losses), temperature, spare, dropout
 
     def forward(self, model, batch):
