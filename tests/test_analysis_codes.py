@@ -216,7 +216,7 @@ def test_models_that_cannot_be_read_say_why():
     tokenizer = WordTokenizer.fit(CAPTIONS)
     with pytest.raises(ValueError, match="no codebook to look at"):
         code_table(build_model({}, tokenizer), [pair(0)])
-    with pytest.raises(ValueError, match="scale has not been found"):
+    with pytest.raises(ValueError, match="is not calibrated"):
         code_table(build_model({"codebook": {"codes": 8}}, tokenizer), [pair(0)])
     with pytest.raises(ValueError, match="'image' or 'text', not 'words'"):
         code_table(build_model({}, tokenizer), [pair(0)], side="words")

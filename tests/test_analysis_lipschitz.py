@@ -178,9 +178,7 @@ def small_dual(seed, codebook, width=16):
     model = build_model({"vision": sizes | {"size": 16, "patch": 8}, "text": sizes, "codebook": codebook}, WordTokenizer.fit(WORDS), seed)
     images = torch.randint(0, 255, (4, 16, 16, 3), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8).numpy()
     batch = model.collate([Pair(images[i], WORDS[i], str(i), str(i)) for i in range(4)])
-    model.eval()
-    with torch.no_grad():
-        model(batch)
+    model.eval().calibrate(batch)
     return model, batch
 
 

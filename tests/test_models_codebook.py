@@ -224,19 +224,33 @@ def test_found_scale_gives_the_share(codes, share):
     torch.manual_seed(0)
     codebook = Codebook(codes, 32, share=share)
     r, _ = codebook.scores(torch.randn(64, 20, 32))
+    scale = codebook.calibrate(r, "vision")
     weights, _ = codebook.read_out(r, "vision")
     assert abs((weights > 0).float().mean().item() - share) < 0.02
-    assert not codebook.vision_scale.isnan() and codebook.language_scale.isnan()  # each agent has its own
-    kept = codebook.vision_scale.item()
     codebook.read_out(5 * r, "vision")
-    assert codebook.vision_scale.item() == kept  # found once
+    assert codebook.vision_scale.item() == scale  # reading out changes nothing
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_codebook_that_was_not_calibrated_cannot_be_read_out(training):
+    """Neither in training nor in evaluation does a forward pass find a scale and write a buffer; each agent has its own."""
+    codebook, r = Codebook(64, 8).train(training), torch.randn(16, 64)
+    before = {name: value.clone() for name, value in codebook.state_dict().items()}
+    with pytest.raises(ValueError, match="scale of the vision agent is not calibrated"):
+        codebook.read_out(r)
+    assert all(torch.equal(value, before[name]) for name, value in codebook.state_dict().items())
+    codebook.calibrate(r, "vision")
+    codebook.read_out(r)
+    with pytest.raises(ValueError, match="scale of the language agent is not calibrated"):
+        codebook.read_out(r, "language")
 
 
 def test_scale_is_saved_and_not_found_again():
     first, second = Codebook(64, 8), Codebook(64, 8)
     r = torch.randn(16, 64)
+    first.calibrate(r, "vision")
     wanted = first.read_out(r)[0]
-    second.read_out(3 * r)
+    second.calibrate(3 * r, "vision")
     second.load_state_dict(first.state_dict())
     assert torch.equal(second.vision_scale, first.vision_scale)
     assert torch.equal(second.read_out(r)[0], wanted)

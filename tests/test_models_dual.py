@@ -81,10 +81,12 @@ def test_speaking_tokens():
 def test_start_token_and_padding_never_fire(tokenizer, pairs):
     model = small(tokenizer, CODES)
     batch = model.collate(pairs)
+    model.calibrate(batch)
     reading = model.read(model.language, batch)
     lengths = batch.mask.sum(1)
     assert (reading.firing > 0).all() and (reading.firing < lengths[:, None]).all()
     without_end = small(tokenizer, CODES, text={"tower": "tiny", "depth": 2, "keep_end": False})
+    without_end.calibrate(batch)
     assert (without_end.read(without_end.language, batch).firing < lengths[:, None] - 1).all()
 
 
@@ -152,6 +154,7 @@ def test_wrong_respawn_is_named(tokenizer):
 def test_a_copied_agent_speaks_through_the_same_codebook(tokenizer, pairs):
     model = small(tokenizer, CODES)
     batch = model.collate(pairs)
+    model.calibrate(batch)
     teacher = copy.deepcopy(model.language)
     said = model.read(model.language, batch)
     model.respawn("language", 1)
@@ -165,6 +168,7 @@ def test_a_copied_agent_speaks_through_the_same_codebook(tokenizer, pairs):
 def test_every_parameter_gets_a_gradient(tokenizer, pairs, codebook, query_head):
     "Distributed training refuses parameters without one."
     model = small(tokenizer, codebook, query_head=query_head)
+    model.calibrate(model.collate(pairs))
     out = model(model.collate(pairs))
     logits = out.scale * out.image @ out.text.T
     torch.nn.functional.cross_entropy(logits, torch.arange(4)).backward()
@@ -174,6 +178,7 @@ def test_every_parameter_gets_a_gradient(tokenizer, pairs, codebook, query_head)
 
 def test_outputs(tokenizer, pairs):
     model = small(tokenizer, CODES)
+    model.calibrate(model.collate(pairs))
     out = model(model.collate(pairs))
     for side in (out.image, out.text):
         assert side.dtype == torch.float32 and torch.allclose(side.norm(dim=-1), torch.ones(4), atol=1e-5)
@@ -211,6 +216,7 @@ def test_scorer(tokenizer, pairs):
     model = small(tokenizer, CODES).train()
     assert isinstance(model, Scorer)
     batch = model.collate(pairs)
+    model.calibrate(batch)
     with torch.autocast("cpu", torch.bfloat16):  # evaluation is in full precision even so
         images, texts = model.encode_images(batch), model.encode_texts(batch)
         matrix = model.similarity(images, texts)

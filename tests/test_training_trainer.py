@@ -24,6 +24,7 @@ from complearn.training.engine.phases import Phase, lr_factor
 from complearn.training.engine.processes import start_processes
 from complearn.training.engine.settings import TrainSettings
 from complearn.training.engine.trainer import Trainer
+from complearn.training.methods.clip import calibrate
 from complearn.training.methods.iterated import iterated
 from complearn.training.objectives.contrastive import DISTILLATIONS, Contrastive, Distillation
 
@@ -41,7 +42,10 @@ def model_of(codes=24, seed=0):
 
 def trainer_of(path, phases, model=None, seed=0, evaluations=None, actions=(), **settings):
     model = model or model_of(seed=seed)
-    phases = phases(model) if callable(phases) else phases
+    if callable(phases):  # a method's phases calibrate at their start
+        phases = phases(model)
+    else:
+        model.calibrate(model.collate(PAIRS[:8]))
     loader = Loader(PAIRS, model.collate, batch_size=8, seed=seed)
     settings = strict(TrainSettings, {"lr": 2e-3, "log_every": 1, "precision": "fp32"} | settings, "train")
     run, rest = Run.create(path, {"seed": seed}), {"evaluations": evaluations, "actions": actions, "progress": False}
@@ -403,7 +407,7 @@ def test_averages_are_kept_evaluated_and_resumed(tmp_path):
                 raise InterruptedError
 
     def plan(objective):
-        return lambda model: [Phase("a", 6, objective), *generations(model)[1:]]
+        return lambda model: [Phase("a", 6, objective, on_start=calibrate), *generations(model)[1:]]
 
     evaluate = {"first": lambda model: seen.append(model.codebook.codes[0, 0].item()) or []}
     whole = trainer_of(tmp_path / "whole", plan(Contrastive()), ema=0.8, evaluations=evaluate)

@@ -144,11 +144,11 @@ class Dual(nn.Module):
         self,
         batch: Batch,  # the first batch of a run, whole
     ) -> dict[str, float]:  # the scale of each agent; empty where there is nothing to find
-        "Find the codebook's scales that no temperature fixes; without this call each is found on the first batch that its agent reads."
+        "Find the codebook's scales that no temperature fixes and no earlier call found; without them a codebook cannot be read out."
         if self.codebook is None:
             return {}
-        wanted = [agent for agent in (self.vision, self.language) if torch.isnan(self.codebook.scale(agent.modality))]
-        return {agent.modality: self.codebook.calibrate(self.codebook.scores(*agent(batch))[0], agent.modality) for agent in wanted}
+        agents = [agent for agent in (self.vision, self.language) if not self.codebook.calibrated[agent.modality]]
+        return {agent.modality: self.codebook.calibrate(self.codebook.scores(*agent(batch))[0], agent.modality) for agent in agents}
 
     def respawn(
         self,
