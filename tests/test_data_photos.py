@@ -45,9 +45,9 @@ from complearn.language.scenes.geometry import layout_problems, relation_truth
 from complearn.language.scenes.grammar import say
 from complearn.language.scenes.graphs import Item, SceneGraph
 from complearn.language.scenes.nouns import Form, Noun, article, may_name, plural
-from complearn.language.scenes.pictured import depicted
+from complearn.language.scenes.pictured import has_picture
 from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relates, Statement, truth
-from complearn.language.scenes.sampling import exclusive
+from complearn.language.scenes.sampling import are_exclusive
 
 INKS = {"red": (220, 30, 30), "green": (30, 160, 40), "yellow": (240, 220, 30), "zebra": (60, 60, 60), "horse": (140, 90, 40),
         "rose": (230, 60, 120), "flower": (200, 120, 240), "fire truck": (190, 20, 60), "mouse": (120, 110, 130)}  # fmt: skip
@@ -178,7 +178,8 @@ def test_what_is_not_stated_is_unknown():
     assert relation_truth(graph, "inside", 1, 0) is False and not layout_problems(graph)
     close = SceneGraph((graph.items[0], replace(graph.items[1], x=0.5)))
     assert relation_truth(close, "touching", 0, 1) is None and len(layout_problems(close)) == 1
-    assert not exclusive(Phrase(rose), Phrase(flower)) and exclusive(Phrase(rose), Phrase(zebra)) and not depicted(Phrase(zebra, "red"))
+    assert not are_exclusive(Phrase(rose), Phrase(flower)) and are_exclusive(Phrase(rose), Phrase(zebra))
+    assert not has_picture(Phrase(zebra, "red"))
     with pytest.raises(ValueError, match="shape among"):
         Phrase("zebra")  # a plain word is no noun with pictures
 

@@ -16,7 +16,7 @@ from complearn.language.scenes.grammar import say
 from complearn.language.scenes.graphs import Item, SceneGraph
 from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relates, Statement, truth
 from complearn.language.scenes.realise import sample_pair
-from complearn.language.scenes.sampling import KINDS, SceneConfig, allowed
+from complearn.language.scenes.sampling import KINDS, SceneConfig, is_allowed
 
 CONFIG = SceneConfig()
 SMALL = SceneConfig(
@@ -57,7 +57,7 @@ def test_four_truths_on_readable_scenes(operator):
         assert four_truths(edit) == [True, False, True, False]
         assert layout_problems(edit.graph) == layout_problems(edit.source_graph) == []
         assert len(edit.graph.items) == len(edit.source_graph.items)
-        assert allowed(edit.caption, CONFIG) and allowed(edit.source, CONFIG)
+        assert is_allowed(edit.caption, CONFIG) and is_allowed(edit.source, CONFIG)
         assert edit.reversed().reversed() == edit and four_truths(edit.reversed()) == [True, False, True, False]
         assert edit == sample_edit(operator, CONFIG, rng(0, operator, i))
 
@@ -169,7 +169,7 @@ def test_held_out_pairs_hold_for_negatives_too():
         edit = sample_edit(("swap_att", "replace_att", "replace_obj")[i % 3], config, rng(0, "held", i))
         for item in edit.graph.items:
             assert (item.colour, item.shape) not in config.held_out
-        assert allowed(edit.caption, config)
+        assert is_allowed(edit.caption, config)
 
 
 # A scorer without eyes: caption length, and an n-gram model fitted on training captions.

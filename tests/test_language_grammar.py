@@ -8,7 +8,7 @@ import pytest
 
 from complearn.core.seeds import rng
 from complearn.language.scenes.geometry import relation_truth
-from complearn.language.scenes.grammar import ADJECTIVES, AFTER, LINKS, NOUNS, NUMBERS, PLURALS, say, wordings
+from complearn.language.scenes.grammar import ADJECTIVES, NOUNS, NUMERALS, PLURALS, RELATION_TEMPLATES, TEXTURE_NOUNS, say, wordings
 from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph
 from complearn.language.scenes.propositions import Absent, Atom, Exists, Phrase, Relates, Statement, bindings, clause_truth, truth
 from complearn.language.scenes.realise import sample_scene
@@ -26,15 +26,15 @@ def statements(n, key, config=CONFIG):
 def words_for(atom, value):
     "Every way to say an atom, written down here a second time, by hand."
     if atom.kind == "relation":
-        return {re.sub(r"\([A-Z]+ ?|\)|_", " ", link).split().__str__() for link in LINKS[value]}
+        return {re.sub(r"\([A-Z]+ ?|\)|_", " ", link).split().__str__() for link in RELATION_TEMPLATES[value]}
     if atom.kind == "negation":
         return {"['no']"}
     if atom.kind == "count":
-        return {f"['{NUMBERS[value]}']", f"['exactly', '{NUMBERS[value]}']"}
+        return {f"['{NUMERALS[value]}']", f"['exactly', '{NUMERALS[value]}']"}
     if atom.kind == "shape":
         nouns = NOUNS.get(value, (value,))
         return {f"['{form}']" for noun in nouns for form in (noun, PLURALS.get(noun, noun + "s"))}
-    after = {f"['with', '{AFTER[value]}']"} if value in AFTER else set()
+    after = {f"['with', '{TEXTURE_NOUNS[value]}']"} if value in TEXTURE_NOUNS else set()
     return {f"['{word}']" for word in ADJECTIVES.get(value, (value,))} | after
 
 
@@ -161,6 +161,6 @@ def test_what_cannot_be_said_is_refused(make, says):
 
 
 def test_every_relation_has_wordings_and_bindings_name_it():
-    assert set(LINKS) == set(RELATIONS)
+    assert set(RELATION_TEMPLATES) == set(RELATIONS)
     statement = Statement((Relates(Phrase("star", "red"), "inside", Phrase("heart")), Exists(Phrase("cross", size="small"))))
     assert bindings(statement) == {("red", "star"), ("inside", "star"), ("inside", "heart"), ("small", "cross")}

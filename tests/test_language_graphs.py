@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 from complearn.core.seeds import rng
 from complearn.language.scenes.geometry import box_gap, layout_problems, outline, outline_gap, polygon_depth, relation_truth, unit_outline
 from complearn.language.scenes.graphs import COLOURS, RELATIONS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
-from complearn.language.scenes.layouts import Link, Sketch, place
+from complearn.language.scenes.layouts import Link, Sketch, place_objects
 from complearn.language.scenes.realise import SceneConfig, sample_pair, sample_scene
 
 
@@ -122,7 +122,7 @@ def test_touching_and_inside_show_in_96_pixels():
 @pytest.mark.parametrize("outer", SHAPES)
 def test_every_shape_can_hold_every_shape(outer):
     for inner in SHAPES:
-        graph = place(
+        graph = place_objects(
             [Sketch(inner, "red", "small", "plain"), Sketch(outer, "blue", "large", "plain")], [Link(0, "inside", 1)], rng(0, inner, outer)
         )
         assert graph is not None and relation_truth(graph, "inside", 1, 0) is True and layout_problems(graph) == []

@@ -10,7 +10,7 @@ from complearn.language.scenes.geometry import layout_problems
 from complearn.language.scenes.graphs import RELATIONS
 from complearn.language.scenes.propositions import ATTRIBUTES, Exists, Phrase, Relates, Statement, bindings, fits, truth
 from complearn.language.scenes.realise import realise, sample_pair, sample_scene, sample_statement
-from complearn.language.scenes.sampling import KINDS, SceneConfig, allowed, draw_statement
+from complearn.language.scenes.sampling import KINDS, SceneConfig, draw_statement, is_allowed
 
 CONFIG = SceneConfig()
 TINY = SceneConfig(
@@ -29,7 +29,7 @@ TINY = SceneConfig(
 def test_pairs_are_true_readable_and_within_the_world(kind):
     for i in range(80):
         graph, statement = sample_pair(CONFIG, rng(0, kind, i), (kind,))
-        assert truth(statement, graph) is True and allowed(statement, CONFIG) and layout_problems(graph) == []
+        assert truth(statement, graph) is True and is_allowed(statement, CONFIG) and layout_problems(graph) == []
         assert 1 <= len(graph.items) <= 5
         assert (graph, statement) == sample_pair(CONFIG, rng(0, kind, i), (kind,))
 
@@ -95,7 +95,7 @@ def test_statements_about_a_given_scene():
     for i in range(200):
         graph = sample_scene(CONFIG, rng(0, "given", i))
         statement = sample_statement(graph, rng(0, "said", i), config=CONFIG)
-        assert statement is not None and truth(statement, graph) is True and allowed(statement, CONFIG)
+        assert statement is not None and truth(statement, graph) is True and is_allowed(statement, CONFIG)
         kinds.update(type(clause).__name__ for clause in statement.clauses)
         if len(graph.items) == 1:
             assert sample_statement(graph, rng(0, "none", i), ("conjunction", "relation"), CONFIG) is None

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...core.seeds import rng
 from .base import Edit, Span, check_operators
-from ..scenes.sampling import SceneConfig, allowed, any_phrase, sketch
+from ..scenes.sampling import SceneConfig, draw_phrase, draw_sketch, is_allowed
 from ..scenes.graphs import RELATIONS, SceneGraph
 from ..scenes.realise import realise, sample_pair
-from ..scenes.pictured import depicted
+from ..scenes.pictured import has_picture
 from ..scenes.propositions import ATTRIBUTES, Absent, Atom, Exists, Phrase, Relates, Statement, truth
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c006
@@ -83,7 +83,7 @@ def _replace(kinds: tuple[str, ...]) -> Callable[..., Iterator[Proposal]]:
                     yield statement.put(atom.clause, relation=value), (((atom,), (atom,)),)
                 else:
                     changed = replace(getattr(clause, atom.slot), **{atom.kind: value})
-                    if depicted(changed):
+                    if has_picture(changed):
                         yield statement.put(atom.clause, **{atom.slot: changed}), (((atom,), (atom,)),)
 
     return propose
@@ -98,7 +98,7 @@ def _add_obj(statement: Statement, config: SceneConfig, generator: np.random.Gen
         rest = [clause for n, clause in enumerate(clauses) if n != out]
         places = [n for n in range(len(rest) - absent + 1) if n != out]
         for number in _shuffled(places, generator)[:3]:
-            added = Exists(_similar_phrase(clauses[out].phrase, config, generator) if balanced else any_phrase(config, generator))
+            added = Exists(_similar_phrase(clauses[out].phrase, config, generator) if balanced else draw_phrase(config, generator))
             removed = () if out is None else ((_words(clauses[out].phrase, out), ()),)
             yield Statement((*rest[:number], added, *rest[number:])), (*removed, ((), _words(added.phrase, number)))
 
@@ -109,11 +109,11 @@ def _similar_phrase(
     generator: np.random.Generator,  # where chance comes from
 ) -> Phrase:  # a phrase that mentions the same kinds of word
     "Draw a phrase that mentions what another mentions."
-    drawn = sketch(Phrase(), config, generator)
+    drawn = draw_sketch(Phrase(), config, generator)
     for _ in range(99):  # a pictured thing's colour may be unknown
         if None not in [getattr(drawn, kind) for kind in phrase.mentioned()]:
             break
-        drawn = sketch(Phrase(), config, generator)
+        drawn = draw_sketch(Phrase(), config, generator)
     return Phrase(**{kind: getattr(drawn, kind) for kind in phrase.mentioned()})
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c020
@@ -186,7 +186,7 @@ def edit_statement(
     bounds = config if balanced else replace(config, atoms=(1, 99))  # growth may pass the longest
     proposals = _PROPOSALS[operator](statement, config, generator, **options)
     for changed, spans in itertools.islice(proposals, 12):
-        if changed == statement or not allowed(changed, bounds) or truth(changed, graph) is not False:
+        if changed == statement or not is_allowed(changed, bounds) or truth(changed, graph) is not False:
             continue
         new_graph = realise(changed, config, generator, (statement,) if balanced else (), graph.items)
         if new_graph is not None:
@@ -239,6 +239,6 @@ def contradictions(
     for operator in operators:
         proposals = dict(_PROPOSALS[operator](statement, config, rng(0, "contradictions")))
         for changed in sorted(proposals, key=repr):
-            if changed != statement and allowed(changed, config) and truth(changed, graph) is False:
+            if changed != statement and is_allowed(changed, config) and truth(changed, graph) is False:
                 edits.setdefault(changed, Edit(changed, operator, proposals[changed], statement, True, source_graph=graph))
     return list(edits.values())

@@ -22,7 +22,7 @@ VALUES = {"shape": SHAPES, "colour": COLOUR_WORDS, "size": tuple(SIZES), "textur
 
 @dataclass(frozen=True)
 class Phrase:
-    "A description of objects; what is None is not mentioned. Raises `ValueError` for a word outside the vocabulary."
+    "A description of objects; what is None is not mentioned. Raise `ValueError` for a word outside the vocabulary."
 
     shape: str | None = None  # one of `SHAPES`, a `Noun`, or None for "object"
     colour: str | None = None  # one of `COLOUR_WORDS`
@@ -31,10 +31,10 @@ class Phrase:
     count: int | None = None  # exactly so many, 1 to 5; None for at least one
 
     def __post_init__(self):
-        for kind, known in VALUES.items():
+        for kind, values in VALUES.items():
             value = getattr(self, kind)
-            if value is not None and value not in known and not (kind == "shape" and isinstance(value, Noun)):
-                raise ValueError(f"expected a {kind} among {', '.join(map(str, known))}; got {value!r}")
+            if value is not None and value not in values and not (kind == "shape" and isinstance(value, Noun)):
+                raise ValueError(f"expected a {kind} among {', '.join(map(str, values))}; got {value!r}")
 
     def mentioned(self) -> tuple[str, ...]:
         "The kinds of word the phrase holds: attributes, count and shape."
@@ -131,13 +131,13 @@ class Statement:
 
     def atoms(self) -> dict[Atom, str | int]:
         "Every word of content: its address and its value. Complexity is their number."
-        found = {Atom(c, slot, kind): getattr(phrase, kind) for c, slot, phrase in self.phrases() for kind in phrase.mentioned()}
+        atoms = {Atom(c, slot, kind): getattr(phrase, kind) for c, slot, phrase in self.phrases() for kind in phrase.mentioned()}
         for number, clause in enumerate(self.clauses):
             if isinstance(clause, Relates):
-                found[Atom(number, "clause", "relation")] = clause.relation
+                atoms[Atom(number, "clause", "relation")] = clause.relation
             elif isinstance(clause, Absent):
-                found[Atom(number, "clause", "negation")] = "no"
-        return found
+                atoms[Atom(number, "clause", "negation")] = "no"
+        return atoms
 
 # %% ../../../nbs/language/scenes/propositions.ipynb #c019
 def clause_truth(
@@ -148,8 +148,8 @@ def clause_truth(
     if isinstance(clause, Relates):
         subjects, objects = ([(i, fit) for i, item in enumerate(graph.items) if (fit := fits(phrase, item)) is not False]
                              for phrase in (clause.subject, clause.object))  # fmt: skip
-        pairs = [(i, j, _all([one, two])) for i, one in subjects for j, two in objects if i != j]
-        return _any([_all([sure, relation_truth(graph, clause.relation, i, j)]) for i, j, sure in pairs])
+        pairs = [(i, j, _all([first, second])) for i, first in subjects for j, second in objects if i != j]
+        return _any([_all([fit, relation_truth(graph, clause.relation, i, j)]) for i, j, fit in pairs])
     fit = [fits(clause.phrase, item) for item in graph.items]
     least, most = fit.count(True), len(fit) - fit.count(False)
     if isinstance(clause, Absent):
@@ -171,6 +171,6 @@ def bindings(
     statement: Statement,  # the claim
 ) -> set[tuple[str, str]]:  # pairs of a word and a shape
     "All (attribute, shape) and (relation, shape) pairs that a statement puts together."
-    found = {(getattr(p, kind), p.shape) for _, _, p in statement.phrases() for kind in ATTRIBUTES if p.shape and getattr(p, kind)}
+    attributes = {(getattr(p, kind), p.shape) for _, _, p in statement.phrases() for kind in ATTRIBUTES if p.shape and getattr(p, kind)}
     related = [clause for clause in statement.clauses if isinstance(clause, Relates)]
-    return found | {(c.relation, p.shape) for c in related for p in (c.subject, c.object) if p.shape}
+    return attributes | {(c.relation, p.shape) for c in related for p in (c.subject, c.object) if p.shape}

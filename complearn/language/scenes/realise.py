@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from ...core.seeds import rng
-from .sampling import KINDS, SceneConfig, draw_statement, held_back, one_of, sketch
+from .sampling import KINDS, SceneConfig, choose, draw_sketch, draw_statement, is_held_out
 from .graphs import Item, SceneGraph
-from .layouts import Link, Sketch, place, reuse
+from .layouts import Link, Sketch, place_objects, reuse_places
 from .nouns import Noun
-from .pictured import depicted
+from .pictured import has_picture
 from .propositions import Absent, Phrase, Relates, Statement, truth
 
 # %% ../../../nbs/language/scenes/realise.ipynb #c004
@@ -37,12 +37,13 @@ def _cast(
             old = max(left, key=lambda item: sum(getattr(item, k) == getattr(phrase, k) for k in Sketch._fields), default=None)
             if old is not None:
                 left.remove(old)
-            kept = {} if old is None or afresh else _keep(phrase, old)
-            kept = {} if kept and held_back(Sketch(**kept), config) else kept  # the old object with the new word would be one held out
-            if kept and isinstance(kept["shape"], Noun) and kept["colour"] in kept["shape"].colours():
-                sketches.append(Sketch(**kept))  # an unknown colour stays as it is, and so does its picture
+            attributes = {} if old is None or afresh else _keep_attributes(phrase, old)
+            if attributes and is_held_out(Sketch(**attributes), config):  # the old object with the new word
+                attributes = {}
+            if attributes and isinstance(attributes["shape"], Noun) and attributes["colour"] in attributes["shape"].colours():
+                sketches.append(Sketch(**attributes))  # an unknown colour stays unknown, and keeps its picture
             else:
-                sketches.append(sketch(replace(Phrase(**kept) if kept else phrase, count=None), config, generator))
+                sketches.append(draw_sketch(replace(Phrase(**attributes) if attributes else phrase, count=None), config, generator))
             places.append(old)
     for number, clause in enumerate(statement.clauses):
         if isinstance(clause, Relates):
@@ -51,15 +52,15 @@ def _cast(
     return sketches + [Sketch(i.shape, i.colour, i.size, i.texture) for i in left], links, places + left
 
 # %% ../../../nbs/language/scenes/realise.ipynb #c006
-def _keep(
+def _keep_attributes(
     phrase: Phrase,  # what an object must be
     old: Item,  # the object that it was
 ) -> dict[str, str | None]:  # what it is to be
     "What an object is where a statement changes: the phrase's words, else its own."
-    kept = {kind: getattr(phrase, kind) or getattr(old, kind) for kind in Sketch._fields}
-    if not depicted(Phrase(**kept)):
-        kept["colour"] = phrase.colour
-    return kept
+    attributes = {kind: getattr(phrase, kind) or getattr(old, kind) for kind in Sketch._fields}
+    if not has_picture(Phrase(**attributes)):
+        attributes["colour"] = phrase.colour
+    return attributes
 
 # %% ../../../nbs/language/scenes/realise.ipynb #c008
 def _agree(
@@ -78,7 +79,7 @@ def _agree(
     elif link.relation == "inside":
         other = i if clause.subject.colour is None else j
         colours = [colour for colour in config.colours if colour != sketches[i + j - other].colour]
-        colour = sketches[other].colour if sketches[i].colour != sketches[j].colour else one_of(colours, generator)
+        colour = sketches[other].colour if sketches[i].colour != sketches[j].colour else choose(colours, generator)
         sketches[other] = sketches[other]._replace(colour=colour)
         sketches[i], sketches[j] = sketches[i]._replace(size="small"), sketches[j]._replace(size="large")
 
@@ -93,15 +94,15 @@ def realise(
 ) -> SceneGraph | None:  # the scene; None if none was found
     "Find a scene that shows a statement for certain, and not others."
     for attempt in range(tries):
-        stay = keep if attempt < tries // 2 else ()
-        sketches, links, places = _cast(statement, config, generator, stay, afresh=attempt >= 6)
+        reused = keep if attempt < tries // 2 else ()
+        sketches, links, places = _cast(statement, config, generator, reused, afresh=attempt >= 6)
         count = len(keep) or int(generator.integers(config.objects[0], config.objects[1] + 1))
         sketches += _bystanders(count - len(sketches), config, generator, links)
-        if any(held_back(one, config) for one in sketches):
+        if any(is_held_out(each, config) for each in sketches):
             continue
-        same = stay and len(places) == len(sketches) and None not in places and attempt < 4
+        same = reused and len(places) == len(sketches) and None not in places and attempt < 4
         order = range(len(places)) if attempt == 0 else generator.permutation(len(places)) if same else ()
-        graph = _restore(sketches, [places[i] for i in order], keep, generator) if same else place(sketches, links, generator)
+        graph = _restore(sketches, [places[i] for i in order], keep, generator) if same else place_objects(sketches, links, generator)
         if graph is not None and truth(statement, graph) is True and all(truth(other, graph) is False for other in refute):
             return graph
     return None
@@ -115,7 +116,7 @@ def _bystanders(
 ) -> list[Sketch]:  # objects of which nothing is said
     "Draw objects of which nothing is said."
     size = "small" if n > 1 and any(link.relation == "inside" for link in links) else None
-    return [sketch(Phrase(size=size), config, generator) for _ in range(n)]
+    return [draw_sketch(Phrase(size=size), config, generator) for _ in range(n)]
 
 # %% ../../../nbs/language/scenes/realise.ipynb #c014
 def _restore(
@@ -126,7 +127,7 @@ def _restore(
 ) -> SceneGraph | None:  # the scene in the old painter's order; None where it would be ill formed
     "Put objects where others stood, and draw them in the order in which those were drawn."
     rank = sorted(range(len(places)), key=lambda i: order.index(places[i]))
-    return reuse([sketches[i] for i in rank], [places[i] for i in rank], generator)
+    return reuse_places([sketches[i] for i in rank], [places[i] for i in rank], generator)
 
 # %% ../../../nbs/language/scenes/realise.ipynb #c016
 def sample_pair(
@@ -136,7 +137,7 @@ def sample_pair(
 ) -> tuple[SceneGraph, Statement]:  # a scene and a statement that is true of it
     "Draw a statement, evenly over what can be said, and a scene that shows it. Raises `ValueError` where none turns up."
     for _ in range(100):
-        statement = draw_statement(one_of(kinds or config.kinds, generator), config, generator)
+        statement = draw_statement(choose(kinds or config.kinds, generator), config, generator)
         graph = realise(statement, config, generator, tries=6)
         if graph is not None:
             return graph, statement
@@ -150,7 +151,7 @@ def sample_scene(
     "Draw a scene evenly. Raises `ValueError` where the objects never find room."
     for _ in range(50):
         count = int(generator.integers(config.objects[0], config.objects[1] + 1))
-        graph = place(_bystanders(count, config, generator, ()), (), generator)
+        graph = place_objects(_bystanders(count, config, generator, ()), (), generator)
         if graph is not None:
             return graph
     raise ValueError(f"no layout in 50 draws for {config.objects} objects of sizes {config.sizes}; allow fewer or smaller ones")
@@ -165,7 +166,7 @@ def sample_statement(
     "Draw a statement that is true of a scene for certain."
     for _ in range(60):
         try:
-            statement = draw_statement(one_of(kinds, generator), config, generator, graph.items, tries=5)
+            statement = draw_statement(choose(kinds, generator), config, generator, graph.items, tries=5)
         except ValueError:  # this kind does not apply here: too few items, or none that can be told apart
             continue
         if truth(statement, graph) is True:
