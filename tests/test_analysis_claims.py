@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from complearn.analysis.claims import Claim, Side, claims_figure, claims_table, judge, side_values, studies, verdict
+from complearn.analysis.claims.judging import Claim, Side, claims_figure, claims_table, judge, read_studies, side_values, verdict
 from complearn.core.results import row, write_results
 
 CELLS = (("d", "x", "accuracy"), ("d", "y", "accuracy"))
@@ -95,7 +95,7 @@ def test_studies_are_found_named_and_tabled(tmp_path):
     for name, gap in (("one", 0.1), ("two", -0.1)):
         write_results(tmp_path / name, {"preset": "made up"}, {}, made_up(gap=gap))
     (tmp_path / "three.results.json").write_text((tmp_path / "one" / "results.json").read_text())
-    found = studies([tmp_path])
+    found = read_studies([tmp_path])
     table = claims_table([claim(), claim(headline="nobody beats b", a=Side("nobody"))], found)
     assert dict(zip(table.study, table.verdict)) == {"one": "holds", "two": "does not hold", "three": "holds", "": "not measured"}
     drawn = claims_figure(table)
@@ -104,17 +104,17 @@ def test_studies_are_found_named_and_tabled(tmp_path):
 
 def test_a_claim_of_no_harm_is_drawn_from_its_margin(tmp_path):
     write_results(tmp_path, {"preset": "made up"}, {}, made_up(gap=-0.015, spread=0.001))
-    lines = claims_table([claim(), claim(headline="no harm", margin=0.02)], studies([tmp_path]))
+    lines = claims_table([claim(), claim(headline="no harm", margin=0.02)], read_studies([tmp_path]))
     bars = {y: (trace.name, x - 1) for trace in claims_figure(lines).data for x, y in zip(trace.x, trace.y)}
     assert {name: low > 0 for name, low in bars.values()} == {"does not hold": False, "holds": True}
 
 
 def test_a_folder_without_results_and_a_foreign_file_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no results.json under"):
-        studies([tmp_path])
+        read_studies([tmp_path])
     (tmp_path / "results.json").write_text(json.dumps({"schema": 99}))
     with pytest.raises(ValueError, match="has schema 99"):
-        studies([tmp_path])
+        read_studies([tmp_path])
 
 
 def test_two_guessers_and_smoke_runs_bear_nothing_out():
@@ -129,8 +129,8 @@ def test_two_guessers_and_smoke_runs_bear_nothing_out():
 
 
 def test_every_side_of_a_claim_is_something_that_can_be_trained():
-    from complearn.analysis.claims import CLAIMS
+    from complearn.analysis.claims.iterated import ITERATED_LEARNING
     from complearn.training.methods.recipes import ABLATIONS, METHODS
 
     known = {*METHODS, *(label for rows in ABLATIONS.values() for label in rows)}
-    assert {side.method for claim in CLAIMS for side in (claim.a, claim.b)} <= known
+    assert {side.method for claim in ITERATED_LEARNING for side in (claim.a, claim.b)} <= known

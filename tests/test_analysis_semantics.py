@@ -491,6 +491,22 @@ def test_pair_tasks_and_faults_of_their_files(tmp_path):
         read_task(tmp_path)
 
 
+def test_words_that_a_model_does_not_know_are_named():
+    space = spaces.untrained_space(["a striped horse", "zebra"], "x").space
+    space.cache = False
+    words = ["horse", "zebra"]
+    with pytest.warns(UserWarning, match="does not know 'unicorn', 'teapot'"):
+        table = neighbours.query_table(space, words, space(words), [("striped unicorn", "zebra"), ("striped horse", "teapot")])
+    assert len(table) == 2
+    with pytest.warns(UserWarning, match="does not know 'teapot'"):
+        neighbours.prototype_table(space, words, space(words), ["horse", "zebra", "teapot"])
+    with pytest.warns(UserWarning, match=r"1 of 2 categories have fewer than 2 known words: tools \(unknown: saw\)"):
+        components.category_means(pd.DataFrame({"x": [0.0, 1.0]}, words), {"animals": words, "tools": ["saw"]})
+    ring = components.principal(["a", "b", "c"], np.eye(3))
+    with pytest.warns(UserWarning, match="missing: displeasure"):
+        components.turn_by_poles(ring)
+
+
 # --- from a name to a space
 
 

@@ -8,6 +8,7 @@ __all__ = ['POLES', 'Components', 'principal', 'drawn_correlations', 'known_tail
            'cumulative', 'category_colours', 'umap_plane']
 
 # %% ../../../nbs/analysis/words/components.ipynb #c002
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -126,12 +127,18 @@ def category_means(
     categories: Mapping[str, Sequence[str]],  # words by category
     least: int = 2,  # words of a category that must be known
 ) -> pd.DataFrame:  # a line per category: the columns' means, then `words` (how many were known)
-    "Mean of each column over the known words of every category."
-    lines = {}
+    "Mean of each column over the known words of every category; warns of categories with too few."
+    lines, left_out = {}, {}
     for name, members in categories.items():
         known = values.reindex([word for word in members if word in values.index])
         if len(known) >= least:
             lines[name] = known.mean().to_dict() | {"words": len(known)}
+        else:
+            left_out[name] = [word for word in members if word not in values.index]
+    if left_out:
+        some = lambda words: ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
+        named = "; ".join(f"{name} (unknown: {some(words)})" for name, words in left_out.items())
+        warnings.warn(f"{len(left_out)} of {len(categories)} categories have fewer than {least} known words: {named}", stacklevel=2)
     return pd.DataFrame.from_dict(lines, "index", columns=[*values.columns, "words"]).rename_axis("category")
 
 # %% ../../../nbs/analysis/words/components.ipynb #c014
@@ -172,6 +179,9 @@ def turn_by_poles(
     "Turn the first axis so that the high words lie above the low ones; as it was where either side is missing."
     place = {word: i for i, word in enumerate(components.words)}
     low, high = ([components.coordinates[place[word], 0] for word in side if word in place] for side in poles)
+    if not low or not high:
+        missing = [word for side in poles for word in side if word not in place]
+        warnings.warn(f"the first axis keeps its sign: too few words of its poles are known; missing: {', '.join(missing)}", stacklevel=2)
     return turn_first(components, float(np.mean(high) - np.mean(low)) if low and high else 0.0)
 
 
