@@ -267,7 +267,7 @@ def test_a_folder_that_changes_under_the_app(place, tmp_path):
     controller.handle({"action": "search_text", "text": "horse"})
     controller.handle({"action": "keep", "item": item_of(controller, "horse")})
     controller.handle({"action": "refresh"})
-    assert len(controller.gallery) == 10 and any("1 gone" in text for text in reports)
+    assert len(controller.gallery) == 10 and any("1 removed" in text for text in reports)
     assert len(controller.history) == 2 and controller.query is controller.history[-1], "the questions are still there"
     assert len(controller.query.scores.items) == 10
     assert selection_table(controller)["id"].str.contains("horse").all() and first(controller, 1).endswith("horse")

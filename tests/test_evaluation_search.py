@@ -29,7 +29,7 @@ from complearn.evaluation.search.gallery import Gallery
 from complearn.evaluation.search.indexing import index_gallery
 from complearn.evaluation.search.mixture import Mixture, contenders, mixture, naive_search, one_vector, rank_of, top_k
 from complearn.evaluation.search.queries import piece_of, text_query
-from complearn.evaluation.search.transitions import gains, standing, transition, transition_rows
+from complearn.evaluation.search.transitions import mixture_gains, target_ranks, transition, transition_rows
 from complearn.models.dual import build_model
 from complearn.models.scoring import encode_all
 
@@ -176,7 +176,7 @@ def test_a_faiss_index_is_checked_kept_open_and_whole(faiss, tmp_path, monkeypat
 
     def asked():
         heard = []
-        items = search_gallery(gallery, torch.from_numpy(np.array(gallery.vectors[3])), exact_to=10, told=heard.append).items
+        items = search_gallery(gallery, torch.from_numpy(np.array(gallery.vectors[3])), exact_to=10, progress=heard.append).items
         assert 3 in items.tolist()
         return len(heard)
 
@@ -253,11 +253,11 @@ def test_only_what_is_new_or_changed_is_encoded_and_named(tmp_path):
     os.utime(photos / "b.png", ns=(1, 1))
     [kept] = (tmp_path / "index").iterdir()
     changes = Gallery.open(kept).changes(read_pictures(photos))
-    assert (changes.new, changes.gone, changes.changed) == (("e.png",), ("a.png",), ("b.png",))
+    assert (changes.new, changes.removed, changes.changed) == (("e.png",), ("a.png",), ("b.png",))
     scorer.seen.clear()
-    now = index_gallery(scorer, read_pictures(photos), tmp_path / "index", told=heard.append)
+    now = index_gallery(scorer, read_pictures(photos), tmp_path / "index", progress=heard.append)
     assert sorted(path.name for path in scorer.seen) == ["b.png", "e.png"]
-    assert heard[0] == "the gallery has changed since it was indexed: 1 new (e.png); 1 gone (a.png); 1 changed (b.png)"
+    assert heard[0] == "the gallery has changed since it was indexed: 1 new (e.png); 1 removed (a.png); 1 changed (b.png)"
     fresh = index_gallery(Colours(), read_pictures(photos), tmp_path / "fresh")
     assert now.about["ids"] == fresh.about["ids"] and np.allclose(now.vectors, fresh.vectors)
     assert [now.thumb(i) for i in range(4)] == [fresh.thumb(i) for i in range(4)]
@@ -555,7 +555,7 @@ def test_standing_against_a_double_loop(seed, n, k):
     values = rng.integers(0, 5, n) / 5
     own = sorted(rng.choice(n, rng.integers(1, n - 1), replace=False).tolist())
     rivals = [i for i in range(n) if i not in own]
-    told = standing(torch.from_numpy(values), own, k)
+    told = target_ranks(torch.from_numpy(values), own, k)
     assert told["ahead"] == pytest.approx(np.mean([[values[r] >= values[t] for r in rivals] for t in own]))
     assert told["first"] == 1 + min(sum(values[r] >= values[t] for r in rivals) for t in own)
     order = sorted(range(n), key=lambda i: (-values[i], i in own))[:k]
@@ -563,10 +563,10 @@ def test_standing_against_a_double_loop(seed, n, k):
 
 
 def test_a_collapsed_model_finds_nothing_and_chance_is_chance():
-    told = standing(torch.ones(50, dtype=torch.float64), range(5), 10)
+    told = target_ranks(torch.ones(50, dtype=torch.float64), range(5), 10)
     assert (told["ahead"], told["first"], told["top"], told["chance_top"]) == (1, 46, 0, 0.1)
     rng = np.random.default_rng(0)
-    drawn = [standing(torch.from_numpy(rng.normal(size=200)), range(20), 10) for _ in range(300)]
+    drawn = [target_ranks(torch.from_numpy(rng.normal(size=200)), range(20), 10) for _ in range(300)]
     assert np.mean([one["ahead"] for one in drawn]) == pytest.approx(0.5, abs=0.02)
     assert np.mean([one["top"] for one in drawn]) == pytest.approx(0.1, abs=0.02)
 
@@ -577,7 +577,7 @@ def test_gains_against_both_ends_and_the_query_itself_left_out():
     )
     told = transition(mix, {"image": [0, 1], "mixed": [2], "text": [3]}, (0, 0.5, 1), without=[0], k=1)
     assert set(told[told.kind == "image"].targets) == {1} and set(told.gallery) == {3}
-    gained = gains(told.assign(query=0))
+    gained = mixture_gains(told.assign(query=0))
     assert gained.iloc[0].to_dict() == {"query": 0, "middle": 0, "image_only": 0.5, "text_only": 0.5, "gain": 0.5}
     rows = transition_rows(pd.concat([told.assign(query=q) for q in range(2)]), "m", 0, "d")
     assert {row["metric"] for row in rows} == {"ahead", "first", "top", "gain_ahead", "gain_top"} and all(row["n"] == 2 for row in rows)
@@ -589,4 +589,4 @@ def test_gains_against_both_ends_and_the_query_itself_left_out():
         wide[name] = (line["n"], line["high"] - line["low"])
     assert [wide[name][0] for name in wide] == [24, 1, 6] and wide["one set"][1] == 0 < wide["each"][1]
     with pytest.raises(ValueError, match="not looked at for alpha"):
-        gains(told[told.alpha > 0].assign(query=0))
+        mixture_gains(told[told.alpha > 0].assign(query=0))

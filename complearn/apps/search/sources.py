@@ -57,7 +57,7 @@ class SearchSource:
         "The gallery as this model sees it, as it is now."
         self.progress = progress
         progress(f"opening {self.name}")
-        return index_gallery(self.scorer, self._pairs(), self._folder, n=self._n, told=progress)
+        return index_gallery(self.scorer, self._pairs(), self._folder, n=self._n, progress=progress)
 
 # %% ../../../nbs/apps/search/sources.ipynb #c006
 def pictures_from(
