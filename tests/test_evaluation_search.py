@@ -588,5 +588,5 @@ def test_gains_against_both_ends_and_the_query_itself_left_out():
         [line] = [row for row in transition_rows(frame, "m", 0, "d") if (row["split"], row["metric"]) == ("mixed at 0.5", "gain_ahead")]
         wide[name] = (line["n"], line["high"] - line["low"])
     assert [wide[name][0] for name in wide] == [24, 1, 6] and wide["one set"][1] == 0 < wide["each"][1]
-    with pytest.raises(ValueError, match="not looked at for alpha"):
+    with pytest.raises(ValueError, match="has no alpha"):
         mixture_gains(told[told.alpha > 0].assign(query=0))

@@ -180,7 +180,7 @@ class SearchController(Controller):
                 query.text_vector, query.note = text_query(scorer, text)
         with timed(milliseconds, "score"):
             image_vector = query.picture.vector if query.picture else None
-            query.scores = search_gallery(self.gallery, image_vector, query.text_vector, told=self.progress)
+            query.scores = search_gallery(self.gallery, image_vector, query.text_vector, progress=self.progress)
         return query
 
     def ask(self, picture: Picture | None, text: str) -> list[Message]:

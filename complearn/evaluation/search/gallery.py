@@ -122,8 +122,8 @@ class Gallery:
         fingerprint, indexed_by = scorer_fingerprint(scorer), self.about["model"]
         if indexed_by != fingerprint:
             raise ValueError(
-                f"{self.folder} was indexed by another model ({indexed_by[:8]}, this one is {fingerprint[:8]}), whose vectors mean nothing to "
-                "this one; index_gallery(scorer, pairs, folder) makes each model an index of its own, in a folder named after the model"
+                f"{self.folder} was indexed by another model ({indexed_by[:8]}, this one is {fingerprint[:8]}), whose vectors mean "
+                "nothing to this one; index_gallery(scorer, pairs, folder) makes one index per model, in a folder named after the model"
             )
         return self
 
