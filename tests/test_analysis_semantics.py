@@ -15,7 +15,7 @@ from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
 from complearn.analysis.words import change_figures as word_figures
 from complearn.analysis.words import changes as gains
 from complearn.analysis.words import components, neighbours, norm_readout, silhouette, spaces
-from complearn.data.lexicons.formats import Norms
+from complearn.data.lexicons.norms import Norms
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.glue import Glue, metric_interval

@@ -6,18 +6,15 @@ import pytest
 
 from complearn.data.lexicons import lexicon as wordlists
 from complearn.data.lexicons.formats import (
-    category_norms,
     count_occurrences,
     coverage,
-    join_norms,
     read_categories,
     read_concreteness,
-    read_norms,
     read_sensorimotor,
-    sense_norms,
     word_list_fault,
 )
 from complearn.data.lexicons.lexicon import open_lexicon
+from complearn.data.lexicons.norms import category_norms, join_norms, read_norms, sense_norms
 from complearn.data.reports import BadData
 
 
@@ -155,14 +152,14 @@ def test_norms_side_by_side_keep_the_words_of_both():
 
 def test_coverage_and_counts():
     told = coverage(["a", "b", "a", *map(str, range(20))], {"a"}, "a rating")
-    assert told.found == ("a",) and len(told.missing) == 21 and "1 of 22 words have a rating; 21 have none (b, 0, 1" in str(told)
+    assert told.known == ("a",) and len(told.missing) == 21 and "1 of 22 words have a rating; 21 have none (b, 0, 1" in str(told)
     seen = count_occurrences(["red", "fire truck", "Red"], ["Red red fire, truck", "a fire truck"])
     assert seen["red"] == 2 and seen["fire truck"] == 1, "a comma stands between"
 
 
 def test_a_lexicon_without_anything_is_our_own(monkeypatch):
     monkeypatch.delenv("COMPLEARN_REAL_DATA", raising=False)
-    monkeypatch.setattr(wordlists, "packaged", lambda name: None)
+    monkeypatch.setattr(wordlists, "packaged_table", lambda name: None)
     found = open_lexicon()
     assert not found.human and found.concreteness["zebra"] == 5 and found.concreteness["mercy"] == 1
     assert set(found.norms.types) == {"category"} and "our own" in found.sources["categories"]

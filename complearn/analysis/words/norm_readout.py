@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .silhouette import better
 from ...core.seeds import rng
-from ...data.lexicons.formats import Norms
+from ...data.lexicons.norms import Norms
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c005
 def curvature(
