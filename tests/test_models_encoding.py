@@ -213,7 +213,7 @@ def test_save_and_load_round_trip(model, tmp_path):
     pair = model.collate([p for p in model_pairs()])
     assert torch.equal(again.encode_texts(pair).values, model.encode_texts(pair).values)
     card = (folder / "model_card.md").read_text()
-    assert card.startswith("# Trial\n") and '"name": "generated"' in card and "## steps" in card and "Codebook-CLIP with 32 codes" in card
+    assert card.startswith("# Trial\n") and '"name": "generated"' in card and "## Steps" in card and "Codebook-CLIP with 32 codes" in card
     save_model(model, folder)  # over itself
     assert load_model(folder).respawn("language", 1)
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -43,24 +44,17 @@ def check_weights(
 # %% ../../nbs/models/saving.ipynb #c008
 def model_card(
     model: nn.Module,  # of any kind
-    card: dict,  # what made it: data, plan, steps, seed, results, ...; nested plain values
+    facts: Mapping[str, Any],  # "name", and sections by title: text as it stands, or plain values (data, training, results, ...)
 ) -> str:  # markdown
     "A model card: the caller's facts, and the model's own."
-    own = {
-        "configuration": write_config(model.config),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "complearn": version("complearn"),
-    }
-    kind = title_of(model.config)
-    lines = [
-        f"# {card.get('name', kind.removesuffix(' dual encoder'))}",
-        "",
-        f"A {kind}, saved by complearn. Open with `complearn.models.saving.load_model(folder)`.",
-    ]
-    for title, value in (card | own).items():
-        if title != "name":
-            text = value if isinstance(value, str) else json.dumps(plain(value), indent=2, ensure_ascii=False)
-            lines += ["", f"## {title}", "", text if isinstance(value, (str, int, float)) else f"```json\n{text}\n```"]
+    title = title_of(model.config)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    name = facts.get("name", title.removesuffix(" dual encoder"))
+    lines = [f"# {name}", "", f"A {title} of {count:,} parameters, by complearn {version('complearn')}."]
+    for heading, value in {**facts, "configuration": write_config(model.config)}.items():
+        if heading != "name":
+            text = str(value) if isinstance(value, (str, int, float)) else json.dumps(plain(value), indent=1, ensure_ascii=False)
+            lines += ["", f"## {heading.capitalize()}", "", text if isinstance(value, (str, int, float)) else f"```json\n{text}\n```"]
     return "\n".join(lines) + "\n"
 
 # %% ../../nbs/models/saving.ipynb #c011
@@ -70,7 +64,7 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json", "model_card.md")
 def save_model(
     model: nn.Module,  # of any kind, with `config`, `tokenizer` and two towers; on any device
     folder: Path | str,  # made anew; an earlier model in it is replaced
-    card: dict | None = None,  # what made it, for the model card
+    facts: Mapping[str, Any] | None = None,  # what made it, for the model card
 ) -> Path:  # the folder
     "Save weights, architecture, tokenizer and card, all or nothing."
     folder = Path(folder)
@@ -82,7 +76,7 @@ def save_model(
     with atomic_folder(folder) as made:
         save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, made / FILES[1])
         model.tokenizer.save(made / FILES[2])
-        (made / FILES[3]).write_text(model_card(model, card or {}), encoding="utf-8")
+        (made / FILES[3]).write_text(model_card(model, facts or {}), encoding="utf-8")
         write_json(made / FILES[0], {"format": 1, "model": write_config(model.config), "towers": parts})
     return folder
 

@@ -27,7 +27,8 @@ from ...core.seeds import seed_everything
 from ...data.loading import Loader, fingerprint
 from ...data.readers.registry import read
 from ...data.word_tokenizer import WordTokenizer
-from ...models.registry import build, needs_tokenizer, read_model, title_of
+from ...models.registry import build, needs_tokenizer, read_model
+from ...models.saving import model_card
 from ...models.towers.tokenizers import load_tokenizer
 from .config import check_config, evaluation
 from ..methods.plans import make_phases
@@ -182,15 +183,11 @@ def card(
 ) -> str:
     "A model card: what made this model, and what it has learnt to do by its last record."
     steps = [record for record in run.records() if record["kind"] == "step"]
-    told = {name: value for name, value in steps[-1].items() if isinstance(value, float)} if steps else {}
-    phases = "\n".join(f"- {p.name}: {p.steps} steps, {type(p.objective).__name__}, trains {' '.join(p.trainable)}" for p in trainer.phases)
-    count = sum(p.numel() for p in trainer.model.parameters())
-    parts = {name: json.dumps(run.config.get(name, {}), indent=1) for name in ("model", "data", "train")}
-    listed = "\n\n".join(f"## {name.capitalize()}\n\n```json\n{text}\n```" for name, text in parts.items())
-    last = "\n".join(f"- {name}: {value:.4g}" for name, value in told.items())
-    made = f"trained by complearn ({run.made['code']}), seed {run.config.get('seed', 0)}"
-    head = f"# {run.path.name}\n\nA {title_of(trainer.model.config)} of {count:,} parameters, {made}."
-    return f"{head}\n\n{listed}\n\n## Phases\n\n{phases}\n\n## Last record\n\n{last}\n"
+    measures = {name: value for name, value in steps[-1].items() if isinstance(value, float)} if steps else {}
+    phases = [f"- {p.name}: {p.steps} steps, {type(p.objective).__name__}, trains {' '.join(p.trainable)}" for p in trainer.phases]
+    facts = {"name": run.path.name, "code": run.made["code"], "seed": run.config.get("seed", 0), "phases": "\n".join(phases)}
+    facts |= {name: run.config.get(name, {}) for name in ("data", "train")}
+    return model_card(trainer.model, facts | {"last record": "\n".join(f"- {name}: {value:.4g}" for name, value in measures.items())})
 
 # %% ../../../nbs/training/runs/launch.ipynb #c034
 def main(
