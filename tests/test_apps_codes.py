@@ -353,7 +353,7 @@ def test_a_run_under_way_is_looked_at_through_its_checkpoint(folder, tmp_path):
     place.mkdir(parents=True)
     (place / "model.safetensors").write_bytes(done.phases()[0].read_bytes())
     [source] = code_sources(run)
-    assert source.moments == ["step-40"] and "has not ended" in source.state
+    assert source.snapshots == ["step-40"] and "has not ended" in source.state
     weights = Snapshot(run, "step-40").model().state_dict()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in Snapshot(done).model().state_dict().items())
 

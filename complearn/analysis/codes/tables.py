@@ -84,6 +84,20 @@ class CodeTable:
         "The codes in the order of their share of all weight, most used first."
         return np.argsort(-self.mass, kind="stable")
 
+    def rank(self) -> Int[np.ndarray, "code"]:
+        "The place of every code in the order of usage, from 1."
+        rank = np.empty(self.codes, np.int64)
+        rank[self.by_usage()] = np.arange(1, self.codes + 1)
+        return rank
+
+    def shares(self) -> Float[np.ndarray, "code"]:
+        "The share of every code of all weight."
+        return self.mass / max(float(self.mass.sum()), 1e-12)
+
+    def effective(self) -> float:
+        "The number of codes in effective use: the exponential of the entropy of their shares."
+        return float(np.exp(self.entropy()))
+
     def by_index(self) -> Int[np.ndarray, "code"]:
         "The codes as they come: the unbiased order of Figs. 8-9."
         return np.arange(self.codes)

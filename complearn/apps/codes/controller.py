@@ -70,13 +70,13 @@ class CodesController(Controller):
 
     def can_open(self) -> bool:
         "Whether there is a model that can be opened."
-        return any(source.moments for source in self.sources)
+        return any(source.snapshots for source in self.sources)
 
     def open_first(self) -> None:
         if all(panel.store is None for panel in self.panels):
             if not self.can_open():
                 raise ValueError(self.empty)
-            self.open_model(next(k for k, source in enumerate(self.sources) if source.moments))
+            self.open_model(next(k for k, source in enumerate(self.sources) if source.snapshots))
 
     def panel(self, number: int) -> Panel:
         "A panel by its number; raise ValueError if there is none."
@@ -92,7 +92,7 @@ class CodesController(Controller):
 
     def state_message(self) -> Message:
         "The models that there are, and what is open."
-        sources = [{"name": source.name, "snapshots": source.moments, "state": source.state} for source in self.sources]
+        sources = [{"name": source.name, "snapshots": source.snapshots, "state": source.state} for source in self.sources]
         names = ("source", "snapshot", "order_by", "word", "code", "item", "selected", "query")
         panels = [{name: getattr(panel, name) for name in names} for panel in self.panels]
         return plain({"type": "state", "sources": sources, "panels": panels, "tab": self.tab, "empty": self.empty}), []
@@ -123,9 +123,9 @@ class CodesController(Controller):
         "Open a model by its place or its name; what was asked of the last model is asked of this one."
         former, number = self.panel(panel), self.source_number(source)
         chosen = self.sources[number]
-        if not chosen.moments:
+        if not chosen.snapshots:
             raise ValueError(f"{chosen.name} {chosen.state}")
-        snapshot = snapshot if snapshot in chosen.moments else chosen.first
+        snapshot = snapshot if snapshot in chosen.snapshots else chosen.first
         store = chosen.store(snapshot, lambda text: self.progress(text, panel))
         same = former.store is not None and former.store.about.get("captions") == store.about.get("captions")
         fresh = Panel(number, snapshot, former.order_by, former.word, item=former.item if same else None, scope=former.scope, store=store)
@@ -150,7 +150,7 @@ class CodesController(Controller):
         if not on:
             return [self.state_message()]
         first = self.panels[0]
-        able = [number for number, source in enumerate(self.sources) if source.moments]
+        able = [number for number, source in enumerate(self.sources) if source.snapshots]
         if not able or first.store is None:
             raise ValueError("there is no model with a codebook to compare with")
         self.panels.append(replace(first, selected=[], factors={}))

@@ -51,14 +51,12 @@ def codebook_message(
 ) -> Message:
     "A codebook at a glance."
     images, words = panel.store.images, panel.store.words
-    rank = np.empty(images.codes, np.int32)
-    rank[panel.store.usage] = np.arange(1, images.codes + 1)
     content = {
         "type": "codebook",
         "codes": images.codes,
         "images": len(images.support),
         "dead": len(images.dead),
-        "effective": float(np.exp(images.entropy())),
+        "effective": images.effective(),
         "support": float(np.median(images.support)),
         "grid": images.grid,
         "thumb": panel.store.pixels.shape[1],
@@ -66,8 +64,8 @@ def codebook_message(
         "words": words is not None,
         "vocabulary": words.common(400) if words else [],
     }
-    shares = images.mass / max(float(images.mass.sum()), 1e-12)
-    arrays = (code_map(panel.store.vectors, method), np.float32), (shares, np.float32), (images.fired, np.int32), (rank, np.int32)
+    positions = code_map(panel.store.vectors, method)
+    arrays = (positions, np.float32), (images.shares(), np.float32), (images.fired, np.int32), (images.rank(), np.int32)
     return content, [to_bytes(array, kind) for array, kind in arrays]
 
 
