@@ -19,7 +19,7 @@ from complearn.data.lexicons.norms import Norms
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.glue import Glue, metric_interval
-from complearn.evaluation.tasks.glue_files import own_task, read_task
+from complearn.evaluation.tasks.glue_files import acceptability_task, read_task
 from complearn.models import wordspace
 from complearn.models.towers.base import TextTransformer
 from complearn.models.wordspace import WordSpace
@@ -459,7 +459,7 @@ def test_scores_are_scikit_learns(classes):
 
 
 def test_a_frozen_encoder_that_knows_the_answer_is_heard():
-    train, dev, task = own_task(200)
+    train, dev, task = acceptability_task(200)
     answers = dict(zip(sum((e.texts for e in (train, dev)), ()), sum((e.labels for e in (train, dev)), ())))
     knows = lambda texts: np.array([[float(answers[(t,)]), 0.5] for t in texts])
     acceptability = Glue(train, dev, task, epochs=10)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from complearn.core.results import row
 from complearn.core.runs import Run
-from complearn.evaluation.binding import binding_rows, curve, steps_to_binding, unfold
+from complearn.evaluation.binding import binding_rows, curve, evaluation_rows, steps_to_binding
 
 
 def log(lows, split="swap_att", every=10):
@@ -48,7 +48,7 @@ def test_a_log_without_evaluations_has_no_step(tmp_path):
         bare = record | {"step": None, "phase": None}  # the trainer knows where it is, the evaluation does not
         run.log({"kind": "evaluate", "name": "monitor", "step": record["step"], "phase": "train", "rows": [bare]})
     assert steps_to_binding(run.metrics()) == 20
-    assert unfold(run.metrics())["phase"].tolist() == ["train"] * 3 and run.metrics().shape[0] == 4
+    assert evaluation_rows(run.metrics())["phase"].tolist() == ["train"] * 3 and run.metrics().shape[0] == 4
 
 
 def test_rows_say_later_than_where_it_has_not_come():

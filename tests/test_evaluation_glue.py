@@ -48,12 +48,12 @@ def test_the_mismatched_part_is_a_task_of_its_own(tmp_path):
     header = ["index\tsentence1\tsentence2\tgold_label"]
     for name, answer in (("train.tsv", "a"), ("dev_matched.tsv", "a"), ("dev_mismatched.tsv", "b")):
         write(tmp_path / "MNLI", name, header, pairs(3, lambda k, answer=answer: answer))
-    assert glue_files.tasks_in(tmp_path) == {"MNLI": tmp_path / "MNLI", "MNLI-mm": tmp_path / "MNLI"}
+    assert glue_files.find_tasks(tmp_path) == {"MNLI": tmp_path / "MNLI", "MNLI-mm": tmp_path / "MNLI"}
     for folder in (tmp_path / "MNLI", tmp_path / "MNLI-mm"):
         assert glue_files.read_task(folder, "MNLI-mm")[1].labels == ("b", "b", "b")
     (tmp_path / "none").mkdir()
     with pytest.raises(BadData, match="none of the folders CoLA.*STS-B.*MNLI-mm"):
-        glue_files.tasks_in(tmp_path / "none")
+        glue_files.find_tasks(tmp_path / "none")
 
 
 def test_numbers_are_learned_and_judged_by_rank(tmp_path):

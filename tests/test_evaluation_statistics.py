@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from complearn.core.results import row
-from complearn.evaluation.comparisons import comparison, comparisons, difference_table, last_words
+from complearn.evaluation.comparisons import comparison, comparisons, difference_table, last_evaluations
 from complearn.evaluation.statistics import bootstrap_interval, bootstrap_means, paired_test, share_interval, sign_flip, wilson
 
 
@@ -191,7 +191,7 @@ def test_comparison_errors_name_what_there_is():
 
 def test_comparison_reads_logs_mixed_with_losses():
     log = pd.DataFrame([{"step": 1, "loss": 2.0}, *made()])
-    assert len(last_words(log, "accuracy")) == 8
+    assert len(last_evaluations(log, "accuracy")) == 8
 
 
 def test_comparisons_give_every_pair_of_a_chain():

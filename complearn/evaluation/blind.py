@@ -107,8 +107,8 @@ class NaiveBayes:
         item_words: Iterable[str],  # of one item
     ) -> Float[np.ndarray, "name"]:  # log probabilities, up to a constant
         "A score per class."
-        known = (self.likelihoods[word] for word in sorted(set(item_words)) if word in self.likelihoods)
-        return self.prior + sum(known, np.zeros(len(self.prior)))
+        likelihoods = (self.likelihoods[word] for word in sorted(set(item_words)) if word in self.likelihoods)
+        return self.prior + sum(likelihoods, np.zeros(len(self.prior)))
 
 # %% ../../nbs/evaluation/blind.ipynb #c017
 def group_chance(

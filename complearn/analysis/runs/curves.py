@@ -13,7 +13,7 @@ import pandas as pd
 
 from ...core.results import COLUMNS
 from ...core.runs import Run
-from ...evaluation.binding import unfold
+from ...evaluation.binding import evaluation_rows
 from ...evaluation.statistics import over_seeds
 from ...training.engine.journal import BUDGET
 
@@ -78,7 +78,7 @@ def evaluations(
     **about,  # what holds for all rows, e.g. method="clip", seed=0
 ) -> pd.DataFrame:  # results rows, in the order of the log
     "The rows of all evaluations in a log."
-    return unfold(metrics).assign(**about).reindex(columns=list(COLUMNS))
+    return evaluation_rows(metrics).assign(**about).reindex(columns=list(COLUMNS))
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c018
 def bands(

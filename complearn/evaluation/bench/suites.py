@@ -245,8 +245,8 @@ def read_bench(
     bench = {}
     for name, args in benchmarks.items():
         if name not in SUITES:
-            known = "; ".join(f"{key} ({suite.about})" for key, suite in SUITES.items())
-            raise ValueError(f"no benchmark {name!r}; there are {known}")
+            entries = "; ".join(f"{key} ({suite.about})" for key, suite in SUITES.items())
+            raise ValueError(f"no benchmark {name!r}; there are {entries}")
         try:
             items = SUITES[name].read(**args)
         except TypeError as error:
@@ -285,14 +285,14 @@ def find_suites(
     names: Sequence[str] = (),  # names or families; none: all
 ) -> list[FoundSuite]:
     "Which benchmarks a folder holds."
-    data, known = Path(data_folder).expanduser(), {name: suite for name, suite in SUITES.items() if suite.places}
-    families = {suite.family for suite in known.values()} - {""}
+    data, suites = Path(data_folder).expanduser(), {name: suite for name, suite in SUITES.items() if suite.places}
+    families = {suite.family for suite in suites.values()} - {""}
     if not data.is_dir():
         raise BadData(f"{data}: the folder of data does not exist; give the one that holds sugarcrepe/, coco/val2017/ and the like")
-    if unknown := [name for name in names if name not in known and name not in families]:
-        raise ValueError(f"no benchmark {unknown[0]!r}; there are {', '.join(known)}; families are {', '.join(sorted(families))}")
-    found = []
-    for name, suite in known.items():
+    if unknown := [name for name in names if name not in suites and name not in families]:
+        raise ValueError(f"no benchmark {unknown[0]!r}; there are {', '.join(suites)}; families are {', '.join(sorted(families))}")
+    scan = []
+    for name, suite in suites.items():
         if names and name not in names and suite.family not in names:
             continue
         args = {argument: find_place(data, places, argument == "images") for argument, places in suite.places.items()}
@@ -300,27 +300,27 @@ def find_suites(
         required = [argument for argument in absent if argument not in suite.optional]
         state = "missing" if required else "text only" if "images" in absent else "found"
         missing = "; ".join(f"no {argument} at {' or '.join(suite.places[argument][:3])}" for argument in absent)
-        found.append(FoundSuite(name, state, args, f"{missing}; get {suite.obtain}" if absent else ""))
-    return found
+        scan.append(FoundSuite(name, state, args, f"{missing}; get {suite.obtain}" if absent else ""))
+    return scan
 
 
 def scan_table(
-    found: Sequence[FoundSuite],  # from `find_suites`
+    scan: Sequence[FoundSuite],  # from `find_suites`
 ) -> pd.DataFrame:  # benchmark, state, about, remedy
     "A scan as a table."
-    lines = [{"benchmark": suite.name, "state": suite.state, "about": SUITES[suite.name].about, "remedy": suite.remedy} for suite in found]
+    lines = [{"benchmark": suite.name, "state": suite.state, "about": SUITES[suite.name].about, "remedy": suite.remedy} for suite in scan]
     return pd.DataFrame(lines, columns=["benchmark", "state", "about", "remedy"])
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n014
 def read_suites(
-    found: Sequence[FoundSuite],  # from `find_suites`
+    scan: Sequence[FoundSuite],  # from `find_suites`
     limit: int | None = None,  # at most so many items of each split, photos, or labelled images
     tables_from: str | None = None,  # folder of published class names and prompts, see `data.benchmarks.classes`
     **options: Any,  # for every reader: `max_bad`, `check`
 ) -> tuple[Bench, Bench, dict[str, str]]:  # with photos; without photos, for `judge_blind` alone; name -> error
     "Read the benchmarks that a scan has found."
     bench, text_only, errors = {}, {}, {}
-    for name, state, args, _ in found:
+    for name, state, args, _ in scan:
         if state == "missing":
             continue
         suite = SUITES[name]

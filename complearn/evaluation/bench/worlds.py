@@ -74,8 +74,8 @@ def experiment_bench(
     bench = {}
     if world is not None:
         hard_negatives = world_bench(world, n, recognition=False, retrieval=False)
-        seen = world_bench(world, n, ("sugarcrepe",), part="seen", recognition=False, retrieval=False)
-        bench = hard_negatives | {f"{name}, seen": task for name, task in seen.items()} | world_bench(world, n, ())
+        familiar = world_bench(world, n, ("sugarcrepe",), part="seen", recognition=False, retrieval=False)
+        bench = hard_negatives | {f"{name}, seen": task for name, task in familiar.items()} | world_bench(world, n, ())
     return bench | read_bench(benchmarks)
 
 

@@ -19,7 +19,7 @@ from ...core.seeds import derive, rng
 from ...data.reports import BadData
 from ..statistics import tail
 from .base import Score, Task
-from .glue_files import Examples, GlueTask, own_task
+from .glue_files import Examples, GlueTask, acceptability_task
 
 # %% ../../../nbs/evaluation/tasks/glue.ipynb #c005
 def metric_of_tables(

@@ -110,13 +110,13 @@ def judge_relations(
 
 # %% ../../../nbs/evaluation/tasks/relations.ipynb #c014
 def _batch_lines(batch: Any, output: Any, triplets: list[tuple[Triplet, ...]]) -> tuple[list, ...]:
-    real, known = batch.triplets[..., 1] >= 0, batch.phrase_classes >= 0
-    rows, columns = (index.tolist() for index in known.nonzero(as_tuple=True))
+    real, labelled = batch.triplets[..., 1] >= 0, batch.phrase_classes >= 0
+    rows, columns = (index.tolist() for index in labelled.nonzero(as_tuple=True))
     return (
         [key for key, of_image in zip(batch.keys, triplets) for _ in of_image], [t for of_image in triplets for t in of_image],
         list(output.scores[real].double().cpu().numpy()), list(batch.unknown[real].cpu().numpy()), [batch.keys[i] for i in rows],
-        [batch.phrases[i][k] for i, k in zip(rows, columns)], batch.phrase_classes[known].tolist(),
-        list(output.objects[known].double().cpu().numpy()),
+        [batch.phrases[i][k] for i, k in zip(rows, columns)], batch.phrase_classes[labelled].tolist(),
+        list(output.objects[labelled].double().cpu().numpy()),
     )  # fmt: skip
 
 # %% ../../../nbs/evaluation/tasks/relations.ipynb #c016
@@ -140,13 +140,13 @@ def judge_relations_blindly(
     "Guesses of two baselines that never see a picture."
     names, classes = list(predicates), list(objects)
     reader = TripletEncoder(tuple(names), tuple(classes), None, single)
-    known = [t for pair in train for t in reader.draw_triplets(pair)]
+    train_triplets = [t for pair in train for t in reader.draw_triplets(pair)]
     images, triplets = (list(part) for part in zip(*[(pair.id, t) for pair in test for t in reader.draw_triplets(pair)]))
     unknown = np.concatenate([reader.truths(pair, reader.draw_triplets(pair))[1].numpy() for pair in test])
     sides = lambda t: ((t.subject, t.subject_class), (t.object, t.object_class))
     phrases = list(dict.fromkeys((image, *side) for image, t in zip(images, triplets) for side in sides(t) if side[1] in classes))
-    relation = NaiveBayes([(triplet_words(t), t.predicate) for t in known], names)
-    thing = NaiveBayes([(text.split(), name) for t in known for text, name in sides(t) if name], classes)
+    relation = NaiveBayes([(triplet_words(t), t.predicate) for t in train_triplets], names)
+    thing = NaiveBayes([(text.split(), name) for t in train_triplets for text, name in sides(t) if name], classes)
     ranked = lambda prior: np.argsort(np.argsort(prior, kind="stable"), kind="stable").astype(float)  # of equals the later name
     scores = {
         "majority": (np.tile(ranked(relation.prior), (len(images), 1)), np.tile(ranked(thing.prior), (len(phrases), 1))),

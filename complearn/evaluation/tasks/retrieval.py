@@ -43,10 +43,10 @@ def ranks(
 ) -> list[tuple[np.ndarray, np.ndarray]]:  # (rank from 1, tied) per image, then per caption
     "Ranks in both directions, in blocks; the same as `naive_ranks`."
     sizes, index = (len(images), len(texts)), torch.from_numpy(pairs)
-    own = torch.cat([scorer.similarity(images, texts, pairs=part).float().cpu() for part in index.split(32 * block)])
-    if not torch.isfinite(own).all():
+    right_scores = torch.cat([scorer.similarity(images, texts, pairs=part).float().cpu() for part in index.split(32 * block)])
+    if not torch.isfinite(right_scores).all():
         raise ValueError("the scorer gave scores that are not finite; the weights may be broken")
-    bars = [torch.full((n,), -torch.inf).scatter_reduce(0, index[:, side], own, "amax") for side, n in enumerate(sizes)]
+    best = [torch.full((n,), -torch.inf).scatter_reduce(0, index[:, side], right_scores, "amax") for side, n in enumerate(sizes)]
     rivals, tied = [torch.zeros(n, dtype=torch.int64) for n in sizes], [torch.zeros(n, dtype=torch.bool) for n in sizes]
     for i in range(0, sizes[0], block):
         near = index[(index[:, 0] >= i) & (index[:, 0] < i + block)]
@@ -56,10 +56,10 @@ def ranks(
             inside = near[(near[:, 1] >= j) & (near[:, 1] < j + block)]
             wrong = torch.ones(scores.shape, dtype=torch.bool).index_put(((inside[:, 0] - i), (inside[:, 1] - j)), torch.tensor(False))
             for side, shape in enumerate(("query -> query 1", "query -> 1 query")):
-                bar = rearrange(bars[side][spans[side]], shape)
-                above = wrong & ~(scores < bar - TIE)  # a score that is not a number counts as a rival
+                threshold = rearrange(best[side][spans[side]], shape)
+                above = wrong & ~(scores < threshold - TIE)  # a score that is not a number counts as a rival
                 rivals[side][spans[side]] += above.sum(1 - side)
-                tied[side][spans[side]] |= (above & (scores <= bar + TIE)).any(1 - side)
+                tied[side][spans[side]] |= (above & (scores <= threshold + TIE)).any(1 - side)
     return [(1 + r.numpy(), t.numpy()) for r, t in zip(rivals, tied)]
 
 # %% ../../../nbs/evaluation/tasks/retrieval.ipynb #c011
