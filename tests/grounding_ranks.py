@@ -53,7 +53,7 @@ def related(rank, world, name):
     from complearn.data.readers.registry import read
     from complearn.data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
     from complearn.data.word_tokenizer import WordTokenizer
-    from complearn.models.grounded.model import build_grounded
+    from complearn.models.registry import build
     from complearn.training.objectives.relations import RelationGrounding, SearchContrastive
 
     pairs, sides = list(read(DATA["name"], **DATA["args"])), ("left of", "right of", "above", "below")
@@ -62,7 +62,7 @@ def related(rank, world, name):
     pairs = [*some, *none] if name == "lonely" else [pair for two in zip(none, some) for pair in two][1:] + none[:1]
     relations = {"predicates": sides, "objects": ("circle", "square", "triangle"), "heads": 2, "d": 4, "hidden": 8}
     tokenizer = WordTokenizer.fit([pair.caption for pair in ranked])
-    model = build_grounded(MODEL | {"relations": relations, "search": True}, tokenizer, 0).eval()
+    model = build(MODEL | {"relations": relations, "search": True}, tokenizer, 0).eval()
     collate = CollateWithTriplets(model.collate, TripletEncoder(sides, relations["objects"], 2))
     objective = SearchContrastive() if name == "search" else RelationGrounding(dropout=0.0)
     told = objective(model, collate(pairs[rank * 8 // world : (rank + 1) * 8 // world], range(rank * 8 // world, (rank + 1) * 8 // world)))

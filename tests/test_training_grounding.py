@@ -17,7 +17,8 @@ from complearn.data.pairs import Batch
 from complearn.data.readers.registry import read
 from complearn.data.visual_genome.triplets import relation_names
 from complearn.data.word_tokenizer import WordTokenizer
-from complearn.models.grounded.model import GroundedOutput, SearchScorer, build_grounded
+from complearn.models.grounded.model import GroundedOutput, SearchScorer
+from complearn.models.registry import build
 from complearn.training.engine.phases import match_names
 from complearn.training.methods.grounding import grounded, grounding
 from complearn.training.methods.grounding_recipes import grounding_configuration, rows_of, text_depth
@@ -121,7 +122,7 @@ def test_frozen_parts_stay_bit_equal(tmp_path):
     frozen = {"vision": tower | {"size": 16, "patch": 8, "frozen": True}, "text": tower | {"depth": 2}, "layers": 1, "freeze_qk": True}
     made = launch(prepare(tmp_path / "run", config(model=frozen, more={"weight_decay": 0.5})).path, progress=False)
     last = load_file(made.phases()[-1])
-    first = build_grounded(made.config["model"], WordTokenizer.load(made.path / "tokenizer.json")).state_dict()
+    first = build(made.config["model"], WordTokenizer.load(made.path / "tokenizer.json")).state_dict()
     moved = {name for name in last if not torch.equal(first[name], last[name])}
     names = list(last)
     model = Snapshot(made).model()
@@ -193,12 +194,12 @@ def test_rows_know_how_deep_a_text_tower_is():
     assert counts("minilm") == [0, 2, 4, 6] and counts("hf:bert-base-uncased") == [0, 4, 8, 12]
     assert counts({"tower": "tiny", "depth": 1}) == [0, 1] and len(set(counts({"tower": "tiny", "depth": 2}))) == 3
     with pytest.raises(ValueError, match='give "layers": 0'):
-        build_grounded(grounding_ranks.MODEL | {"text": grounding_ranks.LITTLE | {"frozen": True}}, WordTokenizer.fit(["a"]))
+        build(grounding_ranks.MODEL | {"text": grounding_ranks.LITTLE | {"frozen": True}}, WordTokenizer.fit(["a"]))
 
 
 def test_plans_that_cannot_be():
     tokenizer = WordTokenizer.fit(["a red circle"])
-    model = build_grounded(grounding_ranks.MODEL, tokenizer)
+    model = build(grounding_ranks.MODEL, tokenizer)
     with pytest.raises(ValueError, match="needs a grounded model"):
         grounded(nn.Linear(2, 2), 3)
     with pytest.raises(ValueError, match="needs a model with relations"):

@@ -19,7 +19,7 @@ from complearn.data.reports import BadData
 from complearn.data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, pair_triplets
 from complearn.evaluation.tasks.classification import Classification
 from complearn.evaluation.tasks.relations import Relations, judge_relations, right_ranks, triplet_table
-from complearn.models.grounded.model import SearchScorer, build_grounded
+from complearn.models.grounded.model import SearchScorer
 from complearn.models.grounded.relations import RelationOutput
 from complearn.models.registry import build
 from complearn.training.engine.accumulation import GradCache
@@ -138,7 +138,7 @@ def test_a_left_out_loss_is_measured_and_not_trained():
 
 
 def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
-    model = build_grounded(MODEL, tokens)
+    model = build(MODEL, tokens)
     set_trainable(model, relation_patterns(model, 2, "attention"))
     batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(scenes)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
@@ -158,7 +158,7 @@ def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
 @pytest.mark.parametrize("objective", [RelationGrounding(dropout=0.0), SearchContrastive()])
 def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, objective):
     """Also where one of the parts has no triplet at all."""
-    model = build_grounded(MODEL, tokens).eval()
+    model = build(MODEL, tokens).eval()
     none = [pair for pair in scenes if not pair_triplets(pair, tuple(SIDES))][:2]
     some = [pair for pair in scenes if pair_triplets(pair, tuple(SIDES))][:4]
     batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))([*some[:2], *none, *some[2:]])
@@ -189,10 +189,10 @@ def test_images_without_triplets_are_left_out(scenes):
 
 
 def test_a_model_without_the_parts_is_refused(tokens):
-    plain = build_grounded({name: value for name, value in MODEL.items() if name not in ("relations", "search")}, tokens)
+    plain = build({name: value for name, value in MODEL.items() if name not in ("relations", "search")}, tokens)
     with pytest.raises(ValueError, match="needs a model with relations"):
         make_phases({"name": "relating", "args": {"steps": 2}}, plain)
-    half = build_grounded(MODEL | {"search": False}, tokens)
+    half = build(MODEL | {"search": False}, tokens)
     with pytest.raises(ValueError, match="model with search heads"):
         make_phases({"name": "relating", "args": {"steps": 2, "search_steps": 2}}, half)
     with pytest.raises(ValueError, match="vision is one of"):
@@ -260,7 +260,7 @@ def test_stage_3_reads_visual_genome_while_the_run_has_captions(tmp_path, tokens
 def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     """Forty scenes by heart: enough that the way from picture to relation is whole, which a judge of words alone cannot follow."""
     torch.manual_seed(0)
-    model = build_grounded(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
+    model = build(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
     set_trainable(model, relation_patterns(model, "all", "all"))
     batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(scenes)
     optimizer, objective = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3), RelationGrounding(dropout=0.0)
@@ -301,7 +301,7 @@ def test_the_majority_is_the_commonest_training_relation(scenes):
 
 
 def test_relations_of_any_phrases(scenes, tokens):
-    model = build_grounded(MODEL, tokens)
+    model = build(MODEL, tokens)
     found = image_relations(model, scenes[0].image, ["red circle", "blue square"], top=4)
     assert len(found) == 8 and found.groupby(["subject", "object"]).probability.sum().tolist() == pytest.approx([1, 1])
     with pytest.raises(ValueError, match="two or more distinct phrases"):
