@@ -272,6 +272,9 @@ def test_layers_that_cannot_be():
     with pytest.raises(ValueError, match="give freeze_qk=False"):
         LanguageStream(fused)
     assert LanguageStream(fused, 1, freeze_qk=False).patterns() == ("tower.module.h.1.*", "tower.module.ln_f.*")
+    fused.layers = ""
+    with pytest.raises(ValueError, match="HFText does not say where its layers are"):
+        top_patterns(fused, 1)
 
 
 def test_the_eye_codes_every_place_and_can_do_without_attention():

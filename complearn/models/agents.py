@@ -75,7 +75,8 @@ class Agent(nn.Module):
             nn.init.normal_(self.head.weight, std=inner**-0.5)
         if spectral:
             normalise(self.head)
-            normalise(tower) if not tower.frozen else None
+            if not tower.frozen:
+                normalise(tower)
 
     def forward(
         self,

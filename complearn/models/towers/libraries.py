@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...core.extras import need
 from .openclip_towers import portable, rest
 from .tokenizers import HFTokens
-from .base import Tower, TowerOutput, speaking
+from .base import Tower, TowerOutput, find_layers, speaking
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c004
 def patches(
@@ -187,6 +187,7 @@ class HFText(Tower):
         self.pool, self.start, self.end, self.keep_end, self.transform = pool, start, end, keep_end, {}
         self.module = from_config(config, "text_model") if module is None else module
         self.width = self.pooled_width = config.get("hidden_size") or config["n_embd"]
+        self.layers = find_layers(self)
 
     def forward(
         self,

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ...core.extras import need
-from .base import Tower, TowerOutput, speaking
+from .base import Tower, TowerOutput, find_layers, speaking
 
 # %% ../../../nbs/models/towers/openclip_towers.ipynb #c007
 class OpenClipVision(Tower):
@@ -82,6 +82,8 @@ class OpenClipText(Tower):
         if not hasattr(module, "forward_intermediates"):
             module.output_tokens, self.width = True, module.config.hidden_size
         self.context, self.pooled_width = config["text_cfg"].get("context_length", 77), config["embed_dim"]
+        own = isinstance(getattr(getattr(module, "transformer", None), "resblocks", None), nn.ModuleList)
+        self.layers = "module.transformer.resblocks" if own else find_layers(self)
         pools_at_end = getattr(module, "pool_type", "") == "argmax" and getattr(module, "cls_emb", None) is None
         self.full = not (pools_at_end and getattr(module, "attn_mask", None) is not None)
 
@@ -133,6 +135,13 @@ class OpenClipText(Tower):
         if getattr(self.module, "text_projection", None) is not None:
             self.module.text_projection = None
         rest(self.module, "proj")
+
+    def add_dropout(self) -> None:
+        "Dropout behind each block's perceptron; an encoder of transformers has its own."
+        if self.layers == "module.transformer.resblocks":
+            for block in self.module.transformer.resblocks:
+                if not isinstance(block.mlp[-1], nn.Dropout):
+                    block.mlp.append(nn.Dropout(0.0))
 
 # %% ../../../nbs/models/towers/openclip_towers.ipynb #c012
 def portable(
