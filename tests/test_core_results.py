@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from complearn.core import runs
 from complearn.core.results import COLUMNS, code_version, read_results, row, rows_table, versions, write_results
 
 ROW = dict(method="clip", seed=0, phase="train", step=10, data="generated", split="swap_att", metric="accuracy", value=0.5)
@@ -64,7 +63,3 @@ def test_the_code_version_is_the_same_in_another_process_and_follows_the_source(
     first = code_version.__wrapped__()
     (tmp_path / "__init__.py").write_text("a = 2\n")
     assert first != code_version.__wrapped__() != code_version()
-
-
-def test_the_run_module_offers_the_results_too():
-    assert runs.row is row and runs.write_results is write_results and runs.read_results is read_results

@@ -109,7 +109,7 @@ def test_metrics_of_a_run_that_has_none(tmp_path):
     assert run.truncate_metrics(3) == 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.one_of(st.none(), st.integers(0, 20)), max_size=12), st.integers(0, 20))
 def test_truncation_keeps_what_is_not_after_the_step(tmp_path_factory, steps, last):
     run = Run.create(tmp_path_factory.mktemp("run") / "a", CONFIG)

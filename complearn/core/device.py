@@ -24,8 +24,8 @@ def pick_device(
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         index = int(os.environ.get("LOCAL_RANK", 0)) if chosen.index is None else chosen.index
         if index >= count:
-            asked = f"device '{device}' was asked for (number {index})"
-            raise RuntimeError(f"{asked}, but {count} CUDA devices are usable here; use device='cpu' or 'auto'")
+            request = f"device '{device}' was asked for (number {index})"
+            raise RuntimeError(f"{request}, but {count} CUDA devices are usable here; use device='cpu' or 'auto'")
         return torch.device("cuda", index)
     if chosen.type == "mps" and not torch.backends.mps.is_available():
         raise RuntimeError("device 'mps' was asked for, but this machine has none; use device='cpu' or 'auto'")
@@ -68,9 +68,9 @@ def describe_device(
     "What hardware a result was made on."
     device, capabilities = torch.device(device), getattr(torch.cpu, "get_capabilities", dict)()
     cpu = str(capabilities.get("cpu_name") or platform.processor() or platform.machine())
-    told = {"type": device.type, "cpu": cpu, "cores": os.cpu_count() or 1, "threads": torch.get_num_threads()}
-    told |= {"system": platform.system(), "torch": torch.__version__, "processes": int(os.environ.get("WORLD_SIZE", 1))}
+    description = {"type": device.type, "cpu": cpu, "cores": os.cpu_count() or 1, "threads": torch.get_num_threads()}
+    description |= {"system": platform.system(), "torch": torch.__version__, "processes": int(os.environ.get("WORLD_SIZE", 1))}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        told |= {"name": properties.name, "memory_gib": round(properties.total_memory / 2**30, 1), "cuda": torch.version.cuda}
-    return told
+        description |= {"name": properties.name, "memory_gib": round(properties.total_memory / 2**30, 1), "cuda": torch.version.cuda}
+    return description

@@ -27,7 +27,7 @@ def colour_of(
     fixed: Mapping[str, int] | None = None,  # places in PALETTE of names that have a colour of their own in every figure
 ) -> str:  # "rgba(...)"
     "The colour of one of several things: its fixed one, or one of those that are left, in the order of the names."
-    places = {known: place for known, place in (fixed or {}).items() if known in names}
+    places = {label: place for label, place in (fixed or {}).items() if label in names}
     free = [place for place in range(len(PALETTE)) if place not in places.values()]
     others = [other for other in names if other not in places]
     if name not in names:

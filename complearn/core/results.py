@@ -57,13 +57,13 @@ def code_version() -> str:  # e.g. "0.1.0+5f0c2a9be1d3"
 @cache
 def versions() -> dict[str, str]:
     "The versions of Python and of the libraries that can move a number."
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for name in ("torch", "numpy", "scikit-learn", "scipy", "accelerate", "torchvision", "open_clip_torch", "transformers", "timm"):
         try:
-            found[name] = importlib.metadata.version(name)
+            numbers[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue  # an extra that is not installed moved nothing
-    return found
+    return numbers
 
 # %% ../../nbs/core/results.ipynb #c012
 def check_rows(
@@ -71,11 +71,11 @@ def check_rows(
 ) -> list[dict]:  # the same, checked, in the columns' order
     "Check that each row has exactly the columns of the schema."
     checked = []
-    for i, one in enumerate(rows):
-        missing, unknown = [c for c in COLUMNS if c not in one], [c for c in one if c not in COLUMNS]
+    for i, entry in enumerate(rows):
+        missing, unknown = [c for c in COLUMNS if c not in entry], [c for c in entry if c not in COLUMNS]
         if missing or unknown:
             raise ValueError(f"row {i} of the results lacks {missing} and has unknown {unknown}; make rows with complearn.core.runs.row")
-        checked.append({column: one[column] for column in COLUMNS})
+        checked.append({column: entry[column] for column in COLUMNS})
     return checked
 
 # %% ../../nbs/core/results.ipynb #c014
@@ -101,9 +101,9 @@ def read_results(
         raise FileNotFoundError(f"{path} does not exist; an experiment writes it when it ends: run it with this out_dir, and it resumes")
     results = read_json(path)
     if not isinstance(results, dict) or results.get("schema") != SCHEMA:
-        found = results.get("schema") if isinstance(results, dict) else None
+        schema = results.get("schema") if isinstance(results, dict) else None
         remedy = "run the experiment again, or read it with the version that wrote it"
-        raise ValueError(f"{path} has schema {found}, and this version reads schema {SCHEMA}; {remedy}")
+        raise ValueError(f"{path} has schema {schema}, and this version reads schema {SCHEMA}; {remedy}")
     return {**results, "rows": check_rows(results["rows"])}
 
 # %% ../../nbs/core/results.ipynb #c018

@@ -34,8 +34,8 @@ def differences(
         return [text for k in keys for text in differences(old.get(k), new.get(k), f"{key}.{k}" if key else str(k))]
     if old == new:
         return []
-    there, asked = (value if len(value) <= 60 else value[:57] + "..." for value in (json.dumps(old), json.dumps(new)))
-    return [f"{key}: {there} there, {asked} asked for"]
+    first, second = (value if len(value) <= 60 else value[:57] + "..." for value in (json.dumps(old), json.dumps(new)))
+    return [f"{key}: {first} there, {second} asked for"]
 
 # %% ../../nbs/core/runs.ipynb #c007
 def read_lines(
@@ -81,8 +81,8 @@ class Run:
     ):
         self.path = Path(path).expanduser().absolute()
         if not (self.path / "config.json").is_file():
-            there = "there is no such folder" if not self.path.exists() else "it holds no config.json"
-            raise FileNotFoundError(f"{self.path} is not a run: {there}; {WHAT_A_RUN_IS}")
+            problem = "there is no such folder" if not self.path.exists() else "it holds no config.json"
+            raise FileNotFoundError(f"{self.path} is not a run: {problem}; {WHAT_A_RUN_IS}")
         stored = read_json(self.path / "config.json")
         if not isinstance(stored, dict) or "made" not in stored:
             raise ValueError(f"{self.path} is not a run: its config.json was written by something else; {WHAT_A_RUN_IS}")
@@ -119,8 +119,8 @@ class Run:
             return run
         if path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
             raise FileExistsError(f"{path} is not empty and holds no run; choose another folder. {WHAT_A_RUN_IS}")
-        made = {"code": code_version(), "versions": versions(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        write_json(path / "config.json", {**config, "made": made})
+        provenance = {"code": code_version(), "versions": versions(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        write_json(path / "config.json", {**config, "made": provenance})
         return cls(path)
 
     def log(
@@ -145,11 +145,11 @@ class Run:
     ) -> int:  # how many records went
         "Drop the records after a step: a resumed run logs them again."
         records = self.records()
-        kept = [record for record in records if record.get("step") is None or record["step"] <= step]
-        text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept)
+        remaining = [record for record in records if record.get("step") is None or record["step"] <= step]
+        text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in remaining)
         write_bytes_atomic(self.path / "metrics.jsonl", text.encode())
         self._mended = True
-        return len(records) - len(kept)
+        return len(records) - len(remaining)
 
     def phases(self) -> list[Path]:
         "The weights kept at each phase's end, in the order of the numbers in their names."
@@ -197,13 +197,13 @@ class Run:
             if step not in paths:
                 raise ValueError(f"{self.path} keeps no checkpoint of step {step}; kept are: {', '.join(map(str, paths)) or 'none'}")
             return paths[step] / "model.safetensors"
-        phases, wanted = self._phases(), -1 if phase is None else phase
-        if isinstance(wanted, int) and wanted < 0:
-            matching = phases[wanted : wanted + 1 or None] if -wanted <= len(phases) else []
+        phases, selected = self._phases(), -1 if phase is None else phase
+        if isinstance(selected, int) and selected < 0:
+            matching = phases[selected : selected + 1 or None] if -selected <= len(phases) else []
         else:
-            matching = [entry for entry in phases if wanted in entry[:2]]
+            matching = [entry for entry in phases if selected in entry[:2]]
         if not matching:
-            raise ValueError(f"{self.path} has not ended phase {wanted!r}; ended are: {', '.join(self.phase_names()) or 'none yet'}")
+            raise ValueError(f"{self.path} has not ended phase {selected!r}; ended are: {', '.join(self.phase_names()) or 'none yet'}")
         return matching[0][2]
 
     @property

@@ -31,9 +31,9 @@ def overlay(
 ) -> UInt8[np.ndarray, "height width 3"]:  # the picture, cold patches darkened
     "Lay a patch heat map over an image: the hotter a patch, the more of the image is seen."
     (height, width), (rows, columns) = image.shape[:2], heat.shape
-    seen = heat[(np.arange(height) * rows // height)[:, None], (np.arange(width) * columns // width)[None]]
+    upscaled = heat[(np.arange(height) * rows // height)[:, None], (np.arange(width) * columns // width)[None]]
     night = np.array([12, 18, 48])
-    alpha = cold * (1 - np.clip(seen, 0, 1))[..., None]
+    alpha = cold * (1 - np.clip(upscaled, 0, 1))[..., None]
     return np.rint((1 - alpha) * image + alpha * night).astype(np.uint8)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c007
@@ -100,11 +100,11 @@ def add_pictures(
         source = picture_uri(overlay(images[x], (heats[x] - low) / max(high - low, 1e-12)))
         figure.add_layout_image(source=source, x=x, y=y, sizex=SIDE, sizey=SIDE, **place)
         outline(figure, x - SIDE / 2 + width * line["column"], y - SIDE / 2 + height * line["row"], width, height)
-    told = "image %{customdata[0]:.0f}<br>score %{customdata[1]:.3f}<br>weight %{customdata[2]:.3f}"
-    told += "<br>patch row %{customdata[3]:.0f}, column %{customdata[4]:.0f}<extra></extra>"
+    hover = "image %{customdata[0]:.0f}<br>score %{customdata[1]:.3f}<br>weight %{customdata[2]:.3f}"
+    hover += "<br>patch row %{customdata[3]:.0f}, column %{customdata[4]:.0f}<extra></extra>"
     dots = {"mode": "markers", "marker": {"size": 0.8 * cell, "opacity": 0, "symbol": "square"}, "showlegend": False}
-    known = best[["item", "score", "weight", "row", "column"]]
-    figure.add_scatter(x=best.index, y=[y] * len(best), customdata=known, hovertemplate=told, **dots)
+    details = best[["item", "score", "weight", "row", "column"]]
+    figure.add_scatter(x=best.index, y=[y] * len(best), customdata=details, hovertemplate=hover, **dots)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c015
 def code_grid(
@@ -125,9 +125,9 @@ def code_grid(
     figure.update_xaxes(range=[-0.55, k - 0.45], tickvals=list(range(k)), ticktext=[str(i + 1) for i in range(k)], **bare)
     figure.update_xaxes(title={"text": "rank of the image by its score for the code", "font": {"size": 13}})
     figure.update_yaxes(range=[len(codes) - 0.45, -0.55], tickvals=list(range(len(codes))), ticktext=labels, **bare)
-    said = f"{title}<br><sup>bright: patches that the code scores high on; outlined: the patch that fired</sup>"
+    heading = f"{title}<br><sup>bright: patches that the code scores high on; outlined: the patch that fired</sup>"
     layout = {"width": 230 + cell * k, "height": 150 + cell * len(codes), "margin": {"l": 200, "r": 20, "t": 80, "b": 60}}
-    return figure.update_layout(template=theme, title={"text": said}, **layout)
+    return figure.update_layout(template=theme, title={"text": heading}, **layout)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c020
 def add_patches(
@@ -162,13 +162,13 @@ def image_codes(
     figure = make_subplots(1, 2, column_widths=[0.42, 0.58], horizontal_spacing=0.26)
     add_patches(figure, image, codes, table.grid)
     names = [f"{rank + 1} · code {code}" + (f"<br>{code_words(words, code)}" if words else "") for rank, code in enumerate(codes.code)]
-    told = "code %{customdata[0]:.0f}<br>weight %{x:.3f}<br>score %{customdata[1]:.3f}<extra></extra>"
-    bars = {"orientation": "h", "marker_color": PALETTE[0], "customdata": codes[["code", "score"]], "hovertemplate": told}
+    hover = "code %{customdata[0]:.0f}<br>weight %{x:.3f}<br>score %{customdata[1]:.3f}<extra></extra>"
+    bars = {"orientation": "h", "marker_color": PALETTE[0], "customdata": codes[["code", "score"]], "hovertemplate": hover}
     figure.add_bar(x=codes.weight, y=names, row=1, col=2, **bars)
     figure.update_xaxes(title="weight in the image (all codes sum to 1)", rangemode="tozero", row=1, col=2)
     figure.update_yaxes(autorange="reversed", row=1, col=2)
-    shown = f"{len(codes)} of {table.support[item]} codes shown, {codes.weight.sum():.0%} of the weight"
-    title = f"What image {item} is made of<br><sup>{shown}{f' — “{caption}”' if caption else ''}</sup>"
+    subtitle = f"{len(codes)} of {table.support[item]} codes shown, {codes.weight.sum():.0%} of the weight"
+    title = f"What image {item} is made of<br><sup>{subtitle}{f' — “{caption}”' if caption else ''}</sup>"
     layout = {"width": 900, "height": max(400, 150 + 38 * len(codes)), "margin": {"l": 60, "r": 30, "t": 80, "b": 60}}
     return figure.update_layout(template=theme, title={"text": title}, showlegend=False, **layout)
 
@@ -193,8 +193,8 @@ def usage_figure(
         used, rank = share > 0, np.arange(1, table.codes + 1)
         label = f"{name}<br>{np.exp(table.entropy()):.0f} effective, {len(table.dead)} dead of {table.codes}"
         look = {"mode": "lines+markers", "marker": {"size": 4}, "line": {"color": method_colour(name, list(tables))}}
-        told = "rank %{x}: %{y:.3g} %<extra>" + name + "</extra>"
-        figure.add_scatter(x=rank[used], y=100 * share[used], name=label, hovertemplate=told, **look)
+        hover = "rank %{x}: %{y:.3g} %<extra>" + name + "</extra>"
+        figure.add_scatter(x=rank[used], y=100 * share[used], name=label, hovertemplate=hover, **look)
     figure.update_xaxes(title="rank of the code (log scale)", **log_ticks(1, max(table.codes for table in tables.values())))
     figure.update_yaxes(title="share of all weight, % (log scale)", **log_ticks(min(min(line.y) for line in figure.data), 100))
     title = (
@@ -213,8 +213,8 @@ def support_figure(
         items[0] -= 1  # the 0 was put in so that the line starts there
         label = f"{name}<br>median {np.median(table.support):.0f} of {table.codes}"
         look = {"mode": "lines+markers", "marker": {"size": 5}, "line": {"color": method_colour(name, list(tables)), "shape": "hv"}}
-        told = "%{y:.1f} % use %{x} codes or fewer<extra>" + name + "</extra>"
-        figure.add_scatter(x=codes, y=100 * np.cumsum(items) / items.sum(), name=label, hovertemplate=told, **look)
+        hover = "%{y:.1f} % use %{x} codes or fewer<extra>" + name + "</extra>"
+        figure.add_scatter(x=codes, y=100 * np.cumsum(items) / items.sum(), name=label, hovertemplate=hover, **look)
     figure.update_xaxes(title="support: codes with weight above zero", rangemode="tozero")
     figure.update_yaxes(title="items with at most so many, %", range=[-2, 104])
     return figure.update_layout(template=theme, title={"text": "Codes per item"}, width=900, height=420, showlegend=True)

@@ -40,11 +40,11 @@ def attribute_table(
     names = sorted({name for thing in things for name in thing})
     has = np.array([[name in thing for name in names] for thing in map(frozenset, things)], dtype=bool).reshape(len(things), len(names))
     count = has.sum(axis=0)
-    kept = (count >= least) & (len(things) - count >= least)
-    if not kept.any():
-        told = f"no attribute is in at least {least} of {len(things)} pictures and missing in as many"
-        raise ValueError(f"{told}; give more pictures, or a smaller `least`")
-    return tuple(name for name, keep in zip(names, kept) if keep), has[:, kept]
+    frequent = (count >= least) & (len(things) - count >= least)
+    if not frequent.any():
+        message = f"no attribute is in at least {least} of {len(things)} pictures and missing in as many"
+        raise ValueError(f"{message}; give more pictures, or a smaller `least`")
+    return tuple(name for name, keep in zip(names, frequent) if keep), has[:, frequent]
 
 # %% ../../../nbs/analysis/codes/purity.ipynb #c007
 def mutual_information(
@@ -59,8 +59,8 @@ def mutual_information(
     total = np.zeros(both.shape)
     for joint, a, b in ((both, code, attribute), (code - both, code, 1 - attribute), (attribute - both, 1 - code, attribute),
                         (1 - code - attribute + both, 1 - code, 1 - attribute)):  # fmt: skip
-        known = (joint > 1e-9) & (a * b > 0)
-        total += np.where(known, joint * np.log2(np.where(known, joint, 1) / np.where(known, a * b, 1)), 0)
+        defined = (joint > 1e-9) & (a * b > 0)
+        total += np.where(defined, joint * np.log2(np.where(defined, joint, 1) / np.where(defined, a * b, 1)), 0)
     return np.maximum(total, 0)
 
 # %% ../../../nbs/analysis/codes/purity.ipynb #c010
@@ -93,9 +93,9 @@ def discoveries(
     "Which tests stand out, by Benjamini and Hochberg's step-up rule (1995)."
     order = np.argsort(p, kind="stable")
     passed = np.flatnonzero(p[order] <= rate * np.arange(1, len(p) + 1) / len(p))
-    found = np.zeros(len(p), bool)
-    found[order[: passed[-1] + 1 if len(passed) else 0]] = True
-    return found
+    discoveries = np.zeros(len(p), bool)
+    discoveries[order[: passed[-1] + 1 if len(passed) else 0]] = True
+    return discoveries
 
 # %% ../../../nbs/analysis/codes/purity.ipynb #c013
 def purity(
@@ -114,8 +114,8 @@ def purity(
     if not len(alive):
         raise ValueError(f"none of {fires.shape[1]} codes tells pictures apart: each fires on all of them or on none")
     fires = fires[:, alive]
-    known, shuffles = mutual_information(fires, has), shuffled_best(fires, has, draws, seed)
-    best, mi, chance, rate = known.argmax(axis=1), known.max(axis=1), shuffles.mean(axis=0), fires.mean(axis=0)
+    information, shuffles = mutual_information(fires, has), shuffled_best(fires, has, draws, seed)
+    best, mi, chance, rate = information.argmax(axis=1), information.max(axis=1), shuffles.mean(axis=0), fires.mean(axis=0)
     p = exact_p(fires, has)
     entropy = -(rate * np.log2(rate) + (1 - rate) * np.log2(1 - rate))
     columns = {"code": alive, "fired": fires.sum(axis=0), "attribute": [names[k] for k in best], "mi": mi, "chance": chance}
@@ -127,8 +127,8 @@ def fires_of(
 ) -> Bool[np.ndarray, "item code"]:
     "Which code has weight in which item."
     if (table.support > table.item_code.shape[1]).any():
-        kept, most = table.item_code.shape[1], int(table.support.max())
-        raise ValueError(f"this table kept {kept} codes per item and some use {most}; read it with code_table(..., heaviest={most})")
+        width, most = table.item_code.shape[1], int(table.support.max())
+        raise ValueError(f"this table kept {width} codes per item and some use {most}; read it with code_table(..., heaviest={most})")
     fires = np.zeros((len(table.support), table.codes), bool)
     item, place = np.nonzero(table.item_weight > 0)
     fires[item, table.item_code[item, place]] = True
@@ -168,8 +168,8 @@ def generation_figure(
         look = {"legendgroup": method, "mode": "lines+markers"}
         for seed, line in part.groupby("seed", dropna=False):
             thin = {"line": {"color": method_colour(method, methods, 0.35), "width": 1}, "marker": {"size": 4}}
-            told = f"seed {seed}, %{{customdata}}: %{{y:.4g}}<extra>{method}</extra>"
-            figure.add_scatter(x=line.step, y=line.value, customdata=line.phase, hovertemplate=told, showlegend=False, **look, **thin)
+            hover = f"seed {seed}, %{{customdata}}: %{{y:.4g}}<extra>{method}</extra>"
+            figure.add_scatter(x=line.step, y=line.value, customdata=line.phase, hovertemplate=hover, showlegend=False, **look, **thin)
         mean = part.groupby("step", as_index=False).value.mean()
         thick = {"line": {"color": method_colour(method, methods), "width": 3}, "marker": {"size": 9}}
         figure.add_scatter(x=mean.step, y=mean.value, name=f"{method} ({part.seed.nunique()} seeds)", **look, **thick)

@@ -52,13 +52,13 @@ def distinct(
     size: int,  # items per chunk
 ) -> Iterator[list[tuple[int, Pair]]]:  # chunks of (index in pairs, pair with that side alone)
     "The distinct images or captions of some pairs, in order, a chunk at a time."
-    seen, chunk = set(), []
+    keys, chunk = set(), []
     for index in range(len(pairs)):
         pair = pairs[index]
         key = pair.image_id if side == "image" else pair.caption
-        if key in seen:
+        if key in keys:
             continue
-        seen.add(key)
+        keys.add(key)
         chunk.append((index, replace(pair, caption=None) if side == "image" else replace(pair, image=None)))
         if len(chunk) == size:
             yield chunk
@@ -129,10 +129,10 @@ def patch_scores(
     "The score of each patch of an image for one code."
     with codebook_at_rest(model):
         batch = model.collate([Pair(image, None, str(i), str(i)) for i, image in enumerate(images)]).to(model.device)
-        said, _ = model.vision(batch)
-        scores, _ = model.codebook.scores(rearrange(said, "b n d -> (b n) 1 d"))
+        tokens, _ = model.vision(batch)
+        scores, _ = model.codebook.scores(rearrange(tokens, "b n d -> (b n) 1 d"))
         scores = rearrange(scores, "(b n) c -> b n c", b=len(batch))[torch.arange(len(batch)), :, torch.as_tensor(codes)]
-    return rearrange(scores.cpu().numpy(), "b (r c) -> b r c", r=square(said.shape[1])[0])
+    return rearrange(scores.cpu().numpy(), "b (r c) -> b r c", r=square(tokens.shape[1])[0])
 
 # %% ../../../nbs/analysis/codes/readings.ipynb #c025
 def code_heats(
@@ -144,14 +144,14 @@ def code_heats(
     "The score of each patch of every code's best images for that code, in one pass over the images."
     scores = np.full((*table.top_item.shape, *table.grid), np.nan, np.float32)
     places = np.nonzero(table.top_item >= 0)
-    shown, where = np.unique(table.top_item[places], return_inverse=True)
+    items, where = np.unique(table.top_item[places], return_inverse=True)
     with codebook_at_rest(model):
-        for start in range(0, len(shown), batch_size):
+        for start in range(0, len(items), batch_size):
             here = (where >= start) & (where < start + batch_size)
             code, rank, row = places[0][here], places[1][here], where[here] - start
-            images = [pairs[int(table.source[item])] for item in shown[start : start + batch_size]]
-            said = model.vision(model.collate([replace(pair, caption=None) for pair in images]).to(model.device))[0]
-            scored = np.stack([token_scores(model, said[:, j])[row, code] for j in range(said.shape[1])], axis=1)
+            images = [pairs[int(table.source[item])] for item in items[start : start + batch_size]]
+            tokens = model.vision(model.collate([replace(pair, caption=None) for pair in images]).to(model.device))[0]
+            scored = np.stack([token_scores(model, tokens[:, j])[row, code] for j in range(tokens.shape[1])], axis=1)
             scores[code, rank] = rearrange(scored, "n (r c) -> n r c", r=table.grid[0])
     low, high = (limit(scores, axis=(1, 2, 3), keepdims=True) for limit in (np.fmin.reduce, np.fmax.reduce))
     heat = np.where(high - low > 1e-9, (scores - low) / np.maximum(high - low, 1e-9), 1.0)

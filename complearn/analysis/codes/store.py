@@ -35,13 +35,13 @@ def first_images(
     n: int,  # distinct images to take
 ) -> list[Pair]:  # the pairs of those images that come before the next image
     "The pairs of the first n distinct images."
-    seen, kept = set(), []
+    image_ids, chosen = set(), []
     for pair in (pairs[i] for i in range(len(pairs))):
-        if pair.image_id not in seen and len(seen) == n:
+        if pair.image_id not in image_ids and len(image_ids) == n:
             break
-        seen.add(pair.image_id)
-        kept.append(pair)
-    return kept
+        image_ids.add(pair.image_id)
+        chosen.append(pair)
+    return chosen
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c009
 FORMAT = 1
@@ -113,16 +113,16 @@ def write_store(
 ) -> CodeStore:
     "Write a store, and open it."
     told = {"format": FORMAT, "grid": images.grid, "captions": list(captions), "vocabulary": list(words.vocabulary) if words else []}
-    with atomic_folder(folder) as made:
+    with atomic_folder(folder) as temporary:
         for name, array in arrays.items():
-            np.save(made / f"{name}.npy", array)
+            np.save(temporary / f"{name}.npy", array)
         for prefix, thing, names in (("images", images, TABLE), ("words", words, WORDS if words else ())):
             for name in names:
-                np.save(made / f"{prefix}-{name}.npy", getattr(thing, name))
+                np.save(temporary / f"{prefix}-{name}.npy", getattr(thing, name))
         for by, matrix in (("item", weights.tocsr()), ("code", weights.tocsc())):
             for name in ("data", "indices", "indptr"):
-                np.save(made / f"by_{by}-{name}.npy", getattr(matrix, name))
-        write_json(made / "about.json", {**about, **told})
+                np.save(temporary / f"by_{by}-{name}.npy", getattr(matrix, name))
+        write_json(temporary / "about.json", {**about, **told})
     return CodeStore.open(folder)
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c015

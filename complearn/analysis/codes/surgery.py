@@ -58,8 +58,8 @@ def scores_of(
 ) -> Float[np.ndarray, "item"]:  # cosines; not a number where an image has no message
     "The cosine of every image with a query."
     length = np.linalg.norm(messages, axis=1)
-    found = messages @ (message / max(float(np.linalg.norm(message)), 1e-12)).astype(messages.dtype)
-    return np.where(length > least, found / np.maximum(length, least), np.nan)
+    similarity = messages @ (message / max(float(np.linalg.norm(message)), 1e-12)).astype(messages.dtype)
+    return np.where(length > least, similarity / np.maximum(length, least), np.nan)
 
 
 def ranks_of(
@@ -97,15 +97,15 @@ def text_weights(
     text: str,  # the query
 ) -> Float[np.ndarray, "code"]:  # sum 1
     "The weight of every code in a text."
-    known = getattr(model.tokenizer, "index", None)
+    vocabulary = getattr(model.tokenizer, "index", None)
     if not text.strip():
         raise ValueError("the query is empty; type some words, such as a caption")
     with codebook_at_rest(model):
-        if known is not None:
+        if vocabulary is not None:
             spans = model.tokenizer([text]).spans[0]
-            strange = [word for word in (text[a:b].lower() for a, b in spans if b > a) if word not in known]
+            strange = [word for word in (text[a:b].lower() for a, b in spans if b > a) if word not in vocabulary]
             if strange:
-                near = nearest_words(strange[0], [word for word in known if not word.startswith("<")])
+                near = nearest_words(strange[0], [word for word in vocabulary if not word.startswith("<")])
                 raise UnknownWord(f"“{strange[0]}” is no word of this model's training captions" + (f"; try {near}" if near else ""))
         batch = model.collate([Pair(None, text, "query", "query")]).to(model.device)
         return model.read(model.language, batch).weights[0].float().cpu().numpy()

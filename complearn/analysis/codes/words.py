@@ -89,8 +89,8 @@ class WordIndex:
         n: int = 400,  # words at most
     ) -> list[str]:  # sorted
         "The words that fire codes in most captions, for a list of suggestions."
-        said = np.bincount(self.word, weights=self.captions, minlength=len(self.vocabulary))
-        return sorted(self.vocabulary[i] for i in np.argsort(-said, kind="stable")[:n])
+        counts = np.bincount(self.word, weights=self.captions, minlength=len(self.vocabulary))
+        return sorted(self.vocabulary[i] for i in np.argsort(-counts, kind="stable")[:n])
 
     def codes_of(
         self,
@@ -98,8 +98,8 @@ class WordIndex:
     ) -> pd.DataFrame:  # one line per code, most weight first
         "The codes that carry a word; a word that fires none is an `UnknownWord`."
         word = word.strip().lower()
-        whole = [i for i, known in enumerate(self.vocabulary) if known == word]
-        places = whole or [i for i, known in enumerate(self.vocabulary) if word and known.startswith(word)]
+        whole = [i for i, other in enumerate(self.vocabulary) if other == word]
+        places = whole or [i for i, other in enumerate(self.vocabulary) if word and other.startswith(word)]
         if not places:
             near = nearest_words(word, self.vocabulary)
             raise UnknownWord(f"no caption that was read says “{word}”, so no code stands for it" + (f"; try {near}" if near else ""))

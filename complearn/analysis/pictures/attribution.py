@@ -75,14 +75,14 @@ def word_directions(
     text: str,  # at least a word
 ) -> tuple[tuple[str, ...], Float[Tensor, "word width"]]:  # words, and where each pushes the text's vector
     "What each word adds to a text's vector."
-    found = [(word, a, b) for word, a, b in split_words(text) if any(c.isalnum() for c in word)]
-    if not found:
+    words = [(word, a, b) for word, a, b in split_words(text) if any(c.isalnum() for c in word)]
+    if not words:
         raise ValueError("the text holds no word to explain; type some words")
-    if len(found) == 1:
-        return (found[0][0],), one_vector(encode_all(scorer, texts=[text]), "a text")
-    without = [(text[:a] + text[b:]).strip() for _, a, b in found]
+    if len(words) == 1:
+        return (words[0][0],), one_vector(encode_all(scorer, texts=[text]), "a text")
+    without = [(text[:a] + text[b:]).strip() for _, a, b in words]
     whole, *parts = one_vector(encode_all(scorer, texts=[text, *without]), "a text")
-    return tuple(word for word, *_ in found), whole - torch.stack(parts)
+    return tuple(word for word, *_ in words), whole - torch.stack(parts)
 
 # %% ../../../nbs/analysis/pictures/attribution.ipynb #c008
 def by_word(
@@ -95,8 +95,8 @@ def by_word(
     holds = lambda a, b: next((k for k, (_, low, high) in enumerate(words) if a < high and low < b and a < b), len(words))
     place = torch.tensor([holds(*span) for span in spans] + [len(words)] * (len(vectors) - len(spans)))
     summed = vectors.new_zeros(len(words) + 1, vectors.shape[1]).index_add(0, place, vectors)
-    kept = len(words) + bool(summed[-1].any())
-    return (*(word for word, *_ in words), REST)[:kept], summed[:kept]
+    rows = len(words) + bool(summed[-1].any())
+    return (*(word for word, *_ in words), REST)[:rows], summed[:rows]
 
 # %% ../../../nbs/analysis/pictures/attribution.ipynb #c009
 def text_parts(
@@ -162,9 +162,9 @@ def explain(
     "Which words of a query and which regions of a hit go together."
     if (text is None) == (picture is None):
         raise ValueError("explain takes the query's text or its picture, one of them")
-    one = one_vector(encode_all(scorer, images=[picture])) if text is None else None
-    asked = text_parts(scorer, text) if one is None else Parts(one, one[0], "", ("the picture",))
-    seen = image_parts(scorer, image, way)
-    heat = rearrange(seen.vectors @ asked.vectors.T, "(r c) w -> w r c", r=seen.grid[0])
-    told = "; ".join(filter(None, (seen.way, asked.way)))
-    return Explanation(asked.names, heat.numpy(), (asked.vectors @ seen.whole).numpy(), told, seen.exact)
+    picture_vector = one_vector(encode_all(scorer, images=[picture])) if text is None else None
+    query = text_parts(scorer, text) if picture_vector is None else Parts(picture_vector, picture_vector[0], "", ("the picture",))
+    hit = image_parts(scorer, image, way)
+    heat = rearrange(hit.vectors @ query.vectors.T, "(r c) w -> w r c", r=hit.grid[0])
+    account = "; ".join(filter(None, (hit.way, query.way)))
+    return Explanation(query.names, heat.numpy(), (query.vectors @ hit.whole).numpy(), account, hit.exact)

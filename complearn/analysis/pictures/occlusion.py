@@ -60,13 +60,13 @@ def occlusion_map(
     batch_size: int = 128,  # places at once
 ) -> Float[np.ndarray, "row column"]:  # probability of the right class by the square's middle
     "How probable the right class is while a place is hidden."
-    side, told = len(centres(image.shape[-1], stride)), []
+    side, rows = len(centres(image.shape[-1], stride)), []
     for start in range(0, side * side, batch_size):
-        found = probabilities(occluded(image, window, stride, grey, slice(start, start + batch_size)))
-        if not 0 <= label < found.shape[1]:
-            raise ValueError(f"expected the number of one of {found.shape[1]} classes, 0 to {found.shape[1] - 1}; got {label}")
-        told.append(found[:, label])
-    return torch.cat(told).reshape(side, side).numpy().astype(np.float64)
+        scores = probabilities(occluded(image, window, stride, grey, slice(start, start + batch_size)))
+        if not 0 <= label < scores.shape[1]:
+            raise ValueError(f"expected the number of one of {scores.shape[1]} classes, 0 to {scores.shape[1] - 1}; got {label}")
+        rows.append(scores[:, label])
+    return torch.cat(rows).reshape(side, side).numpy().astype(np.float64)
 
 # %% ../../../nbs/analysis/pictures/occlusion.ipynb #c009
 def grey_of(
@@ -92,10 +92,10 @@ def occlusion_trials(
         step, grey = stride or max(1, wide // 4), grey_of(model.collate.transform)
         for pair, image, whole in zip(pairs, images, torch.cat([model.probabilities(some) for some in images.split(128)])):
             label = model.classes.index(pair.labels)
-            told = occlusion_map(model.probabilities, image, label, wide, step, grey)
-            places = {"row": np.repeat(np.arange(len(told)), len(told)), "column": np.tile(np.arange(len(told)), len(told))}
-            known = {"method": name, "image": pair.id, "label": pair.labels, "whole": float(whole[label])}
-            frames.append(pd.DataFrame(known | places | {"probability": told.ravel()}))
+            heat = occlusion_map(model.probabilities, image, label, wide, step, grey)
+            places = {"row": np.repeat(np.arange(len(heat)), len(heat)), "column": np.tile(np.arange(len(heat)), len(heat))}
+            about = {"method": name, "image": pair.id, "label": pair.labels, "whole": float(whole[label])}
+            frames.append(pd.DataFrame(about | places | {"probability": heat.ravel()}))
     return pd.concat(frames, ignore_index=True)
 
 # %% ../../../nbs/analysis/pictures/occlusion.ipynb #c011
@@ -105,10 +105,10 @@ def paired_trials(
     than: str,  # the other
 ) -> pd.DataFrame:  # image, row, column, difference
     "The difference in probability, trial by trial."
-    one, other = (trials[trials.method == name].set_index(["image", "row", "column"]) for name in (better, than))
-    if not len(one) or len(one) != len(other):
-        raise ValueError(f"{better!r} has {len(one)} trials and {than!r} {len(other)}; make them of the same pictures and places")
-    return (one.probability - other.probability).rename("difference").reset_index()
+    first, second = (trials[trials.method == name].set_index(["image", "row", "column"]) for name in (better, than))
+    if not len(first) or len(first) != len(second):
+        raise ValueError(f"{better!r} has {len(first)} trials and {than!r} {len(second)}; make them of the same pictures and places")
+    return (first.probability - second.probability).rename("difference").reset_index()
 
 # %% ../../../nbs/analysis/pictures/occlusion.ipynb #c013
 def occlusion_histogram(
@@ -154,8 +154,8 @@ def histogram_figure(
 ) -> go.Figure:
     "In how many trials one model is better or worse than the other under occlusion (the paper's Fig. 2)."
     figure, names = go.Figure(), [f"{low:.1f} to {high:.1f}" for low, high in zip(table.low, table.high)]
-    for column, colour, said in (("better", "#0072B2", f"{better} is better"), ("worse", "#E69F00", f"{than} is better")):
-        figure.add_bar(x=names, y=table[column], name=f"{said}: {table[column].sum():.0f} % of trials", marker_color=colour)
+    for column, colour, label in (("better", "#0072B2", f"{better} is better"), ("worse", "#E69F00", f"{than} is better")):
+        figure.add_bar(x=names, y=table[column], name=f"{label}: {table[column].sum():.0f} % of trials", marker_color=colour)
     figure.update_xaxes(title="absolute difference in the probability of the right class")
     figure.update_yaxes(title="trials (%)")
     return figure.update_layout(template=theme, title=f"{better} against {than}, a part of the picture hidden")
@@ -172,8 +172,8 @@ def occlusion_figure(
     for k, (name, values) in enumerate(maps.items(), 2):
         step = picture.shape[0] / max(1, len(values) - 1)
         places, bar = [i * step for i in range(len(values))], {"title": "probability"} if k == 1 + len(maps) else None
-        shown = {"zmin": 0, "zmax": 1, "colorscale": "Viridis", "showscale": bar is not None, "colorbar": bar, "name": name}
-        figure.add_trace(go.Heatmap(z=values, x=places, y=places, **shown), 1, k)
+        style = {"zmin": 0, "zmax": 1, "colorscale": "Viridis", "showscale": bar is not None, "colorbar": bar, "name": name}
+        figure.add_trace(go.Heatmap(z=values, x=places, y=places, **style), 1, k)
         figure.update_yaxes(autorange="reversed", row=1, col=k)
     figure.update_xaxes(title="pixels", constrain="domain").update_yaxes(scaleanchor="x")
     return figure.update_layout(template=theme, title="Probability of the right class while a place is hidden", height=380)

@@ -32,17 +32,17 @@ def image_relations(
     "The likeliest relations between the things of an image."
     if len(set(phrases)) < max(2, len(phrases)):
         raise ValueError(f"relations are between two or more distinct phrases; got {list(phrases)}")
-    asked = [(i, j) for i in range(len(phrases)) for j in range(len(phrases)) if i != j] if pairs is None else list(pairs)
+    phrase_pairs = [(i, j) for i in range(len(phrases)) for j in range(len(phrases)) if i != j] if pairs is None else list(pairs)
     names = model.relations.names
-    told = tuple(Triplet(phrases[i], names[0], phrases[j]) for i, j in asked)
+    triplets = tuple(Triplet(phrases[i], names[0], phrases[j]) for i, j in phrase_pairs)
     collate = CollateWithTriplets(model.collate, TripletEncoder(names, model.relations.objects, None))
     with at_rest(model), full_precision(next(model.parameters()).device):
-        batch = collate([Pair(image, None, "image", "image", labels={"triplets": told})])
+        batch = collate([Pair(image, None, "image", "image", labels={"triplets": triplets})])
         scores = model(batch.to(next(model.parameters()).device), reading="relations").scores[0]
-    values, places = scores[: len(told)].softmax(-1).cpu().topk(min(top, len(names)))
+    values, places = scores[: len(triplets)].softmax(-1).cpu().topk(min(top, len(names)))
     rows = [
         (phrases[i], phrases[j], names[int(place)], float(value), rank)
-        for (i, j), many, where in zip(asked, values, places) for rank, (value, place) in enumerate(zip(many, where), 1)
+        for (i, j), many, where in zip(phrase_pairs, values, places) for rank, (value, place) in enumerate(zip(many, where), 1)
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=["subject", "object", "relation", "probability", "rank"])
 
@@ -54,13 +54,13 @@ def pair_relations(
     single: bool = True,  # of scene graphs: only pairs of which one relation holds
 ) -> pd.DataFrame:  # as `image_relations`, with `truth`: what was annotated
     "What a model says of the annotated pairs of an image."
-    said: dict[tuple[str, str], list[str]] = {}
+    annotated: dict[tuple[str, str], list[str]] = {}
     for t in pair_triplets(pair, model.relations.names, single):
-        said.setdefault((t.subject, t.object), []).append(t.predicate)
-    phrases = list(dict.fromkeys(text for ends in said for text in ends))
-    places = [(phrases.index(a), phrases.index(b)) for a, b in said]
-    found = image_relations(model, pair.image, phrases, places, top)
-    return found.assign(truth=[", ".join(said[a, b]) for a, b in zip(found.subject, found.object)])
+        annotated.setdefault((t.subject, t.object), []).append(t.predicate)
+    phrases = list(dict.fromkeys(text for ends in annotated for text in ends))
+    places = [(phrases.index(a), phrases.index(b)) for a, b in annotated]
+    predicted = image_relations(model, pair.image, phrases, places, top)
+    return predicted.assign(truth=[", ".join(annotated[a, b]) for a, b in zip(predicted.subject, predicted.object)])
 
 # %% ../../../nbs/analysis/pictures/relation_figures.ipynb #c008
 def relation_graph(
@@ -101,10 +101,10 @@ def _arrow(figure: go.Figure, line: Any, found: pd.DataFrame, place: dict, axes:
         x=end[0], y=end[1], ax=start[0], ay=start[1], xref=axes[0], yref=axes[1], axref=axes[0], ayref=axes[1], showarrow=True,
         arrowhead=3, arrowwidth=2, arrowcolor=colour, text="",
     )  # fmt: skip
-    said = found[(found.subject == line.subject) & (found.object == line.object)]
-    told = "<br>".join(f"{r.relation}: {r.probability:.2f}" for r in said.itertuples())
+    lines = found[(found.subject == line.subject) & (found.object == line.object)]
+    text = "<br>".join(f"{r.relation}: {r.probability:.2f}" for r in lines.itertuples())
     middle = start + 0.4 * (end - start) + 0.6 * side
-    hover = f"{line.subject} ? {line.object}<br>{told}" + ("" if truth is None else f"<br>annotated: {truth}")
+    hover = f"{line.subject} ? {line.object}<br>{text}" + ("" if truth is None else f"<br>annotated: {truth}")
     mark = line.relation if right else f"{line.relation} ✗"
     where = {"x": [middle[0]], "y": [middle[1]], "hovertext": [hover], "hoverinfo": "text", "showlegend": False}
     figure.add_trace(go.Scatter(mode="text", text=[mark], textfont={"color": colour, "size": 12}, **where), 1, column)
@@ -116,12 +116,12 @@ def relation_bars(
     object: str,  # another
 ) -> go.Figure:
     "The likeliest relations of one pair of things."
-    said = found[(found.subject == subject) & (found.object == object)].sort_values("probability")
-    if not len(said):
+    lines = found[(found.subject == subject) & (found.object == object)].sort_values("probability")
+    if not len(lines):
         raise ValueError(f"nothing was asked about {subject!r} and {object!r}; asked were {', '.join(map(str, set(found.subject)))}")
-    truth = said.truth.iloc[0].split(", ") if "truth" in said else []
-    colours = [PALETTE[0] if name in truth else "#7F7F7F" for name in said.relation]
-    figure = go.Figure(go.Bar(x=said.probability, y=said.relation, orientation="h", marker_color=colours))
+    truth = lines.truth.iloc[0].split(", ") if "truth" in lines else []
+    colours = [PALETTE[0] if name in truth else "#7F7F7F" for name in lines.relation]
+    figure = go.Figure(go.Bar(x=lines.probability, y=lines.relation, orientation="h", marker_color=colours))
     figure.update_xaxes(title="probability", range=[0, 1]).update_yaxes(title="relation")
     return figure.update_layout(template=theme, title=f"{subject} ? {object}", height=300)
 
@@ -151,7 +151,7 @@ def composition_figure(
     names = list(dict.fromkeys(table["first"]))
     likeness_of = table.pivot(index="first", columns="second", values="likeness").loc[names, names]
     nearest = table.pivot(index="first", columns="second", values="nearest").loc[names, names]
-    shown = {"zmin": 0, "zmax": 1, "colorscale": "Blues", "colorbar": {"title": "cosine"}}
-    figure = go.Figure(go.Heatmap(z=likeness_of, x=names, y=names, text=nearest, texttemplate="%{text}", **shown))
+    style = {"zmin": 0, "zmax": 1, "colorscale": "Blues", "colorbar": {"title": "cosine"}}
+    figure = go.Figure(go.Heatmap(z=likeness_of, x=names, y=names, text=nearest, texttemplate="%{text}", **style))
     figure.update_xaxes(title="second relation").update_yaxes(title="first relation", autorange="reversed")
     return figure.update_layout(template=theme, title="The relation that each product is nearest to")

@@ -30,9 +30,9 @@ def add_band(
     area = {"fill": "toself", "fillcolor": method_colour(name, names, 0.15), "line": {"width": 0}, "mode": "lines"}
     figure.add_scatter(x=x, y=y, hoverinfo="skip", showlegend=False, legendgroup=name, row=1, col=1, **area)
     seeds = f"{line.n.max()} seeds" if line.n.max() > 1 else "1 seed"
-    told = "step %{x}: %{y:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}]<extra>" + name + "</extra>"
+    hover = "step %{x}: %{y:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}]<extra>" + name + "</extra>"
     look = {"mode": "lines+markers", "marker": {"size": 5}, "line": {"color": method_colour(name, names), "width": 2}}
-    look |= {"customdata": line[["low", "high"]], "hovertemplate": told, "legendgroup": name}
+    look |= {"customdata": line[["low", "high"]], "hovertemplate": hover, "legendgroup": name}
     figure.add_scatter(x=line.step, y=line["mean"], name=f"{name} ({seeds})", row=1, col=1, **look)
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c006
@@ -93,8 +93,8 @@ def add_dots(
     "Dots with intervals from left to right."
     bars = {"array": line["high"] - line["mean"], "arrayminus": line["mean"] - line["low"]}
     bars |= {"type": "data", "symmetric": False, "thickness": 1.5}
-    told = "%{x:.1f} [%{customdata[0]:.1f}, %{customdata[1]:.1f}]<extra>" + name + "</extra>"
-    look = {"mode": "markers", "marker": {"size": 9, "color": colour}, "customdata": line[["low", "high"]], "hovertemplate": told}
+    hover = "%{x:.1f} [%{customdata[0]:.1f}, %{customdata[1]:.1f}]<extra>" + name + "</extra>"
+    look = {"mode": "markers", "marker": {"size": 9, "color": colour}, "customdata": line[["low", "high"]], "hovertemplate": hover}
     figure.add_scatter(x=line["mean"], y=y, error_x=bars, name=name, **look, **where)
 
 
@@ -134,9 +134,9 @@ def comparison_figure(
         figure.add_scatter(x=x, y=list(range(len(splits))), name=f"{name} (blind)", **look)
     count = points.loc[names].n
     seeds = f"{count.min()} to {count.max()}" if count.nunique() > 1 else str(count.max())
-    said = f"bars: {level:.0%} interval over " + (f"{seeds} seeds" if count.max() > 1 else "items, one seed")
+    subtitle = f"bars: {level:.0%} interval over " + (f"{seeds} seeds" if count.max() > 1 else "items, one seed")
     figure.update_xaxes(title="accuracy, %", range=[-2, 102])
-    return split_rows(figure, splits, f"{title}<br><sup>{said}</sup>", max(34, 14 * len(names)))
+    return split_rows(figure, splits, f"{title}<br><sup>{subtitle}</sup>", max(34, 14 * len(names)))
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c016
 def difference_panels(
@@ -157,9 +157,9 @@ def difference_panels(
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.5], automargin=True)
     seeds = f"{lines.n.min()}{'' if lines.n.nunique() == 1 else f' to {lines.n.max()}'}"
     less = f"each row minus {common.pop()}; " if len(common) == 1 else ""
-    said = less + (f"mean over {seeds} paired seeds; bars: 95% interval" if lines.n.max() > 1 else "one seed: no interval")
+    subtitle = less + (f"mean over {seeds} paired seeds; bars: 95% interval" if lines.n.max() > 1 else "one seed: no interval")
     layout = {"width": 980, "height": 190 + 34 * len(names), "margin": {"t": 110, "l": 150}, "showlegend": False}
-    return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{said}</sup>"}, **layout)
+    return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{subtitle}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c016b
 def difference_figure(
@@ -178,6 +178,6 @@ def difference_figure(
     figure.add_vline(x=0, line={"color": "#555555", "width": 1, "dash": "dash"})
     figure.update_xaxes(title="difference in accuracy, percentage points (right of 0: the first is better)")
     seeds = f"{lines.n.min()}{'' if lines.n.nunique() == 1 else f' to {lines.n.max()}'}"
-    said = f"mean over {seeds} paired seeds; bars: 95% interval" if lines.n.max() > 1 else "one seed: no interval"
+    subtitle = f"mean over {seeds} paired seeds; bars: 95% interval" if lines.n.max() > 1 else "one seed: no interval"
     room = max(34, 16 * len(claims), 44 * len(claims) // len(splits))  # the legend has two lines for each comparison
-    return split_rows(figure, splits, f"{title}<br><sup>{said}</sup>", room)
+    return split_rows(figure, splits, f"{title}<br><sup>{subtitle}</sup>", room)

@@ -28,9 +28,9 @@ def lesson(
     "In-batch matching accuracy against steps."
     if column not in metrics or "kind" not in metrics:
         raise ValueError(f"the log has no column '{column}': expected the log of a contrastive training (plan fresh_language)")
-    seen = metrics[metrics.kind == "step"].dropna(subset=[column]).sort_values("step", kind="stable")
-    value = seen[column].rolling(max(1, window), min_periods=1).mean()
-    return pd.DataFrame({"step": seen.step.to_numpy(), "value": value.to_numpy()})
+    records = metrics[metrics.kind == "step"].dropna(subset=[column]).sort_values("step", kind="stable")
+    value = records[column].rolling(max(1, window), min_periods=1).mean()
+    return pd.DataFrame({"step": records.step.to_numpy(), "value": value.to_numpy()})
 
 # %% ../../../nbs/analysis/runs/learnability.ipynb #c006
 def area(
@@ -63,12 +63,13 @@ def lesson_rows(
 ) -> list[dict]:
     "Area, last accuracy and steps to the threshold of every lesson, as results rows; the newcomer is the split."
     rows = []
-    for one in lessons.itertuples():
-        curve = lesson(one.log, window)
-        about = (one.method, one.seed, one.teacher, int(one.at), data, f"newcomer {one.text_seed}")
+    for record in lessons.itertuples():
+        curve = lesson(record.log, window)
+        about = (record.method, record.seed, record.teacher, int(record.at), data, f"newcomer {record.text_seed}")
         needed, censored = steps_to(curve.step, curve.value, threshold)
-        told = {"learn_area": area(curve.step, curve.value), "learn_last": float(curve.value.iloc[-1]), "learn_censored": float(censored)}
-        rows += [row(*about, name, value, n=len(curve)) for name, value in told.items()]
+        measures = {"learn_area": area(curve.step, curve.value), "learn_last": float(curve.value.iloc[-1])}
+        measures |= {"learn_censored": float(censored)}
+        rows += [row(*about, name, value, n=len(curve)) for name, value in measures.items()]
         rows.append(row(*about, f"steps_to_{threshold:g}", None if censored else needed, n=len(curve)))
     return rows
 
@@ -85,8 +86,8 @@ def teachers_table(
         here = rows[(rows[by] == [point.method, point.model, point.phase, point.step]).all(axis=1)]
         needed = pd.to_numeric(here[here.metric.str.startswith("steps_to_")].value)
         median = float(np.median(needed.fillna(np.inf)))  # a censored lesson took longer than any that arrived
-        told = {"area": point.mean, "low": point.low, "high": point.high, "n": point.n, "reached": int(needed.notna().sum())}
-        lines.append(dict(zip(by, (point.method, point.model, point.phase, point.step))) | told | {"steps_median": median})
+        measures = {"area": point.mean, "low": point.low, "high": point.high, "n": point.n, "reached": int(needed.notna().sum())}
+        lines.append(dict(zip(by, (point.method, point.model, point.phase, point.step))) | measures | {"steps_median": median})
     return pd.DataFrame(lines)
 
 # %% ../../../nbs/analysis/runs/learnability.ipynb #c013
@@ -105,9 +106,9 @@ def teacher_difference(
     both = pd.concat(values, axis=1, join="inner").dropna().groupby("seed").mean().to_numpy()
     if not len(both):
         raise ValueError(f"no newcomer was taught by both {better} and {than}; there are {sorted(set(zip(here.method, here.phase)))}")
-    found, name = paired_test(both[:, 0], both[:, 1]), " ".join
-    told = {"better": name(better), "than": name(than), "metric": metric, "mean": found.mean}
-    return told | {"low": found.low, "high": found.high, "p_sign": found.p_sign, "n": found.n}
+    test, name = paired_test(both[:, 0], both[:, 1]), " ".join
+    line = {"better": name(better), "than": name(than), "metric": metric, "mean": test.mean}
+    return line | {"low": test.low, "high": test.high, "p_sign": test.p_sign, "n": test.n}
 
 # %% ../../../nbs/analysis/runs/learnability.ipynb #c015
 def lessons_figure(
@@ -121,10 +122,10 @@ def lessons_figure(
     methods = list(dict.fromkeys(lessons.method))
     figure = make_subplots(1, len(methods), shared_yaxes=True, subplot_titles=methods, horizontal_spacing=0.03)
     for column, method in enumerate(methods, 1):
-        own = lessons[lessons.method == method]
-        teachers = list(dict.fromkeys(own.sort_values("at").teacher))
+        of_method = lessons[lessons.method == method]
+        teachers = list(dict.fromkeys(of_method.sort_values("at").teacher))
         for number, teacher in enumerate(teachers):
-            taught = own[own.teacher == teacher]
+            taught = of_method[of_method.teacher == teacher]
             curves = pd.concat([lesson(log, window).assign(method=teacher, seed=s) for log, s in zip(taught.log, taught.text_seed)])
             add_teacher(figure, bands(curves), teacher, method_colour(method, methods, 0.35 + 0.65 * (number + 1) / len(teachers)), column)
     for level, name in ((threshold, "threshold"), (chance, "chance")):
@@ -134,8 +135,8 @@ def lessons_figure(
             )
     figure.update_xaxes(title="step of the lesson")
     figure.update_yaxes(title="in-batch matching accuracy", range=[0, 1.02], col=1)
-    said = f"each line: newcomers of {lessons.text_seed.nunique()} seeds, the same for every teacher; band: 95% interval"
-    heading = {"text": f"{title}<br><sup>{said}</sup>"}
+    subtitle = f"each line: newcomers of {lessons.text_seed.nunique()} seeds, the same for every teacher; band: 95% interval"
+    heading = {"text": f"{title}<br><sup>{subtitle}</sup>"}
     return figure.update_layout(template=theme, title=heading, width=460 * len(methods) + 180, height=460, margin_t=100)
 
 # %% ../../../nbs/analysis/runs/learnability.ipynb #c016
@@ -152,7 +153,7 @@ def add_teacher(
     figure.add_scatter(
         x=x, y=y, fill="toself", mode="lines", fillcolor=faint, line={"width": 0}, hoverinfo="skip", showlegend=False, **where
     )
-    told = "step %{x}: %{y:.3f}<extra>" + name + "</extra>"
+    hover = "step %{x}: %{y:.3f}<extra>" + name + "</extra>"
     figure.add_scatter(
         x=line.step,
         y=line["mean"],
@@ -160,6 +161,6 @@ def add_teacher(
         name=name,
         line={"color": colour, "width": 2},
         marker={"color": colour},
-        hovertemplate=told,
+        hovertemplate=hover,
         **where,
     )

@@ -26,17 +26,17 @@ def spread(
 ) -> np.ndarray:  # heights in the same order, near the wanted ones
     "Heights moved apart so that names do not cover each other."
     order = np.argsort(places, kind="stable")
-    found = np.asarray(places, dtype=float)[order]
+    positions = np.asarray(places, dtype=float)[order]
     for _ in range(200):
-        close = np.flatnonzero(np.diff(found) < gap - 1e-6)
+        close = np.flatnonzero(np.diff(positions) < gap - 1e-6)
         if not len(close):
             break
         for i in close:
-            push = (gap - (found[i + 1] - found[i])) / 2
-            found[i] -= push
-            found[i + 1] += push
-    out = np.empty(len(found))
-    out[order] = found
+            push = (gap - (positions[i + 1] - positions[i])) / 2
+            positions[i] -= push
+            positions[i + 1] += push
+    out = np.empty(len(positions))
+    out[order] = positions
     return out
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c007
@@ -57,9 +57,9 @@ def add_slope(
         thin = {"mode": "lines", "line": {"color": "#BBBBBB", "width": 0.7}, "hoverinfo": "skip", "showlegend": False}
         figure.add_scatter(x=[x, x + 0.05 * way], y=[at[x], names_at[x]], **thin)
         parts = [word, f"{line[f'cosine_{side}']:.2f}", f"{line[side]:,}"]
-        told = "  ".join(parts if way < 0 else parts[::-1])
+        text = "  ".join(parts if way < 0 else parts[::-1])
         look = {"showarrow": False, "xanchor": "right" if way < 0 else "left", "font": {"size": 12, "color": colour}}
-        figure.add_annotation(x=x + 0.06 * way, y=names_at[x], text=told, **look)
+        figure.add_annotation(x=x + 0.06 * way, y=names_at[x], text=text, **look)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c009
 def slope_figure(
@@ -80,9 +80,9 @@ def slope_figure(
         figure.add_annotation(x=x, y=low - 26, text=f"<b>{name}</b>", showarrow=False)
     figure.update_xaxes(visible=False, range=[-0.75, 1.75])
     figure.update_yaxes(visible=False, range=[high + 12, low - 40])
-    said = "cosine and rank (log scale); orange came nearer, blue went away, red is the target"
+    subtitle = "cosine and rank (log scale); orange came nearer, blue went away, red is the target"
     layout = {"width": 860, "height": height, "margin": {"t": 80, "b": 20, "l": 20, "r": 20}}
-    return figure.update_layout(template=theme, title={"text": f"Words nearest to “{query}”<br><sup>{said}</sup>"}, **layout)
+    return figure.update_layout(template=theme, title={"text": f"Words nearest to “{query}”<br><sup>{subtitle}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c012
 def rank_figure(
@@ -104,9 +104,9 @@ def rank_figure(
     figure.update_xaxes(title=f"rank of the target among {of:,} words (1 is nearest; log scale)", **log_ticks(1, of))
     figure.update_xaxes(range=[-0.06, np.log10(of) + 0.06])
     figure.update_yaxes(tickvals=list(range(len(groups))), ticktext=groups, range=[len(groups) - 0.5, -0.5], showgrid=False, zeroline=False)
-    said = told_runs(points, "a word as near as the target stands before it", "geometric mean, bars: 95% t interval of the log rank")
+    subtitle = told_runs(points, "a word as near as the target stands before it", "geometric mean, bars: 95% t interval of the log rank")
     layout = {"width": 900, "height": 170 + max(34, 14 * len(names)) * len(groups), "margin": {"l": 250, "t": 80}, "showlegend": True}
-    return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{said}</sup>"}, **layout)
+    return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{subtitle}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c015
 def box_figure(
@@ -129,7 +129,7 @@ def box_figure(
         )
     figure.update_yaxes(title=unit)
     counts = table.drop_duplicates(["group", "name"]).groupby("group", sort=False).size()
-    said = ", ".join(f"{group}: {n}" for group, n in counts.items())
+    sizes = ", ".join(f"{group}: {n}" for group, n in counts.items())
     layout = {
         "boxmode": "group",
         "width": max(700, 220 + 60 * len(names) * len(counts)),
@@ -137,7 +137,7 @@ def box_figure(
         "margin": {"t": 80},
         "showlegend": True,
     }
-    return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{said}; whiskers: 1.5 times the box</sup>"}, **layout)
+    return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{sizes}; whiskers: 1.5 times the box</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c017
 def gains_figure(
@@ -152,24 +152,24 @@ def gains_figure(
     "The things that gained most and those that lost most (Zhang et al. 2021, Fig. 5 right)."
     gain = (after - before).dropna().sort_values(ascending=False, kind="stable")
     losers = [name for name in gain.index[::-1][:worst] if gain[name] < 0]
-    shown = [name for name in gain.index[:count] if gain[name] > 0 and name not in losers] + losers[::-1]
+    chosen = [name for name in gain.index[:count] if gain[name] > 0 and name not in losers] + losers[::-1]
     figure = go.Figure()
-    for name in shown:
+    for name in chosen:
         colour = PALETTE[1] if gain[name] > 0 else PALETTE[0]
         line = {"mode": "lines", "line": {"color": colour, "width": 2}, "hoverinfo": "skip", "showlegend": False}
         figure.add_scatter(x=[before[name], after[name]], y=[name, name], **line)
     for label, values, fill in ((names[0], before, "white"), (names[1], after, "#333333")):
         marker = {"size": 9, "color": fill, "line": {"color": "#333333", "width": 1.5}}
         hover = "%{y}: %{x:.3f}<extra>" + label + "</extra>"
-        figure.add_scatter(x=values.reindex(shown), y=shown, mode="markers", name=label, marker=marker, hovertemplate=hover)
+        figure.add_scatter(x=values.reindex(chosen), y=chosen, mode="markers", name=label, marker=marker, hovertemplate=hover)
     figure.update_xaxes(title=unit).update_yaxes(autorange="reversed", type="category")
-    said = (
-        f"the {len(shown) - len(losers)} that gained most (orange)"
+    subtitle = (
+        f"the {len(chosen) - len(losers)} that gained most (orange)"
         + (f" and the {len(losers)} that lost most (blue)" if losers else "")
         + f" of {len(gain)}"
     )
-    layout = {"width": 820, "height": 170 + 24 * max(1, len(shown)), "margin": {"t": 80, "l": 190}, "showlegend": True}
-    return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{said}</sup>"}, **layout)
+    layout = {"width": 820, "height": 170 + 24 * max(1, len(chosen)), "margin": {"t": 80, "l": 190}, "showlegend": True}
+    return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{subtitle}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c020
 def prototype_figure(
@@ -187,7 +187,8 @@ def prototype_figure(
             part = table[rows]
             look = {"mode": "markers+text", "textposition": "top center", "textfont": {"size": 10}}
             look |= {"legendgroup": name, "showlegend": k == 1}
-            look |= {"marker": {"size": 8, "color": method_colour(name, names)}, "text": [label for label, own in zip(labels, rows) if own]}
+            texts = [label for label, belongs in zip(labels, rows) if belongs]
+            look |= {"marker": {"size": 8, "color": method_colour(name, names)}, "text": texts}
             hover = "%{customdata}: %{x:.2f}, %{y:.2f}<extra>near " + name + "</extra>"
             figure.add_scatter(
                 x=part[names[across]],

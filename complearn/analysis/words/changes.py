@@ -34,9 +34,9 @@ def over_runs(
     "Mean over runs with a t interval."
     if len(values) == 1:
         return {"mean": float(values[0]), "low": single[0], "high": single[1], "n": 1, "over": "things"}
-    found = paired_test(values, np.zeros(len(values)))
-    low, high = (float("nan"),) * 2 if found.low is None else (found.low, found.high)  # equal values say nothing of the next one
-    return {"mean": found.mean, "low": low, "high": high, "n": found.n, "over": "seeds"}
+    test = paired_test(values, np.zeros(len(values)))
+    low, high = (float("nan"),) * 2 if test.low is None else (test.low, test.high)  # equal values say nothing of the next one
+    return {"mean": test.mean, "low": low, "high": high, "n": test.n, "over": "seeds"}
 
 
 def gain(
@@ -47,9 +47,9 @@ def gain(
     "What a method gained in the mean over things."
     changes = differences(after, before).dropna()
     single = bootstrap_interval(changes.iloc[:, 0], draws=draws) if changes.shape[1] == 1 else ()
-    told = over_runs(changes.mean().tolist(), *[single] * bool(single))
+    summary = over_runs(changes.mean().tolist(), *[single] * bool(single))
     tested = better(changes.mean(axis=1), np.zeros(len(changes)))
-    return told | {name: tested[name] for name in ("p", "median", "changed")} | {"things": len(changes)}
+    return summary | {name: tested[name] for name in ("p", "median", "changed")} | {"things": len(changes)}
 
 # %% ../../../nbs/analysis/words/changes.ipynb #c010
 def query_changes(
@@ -65,12 +65,12 @@ def query_changes(
     lines = []
     for k, line in next(iter(after.values())).iterrows():
         nearer, closer = over_runs(moved.loc[k].tolist()), over_runs(turned.loc[k].tolist())
-        told = {"query": line["query"], "target": line["target"], "rank_before": np.exp(means(logs[1])[k])}
-        told |= {"rank_after": np.exp(ranks.loc[k].mean()), "best": np.exp(ranks.loc[k].min()), "worst": np.exp(ranks.loc[k].max())}
-        told |= {"log_rank_change": nearer["mean"], "log_rank_low": nearer["low"], "log_rank_high": nearer["high"]}
-        told |= {"cosine_before": means(cosines[1])[k], "cosine_after": means(cosines[0])[k]}
-        told |= {"cosine_change": closer["mean"], "cosine_low": closer["low"], "cosine_high": closer["high"]}
-        lines.append(told | {"nearer": int((moved.loc[k] < 0).sum()), "seeds": nearer["n"]})
+        entry = {"query": line["query"], "target": line["target"], "rank_before": np.exp(means(logs[1])[k])}
+        entry |= {"rank_after": np.exp(ranks.loc[k].mean()), "best": np.exp(ranks.loc[k].min()), "worst": np.exp(ranks.loc[k].max())}
+        entry |= {"log_rank_change": nearer["mean"], "log_rank_low": nearer["low"], "log_rank_high": nearer["high"]}
+        entry |= {"cosine_before": means(cosines[1])[k], "cosine_after": means(cosines[0])[k]}
+        entry |= {"cosine_change": closer["mean"], "cosine_low": closer["low"], "cosine_high": closer["high"]}
+        lines.append(entry | {"nearer": int((moved.loc[k] < 0).sum()), "seeds": nearer["n"]})
     return pd.DataFrame(lines)
 
 # %% ../../../nbs/analysis/words/changes.ipynb #c012
@@ -93,5 +93,5 @@ def answer(
     interval = f" [{line['cosine_low']:+.2f}, {line['cosine_high']:+.2f}]" if several else ", without an interval"
     ranks = f"rank {line['rank_before']:,.0f} to {line['rank_after']:,.0f}{span}, nearer in {line['nearer']} of {line['seeds']}"
     cosines = f"cosine {line['cosine_before']:.2f} to {line['cosine_after']:.2f}, a difference of {line['cosine_change']:+.2f}{interval}"
-    asked = f"Does “{line['query']}” come closer to “{line['target']}”?"
-    return f"{asked} {method} ({of}): {verdict(line)}; {ranks}; {cosines}."
+    question = f"Does “{line['query']}” come closer to “{line['target']}”?"
+    return f"{question} {method} ({of}): {verdict(line)}; {ranks}; {cosines}."

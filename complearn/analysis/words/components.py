@@ -130,9 +130,9 @@ def category_means(
     "Mean of each column over the known words of every category; warns of categories with too few."
     lines, left_out = {}, {}
     for name, members in categories.items():
-        known = values.reindex([word for word in members if word in values.index])
-        if len(known) >= least:
-            lines[name] = known.mean().to_dict() | {"words": len(known)}
+        members_known = values.reindex([word for word in members if word in values.index])
+        if len(members_known) >= least:
+            lines[name] = members_known.mean().to_dict() | {"words": len(members_known)}
         else:
             left_out[name] = [word for word in members if word not in values.index]
     if left_out:
@@ -154,8 +154,8 @@ def concreteness_correlations(
     table = table.assign(rating=ratings.reindex(table.index)).dropna()
     lines = []
     for level, rows in (("word", table), ("category", category_means(table, categories))):
-        found, drawn = drawn_correlations(rows[names].to_numpy(dtype=float), rows["rating"].to_numpy(dtype=float), draws)
-        for k, r in enumerate(found):
+        values, drawn = drawn_correlations(rows[names].to_numpy(dtype=float), rows["rating"].to_numpy(dtype=float), draws)
+        for k, r in enumerate(values):
             low, high = known_tail(drawn[:, k])
             line = {"axis": k + 1, "level": level, "r": float(r), "low": low, "high": high, "n": len(rows)}
             lines.append(line | dict(zip(("abs_low", "abs_high"), size_tail(drawn[:, k]))))
@@ -190,9 +190,9 @@ def turn_by_rating(
     ratings: pd.Series,  # word -> rating
 ) -> Components:
     "Turn the first axis so that it rises with the ratings."
-    known = ratings.reindex(list(components.words)).to_numpy()
-    rated = ~np.isnan(known)
-    return turn_first(components, float(np.corrcoef(components.coordinates[rated, 0], known[rated])[0, 1]) if rated.sum() > 2 else 0.0)
+    values = ratings.reindex(list(components.words)).to_numpy()
+    rated = ~np.isnan(values)
+    return turn_first(components, float(np.corrcoef(components.coordinates[rated, 0], values[rated])[0, 1]) if rated.sum() > 2 else 0.0)
 
 # %% ../../../nbs/analysis/words/components.ipynb #c019
 def ends(

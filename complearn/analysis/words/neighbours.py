@@ -95,12 +95,12 @@ def query_table(
     phrases, targets = embed([phrase for phrase, _ in queries]), embed([target for _, target in queries])
     vocabulary, places, lines = unit(vectors), {word: i for i, word in enumerate(words)}, []
     for (phrase, target), phrase_vector, target_vector in zip(queries, unit(phrases), unit(targets)):
-        known, scores = target in places, vocabulary @ phrase_vector
-        scores = scores if known else np.append(scores, target_vector @ phrase_vector)
-        index = places[target] if known else len(words)
+        in_vocabulary, scores = target in places, vocabulary @ phrase_vector
+        scores = scores if in_vocabulary else np.append(scores, target_vector @ phrase_vector)
+        index = places[target] if in_vocabulary else len(words)
         ties = int((np.abs(scores - scores[index]) <= TIE).sum()) - 1
         line = {"query": phrase, "target": target, "cosine": float(scores[index]), "rank": rank(scores, index), "of": len(scores)}
-        lines.append(line | {"ties": ties, "known": known})
+        lines.append(line | {"ties": ties, "known": in_vocabulary})
     return pd.DataFrame(lines)
 
 # %% ../../../nbs/analysis/words/neighbours.ipynb #c015

@@ -61,7 +61,7 @@ def word_means(
     inside = ~np.isnan(scores)
     some = inside.any(1)
     mean = np.where(inside, scores, 0)[some].sum(1) / inside[some].sum(1)
-    return pd.Series(mean, [word for word, kept in zip(words, some) if kept], name="silhouette")
+    return pd.Series(mean, [word for word, included in zip(words, some) if included], name="silhouette")
 
 
 def category_table(
@@ -90,9 +90,9 @@ def better(
 ) -> dict:  # n, median (of the differences), p (one-sided; None where nothing differs)
     "Wilcoxon's signed-rank test that `after` is larger; things that do not differ are left out of it (Wilcoxon 1945)."
     gain = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
-    told = {"n": len(gain), "median": float(np.median(gain)) if len(gain) else None, "changed": int((gain != 0).sum())}
+    summary = {"n": len(gain), "median": float(np.median(gain)) if len(gain) else None, "changed": int((gain != 0).sum())}
     p = float(stats.wilcoxon(gain[gain != 0], alternative="greater").pvalue) if (gain != 0).any() else None
-    return told | {"p": p}
+    return summary | {"p": p}
 
 # %% ../../../nbs/analysis/words/silhouette.ipynb #c013
 FEW = 10  # words, or categories, that occur in training: with fewer there is no correlation
@@ -113,9 +113,9 @@ def frequency_correlations(
     by_category = (mean(known, 0), mean(np.where(inside, often[:, None], 0.0), 0))
     lines = []
     for level, (x, y) in (("word", (mean(known, 1), often[inside.any(1)])), ("category", by_category)):
-        enough = (seen := int((y > 0).sum())) >= least
+        enough = (count := int((y > 0).sum())) >= least
         r, low, high = correlation(x, y, draws) if enough else (float("nan"),) * 3
         varied = enough and len(x) > 2 and np.ptp(x) > 0 and np.ptp(y) > 0
         rho = float(stats.spearmanr(x, y).statistic) if varied else float("nan")
-        lines.append({"level": level, "r": r, "low": low, "high": high, "rho": rho, "n": len(x), "seen": seen})
+        lines.append({"level": level, "r": r, "low": low, "high": high, "rho": rho, "n": len(x), "seen": count})
     return pd.DataFrame(lines)

@@ -33,15 +33,15 @@ def readable(
     scaled = [(v - v.min()) / max(np.ptp(v), 1e-12) * side for v, side in ((x, width), (y, height))]
     apart = sum(((v - side / 2) / side) ** 2 for v, side in zip(scaled, (width, height)))
     order = sorted(range(len(names)), key=lambda i: (names[i] not in first, -apart[i]))
-    placed, shown = [], [""] * len(names)
+    placed, labels = [], [""] * len(names)
     for i in order:
         left, low, wide = scaled[0][i] - 3.4 * len(names[i]), scaled[1][i], 6.8 * len(names[i])
         if most is not None and len(placed) >= most:
             break
         if all(left > b + w or b > left + wide or abs(low - c) > 15 for b, c, w in placed):
             placed.append((left, low, wide))
-            shown[i] = names[i]
-    return shown
+            labels[i] = names[i]
+    return labels
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c008
 def padded(
@@ -134,8 +134,8 @@ def axes_figure(
         place = {"row": axis // 2 + 1, "col": axis % 2 + 1}
         add_curves(figure, components, categories, axis, ends(components, categories, axis, count, least), **place)
         figure.update_yaxes(tickformat=".0%", range=[-0.02, 1.02], title="share of words" if axis % 2 == 0 else "", **place)
-    said = "share of each category's words at or below a place; blue: lowest means, orange: highest"
-    title = f"Categories along the axes{f', {name}' if name else ''}<br><sup>{said}</sup>"
+    subtitle = "share of each category's words at or below a place; blue: lowest means, orange: highest"
+    title = f"Categories along the axes{f', {name}' if name else ''}<br><sup>{subtitle}</sup>"
     layout = {"width": 1080, "height": 130 + 240 * down, "margin": {"t": 110, "r": 150, "l": 90}}
     return figure.update_layout(template=theme, title={"text": title}, **layout)
 
@@ -159,8 +159,8 @@ def plane_figure(
         figure.update_xaxes(title=f"PC{across}", range=padded(x), row=1, col=k).update_yaxes(
             title=f"PC{up}", range=padded(y, 0.07), row=1, col=k
         )
-    said = "colour: PC1 red, PC2 green, PC3 blue, each from its lowest to its highest category"
-    title = f"Categories in planes of the first axes{f', {name}' if name else ''}<br><sup>{said}</sup>"
+    subtitle = "colour: PC1 red, PC2 green, PC3 blue, each from its lowest to its highest category"
+    title = f"Categories in planes of the first axes{f', {name}' if name else ''}<br><sup>{subtitle}</sup>"
     return figure.update_layout(template=theme, title={"text": title}, width=1350, height=560, margin={"t": 90})
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c023
