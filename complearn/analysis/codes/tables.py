@@ -105,34 +105,34 @@ class CodeTable:
     def top_items(self, code: int | np.integer, k: int | None = None) -> pd.DataFrame:
         "The items on which a code scores highest, best first, with the patch or token that fired."
         code = self._known(code, self.codes, "code")
-        found = slice(0, min(k or self.top_item.shape[1], int((self.top_item[code] >= 0).sum())))
+        places = slice(0, min(k or self.top_item.shape[1], int((self.top_item[code] >= 0).sum())))
         return self._positions(
             {
-                "item": self.top_item[code][found],
-                "score": self.top_score[code][found],
-                "weight": self.top_weight[code][found],
-                "position": self.top_position[code][found],
+                "item": self.top_item[code][places],
+                "score": self.top_score[code][places],
+                "weight": self.top_weight[code][places],
+                "position": self.top_position[code][places],
             }
         )
 
     def codes_of(self, item: int | np.integer, n: int | None = None) -> pd.DataFrame:
         "The codes that an item is made of, heaviest first; only those with weight."
         item = self._known(item, len(self.support), "item")
-        found = slice(0, min(n or self.item_code.shape[1], int((self.item_weight[item] > 0).sum())))
+        places = slice(0, min(n or self.item_code.shape[1], int((self.item_weight[item] > 0).sum())))
         return self._positions(
             {
-                "code": self.item_code[item][found],
-                "score": self.item_score[item][found],
-                "weight": self.item_weight[item][found],
-                "position": self.item_position[item][found],
+                "code": self.item_code[item][places],
+                "score": self.item_score[item][places],
+                "weight": self.item_weight[item][places],
+                "position": self.item_position[item][places],
             }
         )
 
     def top_words(self, code: int | np.integer, n: int = 10) -> pd.DataFrame:
         "The words that fire a code: captions, weight, share of the code's weight, and lift over the word's share for all codes."
         self._known(code, self.codes, "code")
-        found = self.word_table[self.word_table.code == code].nlargest(n, "weight", keep="first")
-        return found.drop(columns="code").reset_index(drop=True)
+        words = self.word_table[self.word_table.code == code].nlargest(n, "weight", keep="first")
+        return words.drop(columns="code").reset_index(drop=True)
 
     @cached_property
     def word_table(self) -> pd.DataFrame:

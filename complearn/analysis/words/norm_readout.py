@@ -25,9 +25,9 @@ def curvature(
 ) -> Float[Tensor, "axis"]:
     "A diagonal bound of the logistic loss's curvature, for any choice of words."
     gram = points.T.double() @ points.double() / 4
-    own = gram.diagonal().clamp_min(1e-12 * float(gram.diagonal().max()) + 1e-12)
-    largest = torch.linalg.eigvalsh(gram / (own[:, None] * own).sqrt())[-1]  # 1 where coordinates do not correlate
-    return (own * largest.clamp_min(1.0)).to(points.dtype)
+    diagonal = gram.diagonal().clamp_min(1e-12 * float(gram.diagonal().max()) + 1e-12)
+    largest = torch.linalg.eigvalsh(gram / (diagonal[:, None] * diagonal).sqrt())[-1]  # 1 where coordinates do not correlate
+    return (diagonal * largest.clamp_min(1.0)).to(points.dtype)
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c007
 Solved = tuple[Float[Tensor, "axis problem"], Bool[Tensor, "problem"]]  # weights, and which problems settled
@@ -44,10 +44,10 @@ def descend(
     tolerance: float = 0.01,  # of the optimality conditions, as a share of the penalty
 ) -> Solved:
     "Proximal steps in all columns at once."
-    bound, found = curvature(points)[:, None], start.clone()
+    bound, solution = curvature(points)[:, None], start.clone()
     charged = (torch.arange(len(bound), device=points.device) >= int(intercept)).to(points.dtype)[:, None]
     todo = torch.arange(labels.shape[1], device=points.device)
-    now, ahead, pace = found, found, torch.ones_like(penalty)
+    now, ahead, pace = solution, solution, torch.ones_like(penalty)
     y, c, limit = labels, counts, charged * penalty / bound
     for _ in range(steps):
         slope = points.T @ (c * (torch.sigmoid(points @ ahead) - y))
@@ -60,13 +60,13 @@ def descend(
         ahead = new + torch.where(again, 0.0, (pace - 1) / next_pace) * (new - now)
         now, pace = new, next_pace
         if (done := wrong < tolerance).any():
-            found[:, todo[done]] = now[:, done]
+            solution[:, todo[done]] = now[:, done]
             now, ahead, y, c, limit = (value[:, ~done] for value in (now, ahead, y, c, limit))
             pace, todo = pace[~done], todo[~done]
             if not len(todo):
                 break
-    found[:, todo] = now
-    return found, torch.ones_like(penalty, dtype=torch.bool).index_fill(0, todo, False)
+    solution[:, todo] = now
+    return solution, torch.ones_like(penalty, dtype=torch.bool).index_fill(0, todo, False)
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c009
 def solve(
@@ -81,20 +81,20 @@ def solve(
 ) -> Solved:
     "Minimise the logistic loss plus penalty times the L1 norm, every problem by itself (Eq. 8)."
     zeros = torch.zeros(points.shape[1], labels.shape[1], dtype=points.dtype, device=points.device)
-    found, settled = zeros if start is None else start.clone(), torch.zeros_like(penalty, dtype=torch.bool)
+    solution, settled = zeros if start is None else start.clone(), torch.zeros_like(penalty, dtype=torch.bool)
     charged = torch.arange(points.shape[1], device=points.device) >= int(intercept)
-    slopes = lambda: (points.T @ (counts * (torch.sigmoid(points @ found) - labels))).abs() / penalty
-    inside = ~charged | (found != 0).any(1) | (slopes() > 0.8).any(1)
+    slopes = lambda: (points.T @ (counts * (torch.sigmoid(points @ solution) - labels))).abs() / penalty
+    inside = ~charged | (solution != 0).any(1) | (slopes() > 0.8).any(1)
     for _ in range(points.shape[1]):
         if inside.any():
-            found[inside], settled = descend(points[:, inside], labels, counts, penalty, found[inside], intercept, steps, tolerance)
+            solution[inside], settled = descend(points[:, inside], labels, counts, penalty, solution[inside], intercept, steps, tolerance)
         else:
             settled = torch.ones_like(settled)
         steep = slopes()
         if not ((steep > 1 + tolerance).any(1) & ~inside).any():
             break
         inside |= (steep > 0.9).any(1)
-    return found, settled
+    return solution, settled
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c014
 def coordinates(
@@ -104,10 +104,10 @@ def coordinates(
     "Words on their principal axes."
     centred = vectors.astype(np.float64) - vectors.mean(0, dtype=np.float64)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
-    kept = np.flatnonzero(values > 1e-9 * max(values[0], 1e-300))[:count]
-    if not len(kept):  # every word in one place: nothing to read
+    chosen = np.flatnonzero(values > 1e-9 * max(values[0], 1e-300))[:count]
+    if not len(chosen):  # every word in one place: nothing to read
         return np.zeros((len(vectors), 1), dtype=np.float32)
-    return (left[:, kept] * values[kept] / values[0] * np.sqrt(len(vectors))).astype(np.float32)
+    return (left[:, chosen] * values[chosen] / values[0] * np.sqrt(len(vectors))).astype(np.float32)
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c016
 def parts_of(
@@ -147,13 +147,13 @@ def deal(
     nested: bool,  # every two parts are left out together, too
 ) -> tuple[Bool[Tensor, "part regression"], Int[Tensor, "part part"]]:  # what each leaves out; which one scores part q where p is judged
     "The regressions of one feature and penalty."
-    one = torch.eye(folds, dtype=torch.bool)
+    identity = torch.eye(folds, dtype=torch.bool)
     if not nested:
-        return one, torch.arange(folds).expand(folds, folds)
+        return identity, torch.arange(folds).expand(folds, folds)
     p, q = torch.triu_indices(folds, folds, 1)
     which = torch.diag(torch.arange(folds))
     which[p, q] = which[q, p] = folds + torch.arange(len(p))
-    return torch.cat([one, one[:, p] | one[:, q]], 1), which
+    return torch.cat([identity, identity[:, p] | identity[:, q]], 1), which
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c023
 def left_out_scores(
@@ -169,28 +169,28 @@ def left_out_scores(
     "Scores of words by regressions that never saw them, the judges' likelihoods, both not-a-number after a path's end; unsettled ones."
     dealt, folds = torch.tensor(part, device=points.device), int(part.max()) + 1
     hidden, which = (value.to(points.device) for value in deal(folds, nested))
-    kept, scorer = (~hidden[dealt]).to(points.dtype), which[:, dealt].T  # word x regression; word x part
-    judges = torch.cat([torch.ones_like(kept[:, :1]), 1 - torch.eye(folds, device=points.device)[dealt]], 1)  # word x judge
+    training, scorer = (~hidden[dealt]).to(points.dtype), which[:, dealt].T  # word x regression; word x part
+    judges = torch.cat([torch.ones_like(training[:, :1]), 1 - torch.eye(folds, device=points.device)[dealt]], 1)  # word x judge
     nothing = lambda many: torch.full((len(penalties), many, labels.shape[1]), float("nan"), device=points.device)
-    out, told = nothing(len(points)), nothing(judges.shape[1])
+    out, judgements = nothing(len(points)), nothing(judges.shape[1])
     unsettled = torch.zeros(labels.shape[1], dtype=torch.int64, device=points.device)
-    for alive in torch.arange(labels.shape[1], device=points.device).split(max(1, room // kept.numel())):
-        found = None
+    for alive in torch.arange(labels.shape[1], device=points.device).split(max(1, room // training.numel())):
+        solution = None
         for k, penalty in enumerate(penalties):
-            feature = alive.repeat_interleave(kept.shape[1])
-            found, settled = solve(points, labels[:, feature], kept.repeat(1, len(alive)), penalty[feature], found, intercept)
+            feature = alive.repeat_interleave(training.shape[1])
+            solution, settled = solve(points, labels[:, feature], training.repeat(1, len(alive)), penalty[feature], solution, intercept)
             unsettled[alive] += (~settled).unflatten(0, (len(alive), -1)).sum(1)
-            scores = (points @ found).unflatten(1, (len(alive), -1)).gather(2, scorer[:, None].expand(-1, len(alive), -1))
-            own = scores.gather(2, dealt[:, None, None].expand(-1, len(alive), 1))
-            full = torch.cat([own, scores], 2).transpose(1, 2)  # word x judge x feature
-            out[k, :, alive] = own[:, :, 0]
-            told[k, :, alive] = balanced(full, labels[:, None, alive].expand_as(full), judges[:, :, None].expand_as(full))
+            scores = (points @ solution).unflatten(1, (len(alive), -1)).gather(2, scorer[:, None].expand(-1, len(alive), -1))
+            held_out = scores.gather(2, dealt[:, None, None].expand(-1, len(alive), 1))
+            full = torch.cat([held_out, scores], 2).transpose(1, 2)  # word x judge x feature
+            out[k, :, alive] = held_out[:, :, 0]
+            judgements[k, :, alive] = balanced(full, labels[:, None, alive].expand_as(full), judges[:, :, None].expand_as(full))
             if patience is not None and k >= patience:
-                going = ~(told[k - patience : k + 1, :, alive].diff(dim=0) < 0).all(0).all(0)
-                found, alive = found[:, going.repeat_interleave(kept.shape[1])], alive[going]
+                going = ~(judgements[k - patience : k + 1, :, alive].diff(dim=0) < 0).all(0).all(0)
+                solution, alive = solution[:, going.repeat_interleave(training.shape[1])], alive[going]
             if not len(alive):
                 break
-    return out, told, unsettled
+    return out, judgements, unsettled
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c025
 def f1(
@@ -224,16 +224,16 @@ def read_out(
     points = torch.cat([torch.ones_like(points[:, :1]), points], 1) if intercept else points
     part, every = parts_of(len(points), folds, seed), np.arange(len(norms.features))
     nested = part.max() < 10 if nested is None else nested
-    logits, told, unsettled = left_out_scores(points, labels, penalties, part, bool(nested), patience, intercept)
-    logits, told = logits.cpu().numpy(), torch.nan_to_num(told, nan=-1e9).double().cpu().numpy()
-    chosen, other = told[:, 0].argmax(0), told[:, 1:].argmax(0)  # a penalty's place by feature; by part and feature
+    logits, judgements, unsettled = left_out_scores(points, labels, penalties, part, bool(nested), patience, intercept)
+    logits, judgements = logits.cpu().numpy(), torch.nan_to_num(judgements, nan=-1e9).double().cpu().numpy()
+    chosen, other = judgements[:, 0].argmax(0), judgements[:, 1:].argmax(0)  # a penalty's place by feature; by part and feature
     held_out = np.stack([logits[other[part, f], np.arange(len(part)), f] for f in every], 1) > 0
     picked = penalties[torch.tensor(chosen, device=device), torch.arange(len(every), device=device)]
     weights, settled = solve(points, labels, torch.ones_like(labels), picked, None, intercept)
     inside = ((points @ weights) > 0).cpu().numpy()
     columns = {"feature": norms.features, "type": norms.types, "positives": norms.has.sum(0), "n": len(part)}
     columns |= {"share": np.array(order)[chosen], "used": (weights[int(intercept) :] != 0).sum(0).cpu().numpy()}
-    columns |= {"f1": f1(inside, norms.has), "f1_held_out": f1(held_out, norms.has), "likelihood": told[chosen, 0, every]}
+    columns |= {"f1": f1(inside, norms.has), "f1_held_out": f1(held_out, norms.has), "likelihood": judgements[chosen, 0, every]}
     columns |= {"unsettled": (unsettled + ~settled).cpu().numpy(), "weakest": chosen == len(order) - 1, "nested": bool(nested)}
     return pd.DataFrame(columns)
 
