@@ -105,5 +105,5 @@ def boxes(
 ) -> Int[np.ndarray, "item 4"]:  # left, top, right, bottom in pixels, right and bottom past the last
     "The box of every item."
     pages = album(scene.folder, scene.ending)
-    found = [pages.window(size, item.picture, item.x, item.y, item.radius)[0] for item in scene.graph.items]
-    return np.array([(left, top, right, bottom) for top, bottom, left, right in found], int).reshape(-1, 4)
+    windows = [pages.window(size, item.picture, item.x, item.y, item.radius)[0] for item in scene.graph.items]
+    return np.array([(left, top, right, bottom) for top, bottom, left, right in windows], int).reshape(-1, 4)

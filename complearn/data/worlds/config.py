@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from ...core.config import unknown_name
+from ...core.config import check_choice
 from ..sprites.composites import BACKDROPS
 from ..sprites.cutouts import SKINS
 from ..sprites.skins import nouns_of, skin_fingerprint
@@ -53,17 +53,16 @@ class WorldConfig:
             if isinstance(getattr(self, field.name), list):
                 object.__setattr__(self, field.name, tuple(getattr(self, field.name)))
         object.__setattr__(self, "mention", tuple(map(float, self.mention)))
-        for name, known in (("skin", ("shapes", *SKINS)), ("backdrop", BACKDROPS), ("wording", ("plain", "varied"))):
-            if getattr(self, name) not in known:
-                raise ValueError(unknown_name(name, getattr(self, name), known))
+        for name, choices in (("skin", ("shapes", *SKINS)), ("backdrop", BACKDROPS), ("wording", ("plain", "varied"))):
+            check_choice(name, getattr(self, name), choices)
         if not 0 <= self.held_pictures < 1:
             raise ValueError(f"held_pictures: expected a share from 0 to below 1; got {self.held_pictures}")
         if self.skin != "shapes" and (undecided := sorted({*self.relations} - {*PICTURED})):
             raise ValueError(f"relations: boxes of cut-outs cannot decide {', '.join(undecided)}; the skin {self.skin!r} has "
                              f"{', '.join(PICTURED)}")  # fmt: skip
-        for name, known in (("shapes", SHAPES), ("colours", tuple(COLOURS)), ("textures", TEXTURES)) if self.skin == "shapes" else ():
-            if isinstance(getattr(self, name), int) and not 1 <= getattr(self, name) <= len(known):
-                raise ValueError(f"{name}: expected 1 to {len(known)}, or some of {', '.join(known)}; got {getattr(self, name)}")
+        for name, vocabulary in (("shapes", SHAPES), ("colours", tuple(COLOURS)), ("textures", TEXTURES)) if self.skin == "shapes" else ():
+            if isinstance(getattr(self, name), int) and not 1 <= getattr(self, name) <= len(vocabulary):
+                raise ValueError(f"{name}: expected 1 to {len(vocabulary)}, or some of {', '.join(vocabulary)}; got {getattr(self, name)}")
         if min(self.n_train, self.n_test, self.size) < 1:
             raise ValueError(f"n_train, n_test and size: expected at least 1; got {self.n_train}, {self.n_test} and {self.size}")
 
@@ -73,8 +72,8 @@ class WorldConfig:
             nouns = self.nouns()
             colours = {form.colour for noun in nouns for form in noun.forms}
             return {"shapes": nouns, "colours": tuple(c for c in COLOUR_WORDS if c in colours), "textures": TEXTURES[:1]}[name]
-        known = {"shapes": SHAPES, "colours": tuple(COLOURS), "textures": TEXTURES}[name]
-        return known[: getattr(self, name)] if isinstance(getattr(self, name), int) else tuple(getattr(self, name))
+        vocabulary = {"shapes": SHAPES, "colours": tuple(COLOURS), "textures": TEXTURES}[name]
+        return vocabulary[: getattr(self, name)] if isinstance(getattr(self, name), int) else tuple(getattr(self, name))
 
     def nouns(self, part: str = "test") -> tuple[Noun, ...]:
         "A skin's nouns, with the pictures that a part of the world shows."

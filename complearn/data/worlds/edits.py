@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...core.config import unknown_name
+from ...core.config import check_choice
 from ...core.seeds import rng
 from ..benchmarks.items import Choice
 from ..divergence import most_divergent
@@ -156,8 +156,7 @@ def make_questions(
     scene: Callable[..., Scene],  # how its graphs look, both alike
 ) -> list[Choice]:  # two questions; one for a group
     "Turn an edit into questions."
-    if form not in QUESTION_FORMS:
-        raise ValueError(unknown_name("form of question", form, QUESTION_FORMS))
+    check_choice("form of question", form, QUESTION_FORMS)
     captions = (say(edit.source).text, say(edit.caption).text)
     images, ids = (scene(edit.source_graph), scene(edit.graph)), (f"{name}/a", f"{name}/b")
     if form == "group":

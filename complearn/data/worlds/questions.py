@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...core.config import unknown_name
+from ...core.config import check_choice
 from ...core.seeds import derive, rng
 from ..benchmarks.items import Choice
 from .edits import make_questions
@@ -52,8 +52,7 @@ def benchmark_cells(
         parts = {"seen": "seen", "unseen": "test"} if world.config.split == "systematic" else {"seen": "seen"}
         tasks = {"atom": ATOM_OPERATORS, "compound": ("swap_att", "swap_obj")}
         return [Cell(f"{task}/{novelty}", group, part) for task, group in tasks.items() for novelty, part in parts.items()]
-    if name != "crepe_productivity":
-        raise ValueError(unknown_name("benchmark", name, BENCHMARKS))
+    check_choice("benchmark", name, BENCHMARKS)
     tasks, limit = {"replace": ATOM_OPERATORS, "swap": SWAP_OPERATORS, "negate": ("negate",)}, world.split.atoms
     part_of = lambda atoms: "test" if not limit or atoms > limit else "seen"
     return [Cell(f"{task}/{atoms}", group, part_of(atoms), atoms) for task, group in tasks.items() for atoms in atom_counts(world)]

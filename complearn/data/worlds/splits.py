@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...core.config import unknown_name
+from ...core.config import check_choice
 from ...core.seeds import derive
 from ...language.scenes.propositions import ATTRIBUTES, Absent, Relates, Statement, bindings
 
@@ -69,8 +69,7 @@ class Split:
     disjoint: bool = False  # whether training and the rest share no caption
 
     def __post_init__(self):
-        if self.kind not in SPLITS:
-            raise ValueError(unknown_name("split", self.kind, SPLITS))
+        check_choice("split", self.kind, SPLITS)
 
     def weight(self, binding: tuple[str, str]) -> float:
         "Divergence: the share of a binding's statements that training keeps."

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from ...core.config import unknown_name
+from ...core.config import check_choice
 from ...core.seeds import derive, rng
 from ..benchmarks.items import Choice
 from ..divergence import compound_divergence, most_divergent
@@ -190,8 +190,8 @@ class World:
     @cached_property
     def _divergent(self):
         drawn = [self.draw("test", k)[1] for k in range(4 * self.config.n_test)]
-        known = set().union(*map(primitives, self.trained))
-        return most_divergent(self.compounds, list(map(compounds, drawn)), self.config.n_test, known, list(map(primitives, drawn)))
+        words = set().union(*map(primitives, self.trained))
+        return most_divergent(self.compounds, list(map(compounds, drawn)), self.config.n_test, words, list(map(primitives, drawn)))
 
     def divergence(self, part: str = "test", n: int = 500) -> float:
         "Compound divergence of a part's statements from training's."
@@ -268,11 +268,9 @@ def world_from(
         return World(config)
     settings = {"preset": config} if isinstance(config, str) else dict(config)
     name, presets = settings.pop("preset", "small"), WORLDS | CUTOUT_WORLDS
-    if name not in presets:
-        raise ValueError(unknown_name("preset", name, list(presets)))
-    known = [field.name for field in fields(WorldConfig)]
-    if unknown := sorted(set(settings) - set(known)):
-        raise ValueError(unknown_name("world setting", unknown[0], known))
+    check_choice("preset", name, presets)
+    for key in settings:
+        check_choice("world setting", key, [field.name for field in fields(WorldConfig)])
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}  # JSON has no tuples
     settings |= {"folder": str(settings["folder"])} if "folder" in settings else {}
     return World(replace(presets[name], **_fit_cutouts(presets[name], settings)))
@@ -294,6 +292,5 @@ def read_generated(
     **settings: Any,  # fields of `WorldConfig` that differ from the preset
 ) -> WorldPairs:
     "Read the pairs of a generated world."
-    if part not in ("train", "seen", "test"):
-        raise ValueError(unknown_name("part", part, ("train", "seen", "test")))
+    check_choice("part", part, ("train", "seen", "test"))
     return getattr(world_from({"preset": preset, **settings}), part)

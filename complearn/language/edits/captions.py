@@ -11,8 +11,9 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from ...core.config import check_choice
 from ...core.seeds import rng
-from .base import Edit, check_operators
+from .base import Edit
 from ..parsing.chunks import RECIPROCAL_PHRASE, CharSpan, NounChunk, noun_chunks
 
 # %% ../../../nbs/language/edits/captions.ipynb #c006
@@ -102,7 +103,8 @@ def swaps(
     operators: Sequence[str] = CAPTION_OPERATORS,  # which of them
 ) -> list[Edit]:  # without chance, from left to right; empty where the caption cannot take any
     "All exchanges that a caption can take, each new caption once."
-    check_operators(operators, CAPTION_OPERATORS)
+    for operator in operators:
+        check_choice("operator", operator, CAPTION_OPERATORS)
     words = lambda text: re.findall(r"\w+", re.sub(r"\ban\b", "a", text.lower()))
     source, edits = words(caption), {}
     for operator, left, right in _candidates(caption, noun_chunks(caption)):

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...core.config import check_choice
 from ...core.seeds import rng
-from .base import Edit, Span, check_operators
+from .base import Edit, Span
 from ..scenes.sampling import SceneConfig, draw_phrase, draw_sketch, is_allowed
 from ..scenes.graphs import RELATIONS, SceneGraph
 from ..scenes.realise import realise, sample_pair
@@ -179,7 +180,7 @@ def edit_statement(
 ) -> Edit | None:  # a hard negative, or None where the statement cannot take the operator
     """Make a hard negative. Unbalanced ADD only claims more, so there `source` stays true of the new scene: a negative caption without a
     negative image. Raise `ValueError` for an unknown operator or a statement that is not true of the scene."""
-    check_operators([operator], SCENE_OPERATORS)
+    check_choice("operator", operator, SCENE_OPERATORS)
     if truth(statement, graph) is not True:
         raise ValueError(f"expected a statement that is true of the scene; got {truth(statement, graph)} for {statement}")
     options = {"balanced": balanced} if operator.startswith("add") else {}
@@ -194,7 +195,7 @@ def edit_statement(
     return None
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c036
-_TAKEN_BY = {"add_obj": ("conjunction", "long"), "negate": ("negation", "long"), "replace_rel": ("relation", "long"),
+_KINDS_BY_OPERATOR = {"add_obj": ("conjunction", "long"), "negate": ("negation", "long"), "replace_rel": ("relation", "long"),
              "swap_att": ("conjunction", "relation", "count", "negation", "long"), "swap_obj": ("relation", "long"),
              "swap_rel": ("long",)}  # fmt: skip
 
@@ -207,7 +208,7 @@ def sample_edit(
     tries: int = 300,  # how many scenes to try
 ) -> Edit | None:  # an edit of a fresh scene; None where no statement took the operator
     "Draw a scene, a caption and a hard negative such that caption and negative are exchangeable."
-    kinds = [kind for kind in kinds or config.kinds if kind in _TAKEN_BY.get(operator, config.kinds)]
+    kinds = [kind for kind in kinds or config.kinds if kind in _KINDS_BY_OPERATOR.get(operator, config.kinds)]
     for _ in range(tries if kinds else 0):
         graph, statement = sample_pair(config, generator, kinds)
         edit = edit_statement(operator, statement, graph, generator, config)
@@ -234,9 +235,9 @@ def contradictions(
     config: SceneConfig = SceneConfig(),  # the world: what may be said
 ) -> list[Edit]:  # without a scene for the new statement; each new statement once
     "All edits of a statement by some operators whose captions are false of the scene."
-    check_operators(operators, [name for name in SCENE_OPERATORS if not name.startswith("add")])
     edits: dict[Statement, Edit] = {}
     for operator in operators:
+        check_choice("operator", operator, [name for name in SCENE_OPERATORS if not name.startswith("add")])
         proposals = dict(_PROPOSALS[operator](statement, config, rng(0, "contradictions")))
         for changed in sorted(proposals, key=repr):
             if changed != statement and is_allowed(changed, config) and truth(changed, graph) is False:

@@ -71,11 +71,11 @@ class WordNet:
     def place(self, name: str) -> int:
         "Where a synset of a name such as vessel.n.02 lies."
         word, _, rest = name.rpartition(".n.")
-        found = self.senses(word)
-        if not word or not rest.isdigit() or not 1 <= int(rest) <= len(found):
-            known = f"{word!r} has {len(found)} noun senses" if found else f"no noun {word!r}" if word else "a noun is called word.n.01"
-            raise UnknownSynset(f"no synset {name!r} in {self.folder.name}: {known}")
-        return found[int(rest) - 1]
+        senses = self.senses(word)
+        if not word or not rest.isdigit() or not 1 <= int(rest) <= len(senses):
+            reason = f"{word!r} has {len(senses)} noun senses" if senses else f"no noun {word!r}" if word else "a noun is called word.n.01"
+            raise UnknownSynset(f"no synset {name!r} in {self.folder.name}: {reason}")
+        return senses[int(rest) - 1]
 
     @cache  # noqa: B019 (one WordNet per process is usual)
     def synset(self, place: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -91,28 +91,28 @@ class WordNet:
 
     def climb(self, place: int) -> Iterator[int]:
         "As `above`, from a synset's place."
-        row, seen = [place], set()
-        while row:
-            yield from row
-            seen.update(row)
-            row = [up for up in dict.fromkeys(up for place in row for up in self.synset(place)[1]) if up not in seen]
+        level, visited = [place], set()
+        while level:
+            yield from level
+            visited.update(level)
+            level = [up for up in dict.fromkeys(up for place in level for up in self.synset(place)[1]) if up not in visited]
 
     def kin(
         self,
-        one: str,  # a word, or several whose last ones are looked up, such as "steam locomotive"
+        word: str,  # a word, or several whose last ones are looked up, such as "steam locomotive"
         other: str,  # likewise
         usual: int = 2,  # senses of a word that count, the most usual first
-    ) -> bool:  # False, too, for words that are not there
+    ) -> bool:  # False, too, for unknown words
         "Whether two words are synonyms, or one is a general word for the other."
-        (mine, above_mine), (theirs, above_theirs) = (self.usual(word, usual) for word in (one, other))
-        return not (mine.isdisjoint(above_theirs) and theirs.isdisjoint(above_mine))
+        (senses, hypernyms), (other_senses, other_hypernyms) = (self.usual(each, usual) for each in (word, other))
+        return bool(senses & other_hypernyms or other_senses & hypernyms)
 
     @cache  # noqa: B019
     def usual(self, word: str, usual: int = 2) -> tuple[frozenset[int], frozenset[int]]:
         "A word's most usual senses, and all that they are kinds of, themselves included."
         parts = word.split()
-        found = next((told for k in range(len(parts)) if (told := self.senses(" ".join(parts[k:])))), ())
-        return frozenset(found[:usual]), frozenset(up for place in found[:usual] for up in self.climb(place))
+        senses = next((senses for k in range(len(parts)) if (senses := self.senses(" ".join(parts[k:])))), ())[:usual]
+        return frozenset(senses), frozenset(up for place in senses for up in self.climb(place))
 
 # %% ../../../nbs/language/lexicon/wordnet.ipynb #c013
 def write_wordnet(
@@ -129,9 +129,9 @@ def write_wordnet(
     for name, up in kinds.items():
         pointers = "".join(f"@ {places[other]:08d} n 0000 " for other in up)
         data.append(f"{places[name]:08d} 03 n 01 {name.partition('.n.')[0]} 0 {len(up):03d} {pointers}| \n")
-    for word, known in sorted(senses.items()):
-        told = [places[known[min(n for n in known if n >= k)]] for k in range(1, max(known) + 1)]
-        index.append(f"{word} n {len(told)} 1 @ {len(told)} 0 {' '.join(f'{place:08d}' for place in told)}  \n")
+    for word, names in sorted(senses.items()):
+        of_word = [places[names[min(n for n in names if n >= k)]] for k in range(1, max(names) + 1)]
+        index.append(f"{word} n {len(of_word)} 1 @ {len(of_word)} 0 {' '.join(f'{place:08d}' for place in of_word)}  \n")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "data.noun").write_text("".join(data), encoding="utf-8")
     (folder / "index.noun").write_text("".join(index), encoding="utf-8")
@@ -148,11 +148,11 @@ class Classes:
     ):
         self.wordnet, self.names = wordnet, tuple(names)
         self.places = {wordnet.place(name): number for number, name in reversed(list(enumerate(names)))}
-        self._known: dict[str, str | None] = {}
+        self._cache: dict[str, str | None] = {}
 
     def __call__(self, synset: str) -> str | None:
         "The class of a synset, or None; an unknown synset raises `UnknownSynset`."
-        if synset not in self._known:
-            found = [self.places[place] for place in self.wordnet.above(synset) if place in self.places]
-            self._known[synset] = self.names[min(found)] if found else None
-        return self._known[synset]
+        if synset not in self._cache:
+            numbers = [self.places[place] for place in self.wordnet.above(synset) if place in self.places]
+            self._cache[synset] = self.names[min(numbers)] if numbers else None
+        return self._cache[synset]
