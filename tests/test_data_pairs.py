@@ -72,7 +72,7 @@ def test_fits_keep_what_they_promise():
     for fit in ("pad", "squash"):
         assert red(load_images([strip], 16, fit)[0])
     assert (load_images([strip], 16, "pad")[0][0] == 255).all()
-    with pytest.raises(ValueError, match="fit is one of crop, pad, squash, not 'stretch'"):
+    with pytest.raises(ValueError, match="no fit 'stretch'; there are crop, pad, squash"):
         load_images([strip], 16, "stretch")
 
 

@@ -498,7 +498,7 @@ def test_overlap_finds_what_was_renamed(photos):
     shared = find_overlap(train, evaluation)
     assert shared.images == ("t2", "t5") and shared.captions == ("t4",)
     assert find_overlap(train, evaluation, captions=False).captions == ()
-    said = r"2 training pairs share an image and 1 a caption with the evaluation .*: t2, t5, t4; take them out with overlap.without"
+    said = r"2 training pairs share an image and 1 a caption with the evaluation .*: t2, t5, t4; take them out with overlap.remove_overlap"
     with pytest.raises(ValueError, match=said):
         assert_disjoint(train, evaluation)
     rest = remove_overlap(train, evaluation)

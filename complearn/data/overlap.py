@@ -41,7 +41,7 @@ def image_hash(
 def item_contents(
     items: Iterable[Any],  # pairs, choices, claims
 ) -> Iterator[tuple[list[Any], list[str], list[str]]]:  # images, image ids, captions of one item
-    "An item's images, their ids, and all its captions."
+    "The images of each item, their ids, and all its captions."
     for item in items:
         if hasattr(item, "sentence"):
             yield [item.image], [item.image_id], [item.sentence]
@@ -58,77 +58,78 @@ def _texts(negatives: Any) -> list[str]:
 # %% ../../nbs/data/overlap.ipynb #c009
 @dataclass(frozen=True)
 class Overlap:
-    "What a training set and an evaluation share; the names of training pairs."
+    "The training pairs that share an image or a caption with an evaluation."
 
     images: tuple[str, ...]  # ids of training pairs whose image is in the evaluation
     captions: tuple[str, ...]  # ids of training pairs whose caption is in the evaluation
     compared: tuple[int, int, int, int]  # distinct images and captions of the training set, and of the evaluation
 
     def __str__(self) -> str:
-        a, b, c, d = self.compared
+        train_images, train_captions, images, captions = self.compared
         shared = f"{len(self.images)} training pairs share an image and {len(self.captions)} a caption with the evaluation"
-        return f"{shared} ({a} images and {b} captions against {c} and {d})"
+        return f"{shared} ({train_images} images and {train_captions} captions against {images} and {captions})"
 
 # %% ../../nbs/data/overlap.ipynb #c011
-def _hashes() -> Callable[[Any], str]:
-    known = {}
+def _cached_hash() -> Callable[[Any], str]:
+    hashes = {}
 
-    def key(image: Any) -> str:
+    def hash_of(image: Any) -> str:
         image = image.path if isinstance(image, Crop) else image
         if not isinstance(image, (str, Path)):
             return image_hash(image)
-        if str(image) not in known:
-            known[str(image)] = image_hash(image)
-        return known[str(image)]
+        if str(image) not in hashes:
+            hashes[str(image)] = image_hash(image)
+        return hashes[str(image)]
 
-    return key
+    return hash_of
 
 # %% ../../nbs/data/overlap.ipynb #c013
 def find_overlap(
     train: Sequence[Pair],  # the training set
     evaluation: Iterable[Any],  # pairs, choices or claims
-    captions: bool = True,  # whether captions must differ too
+    captions: bool = True,  # compare captions too
 ) -> Overlap:
-    "Which training pairs have an image (by content or id) or a caption (by its words) of the evaluation."
-    hashes, ids, contents, texts = _hashes(), set(), set(), set()
-    for images, names, words in item_contents(evaluation):
-        ids |= set(names)
-        contents |= {hashes(image) for image in images}
-        texts |= {normalize_caption(text) for text in words} if captions else set()
-    shared_images, shared_captions, seen_images, seen_texts = [], [], set(), set()
-    for pair, (images, names, words) in zip(train, item_contents(train)):
-        mine, said = {hashes(image) for image in images}, {normalize_caption(text) for text in words}
-        seen_images |= mine
-        seen_texts |= said
-        if mine & contents or set(names) & ids:
+    "Find training pairs with an image (by content or id) or a caption (by its words) of the evaluation."
+    hash_of, ids, hashes, texts = _cached_hash(), set(), set(), set()
+    for images, image_ids, item_captions in item_contents(evaluation):
+        ids |= set(image_ids)
+        hashes |= {hash_of(image) for image in images}
+        texts |= {normalize_caption(caption) for caption in item_captions} if captions else set()
+    shared_images, shared_captions, train_hashes, train_texts = [], [], set(), set()
+    for pair, (images, image_ids, item_captions) in zip(train, item_contents(train)):
+        pair_hashes = {hash_of(image) for image in images}
+        pair_texts = {normalize_caption(caption) for caption in item_captions}
+        train_hashes |= pair_hashes
+        train_texts |= pair_texts
+        if pair_hashes & hashes or set(image_ids) & ids:
             shared_images.append(pair.id)
-        if said & texts:
+        if pair_texts & texts:
             shared_captions.append(pair.id)
-    return Overlap(tuple(shared_images), tuple(shared_captions), (len(seen_images), len(seen_texts), len(contents), len(texts)))
+    compared = (len(train_hashes), len(train_texts), len(hashes), len(texts))
+    return Overlap(tuple(shared_images), tuple(shared_captions), compared)
 
 # %% ../../nbs/data/overlap.ipynb #c015
 def assert_disjoint(
     train: Sequence[Pair],  # the training set
     evaluation: Iterable[Any],  # pairs, choices or claims
-    captions: bool = True,  # whether captions must differ too
+    captions: bool = True,  # compare captions too
 ) -> Overlap:
-    "Raise a `ValueError` with names if the training set holds an image or a caption of the evaluation."
+    "Raise ValueError with names if the training set has an image or a caption of the evaluation."
     shared = find_overlap(train, evaluation, captions)
     if shared.images or shared.captions:
         names = ", ".join([*shared.images[:3], *shared.captions[:3]])
-        raise ValueError(f"training set and evaluation overlap: {shared}: {names}; take them out with overlap.without(train, evaluation)")
+        raise ValueError(f"training set and evaluation overlap: {shared}: {names}; take them out with overlap.remove_overlap(train, evaluation)")
     return shared
 
 # %% ../../nbs/data/overlap.ipynb #c018
 def remove_overlap(
     train: Sequence[Pair],  # the training set
     evaluation: Iterable[Any],  # pairs, choices or claims
-    captions: bool = True,  # whether captions must differ too
+    captions: bool = True,  # compare captions too
 ) -> Pairs:
-    "The training pairs that share neither image nor caption with the evaluation; the report names those that were left out."
+    "The training pairs that share neither image nor caption with the evaluation; the report names the others."
     shared = find_overlap(train, evaluation, captions)
-    before, out = getattr(train, "report", Report("training set")), {*shared.images, *shared.captions}
-    kept, report = [pair for pair in train if pair.id not in out], Report(before.source)
-    report.kept, report.notes = len(kept), list(before.notes)
-    report.skipped = before.skipped | ({"shared with an evaluation": sorted(out)} if out else {})
-    return Pairs(kept, report)
+    before, removed = getattr(train, "report", Report("training set")), {*shared.images, *shared.captions}
+    pairs = [pair for pair in train if pair.id not in removed]
+    skipped = before.skipped | ({"shared with an evaluation": sorted(removed)} if removed else {})
+    return Pairs(pairs, Report(before.source, len(pairs), skipped, list(before.notes)))
