@@ -118,7 +118,8 @@ def assert_disjoint(
     shared = find_overlap(train, evaluation, captions)
     if shared.images or shared.captions:
         names = ", ".join([*shared.images[:3], *shared.captions[:3]])
-        raise ValueError(f"training set and evaluation overlap: {shared}: {names}; take them out with overlap.remove_overlap(train, evaluation)")
+        remedy = "take them out with overlap.remove_overlap(train, evaluation)"
+        raise ValueError(f"training set and evaluation overlap: {shared}: {names}; {remedy}")
     return shared
 
 # %% ../../nbs/data/overlap.ipynb #c018
