@@ -9,7 +9,7 @@ from complearn.analysis.codes.purity import (
     attribute_table,
     discoveries,
     exact_p,
-    fires_of,
+    firing_matrix,
     mutual_information,
     purity,
     purity_rows,
@@ -114,6 +114,6 @@ def test_fires_are_all_weights_or_an_error():
         tally = CodeTally(2, heaviest)
         tally.add(weights, weights, torch.zeros(2, 3, dtype=torch.long))
         tables[heaviest] = tally.table(side="image")
-    assert (fires_of(tables[3]) == (weights > 0).numpy()).all()
+    assert (firing_matrix(tables[3]) == (weights > 0).numpy()).all()
     with pytest.raises(ValueError, match="kept 2 codes per item and some use 3"):
-        fires_of(tables[2])
+        firing_matrix(tables[2])

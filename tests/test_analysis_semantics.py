@@ -188,7 +188,7 @@ def test_resamples_of_one_item_alone_are_left_out_in_silence():
         for seed in range(5):
             y, before, after = drawn(3, 3, seed=seed)
             found = components.size_gain(after, before, y, 1000)
-            _, resampled = components.drawn_correlations(np.stack([before, np.ones(3)], 1), y, 1000)
+            _, resampled = components.bootstrap_correlations(np.stack([before, np.ones(3)], 1), y, 1000)
             assert np.isfinite(found).all() and np.isnan(resampled[:, 1]).all()
             assert 0.05 < np.isnan(resampled[:, 0]).mean() < 0.2, "a ninth of the resamples of three"
             assert np.nanmax(np.abs(resampled[:, 0])) < 1 + 1e-6

@@ -21,9 +21,9 @@ CONFIG = {"plan": {"name": "clip", "args": {"steps": 4}}, "model": {"width": 96,
 def test_the_same_configuration_opens_the_same_run(tmp_path):
     first = Run.create(tmp_path / "a", {**CONFIG, "sizes": (1, 2), "seed": np.int64(0)})
     again = Run.create(tmp_path / "a", {**CONFIG, "sizes": [1, 2]})
-    assert first.config == again.config == {**CONFIG, "sizes": [1, 2]} and first.made == again.made
+    assert first.config == again.config == {**CONFIG, "sizes": [1, 2]} and first.provenance == again.provenance
     assert Run.open(tmp_path / "a").config == first.config
-    assert set(first.made) == {"code", "versions", "time"}
+    assert set(first.provenance) == {"code", "versions", "time"}
 
 
 def test_another_configuration_is_refused_by_the_names_of_what_differs(tmp_path):
@@ -43,7 +43,7 @@ def test_another_configuration_is_refused_by_the_names_of_what_differs(tmp_path)
 def test_a_new_code_version_is_the_same_run(tmp_path, monkeypatch):
     Run.create(tmp_path / "a", CONFIG)
     monkeypatch.setattr(module, "code_version", lambda: "9.9.9+0")
-    assert Run.create(tmp_path / "a", CONFIG).made["code"] != "9.9.9+0"
+    assert Run.create(tmp_path / "a", CONFIG).provenance["code"] != "9.9.9+0"
 
 
 @pytest.mark.parametrize("make", ["absent", "empty", "file", "foreign config", "broken config"])

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['scene_attributes', 'attribute_table', 'mutual_information', 'shuffled_best', 'exact_p', 'discoveries', 'purity',
-           'fires_of', 'purity_rows', 'generation_figure']
+           'firing_matrix', 'purity_rows', 'generation_figure']
 
 # %% ../../../nbs/analysis/codes/purity.ipynb #c002
 from collections.abc import Collection, Sequence
@@ -122,7 +122,7 @@ def purity(
     return pd.DataFrame({**columns, "purity": mi - chance, "share": (mi - chance) / entropy, "p": p, "pure": discoveries(p)})
 
 # %% ../../../nbs/analysis/codes/purity.ipynb #c016
-def fires_of(
+def firing_matrix(
     table: CodeTable,  # read with heaviest = the number of codes, or at least the largest support
 ) -> Bool[np.ndarray, "item code"]:
     "Which code has weight in which item."

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..codes.figures import log_ticks
-from .space_figures import readable, told_runs
+from .space_figures import readable, runs_subtitle
 from ..runs.colours import method_colour
 from ...core.figures import PALETTE, theme
 
@@ -104,7 +104,8 @@ def rank_figure(
     figure.update_xaxes(title=f"rank of the target among {of:,} words (1 is nearest; log scale)", **log_ticks(1, of))
     figure.update_xaxes(range=[-0.06, np.log10(of) + 0.06])
     figure.update_yaxes(tickvals=list(range(len(groups))), ticktext=groups, range=[len(groups) - 0.5, -0.5], showgrid=False, zeroline=False)
-    subtitle = told_runs(points, "a word as near as the target stands before it", "geometric mean, bars: 95% t interval of the log rank")
+    several = "geometric mean, bars: 95% t interval of the log rank"
+    subtitle = runs_subtitle(points, "a word as near as the target stands before it", several)
     layout = {"width": 900, "height": 170 + max(34, 14 * len(names)) * len(groups), "margin": {"l": 250, "t": 80}, "showlegend": True}
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{subtitle}</sup>"}, **layout)
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['readable', 'padded', 'concreteness_table', 'concreteness_figure', 'add_curves', 'axes_figure', 'plane_figure',
-           'told_runs', 'numbers_figure']
+           'runs_subtitle', 'numbers_figure']
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c002
 from collections.abc import Mapping, Sequence
@@ -164,7 +164,7 @@ def plane_figure(
     return figure.update_layout(template=theme, title={"text": title}, width=1350, height=560, margin={"t": 90})
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c023
-def told_runs(
+def runs_subtitle(
     points: pd.DataFrame,  # method, n (runs)
     single: str,  # what is said of a method with one run
     several: str = "95% t interval over its seeds",  # what is said of the others' bars
@@ -195,7 +195,7 @@ def numbers_figure(
         figure.add_scatter(x=line["mean"], y=y, error_x=bars | {"thickness": 1.5}, name=name, hovertemplate=hover, **look)
     if zero:
         figure.add_vline(x=0, line={"color": "#7F7F7F", "width": 1})
-    seeds = "bars: " + told_runs(points, f"95% interval over {over}")
+    seeds = "bars: " + runs_subtitle(points, f"95% interval over {over}")
     figure.update_xaxes(title=unit)
     figure.update_yaxes(tickvals=list(range(len(groups))), ticktext=groups, range=[len(groups) - 0.5, -0.5], showgrid=False, zeroline=False)
     layout = {"width": 900, "height": 170 + max(44, 18 * len(names)) * len(groups), "margin": {"l": 190, "t": 80}, "showlegend": True}

@@ -185,7 +185,7 @@ def card(
     steps = [record for record in run.records() if record["kind"] == "step"]
     measures = {name: value for name, value in steps[-1].items() if isinstance(value, float)} if steps else {}
     phases = [f"- {p.name}: {p.steps} steps, {type(p.objective).__name__}, trains {' '.join(p.trainable)}" for p in trainer.phases]
-    facts = {"name": run.path.name, "code": run.made["code"], "seed": run.config.get("seed", 0), "phases": "\n".join(phases)}
+    facts = {"name": run.path.name, "code": run.provenance["code"], "seed": run.config.get("seed", 0), "phases": "\n".join(phases)}
     facts |= {name: run.config.get(name, {}) for name in ("data", "train")}
     return model_card(trainer.model, facts | {"last record": "\n".join(f"- {name}: {value:.4g}" for name, value in measures.items())})
 
