@@ -130,6 +130,7 @@ class _LimitedStream:
         self.stream, self.limit, self.name, self.count = stream, limit, name, 0
 
     def read(self, size: int = -1) -> bytes:
+        "As a file's `read`, up to the limit."
         content = self.stream.read(size)
         self.count += len(content)
         if self.count > self.limit:
