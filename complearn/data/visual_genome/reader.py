@@ -203,7 +203,12 @@ def _dropped(counts: Counter) -> dict[str, int]:
     return {name: n for name, n in counts.items() if name not in ("relationships", "images", "triplets")}
 
 # %% ../../../nbs/data/visual_genome/reader.ipynb #c017
-def _select_part(numbers: list[int], part: str, n_test: int, seed: int) -> list[int]:
+def _select_part(numbers: list[int], part: str, n_test: int, seed: int, clean: TripletCleaner, limits: str) -> list[int]:
+    if part != "all" and not 0 < n_test < len(numbers):
+        raise BadData(
+            f"{len(numbers)} images are left of {clean.counts['images']}, too few for a test part of {n_test}: lower n_test, "
+            f"{limits}; dropped were {most_frequent(_dropped(clean.counts), 9)}"
+        )
     order = rng(seed, "visual genome").permutation(len(numbers))
     selected = {"all": order, "test": order[:n_test], "train": order[n_test:]}[part]
     return sorted(numbers[k] for k in selected)
@@ -215,6 +220,16 @@ def _notes(clean: TripletCleaner, predicates: Counter, rare: int) -> list[str]:
     frequent = f"{len(clean.labels)} of {len(predicates)} predicates occur more than {rare} times"
     notes = [f"dropped: {most_frequent(_dropped(clean.counts), 12)}", f"{frequent}, {len(unlabelled)} of them without a label{names}"]
     return notes + ([f"faults: {clean.first_faults()}"] if clean.faults else [])
+
+# %% ../../../nbs/data/visual_genome/reader.ipynb #n005
+def _make_pairs(
+    triplets: Mapping[int, tuple[Triplet, ...]], photos: Path, max_bad: float, check: str, notes: list[str]
+) -> VisualGenomePairs:
+    collector = Collector("Visual Genome", max_bad, check, photos)
+    for number, labels in triplets.items():
+        pair = Pair(image_path(photos, number), None, f"vg{number}", f"vg{number}", labels={"triplets": labels})
+        collector.add(pair, f"image_data.json {number}")
+    return collector.finish(notes, VisualGenomePairs)
 
 # %% ../../../nbs/data/visual_genome/reader.ipynb #c013
 def read_visual_genome(
@@ -244,15 +259,8 @@ def read_visual_genome(
     clean = TripletCleaner(read_things(folder), classes, labels, max_attributes, keep_unclassed)
     triplets = _clean_images(folder, clean, min_triplets)
     clean.check(max_bad)
-    if part != "all" and not 0 < n_test < len(triplets):
-        raise BadData(
-            f"{len(triplets)} images are left of {clean.counts['images']}, too few for a test part of {n_test}: lower n_test, "
-            f"rare ({rare}) or min_triplets ({min_triplets}); dropped were {most_frequent(_dropped(clean.counts), 9)}"
-        )
-    collector = Collector("Visual Genome", max_bad, check, photos)
-    for number in _select_part(sorted(triplets), part, n_test, seed):
-        pair = Pair(image_path(photos, number), None, f"vg{number}", f"vg{number}", labels={"triplets": triplets[number]})
-        collector.add(pair, f"image_data.json {number}")
-    pairs = collector.finish(_notes(clean, predicates, rare), VisualGenomePairs)
+    limits = f"rare ({rare}) or min_triplets ({min_triplets})"
+    numbers = _select_part(sorted(triplets), part, n_test, seed, clean, limits)
+    pairs = _make_pairs({number: triplets[number] for number in numbers}, photos, max_bad, check, _notes(clean, predicates, rare))
     pairs.counts = clean.counts
     return pairs
