@@ -511,7 +511,7 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     from complearn.models.grounded.streams import LanguageStream
     from complearn.models.towers.factory import vision_tower
     from complearn.models.towers.openclip_towers import OpenClipText
-    from complearn.models.towers.tokenizers import HFTokens
+    from complearn.models.towers.tokenizers import HFTokenizer
     from complearn.models.wordspace import WordSpace
 
     assert transformers
@@ -520,7 +520,7 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     tower = OpenClipText({"embed_dim": 16, "vision_cfg": VIT, "text_cfg": text, "hf_config": bert | {"model_type": "bert"}})
     vision = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1, "patch": 8}
     config = ModelConfig(vision=vision, width=16, codebook=CodebookConfig(codes=24))
-    tokens = HFTokens(vocabulary(tmp_path), context=12, full=True, clean="canonicalize")
+    tokens = HFTokenizer(vocabulary(tmp_path), context=12, full=True, clean="canonicalize")
     model = Dual(config, vision_tower(config.vision), tower, tokens)
     said, asked = "Red, dogs running!", Pair(None, "Red, dogs running!", "t", "t")
     images = np.random.default_rng(0).integers(0, 255, (2, 32, 32, 3), dtype=np.uint8)

@@ -18,9 +18,9 @@ from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.models.codebook.codebook import ChunkedMax, masked_max
 from complearn.models.dual import ModelConfig
-from complearn.models.grounded.matchmap import at_once, matches, naive_matches, pair_matches
+from complearn.models.grounded.matchmap import at_once, match_scores_of_pairs, matches, naive_match_scores
 from complearn.models.grounded.model import Grounded, GroundedConfig, SearchScorer, build_grounded, tower_specs
-from complearn.models.grounded.streams import LanguageStream, VisionStream, freeze_queries, grid_of, heads_for, top_patterns
+from complearn.models.grounded.streams import LanguageStream, VisionStream, fitting_heads, freeze_queries, grid_of, top_patterns
 from complearn.models.registry import KINDS, assemble, build, read_model, register_model, title_of, write_config
 from complearn.models.saving import load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, encode_all
@@ -80,8 +80,8 @@ def test_matches_equal_a_triple_loop(reading, sizes):
     index = torch.cartesian_prod(torch.arange(len(images)), torch.arange(len(texts)))
     for held in (None, 1, 40):
         assert torch.allclose(matches(images, texts, mask, reading, held=held).double(), expected, atol=1e-5)
-    assert torch.allclose(naive_matches(images, texts, mask, reading).double(), expected, atol=1e-5)
-    assert torch.allclose(pair_matches(images, texts, mask, index, reading).double().view_as(expected), expected, atol=1e-5)
+    assert torch.allclose(naive_match_scores(images, texts, mask, reading).double(), expected, atol=1e-5)
+    assert torch.allclose(match_scores_of_pairs(images, texts, mask, index, reading).double().view_as(expected), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("reading", ("max", "mean"))
@@ -90,7 +90,7 @@ def test_gradients_are_those_of_the_naive_one(reading, dtype):
     images, texts, mask = sides(6, 9, 6, 5, 12, dtype)
     pull = torch.randn(6, 6)
     gradients = []
-    for score in (lambda *x: naive_matches(x[0].float(), x[1].float(), mask, reading), lambda *x: matches(*x, mask, reading, held=50)):
+    for score in (lambda *x: naive_match_scores(x[0].float(), x[1].float(), mask, reading), lambda *x: matches(*x, mask, reading, held=50)):
         leaves = [images.clone().requires_grad_(), texts.clone().requires_grad_()]
         made = score(*leaves)
         assert made.dtype == torch.float32
@@ -121,11 +121,11 @@ def test_places_that_do_not_count_never_win():
     images, texts, mask = sides()
     seen = torch.arange(6) < torch.tensor([6, 1, 3, 2, 5])[:, None]
     cut = torch.stack([loop(images[i : i + 1, : int(seen[i].sum())], texts, mask, "max")[0] for i in range(5)])
-    assert torch.allclose(matches(images, texts, mask, seen=seen).double(), cut, atol=1e-5)
+    assert torch.allclose(matches(images, texts, mask, position_mask=seen).double(), cut, atol=1e-5)
     mean = torch.stack([loop(images[i : i + 1, : int(seen[i].sum())], texts, mask, "mean")[0] for i in range(5)])
-    assert torch.allclose(matches(images, texts, mask, "mean", seen=seen).double(), mean, atol=1e-5)
+    assert torch.allclose(matches(images, texts, mask, "mean", position_mask=seen).double(), mean, atol=1e-5)
     index = [(i, t) for i in range(5) for t in range(4)]
-    assert torch.allclose(pair_matches(images, texts, mask, index, seen=seen).view(5, 4).double(), cut, atol=1e-5)
+    assert torch.allclose(match_scores_of_pairs(images, texts, mask, index, position_mask=seen).view(5, 4).double(), cut, atol=1e-5)
 
 
 def test_among_equal_places_the_gradient_goes_to_one():
@@ -284,7 +284,7 @@ def test_the_eye_codes_every_place_and_can_do_without_attention():
     assert stream(images).shape == (2, 16, 16)
     plain = VisionStream(tower, 16, attention=False)
     assert torch.allclose(plain(images), plain.embed(tower(images).tokens)) and not hasattr(plain, "position")
-    assert [heads_for(width, 12) for width in (768, 384, 64, 32, 7)] == [12, 12, 8, 4, 1]
+    assert [fitting_heads(width, 12) for width in (768, 384, 64, 32, 7)] == [12, 12, 8, 4, 1]
 
 
 def test_a_frozen_eye_is_remembered_and_never_moves():

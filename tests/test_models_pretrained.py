@@ -24,7 +24,7 @@ from complearn.models.towers.memory import Memory
 from complearn.models.towers.offline import load_lite, load_minilm
 from complearn.models.towers.openclip import OpenClipScorer, activation, load_open_clip
 from complearn.models.towers.openclip_towers import OpenClipText, OpenClipVision
-from complearn.models.towers.tokenizers import CLIPTokens, HFTokens, load_tokenizer
+from complearn.models.towers.tokenizers import CLIPTokenizer, HFTokenizer, load_tokenizer
 
 open_clip = pytest.importorskip("open_clip")
 timm = pytest.importorskip("timm")
@@ -152,7 +152,7 @@ def test_open_clip_text_halves(text):
     torch.manual_seed(0)
     tower = OpenClipText(config).eval()
     raw = open_clip.get_tokenizer("ViT-B-32", context_length=text["context_length"])(CAPTIONS)
-    tokens = CLIPTokens(text["context_length"])(CAPTIONS)
+    tokens = CLIPTokenizer(text["context_length"])(CAPTIONS)
     said = tower(tokens.ids, tokens.mask)
     wanted = tower.module(raw)
     wanted = wanted[0] if isinstance(wanted, tuple) else wanted
@@ -372,7 +372,7 @@ def test_dinov2_registers_are_no_patches():
 
 
 def test_hf_tokenizer(tmp_path):
-    tokenizer = HFTokens(vocabulary(tmp_path), context=6)
+    tokenizer = HFTokenizer(vocabulary(tmp_path), context=6)
     assert tokenizer.start and tokenizer.end and len(tokenizer) == 15
     tokens = tokenizer(["two dogs", "a red circle , a dog ."])
     assert tokens.truncated.tolist() == [False, True] and tokens.ids[1, -1] == 3  # cut, with its end token
@@ -389,7 +389,7 @@ def test_hf_tokenizer(tmp_path):
 @pytest.mark.parametrize("context", [8, 16, 77])
 def test_clip_tokenizer_is_open_clips(context):
     captions = [*CAPTIONS, "A   CAFÉ &amp; a naïve façade", "x" * 200]
-    raw, ours = open_clip.SimpleTokenizer(context_length=context)(captions), CLIPTokens(context)(captions)
+    raw, ours = open_clip.SimpleTokenizer(context_length=context)(captions), CLIPTokenizer(context)(captions)
     assert torch.equal(raw[:, : ours.ids.shape[1]], ours.ids) and not raw[:, ours.ids.shape[1] :].any()
     assert torch.equal(ours.mask.sum(1), raw.argmax(1) + 1)
     caption = CAPTIONS[2]
@@ -506,13 +506,13 @@ def test_places_are_those_of_the_caption_as_it_was_typed(tmp_path):
     """open_clip cleans a caption first; figures and codes' words need its own characters."""
     pytest.importorskip("open_clip")
     captions = ["Two  dogs, running!", "a RED circle.", "two dogs"]
-    for tokenizer in (HFTokens(vocabulary(tmp_path), context=12, full=True, clean="canonicalize"), CLIPTokens(12)):
+    for tokenizer in (HFTokenizer(vocabulary(tmp_path), context=12, full=True, clean="canonicalize"), CLIPTokenizer(12)):
         tokens = tokenizer(captions)
         for caption, spans in zip(captions, tokens.spans):
             pieces = [caption[a:b] for a, b in spans if b > a]
             letters = lambda text: "".join(c for c in text.lower() if c.isalpha())
             assert letters("".join(pieces)) == letters(caption) and all(" " not in piece for piece in pieces), (pieces, caption)
-    said = words_of(["a dog’s red ball"], CLIPTokens(12)(["a dog’s red ball"]))[0]
+    said = words_of(["a dog’s red ball"], CLIPTokenizer(12)(["a dog’s red ball"]))[0]
     assert said[0] == "[start]" and said[-1] == "[end]" and said.count("[end]") == 1
 
 

@@ -14,10 +14,10 @@ from complearn.models.grounded.relations import (
     best_relation,
     compose,
     likeness,
-    pair_up,
     phrase_vectors,
     relate,
     search,
+    triplet_scores,
 )
 
 
@@ -115,7 +115,7 @@ def test_a_phrase_is_the_mean_of_its_words_and_an_empty_place_is_zero():
 def test_triplets_pick_their_phrases():
     relations, grounded = module(), torch.randn(2, 3, 16)
     triplets = torch.tensor([[[0, 1, 2], [2, 0, 0]], [[1, 2, 0], [-1, -1, -1]]])
-    scores = pair_up(relations, grounded, triplets)
+    scores = triplet_scores(relations, grounded, triplets)
     for i, t in ((0, 0), (0, 1), (1, 0)):
         a, _, b = triplets[i, t].tolist()
         one, two = relations.project(grounded[i, a]), relations.project(grounded[i, b])

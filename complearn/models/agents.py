@@ -36,14 +36,14 @@ def overwrite(
     source: nn.Module,  # gives them
 ) -> None:
     "Copy every parameter and buffer of `source` into `module`, in place."
-    mine, theirs = (
+    targets, sources = (
         dict(module.named_parameters()) | dict(module.named_buffers()),
         dict(source.named_parameters()) | dict(source.named_buffers()),
     )
-    if mine.keys() != theirs.keys():
-        raise ValueError(f"modules differ in {sorted(mine.keys() ^ theirs.keys())[:5]}; overwrite needs two of one architecture")
-    for name, tensor in mine.items():
-        tensor.copy_(theirs[name])
+    if targets.keys() != sources.keys():
+        raise ValueError(f"modules differ in {sorted(targets.keys() ^ sources.keys())[:5]}; overwrite needs two of one architecture")
+    for name, tensor in targets.items():
+        tensor.copy_(sources[name])
 
 # %% ../../nbs/models/agents.ipynb #c012
 class Agent(nn.Module):
@@ -90,12 +90,12 @@ class Agent(nn.Module):
             raise ValueError(f"the {self.modality} agent got a batch without {side}; collate pairs that have them")
         with normalised(self) if self.spectral else nullcontext():
             if self.modality == "language":
-                seen = self.tower(batch.ids, batch.mask)
+                features = self.tower(batch.ids, batch.mask)
             else:
-                seen = self.memory(self.tower, batch.images) if self.tower.frozen else self.tower(batch.images)
+                features = self.memory(self.tower, batch.images) if self.tower.frozen else self.tower(batch.images)
             if not self.queries:
-                return self.head(seen.pooled), None
-            return self.head(seen.tokens), None if self.tower.dense else seen.mask
+                return self.head(features.pooled), None
+            return self.head(features.tokens), None if self.tower.dense else features.mask
 
     def rebuild(self) -> "Agent":
         "An agent of the same architecture that has learned nothing."

@@ -116,10 +116,10 @@ class Dual(nn.Module):
         batch: Batch,  # with the agent's side
     ) -> Reading:
         "One agent's message, through the codebook where there is one."
-        said, mask = agent(batch)
+        queries, mask = agent(batch)
         if self.codebook is None:
-            return Reading(F.normalize(said.float(), dim=-1))
-        scores, firing = self.codebook.scores(said, mask)
+            return Reading(F.normalize(queries.float(), dim=-1))
+        scores, firing = self.codebook.scores(queries, mask)
         weights, message = self.codebook.read_out(scores, agent.modality)
         return Reading(F.normalize(message.float(), dim=-1), scores, firing, weights)
 

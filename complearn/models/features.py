@@ -151,6 +151,6 @@ def open_store(
         raise FileNotFoundError(f"{folder} is not {kind}: it holds no about.json; {remedy}")
     content = read_json(about)
     if content.get("format") != format:
-        found = content.get("format")
-        raise ValueError(f"{folder} is {kind} of format {found}, this version reads {format}; delete it, and it is made anew")
+        version = content.get("format")
+        raise ValueError(f"{folder} is {kind} of format {version}, this version reads {format}; delete it, and it is made anew")
     return content

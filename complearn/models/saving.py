@@ -29,11 +29,12 @@ def check_weights(
     source: str,  # where they come from, for the message
 ) -> None:
     "Weights that do not fit are an error that names them."
-    mine = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    wrong = [f"{name} is {mine[name]} here and {theirs[name]} there" for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]]
-    wrong += [f"{name} is missing there" for name in mine.keys() - theirs.keys()]
-    wrong += [f"{name} is unknown here" for name in theirs.keys() - mine.keys()]
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    stored = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    both = expected.keys() & stored.keys()
+    wrong = [f"{name} is {expected[name]} here and {stored[name]} there" for name in both if expected[name] != stored[name]]
+    wrong += [f"{name} is missing there" for name in expected.keys() - stored.keys()]
+    wrong += [f"{name} is unknown here" for name in stored.keys() - expected.keys()]
     if wrong:
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         raise ValueError(
@@ -73,11 +74,11 @@ def save_model(
         raise FileExistsError(f"{folder} holds more than a model ({', '.join(strange[:3])}); save into a folder of its own")
     towers = {"vision": model.vision.tower, "text": model.language.tower}
     parts = {name: {"architecture": tower.architecture, "frozen": tower.frozen} for name, tower in towers.items()}
-    with atomic_folder(folder) as made:
-        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, made / FILES[1])
-        model.tokenizer.save(made / FILES[2])
-        (made / FILES[3]).write_text(model_card(model, facts or {}), encoding="utf-8")
-        write_json(made / FILES[0], {"format": 1, "model": write_config(model.config), "towers": parts})
+    with atomic_folder(folder) as temporary:
+        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, temporary / FILES[1])
+        model.tokenizer.save(temporary / FILES[2])
+        (temporary / FILES[3]).write_text(model_card(model, facts or {}), encoding="utf-8")
+        write_json(temporary / FILES[0], {"format": 1, "model": write_config(model.config), "towers": parts})
     return folder
 
 # %% ../../nbs/models/saving.ipynb #c013
@@ -92,14 +93,14 @@ def load_model(
         raise FileNotFoundError(
             f"{folder} is not a saved model: {', '.join(missing)} missing; a folder of save_model holds {', '.join(FILES)}"
         )
-    said = read_json(folder / FILES[0])
-    if said.get("format") != 1:
-        raise ValueError(f"{folder / FILES[0]} has format {said.get('format')!r}, this version reads 1; is it the config.json of a model?")
-    towers = {name: build_tower(part["architecture"]) for name, part in said["towers"].items()}
-    for name, part in said["towers"].items():
+    description = read_json(folder / FILES[0])
+    if description.get("format") != 1:
+        raise ValueError(f"{folder / FILES[0]} has format {description.get('format')!r}, this version reads 1; is it a saved model?")
+    towers = {name: build_tower(part["architecture"]) for name, part in description["towers"].items()}
+    for name, part in description["towers"].items():
         if part["frozen"]:
             towers[name].freeze()
-    model = assemble(said["model"], towers["vision"], towers["text"], load_tokenizer(folder / FILES[2]))
+    model = assemble(description["model"], towers["vision"], towers["text"], load_tokenizer(folder / FILES[2]))
     try:
         weights = load_file(folder / FILES[1])
     except SafetensorError as error:

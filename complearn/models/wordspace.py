@@ -55,9 +55,9 @@ def speak(
     "Ask a speaker for its tokens."
     where = next((p.device for p in speaker.parameters()), torch.device("cpu")) if isinstance(speaker, nn.Module) else torch.device("cpu")
     with at_rest(speaker), torch.inference_mode():
-        said = speaker(ids.to(where), mask.to(where))
-    said = getattr(said, "tokens", said)
-    return (said[0] if isinstance(said, tuple) else said).float().cpu()
+        output = speaker(ids.to(where), mask.to(where))
+    output = getattr(output, "tokens", output)
+    return (output[0] if isinstance(output, tuple) else output).float().cpu()
 
 # %% ../../nbs/models/wordspace.ipynb #c010
 def frame(
@@ -66,8 +66,8 @@ def frame(
     "The start and the end token that a tokenizer puts around every text, as far as it has them."
     alone = tokenizer(["a"])
     ids = alone.ids[0][alone.mask[0]].tolist()
-    own = lambda name: bool(getattr(tokenizer, name, True))  # a word tokenizer's `start` is the id itself, which is not 0
-    return ids[:1] if own("start") else [], ids[-1:] if own("end") else []
+    has = lambda name: bool(getattr(tokenizer, name, True))  # a word tokenizer's `start` is the id itself, which is not 0
+    return ids[:1] if has("start") else [], ids[-1:] if has("end") else []
 
 
 def vocabulary(
@@ -93,9 +93,9 @@ def vocabulary_statistics(
     entries, real = vocabulary(tokenizer)
     for ids in tqdm(entries.split(batch_size), desc="vocabulary", delay=2, leave=False):
         mask = real.expand_as(ids)
-        found = mean_token(speak(speaker, ids, mask), mask, bool(before), bool(after), special).double()
-        shift = found.mean(0) if isinstance(shift, float) else shift  # sums of squares about a point near the mean lose no digits
-        total, squares = total + (found - shift).sum(0), squares + (found - shift).square().sum(0)
+        means = mean_token(speak(speaker, ids, mask), mask, bool(before), bool(after), special).double()
+        shift = means.mean(0) if isinstance(shift, float) else shift  # sums of squares about a point near the mean lose no digits
+        total, squares = total + (means - shift).sum(0), squares + (means - shift).square().sum(0)
     mean = total / len(entries)
     return torch.stack([mean + shift, (squares / len(entries) - mean.square()).clamp(min=0).sqrt()]).float()
 
@@ -111,12 +111,12 @@ def embed(
     before, after = map(bool, frame(tokenizer))
     tokens, whole = tokenizer(list(texts)), not bool(tokenizer(["a"]).mask.all())  # a tower that reads full contexts gets them
     order = tokens.mask.sum(1).argsort(stable=True)
-    found = []
+    vectors = []
     for rows in tqdm(order.split(batch_size), desc="words", delay=2, leave=False):
         longest = tokens.ids.shape[1] if whole else int(tokens.mask[rows].sum(1).max())
         ids, mask = tokens.ids[rows, :longest], tokens.mask[rows, :longest]
-        found.append(mean_token(speak(speaker, ids, mask), mask, before, after, special))
-    return torch.cat(found)[order.argsort()]
+        vectors.append(mean_token(speak(speaker, ids, mask), mask, before, after, special))
+    return torch.cat(vectors)[order.argsort()]
 
 # %% ../../nbs/models/wordspace.ipynb #c017
 def unknown_words(
@@ -124,12 +124,12 @@ def unknown_words(
     words: Sequence[str],  # to look up
 ) -> list[str]:  # those of which some token is the tokenizer's unknown one
     "Words that a tokenizer cannot spell."
-    own = getattr(tokenizer, "unknown", None)
-    own = getattr(getattr(tokenizer, "tokenizer", None), "unk_token_id", None) if own is None else own
-    if own is None:  # byte-pair tokenizers spell everything
+    unknown = getattr(tokenizer, "unknown", None)
+    unknown = getattr(getattr(tokenizer, "tokenizer", None), "unk_token_id", None) if unknown is None else unknown
+    if unknown is None:  # byte-pair tokenizers spell everything
         return []
     tokens = tokenizer(list(words))
-    return [word for word, bad in zip(words, ((tokens.ids == own) & tokens.mask).any(1).tolist()) if bad]
+    return [word for word, bad in zip(words, ((tokens.ids == unknown) & tokens.mask).any(1).tolist()) if bad]
 
 # %% ../../nbs/models/wordspace.ipynb #c021
 @dataclass

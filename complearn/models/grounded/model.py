@@ -23,10 +23,10 @@ from ...data.pairs import Batch, Collate, Pair
 from ..agents import seeded
 from ..features import weights_fingerprint
 from ..scoring import Attribution, Encoded, at_rest, cosine, full_precision
-from .matchmap import MatchMap, matches, pair_matches, word_maps
+from .matchmap import MatchMap, matches, match_scores_of_pairs, word_maps
 from ..towers.factory import LOADERS, check_tower, read_spec, text_tower, vision_tower
 from .relations import RelationModule, RelationOutput, SearchHeads, SearchOutput
-from .relations import relate, search, search_images, search_texts
+from .relations import relate, search, search_image_vectors, search_text_vectors
 from .streams import LanguageStream, VisionStream
 from ..towers.base import SIZES, Tower
 
@@ -142,8 +142,8 @@ class Grounded(nn.Module):
         side: str,  # "vision" or "language"
     ) -> Float[Tensor, "item token width"]:
         "Into the common space, in fp32 where the length is made 1."
-        made = self.heads[side](values)
-        return F.normalize(made.float(), dim=-1) if self.config.unit else made
+        projected = self.heads[side](values)
+        return F.normalize(projected.float(), dim=-1) if self.config.unit else projected
 
     def see(
         self,
@@ -211,7 +211,7 @@ class Grounded(nn.Module):
         with full_precision(images.values.device):
             if pairs is None:
                 return matches(images.values, texts.values, texts.mask, self.config.reading)
-            return pair_matches(images.values, texts.values, texts.mask, pairs, self.config.reading)
+            return match_scores_of_pairs(images.values, texts.values, texts.mask, pairs, self.config.reading)
 
     def match_map(
         self,
@@ -220,21 +220,21 @@ class Grounded(nn.Module):
     ) -> MatchMap:
         "Where one text's words are in one image, and the similarity that this makes."
         batch = self.collate([Pair(image, text, "image", "image")])
-        seen, said = self.encode_images(batch), self.encode_texts(batch)
-        words, heat = self.map_words(text, seen.values, said.values, said.mask)
-        return MatchMap(words, heat, float(self.similarity(seen, said)))
+        positions, tokens = self.encode_images(batch), self.encode_texts(batch)
+        words, heat = self.map_words(text, positions.values, tokens.values, tokens.mask)
+        return MatchMap(words, heat, float(self.similarity(positions, tokens)))
 
     def map_words(
         self,
         text: str,  # the text
         places: Float[Tensor, "1 position width"],  # of one image
-        said: Float[Tensor, "1 token width"],  # of the text
+        tokens: Float[Tensor, "1 token width"],  # of the text
         mask: Bool[Tensor, "1 token"],  # True at words
     ) -> tuple[tuple[str, ...], Float[Tensor, "word row column"]]:  # words, and how well each fits each place
         "One text's words as the tokenizer cut them, and their products with an image's places."
-        there, spans = mask[0].nonzero()[:, 0], self.tokenizer([text]).spans[0]
-        heat = rearrange(word_maps(places, said)[0, there], "k (y x) -> k y x", y=self.vision.grid[0])
-        return tuple(text[slice(*spans[k])] for k in there.tolist()), heat.cpu()
+        word_places, spans = mask[0].nonzero()[:, 0], self.tokenizer([text]).spans[0]
+        heat = rearrange(word_maps(places, tokens)[0, word_places], "k (y x) -> k y x", y=self.vision.grid[0])
+        return tuple(text[slice(*spans[k])] for k in word_places.tolist()), heat.cpu()
 
     def search_scorer(self) -> "SearchScorer":
         "The scorer with one vector per item; raise ValueError without search heads."
@@ -285,7 +285,7 @@ class SearchScorer:
     ) -> Encoded:
         "Encode a batch's images."
         with at_rest(self.model), full_precision(self.device):
-            return Encoded(search_images(self.model, batch.to(self.device)))
+            return Encoded(search_image_vectors(self.model, batch.to(self.device)))
 
     def encode_texts(
         self,
@@ -293,7 +293,7 @@ class SearchScorer:
     ) -> Encoded:
         "Encode a batch's captions."
         with at_rest(self.model), full_precision(self.device):
-            return Encoded(search_texts(self.model, batch.to(self.device)))
+            return Encoded(search_text_vectors(self.model, batch.to(self.device)))
 
     def similarity(
         self,
@@ -313,8 +313,8 @@ class SearchScorer:
         model, batch = self.model, self.collate([Pair(image, text, "image", "image")]).to(self.device)
         with at_rest(model), full_precision(self.device):
             states, mask = model.language(batch.ids, batch.mask)
-            asked, keys = model.relations.queries(states), model.relations.keys(model.vision(batch.images))
-            words, heat = model.map_words(text, keys, asked / model.vision.width**0.5, mask)
+            queries, keys = model.relations.queries(states), model.relations.keys(model.vision(batch.images))
+            words, heat = model.map_words(text, keys, queries / model.vision.width**0.5, mask)
         return MatchMap(words, heat, float(self.similarity(self.encode_images(batch), self.encode_texts(batch))))
 
     def attribute(

@@ -56,10 +56,10 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch token width"],  # token features
-        seen: Bool[Tensor, "batch 1 1 token"] | None = None,  # True where a token may be looked at
+        key_mask: Bool[Tensor, "batch 1 1 token"] | None = None,  # True where a token may be looked at
     ) -> Float[Tensor, "batch token width"]:
         query, key, value = rearrange(self.inner(x), "b n (three h d) -> three b h n d", three=3, h=self.heads)
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, is_causal=self.causal)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask, is_causal=self.causal)
         return self.outer(rearrange(mixed, "b h n d -> b n (h d)"))
 
 # %% ../../../nbs/models/towers/base.ipynb #c009
@@ -90,9 +90,9 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch token width"],  # token features
-        seen: Bool[Tensor, "batch 1 1 token"] | None = None,  # True where a token may be looked at
+        key_mask: Bool[Tensor, "batch 1 1 token"] | None = None,  # True where a token may be looked at
     ) -> Float[Tensor, "batch token width"]:
-        x = x + self.attention(self.norm1(x), seen)
+        x = x + self.attention(self.norm1(x), key_mask)
         return x + self.mlp(self.norm2(x))
 
 # %% ../../../nbs/models/towers/base.ipynb #c012
@@ -237,9 +237,9 @@ class TextTransformer(Tower):
         longest = int(mask.sum(1).max()) if mask.device.type == "cpu" else ids.shape[1]  # asking a GPU would make it wait
         ids, mask = ids[:, :longest], mask[:, :longest]
         x = self.embed(ids) + self.position[:longest]
-        seen = None if self.causal else rearrange(mask, "b n -> b 1 1 n")
+        key_mask = None if self.causal else rearrange(mask, "b n -> b 1 1 n")
         for block in self.blocks:
-            x = block(x, seen)
+            x = block(x, key_mask)
         x = self.norm_out(x)
         end = x[torch.arange(len(x), device=x.device), mask.sum(1) - 1]
         return TowerOutput(x, speaking(mask, keep_end=self.keep_end), end)

@@ -27,14 +27,14 @@ def read_spec(
     loaders: dict[str, Callable],  # by what a name begins with
 ) -> tuple[str, list[str], dict]:  # size or library, the name within it, and what else is asked
     "A tower's specification in one form; an unknown name is an error that lists the known ones."
-    asked = {"tower": spec} if isinstance(spec, str) else dict(spec)
-    if not isinstance(asked.get("tower"), str):
+    arguments = {"tower": spec} if isinstance(spec, str) else dict(spec)
+    if not isinstance(arguments.get("tower"), str):
         raise ValueError(f"a tower is a name, or a mapping with the key 'tower'; got {spec!r}")
-    library, _, name = asked.pop("tower").partition(":")
+    library, _, name = arguments.pop("tower").partition(":")
     if library not in SIZES and library not in loaders:
-        known = ", ".join([*SIZES, *(f"{key}:NAME" if key in ("open_clip", "timm", "hf") else key for key in loaders)])
-        raise ValueError(f"unknown tower '{library}{':' if name else ''}{name}'; known: {known} (NAME may be a folder)")
-    return library, [name] if name else [], asked
+        names = ", ".join([*SIZES, *(f"{key}:NAME" if key in ("open_clip", "timm", "hf") else key for key in loaders)])
+        raise ValueError(f"unknown tower '{library}{':' if name else ''}{name}'; known: {names} (NAME may be a folder)")
+    return library, [name] if name else [], arguments
 
 # %% ../../../nbs/models/towers/factory.ipynb #c007
 def load_open_clip_vision(
@@ -69,9 +69,9 @@ def vision_tower(
 ) -> Tower:
     "The vision tower that a configuration asks for."
     loaders = LOADERS["vision"]
-    library, name, asked = read_spec(spec, loaders)
-    frozen = asked.pop("frozen", library == "efficientnet_lite0")
-    tower = VisionTransformer(**SIZES[library]["vision"] | asked) if library in SIZES else loaders[library](*name, **asked)
+    library, name, arguments = read_spec(spec, loaders)
+    frozen = arguments.pop("frozen", library == "efficientnet_lite0")
+    tower = VisionTransformer(**SIZES[library]["vision"] | arguments) if library in SIZES else loaders[library](*name, **arguments)
     return tower.freeze() if frozen else tower
 
 
@@ -81,14 +81,14 @@ def text_tower(
 ) -> Tower:  # with its tokenizer in `tower.tokenizer`
     "The text tower that a configuration asks for."
     loaders = LOADERS["text"]
-    library, name, asked = read_spec(spec, loaders)
-    frozen = asked.pop("frozen", library == "minilm")
+    library, name, arguments = read_spec(spec, loaders)
+    frozen = arguments.pop("frozen", library == "minilm")
     if library not in SIZES:
-        tower = loaders[library](*name, **asked)
+        tower = loaders[library](*name, **arguments)
     elif tokenizer is None:
         raise ValueError(f"the text tower '{library}' needs a tokenizer: fit a WordTokenizer on the training captions")
     else:
-        tower = TextTransformer(**{"vocab": len(tokenizer), "context": tokenizer.context} | SIZES[library]["text"] | asked)
+        tower = TextTransformer(**{"vocab": len(tokenizer), "context": tokenizer.context} | SIZES[library]["text"] | arguments)
         tower.tokenizer = tokenizer
     return tower.freeze() if frozen else tower
 
@@ -140,8 +140,8 @@ def check_tower(
     try:
         inspect.signature(loader).bind(*name, **arguments)
     except TypeError as error:
-        known = ", ".join(inspect.signature(loader).parameters)
-        raise ValueError(f"{side} tower '{library}': {error}; its arguments are {known}") from None
+        names = ", ".join(inspect.signature(loader).parameters)
+        raise ValueError(f"{side} tower '{library}': {error}; its arguments are {names}") from None
 
 # %% ../../../nbs/models/towers/factory.ipynb #c015
 KINDS = {

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...core.extras import need
 from .openclip_towers import portable, rest
-from .tokenizers import HFTokens
+from .tokenizers import HFTokenizer
 from .base import Tower, TowerOutput, find_layers, speaking
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c004
@@ -48,8 +48,8 @@ class TimmVision(Tower):
     ):
         super().__init__()
         self.architecture = {"kind": "timm_vision", "name": name, "transform": transform, "arguments": arguments or {}}
-        made = need("timm", "towers").create_model(name, num_classes=0, **arguments or {}) if module is None else module
-        self.module = made.to(memory_format=torch.channels_last)  # convolutions on a CPU take half the time
+        model = need("timm", "towers").create_model(name, num_classes=0, **arguments or {}) if module is None else module
+        self.module = model.to(memory_format=torch.channels_last)  # convolutions on a CPU take half the time
         self.transform, self.width = transform, self.module.num_features
         self.prefix = getattr(self.module, "num_prefix_tokens", 0)
         self.pooled_width = getattr(self.module, "head_hidden_size", None) or self.width
@@ -77,8 +77,8 @@ def load_timm(
     library = need("timm", "towers")
     source = f"local-dir:{name}" if Path(name).is_dir() else name
     module = library.create_model(source, pretrained=weights, num_classes=0, **arguments)
-    seen = library.data.resolve_model_data_config(module)
-    transform = {"size": seen["input_size"][-1], "mean": tuple(seen["mean"]), "std": tuple(seen["std"])}
+    data_config = library.data.resolve_model_data_config(module)
+    transform = {"size": data_config["input_size"][-1], "mean": tuple(data_config["mean"]), "std": tuple(data_config["std"])}
     return TimmVision(module.pretrained_cfg["architecture"], transform, arguments, module)
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c010
@@ -133,8 +133,8 @@ class HFVision(Tower):
         self.prefix = 0
         if "patch_size" in config and "hidden_size" in config:
             with torch.no_grad():
-                seen = self.features(torch.zeros(1, 3, transform["size"], transform["size"]))
-            self.prefix = seen.shape[1] - (transform["size"] // config["patch_size"]) ** 2 if seen.ndim == 3 else 0
+                features = self.features(torch.zeros(1, 3, transform["size"], transform["size"]))
+            self.prefix = features.shape[1] - (transform["size"] // config["patch_size"]) ** 2 if features.ndim == 3 else 0
 
     def features(
         self,
@@ -160,10 +160,10 @@ def load_hf_vision(
 ) -> HFVision:
     "A transformers vision tower by name or from a folder, with the normalisation of its `preprocessor_config.json`."
     module = load_hf(name, "vision_model", weights)
-    seen, _ = need("transformers", "towers").ImageProcessingMixin.get_image_processor_dict(name)
-    size = seen.get("crop_size") or seen.get("size") or module.config.image_size
+    features, _ = need("transformers", "towers").ImageProcessingMixin.get_image_processor_dict(name)
+    size = features.get("crop_size") or features.get("size") or module.config.image_size
     size = size if isinstance(size, int) else size.get("height") or size["shortest_edge"]
-    transform = {"size": size, "mean": tuple(seen.get("image_mean", (0.5,) * 3)), "std": tuple(seen.get("image_std", (0.5,) * 3))}
+    transform = {"size": size, "mean": tuple(features.get("image_mean", (0.5,) * 3)), "std": tuple(features.get("image_std", (0.5,) * 3))}
     return HFVision(portable(module.config), transform, module)
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c014
@@ -182,8 +182,8 @@ class HFText(Tower):
         super().__init__()
         if pool not in ("mean", "first", "last"):
             raise ValueError(f"pool is 'mean', 'first' or 'last', not '{pool}'")
-        kept = {"pool": pool, "start": start, "end": end, "keep_end": keep_end}
-        self.architecture = {"kind": "hf_text", "config": config} | kept
+        options = {"pool": pool, "start": start, "end": end, "keep_end": keep_end}
+        self.architecture = {"kind": "hf_text", "config": config} | options
         self.pool, self.start, self.end, self.keep_end, self.transform = pool, start, end, keep_end, {}
         self.module = from_config(config, "text_model") if module is None else module
         self.width = self.pooled_width = config.get("hidden_size") or config["n_embd"]
@@ -205,7 +205,7 @@ def load_hf_text(
     name: str,  # name on the hub, or a folder
     weights: bool = True,  # published weights; off: random ones
     context: int | None = None,  # most tokens of a caption; None: the model's own limit
-    **kept: Any,  # `pool`, `keep_end`
+    **options: Any,  # `pool`, `keep_end`
 ) -> HFText:
     "A transformers text tower by name or from a folder, with its tokenizer."
     module = load_hf(name, "text_model", weights)
@@ -213,7 +213,7 @@ def load_hf_text(
     limits = [
         limit for limit in (inner.model_max_length, getattr(module.config, "max_position_embeddings", None)) if limit and limit < 10**6
     ]
-    tokenizer = HFTokens(inner, context or min(limits, default=512))
-    tower = HFText(portable(module.config), start=tokenizer.start, end=tokenizer.end, module=module, **kept)
+    tokenizer = HFTokenizer(inner, context or min(limits, default=512))
+    tower = HFText(portable(module.config), start=tokenizer.start, end=tokenizer.end, module=module, **options)
     tower.tokenizer = tokenizer
     return tower

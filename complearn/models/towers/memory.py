@@ -68,8 +68,8 @@ class Memory:
         self.told[key] = answer
         self.held += sum(part.nbytes for part in answer)
         while self.held > self.room:
-            _, gone = self.told.popitem(last=False)
-            self.held -= sum(part.nbytes for part in gone)
+            _, oldest = self.told.popitem(last=False)
+            self.held -= sum(part.nbytes for part in oldest)
 
     def key(
         self,
@@ -92,16 +92,16 @@ class Memory:
             return tower(images)
         who = self.key(tower)
         keys = [who + pixel_key(image) for image in images]
-        found = {key: self.told[key] for key in keys if key in self.told}
-        new = {key: i for i, key in enumerate(keys) if key not in found}
+        answers = {key: self.told[key] for key in keys if key in self.told}
+        new = {key: i for i, key in enumerate(keys) if key not in answers}
         if new:
             with torch.autocast("cpu", enabled=False):
-                said = tower(images[list(new.values())].float())
-            rows = zip(said.tokens, said.mask, said.pooled)
-            found |= {key: tuple(part.clone() for part in row) for key, row in zip(new, rows)}
+                output = tower(images[list(new.values())].float())
+            rows = zip(output.tokens, output.mask, output.pooled)
+            answers |= {key: tuple(part.clone() for part in row) for key, row in zip(new, rows)}
         for key in dict.fromkeys(keys):
             if key in self.told:
                 self.told.move_to_end(key)
             else:
-                self.keep(key, found[key])
-        return TowerOutput(*(torch.stack(parts) for parts in zip(*(found[key] for key in keys))))
+                self.keep(key, answers[key])
+        return TowerOutput(*(torch.stack(parts) for parts in zip(*(answers[key] for key in keys))))

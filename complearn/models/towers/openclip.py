@@ -25,7 +25,7 @@ from ...data.images import Transform
 from ...data.pairs import Batch, Collate
 from ..features import weights_fingerprint
 from ..scoring import Encoded, cosine, full_precision
-from .tokenizers import open_clip_tokens
+from .tokenizers import open_clip_tokenizer
 
 # %% ../../../nbs/models/towers/openclip.ipynb #c005
 def parse_name(
@@ -48,32 +48,32 @@ def activation(
 ) -> bool | None:  # QuickGELU, GELU, or None: as the model's configuration says
     "Whether published weights want QuickGELU."
     library = need("open_clip", "towers")
-    known = library.get_pretrained_cfg(model, weights) if weights else None
-    return bool(known.get("quick_gelu", False)) if known else None
+    settings = library.get_pretrained_cfg(model, weights) if weights else None
+    return bool(settings.get("quick_gelu", False)) if settings else None
 
 # %% ../../../nbs/models/towers/openclip.ipynb #c011
 def choose_activation(
     model: str,  # open_clip's name
     weights: str | None,  # tag or file
     config: dict,  # the model's configuration
-    said: bool | None = None,  # QuickGELU or not, by the caller's word
+    requested: bool | None = None,  # QuickGELU or not, by the caller's word
 ) -> bool:  # QuickGELU?
     "The activation that the weights were trained with, and a warning where it is a guess or in doubt."
     tag = activation(model, weights)
-    known = tag if tag is not None else config.get("quick_gelu")
-    if said is not None and known is not None and said != known:
+    expected = tag if tag is not None else config.get("quick_gelu")
+    if requested is not None and expected is not None and requested != expected:
         names = {True: "QuickGELU", False: "GELU"}
         warnings.warn(
-            f"{model}: {names[said]} was asked for, but its weights or configuration say {names[known]}; scores drop if that is wrong",
+            f"{model}: {names[requested]} was asked for, but its weights or configuration say {names[expected]}; a wrong one lowers scores",
             stacklevel=3,
         )
-    if said is None and weights and tag is None:
-        used = "QuickGELU" if known else "GELU"
+    if requested is None and weights and tag is None:
+        used = "QuickGELU" if expected else "GELU"
         warnings.warn(
             f"{model} with {Path(weights).name}: a file says nothing of its activation, {used} is assumed; say quick_gelu=True or False",
             stacklevel=3,
         )
-    return bool(known if said is None else said)
+    return bool(expected if requested is None else requested)
 
 # %% ../../../nbs/models/towers/openclip.ipynb #c014
 @dataclass(frozen=True)
@@ -97,18 +97,18 @@ def load_open_clip(
     config = read_config(model_name)
     check_tag(model_name, weights)
     quick = choose_activation(model_name, weights, config, quick_gelu)
-    wanted = bool(weights) or ":" in model_name
+    required = bool(weights) or ":" in model_name
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="QuickGELU mismatch")  # it is settled here
         model = library.create_model(
-            model_name, weights, force_custom_text=True, quick_gelu=quick, pretrained_text=False, require_pretrained=wanted
+            model_name, weights, force_custom_text=True, quick_gelu=quick, pretrained_text=False, require_pretrained=required
         )
-    seen = library.get_model_preprocess_cfg(model)
-    size = seen["size"] if isinstance(seen["size"], int) else seen["size"][0]
-    fit = {"squash": "squash", "longest": "pad"}.get(seen.get("resize_mode", "shortest"), "crop")
-    transform = {"size": size, "mean": tuple(seen["mean"]), "std": tuple(seen["std"]), "fit": fit}
+    preprocess = library.get_model_preprocess_cfg(model)
+    size = preprocess["size"] if isinstance(preprocess["size"], int) else preprocess["size"][0]
+    fit = {"squash": "squash", "longest": "pad"}.get(preprocess.get("resize_mode", "shortest"), "crop")
+    transform = {"size": size, "mean": tuple(preprocess["mean"]), "std": tuple(preprocess["std"]), "fit": fit}
     raw = library.get_tokenizer(model_name)
-    return Loaded(model, config | {"quick_gelu": quick}, transform, open_clip_tokens(raw, model.context_length), raw)
+    return Loaded(model, config | {"quick_gelu": quick}, transform, open_clip_tokenizer(raw, model.context_length), raw)
 
 
 def check_tag(

@@ -39,17 +39,17 @@ class OpenClipVision(Tower):
         self.module = build(config["embed_dim"], plain, config.get("quick_gelu", False)) if module is None else module
         with torch.no_grad():
             self.eval()
-            seen = self(torch.zeros(1, 3, transform["size"], transform["size"]))
+            output = self(torch.zeros(1, 3, transform["size"], transform["size"]))
             self.train()
-        self.width, self.pooled_width = seen.tokens.shape[-1], seen.pooled.shape[-1]
+        self.width, self.pooled_width = output.tokens.shape[-1], output.pooled.shape[-1]
 
     def forward(
         self,
         images: Float[Tensor, "batch 3 size size"],  # normalised pixels
     ) -> TowerOutput:
-        seen = self.module.forward_intermediates(images, indices=1, normalize_intermediates=True, output_fmt="NCHW")
-        tokens = rearrange(seen["image_intermediates"][-1], "b d y x -> b (y x) d")
-        return TowerOutput(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device), seen["image_features"])
+        output = self.module.forward_intermediates(images, indices=1, normalize_intermediates=True, output_fmt="NCHW")
+        tokens = rearrange(output["image_intermediates"][-1], "b d y x -> b (y x) d")
+        return TowerOutput(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device), output["image_features"])
 
     def tokens_only(self) -> None:
         "Drop the projection, and rest the pooling layers."
@@ -82,8 +82,8 @@ class OpenClipText(Tower):
         if not hasattr(module, "forward_intermediates"):
             module.output_tokens, self.width = True, module.config.hidden_size
         self.context, self.pooled_width = config["text_cfg"].get("context_length", 77), config["embed_dim"]
-        own = isinstance(getattr(getattr(module, "transformer", None), "resblocks", None), nn.ModuleList)
-        self.layers = "module.transformer.resblocks" if own else find_layers(self)
+        is_clip = isinstance(getattr(getattr(module, "transformer", None), "resblocks", None), nn.ModuleList)
+        self.layers = "module.transformer.resblocks" if is_clip else find_layers(self)
         pools_at_end = getattr(module, "pool_type", "") == "argmax" and getattr(module, "cls_emb", None) is None
         self.full = not (pools_at_end and getattr(module, "attn_mask", None) is not None)
 
@@ -110,7 +110,7 @@ class OpenClipText(Tower):
             said = self.module.forward_intermediates(ids, indices=1, normalize_intermediates=True, output_fmt="NLC")
             return said["text_intermediates"][-1], said["text_features"]
         said = []  # every token, also the one that a pooler keeps to itself: columns are the caption's
-        listening = self.module.transformer.register_forward_hook(lambda module, given, out: said.append(out.last_hidden_state))
+        listening = self.module.transformer.register_forward_hook(lambda module, inputs, out: said.append(out.last_hidden_state))
         try:
             pooled, _ = self.module(ids)
         finally:

@@ -19,9 +19,9 @@ def linear_maps(
     module: nn.Module,  # a tower or a head
 ) -> list[tuple[nn.Module, str]]:  # the module that holds the map, and the name of its matrix
     "The linear maps of a module."
-    found = [(one, "weight") for one in module.modules() if isinstance(one, nn.Linear)]
-    stacked = [one for one in module.modules() if isinstance(one, nn.MultiheadAttention) and one._qkv_same_embed_dim]
-    return found + [(one, "in_proj_weight") for one in stacked]
+    linear = [(layer, "weight") for layer in module.modules() if isinstance(layer, nn.Linear)]
+    stacked = [layer for layer in module.modules() if isinstance(layer, nn.MultiheadAttention) and layer._qkv_same_embed_dim]
+    return linear + [(layer, "in_proj_weight") for layer in stacked]
 
 
 def normalise(
@@ -29,9 +29,9 @@ def normalise(
     steps: int = 1,  # of power iteration in each training step
 ) -> nn.Module:  # the same
     "Divide every linear map by its largest singular value, from now on; the norm is followed by power iteration while training."
-    for one, name in linear_maps(module):
-        if not parametrize.is_parametrized(one, name):
-            spectral_norm(one, name, n_power_iterations=steps)
+    for layer, name in linear_maps(module):
+        if not parametrize.is_parametrized(layer, name):
+            spectral_norm(layer, name, n_power_iterations=steps)
     return module
 
 # %% ../../../nbs/models/towers/spectral.ipynb #c007
@@ -43,8 +43,8 @@ def normalised(
     with parametrize.cached():
         device = next(module.parameters()).device.type
         with torch.autocast(device, enabled=False):
-            for one, name in linear_maps(module):
-                getattr(one, name)  # computed here, kept by `cached`
+            for layer, name in linear_maps(module):
+                getattr(layer, name)  # computed here, kept by `cached`
         yield
 
 # %% ../../../nbs/models/towers/spectral.ipynb #c009
@@ -53,8 +53,8 @@ def settled(
     module: nn.Module,  # perhaps with normalised maps
 ) -> Iterator[None]:
     "Inside, power iteration rests: each norm stays as it was last found."
-    lists = [one for one in module.modules() if isinstance(one, parametrize.ParametrizationList)]
-    following = [part for one in lists for part in one if part.training]
+    lists = [layer for layer in module.modules() if isinstance(layer, parametrize.ParametrizationList)]
+    following = [part for layer in lists for part in layer if part.training]
     for part in following:
         part.training = False
     try:
@@ -69,6 +69,7 @@ def top_singular_values(
     module: nn.Module,  # any
 ) -> dict[str, float]:  # by the map's name
     "The largest singular value of every linear map of a module, exactly."
-    names = {one: name for name, one in module.named_modules()}
-    matrix = lambda one, name: getattr(one, name).detach().float().cpu()
-    return {f"{names[one]}.{name}".lstrip("."): torch.linalg.matrix_norm(matrix(one, name), 2).item() for one, name in linear_maps(module)}
+    names = {layer: name for name, layer in module.named_modules()}
+    matrix = lambda layer, name: getattr(layer, name).detach().float().cpu()
+    norm = lambda layer, name: torch.linalg.matrix_norm(matrix(layer, name), 2).item()
+    return {f"{names[layer]}.{name}".lstrip("."): norm(layer, name) for layer, name in linear_maps(module)}

@@ -8,7 +8,7 @@ __all__ = ['classify', 'with_eye']
 # %% ../../../nbs/training/methods/classifying.ipynb #c002
 from torch import nn
 
-from ...models.grounded.classifier import hand_over
+from ...models.grounded.classifier import copy_vision_stream
 from ..engine.phases import Phase, State
 from .plans import make_phases, plan_function, register_plan
 from ..objectives.classification import Classification
@@ -41,7 +41,7 @@ def with_eye(
     def begin(state: State) -> None:
         from complearn.training.runs.snapshots import Snapshot  # stands above this room, and knows all plans
 
-        hand_over(Snapshot(run, phase).model(), state.model)
+        copy_vision_stream(Snapshot(run, phase).model(), state.model)
         before(state) if before is not None else None
 
     phases[0].on_start = begin
