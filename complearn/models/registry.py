@@ -112,7 +112,7 @@ def build(
     "A model of any kind; the parameters depend on configuration and seed alone."
     return kind_of(config).build(read_model(config), tokenizer, seed)
 
-
+# %% ../../nbs/models/registry.ipynb #n003
 def needs_tokenizer(
     config: Any,  # a mapping, perhaps with "kind", or a configuration
 ) -> bool:

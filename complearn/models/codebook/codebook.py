@@ -119,6 +119,9 @@ def find_scale(
     return 2 ** ((high + last) / 2)  # at `high` itself a code is just leaving, and rounding would decide its gradient
 
 # %% ../../../nbs/models/codebook/codebook.ipynb #n001
+AGENTS = ("vision", "language")
+
+
 @dataclass(frozen=True)
 class CodebookConfig:
     "What a codebook is made of; plain JSON values."
@@ -130,9 +133,6 @@ class CodebookConfig:
     share: Annotated[float, Field(gt=0, le=1)] = 0.15  # of the codes in the initial support, where the temperature is found
 
 # %% ../../../nbs/models/codebook/codebook.ipynb #c022
-AGENTS = ("vision", "language")
-
-
 class Codebook(nn.Module):
     "A vocabulary of codes that both agents read out (Zheng et al. 2024, Eqs. 2-3)."
 

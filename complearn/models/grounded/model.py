@@ -42,7 +42,7 @@ class RelationConfig:
     hidden: int = 256  # width between the classifier's two layers
     dropout: float = 0.1  # within the classifier
 
-
+# %% ../../../nbs/models/grounded/model.ipynb #n008
 @dataclass(frozen=True)
 class GroundedConfig:
     "What a grounded model is made of; plain JSON values."
@@ -257,11 +257,11 @@ def build_grounded(
     text = seeded(lambda: text_tower(text_config, tokenizer), derive(seed, "model", "text"))
     return seeded(lambda: Grounded(config, vision, text, text.tokenizer), derive(seed, "model", "heads"))
 
-# %% ../../../nbs/models/grounded/model.ipynb #c015
+# %% ../../../nbs/models/grounded/model.ipynb #n009
 IMAGE_METHOD = "grounded model: what the search head F_V makes of each position"
 TEXT_METHOD = "what the search head F_L makes of its tokens"
 
-
+# %% ../../../nbs/models/grounded/model.ipynb #c015
 class SearchScorer:
     "A grounded model as a scorer with one unit vector per image and text, by its search heads."
 
