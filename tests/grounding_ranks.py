@@ -17,9 +17,9 @@ DATA = {"name": "generated", "args": {"n_train": 48, "size": 16}}
 TRAIN = {"batch_size": 8, "log_every": 1, "checkpoint_every": 3, "precision": "fp32", "device": "cpu"}
 
 
-def config(steps=6, model=None, plan="grounded", more=None, **train):
-    args = {"steps": steps, "lr": 2e-3, "dropout": 0.0} if plan == "grounded" else {}
-    return {"plan": {"name": plan, "args": args | (more or {})}, "model": MODEL | (model or {}), "data": DATA, "train": TRAIN | train}
+def config(steps=6, model=None, method="grounded", more=None, **train):
+    args = {"steps": steps, "lr": 2e-3, "dropout": 0.0} if method == "grounded" else {}
+    return {"method": {"name": method, "args": args | (more or {})}, "model": MODEL | (model or {}), "data": DATA, "train": TRAIN | train}
 
 
 def sides():

@@ -130,7 +130,8 @@ def test_two_guessers_and_smoke_runs_bear_nothing_out():
 
 def test_every_side_of_a_claim_is_something_that_can_be_trained():
     from complearn.analysis.claims.iterated import ITERATED_LEARNING
-    from complearn.training.methods.recipes import ABLATIONS, METHODS
+    from complearn.training.methods.catalogue import METHODS
+    from complearn.training.methods.iterated import ABLATIONS
 
     known = {*METHODS, *(label for rows in ABLATIONS.values() for label in rows)}
     assert {side.method for claim in ITERATED_LEARNING for side in (claim.a, claim.b)} <= known

@@ -33,7 +33,7 @@ PHASES = [("warmup", 40), ("distil-01", 10), ("interact-01", 30), ("distil-02", 
 @pytest.fixture
 def log(tmp_path):
     "The log of a run as the trainer writes it: phase events, steps, evaluations, a warning, and a torn last line."
-    run, step, generation = Run.create(tmp_path / "run", {"plan": "made up"}), 0, 0
+    run, step, generation = Run.create(tmp_path / "run", {"method": "made up"}), 0, 0
     for index, (name, steps) in enumerate(PHASES):
         generation += name.startswith("distil")
         where = {"phase": name, "phase_index": index}

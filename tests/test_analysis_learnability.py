@@ -17,7 +17,7 @@ IL = {"name": "il_clip", "args": {"warmup": 2, "distil": 2, "interact": 2, "gene
 
 
 def parts(**other):
-    return {"plan": IL, "model": MODEL, "data": DATA, "train": TRAIN, "seed": 3} | other
+    return {"method": IL, "model": MODEL, "data": DATA, "train": TRAIN, "seed": 3} | other
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def teacher(tmp_path_factory):
 
 
 def lesson(teacher, path, start, text_seed=7, steps=3, **args):
-    plan = {"name": "fresh_language", "args": {"steps": steps, "text_seed": text_seed} | args}
-    return prepare(path, parts(plan=plan, start={"run": str(teacher.path)} | start, seed=text_seed))
+    method = {"name": "fresh_language", "args": {"steps": steps, "text_seed": text_seed} | args}
+    return prepare(path, parts(method=method, start={"run": str(teacher.path)} | start, seed=text_seed))
 
 
 def test_vision_and_codebook_stay_bit_for_bit(teacher, tmp_path):
@@ -74,8 +74,8 @@ def test_a_start_may_be_relative_and_snapshots_are_listed(teacher, tmp_path):
     ]  # fmt: skip
     assert (teacher.method, teacher.seed) == ("il_clip", 3)
     path = teacher.path.parents[1] / "lessons" / "one"
-    plan = {"name": "fresh_language", "args": {"steps": 2}}
-    run = prepare(path, parts(plan=plan, start={"run": "../../runs/il_clip-s3", "step": 9}))
+    method = {"name": "fresh_language", "args": {"steps": 2}}
+    run = prepare(path, parts(method=method, start={"run": "../../runs/il_clip-s3", "step": 9}))
     assert launch(run.path, progress=False).done["step"] == 2
     step = Snapshot(teacher, step=9).model().state_dict()
     assert torch.equal(step["codebook.codes"], Snapshot(run).model().state_dict()["codebook.codes"])
@@ -83,7 +83,7 @@ def test_a_start_may_be_relative_and_snapshots_are_listed(teacher, tmp_path):
 
 def test_a_wrong_start_is_an_error(teacher, tmp_path):
     def fails(match, kind=ValueError, **change):
-        config = parts(plan={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(teacher.path), "phase": "interact-01"})
+        config = parts(method={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(teacher.path), "phase": "interact-01"})
         path = tmp_path / f"wrong-{len(list(tmp_path.iterdir()))}"
         with pytest.raises(kind, match=match):
             launch(prepare(path, config | change).path, progress=False)
@@ -96,7 +96,7 @@ def test_a_wrong_start_is_an_error(teacher, tmp_path):
     fails(r"whose model is another: codebook.codes: 24 there, 30 asked for", model=MODEL | {"codebook": {"codes": 30}})
     words = read_json(teacher.path / "tokenizer.json")
     run = prepare(
-        tmp_path / "words", parts(plan={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(teacher.path), "phase": 0})
+        tmp_path / "words", parts(method={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(teacher.path), "phase": 0})
     )
     write_json(run.path / "tokenizer.json", {**words, "context": 5})
     with pytest.raises(ValueError, match="different tokenizers"):
@@ -109,7 +109,7 @@ def test_a_damaged_start_names_the_file(teacher, tmp_path):
     for name in ("config.json", "tokenizer.json"):
         (copy / name).write_bytes((teacher.path / name).read_bytes())
     (copy / "phases" / "00-warmup.safetensors").write_bytes(teacher.weights_file("warmup").read_bytes()[:200])
-    run = prepare(tmp_path / "lesson", parts(plan={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(copy), "phase": 0}))
+    run = prepare(tmp_path / "lesson", parts(method={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(copy), "phase": 0}))
     with pytest.raises(ValueError, match="00-warmup.safetensors is damaged"):
         launch(run.path, progress=False)
 

@@ -30,7 +30,7 @@ def trained(tmp_path_factory):
         {"vision": {**tower, "size": 16, "patch": 4}, "text": tower, "codebook": {"codes": 32}},
         WordTokenizer.fit([pair.caption for pair in pairs]),
     )
-    run, looks = Run.create(tmp_path_factory.mktemp("runs") / "il_clip-s0", {"plan": "il_clip"}), iter(range(100))
+    run, looks = Run.create(tmp_path_factory.mktemp("runs") / "il_clip-s0", {"method": "il_clip"}), iter(range(100))
     look = lambda model: [row("il_clip", 0, None, None, "generated", "swap_att", "accuracy", 0.5 + next(looks) / 100, 0.4, 0.6, 10)]
     phases = iterated(model, warmup=8, distil=3, interact=5, generations=2, final=2, ramp=2)
     loader = Loader(pairs, model.collate, 16, seed=0)

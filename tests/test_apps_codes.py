@@ -47,12 +47,12 @@ from complearn.training.runs.snapshots import Snapshot
 TINY = {"tower": "tiny", "width": 24, "depth": 1, "heads": 2}
 DATA = {"name": "generated", "args": {"n_train": 96, "n_test": 120, "size": 32}}
 CONFIG = {
-    "plan": {"name": "codebook_clip", "args": {"steps": 30, "ramp": 3}},
+    "method": {"name": "codebook_clip", "args": {"steps": 30, "ramp": 3}},
     "model": {"vision": TINY | {"patch": 8}, "text": TINY, "codebook": {"codes": 64}},
     "data": DATA,
     "train": {"batch_size": 24, "lr": 5e-4, "device": "cpu"},
 }
-PLAIN = CONFIG | {"model": {"vision": TINY, "text": TINY}, "plan": {"name": "clip", "args": {"steps": 9}}}
+PLAIN = CONFIG | {"model": {"vision": TINY, "text": TINY}, "method": {"name": "clip", "args": {"steps": 9}}}
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_maps_are_deterministic_ignore_length_and_are_kept(monkeypatch):
 def test_what_fails_says_what_to_do_and_changes_nothing(folder):
     controller = open_controller(folder)
     assert "has no codebook; choose another run" in error_of(controller.handle({"action": "open_model", "source": 1}))
-    assert "python -m complearn.training.runs.launch" in error_of(controller.handle({"action": "open_model", "source": 2}))
+    assert "python -m complearn.launch" in error_of(controller.handle({"action": "open_model", "source": 2}))
     before = replace(controller.panels[0])
     for request, remedy in (
         ({"action": "sort_codes", "by": "word", "word": "zebra"}, "no code stands for it"),

@@ -303,7 +303,7 @@ def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
     from complearn.training.runs.launch import prepare
 
     data = {"name": "folder", "args": {"root": str(tmp_path / "gone")}}
-    config = {"plan": {"name": "clip", "args": {"steps": 1}}, "model": {"vision": "tiny", "text": "tiny"}, "data": data}
+    config = {"method": {"name": "clip", "args": {"steps": 1}}, "model": {"vision": "tiny", "text": "tiny"}, "data": data}
     run = prepare(tmp_path / "run", config | {"train": {"batch_size": 4, "lr": 1e-3}})
     (run.path / "phases").mkdir(exist_ok=True)
     (run.path / "phases" / "01-contrastive.safetensors").write_bytes(b"")  # its weights are not read here
@@ -318,7 +318,7 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
     from complearn.core.runs import Run
 
     def source_of(name, model):
-        config = {"plan": {"name": "clip", "args": {}}, "model": model, "data": {"name": "generated"}, "train": {}}
+        config = {"method": {"name": "clip", "args": {}}, "model": model, "data": {"name": "generated"}, "train": {}}
         return run_source(Run.create(tmp_path / name, config), lambda: [])
 
     for name, model, reason in (

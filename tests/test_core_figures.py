@@ -8,6 +8,8 @@ from conftest import ROOT
 from complearn.analysis.runs.colours import method_colour
 from complearn.core import figures
 from complearn.core.figures import PALETTE, colour_of, find_browser, save_figure, theme
+from complearn.training.methods.catalogue import METHODS
+from complearn.training.methods.registry import Method
 
 FIGURE = go.Figure(go.Scatter(x=[1, 2, 3], y=[3, 1, 2]), layout={"template": theme, "width": 300, "height": 200})
 
@@ -60,6 +62,18 @@ def test_a_method_has_one_colour_in_every_figure():
     assert [method_colour(name, phases) for name in phases] == [method_colour(name, bare) for name in bare]
     with pytest.raises(ValueError):
         method_colour("clip", ["il_clip"])
+
+
+def test_no_two_methods_share_a_colour_in_a_figure():
+    colours = [entry.colour for entry in METHODS.values() if entry.colour is not None]
+    assert len(set(colours)) == len(colours) >= 6
+    METHODS.entries |= {name: Method(name, len, colour=colour) for name, colour in (("mine", 0), ("theirs", 8))}
+    try:
+        names = ["clip", "mine", "theirs"]
+        assert len({method_colour(name, names) for name in names}) == 3
+        assert method_colour("mine", ["mine"]) == method_colour("theirs", ["theirs"]) == method_colour("clip", ["clip"])
+    finally:
+        del METHODS.entries["mine"], METHODS.entries["theirs"]
 
 
 def test_the_theme_is_no_default():
@@ -115,6 +129,8 @@ def test_pictures_are_drawn_in_a_process_that_runs_an_event_loop(tmp_path):
     code = """
 import asyncio, sys
 import plotly.graph_objects as go
+from complearn.training.methods.catalogue import METHODS
+from complearn.training.methods.registry import Method
 from complearn.core.figures import save_figure, start_browser
 async def cell():
     for name in ("a", "b"):

@@ -15,7 +15,7 @@ from complearn.core import runs as module
 from complearn.core.files import write_json
 from complearn.core.runs import Run, append_line, differences, find, read_lines
 
-CONFIG = {"plan": {"name": "clip", "args": {"steps": 4}}, "model": {"width": 96, "vision": "tiny"}, "train": {"lr": 1e-3}, "seed": 0}
+CONFIG = {"method": {"name": "clip", "args": {"steps": 4}}, "model": {"width": 96, "vision": "tiny"}, "train": {"lr": 1e-3}, "seed": 0}
 
 
 def test_the_same_configuration_opens_the_same_run(tmp_path):

@@ -71,7 +71,7 @@ def test_again_in_the_same_folder_says_what_is_there(copy):
 
 def test_another_configuration_in_the_same_folder_is_refused(experiment, copy):
     run = experiment(NAME, copy, seeds="[0]", steps="24")
-    assert not run.result.good and "holds another run" in run.text and "plan.args.steps: 20 there, 24 asked for" in run.text
+    assert not run.result.good and "holds another run" in run.text and "method.args.steps: 20 there, 24 asked for" in run.text
     assert Run.open(copy / "runs" / "clip-s0").done["step"] == 20
 
 
@@ -154,5 +154,5 @@ def test_a_switch_reaches_the_runs(tmp_path, experiment):
     changed = {"il_clip": {"temperature": 0.1, "freeze_codebook": False}, "codebook": {"similarity": "dot", "init": "normal"}}
     assert experiment(NAME, tmp_path, methods="['il_clip']", switches=json.dumps(changed)).good
     config = Run.open(tmp_path / "runs" / "il_clip-s0").config
-    assert config["plan"]["args"]["temperature"] == 0.1 and config["model"]["codebook"]["similarity"] == "dot"
+    assert config["method"]["args"]["temperature"] == 0.1 and config["model"]["codebook"]["similarity"] == "dot"
     assert read_results(tmp_path)["setting"]["switches"] == changed

@@ -1,4 +1,4 @@
-"""The ablation notebook: its rows, and a sweep that is stopped, widened and gone on with; recipes of methods."""
+"""The ablation notebook: its rows, and a sweep that is stopped, widened and gone on with; rows and budgets of methods."""
 
 import json
 
@@ -7,8 +7,11 @@ from conftest import ROOT
 
 from complearn.core.results import read_results
 from complearn.core.runs import Run
-from complearn.training.methods.recipes import ABLATIONS, METHODS, SCALES, configuration, generations, variants
-from complearn.training.runs.config import check_config
+from complearn.training.methods.catalogue import METHODS
+from complearn.training.methods.iterated import ABLATIONS, ablation_rows, divide_steps
+from complearn.training.methods.scales import SCALES
+from complearn.training.runs.config import RunConfig
+from complearn.training.runs.study import Study, method_rows
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "ablations.ipynb"
 SOURCE = {"name": "generated", "args": SCALES["smoke"].world}
@@ -22,7 +25,7 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
     (tmp_path / "runs" / "vision-s0" / "done.json").unlink()  # as if it had been stopped before its end
     assert "3 runs of 3 rows and 1 seeds: 1 done before, 2 to do" in sweep(rows | {"bare clip": {"method": "clip"}})
     assert (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes() == first
-    assert Run.open(tmp_path / "runs" / "vision-s0").config["plan"]["args"]["target"] == "vision"
+    assert Run.open(tmp_path / "runs" / "vision-s0").config["method"]["args"]["target"] == "vision"
     results = read_results(tmp_path)
     told = {(row["method"], row["split"]): row for row in results["rows"] if row["data"] == "average"}
     assert {name for name, _ in told} == {"il_clip", "vision", "bare clip"} and {split for _, split in told} == {"COMP", "CLS"}
@@ -36,28 +39,56 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
 
 @pytest.mark.parametrize("cycle", (0.5, 1, 2, 3))
 def test_generations_fill_the_budget(cycle):
-    found = generations(SCALES["full"], 2000, cycle)
-    assert found["warmup"] + found["generations"] * (found["distil"] + found["interact"]) + found["final"] == 2000
-    assert found["distil"] == round(80 * cycle) and found["generations"] == max(1, round(3 / cycle))
+    lengths = divide_steps(SCALES["full"], 2000, cycle)
+    assert lengths["warmup"] + lengths["generations"] * (lengths["distil"] + lengths["interact"]) + lengths["final"] == 2000
+    assert lengths["distil"] == round(80 * cycle) and lengths["generations"] == max(1, round(3 / cycle))
+
+
+def study(rows, steps=20, **more):
+    scale = SCALES["smoke"]
+    return Study("/nowhere", rows, [0], SOURCE, scale, steps, scale.model(), scale.train(steps, 64), **more)
+
+
+DUAL = ["clip", "codebook_clip", "spectral_clip", "negclip", "negclip_paper", "il_clip", "il_negclip"]
 
 
 def test_every_method_and_every_named_row_is_a_run():
-    for label, one in (variants(list(ABLATIONS)) | variants(list(ABLATIONS), "il_negclip")).items():
-        check_config(configuration(one["method"], 0, SCALES["smoke"], 20, 64, SOURCE, switches=one["switches"], label=label))
-    assert variants(["continuity"], "il_negclip")["codebook free"]["switches"] == {"il_negclip": {"freeze_codebook": False}}
-    made = {name: configuration(name, 0, SCALES["smoke"], 20, 64, SOURCE) for name in METHODS}
-    assert made["negclip_paper"]["plan"] == {"name": "negclip", "args": {"steps": 30, "ramp": 1}}
-    assert {name for name, one in made.items() if "negatives" in one["train"]} == {"negclip", "negclip_paper", "il_negclip"}
-    assert {name for name, one in made.items() if one["model"]["codebook"]} == {"codebook_clip", "il_clip", "il_negclip"}
-    assert [name for name, one in made.items() if one["model"].get("spectral")] == ["spectral_clip"]
+    for reference in ("il_clip", "il_negclip"):
+        rows = study(ablation_rows(list(ABLATIONS), reference))
+        for label in rows.table:
+            RunConfig.read(rows.configuration(label, 0))
+    row = ablation_rows(["continuity"], "il_negclip")["codebook free"]
+    assert row == {"method": "il_negclip", "il_negclip": {"freeze_codebook": False}}
+    configs = {name: study(method_rows(DUAL)).configuration(name, 0) for name in DUAL}
+    assert configs["negclip_paper"]["method"] == {"name": "negclip_paper", "args": {"steps": 30, "ramp": 1}}
+    assert {name for name, config in configs.items() if "negatives" in config["train"]} == {"negclip", "negclip_paper", "il_negclip"}
+    assert {name for name, config in configs.items() if config["model"].get("codebook")} == {"codebook_clip", "il_clip", "il_negclip"}
+    assert [name for name, config in configs.items() if config["model"].get("spectral")] == ["spectral_clip"]
+    assert {name: METHODS[name].budget for name in DUAL if METHODS[name].budget != 1} == {"negclip_paper": 1.5}
+
+
+def test_a_method_of_few_steps_is_not_asked_about_generations():
+    few = study(method_rows(DUAL), steps=5)
+    assert few.configuration("clip", 0)["method"] == {"name": "clip", "args": {"steps": 5, "ramp": 1}}
+    with pytest.raises(ValueError, match="5 steps are too few for a warm-up and 3 generations; give at least"):
+        few.configuration("il_clip", 0)
+
+
+def test_switches_lie_over_the_method_and_the_setting():
+    switches = {"il_clip": {"temperature": 0.1, "cycle": 0.5}, "codebook": {"similarity": "dot"}, "model": {"text": {"keep_end": False}}}
+    rows = {"a": {"method": "il_clip", "il_clip": {"temperature": 0.5}, "train": {"lr": 0.1}}, "b": {"method": "clip"}}
+    first, second = (study(rows, 2000, switches=switches).configuration(label, 0) for label in rows)
+    assert first["method"]["args"]["temperature"] == 0.5 and first["method"]["args"]["generations"] == 6 and first["train"]["lr"] == 0.1
+    assert first["model"]["codebook"] == {"codes": 64, "similarity": "dot"} and "codebook" not in second["model"]
+    assert all(config["model"]["text"] == SCALES["smoke"].text | {"keep_end": False} for config in (first, second))
 
 
 def test_what_is_not_there_is_named():
-    with pytest.raises(ValueError, match="no ablation tempo; there are generation, target"):
-        variants(["tempo"])
-    with pytest.raises(ValueError, match="variant 'x': method is one of clip"):
-        variants({"x": {"method": "clap"}})
-    with pytest.raises(ValueError, match="switches are of clip.*not code"):
-        variants({"x": {"code": {}}})
-    with pytest.raises(ValueError, match="5 steps are too few for a warm-up and 3 generations; give at least"):
-        generations(SCALES["smoke"], 5)
+    with pytest.raises(ValueError, match="no ablation 'tempo'.* there are generation, target.* and the methods clip"):
+        ablation_rows(["tempo"])
+    with pytest.raises(ValueError, match="no method 'clap' .did you mean 'clip'"):
+        ablation_rows({"x": {"method": "clap"}})
+    with pytest.raises(ValueError, match="row 'x': no switch of 'code'.*there are clip.*codebook, model, train"):
+        study(ablation_rows({"x": {"code": {}}}))
+    with pytest.raises(ValueError, match="two rows would share a folder"):
+        study({"a b": {"method": "clip"}, "a-b": {"method": "clip"}})

@@ -65,7 +65,7 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     for name, at in (("clip-s0", data / "coco"), ("lost-s0", tmp_path / "gone")):
         args = {"images": str(at / "val2017"), "annotations": str(at / "annotations/captions_val2017.json")}
         config = {
-            "plan": {"name": "clip", "args": {"steps": 2, "ramp": 1}},
+            "method": {"name": "clip", "args": {"steps": 2, "ramp": 1}},
             "model": {"vision": tower | {"patch": 8}, "text": tower},
             "data": {"name": "coco", "args": args},
             "train": {"batch_size": 4, "precision": "fp32"},
@@ -90,7 +90,7 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
 def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_path, real_data, experiment):
     tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
     config = {
-        "plan": {"name": "clip", "args": {"steps": 2, "ramp": 1}},
+        "method": {"name": "clip", "args": {"steps": 2, "ramp": 1}},
         "model": {"vision": tower | {"patch": 8}, "text": tower},
         "data": {"name": "generated", "args": {"preset": "small", "n_train": 32}},
         "train": {"batch_size": 8, "precision": "fp32"},

@@ -9,8 +9,10 @@ from complearn.core.results import read_results
 from complearn.core.runs import Run
 from complearn.data.fixtures.visual_genome import write_visual_genome
 from complearn.data.readers.registry import read
-from complearn.training.methods.grounding_recipes import grounding_configuration, grounding_scale, rows_of
-from complearn.training.runs.config import check_config
+from complearn.training.methods.grounding import grounding_rows, grounding_scale
+from complearn.training.methods.registry import merge
+from complearn.training.runs.config import RunConfig
+from complearn.training.runs.study import Study
 
 WORLD = {"n_train": 64, "n_test": 16, "size": 32}
 NAMES = {"predicates": ["above", "below"], "objects": ["circle", "square"]}
@@ -21,20 +23,21 @@ def genome(folder, **more):
 
 
 def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
-    rows, scale = rows_of(["relation losses"]), grounding_scale("smoke")
-    made = {
-        label: grounding_configuration(label, one, 0, scale, 8, 16, {"name": "generated", "args": scale.world}, names=NAMES)
-        for label, one in rows.items()
-    }
+    scale = grounding_scale("smoke")
+    rows = {label: merge({"model": {"relations": NAMES}}, row) for label, row in grounding_rows(["relation losses"], scale.text).items()}
+    rows["grounded"].pop("model")
+    source = {"name": "generated", "args": scale.world}
+    study = Study("/nowhere", rows, [0], source, scale, 8, scale.model(), scale.train(8, 16))
+    made = {label: study.configuration(label, 0) for label in rows}
+    for config in made.values():
+        RunConfig.read(config)
     whole = made.pop("grounding")
-    told = {label: config["plan"]["args"]["relate"].pop("losses", None) for label, config in made.items() if label != "grounded"}
+    told = {label: config["method"]["args"]["relate"].pop("losses", None) for label, config in made.items() if label != "grounded"}
     sets = [{"relation", "pair", "object"} - set(kept) for kept in told.values()]
     assert len(told) == 6 and sorted(map(len, sets)) == [1, 1, 1, 2, 2, 2] and len({*map(frozenset, sets)}) == 6
     assert told["no Loss_rel"] == ["pair", "object"] and told["Loss_obj alone"] == ["pair"] and told["classification alone"] == ["object"]
     for label in told:
-        assert made[label]["plan"] == whole["plan"] and made[label]["model"] == whole["model"]
-    for label, one in rows.items():
-        check_config(grounding_configuration(label, one, 0, scale, 8, 16, {"name": "generated", "args": scale.world}, names=NAMES))
+        assert made[label]["method"] == whole["method"] and made[label]["model"] == whole["model"]
 
 
 @pytest.mark.slow
@@ -42,7 +45,7 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
     monkeypatch.setenv("BROWSER_PATH", "none")
     monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")  # of the processes that train
     asked = genome(write_visual_genome(tmp_path / "vg", n=24))
-    sweep = {"whole": {"method": "grounding"}, "no Loss_rel": rows_of(["relation losses"])["no Loss_rel"]}
+    sweep = {"whole": {"method": "grounding"}, "no Loss_rel": grounding_rows(["relation losses"], "tiny")["no Loss_rel"]}
     given = {
         "data_args": json.dumps(WORLD),
         "relation_data": json.dumps(asked),
@@ -51,9 +54,9 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
         "batch_size": "8",
     }
     names = run_cells("grounding", out_dir=str(tmp_path / "out"), seeds="[1]", fit="pad", device="cpu", at_once=2, **given)
-    plan = Run.open(tmp_path / "out" / "runs" / "no_loss_rel-s1").config["plan"]
-    assert plan["args"]["relate"]["data"] == {"name": "visual_genome", "args": asked["args"] | {"part": "train"}}
-    assert plan["args"]["relate"]["losses"] == ["pair", "object"] and plan["args"]["relate"]["layers"] == "all"
+    method = Run.open(tmp_path / "out" / "runs" / "no_loss_rel-s1").config["method"]
+    assert method["args"]["relate"]["data"] == {"name": "visual_genome", "args": asked["args"] | {"part": "train"}}
+    assert method["args"]["relate"]["losses"] == ["pair", "object"] and method["args"]["relate"]["layers"] == "all"
     results = read_results(tmp_path / "out")
     own = [row for row in results["rows"] if row["data"] == "visual_genome/triplets"]
     held = read("visual_genome", **asked["args"], part="test")

@@ -260,7 +260,7 @@ def test_damage_is_named(model, tmp_path):
     (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     with pytest.raises(ValueError, match="model.safetensors is damaged .*; copy the folder again"):
         load_model(folder)
-    (folder / "config.json").write_text('{"plan": {}}')
+    (folder / "config.json").write_text('{"method": {}}')
     with pytest.raises(ValueError, match="has format None, this version reads 1"):
         load_model(folder)
 

@@ -20,14 +20,15 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.grounded.model import GroundedOutput, SearchScorer
 from complearn.models.registry import build
 from complearn.training.engine.phases import match_names
-from complearn.training.methods.grounding import grounded, grounding
-from complearn.training.methods.grounding_recipes import grounding_configuration, rows_of, text_depth
-from complearn.training.methods.recipes import SCALES
+from complearn.training.methods.grounding import grounded, grounding, grounding_rows
+from complearn.training.methods.registry import merge
+from complearn.training.methods.scales import SCALES
 from complearn.training.objectives.losses import info_nce, vector_info_nce
 from complearn.training.objectives.matchmap import Grounding
-from complearn.training.runs.config import check_config
+from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
+from complearn.training.runs.study import Study
 
 HERE = Path(__file__).parent
 
@@ -165,7 +166,7 @@ def test_two_processes_are_one(run, tmp_path):
 def test_stages_two_and_three_and_search_in_one_run(tmp_path):
     names = relation_names(read("generated", **grounding_ranks.DATA["args"]))
     args = {"steps": 2, "relation_steps": 2, "search_steps": 2, "ground": {"lr": 2e-3}, "relate": {"lr": 1e-3}}
-    made = prepare(tmp_path / "run", config(plan="grounding", more=args, model={"relations": names, "search": True}))
+    made = prepare(tmp_path / "run", config(method="grounding", more=args, model={"relations": names, "search": True}))
     launch(made.path, progress=False)
     assert [file.stem for file in made.phases()] == ["00-ground", "01-relate", "02-search"]
     weights = [load_file(file) for file in made.phases()]
@@ -178,26 +179,30 @@ def test_stages_two_and_three_and_search_in_one_run(tmp_path):
 
 def test_a_rows_switches_leave_the_rest_as_it_is():
     """A row that changes one argument of one phase keeps the phase's others; another tower takes nothing over from the preset's."""
-    source, names = {"name": "generated", "args": {}}, {"predicates": ["above"], "objects": ["circle"]}
-    made = lambda **row: grounding_configuration("a", {"method": "grounding"} | row, 0, SCALES["smoke"], 20, 64, source, names=names)
+    source, names, scale = {"name": "generated", "args": {}}, {"predicates": ["above"], "objects": ["circle"]}, SCALES["smoke"]
+
+    def made(**row):
+        rows = grounding_rows({"a": merge({"method": "grounding", "model": {"relations": names}}, row)}, scale.text)
+        return Study("/nowhere", rows, [0], source, scale, 20, scale.model(), scale.train(20, 64)).configuration("a", 0)
+
     plain, changed = made(), made(grounding={"relate": {"spare": True}, "steps": 7}, model={"relations": {"d": 8}, "text": "minilm"})
-    assert plain["plan"]["args"]["relate"]["dropout"] == 0.0 == plain["plan"]["args"]["ground"]["dropout"], "a fresh tower drops nothing"
-    assert made(grounding={"relate": {"spare": True}})["plan"]["args"]["relate"] == plain["plan"]["args"]["relate"] | {"spare": True}
-    assert changed["plan"]["args"]["relate"]["lr"] == 1e-5 and changed["plan"]["args"]["steps"] == 7, "a learnt tower's rate"
+    assert plain["method"]["args"]["relate"]["dropout"] == 0.0 == plain["method"]["args"]["ground"]["dropout"], "a new tower drops nothing"
+    assert made(grounding={"relate": {"spare": True}})["method"]["args"]["relate"] == plain["method"]["args"]["relate"] | {"spare": True}
+    assert changed["method"]["args"]["relate"]["lr"] == 1e-5 and changed["method"]["args"]["steps"] == 7, "a learnt tower"
     assert changed["model"]["relations"] == names | {"d": 8} and changed["model"]["text"] == "minilm"
     assert [one["train"]["precision"] for one in (plain, changed)] == ["fp32", "auto"], "a learnt tower is large"
-    check_config(changed)
+    RunConfig.read(changed)
 
 
 def test_rows_know_how_deep_a_text_tower_is():
-    counts = lambda spec: [row["model"]["layers"] for row in rows_of(["layers"], text_depth(spec)).values() if row]
+    counts = lambda spec: [row["model"]["layers"] for row in grounding_rows(["layers"], spec).values() if "model" in row]
     assert counts("minilm") == [0, 2, 4, 6] and counts("hf:bert-base-uncased") == [0, 4, 8, 12]
     assert counts({"tower": "tiny", "depth": 1}) == [0, 1] and len(set(counts({"tower": "tiny", "depth": 2}))) == 3
     with pytest.raises(ValueError, match='give "layers": 0'):
         build(grounding_ranks.MODEL | {"text": grounding_ranks.LITTLE | {"frozen": True}}, WordTokenizer.fit(["a"]))
 
 
-def test_plans_that_cannot_be():
+def test_methods_that_cannot_be():
     tokenizer = WordTokenizer.fit(["a red circle"])
     model = build(grounding_ranks.MODEL, tokenizer)
     with pytest.raises(ValueError, match="needs a grounded model"):
@@ -205,7 +210,7 @@ def test_plans_that_cannot_be():
     with pytest.raises(ValueError, match="needs a model with relations"):
         grounding(model, 3, 3)
     with pytest.raises(ValueError, match="its arguments are steps, lr"):
-        check_config(config(more={"epochs": 3}))
+        RunConfig.read(config(more={"epochs": 3}))
     with pytest.raises(ValueError, match="layers is how many"):
         grounded(model, 3, layers="top")
     (phase,) = grounded(model, 3, betas=[0.9, 0.99])
@@ -215,7 +220,7 @@ def test_plans_that_cannot_be():
 def test_relations_can_begin_where_captions_have_ended(run, tmp_path):
     """Stage 3 as a run of its own: what stage 2 has learnt is there, and what it did not have begins fresh."""
     names = relation_names(read("generated", **grounding_ranks.DATA["args"]))
-    made = config(plan="relating", more={"steps": 2, "lr": 1e-3}, model={"relations": names}) | {
+    made = config(method="relating", more={"steps": 2, "lr": 1e-3}, model={"relations": names}) | {
         "start": {"run": str(run.path), "phase": -1}
     }
     later = launch(prepare(tmp_path / "later", made).path, progress=False)

@@ -11,11 +11,13 @@ import training_runs
 from PIL import Image
 
 from complearn.core.runs import Run, find
+from complearn.launch import main
 from complearn.training.engine.checkpoints import load_checkpoint
-from complearn.training.engine.settings import TrainSettings
-from complearn.training.methods.plans import PLANS, make_phases, register_plan
-from complearn.training.runs.config import check_config
-from complearn.training.runs.launch import launch, main, prepare
+from complearn.training.methods.catalogue import METHODS
+from complearn.training.methods.clip import clip
+from complearn.training.methods.registry import method
+from complearn.training.runs.config import EVALUATIONS, RunConfig, Start, Train
+from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
 from complearn.training.runs.warm_start import load_start
 
@@ -29,27 +31,31 @@ def changed(**parts):
 @pytest.mark.parametrize(
     "parts,told",
     (
-        ({"plan": {"name": "klip"}}, "no plan 'klip'; there are .*codebook_clip, .*il_clip"),
-        ({"plan": {"name": "clip", "args": {"step": 3}}}, "plan 'clip': .*its arguments are steps, ramp"),
-        ({"plan": {"name": "clip"}}, "missing a required argument: 'steps'"),
-        ({"plan": {"name": "no.such.module:plan"}}, "no module 'no'"),
+        ({"method": {"name": "klip"}}, "no method 'klip' .did you mean 'clip'.*there are .*codebook_clip, .*il_clip"),
+        ({"method": {"name": "clip", "args": {"step": 3}}}, "method 'clip': .*its arguments are steps, ramp"),
+        ({"method": {"name": "clip"}}, "missing a required argument: 'steps'"),
+        ({"method": {"name": "no.such.module:mine"}}, "--allow-code no.such.module:mine"),
+        ({"method": {"name": "math:mine"}}, "no method 'mine' in math, which registers none"),
+        ({"plan": {"name": "clip"}}, "older format, which says 'plan' where this version says 'method'"),
         ({"model": {"towers": 2}}, "knows vision, text"),
-        ({"data": {"nam": "generated"}}, "data is {'name'"),
-        ({"train": {"lr": 1e-3}}, "needs a batch_size"),
-        ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "no train key 'learning_rate'; there are lr, .*; and for batches batch_size"),
+        ({"data": {"nam": "generated"}}, "configuration.data.name is missing; no configuration.data key 'nam' .did you mean 'name'"),
+        ({"train": {"lr": 1e-3}}, "train.batch_size is missing"),
+        ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "no configuration.train key 'learning_rate'; there are lr, .*batch_size"),
         ({"train": {"batch_size": 8, "ema": 1.0}}, "train.ema should be less than 1, not 1.0"),
-        ({"evaluate": {"choices": {"function": "complearn.evaluation.tasks.choices:no_such"}}}, "has no 'no_such'"),
-        ({"evaluate": {"choices": {"function": "math:dist", "args": {"a": 1}}}}, "evaluation 'choices'"),
-        ({"batch": 8}, "unknown: \\['batch'\\]"),
-        ({"train": {"batch_size": "four"}}, "batch_size is a whole number, 1 or more, not 'four'"),
-        ({"train": {"batch_size": -4}}, "batch_size is a whole number, 1 or more, not -4"),
-        ({"train": {"batch_size": 4, "workers": -1}}, "workers is a whole number, 0 or more"),
+        ({"evaluate": {"choices": {"name": "no_such"}}}, "no evaluation 'no_such'; there are .*world_monitor"),
+        ({"evaluate": {"choices": {"name": "world_monitor", "args": {"a": 1}}}}, "'world_monitor': .*its arguments are world, n"),
+        ({"batch": 8}, "no configuration key 'batch'; there are method, model, data, train"),
+        ({"train": {"batch_size": "four"}}, "train.batch_size should be a valid integer, not 'four'"),
+        ({"train": {"batch_size": -4}}, "train.batch_size should be greater than or equal to 1, not -4"),
+        ({"train": {"batch_size": 4, "workers": -1}}, "train.workers should be greater than or equal to 0, not -1"),
         ({"train": {"batch_size": 4, "negatives": "swpa"}}, "swpa"),
-        ({"train": ["batch_size"]}, "train: a part is a mapping"),
-        ({"plan": 3}, "plan: a part is a mapping"),
+        ({"train": ["batch_size"]}, "train should be a mapping with the keys lr, .*batch_size"),
+        ({"method": 3}, "method should be a mapping with the keys name, args, not 3"),
         ({"data": {"name": "foldr"}}, "no reader 'foldr'"),
-        ({"evaluate": {"x": 3}}, "evaluation 'x' is {'function'"),
-        ({"evaluate": {"x": {"function": "math:dist", "argz": 1}}}, "a function and its args, nothing else"),
+        ({"evaluate": {"x": 3}}, "evaluate.x should be a mapping"),
+        ({"evaluate": {"x": {"name": "world_monitor", "argz": 1}}}, "evaluate.x key 'argz'"),
+        ({"start": {"run": "../a"}}, "start: give a phase .* or a step"),
+        ({"seed": "0"}, "seed should be a valid integer, not '0'"),
     ),
 )
 def test_a_wrong_configuration_is_refused_before_a_folder_is_made(tmp_path, parts, told):
@@ -59,16 +65,20 @@ def test_a_wrong_configuration_is_refused_before_a_folder_is_made(tmp_path, part
 
 
 def test_settings_come_out_of_the_configuration():
-    assert check_config(GOOD) == TrainSettings(lr=2e-3, log_every=1, checkpoint_every=4, precision="fp32")
+    config = RunConfig.read(GOOD)
+    assert config.train == Train(lr=2e-3, log_every=1, checkpoint_every=4, precision="fp32", batch_size=8, device="cpu")
+    assert config.method.args == {"steps": 6, "ramp": 2} and config.start is None and config.model.vision["width"] == 16
+    assert RunConfig.read(GOOD | {"start": {"run": "a", "phase": 1}}).start == Start("a", 1)
 
 
-def count_codes(model, factor):
+@EVALUATIONS.register("test_scale")
+def logit_scale(model, factor):
     "An evaluation, as configurations name one."
     return [{"metric": "scale", "value": factor * model.logit_scale.item()}]
 
 
 def test_evaluations_are_named(tmp_path):
-    evaluate = {"scale": {"function": "test_training_launch:count_codes", "args": {"factor": 2.0}}}
+    evaluate = {"scale": {"name": "test_scale", "args": {"factor": 2.0}}}
     run = prepare(tmp_path / "run", changed(evaluate=evaluate, train=GOOD["train"] | {"every": 3}))
     launch(run.path, progress=False)
     told = [r for r in run.records() if r["kind"] == "evaluate"]
@@ -76,20 +86,43 @@ def test_evaluations_are_named(tmp_path):
     assert [r["step"] for r in told] == [3, 6] and told[-1]["rows"][0]["value"] == pytest.approx(2 * scale)
 
 
-def test_a_plan_of_ones_own(tmp_path):
-    @register_plan("twice")
+def test_a_folder_of_an_older_version_says_so(tmp_path):
+    run = prepare(tmp_path / "run", GOOD)
+    old = run.path / "config.json"
+    old.write_text(old.read_text().replace('"method"', '"plan"'))
+    with pytest.raises(ValueError, match=r"config\.json has an older format.*begin a new run"):
+        launch(run.path, progress=False)
+
+
+def test_a_method_that_only_this_process_has_is_refused(tmp_path):
+    def mine(model, steps):
+        return clip(model, steps)
+
+    mine.__module__ = "__main__"
+    method("only_here")(mine)
+    try:
+        with pytest.raises(ValueError, match="defined in a notebook.*%%writefile my_methods.py.*'my_methods:only_here'"):
+            prepare(tmp_path / "run", changed(method={"name": "only_here", "args": {"steps": 2}}))
+        assert not (tmp_path / "run").exists()
+    finally:
+        del METHODS.entries["only_here"], METHODS.sources["only_here"]
+
+
+def test_a_method_of_ones_own(tmp_path):
+    @method("twice")
     def twice(model, steps):
-        return make_phases({"name": "clip", "args": {"steps": 2 * steps}}, model)
+        return clip(model, 2 * steps)
 
     try:
-        run = prepare(tmp_path / "run", changed(plan={"name": "twice", "args": {"steps": 2}}))
+        run = prepare(tmp_path / "run", changed(method={"name": "twice", "args": {"steps": 2}}))
+        assert run.config["method"] == {"name": "test_training_launch:twice", "args": {"steps": 2}}
         assert launch(run.path, progress=False).done["step"] == 4
     finally:
-        del PLANS["twice"]
+        del METHODS.entries["twice"], METHODS.sources["twice"]
 
 
 def test_codebook_clip_insists_on_a_codebook(tmp_path):
-    run = prepare(tmp_path / "run", changed(plan={"name": "codebook_clip", "args": {"steps": 3}}))
+    run = prepare(tmp_path / "run", changed(method={"name": "codebook_clip", "args": {"steps": 3}}))
     with pytest.raises(ValueError, match="needs a model with a codebook"):
         launch(run.path, progress=False)
 
@@ -97,8 +130,8 @@ def test_codebook_clip_insists_on_a_codebook(tmp_path):
 def test_a_folder_with_another_run_names_what_differs(tmp_path):
     prepare(tmp_path / "run", GOOD)
     prepare(tmp_path / "run", GOOD)
-    with pytest.raises(FileExistsError, match="plan.args.steps: 6 there, 60 asked for"):
-        prepare(tmp_path / "run", changed(plan={"name": "clip", "args": {"steps": 60, "ramp": 2}}))
+    with pytest.raises(FileExistsError, match="method.args.steps: 6 there, 60 asked for"):
+        prepare(tmp_path / "run", changed(method={"name": "clip", "args": {"steps": 60, "ramp": 2}}))
     with pytest.raises(FileNotFoundError, match="is not a run"):
         launch(tmp_path / "nothing")
 
@@ -130,7 +163,7 @@ def test_a_folder_of_photos_from_the_terminal(tmp_path, photos, capsys):
     assert Snapshot(run).model().tokenizer.vocab_size == len(words) + 4
 
 
-@pytest.mark.parametrize("text, told", [("{", "not readable as JSON"), ('{"plan": 1}', "missing"), (None, "No such file")])
+@pytest.mark.parametrize("text, told", [("{", "not readable as JSON"), ('{"method": 1}', "missing"), (None, "No such file")])
 def test_a_terminal_gets_one_line_for_a_wrong_configuration(tmp_path, capsys, text, told):
     if text is not None:
         (tmp_path / "run.json").write_text(text)
@@ -162,21 +195,22 @@ def test_runs_of_one_seed_repeat_and_of_two_differ(tmp_path):
 
 
 def test_a_step_gives_the_averages_that_a_phase_end_would(tmp_path):
-    plan = {"name": "codebook_clip", "args": {"steps": 6}}
-    run = launch(prepare(tmp_path / "ema", training_runs.config(plan, ema=0.9, checkpoint_every=3, keep=9)).path, progress=False)
+    method = {"name": "codebook_clip", "args": {"steps": 6}}
+    run = launch(prepare(tmp_path / "ema", training_runs.config(method, ema=0.9, checkpoint_every=3, keep=9)).path, progress=False)
     tensors = load_checkpoint(run.path / "checkpoints" / "step-00000003")[0]
     name = "codebook.codes"
     assert not torch.equal(tensors["averages"][name], tensors["model"][name])
     between, last = Snapshot(run, step=3).model().state_dict(), Snapshot(run, step=6).model().state_dict()
     assert torch.equal(between[name], tensors["averages"][name])
     assert all(torch.equal(value, last[name]) for name, value in Snapshot(run).model().state_dict().items())
-    lesson = prepare(tmp_path / "lesson", training_runs.config(plan) | {"start": {"run": str(run.path), "step": 3}})
+    lesson = prepare(tmp_path / "lesson", training_runs.config(method) | {"start": {"run": str(run.path), "step": 3}})
     model = Snapshot(run).model()
-    assert load_start(lesson, model)["start"]["step"] == 3 and torch.equal(model.state_dict()[name], between[name])
+    assert load_start(lesson, RunConfig.read(lesson.config).start, model)["start"]["step"] == 3
+    assert torch.equal(model.state_dict()[name], between[name])
 
 
 def test_a_start_of_none_is_no_start(tmp_path):
-    plan = {"name": "codebook_clip", "args": {"steps": 2}}
-    runs = [prepare(tmp_path / name, training_runs.config(plan) | more) for name, more in (("with", {"start": None}), ("without", {}))]
+    method = {"name": "codebook_clip", "args": {"steps": 2}}
+    runs = [prepare(tmp_path / name, training_runs.config(method) | more) for name, more in (("with", {"start": None}), ("without", {}))]
     one, other = (Snapshot(launch(run.path, progress=False)).model().state_dict() for run in runs)
     assert all(torch.equal(value, other[name]) for name, value in one.items())

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 import training_runs
 from safetensors.torch import load_file
 
-from complearn.analysis.runs.curves import budget
 from complearn.core.runs import Run
 from complearn.data.negatives import negative_caption
 from complearn.data.pairs import Batch, Collate, Pair, same_pairs
@@ -18,11 +17,12 @@ from complearn.models.dual import build_model
 from complearn.models.saving import load_model, save_model
 from complearn.models.towers.spectral import top_singular_values
 from complearn.training.engine import trainer
-from complearn.training.methods.plans import make_phases
+from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.losses import contrastive_loss
 from complearn.training.objectives.negclip import FeaturePool, NegCLIP, excluded_captions
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot
+from complearn.training.runs.study import budget
 
 TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
 NEGCLIP = {"name": "negclip", "args": {"steps": 12, "ramp": 2, "pool": 20, "neighbours": 2}}
@@ -138,7 +138,7 @@ def test_settings_are_checked():
         Collate(None, None, negatives="all")
     model = build_model(training_runs.MODEL, tokenizer())
     with pytest.raises(ValueError, match='spectral_clip needs a normalised model.*"spectral": true'):
-        make_phases({"name": "spectral_clip", "args": {"steps": 2}}, model)
+        make_phases(Named("spectral_clip", {"steps": 2}), model)
 
 
 def tokenizer():
@@ -203,8 +203,8 @@ def test_one_given_caption_is_whole_and_empty_ones_are_none():
 # --- runs
 
 
-def negclip_config(plan=NEGCLIP, **train):
-    return training_runs.config(plan=plan, **{"negatives": "auto", "checkpoint_every": 5, **train})
+def negclip_config(method=NEGCLIP, **train):
+    return training_runs.config(method=method, **{"negatives": "auto", "checkpoint_every": 5, **train})
 
 
 def records(run):
@@ -260,7 +260,7 @@ def test_two_processes_train_what_one_does(whole, tmp_path):
     from test_training_processes import torchrun
 
     run = prepare(tmp_path / "run", negclip_config(processes=2))
-    torchrun("-m", "complearn.training.runs.launch", run.path, "--quiet")
+    torchrun("-m", "complearn.launch", run.path, "--quiet")
     losses = [[r["loss"] for r in x.records() if r["kind"] == "step"] for x in (Run.open(run.path), whole)]
     assert losses[0] == pytest.approx(losses[1], abs=5e-4)
     last = [[r for r in x.records() if r["kind"] == "step"][-1] for x in (run, whole)]
@@ -283,10 +283,10 @@ def test_iterated_with_negatives_keeps_one_pool_and_forgets_a_vision_agents(tmp_
 # --- spectral normalisation
 
 
-@pytest.mark.parametrize("plan", ("spectral_clip", "il_clip"))
-def test_linear_maps_stay_at_one_through_training_saving_and_respawning(plan, tmp_path):
-    steps = {"name": plan, "args": {"steps": 14, "ramp": 2}} if plan == "spectral_clip" else training_runs.IL
-    model = {**training_runs.MODEL, "spectral": True} | ({"codebook": None} if plan == "spectral_clip" else {})
+@pytest.mark.parametrize("method", ("spectral_clip", "il_clip"))
+def test_linear_maps_stay_at_one_through_training_saving_and_respawning(method, tmp_path):
+    steps = {"name": method, "args": {"steps": 14, "ramp": 2}} if method == "spectral_clip" else training_runs.IL
+    model = {**training_runs.MODEL, "spectral": True} | ({"codebook": None} if method == "spectral_clip" else {})
     run = launch(prepare(tmp_path / "run", training_runs.config(steps, model, ema=0.9)).path, progress=False)
     one = Snapshot(run).model()
     for agent in (one.vision, one.language):
@@ -302,9 +302,9 @@ def test_linear_maps_stay_at_one_through_training_saving_and_respawning(plan, tm
 
 def test_a_normalised_model_in_parts_learns_what_it_learns_in_one(tmp_path):
     """Power iteration rests between the parts of a batch: with one iteration a part, their weights would differ."""
-    plan, model = {"name": "spectral_clip", "args": {"steps": 3, "ramp": 1}}, {**training_runs.MODEL, "spectral": True, "codebook": None}
+    method, model = {"name": "spectral_clip", "args": {"steps": 3, "ramp": 1}}, {**training_runs.MODEL, "spectral": True, "codebook": None}
     whole, parts = (
-        launch(prepare(tmp_path / f"{n}", training_runs.config(plan, model, accumulate=n, weight_decay=0.0)).path, progress=False)
+        launch(prepare(tmp_path / f"{n}", training_runs.config(method, model, accumulate=n, weight_decay=0.0)).path, progress=False)
         for n in (1, 4)
     )
     norms = [[record["grad_norm"] for record in run.records() if record["kind"] == "step"] for run in (whole, parts)]

@@ -99,14 +99,14 @@ def test_a_learned_bias_is_the_same_in_both_processes_and_in_one(together, tmp_p
 @pytest.mark.slow
 def test_torchrun_launches_stops_and_resumes(tmp_path, together):
     run = prepare(tmp_path / "run", training_runs.config(processes=2))
-    process = torchrun("-m", "complearn.training.runs.launch", run.path, "--quiet", wait=False)
+    process = torchrun("-m", "complearn.launch", run.path, "--quiet", wait=False)
     while process.poll() is None and not any(r["kind"] == "step" for r in run.records()):
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=120)[0]
-    assert process.returncode != 0 and f"python -m complearn.training.runs.launch {run.path}" in said, said[-3000:]
+    assert process.returncode != 0 and f"python -m complearn.launch {run.path}" in said, said[-3000:]
     assert run.done is None and run.checkpoints()
-    assert "done, 32 steps" in torchrun("-m", "complearn.training.runs.launch", run.path, "--quiet")
+    assert "done, 32 steps" in torchrun("-m", "complearn.launch", run.path, "--quiet")
     whole = Run.open(together / "whole")
     assert [r["loss"] for r in run.records() if r["kind"] == "step"] == [r["loss"] for r in whole.records() if r["kind"] == "step"]
     for mine, theirs in zip(run.phases(), whole.phases()):

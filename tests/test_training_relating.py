@@ -25,8 +25,8 @@ from complearn.models.registry import build
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import read_tensors
 from complearn.training.engine.phases import State, set_trainable
-from complearn.training.methods.plans import make_phases
-from complearn.training.methods.relating import relation_patterns, triplet_loader, with_triplets
+from complearn.training.methods.registry import Named, make_phases
+from complearn.training.methods.relation_stage import relation_patterns, triplet_loader, with_triplets
 from complearn.training.objectives.relations import RELATION_LOSSES, RelationGrounding, SearchContrastive
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
@@ -191,10 +191,10 @@ def test_images_without_triplets_are_left_out(scenes):
 def test_a_model_without_the_parts_is_refused(tokens):
     plain = build({name: value for name, value in MODEL.items() if name not in ("relations", "search")}, tokens)
     with pytest.raises(ValueError, match="needs a model with relations"):
-        make_phases({"name": "relating", "args": {"steps": 2}}, plain)
+        make_phases(Named("relating", {"steps": 2}), plain)
     half = build(MODEL | {"search": False}, tokens)
     with pytest.raises(ValueError, match="model with search heads"):
-        make_phases({"name": "relating", "args": {"steps": 2, "search_steps": 2}}, half)
+        make_phases(Named("relating", {"steps": 2, "search_steps": 2}), half)
     with pytest.raises(ValueError, match="vision is one of"):
         relation_patterns(half, 2, "eyes")
 
@@ -202,7 +202,7 @@ def test_a_model_without_the_parts_is_refused(tokens):
 def config(**more):
     args = {"steps": 4, "search_steps": 3, "lr": 1e-3, "layers": "all", "vision": "all"} | more
     train = {"batch_size": 16, "log_every": 1, "checkpoint_every": 2}
-    return {"plan": {"name": "relating", "args": args}, "model": MODEL, "data": {"name": "generated", "args": WORLD}, "train": train}
+    return {"method": {"name": "relating", "args": args}, "model": MODEL, "data": {"name": "generated", "args": WORLD}, "train": train}
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -315,7 +315,7 @@ def test_stage_1_with_and_without_attention_and_its_eye_handed_on(tmp_path):
     data = {"name": "objects", "args": {"n_train": 72, "n_test": 18}}
     classes = class_names(read("objects", **data["args"]))
     model = {"kind": "classifier", "vision": TINY | {"patch": 8}, "classes": classes}
-    run = {"plan": {"name": "classify", "args": {"steps": 3}}, "model": model, "data": data, "train": {"batch_size": 16, "lr": 1e-3}}
+    run = {"method": {"name": "classify", "args": {"steps": 3}}, "model": model, "data": data, "train": {"batch_size": 16, "lr": 1e-3}}
     for attention in (True, False):
         done = launch(prepare(tmp_path / f"a{attention}", run | {"model": model | {"attention": attention}}).path, progress=False)
         classifier, (train, test) = Snapshot(done).model(), (read("objects", part=part, **data["args"]) for part in ("train", "test"))
@@ -323,10 +323,10 @@ def test_stage_1_with_and_without_attention_and_its_eye_handed_on(tmp_path):
         for scores in (task.run(classifier), task.blind([])["majority"]):
             assert [score.metric for score in scores] == ["top1", "top5"]
     then = {"name": "grounded", "args": {"steps": 1, "lr": 1e-12}}
-    more = config() | {"plan": {"name": "with_eye", "args": {"run": str(tmp_path / "aTrue"), "plan": then}}}
+    more = config() | {"method": {"name": "with_classifier", "args": {"run": str(tmp_path / "aTrue"), "then": then}}}
     eye, grounded = Snapshot(tmp_path / "aTrue").model(), Snapshot(launch(prepare(tmp_path / "then", more).path, progress=False)).model()
     torch.testing.assert_close(grounded.vision.embed.weight, eye.vision.embed.weight, atol=1e-6, rtol=1e-5)
-    other = more | {"plan": {"name": "with_eye", "args": {"run": str(tmp_path / "aFalse"), "plan": then}}}
+    other = more | {"method": {"name": "with_classifier", "args": {"run": str(tmp_path / "aFalse"), "then": then}}}
     with pytest.raises(ValueError, match="two vision streams differ"):
         launch(prepare(tmp_path / "other", other).path, progress=False)
 

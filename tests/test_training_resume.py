@@ -12,8 +12,9 @@ import training_runs
 from safetensors.torch import load_file
 
 from complearn.core.runs import Run
+from complearn.launch import main
 from complearn.training.engine.checkpoints import read_tensors
-from complearn.training.runs.launch import launch, main, prepare
+from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
 
 TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
@@ -24,7 +25,7 @@ def child():
     """Runs a function in a fresh process that has the imports ready; gives the exit code."""
     sys.path.insert(0, str(Path(__file__).parent))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["complearn.training.runs.launch", "complearn.data.worlds.world", "torch._dynamo", "training_runs"])
+    context.set_forkserver_preload(["complearn.launch", "complearn.data.worlds.world", "torch._dynamo", "training_runs"])
 
     def run(path, fault=""):
         process = context.Process(target=training_runs.go, args=(path, fault))
@@ -56,7 +57,7 @@ def assert_same(run, whole):
         assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a), mine.name
 
 
-def test_the_run_is_what_the_plan_says(whole):
+def test_the_run_is_what_the_method_says(whole):
     kinds = [(r["kind"], r.get("event")) for r in records(whole) if r["kind"] != "step"]
     assert kinds.count(("spawn", None)) == 2 and kinds.count(("phase", "start")) == kinds.count(("phase", "end")) == 5
     assert [r["step"] for r in records(whole) if r["kind"] == "step"] == list(range(1, training_runs.STEPS + 1))
@@ -87,7 +88,7 @@ def test_a_signal_in_the_middle_of_a_checkpoint(whole, child, tmp_path, what, co
     run = prepare(tmp_path / "il_clip-s0", training_runs.config())
     assert child(run.path, f"{what} checkpoint 9") == code
     said = (run.path.parent / "said.txt").read_text()
-    assert what == "kill" or f"python -m complearn.training.runs.launch {run.path}" in said
+    assert what == "kill" or f"python -m complearn.launch {run.path}" in said
     for path in run.checkpoints():
         read_tensors(path / "model.safetensors")
     assert bool(list((run.path / "checkpoints").glob(".*"))) == (what == "kill") and run.done is None

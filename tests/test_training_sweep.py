@@ -19,8 +19,8 @@ TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
 def prepared(folder, steps=8, **train):
     data = {"name": "generated", "args": {"preset": "small", "n_train": 64}}
     settings = {"batch_size": 16, "device": "cpu", "precision": "fp32", "checkpoint_every": 4, "log_every": 1} | train
-    plan = {"name": "clip", "args": {"steps": steps, "ramp": 2}}
-    return prepare(folder, {"plan": plan, "model": {"vision": TOWER, "text": TOWER}, "data": data, "train": settings, "seed": 0})
+    method = {"name": "clip", "args": {"steps": steps, "ramp": 2}}
+    return prepare(folder, {"method": method, "model": {"vision": TOWER, "text": TOWER}, "data": data, "train": settings, "seed": 0})
 
 
 def test_threads_do_not_depend_on_how_many_runs_are_left(monkeypatch):
@@ -44,7 +44,7 @@ def test_one_folder_one_trainer(tmp_path):
 @pytest.mark.slow
 def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
     good, bad = prepared(tmp_path / "good"), prepared(tmp_path / "bad", lr=1e6, explode=1e-3)
-    with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.training.runs.launch"):
+    with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.launch"):
         run_all([good, bad], 8, device="cpu", at_once=1)
     assert Run.open(good.path).done["step"] == 8 == progress_of(good)
     before = (good.path / "metrics.jsonl").read_bytes()

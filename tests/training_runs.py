@@ -14,8 +14,8 @@ IL = {"name": "il_clip", "args": {"warmup": 7, "distil": 5, "interact": 6, "gene
 STEPS = 7 + 2 * (5 + 6) + 3
 
 
-def config(plan=None, model=None, seed=0, **train):
-    return {"plan": plan or IL, "model": model or MODEL, "data": DATA, "train": TRAIN | train, "seed": seed}
+def config(method=None, model=None, seed=0, **train):
+    return {"method": method or IL, "model": model or MODEL, "data": DATA, "train": TRAIN | train, "seed": seed}
 
 
 def go(path, fault=""):
@@ -25,8 +25,8 @@ def go(path, fault=""):
 
     import torch
 
+    from complearn import launch
     from complearn.training.engine import checkpoints, trainer
-    from complearn.training.runs import launch
 
     torch.set_num_threads(1)
     what, _, where = fault.partition(" ")

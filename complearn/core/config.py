@@ -50,8 +50,9 @@ class Registry(Mapping):
     def __init__(
         self,
         what: str,  # the kind of entry in the singular, for messages
+        entries: Mapping[str, Any] | None = None,  # to begin with
     ):
-        self.what, self.entries, self.sources = what, {}, {}
+        self.what, self.entries, self.sources = what, dict(entries or {}), {}
 
     def register(
         self,
@@ -80,7 +81,7 @@ class Registry(Mapping):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.entries:
-            raise ValueError(unknown_name(self.what, name, sorted(self.entries)))
+            raise ValueError(unknown_name(self.what, name, list(self.entries)))
         return self.entries[name]
 
     def __contains__(self, name: object) -> bool:

@@ -20,7 +20,7 @@ from .files import plain, read_json, space_errors, write_bytes_atomic, write_jso
 from .results import code_version, versions
 
 # %% ../../nbs/core/runs.ipynb #c004
-RUN_DEFINITION = "a run is a folder with a config.json made by complearn (complearn.core.runs.Run.create or complearn.training.runs.launch)"
+RUN_DEFINITION = "a run is a folder with a config.json made by complearn (complearn.core.runs.Run.create or complearn.launch)"
 
 
 def differences(
@@ -218,7 +218,7 @@ class Run:
 
     def _method_and_seed(self) -> tuple[str, int]:
         match = re.fullmatch(r"(.+)-s(\d+)", self.path.name)
-        return (match[1], int(match[2])) if match else (self.config["plan"]["name"], int(self.config.get("seed", 0)))
+        return (match[1], int(match[2])) if match else (self.config["method"]["name"], int(self.config.get("seed", 0)))
 
     @property
     def done(self) -> dict | None:

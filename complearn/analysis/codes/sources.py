@@ -85,11 +85,11 @@ def run_source(
     "A run as a source, or the reason why it cannot be opened."
     snapshots = [snapshot.name for snapshot in snapshots_of(run)]
     if "model" not in run.config or "data" not in run.config:
-        snapshots, state = [], "is no training of complearn.training.runs.launch, so its model is not known; choose another run"
+        snapshots, state = [], "is no training of complearn.launch, so its model is not known; choose another run"
     elif not run.config["model"].get("codebook"):
         snapshots, state = [], 'has no codebook; choose another run, or train one with "model": {"codebook": {"codes": 256}}'
     elif not snapshots:
-        state = f"has kept no model yet; let it train: python -m complearn.training.runs.launch {run.path}"
+        state = f"has kept no model yet; let it train: python -m complearn.launch {run.path}"
     elif run.done is None:
         state = f"has not ended; what it has kept can be opened: {', '.join(snapshots)}"
     else:

@@ -27,7 +27,7 @@ def lesson(
 ) -> pd.DataFrame:  # step, value
     "In-batch matching accuracy against steps."
     if column not in metrics or "kind" not in metrics:
-        raise ValueError(f"the log has no column '{column}': expected the log of a contrastive training (plan fresh_language)")
+        raise ValueError(f"the log has no column '{column}': expected the log of a contrastive training (method fresh_language)")
     records = metrics[metrics.kind == "step"].dropna(subset=[column]).sort_values("step", kind="stable")
     value = records[column].rolling(max(1, window), min_periods=1).mean()
     return pd.DataFrame({"step": records.step.to_numpy(), "value": value.to_numpy()})

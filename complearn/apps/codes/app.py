@@ -54,7 +54,7 @@ def codes(
     n: int = 2000,  # images to read at most, of each model
 ) -> CodeExplorer:
     "Explore the codebooks of trained models (Zheng et al. 2024, Figs. 6-9)."
-    remedy = 'train one with python -m complearn.training.runs.launch, and a model that has "codebook": {"codes": 256}'
+    remedy = 'train one with python -m complearn.launch, and a model that has "codebook": {"codes": 256}'
     try:
         sources, empty = code_sources(runs, models, stores, pairs, n), f"There is no run in {runs}; {remedy}."
     except FileNotFoundError as error:

@@ -90,11 +90,11 @@ def run_source(
 ) -> SearchSource:
     "A run to search with, or the reason why it cannot."
     if "model" not in run.config or "data" not in run.config:
-        state = "is no training of complearn.training.runs.launch, so its model is not known; choose another run"
+        state = "is no training of complearn.launch, so its model is not known; choose another run"
     else:
         state = search_fault(run.config["model"])
     if not state and not snapshots_of(run):
-        state = f"has kept no model yet; let it train: python -m complearn.training.runs.launch {run.path}"
+        state = f"has kept no model yet; let it train: python -m complearn.launch {run.path}"
     open_model = None if state else (lambda: latest_snapshot(run).scorer())
     return SearchSource(run.path.name, open_model, gallery or (lambda: pictures_of(run)), state, **index)
 
@@ -120,7 +120,7 @@ def small_run(
 ) -> Run:
     "A small model of generated pictures, trained if it is not in the cache."
     tower = {"tower": "tiny", "width": 48, "depth": 2, "heads": 2}
-    config = {"plan": {"name": "clip", "args": {"steps": steps}}, "model": {"vision": tower | {"patch": 8}, "text": tower}}
+    config = {"method": {"name": "clip", "args": {"steps": steps}}, "model": {"vision": tower | {"patch": 8}, "text": tower}}
     config |= {"data": {"name": "generated", "args": WORLD}, "train": {"batch_size": 64, "lr": 2e-3, "device": "cpu"}}
     run = prepare(Path(root or cache_dir("demo-search")) / f"clip-{steps}", config)
     if run.done is None:

@@ -27,6 +27,7 @@ from ..tasks.classification import Classification
 from ..tasks.recognition import Recognition
 from ..tasks.relations import Relations
 from ...models.scoring import Scorer
+from ...training.runs.config import EVALUATIONS
 
 # %% ../../../nbs/evaluation/bench/monitors.ipynb #c007
 @lru_cache(maxsize=4)
@@ -39,6 +40,7 @@ def world_tasks(
     return bench.get("generated/sugarcrepe", Choices([])), replace(bench["generated/objects"], train=())
 
 # %% ../../../nbs/evaluation/bench/monitors.ipynb #c008
+@EVALUATIONS.register("world_monitor")
 def world_monitor(
     model: Scorer,  # the model in training
     *,
@@ -76,6 +78,7 @@ def sugarcrepe_items(
     return items
 
 
+@EVALUATIONS.register("sugarcrepe_monitor")
 def sugarcrepe_monitor(
     model: Scorer,  # the model in training
     *,
@@ -103,6 +106,7 @@ def monitored_pairs(
     return tuple(pairs[: min(n, len(pairs))])
 
 
+@EVALUATIONS.register("relation_monitor")
 def relation_monitor(
     model: Any,  # the model in training
     *,
@@ -118,6 +122,7 @@ def relation_monitor(
     return judge(model, {data["name"]: task}, method, seed, batch_size=batch_size)
 
 
+@EVALUATIONS.register("class_monitor")
 def class_monitor(
     model: Any,  # the model in training
     *,
@@ -140,8 +145,8 @@ def monitor_settings(
     "The monitors of a run: the world's hard negatives, or SugarCrepe's where it is among the benchmarks."
     if source["name"] == "generated":
         args = {"world": source["args"], "n": n, "splits": ["replace_att", "swap_att", "swap_obj"], "recognition": False}
-        return {"monitor": {"function": "complearn.evaluation.bench.monitors:world_monitor", "args": args}}
+        return {"monitor": {"name": "world_monitor", "args": args}}
     if "sugarcrepe" in benchmarks:
         args = {**benchmarks["sugarcrepe"], "n": n}
-        return {"sugarcrepe": {"function": "complearn.evaluation.bench.monitors:sugarcrepe_monitor", "args": args}}
+        return {"sugarcrepe": {"name": "sugarcrepe_monitor", "args": args}}
     return {}

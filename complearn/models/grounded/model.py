@@ -66,7 +66,7 @@ class GroundedConfig:
         check_tower(self.vision, "vision")
         check_tower(self.text, "text")
         if isinstance(self.text, dict) and self.text.get("frozen"):
-            raise ValueError('a grounded text tower is frozen from below; leave "frozen" away and give "layers": 0, here and to the plan')
+            raise ValueError('a grounded text tower is frozen from below; leave "frozen" away and give "layers": 0, here and to the method')
         if self.search and self.relations is None:
             remedy = '"relations": {"predicates": [...], "objects": [...]}'
             raise ValueError(f"search heads read the keys and queries of the relations; give {remedy} too")
@@ -270,7 +270,7 @@ class SearchScorer:
         model: Grounded,  # with search heads
     ):
         if model.search is None:
-            remedy = 'give its configuration "relations": {...} and "search": true, and train plan "grounding"'
+            remedy = 'give its configuration "relations": {...} and "search": true, and train method "grounding"'
             raise ValueError(f"this model has no search heads; {remedy}")
         self.model, self.collate, self.tokenizer = model, model.collate, model.tokenizer
 

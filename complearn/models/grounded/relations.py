@@ -261,6 +261,6 @@ def search(
 ) -> SearchOutput:
     "A batch's images and captions as vectors; raise ValueError for a model without search heads."
     if getattr(model, "search", None) is None:
-        remedy = 'give its configuration "relations": {...} and "search": true, and train plan "grounding"'
+        remedy = 'give its configuration "relations": {...} and "search": true, and train method "grounding"'
         raise ValueError(f"this model has no search heads; {remedy}")
     return SearchOutput(search_image_vectors(model, batch), search_text_vectors(model, batch))

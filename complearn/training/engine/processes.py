@@ -92,7 +92,7 @@ def start_processes(
     "Join the processes that were launched together."
     chosen, launched = pick_device(device), int(os.environ.get("WORLD_SIZE", 1))
     if expected and expected != launched:
-        remedy = f"torchrun --nproc_per_node {expected} -m complearn.training.runs.launch RUN"
+        remedy = f"torchrun --nproc_per_node {expected} -m complearn.launch RUN"
         raise RuntimeError(f"this run wants {expected} processes, {launched} were started; start it with: {remedy}")
     if launched == 1:
         return Processes(chosen)
@@ -116,7 +116,7 @@ class Stopped(KeyboardInterrupt):
         number: int = signal.SIGTERM,  # the signal
     ):
         self.path, self.step, self.number = path, step, number
-        super().__init__(f"stopped at step {step}, checkpoint written; go on with: python -m complearn.training.runs.launch {path}")
+        super().__init__(f"stopped at step {step}, checkpoint written; go on with: python -m complearn.launch {path}")
 
 # %% ../../../nbs/training/engine/processes.ipynb #n004
 class StopSignal:

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..objectives.contrastive import Contrastive
 from ..engine.phases import Phase, State
-from .plans import register_plan
+from .registry import method
 
 # %% ../../../nbs/training/methods/learner.ipynb #c004
 def newcomer(
@@ -27,7 +27,7 @@ def newcomer(
     return start
 
 # %% ../../../nbs/training/methods/learner.ipynb #c005
-@register_plan("fresh_language")
+@method("fresh_language")
 def fresh_language(
     model: nn.Module,  # a dual encoder, as it was when the lesson begins
     steps: int,  # of the lesson
