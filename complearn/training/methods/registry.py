@@ -134,7 +134,7 @@ def find_method(
         f"if you trust that code, allow it with --allow-code {name}"
     )
 
-
+# %% ../../../nbs/training/methods/registry.ipynb #n022
 def load_method(
     name: str,  # a registered name, or module:name, typed by a person
 ) -> Method:
@@ -150,12 +150,12 @@ def load_method(
             raise ValueError(f"method {name!r}: no {file} in {Path.cwd()} or elsewhere on Python's path; start where it lies") from None
     return find_method(name)
 
-
+# %% ../../../nbs/training/methods/registry.ipynb #n024
 def make_phases(
     config: Named,  # a method and its arguments, as in a run's configuration
     model: nn.Module,  # the model to train
 ) -> list[Phase]:
-    "The phases of a run; the model is made first, since a method may look at it."
+    "The phases of a run."
     entry = find_method(config.name)
     entry.check(config.args)
     return entry.phases(model, **config.args)

@@ -60,6 +60,7 @@ class Scale:
 
 # %% ../../../nbs/training/methods/scales.ipynb #n007
 def tiny_tower(width: int, depth: int) -> dict:
+    "The specification of a small tower of our own."
     return {"tower": "tiny", "width": width, "depth": depth, "heads": 4}
 
 
