@@ -37,7 +37,7 @@ def changed(**parts):
         ({"method": {"name": "no.such.module:mine"}}, "--allow-code no.such.module:mine"),
         ({"method": {"name": "math:mine"}}, "no method 'mine' in math, which registers none"),
         ({"plan": {"name": "clip"}}, "older format, which says 'plan' where this version says 'method'"),
-        ({"model": {"towers": 2}}, "knows vision, text"),
+        ({"model": {"towers": 2}}, "towers.*vision, text"),
         ({"data": {"nam": "generated"}}, "configuration.data.name is missing; no configuration.data key 'nam' .did you mean 'name'"),
         ({"train": {"lr": 1e-3}}, "train.batch_size is missing"),
         ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "no configuration.train key 'learning_rate'; there are lr, .*batch_size"),
