@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from ...core.results import COLUMNS
-from ...core.runs import Run
 from ...evaluation.binding import evaluation_rows
 from ...evaluation.statistics import over_seeds
 
