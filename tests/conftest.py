@@ -124,13 +124,13 @@ class Smoke:
 
 @pytest.fixture(scope="session")
 def experiment(warm):
-    """`experiment(name, out, **parameters)`: run a papermill notebook in a fork, as papermill does; `out` is its out_dir."""
+    """`experiment(name, out, **parameters)`: run a papermill notebook in a fork, as papermill does; `out` is its out_dir. No browser unless asked for."""
 
-    def run(name, out, **parameters):
+    def run(name, out, browser=False, **parameters):
         out.mkdir(exist_ok=True)
-        no_browser = {"BROWSER_PATH": "none", "PATH": f"{Path(os.sys.executable).parent}{os.pathsep}/usr/bin{os.pathsep}/bin"}
+        env = {} if browser else {"BROWSER_PATH": "none"}
         parameters = {"preset": "smoke", "out_dir": str(out)} | parameters
-        return Smoke(out, warm.run(ROOT / "nbs" / f"{name}.ipynb", parameters, out / "report.ipynb", env=no_browser))
+        return Smoke(out, warm.run(ROOT / "nbs" / f"{name}.ipynb", parameters, out / "report.ipynb", env=env))
 
     return run
 

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import kaleido
 import plotly.graph_objects as go
 import pytest
 from conftest import ROOT
@@ -18,6 +19,7 @@ FIGURE = go.Figure(go.Scatter(x=[1, 2, 3], y=[3, 1, 2]), layout={"template": the
 def anew(monkeypatch):
     """A process that has not looked for a browser yet."""
     cached = (figures.start_browser, figures._print_once)  # a test may replace them
+    kaleido.stop_sync_server(silence_warnings=True)
     for function in cached:
         function.cache_clear()
     yield
@@ -120,6 +122,8 @@ def test_browser_path_comes_first(tmp_path, monkeypatch):
     monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "mine"))
     assert find_browser() == str(tmp_path / "mine")
     monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "gone"))
+    assert find_browser() is None  # another one is not taken without a word
+    monkeypatch.delenv("BROWSER_PATH")
     assert find_browser() == str(tmp_path / "chromium")
 
 

@@ -526,7 +526,7 @@ def test_registry(photos):
     table(photos, good_rows(3))
     assert set(READERS) >= {"folder", "coco", "flickr", "karpathy", "webdataset", "hf", "parquet", "nlvr", "joined", "generated"}
     assert len(read("folder", folder=str(photos))) == 3
-    with pytest.raises(ValueError, match="no reader 'imagenet'; there are coco, .*webdataset"):
+    with pytest.raises(ValueError, match="no reader 'imagenet'; there are folder, coco, .*webdataset"):
         read("imagenet")
     with pytest.raises(ValueError, match="reader 'folder': no argument 'path'; there are folder, captions_file"):
         read("folder", path="x")

@@ -375,11 +375,7 @@ def test_valse_has_the_published_counts_and_blind_scores(real_data):
     items = read_valse(real_data / "valse", None)
     assert {split: sum(c.split == split for c in items) for split in VALID_COUNTS} == VALID_COUNTS and len(items) == 7702
     captions = [one["caption"] for one in json.loads((real_data / "coco/annotations/captions_train2017.json").read_text())["annotations"]]
-    rows = {
-        (r["method"], r["split"]): r["value"]
-        for r in judge_blind({"valse": Choices(items)}, captions)
-        if r["metric"] == "accuracy"
-    }
+    rows = {(r["method"], r["split"]): r["value"] for r in judge_blind({"valse": Choices(items)}, captions) if r["metric"] == "accuracy"}
     assert rows["chance", "mean"] == 0.5 and 0.2 < rows["blind_ngram", "mean"] < 0.9 and len({split for _, split in rows}) == 12
 
 

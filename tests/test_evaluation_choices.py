@@ -100,9 +100,9 @@ def test_choices_against_a_naive_argmax():
 
 
 def test_each_distinct_image_and_caption_is_encoded_once():
-    shared = [
-        Choice(f"split{k}", ("one.jpg",), ("the same caption", f"negative {i}"), f"{k}-{i}") for k in range(3) for i in range(4)
-    ] + [Choice("group", ("one.jpg", Path("two.jpg")), ("the same caption", "another"), "g")]
+    shared = [Choice(f"split{k}", ("one.jpg",), ("the same caption", f"negative {i}"), f"{k}-{i}") for k in range(3) for i in range(4)] + [
+        Choice("group", ("one.jpg", Path("two.jpg")), ("the same caption", "another"), "g")
+    ]
     scorer = random_scorer()
     frame = evaluate_choices(scorer, shared, batch_size=3)
     assert sorted(map(str, scorer.seen)) == ["one.jpg", "two.jpg"]

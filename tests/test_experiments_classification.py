@@ -57,7 +57,7 @@ def test_a_folder_of_images_with_two_seeds(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"preset": "tiny"}, "preset is one of smoke"),
+        ({"preset": "tiny"}, "no preset 'tiny'; there are smoke"),
         ({"data": "labels"}, "data labels needs test images"),
         ({"test_args": '{"folder": "x"}'}, "leave test_args empty"),
         ({"data_args": '{"skins": "photos"}'}, "no world setting 'skins'"),

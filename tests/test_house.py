@@ -546,7 +546,7 @@ def test_the_environment_is_rebuilt_only_for_constraints_and_settings():
             shutil.copy(ROOT / file, folder / file)
         (folder / ".venv" / "bin").mkdir(parents=True)
         for program in ("python", "pip"):
-            (folder / ".venv" / "bin" / program).write_text(f"#!/bin/sh\necho {program} \"$@\" >> {folder}/called\n")
+            (folder / ".venv" / "bin" / program).write_text(f'#!/bin/sh\necho {program} "$@" >> {folder}/called\n')
             (folder / ".venv" / "bin" / program).chmod(0o755)
 
         def installs(target):

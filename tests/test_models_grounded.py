@@ -440,7 +440,7 @@ def test_fingerprints_tell_readings_apart(tokenizer):
 
 def test_configurations_that_cannot_be(tokenizer):
     for wrong, said in (
-        ({"kind": "lexical"}, "no kind of model 'lexical'.*; there are classifier, dual, grounded"),
+        ({"kind": "lexical"}, "no kind of model 'lexical'.*; there are dual, grounded, classifier"),
         ({"kind": "grounded", "codebook": {}}, "no model key 'codebook'.*; there are vision, text"),
         ({"kind": "grounded", "reading": "sum"}, "model.reading should be 'max' or 'mean', not 'sum'"),
         ({"kind": "grounded", "search": True}, 'give "relations"'),

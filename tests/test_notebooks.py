@@ -18,6 +18,14 @@ def test_notebook(name, warm, smoke, record_property):
     assert result.good, f"nbs/{name}.ipynb failed:\n{result.message}"
 
 
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["explorer", "search"])
+def test_a_benchmark_of_an_app_in_a_browser(name, experiment, tmp_path):
+    run = experiment(f"benchmarks/{name}", tmp_path, browser=True)
+    assert run.good and (tmp_path / "figures" / "app.png").exists(), run.text
+
+
 def written(path, source):
     """A notebook of one code cell."""
     cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": [source]}

@@ -20,7 +20,9 @@ def derive(
     *keys: Key,  # what the draw is for, e.g. "order", epoch, sample
 ) -> int:  # a seed in [0, 2**63)
     "Derive a seed for one purpose from a run's seed; the same on every machine, in every process."
-    values = (key.item() if isinstance(key, np.generic) else key for key in (seed, *keys))
+    values = [key.item() if isinstance(key, np.generic) else key for key in (seed, *keys)]
+    if wrong := [type(value).__name__ for value in values if not isinstance(value, Key)]:
+        raise TypeError(f"a key is a number, a string, true or false, not of type {wrong[0]}")
     text = "\x1f".join(f"{type(value).__name__}:{value}" for value in values)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 

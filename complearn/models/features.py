@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ..core.files import plain, read_json, write_bytes_atomic
-from ..data.overlap import image_hash
+from ..data.images import image_hash
 
 # %% ../../nbs/models/features.ipynb #n006
 def architecture_text(

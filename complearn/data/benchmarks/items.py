@@ -51,6 +51,10 @@ class Crop:
         "The crop's name in messages."
         return f"{self.path} {self.box}"
 
+    def photo_bytes(self) -> bytes:
+        "The whole photo's file, which says whether two crops are of one photo."
+        return self.path.read_bytes()
+
     def read_bytes(self) -> bytes:
         "The crop as a PNG."
         content = BytesIO()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...core.config import check_choice
 from ..images import load_images
-from ..overlap import image_hash
+from ..images import image_hash
 from ..pairs import Pair
 from .tables import read_parquet, read_parquet_column
 from ..reports import BadData, Collector, Pairs, Records, Report, existing_path

@@ -50,10 +50,10 @@ def pair_loss(
     targets = rows[:, None] == torch.arange(len(scores), device=scores.device)
     return triplet_mean(F.cross_entropy(logits.masked_fill(excluded & ~targets, -torch.inf), rows, reduction="none"))
 
-# %% ../../../nbs/training/objectives/relations.ipynb #n010
+# %% ../../../nbs/training/objectives/relations.ipynb #87c7c854
 RELATION_LOSSES = ("relation", "pair", "object")
 
-
+# %% ../../../nbs/training/objectives/relations.ipynb #n010
 class RelationGrounding(Objective):
     "Relations of things, things of relations, and classes of things."
 
