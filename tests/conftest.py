@@ -124,7 +124,7 @@ class Smoke:
 
 @pytest.fixture(scope="session")
 def experiment(warm):
-    """`experiment(name, out, **parameters)`: run a papermill notebook in a fork, as papermill does; `out` is its out_dir. No browser unless asked for."""
+    """`experiment(name, out, **parameters)`: run a papermill notebook as papermill does, in a fork; `out` is its out_dir."""
 
     def run(name, out, browser=False, **parameters):
         out.mkdir(exist_ok=True)

@@ -59,7 +59,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def find_browser() -> str | None:  # a path, or None
-    "The Chromium that draws pictures: BROWSER_PATH where that is set (None if it is no program), else the first of the usual names on the PATH."
+    "The Chromium that draws pictures: what BROWSER_PATH names where that is set, else the first of the usual names on the PATH."
     named = os.environ.get("BROWSER_PATH")
     paths = (shutil.which(name) for name in ([named] if named else BROWSERS))
     return next((path for path in paths if path), None)
