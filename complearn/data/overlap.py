@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
+from .benchmarks.items import Crop
 from .images import image_hash
 from .reports import Pairs, Report
 from .pairs import Pair
