@@ -3,12 +3,15 @@
 import csv
 import gzip
 import re
+from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from complearn.language.edits.captions import CAPTION_OPERATORS, draw_swap, exchange, swaps
+from complearn.language.edits import captions as caption_edits
+from complearn.language.edits.captions import CAPTION_OPERATORS, MOST_WORDS, draw_swap, exchange, swap_reach, swaps
 from complearn.language.parsing.chunks import noun_chunks
 
 NOUNS = {
@@ -101,6 +104,44 @@ def test_any_text_is_taken_and_the_draw_decides(caption, draw):
         assert 0 <= a < b <= c < d <= len(caption) and one.source == caption
         part = lambda text, span: re.sub(r"\s+", " ", text[slice(*span)]).lower().removeprefix("an ").removeprefix("a ")
         assert part(one.caption, first) == part(caption, (c, d)) and part(one.caption, second) == part(caption, (a, b))
+
+
+LONG = {
+    "sentences": "A man in a red shirt rides a brown horse near two green trees. ",
+    "modifiers": "red " * 30 + "ball by " + "blue " * 30 + "cup, ",
+    "links": "a cat and a dog, ",
+    "quantities": "lots of the ",
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_a_longer_caption_costs_no_more_exchanges(text, monkeypatch):
+    counts = []
+    for repetitions in (12, 120):
+        calls = [Mock(wraps=getattr(caption_edits, name)) for name in ("exchange", "is_symmetric")]
+        with monkeypatch.context() as patch:
+            patch.setattr(caption_edits, "exchange", calls[0])
+            patch.setattr(caption_edits, "is_symmetric", calls[1])
+            swaps(text * repetitions)
+        counts.append([call.call_count for call in calls])
+    assert counts[0] == counts[1] and counts[0][0] <= MOST_WORDS**2 and counts[0][1] <= MOST_WORDS
+
+
+def test_only_the_first_words_of_a_long_caption_are_exchanged():
+    caption = "A man rides a horse. " * 30
+    reach = swap_reach(caption)
+    assert len(re.findall(r"\w+", caption[:reach])) == MOST_WORDS and swap_reach("a cat") == 5
+    edits = swaps(caption)
+    assert edits and all(edit.caption[-len(caption[reach:]) :] == caption[reach:] for edit in edits)
+    assert all(span[1] <= reach for edit in edits for pair in edit.spans for span in pair)
+    assert swaps(caption[:reach]) == [
+        replace(edit, caption=edit.caption[: -len(caption[reach:])], source=caption[:reach]) for edit in edits
+    ]
+
+
+@pytest.mark.parametrize("filling", [" ", ",", "and ", ", ", "very ", "&"])
+def test_long_runs_between_two_phrases_end(filling):
+    assert isinstance(swaps("a dog" + filling * 20_000 + "sees a cat"), list)
 
 
 @pytest.mark.real

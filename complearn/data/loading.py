@@ -20,6 +20,7 @@ from jaxtyping import Int
 
 from ..core.seeds import derive, rng, torch_generator
 from .pairs import Batch, Collate, Pair
+from ..language.edits.captions import MOST_WORDS
 
 # %% ../../nbs/data/loading.ipynb #n001
 class BatchSampler(Protocol):
@@ -86,6 +87,7 @@ class Loader:
         if self.sampler.batch_size != batch_size:
             raise ValueError(f"the sampler's batch size is {self.sampler.batch_size}, the loader's {batch_size}; give both the same")
         self.truncated = 0  # number of truncated captions in the batches so far
+        self.shortened = 0  # number of captions of which only the first words could be exchanged for a negative one
 
     @property
     def batches_per_epoch(self) -> int:
@@ -124,23 +126,21 @@ class Loader:
         stream = _from_processes(self, start) if self.workers else _from_thread(self, start)
         try:
             for batch in stream:
-                self._count_truncated(batch)
+                context = getattr(getattr(self.collate, "tokenizer", None), "context", "?")
+                self._count(batch, "truncated", f"is longer than the context of {context} tokens and was cut at its end")
+                self._count(batch, "shortened", f"is longer than {MOST_WORDS} words, and only those are exchanged for a negative caption")
                 yield batch
         finally:
             stream.close()
 
-    def _count_truncated(self, batch: Batch) -> None:
-        truncated = batch.truncated
-        if truncated is None or not truncated.any():
+    def _count(self, batch: Batch, field: str, message: str) -> None:
+        marked, before = getattr(batch, field), getattr(self, field)
+        if marked is None or not marked.any():
             return
-        if not self.truncated:
-            name, context = batch.keys[int(truncated.nonzero()[0])], getattr(self.collate.tokenizer, "context", "?")
-            warnings.warn(
-                f"pair {name}: the caption is longer than the context of {context} tokens and was cut at its end; "
-                "further ones are counted in loader.truncated",
-                stacklevel=3,
-            )
-        self.truncated += int(truncated.sum())
+        if not before:
+            name = batch.keys[int(marked.nonzero()[0])]
+            warnings.warn(f"pair {name}: the caption {message}; further ones are counted in loader.{field}", stacklevel=3)
+        setattr(self, field, before + int(marked.sum()))
 
 # %% ../../nbs/data/loading.ipynb #c006
 def _from_thread(loader: Loader, start: int) -> Iterator[Batch]:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ..core.seeds import derive, rng
 from .images import BrokenImage, Transform, load_images  # noqa: F401
-from .negatives import check_source, negative_caption
+from .negatives import check_source, made_by_rules, negative_caption
+from ..language.edits.captions import swap_reach
 from .word_tokenizer import EmptyCaption, Tokens, WordTokenizer  # noqa: F401
 
 # %% ../../nbs/data/pairs.ipynb #c004
@@ -53,6 +54,7 @@ class Batch:
     negative_mask: Bool[Tensor, "batch negative_token"] | None = None  # True where a token of it is real
     has_negative: Bool[Tensor, "batch"] | None = None  # False where a pair has no wrong caption
     negative_numbers: Int64[Tensor, "batch 2"] | None = None  # numbers of the wrong caption and of the right one
+    shortened: Bool[Tensor, "batch"] | None = None  # True where a caption is so long that only its first words could be exchanged
     phrases: tuple | None = None  # distinct phrases of an image's triplets, per pair
     phrase_ids: Int64[Tensor, "batch phrase phrase_token"] | None = None  # their token ids, zeros where an image has fewer
     phrase_mask: Bool[Tensor, "batch phrase phrase_token"] | None = None  # True where a token of a phrase is real
@@ -148,7 +150,10 @@ class Collate:
         tokens = self.tokenizer([text or caption for text, caption in zip(wrong, captions)], [pair.id for pair in pairs])
         numbers = torch.tensor([[number(text or caption), number(caption)] for text, caption in zip(wrong, captions)])
         present = torch.tensor([text is not None for text in wrong])
-        return {"negative_ids": tokens.ids, "negative_mask": tokens.mask, "has_negative": present, "negative_numbers": numbers}
+        is_shortened = lambda pair, text: made_by_rules(pair, self.negatives) and swap_reach(text) < len(text)
+        shortened = torch.tensor([is_shortened(*each) for each in zip(pairs, captions)])
+        fields = {"negative_ids": tokens.ids, "negative_mask": tokens.mask, "has_negative": present, "negative_numbers": numbers}
+        return fields | {"shortened": shortened}
 
     def caption_fields(
         self,

@@ -224,7 +224,8 @@ class Trainer:
             phase.on_end(state)
             self.restart_average()
         self.evaluate()
-        self.journal.log({"kind": "phase", "event": "end", "truncated_captions": getattr(self.loader, "truncated", 0)})
+        counts = {f"{name}_captions": getattr(self.loader, name, 0) for name in ("truncated", "shortened")}
+        self.journal.log({"kind": "phase", "event": "end"} | counts)
         self.checkpointer.save_phase(phase.name)
         state.phase_index, state.phase_step = state.phase_index + 1, 0
 
