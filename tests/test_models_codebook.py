@@ -80,6 +80,25 @@ def test_sparsemax_dtypes(dtype, tolerance):
     assert torch.allclose(w.double(), entmax.sparsemax(z.to(dtype).double(), dim=-1), atol=tolerance)
 
 
+@pytest.mark.parametrize("dim", [3, 200])
+def test_sparsemax_refuses_a_row_that_is_masked_as_a_whole(dim):
+    z = torch.randn(2, 3, dim)
+    z[1, 0] = z[1, 2] = -torch.inf
+    with pytest.raises(ValueError, match="got 2 rows whose scores are all minus infinity, first row 3: .* leave at least one entry"):
+        sparsemax(z)
+    z[1, 0, 0] = z[1, 2, -1] = -1e30  # padding beside a single entry, however small, stays allowed
+    weights = sparsemax(z)
+    assert weights[1, 0, 0] == weights[1, 2, -1] == 1 and torch.allclose(weights.sum(-1), torch.ones(2, 3))
+
+
+def test_a_caption_without_a_token_that_may_speak_is_an_error():
+    codebook = Codebook(8, 4, temperature=1.0)
+    mask = torch.tensor([[True, False], [False, False]])
+    scores, _ = codebook.scores(torch.randn(2, 2, 4), mask)
+    with pytest.raises(ValueError, match="first row 1"):
+        codebook.read_out(scores)
+
+
 def test_sparsemax_other_dimensions():
     z = torch.randn(3, 20, 4)
     assert torch.allclose(sparsemax(z, dim=1), entmax.sparsemax(z, dim=1), atol=1e-6)

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+from unittest.mock import Mock
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing here may reach out
 
@@ -18,6 +19,7 @@ from complearn.data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
 from complearn.models.dual import build_model
 from complearn.models.saving import load_model, save_model
 from complearn.models.scoring import Scorer, encode_all
+from complearn.models.towers import tokenizers as library_tokenizers
 from complearn.models.towers.factory import build_tower, text_tower, vision_tower
 from complearn.models.towers.libraries import HFVision, load_timm
 from complearn.models.towers.memory import Memory
@@ -514,6 +516,36 @@ def test_places_are_those_of_the_caption_as_it_was_typed(tmp_path):
             assert letters("".join(pieces)) == letters(caption) and all(" " not in piece for piece in pieces), (pieces, caption)
     said = words_of(["a dog’s red ball"], CLIPTokenizer(12)(["a dog’s red ball"]))[0]
     assert said[0] == "[start]" and said[-1] == "[end]" and said.count("[end]") == 1
+
+
+ODD = {  # a caption, and what of it is found again
+    "double spaces": ("a  dog " * 600, "adog" * 600),
+    "a long run of spaces": ("two" + " " * 100_000 + "dogs", "twodogs"),
+    "entities": ("a &amp; b " * 400, "a&b" * 400),
+    "a letter encoded twice": ("a cafÃ© " * 400, "acaf" * 400),
+    "a letter encoded twice, broken at a space": ("a yak Ã la mode", "ayaklamode"),
+    "a letter that becomes two": ("a İ dog", "adog"),
+}
+
+
+@pytest.mark.parametrize("caption, pieces", ODD.values(), ids=ODD)
+def test_places_are_found_with_work_linear_in_the_caption(monkeypatch, caption, pieces):
+    matcher = Mock(wraps=library_tokenizers.SequenceMatcher)
+    monkeypatch.setattr(library_tokenizers, "SequenceMatcher", matcher)
+    tokenizer = CLIPTokenizer(2000)
+    tokenizer.tokenizer.clean_fn = clean = Mock(wraps=tokenizer.tokenizer.clean_fn)
+    spans = tokenizer([caption]).spans[0]
+    assert "".join(caption[a:b] for a, b in spans) == pieces and tokenizer.unplaced == 0
+    assert clean.call_count <= 3 * len(caption.split()) + 2
+    assert all(len(text) <= library_tokenizers.LONGEST_WORD for call in matcher.call_args_list for text in call.args[1:3])
+
+
+def test_captions_whose_words_cannot_be_found_are_counted():
+    tokenizer = CLIPTokenizer(40)
+    captions = ["a dog", "x" * 70 + "&amp; a dog", "y" * 70 + "&amp; a cat"]
+    with pytest.warns(UserWarning, match="the caption 'xxx.* its words cannot be found in it"):
+        tokens = tokenizer(captions)
+    assert tokenizer.unplaced == 2 and set(tokens.spans[1]) == {(0, 0)} and tokens.spans[0][1:3] == ((0, 1), (2, 5))
 
 
 def test_padding_in_front_is_refused():

@@ -63,7 +63,13 @@ class Sparsemax(torch.autograd.Function):
     @staticmethod
     def forward(z):
         precise = z if z.dtype == torch.float64 else z.float()  # half precision cannot hold a threshold
-        precise = precise - precise.amax(-1, keepdim=True)
+        largest = precise.amax(-1, keepdim=True)
+        if empty := largest.isneginf().flatten().nonzero().flatten().tolist():
+            raise ValueError(
+                f"sparsemax got {len(empty)} rows whose scores are all minus infinity, first row {empty[0]}: nothing can share the weight; "
+                "leave at least one entry of a row unmasked, e.g. one token of a caption"
+            )
+        precise = precise - largest
         return (precise - threshold(precise)).clamp(min=0).to(z.dtype)
 
     @staticmethod
@@ -84,5 +90,7 @@ def sparsemax(
     z: Float[Tensor, "..."],  # scores; minus infinity gets no weight
     dim: int = -1,  # the dimension that sums to 1
 ) -> Float[Tensor, "..."]:  # weights, same shape and dtype
-    "The nearest point of the probability simplex: non-negative, sums to 1, mostly exact zeros (Martins and Astudillo 2016)."
+    """The nearest point of the probability simplex: non-negative, sums to 1, mostly exact zeros (Martins and Astudillo 2016).
+
+    Raise ValueError for a row whose scores are all minus infinity."""
     return Sparsemax.apply(z.movedim(dim, -1)).movedim(-1, dim)
