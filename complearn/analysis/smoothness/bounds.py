@@ -70,7 +70,7 @@ class Domain:
         self,
         other: "Domain",  # of another model of the same shape, or of other inputs
     ) -> "Domain":
-        "The domain that holds both."
+        "The smallest domain that includes both."
         merge = lambda a, b, choose: {name: choose(values[name] for values in (a, b) if name in values) for name in {**a, **b}}
         largest = lambda shapes: max(shapes, key=math.prod)
         parts = merge(self.floors, other.floors, min), merge(self.radii, other.radii, max), merge(self.shapes, other.shapes, largest)
@@ -148,7 +148,7 @@ def measure_domain(
 # %% ../../../nbs/analysis/smoothness/bounds.ipynb #c012
 @dataclass(frozen=True)
 class Context:
-    "Where in a network a module stands, the domain on which its bound is to hold, and the rules for its parts."
+    "The place of a module in a network, the domain on which its bound holds, and the rules for its parts."
 
     rules: Mapping[type | str, Callable]  # module type, or its full name -> rule(module, context) -> Bound
     domain: Domain = field(default_factory=Domain)  # on which the bound holds

@@ -80,7 +80,7 @@ def slope_figure(
         figure.add_annotation(x=x, y=low - 26, text=f"<b>{name}</b>", showarrow=False)
     figure.update_xaxes(visible=False, range=[-0.75, 1.75])
     figure.update_yaxes(visible=False, range=[high + 12, low - 40])
-    subtitle = "cosine and rank (log scale); orange came nearer, blue went away, red is the target"
+    subtitle = "cosine and rank (log scale); orange: nearer, blue: further away, red: the target"
     layout = {"width": 860, "height": height, "margin": {"t": 80, "b": 20, "l": 20, "r": 20}}
     return figure.update_layout(template=theme, title={"text": f"Words nearest to “{query}”<br><sup>{subtitle}</sup>"}, **layout)
 
@@ -88,7 +88,7 @@ def slope_figure(
 def rank_figure(
     points: pd.DataFrame,  # group (the query), method, mean, low, high (of ranks), n (seeds)
     of: int,  # words ranked
-    title: str = "Where the target comes",  # of the figure
+    title: str = "Rank of the target",  # of the figure
 ) -> go.Figure:
     "Ranks of the targets of compositional queries (Zhang et al. 2021, Table 2)."
     groups, names = list(dict.fromkeys(points["group"])), list(dict.fromkeys(points["method"]))
@@ -105,7 +105,7 @@ def rank_figure(
     figure.update_xaxes(range=[-0.06, np.log10(of) + 0.06])
     figure.update_yaxes(tickvals=list(range(len(groups))), ticktext=groups, range=[len(groups) - 0.5, -0.5], showgrid=False, zeroline=False)
     several = "geometric mean, bars: 95% t interval of the log rank"
-    subtitle = runs_subtitle(points, "a word as near as the target stands before it", several)
+    subtitle = runs_subtitle(points, "a tied word ranks before the target", several)
     layout = {"width": 900, "height": 170 + max(34, 14 * len(names)) * len(groups), "margin": {"l": 250, "t": 80}, "showlegend": True}
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{subtitle}</sup>"}, **layout)
 
