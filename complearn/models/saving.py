@@ -96,7 +96,8 @@ def load_model(
     description = read_json(folder / FILES[0])
     if description.get("format") != 1:
         raise ValueError(f"{folder / FILES[0]} has format {description.get('format')!r}, this version reads 1; is it a saved model?")
-    towers = {name: build_tower(part["architecture"]) for name, part in description["towers"].items()}
+    place = f"{folder / FILES[0]}: towers"
+    towers = {name: build_tower(part["architecture"], f"{place}.{name}") for name, part in description["towers"].items()}
     for name, part in description["towers"].items():
         if part["frozen"]:
             towers[name].freeze()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOADERS', 'Size', 'KINDS', 'read_spec', 'load_open_clip_vision', 'load_open_clip_text', 'vision_tower', 'text_tower',
-           'VisionSizes', 'TextSizes', 'check_tower', 'build_tower']
+           'VisionSizes', 'TextSizes', 'check_tower', 'check_architecture', 'build_tower']
 
 # %% ../../../nbs/models/towers/factory.ipynb #c002
 import inspect
@@ -15,10 +15,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ...core.config import strict
+from ...core.trust import check_plain, offline
 from .libraries import HFText, HFVision, TimmVision, load_hf_text, load_hf_vision, load_timm
 from .offline import LiteVision, load_lite, load_minilm
 from .openclip_towers import OpenClipText, OpenClipVision
-from .openclip import load_open_clip
+from .openclip import check_model_config, load_open_clip
 from .base import SIZES, TextTransformer, Tower, VisionTransformer, check_sizes
 
 # %% ../../../nbs/models/towers/factory.ipynb #c005
@@ -156,13 +157,30 @@ KINDS = {
 }
 
 
+def check_architecture(
+    architecture: dict,  # a tower's `architecture`, perhaps from a file
+    place: str,  # the file and the key, for messages
+) -> None:
+    "Raise `Untrusted` if an architecture holds anything but plain values."
+    values = dict(architecture)
+    if str(values.get("kind")).startswith("open_clip"):
+        config = dict(values.pop("config", {}))
+        encoder = config.pop("hf_config", None)
+        check_plain(encoder or {}, f"{place}.config.hf_config")
+        check_model_config(config, f"{place}.config", ("hf_tokenizer_name", "hf_model_name") if encoder else ("hf_tokenizer_name",))
+    check_plain(values, place)
+
+
 def build_tower(
     architecture: dict,  # a tower's `architecture`
+    place: str = "architecture",  # the file and the key, for messages
 ) -> Tower:  # with fresh weights
-    "A tower from its architecture."
+    "A tower from its architecture, without the network; raise `Untrusted` if it is not plain."
+    check_architecture(architecture, place)
     if architecture.get("kind") not in KINDS:
         raise ValueError(f"a tower's architecture says kind {', '.join(KINDS)}; this one says {architecture.get('kind')!r}")
     values = {key: value for key, value in architecture.items() if key != "kind"}
     if "transform" in values:  # JSON knows no tuples
         values["transform"] = {key: tuple(value) if isinstance(value, list) else value for key, value in values["transform"].items()}
-    return KINDS[architecture["kind"]](**values)
+    with offline(place):
+        return KINDS[architecture["kind"]](**values)

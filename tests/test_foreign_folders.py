@@ -1,0 +1,175 @@
+"""Folders of strangers: whatever their configuration says, opening them runs nothing and requests nothing."""
+
+import json
+import socket
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from complearn.core.trust import Untrusted, check_plain, offline
+from complearn.models.registry import build
+from complearn.models.saving import load_model, save_model
+from complearn.models.towers.factory import text_tower, vision_tower
+from complearn.models.towers.openclip import load_open_clip
+
+VIT = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8}
+TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
+PREPROCESS = {"mean": [0.5] * 3, "std": [0.5] * 3}
+CODE = "from pathlib import Path\nPath(__file__).with_name('executed').write_text('yes')\nclass Theirs: pass\n"
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Every connection that is made or looked up: a socket that raises, after Python's own audit event."""
+    made = []
+
+    def refuse(event, *arguments):
+        sys.audit(event, *arguments)
+        made.append(arguments)
+        raise AssertionError(f"a request: {arguments}")
+
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: refuse("socket.connect", self, address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **options: refuse("socket.getaddrinfo", host, *rest))
+    return made
+
+
+def clip_folder(folder, vision=None, text=None, **top):
+    """An open_clip folder with random weights; what differs is a stranger's."""
+    import open_clip
+
+    folder.mkdir(parents=True)
+    config = {"embed_dim": 24, "vision_cfg": VIT | (vision or {}), "text_cfg": TEXT | (text or {}), **top}
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": PREPROCESS}))
+    (folder / "theirs.py").write_text(CODE)
+    save_file(open_clip.CLIP(24, VIT, TEXT).state_dict(), folder / "open_clip_model.safetensors")
+    return folder
+
+
+def hf_folder(folder, config=None, tokenizer=None):
+    """A transformers folder that names its own code, and what else a stranger adds."""
+    folder.mkdir(parents=True)
+    sizes = {"vocab_size": 15, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"} | sizes | (config or {})))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | (tokenizer or {})))
+    (folder / "theirs.py").write_text(CODE)
+    return folder
+
+
+OPEN_CLIP = {
+    "tokenizer code": ({"text": {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}}, "trust_remote_code"),
+    "tokenizer options": ({"text": {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"use_fast": True}}}, "tokenizer_kwargs.*'use_fast'"),
+    "text model on the hub": ({"text": {"hf_model_name": "hf-hub:owner/model"}}, "text_cfg.hf_model_name"),
+    "text model elsewhere": ({"text": {"hf_model_name": "../elsewhere"}}, "text_cfg.hf_model_name"),
+    "text model by one word": ({"text": {"hf_model_name": "theirs", "hf_tokenizer_name": "x"}}, "not on this machine"),
+    "image model on the hub": ({"vision": {"timm_model_name": "hf-hub:owner/model"}}, "vision_cfg.timm_model_name"),
+    "image model elsewhere": ({"vision": {"timm_model_name": "local-dir:/elsewhere"}}, "vision_cfg.timm_model_name"),
+    "unknown key": ({"text": {"loader": "theirs"}}, "no key 'loader'"),
+    "unknown part": ({"function": "timeit:timeit"}, "no key 'function'"),
+    "part that is no mapping": ({"multimodal_cfg": ["theirs"]}, "should be a mapping"),
+}
+
+
+@pytest.mark.parametrize("name", OPEN_CLIP)
+def test_an_open_clip_folder_is_refused(name, tmp_path, requests, monkeypatch):
+    changes, message = OPEN_CLIP[name]
+    folder = clip_folder(tmp_path / "clip", **changes)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Untrusted, match=message) as error:
+        load_open_clip(str(folder))
+    assert "clip" in str(error.value) and not list(tmp_path.rglob("executed")) and requests == []
+
+
+def test_the_tokenizers_options_of_open_clips_own_models_are_allowed(tmp_path, requests):
+    folder = clip_folder(tmp_path / "clip", text={"tokenizer_kwargs": {"clean": "canonicalize"}})
+    assert load_open_clip(str(folder)).tokenizer.clean == "canonicalize" and requests == []
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+def test_a_tokenizer_that_names_code_is_refused(file, tmp_path, requests):
+    folder = clip_folder(tmp_path / "clip", text={"hf_tokenizer_name": "owner/model"})
+    (folder / file).write_text(json.dumps({"auto_map": {"AutoConfig": "theirs.Theirs", "AutoTokenizer": ["theirs.Theirs", None]}}))
+    with pytest.raises(Untrusted, match=f"{file}.*'auto_map'"):
+        load_open_clip(str(folder))
+    assert not list(tmp_path.rglob("executed")) and requests == []
+
+
+FOLDERS = {
+    "code for the model": ("hf", {"config": {"auto_map": {"AutoModel": "theirs.Theirs"}}}, "config.json.*'auto_map'"),
+    "code for the tokenizer": ("hf", {"tokenizer": {"auto_map": ["theirs.Theirs", None]}}, "tokenizer_config.json.*'auto_map'"),
+    "kernels from the hub": ("hf", {"config": {"attn_implementation": "owner/kernels"}}, "attn_implementation"),
+    "a vocabulary elsewhere": ("hf", {"tokenizer": {"vocab_file": "/etc/passwd"}}, "vocab_file"),
+    "a quantiser": ("hf", {"config": {"quantization_config": {"quant_method": "theirs"}}}, "quantization_config"),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_transformers_folder_is_refused(name, tmp_path, requests):
+    library, changes, message = FOLDERS[name]
+    folder = hf_folder(tmp_path / "theirs", **changes)
+    with pytest.raises(Untrusted, match=message):
+        text_tower({"tower": f"{library}:{folder}", "weights": False})
+    assert not list(tmp_path.rglob("executed")) and requests == []
+
+
+def test_an_adapter_folder_and_a_timm_folder_that_lead_elsewhere_are_refused(tmp_path, requests):
+    folder = hf_folder(tmp_path / "theirs")
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/model"}))
+    with pytest.raises(Untrusted, match="adapter_config.json"):
+        text_tower(f"hf:{folder}")
+    for architecture in ("hf-hub:owner/model", "local-dir:/elsewhere"):
+        (tmp_path / "config.json").write_text(json.dumps({"architecture": architecture, "pretrained_cfg": {}}))
+        with pytest.raises(Untrusted, match="architecture"):
+            vision_tower(f"timm:{tmp_path}")
+    assert requests == []
+
+
+def saved_model(folder):
+    tower = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1}
+    from complearn.data.word_tokenizer import WordTokenizer
+
+    text = {name: value for name, value in tower.items() if name not in ("size", "patch")}
+    return save_model(build({"vision": tower, "text": text}, WordTokenizer.fit(["a red circle"])), folder)
+
+
+ARCHITECTURES = {
+    "timm on the hub": ({"kind": "timm_vision", "name": "hf-hub:owner/model", "transform": {}}, "vision.name"),
+    "timm's weights": (
+        {"kind": "timm_vision", "name": "resnet18", "transform": {}, "arguments": {"pretrained": True}},
+        "not on this machine",
+    ),
+    "open_clip": ({"kind": "open_clip_vision", "config": {"vision_cfg": {"theirs": 1}}, "transform": {}}, "'theirs'"),
+    "transformers": ({"kind": "hf_vision", "config": {"model_type": "vit", "auto_map": {"AutoModel": "a.B"}}, "transform": {}}, "auto_map"),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_saved_model_is_refused(name, tmp_path, requests):
+    folder = saved_model(tmp_path / "model")
+    architecture, message = ARCHITECTURES[name]
+    description = json.loads((folder / "config.json").read_text())
+    description["towers"]["vision"]["architecture"] = architecture
+    (folder / "config.json").write_text(json.dumps(description))
+    with pytest.raises(Untrusted, match=message) as error:
+        load_model(folder)
+    assert "config.json" in str(error.value) and requests == []
+
+
+def test_an_honest_saved_model_opens(tmp_path, requests):
+    assert isinstance(load_model(saved_model(tmp_path / "model")), torch.nn.Module) and requests == []
+
+
+def test_the_network_is_away_while_a_folder_is_opened_and_back_afterwards(requests):
+    with pytest.raises(Untrusted, match="theirs.*not on this machine"), offline("theirs"):
+        socket.create_connection(("192.0.2.1", 80))
+    assert requests == []
+    with pytest.raises(AssertionError, match="a request"):
+        socket.create_connection(("192.0.2.1", 80))
+
+
+@pytest.mark.parametrize("value", ["a:b", "a.b", "../a", "/a", "http://a", "a\\b", {"auto_map": "a"}, [["a.b"]], {"x": [{"y": "a.b"}]}])
+def test_what_is_not_plain(value):
+    with pytest.raises(Untrusted, match=r"file\.json"):
+        check_plain({"key": value}, "file.json")
+    check_plain({"key": ["quick_gelu", 1, None, True, {"a b": 0.5}], "auto_map": None}, "file.json")
