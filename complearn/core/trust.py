@@ -103,6 +103,7 @@ def offline(
         if not _is_network_error(error):
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise Untrusted(f"{place} names something that is not on this machine, and opening it downloads nothing ({reason}); {remedy}") from error
+        refusal = f"{place} names something that is not on this machine, and opening it downloads nothing"
+        raise Untrusted(f"{refusal} ({reason}); {remedy}") from error
     finally:
         _switch(False)
