@@ -61,17 +61,7 @@ def _refuse_connection(event: str, arguments: tuple) -> None:
             return
         raise Refused(f"no connection to {arguments[-1] if event == 'socket.connect' else arguments[0]!r} while a folder is opened")
 
-# %% ../../nbs/core/trust.ipynb #80f2da70
-def _is_network_error(error: BaseException | None) -> bool:
-    names = ("OfflineModeIsEnabled", "LocalEntryNotFoundError")
-    while error is not None:
-        reason = getattr(error, "reason", None)  # of an error of urllib
-        if any(isinstance(item, Refused) or type(item).__name__ in names for item in (error, reason)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
+# %% ../../nbs/core/trust.ipynb #b1bb58ce
 def _switch(on: bool) -> None:
     try:
         from huggingface_hub import constants
@@ -86,6 +76,16 @@ def _switch(on: bool) -> None:
         _guard["depth"] += 1 if on else -1
         if constants is not None and not _guard["depth"]:
             constants.HF_HUB_OFFLINE = _guard["hub"]
+
+# %% ../../nbs/core/trust.ipynb #80f2da70
+def _is_network_error(error: BaseException | None) -> bool:
+    names = ("OfflineModeIsEnabled", "LocalEntryNotFoundError")
+    while error is not None:
+        reason = getattr(error, "reason", None)  # of an error of urllib
+        if any(isinstance(item, Refused) or type(item).__name__ in names for item in (error, reason)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @contextmanager
