@@ -194,7 +194,8 @@ class HFTokenizer(LibraryTokenizer):
         "The tokenizer that `to_dict` described."
         transformers, tokenizers = need("transformers", "towers"), need("tokenizers", "towers")
         backend = tokenizers.Tokenizer.from_str(json.dumps(values["tokenizer"]))
-        inner = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **values["special"])
+        special = {name: token for name, token in values["special"].items() if name.endswith("_token") and isinstance(token, str)}
+        inner = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **special)
         return cls(inner, values["context"], values["full"], values["clean"], values["strip_sep"])
 
 # %% ../../../nbs/models/towers/tokenizers.ipynb #c009
