@@ -2,6 +2,7 @@
 # test   style, export and clean agreement, every notebook, the quick tests: what to run before every commit
 # test-all  the same and the slow tests: kills, real data, wide grids
 # lab    JupyterLab with everything installed
+# reports  the measured studies drawn into their notebooks
 # bench  the benchmark notebooks: speed and memory on this machine
 # gpu    the tests that need a CUDA device, then the benchmarks on it
 #
@@ -23,13 +24,15 @@ WORKERS ?= 2
 # one thread each: two workers, and what they start, share two cores
 RUN_TESTS := COMPLEARN_TYPECHECK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
+# notebook:study, of data/measured
+REPORTS := ablations:composition
 EXPERIMENT := nbs/experiments/iterated_learning.ipynb
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help demo test test-all lab bench gpu readme constraints say-demo say-test say-test-all say-lab say-bench say-gpu has-gpu
+.PHONY: help demo test test-all lab reports bench gpu readme constraints say-demo say-test say-test-all say-lab say-reports say-bench say-gpu has-gpu
 
 help:
-	@sed -n '1,8s/^# \{0,1\}//p' Makefile
+	@sed -n '1,9s/^# \{0,1\}//p' Makefile
 
 # --- the environment: each stamp is newer than constraints.txt and settings.ini once its extras are installed
 .venv/.base: constraints.txt settings.ini
@@ -82,6 +85,15 @@ lab: say-lab .venv/.lab
 
 say-lab:
 	@echo "make lab: opens JupyterLab on nbs/"
+
+reports: say-reports .venv/.dev
+	@for pair in $(REPORTS); do \
+	  $(BIN)/python -m complearn.core.reports "nbs/experiments/$${pair%%:*}.ipynb" "data/measured/$${pair##*:}.results.json"; \
+	done
+	@$(BIN)/nbdev_clean
+
+say-reports:
+	@echo "make reports: draws each measured study of data/measured into its notebook, without training"
 
 bench: say-bench .venv/.dev
 	@mkdir -p "$(BENCH_OUT)"

@@ -305,7 +305,7 @@ def test_readme_names_every_room_command_and_extra():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rooms = {name.split("/")[0] for name in NAMES if "/" in name}
     extras = {key.removesuffix("_requirements") for key in settings() if key.endswith("_requirements")}
-    commands = {f"make {target}" for target in ("demo", "test", "test-all", "lab", "bench", "gpu")}
+    commands = {f"make {target}" for target in ("demo", "test", "test-all", "lab", "reports", "bench", "gpu")}
     missing = [word for word in rooms | extras if f"| `{word}` |" not in text] + [word for word in commands if word not in text]
     assert not missing, f"README.md does not name {missing}"
 
@@ -507,7 +507,7 @@ def test_the_real_data_are_the_ones_in_the_sources(real_data):
     assert not other, f"not the files of data/sources.json: {other}"
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lab", "bench", "gpu"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lab", "reports", "bench", "gpu"])
 def test_make_says_first_what_it_will_do(target):
     outer = ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS")  # of the make that runs these tests: with them it prints directories
     env = {name: value for name, value in os.environ.items() if name not in outer}
