@@ -123,7 +123,7 @@ def unknown_words(
     tokenizer: Any,  # texts -> `Tokens`
     words: Sequence[str],  # to look up
 ) -> list[str]:  # those of which some token is the tokenizer's unknown one
-    "Words that a tokenizer cannot spell."
+    "Words with the tokenizer's unknown token."
     unknown = getattr(tokenizer, "unknown", None)
     unknown = getattr(getattr(tokenizer, "tokenizer", None), "unk_token_id", None) if unknown is None else unknown
     if unknown is None:  # byte-pair tokenizers spell everything

@@ -25,9 +25,9 @@ from .sparsemax import sparsemax
 # %% ../../../nbs/models/codebook/codebook.ipynb #c004
 def masked_max(
     scores: Float[Tensor, "batch token code"],  # how well each token fits each code
-    mask: Bool[Tensor, "batch token"] | None = None,  # True where a token may speak; None means all
+    mask: Bool[Tensor, "batch token"] | None = None,  # True where a token counts; None means all
 ) -> tuple[Float[Tensor, "batch code"], Int64[Tensor, "batch code"]]:  # the largest score, and the token that gave it
-    "The best token for each code; silent tokens never win (Zheng et al. 2024, Eq. 2)."
+    "The best token for each code, among the tokens of the mask (Zheng et al. 2024, Eq. 2)."
     if mask is not None:
         scores = scores.masked_fill(~rearrange(mask, "b n -> b n 1"), -torch.inf)
     values, firing = scores.max(dim=1)
@@ -40,7 +40,7 @@ def max_gradients(
     tokens: Float[Tensor, "batch token width"],  # as they were
     codes: Float[Tensor, "code width"],  # as they were
 ) -> tuple[Float[Tensor, "batch token width"], Float[Tensor, "code width"]]:  # of tokens, of codes
-    "The gradient of a max over tokens, through the winners alone; added up in fp32 at least, in an order that is always the same."
+    "The gradient of a maximum over tokens, through the best tokens only; summed in fp32 at least, in a fixed order."
     exact = torch.promote_types(tokens.dtype, torch.float32)
     rows, each = tokens.shape[:2]
     pull, token, code = gradient.to(exact), tokens.detach().to(exact), codes.detach().to(exact)
@@ -78,7 +78,7 @@ HELD = 2**25  # scores held at once: 134 MB in fp32
 def best_tokens(
     tokens: Float[Tensor, "batch token width"],  # queries
     codes: Float[Tensor, "code width"],  # the codebook
-    mask: Bool[Tensor, "batch token"] | None = None,  # True where a token may speak; None means all
+    mask: Bool[Tensor, "batch token"] | None = None,  # True where a token counts; None means all
     held: int = HELD,  # most scores to hold at once
 ) -> tuple[Float[Tensor, "batch code"], Int64[Tensor, "batch code"]]:  # the scores r, and the tokens that fired
     "`r_i = max_j <f_j, c_i>` and the j that wins, in bounded memory."
@@ -93,7 +93,7 @@ def bisect(
     low: float,  # where it holds
     high: float,  # where it does not
 ) -> tuple[float, float]:  # both sides of that place
-    "The place from which something no longer holds, to 40 halvings."
+    "The value from which a condition no longer holds, by 40 halvings."
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -105,7 +105,7 @@ def find_scale(
     scores: Float[Tensor, "batch code"],  # r of a first batch
     share: float = 0.15,  # of the codes that are to be in the support, on average
 ) -> float:  # what to multiply the scores by
-    "The scale at which sparsemax supports the stated share of the codes; an error when no scale does."
+    "The scale at which the support of sparsemax is the given share of the codes; raise ValueError if there is none."
     scores = scores[:256].float()
     support = lambda log: (sparsemax(2**log * scores) > 0).float().mean().item()
     low, high = bisect(lambda log: support(log) > share, -20.0, 40.0)
@@ -129,12 +129,12 @@ class CodebookConfig:
     codes: Annotated[int, Field(ge=1)] = 256  # C, the number of codes
     init: Literal["unit", "normal"] = "unit"  # Gaussian of norm 1, or standard Gaussian
     similarity: Literal["cosine", "dot"] = "cosine"  # "dot": q.c / sqrt(D), neither side normalised
-    temperature: Annotated[float, Field(gt=0)] | None = None  # divides the scores before sparsemax; None: found by `calibrate`
+    temperature: Annotated[float, Field(gt=0)] | None = None  # divides the scores before sparsemax; None: set by `calibrate`
     share: Annotated[float, Field(gt=0, le=1)] = 0.15  # of the codes in the initial support, where the temperature is found
 
 # %% ../../../nbs/models/codebook/codebook.ipynb #c022
 class Codebook(nn.Module):
-    "A vocabulary of codes that both agents read out (Zheng et al. 2024, Eqs. 2-3)."
+    "A vocabulary of codes that both agents share (Zheng et al. 2024, Eqs. 2-3)."
 
     def __init__(
         self,
@@ -142,8 +142,8 @@ class Codebook(nn.Module):
         width: int = 96,  # D, of each code
         init: str = "unit",  # "unit": Gaussian of norm 1; "normal": standard Gaussian
         similarity: str = "cosine",  # "cosine", or "dot": q.c / sqrt(D), neither side normalised
-        temperature: float | None = None,  # divides the scores before sparsemax; None: found by `calibrate`
-        share: float = 0.15,  # of the codes in the initial support, where the temperature is found
+        temperature: float | None = None,  # divides the scores before sparsemax; None: set by `calibrate`
+    share: float = 0.15,  # of the codes in the initial support, where the temperature is found
     ):
         super().__init__()
         if init not in ("unit", "normal") or similarity not in ("cosine", "dot"):
@@ -164,7 +164,7 @@ class Codebook(nn.Module):
     def scores(
         self,
         tokens: Float[Tensor, "batch token width"],  # queries of one agent
-        mask: Bool[Tensor, "batch token"] | None = None,  # True where a token may speak; None means all
+        mask: Bool[Tensor, "batch token"] | None = None,  # True where a token counts; None means all
     ) -> tuple[Float[Tensor, "batch code"], Int64[Tensor, "batch code"]]:
         "The scores r (fp32, not scaled), and the token that fired for each code."
         device = tokens.device.type

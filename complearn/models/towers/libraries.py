@@ -96,7 +96,7 @@ class TimmVision(Tower):
         return TowerOutput(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device), pooled)
 
     def tokens_only(self) -> None:
-        "Rest the pooling layers."
+        "Freeze the pooling layers, which are not used."
         rest(self.module, "attn_pool", "fc_norm", "head", "global_pool", "conv_head", "bn2")
 
 
@@ -119,7 +119,7 @@ def half(
     module: nn.Module,  # what `AutoModel` made
     side: str,  # "vision_model" or "text_model"
 ) -> nn.Module:
-    "The wanted half of a two-sided model, or the model itself."
+    "The vision or text model of a two-sided model, or the model itself."
     module = getattr(module, side, module)
     pooler = getattr(module, "pooler", None)
     if pooler is not None and any(True for _ in pooler.parameters()):  # it would get no gradient; some without weights must stay
@@ -211,7 +211,7 @@ class HFText(Tower):
         pool: str = "mean",  # "mean" of the real tokens, "first" or "last"
         start: bool = True,  # its tokenizer begins with a start token
         end: bool = True,  # and ends with an end token
-        keep_end: bool = True,  # the end token speaks to the codebook
+        keep_end: bool = True,  # the codebook takes the end token
         module: nn.Module | None = None,  # the loaded model; None: fresh weights
     ):
         super().__init__()

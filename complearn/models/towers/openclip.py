@@ -49,7 +49,7 @@ def activation(
     model: str,  # open_clip's name
     weights: str | None,  # tag or file
 ) -> bool | None:  # QuickGELU, GELU, or None: as the model's configuration says
-    "Whether published weights want QuickGELU."
+    "Whether published weights need QuickGELU."
     library = need("open_clip", "towers")
     settings = library.get_pretrained_cfg(model, weights) if weights else None
     return bool(settings.get("quick_gelu", False)) if settings else None
@@ -59,9 +59,9 @@ def choose_activation(
     model: str,  # open_clip's name
     weights: str | None,  # tag or file
     config: dict,  # the model's configuration
-    requested: bool | None = None,  # QuickGELU or not, by the caller's word
+    requested: bool | None = None,  # QuickGELU or not, as the caller says
 ) -> bool:  # QuickGELU?
-    "The activation that the weights were trained with, and a warning where it is a guess or in doubt."
+    "The activation that the weights were trained with; warn where it is assumed or contradicted."
     tag = activation(model, weights)
     expected = tag if tag is not None else config.get("quick_gelu")
     if requested is not None and expected is not None and requested != expected:
@@ -152,7 +152,7 @@ def check_tag(
     model_name: str,  # open_clip's name
     weights: str | None,  # tag or file
 ) -> None:
-    "A tag that open_clip does not know for the model, and that is no file, is an error with those that there are."
+    "Raise ValueError, listing the known tags, if weights are neither a tag of the model nor a file."
     library = need("open_clip", "towers")
     if weights and not library.get_pretrained_cfg(model_name, weights) and not Path(weights).is_file():
         there = ", ".join(library.list_pretrained_tags_by_model(model_name)) or "none"
@@ -162,7 +162,7 @@ def check_tag(
 def read_config(
     model_name: str,  # open_clip's name, with local-dir: or hf-hub: where it has one
 ) -> dict:  # its model configuration
-    "A model's configuration; an unknown name is an error that lists similar ones."
+    "A model's configuration; raise ValueError, listing similar names, if its name is unknown."
     library = need("open_clip", "towers")
     if model_name.startswith("local-dir:"):
         file = Path(model_name.removeprefix("local-dir:")) / "open_clip_config.json"
@@ -221,5 +221,5 @@ class OpenClipScorer:
         return cosine(images, texts, pairs)
 
     def fingerprint(self) -> str:
-        "Who this model is, for caches."
+        "A hash of this model, for caches."
         return weights_fingerprint(self.model, self.config, asdict(self.collate.transform), self.collate.tokenizer.to_dict())
