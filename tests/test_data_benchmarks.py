@@ -8,7 +8,7 @@ from PIL import Image
 
 from complearn.data.benchmarks.items import Choice, as_choice, benchmark_captions, benchmark_image_ids
 from complearn.data.benchmarks.sugarcrepe import SUGARCREPE, read_sugarcrepe
-from complearn.data.overlap import assert_disjoint, remove_overlap
+from complearn.data.overlap import resolve_overlap
 from complearn.data.pairs import Pair
 from complearn.data.readers.labelled import read_labelled_images
 from complearn.data.readers.registry import read
@@ -91,11 +91,10 @@ def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
     }
     train = read("joined", parts=[part("train2017"), part("val2017", exclude=benchmark_image_ids(choices))])
     assert len(train) == 400 + 630 and len({pair.image_id for pair in train}) == 80 + 126
-    assert_disjoint(train, choices)
+    assert resolve_overlap(train, choices, "refuse")[0] is train
     everything = read("joined", parts=[part("train2017"), part("val2017")])
-    with pytest.raises(ValueError, match="285 training pairs share an image"):
-        assert_disjoint(everything, choices)
-    assert len(remove_overlap(everything, choices)) == 1030
+    rest, shared = resolve_overlap(everything, choices)
+    assert (len(rest), len(shared.images), len(shared.captions)) == (1030, 285, 0)
 
 
 @pytest.mark.real

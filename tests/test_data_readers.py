@@ -13,7 +13,7 @@ from complearn.data.benchmarks.items import Choice, Crop
 from complearn.data.benchmarks.nlvr import picture_contents, read_claims, read_nlvr, split_halves
 from complearn.data.images import load_images
 from complearn.data.loading import Loader, fingerprint
-from complearn.data.overlap import assert_disjoint, find_overlap, remove_overlap
+from complearn.data.overlap import find_overlap, photo_identity, resolve_overlap
 from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer
 from complearn.data.readers.coco import coco_id, read_coco, read_flickr, read_karpathy
 from complearn.data.readers.folders import read_folder
@@ -495,21 +495,50 @@ def test_overlap_finds_what_was_renamed(photos):
         Pair(encoded(99), "PHOTO  4", "e1", "e1"),
         Pair(encoded(98), "New.", "e2", "t5"),
     ]
-    shared = find_overlap(train, evaluation)
-    assert shared.images == ("t2", "t5") and shared.captions == ("t4",)
-    assert find_overlap(train, evaluation, captions=False).captions == ()
-    said = r"2 training pairs share an image and 1 a caption with the evaluation .*: t2, t5, t4; take them out with overlap.remove_overlap"
-    with pytest.raises(ValueError, match=said):
-        assert_disjoint(train, evaluation)
-    rest = remove_overlap(train, evaluation)
+    rest, shared = resolve_overlap(train, evaluation)
+    assert shared.images == ("t2", "t5") and shared.captions == {"t4": "Photo 4."} and shared.compared == (6, 6, 3, 3)
+    assert find_overlap(train, evaluation, captions=False).captions == {}
+    message = r"2 training pairs share a photo with the evaluation \(t2, t5\), 1 only a caption \(t4 'Photo 4.'\).*overlap=\"drop\""
+    with pytest.raises(ValueError, match=message):
+        resolve_overlap(train, evaluation, "refuse")
     assert [pair.id for pair in rest] == ["t0", "t1", "t3"] and rest.report.skipped["shared with an evaluation"] == ["t2", "t4", "t5"]
-    assert_disjoint(rest, evaluation)
+    assert resolve_overlap(train, evaluation, "keep") == (train, shared) and resolve_overlap(rest, evaluation, "refuse")[0] is rest
+    with pytest.raises(ValueError, match="no training pair is left"):
+        resolve_overlap(train, train)
+    with pytest.raises(ValueError, match="no overlap 'warn'; there are drop, keep, refuse"):
+        resolve_overlap(train, evaluation, "warn")
     pixels = [np.full((4, 4, 3), i, np.uint8) for i in range(2)]
     copies = [Pair(pixels[0].copy(), "b", "1", "y"), Pair(pixels[1], "c", "2", "z")]
     assert find_overlap([Pair(pixels[0], "a", "0", "x")], copies).images == ("0",)
     tricky = [Pair(pixels[0], "a", "0", "x", negatives=["the wrong one"], views=("the other",))]
-    assert find_overlap(tricky, [Pair(pixels[1], "The other!", "1", "y")]).captions == ("0",)
-    assert find_overlap(tricky, [Pair(pixels[1], "the wrong one", "1", "y")]).captions == ("0",)
+    assert find_overlap(tricky, [Pair(pixels[1], "The other!", "1", "y")]).captions == {"0": "the other"}
+    assert find_overlap(tricky, [Pair(pixels[1], "the wrong one", "1", "y")]).captions == {"0": "the wrong one"}
+
+
+@pytest.mark.parametrize("names", [
+    ("COCO_train2014_000000000139.jpg", "000000000139"), ("images/000000000139.png", "000000000139"),
+    ("1000268201_693b08cb0e.jpg", "1000268201_693b08cb0e"), ("my photo", "my photo"),
+])  # fmt: skip
+def test_a_resized_photo_is_known_by_its_published_name(names, photos):
+    """A folder's file name, a release's, and a reader's id are one identity; a bare number is none."""
+    assert photo_identity(names[0]) == names[1]
+    train = [Pair(encoded(1), "a", "a", names[0]), Pair(encoded(2), "b", "b", "17")]
+    assert find_overlap(train, [Pair(encoded(3), "c", "c", names[1]), Pair(encoded(4), "d", "d", "17.jpg")]).images == ("a",)
+
+
+def test_a_data_set_is_read_without_what_another_one_shares(photos):
+    table(photos, good_rows(6))
+    table(photos, good_rows(2), "questions.csv")
+    source = {"name": "folder", "args": {"folder": str(photos)}}
+    questions = {"name": "folder", "args": {"folder": str(photos), "captions_file": "questions.csv"}}
+    ids = [pair.id for pair in read("folder", **source["args"])]
+    rest = read("disjoint", source=source, evaluation=[questions], exclude=ids[5:])
+    assert [pair.id for pair in rest] == ids[2:5] and rest.report.n_skipped == 2 and rest.report.kept == 3
+    assert len(read("disjoint", source=source, evaluation=[questions], overlap="keep")) == 6
+    with pytest.raises(ValueError, match="2 training pairs share a photo"):
+        read("disjoint", source=source, evaluation=[questions], overlap="refuse")
+    with pytest.raises(ValueError, match="a generated world cannot lose pairs"):
+        read("disjoint", source={"name": "generated", "args": {"n_train": 8}}, exclude=["train-0"])
 
 
 def test_a_part_of_a_photo_overlaps_with_the_photo(photos):
@@ -528,7 +557,7 @@ def test_registry(photos):
     assert len(read("folder", folder=str(photos))) == 3
     with pytest.raises(ValueError, match="no reader 'imagenet'; there are folder, coco, .*webdataset"):
         read("imagenet")
-    with pytest.raises(ValueError, match="reader 'folder': no argument 'path'; there are folder, captions_file"):
+    with pytest.raises(ValueError, match="reader 'folder': no argument 'path'.*; there are folder, captions_file"):
         read("folder", path="x")
     READERS.add("mine", lambda n: Pairs([Pair(None, "a", str(i), str(i)) for i in range(n)]))
     try:

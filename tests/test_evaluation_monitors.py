@@ -11,12 +11,13 @@ from stand_ins import constant, hashed, random_scorer
 
 from complearn.data.benchmarks.items import Choice
 from complearn.data.benchmarks.nlvr import read_claims
+from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
-from complearn.evaluation.bench.bench import assert_unseen, judge, judge_blind, stamp
+from complearn.evaluation.bench.bench import disjoint_training, judge, judge_blind, stamp
 from complearn.evaluation.bench.monitors import sugarcrepe_monitor, world_monitor, world_tasks
-from complearn.evaluation.bench.worlds import NAMES, experiment_bench, render_choices, training_captions, world_bench
-from complearn.evaluation.blind import NgramScorer
+from complearn.evaluation.bench.worlds import NAMES, experiment_bench, render_choices, training_corpus, world_bench
+from complearn.evaluation.blind import Corpus, NgramScorer
 from complearn.evaluation.tasks.base import Score, Task
 from complearn.evaluation.tasks.choices import Choices, evaluate_choices, summarise_choices
 from complearn.evaluation.tasks.statements import Statements
@@ -92,7 +93,7 @@ def test_a_task_of_ones_own_needs_run_alone():
     bench = {"count": Count()}
     (row,) = judge(constant(), bench, "m", 1, batch_size=7)
     assert (row["method"], row["seed"], row["data"], row["metric"], row["value"]) == ("m", 1, "count", "batch_size", 7)
-    assert judge_blind(bench, CAPTIONS) == [] and "against 0 and 0" in assert_unseen([], bench)
+    assert judge_blind(bench, CAPTIONS) == []
 
 
 def test_drawing_keeps_every_item_and_draws_at_the_worlds_size():
@@ -177,12 +178,46 @@ def test_an_experiment_is_asked_about_what_was_seen_and_what_was_not():
     world = world_from({"n_train": 64, "n_test": 32, "size": 16, "kinds": ["relation"], "shapes": 3, "colours": 3})
     bench = experiment_bench(world, {"retrieval": {"name": "generated", "args": {"n_train": 12}}}, 4)
     assert list(bench)[-4:] == ["generated/sugarcrepe, seen", "generated/objects", "generated/pairs", "retrieval"]
-    assert training_captions(world, world.train, 9) == world.captions(9)
-    assert training_captions(None, world.train[:3]) == [pair.caption for pair in world.train[:3]]
+    train = [
+        Pair(None, text, str(k), str(k)) for k, text in enumerate(["No caption of a world.", bench["generated/pairs"].pairs[0].caption])
+    ]
+    corpus = training_corpus(None, train, bench)
+    assert corpus.captions == ("No caption of a world.",) and corpus.facts == {"source": corpus.source, "captions": 1, "left_out": 1}
+    assert "generated world" in training_corpus(world, world.train, {}, 9).source and len(training_corpus(world, [], {}, 9).captions) == 9
     with pytest.raises(ValueError, match="bring no questions; say what judges them"):
         experiment_bench(None, {}, 4)
     with pytest.raises(ValueError, match="training set and evaluation overlap"):
-        assert_unseen(world.train, bench)
+        disjoint_training({"name": "generated"}, world.train, bench)  # pairs that are made on demand cannot be left out
+
+
+def test_a_text_model_reads_no_caption_of_an_evaluation_photo():
+    """By the photo's identity where it is known, else by the words; without captions there is no n-gram baseline."""
+    asked = [Choice("swap", ("x.jpg",), ("A dog runs.", "A cat runs."), "q", ("COCO_val2014_000000000139.jpg",))]
+    photo = Pair(None, "Something else about that photo.", "a", "000000000139", views=("And more.",))
+    corpus = Corpus.collect([photo, "a DOG runs", "A tree.", Pair(None, "A cat runs", "b", "2")], asked, "four texts")
+    assert corpus.captions == ("A tree.",) and corpus.left_out == 4
+    assert {row["method"] for row in judge_blind({"toy": Choices(asked)}, corpus.captions)} == {"chance", "blind_length", "blind_ngram"}
+    empty = Corpus("no run of these models has captions")
+    assert {row["method"] for row in judge_blind({"toy": Choices(asked)}, empty.captions)} == {"chance", "blind_length"}
+    assert str(empty) == "no n-gram baseline: no run of these models has captions"
+
+
+@pytest.mark.parametrize(("policy", "left", "dropped"), [("drop", ["1"], 2), ("keep", ["0", "1", "2"], 0)])
+def test_training_data_lose_what_the_questions_share(policy, left, dropped, capsys):
+    """The same photo is leakage, an equal caption of another photo a coincidence; both are counted apart, named and written down."""
+    photos = [np.full((8, 8, 3), level, np.uint8) for level in (0, 80, 160, 240)]
+    train = [Pair(photo, text, str(k), f"photo {k}") for k, (photo, text) in enumerate(zip(photos, ("A wave.", "A dog.", "A cat.")))]
+    bench = {
+        "toy": Choices([Choice("swap", (photos[2],), ("a tree", "a bush"), "q0"), Choice("swap", (photos[3],), ("a wave", "a sea"), "q1")])
+    }
+    source, pairs, facts = disjoint_training({"name": "folder", "args": {"folder": "x"}}, train, bench, policy)
+    assert [pair.id for pair in pairs] == left and facts["dropped"] == dropped and facts["policy"] == policy
+    assert facts["image_pairs"] == ["2"] and facts["caption_pairs"] == {"0": "A wave."}
+    assert "1 training pairs share a photo with the evaluation (2), 1 only a caption (0 'A wave.')" in capsys.readouterr().out
+    expected = {"name": "disjoint", "args": {"source": {"name": "folder", "args": {"folder": "x"}}, "exclude": ["2", "0"]}}
+    assert source == (expected if dropped else expected["args"]["source"])
+    with pytest.raises(ValueError, match='take them out with overlap="drop"'):
+        disjoint_training({"name": "folder"}, train, bench, "refuse")
 
 
 # real files

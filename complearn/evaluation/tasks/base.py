@@ -6,7 +6,7 @@
 __all__ = ['Score', 'Task', 'evenly']
 
 # %% ../../../nbs/evaluation/tasks/base.ipynb #n003
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Protocol, runtime_checkable
@@ -50,6 +50,10 @@ class Task(Protocol):
     def items(self) -> Sequence[Any]:
         "The questions as pairs, choices or claims, for `data.overlap`."
         return []
+
+    def without(self, ids: Collection[str]) -> "Task":
+        "A task without the items of these ids; raise ValueError if this kind cannot lose any."
+        raise ValueError(f"a {type(self).__name__} task cannot leave items out; keep them with overlap='keep'")
 
     def limited(self, limit: int) -> "Task":
         "A task with at most `limit` items of each split."

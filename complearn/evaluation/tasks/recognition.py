@@ -9,8 +9,8 @@ __all__ = ['class_scores', 'evaluate_zero_shot', 'judge_classes', 'summarise_zer
 # %% ../../../nbs/evaluation/tasks/recognition.ipynb #c002
 import warnings
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from ...data.pairs import Pair
-from ...data.reports import Pairs
+from ...data.reports import Pairs, Records
 from ..statistics import bootstrap_means, share_interval
 from .base import Score, Task
 from .choices import TIE
@@ -177,3 +177,7 @@ class Recognition(Task):
         parts = {"test": self.images, "train": self.train}
         pairs = [Pair(image, None, f"{part} {k}", f"{part} {k}") for part, images in parts.items() for k, (image, _) in enumerate(images)]
         return Pairs(pairs, self.images.report) if hasattr(self.images, "report") else pairs
+
+    def without(self, ids: Collection[str]) -> "Recognition":
+        images = [item for k, item in enumerate(self.images) if f"test {k}" not in ids]
+        return replace(self, images=Records(images, getattr(self.images, "report", None)))

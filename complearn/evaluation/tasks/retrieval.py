@@ -7,7 +7,7 @@ __all__ = ['naive_ranks', 'ranks', 'evaluate_retrieval', 'summarise_retrieval', 
 
 # %% ../../../nbs/evaluation/tasks/retrieval.ipynb #c002
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,6 +119,9 @@ class Retrieval(Task):
 
     def items(self) -> Sequence[Pair]:
         return self.pairs
+
+    def without(self, ids: Collection[str]) -> "Retrieval":
+        return Retrieval([pair for pair in self.pairs if pair.id not in ids], self.merge)
 
     def limited(self, limit: int) -> "Retrieval":
         photos = set(evenly(list(dict.fromkeys(pair.image_id for pair in self.pairs)), limit))

@@ -6,7 +6,7 @@
 __all__ = ['wins', 'best_threshold', 'cross_thresholds', 'evaluate_statements', 'read_claims', 'Statements']
 
 # %% ../../../nbs/evaluation/tasks/statements.ipynb #n003
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...core.seeds import rng
 from ...data.benchmarks.nlvr import Claim
-from ..blind import LengthScorer, NgramScorer
+from ..blind import blind_scorers
 from ..statistics import bootstrap_means, share_interval, tail
 from .base import Score, Task
 from .choices import TIE, Distinct, limit_splits, pair_scores
@@ -110,11 +110,14 @@ class Statements(Task):
     def blind(self, captions: Sequence[str]) -> dict[str, list[Score]]:
         truth = read_claims(self.claims)[1]
         majority = Score("statements", "accuracy", float(max(truth.mean(), 1 - truth.mean())), n=len(truth), ties=0.0)
-        blind = {"blind_length": LengthScorer(), "blind_ngram": NgramScorer.fit(captions)}
-        return {method: evaluate_statements(scorer, self.claims) for method, scorer in blind.items()} | {"majority": [majority]}
+        blind = {method: evaluate_statements(scorer, self.claims) for method, scorer in blind_scorers(captions).items()}
+        return blind | {"majority": [majority]}
 
     def items(self) -> Sequence[Any]:
         return self.claims
+
+    def without(self, ids: Collection[str]) -> "Statements":
+        return Statements([claim for claim in self.claims if claim.id not in ids])
 
     def limited(self, limit: int) -> "Statements":
         return Statements(limit_splits(self.claims, limit))
