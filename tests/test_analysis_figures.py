@@ -20,7 +20,7 @@ from complearn.analysis.codes.figures import (
     usage_figure,
 )
 from complearn.analysis.codes.tables import CodeTable
-from complearn.analysis.runs.comparison_figures import accuracy_curves, comparison_figure, difference_figure
+from complearn.analysis.runs.comparison_figures import accuracy_curves, comparison_figure, difference_figure, with_coin
 from complearn.analysis.runs.curve_figures import loss_curve, running_mean, support_and_loss
 from complearn.analysis.runs.curves import alignment, bands, comparison_table, evaluations, phase_spans, support_warnings
 from complearn.core.figures import PALETTE, save_figure
@@ -290,3 +290,18 @@ def test_every_figure_is_drawn(log, tmp_path):
         assert [path.suffix for path in written] == [".html", ".png"], name
         pixels = np.asarray(Image.open(written[1]).convert("L"))
         assert (pixels < 128).mean() > 0.002, f"{name} is blank"
+
+
+def test_a_blind_baseline_with_many_ties_stands_there_with_a_coin_too():
+    columns = ("method", "metric", "split", "value", "ties")
+    strict = [
+        ("clip", "accuracy", "swap", 0.6, 0.0),
+        ("blind_length", "accuracy", "swap", 0.0, 1.0),
+        ("blind_ngram", "accuracy", "swap", 0.5, 0.1),
+    ]
+    coin = [("blind_length", "accuracy_coin", "swap", 0.5, 1.0), ("blind_ngram", "accuracy_coin", "swap", 0.5, 0.1)]
+    cells = with_coin(pd.DataFrame([*strict, *coin], columns=columns).assign(seed=None))
+    assert list(cells.method) == ["clip", "blind_length", "blind_length, coin", "blind_ngram"] and set(cells.metric) == {"accuracy"}
+    figure = comparison_figure(cells, blind=("chance", "blind_length", "blind_ngram"))
+    assert [trace.name for trace in figure.data] == ["clip", "blind_length (blind)", "blind_length, coin (blind)", "blind_ngram (blind)"]
+    assert figure.data[2].x[0] == 50
