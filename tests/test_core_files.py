@@ -159,7 +159,7 @@ def test_a_folder_that_cannot_take_its_name_is_put_back(tmp_path, monkeypatch):
 
 def test_broken_json_is_named(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1,')
-    with pytest.raises(ValueError, match=r"x\.json is not readable as JSON .*line 1"):
+    with pytest.raises(ValueError, match=r"x\.json is not readable as JSON.*line 1"):
         read_json(tmp_path / "x.json")
 
 

@@ -304,7 +304,7 @@ def test_all_that_was_left_out_is_named_once_with_its_reason(tmp_path):
             gallery = index_gallery(Colours(), read_pictures(photos, max_bad=0.5), tmp_path / "index")
         assert gallery.about["ids"] == ["a.png", "b.png"] and gallery.skipped == ["text.jpg", "void.png", "cut.png"]
     (tmp_path / "none").mkdir()
-    with pytest.raises(BadData, match=r"none: no picture in this folder or below it; what counts ends in .bmp, .*\.png"):
+    with pytest.raises(BadData, match=r"none: no picture in this folder or below it; what counts ends in .avif, .bmp, .*\.png"):
         read_pictures(tmp_path / "none")
 
 
@@ -379,7 +379,7 @@ def test_what_is_no_picture_is_a_clear_error():
         (whole[: len(whole) // 2], "damaged or cut off"),
         (whole[:20], "damaged|no picture"),
         (encoded(Image.new("1", (10_000, 6000))), "60 megapixels"),
-        (encoded(Image.new("1", (16_000, 16_000))), "larger than any photo"),
+        (encoded(Image.new("1", (16_000, 16_000))), "too large, more than 50 megapixels"),
         (encoded(Image.new("RGB", (2000, 3))), "a strip of 2000 x 3"),
     )
     for content, message in cases:

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from .parsing import parse_json
+
 # %% ../../nbs/core/files.ipynb #c004
 def plain(
     value: Any,  # nested dicts, lists, tuples, dataclasses, paths, NumPy numbers and arrays
@@ -110,11 +112,9 @@ def write_json(
 def read_json(
     path: str | Path,  # a JSON file
 ) -> Any:  # its content
-    "Read a JSON file; a broken one is an error that names the file and the place."
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not readable as JSON ({error}); restore it from where it came, or delete it to begin anew") from error
+    "Read a JSON file; raise `BadData` that names the file and the place if it is broken."
+    content, remedy = Path(path).read_bytes(), "restore it from where it came, or delete it to begin anew"
+    return parse_json(content, f"{path} is not readable as JSON", remedy)
 
 # %% ../../nbs/core/files.ipynb #c020
 @contextmanager
