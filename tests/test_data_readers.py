@@ -153,7 +153,7 @@ def test_bad_rows_and_wrong_encodings(photos):
     with pytest.warns(UserWarning, match=r"bad row \(captions.jsonl line 200\)"):
         assert len(read_folder(photos, "captions.jsonl")) == 199
     (photos / "captions.csv").write_bytes("image,caption\n000000000001.jpg,Café\n".encode("latin-1"))
-    with pytest.raises(BadData, match="captions.csv: not UTF-8 .byte 0xe9 at 34.; save the file as UTF-8"):
+    with pytest.raises(BadData, match="captions.csv line 2: not UTF-8 .byte 0xe9.; save the file as UTF-8"):
         read_folder(photos)
     table(photos, [])
     with pytest.raises(BadData, match="captions.csv: not a single sample; the file is empty"):
@@ -196,10 +196,10 @@ def test_coco_files_of_another_kind(photos):
     with pytest.raises(BadData, match="no key 'annotations' in it but 'images'; is this COCO's captions"):
         (photos / "x.json").write_text('{"images": []}')
         read_coco(photos, photos / "x.json")
-    with pytest.raises(BadData, match="has no 'caption'; is this an instances or keypoints file"):
+    with pytest.raises(BadData, match="no annotation has a 'caption'; is this an instances or keypoints file"):
         read_coco(photos, coco_files(photos, annotations=[{"id": 7, "image_id": 1, "bbox": []}]))
     (photos / "cut.json").write_text(coco_files(photos).read_text()[:5000])
-    with pytest.raises(BadData, match="cut.json: not whole JSON .*; get the file again"):
+    with pytest.raises(BadData, match="cut.json: not JSON .*; get the file again"):
         read_coco(photos, photos / "cut.json")
     with pytest.raises(BadData, match="the folder of photos does not exist"):
         read_coco(photos / "val2017", coco_files(photos))
@@ -212,6 +212,10 @@ def test_coco_photos_that_are_missing_or_without_captions(photos):
     with pytest.raises(BadData, match="image '000000000000.jpg' not found.* 500 of 1000 samples"):
         read_coco(photos, annotations)
     annotations = coco_files(photos, images=[{"id": i, "file_name": f"{i:012d}.jpg"} for i in range(150, 200)])
+    with pytest.raises(BadData, match="annotation 1745: no entry of 'images' has the id 149.* 750 of 1000 samples"):
+        read_coco(photos, annotations)
+    listed = [{"id": 5 * i, "image_id": i, "caption": "A photo."} for i in range(150, 200)]
+    annotations = coco_files(photos, images=[{"id": i, "file_name": f"{i:012d}.jpg"} for i in range(150, 200)], annotations=listed)
     assert read_coco(photos, annotations).report.notes == ["100 photos in photos, 50 of them without a caption in captions.json"]
 
 
@@ -310,12 +314,12 @@ def test_a_shard_cut_anywhere_is_named_and_counted(tmp_path, share):
 
 def test_a_shard_without_its_end_mark_or_alone_or_no_tar(tmp_path):
     write_shards(tmp_path)
-    samples, fault = index_shard(tmp_path / "cc-00000.tar")
-    assert len(samples) == 20 and not fault
+    index = index_shard(tmp_path / "cc-00000.tar")
+    assert len(index.samples) == 20 and not index.fault and not index.holes
     last = tarfile.open(tmp_path / "cc-00000.tar").getmembers()[-1]
     end = last.offset_data + last.size + -last.size % 512
     (tmp_path / "lone.tar").write_bytes((tmp_path / "cc-00000.tar").read_bytes()[:end])
-    assert index_shard(tmp_path / "lone.tar")[1] == "cut off: its end mark is missing"
+    assert index_shard(tmp_path / "lone.tar").fault == "cut off: its end mark is missing"
     with pytest.raises(BadData, match="lone.tar: cut off: its end mark is missing, after 20 whole samples"):
         read_webdataset(tmp_path / "lone.tar")
     (tmp_path / "text.tar").write_text("no tar file" * 100)
@@ -376,7 +380,7 @@ def test_parquet_faults(tmp_path):
     whole = (tmp_path / "a.parquet").read_bytes()
     for share in (0.1, 0.5, 0.99):
         (tmp_path / "cut.parquet").write_bytes(whole[: int(share * len(whole))])
-        with pytest.raises(BadData, match="cut.parquet: cut off in the middle, or not parquet .*; get the file again"):
+        with pytest.raises(BadData, match="cut.parquet: cut off in the middle, or not parquet: .*; get the file again"):
             read_parquet(tmp_path / "cut.parquet")
     with pytest.raises(BadData, match="20 of 40 samples"):  # a neighbour tells how many were lost
         read_parquet(tmp_path)
@@ -396,7 +400,7 @@ def test_parquet_with_empty_cells_and_broken_bytes(tmp_path):
     write_parquet(tmp_path / "a.parquet", image=images, text=texts)
     with pytest.raises(BadData) as error:
         read_parquet(tmp_path / "a.parquet")
-    for part in ("row 3: column 'image' is empty", "row 5: the caption", "row 4: image", "unreadable", "3 of 10"):
+    for part in ("row 3: column 'image' is empty", "row 5: texts", "row 4: image", "unreadable", "3 of 10"):
         assert part in str(error.value)
 
 

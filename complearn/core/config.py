@@ -175,7 +175,8 @@ def check_text(
 
 
 Text = Annotated[str, AfterValidator(check_text)]
-Identifier = Annotated[Text, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+_is_whole = lambda value: type(value) is int or isinstance(value, float) and value.is_integer()
+Identifier = Annotated[Text, BeforeValidator(lambda value: str(int(value)) if _is_whole(value) else value)]
 
 
 def read_record(

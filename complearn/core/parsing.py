@@ -32,7 +32,7 @@ def describe_fault(
         return f"no {str(error)[:100]} in it"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__
+    return next(iter(str(error).splitlines()), "")[:200].rstrip(".") or type(error).__name__
 
 # %% ../../nbs/core/parsing.ipynb #4e8bb800
 @contextmanager
