@@ -111,8 +111,8 @@ def index_shard(
                     break
                 end = member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE
                 if member.isfile() and match:
-                    last = name
-                    _add_member(index, name, match[2].lower(), TarSlice(str(path), member.offset_data, member.size, f"{path.name}/{member.name}"))
+                    last, place = name, (member.offset_data, member.size)
+                    _add_member(index, name, match[2].lower(), TarSlice(str(path), *place, f"{path.name}/{member.name}"))
             if not index.fault and _is_damaged(file, end, size):
                 index.holes.append((end, last, ""))
     except BadData as error:
