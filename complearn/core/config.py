@@ -22,7 +22,7 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
 from .files import plain
-from .parsing import BadData
+from .files import BadData
 
 # %% ../../nbs/core/config.ipynb #n006
 def unknown_name(

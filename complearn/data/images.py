@@ -25,7 +25,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from ..core.config import check_choice
-from ..core.parsing import BadData, parsing
+from ..core.files import BadData, parsing
 from ..core.seeds import rng
 
 # %% ../../nbs/data/images.ipynb #c004

@@ -18,7 +18,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from ..core.config import check_choice, check_text
-from ..core.parsing import BadData, describe_fault
+from ..core.files import BadData, describe_fault
 from .images import check_pixels, decode_image, image_name, open_header
 from .pairs import Pair
 
@@ -180,7 +180,7 @@ class Collector:
                     record = read_record(Record, values, where)  # `core.config`: a dataclass says what is needed
                     collector.add(Pair(images / record.file_name, record.caption, record.id, record.image_id), where)
 
-        `core.parsing.parsing` around the call of a parser raises `BadData` for whatever the parser raises."""
+        `core.files.parsing` around the call of a parser raises `BadData` for whatever the parser raises."""
         try:
             yield
         except BadData as error:

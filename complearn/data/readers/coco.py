@@ -18,7 +18,7 @@ from ..images import EXTENSIONS
 from ..pairs import Pair
 from .files import read_json_file
 from ...core.config import Identifier, Text, read_record
-from ...core.parsing import BadData, read_text
+from ...core.files import BadData, read_text
 from ..reports import Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/readers/coco.ipynb #c004

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from ...core.config import Identifier, Text
-from ...core.parsing import BadData, parse_json, read_text, reading
+from ...core.files import BadData, parse_json, read_text, reading
 from ..reports import existing_path
 
 # %% ../../../nbs/data/readers/files.ipynb #n006

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from ...core.config import read_record
-from ...core.parsing import BadData
+from ...core.files import BadData
 from ..pairs import Pair
 from .files import CaptionedImage, read_rows
 from ..reports import Collector, Pairs, existing_path

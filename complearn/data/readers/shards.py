@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import read_record
-from ...core.parsing import BadData, parse_json, parsing
+from ...core.files import BadData, parse_json, parsing
 from .files import CaptionCell
 from ..reports import Collector, Pairs, existing_path
 from ..pairs import Pair

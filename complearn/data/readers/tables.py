@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from ...core.config import Identifier, read_record
-from ...core.parsing import BadData, parsing
+from ...core.files import BadData, parsing
 from ...core.extras import need
 from .folders import path_identity
 from ..reports import Collector, Pairs, existing_path

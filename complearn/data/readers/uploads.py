@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image, ImageOps
 
-from ...core.parsing import parsing
+from ...core.files import parsing
 from ..images import EXTENSIONS, MAX_PIXELS, BrokenImage, open_header, to_rgb
 from ..reports import BadData, Collector, Pairs, existing_path
 from ..pairs import Pair
