@@ -90,6 +90,14 @@ def _is_damaged(file: Any, start: int, stop: int) -> bool:
             return False
     return False
 
+# %% ../../../nbs/data/readers/shards.ipynb #769777c6
+def _add_member(index: ShardIndex, name: str, extension: str, member: TarSlice) -> None:
+    sample = index.samples.setdefault(name, {})
+    while extension in sample:  # the first counts; others are kept under a name that no reader asks for
+        extension += " again"
+        index.repeated[name] = max(index.repeated[name], extension.count(" again"))
+    sample[extension] = member
+
 # %% ../../../nbs/data/readers/shards.ipynb #f4e724cd
 def index_shard(
     path: Path | str,  # a .tar file
@@ -113,23 +121,13 @@ def index_shard(
                 if member.isfile() and match:
                     last, place = name, (member.offset_data, member.size)
                     _add_member(index, name, match[2].lower(), TarSlice(str(path), *place, f"{path.name}/{member.name}"))
-            if not index.fault and _is_damaged(file, end, size):
+            if not index.fault and end and _is_damaged(file, end, size):
                 index.holes.append((end, last, ""))
     except BadData as error:
         index.fault = str(error)
-    if not index.fault and not end:
-        index.fault = "cut off, or not a tar file (no member in it)"
-    elif not index.fault and size < end + 2 * tarfile.BLOCKSIZE:
-        index.fault = "cut off: its end mark is missing"
+    if size < end + 2 * tarfile.BLOCKSIZE or not end:
+        index.fault = index.fault or ("cut off: its end mark is missing" if end else "cut off, or not a tar file (no member in it)")
     return index
-
-
-def _add_member(index: ShardIndex, name: str, extension: str, member: TarSlice) -> None:
-    sample = index.samples.setdefault(name, {})
-    while extension in sample:  # the first counts; others are kept under a name that no reader asks for
-        extension += " again"
-        index.repeated[name] = max(index.repeated[name], extension.count(" again"))
-    sample[extension] = member
 
 # %% ../../../nbs/data/readers/shards.ipynb #c011
 def read_captions(
