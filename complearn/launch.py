@@ -29,6 +29,7 @@ def main(
     parser.add_argument("--config", help="a JSON file, to make the run from if it does not exist yet")
     parser.add_argument("--device", help="auto, cpu or cuda, instead of the configuration's")
     parser.add_argument("--allow-code", action="append", default=[], metavar="FILE:METHOD", help="a method outside complearn to allow")
+    parser.add_argument("--online", action="store_true", help="download the weights and data that the configuration names")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     options = parser.parse_args(arguments)
     try:
@@ -39,7 +40,7 @@ def main(
     except (OSError, ValueError) as error:
         parser.error(f"{options.config}: {error}" if options.config else str(error))
     try:
-        run = launch(options.run, options.device, not options.quiet)
+        run = launch(options.run, options.device, not options.quiet, options.online)
         if not int(os.environ.get("RANK", 0)):
             print(f"{run.path}: done, {run.done['step']} steps")
         return 0

@@ -6,13 +6,22 @@ import sys
 
 import pytest
 import torch
+import training_runs
 from safetensors.torch import save_file
 
+from complearn.analysis.codes.sources import code_sources
+from complearn.apps.codes.controller import CodesController
+from complearn.apps.search.controller import SearchController
+from complearn.apps.search.sources import search_sources
+from complearn.core.runs import Run
 from complearn.core.trust import Untrusted, check_plain, offline
 from complearn.models.registry import build
 from complearn.models.saving import load_model, save_model
 from complearn.models.towers.factory import text_tower, vision_tower
 from complearn.models.towers.openclip import load_open_clip
+from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.snapshots import Snapshot
+from complearn.training.runs.sweep import command
 
 VIT = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8}
 TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
@@ -173,3 +182,107 @@ def test_what_is_not_plain(value):
     with pytest.raises(Untrusted, match=r"file\.json"):
         check_plain({"key": value}, "file.json")
     check_plain({"key": ["quick_gelu", 1, None, True, {"a b": 0.5}], "auto_map": None}, "file.json")
+
+
+# --- foreign runs
+
+
+def foreign_run(folder, model, **config):
+    """A run that has kept weights, with a stranger's configuration; nothing of it was checked."""
+    config = {"method": {"name": "clip", "args": {"steps": 2}}, "model": model, "data": training_runs.DATA} | config
+    run = Run.create(folder / "clip-s0", {"train": training_runs.TRAIN, "seed": 0} | config)
+    (run.path / "phases").mkdir()
+    save_file({"weight": torch.zeros(1)}, run.path / "phases" / "00-train.safetensors")
+    run.finish({"step": 2})
+    return run
+
+
+def models(folder):
+    """Towers that a stranger's configuration asks for."""
+    code = {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}
+    clip = clip_folder(folder / "clip", text=code)
+    (clip / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["theirs.Theirs", "theirs.Theirs"]}}))
+    names = (f"open_clip:{clip}", "open_clip:hf-hub:owner/model", "hf:owner/model", "open_clip:RN50:yfcc15m")
+    return [{"vision": name, "text": name, "codebook": {"codes": 8}} for name in names]
+
+
+OPENINGS = {
+    "snapshot": lambda run: Snapshot(run).model(),
+    "explorer": lambda run: code_sources(run)[0].store("train"),
+    "search": lambda run: search_sources(runs=run)[0].scorer,
+    "launch": lambda run: (run.path / "done.json").unlink() or launch(run.path, progress=False),
+}
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("number", range(4))
+def test_a_foreign_run_is_refused(opening, number, tmp_path, requests):
+    run = foreign_run(tmp_path, models(tmp_path)[number])
+    with pytest.raises(Untrusted, match="config.json"):
+        OPENINGS[opening](run)
+    assert not list(tmp_path.rglob("executed")) and requests == []
+
+
+def test_a_foreign_runs_data_are_not_downloaded(tmp_path, requests):
+    run = foreign_run(tmp_path, training_runs.MODEL, data={"name": "hf", "args": {"dataset": "owner/data"}})
+    with pytest.raises(ValueError, match="data of clip-s0 cannot be read"):
+        Snapshot(run).pairs()
+    assert requests == []
+
+
+SOURCE = {"connect": {}, "open_model": {"source": 0}}
+
+
+def test_an_app_says_why_a_run_cannot_be_opened(tmp_path, requests):
+    run = foreign_run(tmp_path, models(tmp_path)[0])
+    for controller in (CodesController(code_sources(run)), SearchController(search_sources(runs=run))):
+        messages = [
+            content for action in ("connect", "open_model") for content, _ in controller.handle({"action": action} | SOURCE[action])
+        ]
+        assert any(message["type"] == "error" and "trust_remote_code" in message["text"] for message in messages)
+    assert not list(tmp_path.rglob("executed")) and requests == []
+
+
+@pytest.mark.parametrize(
+    "entry, message",
+    [
+        ({"function": "timeit:timeit", "args": {"stmt": "open('executed', 'w')"}}, "function"),
+        ({"name": "timeit:timeit", "args": {"stmt": "open('executed', 'w')"}}, "no evaluation 'timeit:timeit'"),
+        ({"name": "theirs.Theirs"}, "no evaluation 'theirs.Theirs'"),
+    ],
+)
+def test_an_evaluation_is_a_registered_name(entry, message, tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = foreign_run(tmp_path, training_runs.MODEL, evaluate={"theirs": entry})
+    with pytest.raises(ValueError, match=message):
+        OPENINGS["launch"](run)
+    assert not list(tmp_path.rglob("executed"))
+
+
+@pytest.mark.parametrize("changes", [{"method": {"name": "theirs:theirs"}}, {"plan": "theirs:theirs"}])
+def test_a_method_elsewhere_is_not_imported_from_a_folder(changes, tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = foreign_run(tmp_path, training_runs.MODEL, **changes)
+    with pytest.raises(ValueError, match="--allow-code theirs:theirs" if "method" in changes else "'plan'"):
+        OPENINGS["launch"](run)
+    assert not list(tmp_path.rglob("executed"))
+
+
+def test_only_a_run_of_this_process_may_download(tmp_path):
+    config = training_runs.config({"name": "clip", "args": {"steps": 2}}, training_runs.MODEL | {"codebook": None})
+    run = prepare(tmp_path / "run", config)
+    assert "--online" in command(run) and "--online" not in command(Run.open(run.path))
+
+
+@pytest.mark.slow
+def test_the_benchmarks_refuse_foreign_folders(tmp_path, experiment):
+    clip = models(tmp_path)[0]["vision"].removeprefix("open_clip:")
+    run = foreign_run(tmp_path / "study", {"vision": f"open_clip:{clip}", "text": f"open_clip:{clip}"})
+    for number, name in enumerate((clip, str(run.path.parent))):
+        result = experiment("experiments/benchmarks", tmp_path / f"out{number}", models=[name], only=["sugarcrepe"])
+        assert not result.result.good and "trust_remote_code" in result.text
+    assert not list(tmp_path.rglob("executed"))

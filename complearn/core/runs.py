@@ -88,6 +88,7 @@ class Run:
             raise ValueError(f"{self.path} is not a run: its config.json was written by something else; {RUN_DEFINITION}")
         self.provenance = stored.pop("made")
         self.config = stored
+        self.prepared = False  # whether this process was given the configuration, and did not find it in the folder
         self._mended = False
 
     def __repr__(self):

@@ -12,7 +12,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch import nn
 from ...core.files import read_json, write_bytes_atomic, write_json
 from ...core.runs import Run
 from ...core.seeds import seed_everything
+from ...core.trust import offline
 from ...data.loading import Loader, fingerprint
 from ...data.readers.registry import read
 from ...data.word_tokenizer import WordTokenizer
@@ -46,7 +47,9 @@ def prepare(
     if method.module == "__main__" or importlib.util.find_spec(method.module) is None:
         remedy = f"write it to a file (%%writefile my_methods.py, at the top of its cell) and name it 'my_methods:{method.name}'"
         raise ValueError(f"method {method.name!r} is defined in a notebook, where the process that trains cannot import it; {remedy}")
-    return Run.create(path, {**config, "method": {"name": method.reference, "args": read.method.args}})
+    run = Run.create(path, {**config, "method": {"name": method.reference, "args": read.method.args}})
+    run.prepared = True
+    return run
 
 # %% ../../../nbs/training/runs/launch.ipynb #c014
 def captions_of(
@@ -167,11 +170,13 @@ def launch(
     path: str | Path,  # the run's folder
     device: str | None = None,  # instead of the configuration's
     progress: bool = True,  # show a bar
+    online: bool = False,  # download the weights and data that its configuration names
 ) -> Run:
-    "Start a run, or resume it, and train it to its end."
+    "Start a run, or resume it, and train it to its end; raise `Untrusted` if its configuration needs the network, and may not have it."
     run = Run.open(path)
     if run.done is None:
-        with hold_lock(run):
+        refusal = offline(str(run.path / "config.json"), "if you trust it, let it download once with --online")
+        with hold_lock(run), nullcontext() if online else refusal:
             trainer = make_trainer(run, device, progress)
             trainer.fit()
             if trainer.processes.main:

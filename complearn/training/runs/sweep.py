@@ -27,13 +27,14 @@ def command(
     device: str = "auto",  # "auto", "cpu" or "cuda"
     processes: int = 1,  # that train it together
 ) -> list[str]:  # what a terminal would say
-    "The command that starts or resumes a run; a method outside complearn is allowed if this process knows it."
+    "The command that starts or resumes a run: code that this process knows is allowed, and downloads if it was given the configuration."
     python = [sys.executable, "-m"]
     if processes > 1:
         python += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
     name = run.config["method"]["name"]
     allowed = ["--allow-code", find_method(name).reference] if ":" in name else []
-    return [*python, "complearn.launch", str(run.path), "--device", device, "--quiet", *allowed]
+    online = ["--online"] if run.prepared else []
+    return [*python, "complearn.launch", str(run.path), "--device", device, "--quiet", *online, *allowed]
 
 # %% ../../../nbs/training/runs/sweep.ipynb #c009
 def progress_of(
