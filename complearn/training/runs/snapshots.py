@@ -22,7 +22,7 @@ from ...models.scoring import search_scorer
 from ...models.towers.tokenizers import load_tokenizer
 from ..engine.checkpoints import read_tensors
 
-# %% ../../../nbs/training/runs/snapshots.ipynb #n008
+# %% ../../../nbs/training/runs/snapshots.ipynb #f757039a
 def run_data(
     run: Run,  # any
 ) -> Sequence[Pair]:
@@ -31,7 +31,7 @@ def run_data(
     with offline(f"{run.path / 'config.json'}: data"):
         return read(data["name"], **data.get("args", {}))
 
-
+# %% ../../../nbs/training/runs/snapshots.ipynb #n008
 class Snapshot:
     "The weights of a run at a phase's end, or at a step whose checkpoint was kept."
 
