@@ -22,7 +22,7 @@ from complearn.evaluation.tasks.base import Score, Task
 from complearn.evaluation.tasks.choices import Choices, evaluate_choices, summarise_choices
 from complearn.evaluation.tasks.statements import Statements
 from complearn.models.dual import build_model
-from complearn.models.scoring import at_rest
+from complearn.models.scoring import evaluation_mode
 
 WORLD = {"shapes": 3, "colours": 3, "n_train": 400, "n_test": 80}
 CAPTIONS = ["a red circle", "a blue square left of a red circle"]
@@ -145,7 +145,7 @@ def test_a_monitor_leaves_no_trace(model):
 
 def test_modes_come_back_after_an_error():
     net = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(1, 1)).train()
-    with pytest.raises(RuntimeError, match="inside"), at_rest(net):
+    with pytest.raises(RuntimeError, match="inside"), evaluation_mode(net):
         raise RuntimeError("inside")
     assert all(module.training for module in net.modules())
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from complearn.models.codebook.codebook import ChunkedMax, Codebook, best_tokens, find_scale, masked_max, usage
-from complearn.models.codebook.sparsemax import climb, prefix_threshold, sparsemax, threshold
+from complearn.models.codebook.sparsemax import newton_threshold, prefix_threshold, sparsemax, threshold
 
 
 def by_loop(z):
@@ -133,7 +133,7 @@ def test_climb_from_any_lower_bound(dim):
     z = 0.01 * torch.randn(5, dim, generator=torch.Generator().manual_seed(dim)) - 0.05
     wanted = prefix_threshold(z, dim)[0]
     for bound in (-1.1, -0.5, wanted - 1e-3, wanted - 1e-9):
-        assert torch.allclose(climb(z, torch.as_tensor(bound).expand(5, 1).clone()), wanted, atol=1e-6)
+        assert torch.allclose(newton_threshold(z, torch.as_tensor(bound).expand(5, 1).clone()), wanted, atol=1e-6)
 
 
 def test_rows_of_all_kinds_at_once():

@@ -9,11 +9,11 @@ import torch
 
 from complearn.data.pairs import Batch, Pair
 from complearn.data.word_tokenizer import WordTokenizer
-from complearn.models.agents import overwrite, seeded
+from complearn.models.agents import build_seeded, copy_weights
 from complearn.models.dual import build_model
 from complearn.models.registry import read_model
 from complearn.models.scoring import Scorer
-from complearn.models.towers.base import SIZES, Attention, TextTransformer, VisionTransformer, speaking
+from complearn.models.towers.base import SIZES, Attention, TextTransformer, VisionTransformer, content_mask
 
 CAPTIONS = ["a red circle above a blue square", "a blue circle above a red square", "a green star", "two small dotted red circles"]
 CODES = {"codes": 48}
@@ -73,9 +73,9 @@ def test_padding_changes_nothing(causal):
 
 def test_speaking_tokens():
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]).bool()  # start and end only; start, two words, end
-    assert speaking(mask).int().tolist() == [[0, 1, 0, 0], [0, 1, 1, 1]]
-    assert speaking(mask, keep_end=False).int().tolist() == [[0, 1, 0, 0], [0, 1, 1, 0]]  # an end token that is all there is stays
-    assert torch.equal(speaking(mask, start=False, end=False, keep_end=False), mask)
+    assert content_mask(mask).int().tolist() == [[0, 1, 0, 0], [0, 1, 1, 1]]
+    assert content_mask(mask, keep_end=False).int().tolist() == [[0, 1, 0, 0], [0, 1, 1, 0]]  # an end token that is all there is stays
+    assert torch.equal(content_mask(mask, start=False, end=False, keep_end=False), mask)
 
 
 def test_start_token_and_padding_never_fire(tokenizer, pairs):
@@ -285,8 +285,8 @@ def test_inputs_of_the_wrong_size_say_so(tokenizer):
 def test_seeded_and_overwrite():
     wide, narrow = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4, bias=False)
     with pytest.raises(ValueError, match="modules differ in .'bias'."):
-        overwrite(wide, narrow)
-    made = [seeded(lambda: torch.nn.Linear(4, 4), seed) for seed in (1, 1, 2)]
+        copy_weights(wide, narrow)
+    made = [build_seeded(lambda: torch.nn.Linear(4, 4), seed) for seed in (1, 1, 2)]
     assert torch.equal(made[0].weight, made[1].weight) and not torch.equal(made[0].weight, made[2].weight)
 
 

@@ -14,7 +14,7 @@ from complearn.models.codebook.codebook import Codebook
 from complearn.models.dual import build_model
 from complearn.models.features import distinct, feature_key, weights_fingerprint
 from complearn.models.saving import check_weights, load_model, save_model
-from complearn.models.scoring import Encoded, Scorer, at_rest, cosine, encode_all, full_precision
+from complearn.models.scoring import Encoded, Scorer, cosine, encode_all, evaluation_mode, full_precision
 
 CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
 
@@ -81,14 +81,14 @@ def test_full_precision_restores_what_was():
 def test_modes_come_back_after_an_error():
     part = torch.nn.Dropout().eval()
     net = torch.nn.Sequential(part, torch.nn.Dropout())
-    with pytest.raises(KeyError), at_rest(net):
+    with pytest.raises(KeyError), evaluation_mode(net):
         assert not net[1].training and not torch.is_grad_enabled()
         raise KeyError
     assert [module.training for module in net.modules()] == [True, False, True] and torch.is_grad_enabled()
 
 
 def test_a_scorer_that_is_no_module_can_rest():
-    with at_rest(object()):
+    with evaluation_mode(object()):
         assert not torch.is_grad_enabled()
     assert torch.is_grad_enabled()
 

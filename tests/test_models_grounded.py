@@ -18,7 +18,7 @@ from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.models.codebook.codebook import ChunkedMax, masked_max
 from complearn.models.dual import ModelConfig
-from complearn.models.grounded.matchmap import at_once, match_scores_of_pairs, matches, naive_match_scores
+from complearn.models.grounded.matchmap import match_scores, match_scores_of_pairs, max_products, naive_match_scores
 from complearn.models.grounded.model import Grounded, GroundedConfig, SearchScorer, build_grounded, tower_specs
 from complearn.models.grounded.streams import LanguageStream, VisionStream, fitting_heads, freeze_queries, grid_of, top_patterns
 from complearn.models.registry import KINDS, assemble, build, read_model, register_model, title_of, write_config
@@ -79,7 +79,7 @@ def test_matches_equal_a_triple_loop(reading, sizes):
     expected = loop(images, texts, mask, reading)
     index = torch.cartesian_prod(torch.arange(len(images)), torch.arange(len(texts)))
     for held in (None, 1, 40):
-        assert torch.allclose(matches(images, texts, mask, reading, held=held).double(), expected, atol=1e-5)
+        assert torch.allclose(match_scores(images, texts, mask, reading, held=held).double(), expected, atol=1e-5)
     assert torch.allclose(naive_match_scores(images, texts, mask, reading).double(), expected, atol=1e-5)
     assert torch.allclose(match_scores_of_pairs(images, texts, mask, index, reading).double().view_as(expected), expected, atol=1e-5)
 
@@ -90,7 +90,8 @@ def test_gradients_are_those_of_the_naive_one(reading, dtype):
     images, texts, mask = sides(6, 9, 6, 5, 12, dtype)
     pull = torch.randn(6, 6)
     gradients = []
-    for score in (lambda *x: naive_match_scores(x[0].float(), x[1].float(), mask, reading), lambda *x: matches(*x, mask, reading, held=50)):
+    naive = lambda images, texts: naive_match_scores(images.float(), texts.float(), mask, reading)
+    for score in (naive, lambda *x: match_scores(*x, mask, reading, held=50)):
         leaves = [images.clone().requires_grad_(), texts.clone().requires_grad_()]
         made = score(*leaves)
         assert made.dtype == torch.float32
@@ -103,27 +104,27 @@ def test_gradients_are_those_of_the_naive_one(reading, dtype):
 def test_gradcheck(reading):
     images, texts, mask = sides(3, 4, 3, 3, 5, torch.float64)
     leaves = (images.requires_grad_(), texts.requires_grad_())
-    assert torch.autograd.gradcheck(lambda a, b: matches(a, b, mask, reading, held=1), leaves)
+    assert torch.autograd.gradcheck(lambda a, b: match_scores(a, b, mask, reading, held=1), leaves)
 
 
 def test_what_is_no_word_has_no_part_and_no_gradient():
     images, texts, mask = sides()
     texts = texts.requires_grad_()
     wild = texts.detach().masked_fill(~mask[..., None], 1e6)
-    assert torch.equal(matches(images, wild, mask), matches(images, texts, mask))
-    matches(images, texts, mask).sum().backward()
+    assert torch.equal(match_scores(images, wild, mask), match_scores(images, texts, mask))
+    match_scores(images, texts, mask).sum().backward()
     assert (texts.grad[~mask] == 0).all() and (texts.grad[mask] != 0).any(-1).all()
     below = -images.abs()  # every match of a positive word is negative: a zero from padding would win
-    assert (matches(below, texts.detach().abs(), mask) < 0).all()
+    assert (match_scores(below, texts.detach().abs(), mask) < 0).all()
 
 
 def test_places_that_do_not_count_never_win():
     images, texts, mask = sides()
     seen = torch.arange(6) < torch.tensor([6, 1, 3, 2, 5])[:, None]
     cut = torch.stack([loop(images[i : i + 1, : int(seen[i].sum())], texts, mask, "max")[0] for i in range(5)])
-    assert torch.allclose(matches(images, texts, mask, position_mask=seen).double(), cut, atol=1e-5)
+    assert torch.allclose(match_scores(images, texts, mask, position_mask=seen).double(), cut, atol=1e-5)
     mean = torch.stack([loop(images[i : i + 1, : int(seen[i].sum())], texts, mask, "mean")[0] for i in range(5)])
-    assert torch.allclose(matches(images, texts, mask, "mean", position_mask=seen).double(), mean, atol=1e-5)
+    assert torch.allclose(match_scores(images, texts, mask, "mean", position_mask=seen).double(), mean, atol=1e-5)
     index = [(i, t) for i in range(5) for t in range(4)]
     assert torch.allclose(match_scores_of_pairs(images, texts, mask, index, position_mask=seen).view(5, 4).double(), cut, atol=1e-5)
 
@@ -131,7 +132,7 @@ def test_places_that_do_not_count_never_win():
 def test_among_equal_places_the_gradient_goes_to_one():
     images = torch.ones(2, 5, 3, requires_grad=True)
     texts, mask = torch.ones(2, 2, 3), torch.ones(2, 2, dtype=torch.bool)
-    matches(images, texts, mask).sum().backward()
+    match_scores(images, texts, mask).sum().backward()
     assert ((images.grad != 0).any(-1).sum(1) == 1).all() and images.grad.sum() == 2 * 4 * 3
 
 
@@ -145,28 +146,28 @@ def test_the_map_is_never_held_whole(monkeypatch):
     monkeypatch.setattr("complearn.models.codebook.codebook.masked_max", watched)
     images, texts, mask = sides(32, 9, 32, 4, 8)
     images.requires_grad_()
-    matches(images, texts, mask).sum().backward()
+    match_scores(images, texts, mask).sum().backward()
     assert max(held) <= 32 * 9 * 32 * 4 / 8
-    assert at_once(180 * 180 * 196 * 32, torch.device("cuda")) <= 180 * 180 * 196 * 32 / 8
+    assert max_products(180 * 180 * 196 * 32, torch.device("cuda")) <= 180 * 180 * 196 * 32 / 8
 
 
 def test_under_autocast_matches_stay_exact():
     images, texts, mask = sides(d=64)
     with torch.autocast("cpu", torch.bfloat16):
-        low = matches(images, texts, mask)
-    assert torch.equal(low, matches(images, texts, mask))
+        low = match_scores(images, texts, mask)
+    assert torch.equal(low, match_scores(images, texts, mask))
 
 
 def test_what_cannot_match_says_so():
     images, texts, mask = sides()
     with pytest.raises(ValueError, match="width 8 do not match texts of width 6"):
-        matches(images, texts[..., :6], mask)
+        match_scores(images, texts[..., :6], mask)
     with pytest.raises(ValueError, match="text 2 of 4 has no word"):
-        matches(images, texts, mask & (torch.arange(4) != 2)[:, None])
+        match_scores(images, texts, mask & (torch.arange(4) != 2)[:, None])
     with pytest.raises(ValueError, match="'max' .* or 'mean' .*, not 'sum'"):
-        matches(images, texts, mask, "sum")
+        match_scores(images, texts, mask, "sum")
     with pytest.raises(ValueError, match="no position"):
-        matches(images[:, :0], texts, mask)
+        match_scores(images[:, :0], texts, mask)
 
 
 def test_the_codebooks_max_goes_back_through_the_winners():
@@ -243,10 +244,10 @@ def test_cutting_the_projection_in_two_changes_nothing():
 def test_only_words_speak():
     ids, mask = caption_batch()
     for tower in (text_tower(), text_tower(keep_end=True), bert()):
-        states, spoken = LanguageStream(tower, dropout=None)(ids, mask)
-        assert spoken.tolist() == [[False, True, True, True, False], [False, True, False, False, False]]
+        states, is_word = LanguageStream(tower, dropout=None)(ids, mask)
+        assert is_word.tolist() == [[False, True, True, True, False], [False, True, False, False, False]]
     wide = LanguageStream(text_tower())(F.pad(ids, (0, 3)), F.pad(mask, (0, 3)))
-    assert torch.equal(wide[1][:, :5], spoken) and not wide[1][:, 5:].any()
+    assert torch.equal(wide[1][:, :5], is_word) and not wide[1][:, 5:].any()
 
 
 @pytest.mark.parametrize("make", (text_tower, bert))
@@ -379,7 +380,7 @@ def test_a_match_map_adds_up_to_the_score(model):
 def test_one_places_heat_is_at_its_place(tokenizer):
     """A word that fits one patch only lights up that patch, in row and column."""
     model = build_grounded(CONFIG, tokenizer)
-    model.see = lambda batch: F.one_hot(torch.tensor([[6]]), 16).float().transpose(1, 2) * torch.ones(16)
+    model.image_positions = lambda batch: F.one_hot(torch.tensor([[6]]), 16).float().transpose(1, 2) * torch.ones(16)
     assert (model.match_map(pairs_of()[0].image, "red").heat[0] != 0).nonzero().tolist() == [[1, 2]]
 
 

@@ -22,9 +22,9 @@ from complearn.models.scoring import Scorer, encode_all
 from complearn.models.towers import tokenizers as library_tokenizers
 from complearn.models.towers.factory import build_tower, text_tower, vision_tower
 from complearn.models.towers.libraries import HFVision, load_timm
-from complearn.models.towers.memory import Memory
+from complearn.models.towers.memory import OutputCache
 from complearn.models.towers.offline import load_lite, load_minilm
-from complearn.models.towers.openclip import OpenClipScorer, activation, load_open_clip
+from complearn.models.towers.openclip import OpenClipScorer, load_open_clip, needs_quick_gelu
 from complearn.models.towers.openclip_towers import OpenClipText, OpenClipVision
 from complearn.models.towers.tokenizers import CLIPTokenizer, HFTokenizer, load_tokenizer
 
@@ -75,7 +75,7 @@ def test_open_clip_folder_has_the_right_activation_and_outputs(tmp_path, quick):
 
 def test_published_tag_decides_the_activation(tmp_path, monkeypatch):
     "open_clip builds GELU for ViT-B-32:openai and only warns. Weights come from a file here instead of the network."
-    told = {weights: activation("ViT-B-32", weights) for weights in ("openai", "laion2b_s34b_b79k", "/a/file.pt")}
+    told = {weights: needs_quick_gelu("ViT-B-32", weights) for weights in ("openai", "laion2b_s34b_b79k", "/a/file.pt")}
     assert list(told.values()) == [True, False, None]
     name = "complearn-test"
     (tmp_path / f"{name}.json").write_text(json.dumps({"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT}))
@@ -472,12 +472,12 @@ def test_minilm_is_its_package():
 def test_memory_belongs_to_weights_and_full_precision():
     """Asked first in half precision it answers in full; after the weights are written over it answers anew; a copy shares it."""
     tower = vision_tower({"tower": "tiny", "depth": 1, "frozen": True})
-    memory, images = Memory(4), torch.randn(3, 3, 32, 32)
+    memory, images = OutputCache(4), torch.randn(3, 3, 32, 32)
     with torch.autocast("cpu", torch.bfloat16):
         first = memory(tower, images).tokens
     assert first.dtype == torch.float32 and torch.equal(first, tower(images).tokens)
     memory(copy.deepcopy(tower), images)
-    assert len(memory.told) == 3
+    assert len(memory.outputs) == 3
     tower.load_state_dict({name: 2 * value for name, value in tower.state_dict().items()})
     second = memory(tower, images).tokens
     assert torch.equal(second, tower(images).tokens) and not torch.equal(first, second)
@@ -487,7 +487,7 @@ def test_memory_computes_each_image_once():
     tower = vision_tower({"tower": "tiny", "depth": 1, "frozen": True})
     calls = []
     tower.register_forward_hook(lambda _, args, __: calls.append(len(args[0])))
-    memory, images = Memory(1), torch.randn(3, 3, 32, 32)
+    memory, images = OutputCache(1), torch.randn(3, 3, 32, 32)
     first = memory(tower, images[[0, 1, 0]])
     second = memory(tower, images[[2, 1]])
     assert calls == [2, 1] and torch.equal(first.tokens[0], first.tokens[2]) and torch.equal(first.tokens[1], second.tokens[1])
@@ -496,12 +496,12 @@ def test_memory_computes_each_image_once():
     assert memory.held == 3 * each
     memory.room = 2 * each
     memory(tower, torch.randn(1, 3, 32, 32))
-    assert memory.held == 2 * each and len(memory.told) == 2  # the oldest went
+    assert memory.held == 2 * each and len(memory.outputs) == 2  # the oldest went
     away = pickle.loads(pickle.dumps(memory))
-    assert away.room == memory.room and not away.told and memory.told, "elsewhere it begins empty"
-    off = Memory(0)
+    assert away.room == memory.room and not away.outputs and memory.outputs, "elsewhere it begins empty"
+    off = OutputCache(0)
     off(tower, images), off(tower, images)
-    assert calls[-2:] == [3, 3] and not off.told
+    assert calls[-2:] == [3, 3] and not off.outputs
 
 
 def test_places_are_those_of_the_caption_as_it_was_typed(tmp_path):

@@ -22,8 +22,8 @@ from .tables import CodeTable, CodeTally
 from ...data.images import load_images
 from ...data.pairs import Pair
 from ...data.word_tokenizer import Tokens
-from ...models.dual import Dual, Reading
-from ...models.scoring import at_rest, full_precision
+from ...models.dual import Dual, AgentOutput
+from ...models.scoring import evaluation_mode, full_precision
 
 # %% ../../../nbs/analysis/codes/readings.ipynb #c004
 def check_codebook(
@@ -42,7 +42,7 @@ def codebook_at_rest(
 ) -> Iterator[None]:
     "Evaluation mode in full precision, without gradients; restores the model's mode afterwards."
     check_codebook(model)
-    with at_rest(model), full_precision(model.device):
+    with evaluation_mode(model), full_precision(model.device):
         yield
 
 # %% ../../../nbs/analysis/codes/readings.ipynb #c009
@@ -97,7 +97,7 @@ def code_table(
     heaviest: int = 32,  # codes to keep per item
     batch_size: int = 256,  # items at a time
     progress: bool = False,  # show a bar
-    visit: Callable[[list[Pair], Reading], None] | None = None,  # called with each chunk of items and its reading
+    visit: Callable[[list[Pair], AgentOutput], None] | None = None,  # called with each chunk of items and its reading
 ) -> CodeTable:
     "Encode the distinct images (or captions) of some pairs and tabulate what makes each code fire (Zheng et al. 2024, Figs. 6-9)."
     if side not in ("image", "text"):

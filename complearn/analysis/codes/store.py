@@ -26,7 +26,7 @@ from ...core.files import atomic_folder, cache_dir, write_json
 from ...data.images import load_images
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
-from ...models.dual import Dual, Reading
+from ...models.dual import Dual, AgentOutput
 from ...models.features import image_signature, open_store
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c006
@@ -143,7 +143,7 @@ class Keeper:
     def __call__(
         self,
         items: list[Pair],  # a chunk, each image once
-        reading: Reading,  # what the model said of them
+        reading: AgentOutput,  # what the model said of them
     ) -> None:
         "Keep a chunk."
         self.pixels[self.done : self.done + len(items)] = load_images([pair.image for pair in items], self.pixels.shape[1], self.fit)
@@ -175,9 +175,9 @@ def build_store(
         told("finding which patches fire each code")
         arrays = {"vectors": keeper.vectors.float().cpu().numpy(), "messages": np.concatenate(keeper.messages)}
         arrays |= {"pixels": keeper.pixels, "heats": code_heats(model, images, pairs)}
-        spoken = [pair for pair in pairs if pair.caption]
-        told(f"reading {len(spoken):,} captions")
-        words = WordIndex.of(code_table(model, spoken, "text", k, heaviest)) if spoken else None
+        captioned = [pair for pair in pairs if pair.caption]
+        told(f"reading {len(captioned):,} captions")
+        words = WordIndex.of(code_table(model, captioned, "text", k, heaviest)) if captioned else None
         return write_store(folder, images, words, vstack(keeper.weights, format="csr"), arrays, keeper.captions, **about)
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c020

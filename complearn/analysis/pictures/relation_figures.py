@@ -18,7 +18,7 @@ from plotly.subplots import make_subplots
 from ...core.figures import PALETTE, theme
 from ...data.pairs import Pair
 from ...data.visual_genome.triplets import Triplet, TripletEncoder, CollateWithTriplets, pair_triplets
-from ...models.scoring import at_rest, full_precision
+from ...models.scoring import evaluation_mode, full_precision
 from ...models.grounded.relations import compose, likeness
 
 # %% ../../../nbs/analysis/pictures/relation_figures.ipynb #c004
@@ -36,7 +36,7 @@ def image_relations(
     names = model.relations.names
     triplets = tuple(Triplet(phrases[i], names[0], phrases[j]) for i, j in phrase_pairs)
     collate = CollateWithTriplets(model.collate, TripletEncoder(names, model.relations.objects, None))
-    with at_rest(model), full_precision(next(model.parameters()).device):
+    with evaluation_mode(model), full_precision(next(model.parameters()).device):
         batch = collate([Pair(image, None, "image", "image", labels={"triplets": triplets})])
         scores = model(batch.to(next(model.parameters()).device), reading="relations").scores[0]
     values, places = scores[: len(triplets)].softmax(-1).cpu().topk(min(top, len(names)))

@@ -23,7 +23,7 @@ from ..blind import NaiveBayes
 from ..statistics import bootstrap_means, share_interval
 from .base import Score, Task
 from .choices import TIE
-from ...models.scoring import at_rest, full_precision
+from ...models.scoring import evaluation_mode, full_precision
 
 # %% ../../../nbs/evaluation/tasks/relations.ipynb #c004
 def right_ranks(
@@ -94,7 +94,7 @@ def judge_relations(
     device = device or next(model.parameters()).device
     reader = TripletEncoder(tuple(names), tuple(classes), None, single)
     collate, parts = CollateWithTriplets(model.collate, reader), []
-    with at_rest(model), full_precision(device):
+    with evaluation_mode(model), full_precision(device):
         for start in range(0, len(pairs), batch_size):
             part = pairs[start : start + batch_size]
             batch = collate(part).to(device)

@@ -17,8 +17,8 @@ from ...core.config import strict
 from ...core.seeds import derive
 from ...data.images import Transform
 from ...data.pairs import Batch, Collate
-from ..agents import overwrite, seeded
-from ..scoring import at_rest, full_precision
+from ..agents import copy_weights, build_seeded
+from ..scoring import evaluation_mode, full_precision
 from ..towers.factory import LOADERS, check_tower, read_spec, vision_tower
 from .streams import VisionStream
 from ..towers.base import SIZES, Tower
@@ -81,7 +81,7 @@ class Classifier(nn.Module):
         images: Float[Tensor, "batch 3 size size"],  # normalised pixels
     ) -> Float[Tensor, "batch cls"]:  # fp32, on the CPU
         "How probable each class is, in evaluation mode; the model's mode is as before afterwards."
-        with at_rest(self), full_precision(self.device):
+        with evaluation_mode(self), full_precision(self.device):
             logits = self.head(self.vision(images.to(self.device)).mean(1))
         return logits.float().softmax(-1).cpu()
 
@@ -95,8 +95,8 @@ def build_classifier(
     config = strict(ClassifierConfig, config, "model")
     spec = config.vision if isinstance(config.vision, dict) else {"tower": config.vision}
     spec = {"frozen": read_spec(spec, LOADERS["vision"])[0] not in SIZES} | spec
-    vision = seeded(lambda: vision_tower(spec), derive(seed, "model", "vision"))
-    return seeded(lambda: Classifier(config, vision), derive(seed, "model", "heads"))
+    vision = build_seeded(lambda: vision_tower(spec), derive(seed, "model", "vision"))
+    return build_seeded(lambda: Classifier(config, vision), derive(seed, "model", "heads"))
 
 # %% ../../../nbs/models/grounded/classifier.ipynb #c013
 def copy_vision_stream(
@@ -111,4 +111,4 @@ def copy_vision_stream(
             f"the two vision streams differ in {', '.join(differing[:4])}; give both the same tower and attention, and the classifier the "
             "width of the language stream"
         )
-    overwrite(model.vision, classifier.vision)
+    copy_weights(model.vision, classifier.vision)

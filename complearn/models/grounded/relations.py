@@ -136,8 +136,8 @@ def phrase_vectors(
     present = mask.any(-1)
     read = present.clone()
     read[0, 0] |= ~present.any()  # a process without phrases encodes one padding entry, so that its parameters get zero gradients
-    states, speaking = language(ids[read], mask[read] | ~present[read][:, None])
-    weights = speaking.to(states.dtype)[..., None]
+    states, is_word = language(ids[read], mask[read] | ~present[read][:, None])
+    weights = is_word.to(states.dtype)[..., None]
     means = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
     return means.new_zeros(*present.shape, means.shape[-1]).masked_scatter(present[..., None], means)
 
@@ -251,8 +251,8 @@ def search_text_vectors(
     batch: Batch,  # with captions
 ) -> Float[Tensor, "batch width"]:
     "A batch's captions as vectors."
-    states, speaking = model.language(batch.ids, batch.mask)
-    return model.search.text(model.relations.queries(states), speaking)
+    states, is_word = model.language(batch.ids, batch.mask)
+    return model.search.text(model.relations.queries(states), is_word)
 
 
 def search(

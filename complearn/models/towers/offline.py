@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...core.extras import need
-from .libraries import HFText, load_hf_text, patches
-from .openclip_towers import rest
+from .libraries import HFText, load_hf_text, patch_tokens
+from .openclip_towers import freeze_submodules
 from .base import Tower, TowerOutput
 
 # %% ../../../nbs/models/towers/offline.ipynb #c004
@@ -34,13 +34,13 @@ class LiteVision(Tower):
             module = need("efficientnet_lite_pytorch", "offline").EfficientNet.from_name("efficientnet-lite0")
         self.module = module.to(memory_format=torch.channels_last)  # convolutions on a CPU take half the time
         self.width, self.pooled_width = 1280, 1280
-        rest(self.module, "_fc")  # the classifier of ImageNet: kept with the weights, never used
+        freeze_submodules(self.module, "_fc")  # the classifier of ImageNet: kept with the weights, never used
 
     def forward(
         self,
         images: Float[Tensor, "batch 3 size size"],  # normalised pixels
     ) -> TowerOutput:
-        tokens = patches(self.module.extract_features(images), self.width)
+        tokens = patch_tokens(self.module.extract_features(images), self.width)
         return TowerOutput(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device), tokens.mean(1))
 
 

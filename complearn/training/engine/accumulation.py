@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...models.towers.spectral import settled
+from ...models.towers.spectral import pause_power_iteration
 
 # %% ../../../nbs/training/engine/accumulation.ipynb #c005
 def output_fields(
@@ -64,7 +64,7 @@ class GradCache:
     ) -> Any:
         "One part's output."
         self.reseed(part)
-        power_iteration = nullcontext() if self.first else settled(self.model)
+        power_iteration = nullcontext() if self.first else pause_power_iteration(self.model)
         self.first = False
         with self.context(), power_iteration:
             return self.model(batch, **options)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...core.files import write_json
 from ...core.runs import Run
 from ...data.pairs import Batch
-from ...models.scoring import at_rest
+from ...models.scoring import evaluation_mode
 from .phases import Phase, State
 from .processes import Processes
 
@@ -162,6 +162,6 @@ class Journal:
         evaluations: Mapping[str, Callable[[nn.Module], list[dict]]],  # by name
     ) -> None:
         "Write the rows of each evaluation, made in evaluation mode."
-        with at_rest(model):
+        with evaluation_mode(model):
             for name, evaluation in evaluations.items():
                 self.log({"kind": "evaluate", "name": name, "rows": evaluation(model)})

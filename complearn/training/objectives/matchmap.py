@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ...models.grounded.matchmap import matches
+from ...models.grounded.matchmap import match_scores
 from ..engine.objective import Objective, unwrap
 from .contrastive import in_batch_accuracy
 from .joint import gather, joint_pairs, rank_and_world
@@ -41,13 +41,13 @@ def matchmap_scores(
 ) -> dict[str, Float[Tensor, "batch all"]]:  # "language": own images against all texts; "vision": own texts against all images
     "The similarities that the losses need."
     if rank_and_world()[1] == 1:
-        scores = matches(out.image, out.text, out.words, reading)
+        scores = match_scores(out.image, out.text, out.words, reading)
         return {"language": scores, "vision": scores.T}
     scores = {}
     if direction != "vision":
-        scores["language"] = matches(out.image, *gather_tokens(out.text, out.words), reading)
+        scores["language"] = match_scores(out.image, *gather_tokens(out.text, out.words), reading)
     if direction != "language":
-        scores["vision"] = matches(gather(out.image), out.text, out.words, reading).T
+        scores["vision"] = match_scores(gather(out.image), out.text, out.words, reading).T
     return scores
 
 # %% ../../../nbs/training/objectives/matchmap.ipynb #n009
