@@ -16,7 +16,7 @@ from ...core.results import row
 from ...data.overlap import resolve_overlap
 from ...data.pairs import Pair
 from ..tasks.base import Score, Task
-from ...models.scoring import at_rest
+from ...models.scoring import evaluation_mode
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #n001
 def stamp(
@@ -45,7 +45,7 @@ def judge(
     device: torch.device | str | None = None,  # where to encode
 ) -> list[dict]:  # flat rows
     "Run every task of a bench on one scorer."
-    with at_rest(scorer):
+    with evaluation_mode(scorer):
         scores = {data: task.run(scorer, batch_size=batch_size, device=device) for data, task in bench.items()}
     return [line for data, of_task in scores.items() for line in stamp(of_task, method, seed, phase, step, data)]
 
