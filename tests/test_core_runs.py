@@ -1,6 +1,7 @@
 import errno
 import json
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from complearn.core import files
 from complearn.core import runs as module
+from complearn.core.checksums import DamagedFile, write_listed
 from complearn.core.files import write_json
 from complearn.core.runs import Run, append_line, differences, find, read_lines
 
@@ -185,8 +187,11 @@ def test_a_phase_is_found_by_the_number_in_its_files_name_not_by_its_place(tmp_p
     phase_files(run, "00-warmup", "02-interact-01", "03-distil-02")  # 01-distil-01 was deleted
     assert run.phase_names() == ["warmup", "interact-01", "distil-02"]
     assert run.weights_file(2).read_text() == run.weights_file("interact-01").read_text() == "02-interact-01"
-    assert [run.weights_file(*phase).stem for phase in ((), (-1,), (-3,), ("warmup",))] == ["03-distil-02"] * 2 + ["00-warmup"] * 2
-    for missing in (1, 4, -4, "distil-01"):
+    assert [run.weights_file(*phase).stem for phase in ((), (-1,), (-4,), ("warmup",))] == ["03-distil-02"] * 2 + ["00-warmup"] * 2
+    for deleted in (1, -3):
+        with pytest.raises(DamagedFile, match=r"phases/01-\*.safetensors is missing; .*kept are: warmup, interact-01, distil-02"):
+            run.weights_file(deleted)
+    for missing in (4, -5, "distil-01"):
         with pytest.raises(ValueError, match=f"has not ended phase {missing!r}; ended are: warmup, interact-01, distil-02"):
             run.weights_file(missing)
     with pytest.raises(ValueError, match="a phase or of a step, not of both"):
@@ -224,6 +229,53 @@ def test_done_is_said_once_it_is(tmp_path):
     assert Run.open(tmp_path / "a").done == {"steps": 4, "loss": 0.5}
     run.finish()
     assert run.done == {}
+
+
+def test_the_last_phase_is_that_of_the_summary_even_when_its_file_is_gone(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    phase_files(run, "00-warmup", "01-distil-01")
+    run.finish({"phases": 3})
+    with pytest.raises(DamagedFile, match=r"phases/02-\*.safetensors is missing"):
+        run.weights_file()
+    write_listed(run.path / "phases" / "02-interact-01.safetensors", b"weights")
+    (run.path / "phases" / "02-interact-01.safetensors").unlink()
+    assert run.weights_file().name == "02-interact-01.safetensors" and run.phase_names()[-1] == "interact-01"
+
+
+@pytest.mark.parametrize("name, content", [("config.json", '{"method": {"na'), ("config.json", ""), ("done.json", "{"), ("done.json", "[]")])
+def test_a_damaged_run_is_listed_with_its_reason_beside_the_others(tmp_path, name, content):
+    for folder in ("a", "b", "c"):
+        Run.create(tmp_path / folder, CONFIG).finish({"step": 4})
+    (tmp_path / "b" / name).write_text(content)
+    runs = find(tmp_path)
+    assert [run.path.name for run in runs] == ["a", "b", "c"] and [bool(run.problem) for run in runs] == [False, True, False]
+    assert str(tmp_path / "b" / name) in runs[1].problem and "damaged" in repr(runs[1]) and "done" in repr(runs[0])
+    with pytest.raises(DamagedFile, match=f"b/{name} .*; (bring this file back|delete it)"):
+        Run.open(tmp_path / "b")
+
+
+@pytest.mark.parametrize("damage", ["deleted", "cut"])
+def test_a_log_that_vanishes_while_it_is_written_is_an_error(tmp_path, damage):
+    run = Run.create(tmp_path / "a", CONFIG)
+    for record in RECORDS:
+        run.log(record)
+    log = tmp_path / "a" / "metrics.jsonl"
+    if damage == "deleted":
+        log.unlink()
+    else:
+        log.write_bytes(log.read_bytes()[:20])
+    with pytest.raises(DamagedFile, match="metrics.jsonl was deleted or cut while it was written to.*start the run again"):
+        run.log({"step": 4})
+
+
+def test_a_folder_that_is_gone_is_not_made_again(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    run.log({"step": 1})
+    shutil.rmtree(run.path)
+    for write in (lambda: run.log({"step": 2}), run.finish):
+        with pytest.raises(FileNotFoundError, match="its folder was deleted or moved"):
+            write()
+    assert not run.path.exists()
 
 
 def test_find_takes_runs_and_nothing_else(tmp_path):

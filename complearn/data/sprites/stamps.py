@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
-from ...core.files import cache_dir, space_errors
+from ...core.files import cache_dir, write_errors
 from ..pairs import Pair
 from ..reports import BadData, Collector, Pairs, existing_path
 from .labels import read_label
@@ -141,7 +141,7 @@ class _LimitedStream:
 # %% ../../../nbs/data/sprites/stamps.ipynb #n004
 def _write_files(stream: _LimitedStream, target: Path, inside: PurePosixPath, is_wanted: Callable[[str], bool]) -> int:
     written = 0
-    with tarfile.open(fileobj=stream, mode="r|") as archive, space_errors(target):
+    with tarfile.open(fileobj=stream, mode="r|") as archive, write_errors(target):
         for entry in archive:
             path = PurePosixPath(entry.name)
             if path.is_absolute() or ".." in path.parts:

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from ...core.files import atomic_folder, plain, read_json, write_bytes_atomic
+from ...core.checksums import DamagedFile, missing_files, verify, write_checksums, write_listed
+from ...core.files import atomic_folder, plain, read_json
 from ...core.runs import Run, differences
 from .optimization import MovingAverage, load_moments, moments
 from .phases import State
@@ -33,13 +33,11 @@ def tensor_bytes(
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c007
 def read_tensors(
-    path: str | Path,  # a safetensors file
+    path: str | Path,  # a safetensors file that its folder lists
+    remedy: str = "bring this file back from a copy",  # what to do where it is damaged
 ) -> dict[str, Tensor]:  # on the CPU
-    "Named tensors from a safetensors file; a damaged one is an error that names it."
-    try:
-        return load_file(path)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}); delete its folder, and the run goes on from the checkpoint before it") from error
+    "Named tensors from a run's file; raise DamagedFile that names it unless it is the one that was written."
+    return load_file(verify(path, remedy))
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c009
 def save_checkpoint(
@@ -57,24 +55,33 @@ def save_checkpoint(
                 continue
             (folder / f"{name}.safetensors").write_bytes(tensor_bytes(named))
         (folder / "state.json").write_text(json.dumps(plain(dict(state))), encoding="utf-8")
-    for old in run.checkpoints()[: -max(1, keep)]:
+        write_checksums(folder)
+    paths = run.checkpoints()
+    for old in paths[: paths.index(path) + 1][: -max(1, keep)]:  # one of a later step was passed over on resume
         shutil.rmtree(old)
     return path
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c011
 def load_checkpoint(
     path: str | Path,  # a checkpoint's folder
+    remedy: str = "bring this file back from a copy",  # what to do where a file is damaged
 ) -> tuple[dict[str, dict[str, Tensor]], dict]:  # tensors by kind; plain values
-    "Read a checkpoint."
+    "Read a checkpoint; raise DamagedFile that names a file unless all of them are there as they were written."
     path = Path(path)
-    return {file.stem: read_tensors(file) for file in sorted(path.glob("*.safetensors"))}, read_json(path / "state.json")
+    for file in missing_files(path):
+        verify(file, remedy)
+    tensors = {file.stem: read_tensors(file, remedy) for file in sorted(path.glob("*.safetensors"))}
+    return tensors, read_json(verify(path / "state.json", remedy))
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c014
 def remove_leftovers(run: Run) -> int:
     "Delete what a killed process left half-written; returns how many files and folders that were."
-    leftovers = [*run.path.glob("**/.*.tmp"), *run.path.glob("**/.*.old")]
+    leftovers = [*run.path.glob("**/*.tmp"), *run.path.glob("**/.*.old")]
     for path in leftovers:
-        if path.is_dir():
+        replaced = path.with_name(path.name[1:].rpartition(".")[0].rpartition(".")[0])  # .NAME.PID.old made room for a new NAME
+        if path.suffix == ".old" and not replaced.exists():
+            path.rename(replaced)
+        elif path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
@@ -128,6 +135,7 @@ class Checkpointer:
     def save(self) -> None:
         "Write a checkpoint."
         if self.processes.main:
+            self.run.check_folder()
             state, extra = self.state, self.state.extra
             tensors = {"model": state.model.state_dict(), "optimizer": moments(state.optimizer, self.all_parameters())}
             tensors["objectives"] = {f"{i}.{name}": v for i, o in enumerate(self.objectives) for name, v in o.state_dict().items()}
@@ -138,12 +146,27 @@ class Checkpointer:
             save_checkpoint(self.run, state.step, tensors, {**position, "extra": values, "identity": self.identity}, self.keep)
         self.processes.wait()
 
+    def newest(self) -> tuple[Path | None, list[Path]]:  # None where there is no checkpoint; the missing files of those passed over
+        "The newest checkpoint that has all of its files; raise DamagedFile if each misses one."
+        missing = []
+        for path in reversed(self.run.checkpoints()):
+            files = missing_files(path)
+            if not files:
+                return path, missing
+            missing += files
+        if missing:
+            names = ", ".join(map(str, missing))
+            raise DamagedFile(f"no checkpoint has all of its files: {names} missing; bring them back, or begin another run")
+        return None, missing
+
     def read(
         self,
         path: Path,  # a checkpoint's folder
     ) -> tuple[dict[str, dict[str, Tensor]], dict]:  # tensors by kind; plain values
-        "Read a checkpoint; raise ValueError if it belongs to another configuration."
-        tensors, values = load_checkpoint(path)
+        "Read a checkpoint; raise ValueError if a file is damaged, or belongs to another configuration."
+        earlier = [other.name for other in self.run.checkpoints() if other.name < path.name and not missing_files(other)]
+        otherwise = f"delete it, and the run goes on from {earlier[-1]}" if earlier else "begin another run"
+        tensors, values = load_checkpoint(path, f"bring this file back from a copy, or {otherwise}")
         check_identity(path, values["identity"], self.identity)
         return tensors, values
 
@@ -170,6 +193,7 @@ class Checkpointer:
     ) -> None:
         "Keep the weights of a phase's end in phases/NN-name.safetensors: the moving average where there is one."
         if self.processes.main:
+            self.run.check_folder()
             weights = self.state.model.state_dict() | ({} if self.average is None else self.average.values)
             path = self.run.path / "phases" / f"{self.state.phase_index:02d}-{name}.safetensors"
-            write_bytes_atomic(path, tensor_bytes(weights))
+            write_listed(path, tensor_bytes(weights))

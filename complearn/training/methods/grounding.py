@@ -9,7 +9,6 @@ __all__ = ['PAPER', 'GROUNDING_ROWS', 'classify', 'with_classifier', 'grounding_
 # %% ../../../nbs/training/methods/grounding.ipynb #c002
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -55,8 +54,9 @@ def with_classifier(
     first, *rest = make_phases(strict(Named, dict(then), "then"), model)
 
     def copy_vision(state: State) -> None:
-        source, tokenizer = Run.open(run), Path(run) / "tokenizer.json"
-        classifier = build(read_model(source.config["model"]), load_tokenizer(tokenizer) if tokenizer.exists() else None)
+        source = Run.open(run)
+        file = source.tokenizer_file
+        classifier = build(read_model(source.config["model"]), load_tokenizer(file) if file else None)
         classifier.load_state_dict(read_tensors(source.weights_file(phase)))
         copy_vision_stream(classifier, state.model)
 

@@ -6,12 +6,12 @@
 __all__ = ['started_from', 'inherit_tokenizer', 'load_start']
 
 # %% ../../../nbs/training/runs/warm_start.ipynb #c002
-import hashlib
 from pathlib import Path
 
 from torch import nn
 
-from ...core.files import plain, read_json, write_json
+from ...core.checksums import read_checksums, write_listed
+from ...core.files import plain, read_json
 from ...core.runs import Run, differences
 from ...models.registry import added_parts
 from ...models.saving import check_weights
@@ -47,14 +47,13 @@ def inherit_tokenizer(
     "Take over the tokenizer of the run that is started from; one that differs is an error."
     if start is None:
         return
-    other, mine = started_from(run, start).run.path / "tokenizer.json", run.path / "tokenizer.json"
-    if not other.exists():  # a model without a text tower
+    other, mine = started_from(run, start).run.tokenizer_file, run.path / "tokenizer.json"
+    if other is None:  # a model without a text tower
         return
-    words = read_json(other)
-    if mine.exists() and read_json(mine) != words:
+    if mine.exists() and read_json(mine) != read_json(other):
         raise ValueError(f"{mine} and {other} hold different tokenizers: these weights know other words. Begin a new run folder")
-    if processes.main and not mine.exists():
-        write_json(mine, words)
+    if processes.main and mine.name not in read_checksums(run.path):
+        write_listed(mine, other.read_bytes())
     processes.wait()
 
 # %% ../../../nbs/training/runs/warm_start.ipynb #c014
@@ -71,7 +70,5 @@ def load_start(
     weights = {name: value for name, value in initial.items() if name.split(".")[0] in later} | snapshot.weights()
     check_weights(model, weights, str(snapshot.file))
     model.load_state_dict(weights)
-    digest = hashlib.blake2b(snapshot.file.read_bytes(), digest_size=8)
-    averages = snapshot.file.with_name("averages.safetensors")
-    digest.update(averages.read_bytes() if averages.exists() else b"")
-    return {"start": plain({**snapshot.selector, "run": snapshot.run.path.name, "hash": digest.hexdigest()})}
+    checksums = [read_checksums(file.parent)[file.name] for file in snapshot.files]
+    return {"start": plain({**snapshot.selector, "run": snapshot.run.path.name, "checksums": checksums})}

@@ -1,0 +1,66 @@
+"""Lists of checksums: what they notice, and what a kill may leave."""
+
+import subprocess
+
+import pytest
+
+from complearn.core import checksums as module
+from complearn.core.checksums import LIST, DamagedFile, missing_files, read_checksums, verify, write_checksums, write_listed
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("model", "optimizer"):
+        (tmp_path / name).write_bytes(name.encode() * 100)
+    write_checksums(tmp_path)
+    return tmp_path
+
+
+def test_every_flipped_bit_is_noticed(folder):
+    content = (folder / "model").read_bytes()
+    for place in (0, 250, len(content) - 1):
+        for bit in range(8):
+            changed = bytearray(content)
+            changed[place] ^= 1 << bit
+            (folder / "model").write_bytes(changed)
+            with pytest.raises(DamagedFile, match=f"{folder}/model is damaged.*bring this file back from a copy"):
+                verify(folder / "model")
+    (folder / "model").write_bytes(content)
+    assert verify(folder / "model") == folder / "model"
+
+
+def test_a_missing_file_or_list_is_named(folder):
+    (folder / "model").unlink()
+    assert missing_files(folder) == [folder / "model"]
+    with pytest.raises(DamagedFile, match="model is missing, though SHA256SUMS beside it names it; find it"):
+        verify(folder / "model", "find it")
+    (folder / LIST).unlink()
+    assert missing_files(folder) == [folder / LIST]
+    with pytest.raises(DamagedFile, match="optimizer is not in SHA256SUMS"):
+        verify(folder / "optimizer")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"abc", b"\n\n  \n"])
+def test_a_damaged_list_is_no_traceback(folder, content):
+    (folder / LIST).write_bytes(content)
+    with pytest.raises(DamagedFile, match="model is not in SHA256SUMS"):
+        verify(folder / "model")
+
+
+def test_the_system_reads_the_list(folder):
+    write_listed(folder / "a file", b"x")
+    assert subprocess.run(["sha256sum", "--quiet", "-c", LIST], cwd=folder).returncode == 0
+
+
+def test_a_file_that_is_written_again_never_disagrees_with_its_entry(folder, monkeypatch):
+    write, states = module.write_bytes_atomic, []
+
+    def watched(path, content):
+        write(path, content)
+        entry = read_checksums(folder).get("model")
+        states.append("no entry" if entry is None else "right" if entry == module.checksum(folder / "model") else "wrong")
+
+    monkeypatch.setattr(module, "write_bytes_atomic", watched)
+    write_listed(folder / "model", b"new")
+    assert states == ["no entry", "no entry", "right"] and verify(folder / "model").read_bytes() == b"new"
+    assert verify(folder / "optimizer")
