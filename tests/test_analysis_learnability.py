@@ -1,5 +1,7 @@
 """Lessons for newcomers: what stays, what is the same for all, and the numbers that are read off."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -104,10 +106,7 @@ def test_a_wrong_start_is_an_error(teacher, tmp_path):
 
 
 def test_a_damaged_start_names_the_file(teacher, tmp_path):
-    copy = tmp_path / "copy-s3"
-    (copy / "phases").mkdir(parents=True)
-    for name in ("config.json", "tokenizer.json"):
-        (copy / name).write_bytes((teacher.path / name).read_bytes())
+    copy = shutil.copytree(teacher.path, tmp_path / "copy-s3")
     (copy / "phases" / "00-warmup.safetensors").write_bytes(teacher.weights_file("warmup").read_bytes()[:200])
     run = prepare(tmp_path / "lesson", parts(method={"name": "fresh_language", "args": {"steps": 2}}, start={"run": str(copy), "phase": 0}))
     with pytest.raises(ValueError, match="00-warmup.safetensors is damaged"):

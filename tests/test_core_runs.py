@@ -242,7 +242,7 @@ def test_the_last_phase_is_that_of_the_summary_even_when_its_file_is_gone(tmp_pa
     assert run.weights_file().name == "02-interact-01.safetensors" and run.phase_names()[-1] == "interact-01"
 
 
-@pytest.mark.parametrize("name, content", [("config.json", '{"method": {"na'), ("config.json", ""), ("done.json", "{"), ("done.json", "[]")])
+@pytest.mark.parametrize("name, content", [("config.json", '{"method": {'), ("config.json", ""), ("done.json", "{"), ("done.json", "[]")])
 def test_a_damaged_run_is_listed_with_its_reason_beside_the_others(tmp_path, name, content):
     for folder in ("a", "b", "c"):
         Run.create(tmp_path / folder, CONFIG).finish({"step": 4})

@@ -1,8 +1,13 @@
 """Small runs for the tests of the training room, importable by child processes."""
 
+import errno
 import os
+import shutil
 import signal
+import sys
+from pathlib import Path
 
+SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
 MODEL = {
     "vision": {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1},
     "text": {"tower": "tiny", "width": 16, "depth": 1, "heads": 1},
@@ -18,11 +23,27 @@ def config(method=None, model=None, seed=0, **train):
     return {"method": method or IL, "model": model or MODEL, "data": DATA, "train": TRAIN | train, "seed": seed}
 
 
-def go(path, fault=""):
-    """In a child process: launch a run, with a fault, e.g. "kill step 12", "kill spawn 2", "term checkpoint 8"."""
-    import sys
-    from pathlib import Path
+def make_read_only(path):
+    """Refuse every write below a path, as a read-only file system does (root may write to any folder)."""
 
+    def refuse(event, arguments):
+        writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) or event in ("os.mkdir", "os.rename", "os.remove")
+        if writes and str(arguments[0]).startswith(str(path)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(arguments[0]))
+
+    sys.addaudithook(refuse)
+
+
+FILE_EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate", "os.listdir", "os.scandir"}
+FAULTS = {name: lambda path, number=number: os.kill(os.getpid(), number) for name, number in SIGNALS.items()} | {
+    "delete": shutil.rmtree,
+    "delete-log": lambda path: (path / "metrics.jsonl").unlink(),
+    "protect": make_read_only,
+}
+
+
+def go(path, fault=""):
+    """In a child process: launch a run, with a fault, e.g. "kill step 12", "kill spawn 2", "term checkpoint 8", "kill file 30"."""
     import torch
 
     from complearn import launch
@@ -31,7 +52,7 @@ def go(path, fault=""):
     torch.set_num_threads(1)
     what, _, where = fault.partition(" ")
     place, _, number = where.partition(" ")
-    strike = lambda: os.kill(os.getpid(), {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}[what])
+    strike = lambda: FAULTS[what](Path(path))
     if place == "step":  # after that step, before anything is written about it
         after = trainer.Trainer.after_step
 
@@ -41,6 +62,16 @@ def go(path, fault=""):
             return after(self, result)
 
         trainer.Trainer.after_step = struck
+    if place == "file":  # before that operation on a file of the run
+        operations = []
+
+        def count(event, arguments):
+            if event in FILE_EVENTS and arguments and str(arguments[0]).startswith(str(path)):
+                operations.append(event)
+                if len(operations) == int(number):
+                    strike()
+
+        sys.addaudithook(count)
     if place == "spawn":  # the new agent stands, no checkpoint does
         begin = trainer.Trainer.begin_phase
 

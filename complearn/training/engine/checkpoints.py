@@ -8,6 +8,7 @@ __all__ = ['tensor_bytes', 'read_tensors', 'save_checkpoint', 'load_checkpoint',
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c002
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -78,9 +79,9 @@ def remove_leftovers(run: Run) -> int:
     "Delete what a killed process left half-written; returns how many files and folders that were."
     leftovers = [*run.path.glob("**/*.tmp"), *run.path.glob("**/.*.old")]
     for path in leftovers:
-        replaced = path.with_name(path.name[1:].rpartition(".")[0].rpartition(".")[0])  # .NAME.PID.old made room for a new NAME
-        if path.suffix == ".old" and not replaced.exists():
-            path.rename(replaced)
+        replaced = re.fullmatch(r"\.(.+)\.\d+\.old", path.name)  # it made room for a new one of that name
+        if replaced and not path.with_name(replaced[1]).exists():
+            path.rename(path.with_name(replaced[1]))
         elif path.is_dir():
             shutil.rmtree(path)
         else:
