@@ -88,7 +88,7 @@ say-lab:
 
 reports: say-reports .venv/.dev
 	@for pair in $(REPORTS); do \
-	  $(BIN)/python -m complearn.core.reports "nbs/experiments/$${pair%%:*}.ipynb" "data/measured/$${pair##*:}.results.json"; \
+	  $(BIN)/python -m complearn.analysis.claims.reports "nbs/experiments/$${pair%%:*}.ipynb" "data/measured/$${pair##*:}.results.json"; \
 	done
 	@$(BIN)/nbdev_clean
 

@@ -97,12 +97,13 @@ class Trainer:
         actions: Sequence[Callable[["Trainer", StepResult], None]] = (),  # what else is due after a step, e.g. `Every(100, action)`
         identity: Mapping[str, Any] | None = None,  # what else a checkpoint must agree in, e.g. the data's fingerprint
         progress: bool = True,  # a bar with rate and time left
+        before_done: Callable[["Trainer"], None] = lambda trainer: None,  # what is written once all is trained, e.g. the model card
     ):
         names = [phase.name for phase in phases]
         if not phases or len(set(names)) < len(names):
             raise ValueError(f"a run needs phases with distinct names; got {names}")
         self.processes, self.settings = processes or start_processes(), settings or TrainSettings()
-        self.device, self.progress, self.seed = self.processes.device, progress, seed
+        self.device, self.progress, self.seed, self.before_done = self.processes.device, progress, seed, before_done
         self.precision = pick_precision(self.device, self.settings.precision)
         self.run, self.phases, self.loader, self.model = run, list(phases), loader, model.to(self.device)
         self.objectives = list({id(phase.objective): phase.objective.to(self.device) for phase in phases}.values())
@@ -152,8 +153,9 @@ class Trainer:
                     stop = torch.tensor([float(self.stop_signal.received)], device=self.device)
                     if self.processes.mean(stop).item() > 0 and self.phase is not None:
                         self.stop()
-        if self.processes.main and self.run.done is None:
-            self.run.finish({"step": state.step, "phases": len(self.phases)})
+            if self.processes.main and self.run.done is None:
+                self.before_done(self)
+                self.run.finish({"step": state.step, "phases": len(self.phases)})
         self.processes.wait()
         return state
 
@@ -166,12 +168,16 @@ class Trainer:
         if self.processes.main:
             remove_leftovers(self.run)
         self.processes.wait()
-        checkpoints = self.run.checkpoints()
-        if checkpoints:
-            self.resume(checkpoints[-1])
-        else:
+        checkpoint, missing = self.checkpointer.newest()
+        if checkpoint is None:
             self.journal.truncate(-1)
             self.begin_phase()
+            return
+        self.resume(checkpoint)
+        for file in missing:
+            self.journal.warn(f"{file} is missing: the run goes on from {checkpoint.name}, the checkpoint before")
+        if self.state.step and not self.run.records():
+            self.journal.warn(f"{self.run.path / 'metrics.jsonl'} has lost the records up to step {self.state.step}")
 
     def resume(
         self,
