@@ -331,6 +331,20 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
         assert not source.can_search and reason in source.state, name
 
 
+@pytest.mark.parametrize("name", ["config.json", "done.json", "metrics.jsonl"])
+def test_a_damaged_run_is_listed_with_its_reason_in_both_apps(tmp_path, name):
+    from complearn.analysis.codes.sources import code_sources
+    from complearn.core.runs import Run
+
+    config = {"method": {"name": "clip", "args": {}}, "model": {"vision": "tiny"}, "data": {"name": "generated"}, "train": {}}
+    for folder in ("a-s0", "b-s0"):
+        Run.create(tmp_path / folder, config).finish({"step": 1})
+    (tmp_path / "a-s0" / name).write_text('{"torn\n')
+    for sources in (search_sources(lambda: [], runs=tmp_path), code_sources(tmp_path)):
+        damaged, whole = sources
+        assert "is damaged" in damaged.state and name in damaged.state and "is damaged" not in whole.state
+
+
 def test_nothing_to_search_with_says_why(tmp_path):
     nowhere = search(runs=tmp_path / "none").controller.empty
     assert "no such folder" in nowhere or "not a folder" in nowhere

@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from complearn.core.checksums import write_checksums
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.codebook.codebook import Codebook
 from complearn.models.dual import build_model
 from complearn.models.features import distinct, feature_key, weights_fingerprint
-from complearn.models.saving import check_weights, load_model, save_model
+from complearn.models.saving import FILES, check_weights, load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, cosine, encode_all, evaluation_mode, full_precision
 
 CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
@@ -207,7 +208,7 @@ def test_scenes_are_rendered_and_cached(model, tmp_path):
 def test_save_and_load_round_trip(model, tmp_path):
     folder = save_model(model, tmp_path / "model", {"name": "Trial", "data": {"name": "generated", "seed": 0}, "steps": 12})
     again = load_model(folder)
-    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors", "model_card.md", "tokenizer.json"]
+    assert sorted(file.name for file in folder.iterdir()) == sorted(FILES)
     assert not again.training and again.config == model.config and again.fingerprint() == model.fingerprint()
     assert all(torch.equal(a, b) for a, b in zip(again.state_dict().values(), model.state_dict().values()))
     pair = model.collate([p for p in model_pairs()])
@@ -258,7 +259,7 @@ def test_damage_is_named(model, tmp_path):
     folder = save_model(model, tmp_path / "model")
     weights = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    with pytest.raises(ValueError, match="model.safetensors is damaged .*; copy the folder again"):
+    with pytest.raises(ValueError, match="model.safetensors is damaged.*bring this file back from a copy"):
         load_model(folder)
     (folder / "config.json").write_text('{"method": {}}')
     with pytest.raises(ValueError, match="has format None, this version reads 1"):
@@ -271,6 +272,7 @@ def test_weights_of_another_configuration(model, tmp_path):
     weights["codebook.codes"] = torch.randn(64, 96)
     weights["extra"] = weights.pop("logit_scale")
     save_file(weights, folder / "model.safetensors")
+    write_checksums(folder)
     wanted = r"codebook.codes is \(32, 96\) here and \(64, 96\) there; extra is unknown here; logit_scale is missing there"
     with pytest.raises(ValueError, match=wanted):
         load_model(folder)

@@ -17,7 +17,7 @@ from .surgery import text_weights
 from ...core.runs import Run, find
 from ...data.pairs import Pair
 from ...models.dual import Dual
-from ...training.runs.snapshots import Snapshot, latest_snapshot, snapshots_of
+from ...training.runs.snapshots import Snapshot, latest_snapshot, run_fault, snapshots_of
 
 # %% ../../../nbs/analysis/codes/sources.ipynb #c008
 class Source:
@@ -83,16 +83,12 @@ def run_source(
     n: int = 2000,  # images to read at most
 ) -> Source:
     "A run as a source, or the reason why it cannot be opened."
-    snapshots = [snapshot.name for snapshot in snapshots_of(run)]
-    if "model" not in run.config or "data" not in run.config:
-        snapshots, state = [], "is no training of complearn.launch, so its model is not known; choose another run"
-    elif not run.config["model"].get("codebook"):
-        snapshots, state = [], 'has no codebook; choose another run, or train one with "model": {"codebook": {"codes": 256}}'
-    elif not snapshots:
-        state = f"has kept no model yet; let it train: python -m complearn.launch {run.path}"
-    elif run.done is None:
+    without = 'has no codebook; choose another run, or train one with "model": {"codebook": {"codes": 256}}'
+    state = run_fault(run, lambda config: "" if config.get("codebook") else without)
+    snapshots = [] if state else [snapshot.name for snapshot in snapshots_of(run)]
+    if snapshots and run.done is None:
         state = f"has not ended; what it has kept can be opened: {', '.join(snapshots)}"
-    else:
+    elif snapshots:
         state = f"ended after {run.done.get('step', '?')} steps"
     cached = [pairs]
 

@@ -20,7 +20,7 @@ from ...evaluation.search.indexing import index_gallery
 from ...models.registry import search_fault
 from ...models.scoring import search_scorer
 from ...training.runs.launch import launch, prepare
-from ...training.runs.snapshots import latest_snapshot, snapshots_of
+from ...training.runs.snapshots import latest_snapshot, run_fault
 
 # %% ../../../nbs/apps/search/sources.ipynb #c004
 class SearchSource:
@@ -89,12 +89,7 @@ def run_source(
     **index: Any,  # folder and n of a `SearchSource`
 ) -> SearchSource:
     "A run to search with, or the reason why it cannot."
-    if "model" not in run.config or "data" not in run.config:
-        state = "is no training of complearn.launch, so its model is not known; choose another run"
-    else:
-        state = search_fault(run.config["model"])
-    if not state and not snapshots_of(run):
-        state = f"has kept no model yet; let it train: python -m complearn.launch {run.path}"
+    state = run_fault(run, search_fault)
     open_model = None if state else (lambda: latest_snapshot(run).scorer())
     return SearchSource(run.path.name, open_model, gallery or (lambda: pictures_of(run)), state, **index)
 
