@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ..core.checksums import LIST, verify, write_checksums
 from ..core.files import atomic_folder, plain, read_json, write_json
 from .registry import assemble, title_of, write_config
 from .towers.factory import build_tower
@@ -59,7 +59,7 @@ def model_card(
     return "\n".join(lines) + "\n"
 
 # %% ../../nbs/models/saving.ipynb #c011
-FILES = ("config.json", "model.safetensors", "tokenizer.json", "model_card.md")
+FILES = ("config.json", "model.safetensors", "tokenizer.json", "model_card.md", LIST)
 
 
 def save_model(
@@ -79,6 +79,7 @@ def save_model(
         model.tokenizer.save(temporary / FILES[2])
         (temporary / FILES[3]).write_text(model_card(model, facts or {}), encoding="utf-8")
         write_json(temporary / FILES[0], {"format": 1, "model": write_config(model.config), "towers": parts})
+        write_checksums(temporary)
     return folder
 
 # %% ../../nbs/models/saving.ipynb #c013
@@ -86,7 +87,7 @@ def load_model(
     folder: Path | str,  # what `save_model` wrote
     device: torch.device | str = "cpu",  # where to
 ) -> nn.Module:  # of the kind that was saved, in evaluation mode
-    "Load a saved model; needs neither network nor the places that its towers came from."
+    "Load a saved model; needs neither network nor the places that its towers came from. Raise DamagedFile that names a damaged file."
     folder = Path(folder)
     missing = [name for name in FILES[:3] if not (folder / name).is_file()]
     if missing:
@@ -101,11 +102,8 @@ def load_model(
     for name, part in description["towers"].items():
         if part["frozen"]:
             towers[name].freeze()
-    model = assemble(description["model"], towers["vision"], towers["text"], load_tokenizer(folder / FILES[2]))
-    try:
-        weights = load_file(folder / FILES[1])
-    except SafetensorError as error:
-        raise ValueError(f"{folder / FILES[1]} is damaged ({error}); copy the folder again from where it came") from error
+    model = assemble(description["model"], towers["vision"], towers["text"], load_tokenizer(verify(folder / FILES[2])))
+    weights = load_file(verify(folder / FILES[1]))
     check_weights(model, weights, str(folder / FILES[1]))
     model.load_state_dict(weights)
     return model.to(device).eval()
