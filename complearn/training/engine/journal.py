@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from ...core.files import write_json
 from ...core.runs import Run
@@ -102,8 +103,17 @@ class Journal:
     ) -> None:
         "Write a record with the run's position."
         if self.processes.main:
-            phase = {"phase": self.phases[self.state.phase_index].name, "phase_index": self.state.phase_index}
-            self.run.log({"kind": "note", **record, "step": self.state.step, **phase})
+            number = min(self.state.phase_index, len(self.phases) - 1)  # at the run's end that of the last phase
+            self.run.log({"kind": "note", **record, "step": self.state.step, "phase": self.phases[number].name, "phase_index": number})
+
+    def warn(
+        self,
+        message: str,
+    ) -> None:
+        "Write and show a warning."
+        self.log({"kind": "warning", "message": message})
+        if self.processes.main:
+            tqdm.write(f"{self.run.path.name}, step {self.state.step}: {message}")
 
     def truncate(
         self,
@@ -138,23 +148,12 @@ class Journal:
         numbers = {**measures, **dict(zip(names, values))}
         self.log({"kind": "step", **numbers, **self.stopwatch.read(), **self.state.extra.get("budget", {})})
         bar.set_postfix({"phase": phase.name, "loss": f"{numbers['loss']:.3f}"}, refresh=False)
-        self.warn(phase.objective.warning(numbers, self.state.phase_step / phase.steps), bar)
+        warned, message = self.state.extra.setdefault("warned", []), phase.objective.warning(numbers, self.state.phase_step / phase.steps)
+        if message is not None and phase.name not in warned:  # once per phase
+            warned.append(phase.name)
+            self.warn(message)
         self.stopwatch.restart()
         self.stopwatch.add("log", began)
-
-    def warn(
-        self,
-        message: str | None,  # None: there is nothing to warn of
-        bar: Any,  # the progress bar
-    ) -> None:
-        "Write and show a warning, once per phase."
-        phase, warned = self.phases[self.state.phase_index].name, self.state.extra.setdefault("warned", [])
-        if message is None or phase in warned:
-            return
-        warned.append(phase)
-        self.log({"kind": "warning", "message": message})
-        if self.processes.main:
-            bar.write(f"{self.run.path.name}, step {self.state.step}: {message}")
 
     def log_evaluations(
         self,

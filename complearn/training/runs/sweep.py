@@ -18,6 +18,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from ...core.device import pick_device
+from ...core.files import write_errors
 from ...core.runs import Run
 from ..methods.catalogue import find_method
 
@@ -110,7 +111,7 @@ def start(
     env = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     if "--allow-code" in words:  # the child finds the file where this process found it
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
-    with open(run.path / "log.txt", "ab") as log:
+    with write_errors(run.path / "log.txt"), open(run.path / "log.txt", "ab") as log:
         return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, start_new_session=True)
 
 # %% ../../../nbs/training/runs/sweep.ipynb #c022
