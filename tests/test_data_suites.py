@@ -346,6 +346,70 @@ def test_bare_numbers_are_no_class_names(tmp_path):
         read_classes(tmp_path / "test.parquet", None, "pets", str(tmp_path / "tables"))
 
 
+def class_folders(folder, names, colours=("pink", "blue", "red")):
+    for name, colour in zip(names, colours):
+        (folder / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), colour).save(folder / name / "0.png")
+    return folder
+
+
+def test_published_names_are_counted_and_what_does_not_match_is_named(tmp_path):
+    folder = class_folders(tmp_path / "test", ("american_bulldog", "beagle", "my_cat"))
+    (tmp_path / "en_classnames.json").write_text(json.dumps({"pets": ["American Bulldog", "Beagle"]}))
+    (tmp_path / "en_zeroshot_classification_templates.json").write_text("{}")
+    test, _ = read_classes(folder, None, "pets", str(tmp_path))
+    assert test.classes == ("American Bulldog", "Beagle", "my cat")
+    assert "class names: 2 of 3 are the published 'pets', 1 the data's own (my cat)" in str(test.items.report)
+
+
+def test_wordnet_folders_get_their_names_without_a_preset_and_equal_names_are_one_class(tmp_path):
+    """open_clip calls two ImageNet classes missile; under strict ties neither could ever be right."""
+    pytest.importorskip("open_clip")
+    numbers = ("n03773504", "n04008634", "n01440764")
+    folder, train = (class_folders(tmp_path / part, numbers) for part in ("test", "train"))
+    test, fitted = read_classes(folder, train)
+    assert test.classes == ("tench", "missile") and sorted(k for _, k in test.items) == sorted(k for _, k in fitted) == [0, 1, 1]
+    assert "the published 'imagenet1k'" in str(test.items.report)
+    assert "classes of equal names count as one: missile (n03773504, n04008634)" in str(test.items.report)
+    with pytest.raises(BadData, match="class folder 'n00000001' is none of ImageNet's 1000 classes"):
+        read_classes(class_folders(tmp_path / "strange", ("n00000001",)))
+
+
+@pytest.mark.parametrize("names", [{"01": "tit", "02": "finch"}, ["tit", "finch"], "names.json"])
+def test_classes_of_ones_own_bring_their_names_and_templates(names, tmp_path):
+    folder = class_folders(tmp_path / "test", ("01", "02"))
+    (tmp_path / "names.json").write_text(json.dumps({"02": "finch", "01": "tit"}))
+    args = {"folder": str(folder), "names": str(tmp_path / names) if isinstance(names, str) else names, "templates": ["a drawing of a {}."]}
+    task = read_bench({"labels:birds": args})["labels:birds"]
+    assert task.classes == ("tit", "finch") and task.templates == ("a drawing of a {}.",)
+    assert "class names: given; prompts: 1 given" in str(task.items().report)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"names": ["tit"]}, "1 class names were given for 2 classes: 01, 02"),
+        ({"names": {"03": "tit"}}, "a name is given for class '03', which is not there; there are 01, 02"),
+        ({"names": ["tit", "finch"], "templates": ["a bird"]}, "a template has one {} for the class name"),
+    ],
+)
+def test_names_and_templates_that_do_not_fit_are_refused(given, message, tmp_path):
+    with pytest.raises(BadData, match=message):
+        read_classes(class_folders(tmp_path / "test", ("01", "02")), **given)
+
+
+def test_a_table_of_foils_is_a_benchmark(tmp_path):
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "000000000139.jpg")
+    rows = ["image,caption,negative,kind", "000000000139.jpg,A red wall.,A blue wall.,colour", "000000000139.jpg,A wall.,,none"]
+    (tmp_path / "mine.csv").write_text("\n".join(rows))
+    with pytest.warns(UserWarning, match="mine.csv: 1 kept; skipped 1"):
+        bench = read_bench({"foils:mine": {"folder": str(tmp_path), "table": "mine.csv", "max_bad": 0.5}})
+    (item,) = bench["foils:mine"].items()
+    assert (item.split, item.captions, item.image_ids) == ("colour", ("A red wall.", "A blue wall."), ("000000000139",))
+    with pytest.raises(BadData, match="mine.csv line 2: no column 'foil'; there are 'image', .*name the right one with negative="):
+        read_bench({"foils": {"folder": str(tmp_path), "table": "mine.csv", "negative": "foil"}})
+
+
 def test_a_flickr_token_file_without_its_list_is_no_test(own):
     folder = own / "flickr8k"
     names = (folder / "Flickr_8k.testImages.txt").read_text().split()

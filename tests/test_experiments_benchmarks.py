@@ -74,16 +74,23 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
         launch(prepare(tmp_path / "study" / name, config).path, "cpu", False)
     shutil.rmtree(tmp_path / "gone")
     only = ["sugarcrepe", "cola", "cifar10"]
-    run = experiment(NAME, tmp_path / "out", models=[str(tmp_path / "study")], data_folder=str(data), only=only)
+    where = {"models": [str(tmp_path / "study")], "data_folder": str(data), "only": only}
+    run = experiment(NAME, tmp_path / "out", overlap="keep", **where)
     assert run.good
     said = run.text
     found = read_results(tmp_path / "out")
     counts = {(r["method"], r["data"]): r["value"] for r in found["rows"] if r["metric"] == "train_overlap_images"}
     assert counts["clip", "sugarcrepe"] > 0 and {method for method, _ in counts} == {"clip"}
     assert "cifar10: test: 4 kept" in said and "class names: the data's own; prompts: " in said
-    assert "warning: clip-s0 was trained on" in said and "a caption of sugarcrepe" in said
-    assert "warning: lost-s0: overlap with the benchmarks not checked: its training data cannot be read any more" in said
-    assert "16 of 16 training pairs compared" in found["setting"]["overlap"]["clip-s0"]
+    assert "clip-s0 was trained on the photo of 42 items of sugarcrepe, and on a caption of 0 others" in said
+    assert "warning: lost-s0: overlap with the benchmarks not checked, since its training data cannot be read" in said
+    assert "16 of 16 training pairs compared" in found["setting"]["overlap"]["report"]["clip-s0"]
+    assert "blind_ngram" not in {r["method"] for r in found["rows"]} or found["setting"]["blind_ngram"]["left_out"]
+    dropped = experiment(NAME, tmp_path / "dropped", **where)
+    assert dropped.good and read_results(tmp_path / "dropped")["setting"]["overlap"]["dropped"]["sugarcrepe"] == 42
+    assert "sugarcrepe" not in {r["data"] for r in read_results(tmp_path / "dropped")["rows"] if r["metric"] == "accuracy"}
+    refused = experiment(NAME, tmp_path / "no", overlap="refuse", **where)
+    assert "the models were trained on what they are asked: 42 of sugarcrepe" in refused.text
 
 
 @pytest.mark.real

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRESETS', 'TABLE_2', 'TABLE_5', 'TABLE_FILES', 'Preset', 'published_tables', 'imagenet_synsets', 'normalize_name',
-           'readable_names', 'objectnet_names', 'select_classes', 'describe_wording', 'read_classes']
+           'are_synsets', 'readable_names', 'given_names', 'merge_names', 'objectnet_names', 'select_classes',
+           'describe_wording', 'choose_wording', 'read_classes']
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #c002
 import importlib.util
@@ -96,6 +97,13 @@ def normalize_name(
     "Normalise a name for comparison."
     return re.sub(r"[\s_-]+", " ", name).strip().lower()
 
+# %% ../../../nbs/data/benchmarks/classes.ipynb #1bd4c061
+def are_synsets(
+    folders: Sequence[str],  # names of class folders
+) -> bool:
+    "Whether all folders are called by WordNet numbers."
+    return all(re.fullmatch(r"n\d{8}", folder) for folder in folders)
+
 # %% ../../../nbs/data/benchmarks/classes.ipynb #n0111c
 def readable_names(
     folders: Sequence[str],  # names of the class folders, sorted
@@ -103,10 +111,12 @@ def readable_names(
     names: Sequence[str] | None,  # the published names, if available
 ) -> list[str]:  # one per folder
     "Readable names of the classes."
-    if all(re.fullmatch(r"n\d{8}", folder) for folder in folders):
+    if are_synsets(folders):
         if not names:
             raise BadData(f"{folders[0]} and the like are WordNet numbers; their names come with pip install 'complearn[towers]'")
         position = {number: k for k, number in enumerate(imagenet_synsets())}
+        if outside := [folder for folder in folders if folder not in position]:
+            raise BadData(f"class folder {outside[0]!r} is none of ImageNet's {len(position)} classes; rename it to words, or give names")
         return [names[position[folder]] for folder in folders]
     if not names and not preset.numerals and all(folder.isdigit() for folder in folders):
         raise BadData(
@@ -126,6 +136,38 @@ def readable_names(
         return list(names)
     known = {normalize_name(name): name for name in names}
     return [known.get(normalize_name(folder), folder.replace("_", " ")) for folder in folders]
+
+# %% ../../../nbs/data/benchmarks/classes.ipynb #2d26e91f
+def given_names(
+    folders: Sequence[str],  # names of the class folders, sorted
+    names: Mapping[str, str] | Sequence[str] | Path | str,  # folder -> name, one name per folder, or a JSON file with either
+) -> list[str]:  # one per folder
+    "Class names of one's own; raise `BadData` if they do not fit the folders."
+    content = read_json_file(names, "a file of class names") if isinstance(names, (str, Path)) else names
+    if not isinstance(content, Mapping):
+        if len(content) != len(folders):
+            raise BadData(f"{len(content)} class names were given for {len(folders)} classes: {', '.join(folders[:6])}; give one for each")
+        return list(content)
+    by_folder = {normalize_name(folder): name for folder, name in content.items()}
+    if strange := sorted(set(by_folder) - set(map(normalize_name, folders))):
+        raise BadData(f"a name is given for class {strange[0]!r}, which is not there; there are {', '.join(folders[:6])}")
+    return [by_folder.get(normalize_name(folder), folder.replace("_", " ")) for folder in folders]
+
+# %% ../../../nbs/data/benchmarks/classes.ipynb #4e39763f
+def merge_names(
+    folders: Sequence[str],  # names of the class folders
+    names: Sequence[str],  # one per folder
+) -> tuple[list[str], list[int], list[str]]:  # distinct names, the number of each folder's, and notes for the report
+    "Count classes of equal names as one."
+    numbers, classes, labels = {}, [], []
+    for name in names:
+        if normalize_name(name) not in numbers:
+            numbers[normalize_name(name)] = len(classes)
+            classes.append(name)
+        labels.append(numbers[normalize_name(name)])
+    shared = {k: [folder for folder, label in zip(folders, labels) if label == k] for k in range(len(classes)) if labels.count(k) > 1}
+    merged = "; ".join(f"{classes[k]} ({', '.join(members)})" for k, members in shared.items())
+    return classes, labels, [f"classes of equal names count as one: {merged}"] if merged else []
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #c014
 def objectnet_names(
@@ -155,17 +197,46 @@ def select_classes(
 # %% ../../../nbs/data/benchmarks/classes.ipynb #n0151c
 def describe_wording(
     preset: Preset,  # of the set
-    release: bool,  # whether the names come from ObjectNet's release
-    names: Sequence[str] | None,  # the published names, if available
+    folders: Sequence[str],  # names of the class folders
+    names: Sequence[str],  # the names that are used
+    published: Sequence[str] | None,  # the published names, if available
     prompts: Sequence[str] | None,  # the published prompts, if available
 ) -> str:  # for the report
-    "Say which class names and prompts are used, and what they replace."
+    "Say which published class names and prompts are used, and what stands in for those that are missing."
     missing = lambda key: f", for want of the published {key!r}" if key else ""
-    own_names = f"the data's own{missing(preset.names)}"
-    name_source = "ObjectNet's release" if release else f"the published {preset.names!r}" if names else own_names
-    plain_prompts = f"{len(TEMPLATES)} plain ones{missing(preset.prompts)}"
+    key, plain_prompts = preset.names or "imagenet1k", f"{len(TEMPLATES)} plain ones{missing(preset.prompts)}"
     prompt_source = f"{len(prompts)} published for {preset.prompts!r}" if prompts else plain_prompts
-    return f"class names: {name_source}; prompts: {prompt_source}"
+    if not published:
+        return f"class names: the data's own{missing(preset.names)}; prompts: {prompt_source}"
+    known = set(published)
+    others = [folder for folder, name in zip(folders, names) if name not in known]
+    if not others:
+        return f"class names: the published {key!r}; prompts: {prompt_source}"
+    first = f"{', '.join(others[:3])}{', ...' if len(others) > 3 else ''}"
+    counts = f"{len(folders) - len(others)} of {len(folders)} are the published {key!r}, {len(others)} the data's own ({first})"
+    return f"class names: {counts}; prompts: {prompt_source}"
+
+# %% ../../../nbs/data/benchmarks/classes.ipynb #173d7a4f
+def choose_wording(
+    folders: Sequence[str],  # names of the class folders
+    preset: Preset,  # of the set
+    tables: Mapping[str, Mapping[str, list[str]]],  # from `published_tables`
+    names: Any = None,  # names of one's own, see `given_names`
+    templates: Sequence[str] = (),  # prompts of one's own, each with one {}
+    origin: str = "given",  # where the names of one's own come from
+) -> tuple[list[str], tuple[str, ...], str]:  # one name per folder, prompts, and where both come from
+    "Class names and prompts; raise `BadData` if a template has no place for the name."
+    if bad := [text for text in templates if text.count("{}") != 1]:
+        raise BadData(f"a template has one {{}} for the class name, such as 'a photo of a {{}}', not {bad[0]!r}")
+    keys = (preset.names, "imagenet1k" if are_synsets(folders) else "")
+    published, prompts = next((tables["names"][key] for key in keys if key in tables["names"]), None), tables["prompts"].get(preset.prompts)
+    chosen = given_names(folders, names) if names else readable_names(folders, preset, published)
+    source = describe_wording(preset, folders, chosen, published, prompts)
+    if names:
+        source = f"class names: {origin}; prompts: {source.partition('; prompts: ')[2]}"
+    if templates:
+        source = f"{source.partition('; prompts: ')[0]}; prompts: {len(templates)} given"
+    return chosen, tuple(templates or prompts or TEMPLATES), source
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #c016
 def read_classes(
@@ -173,27 +244,28 @@ def read_classes(
     train: Path | str | None = None,  # training images for the probe, likewise
     preset: str = "",  # a name in `PRESETS`; empty: the folders' names are the class names
     tables_from: str | None = None,  # folder of CLIP benchmark's tables; None: the installed ones
+    names: Any = None,  # class names of one's own: folder -> name, a name per folder, or a JSON file
+    templates: Sequence[str] = (),  # prompts of one's own, each with one {}
     limit: int | None = None,  # at most so many images of each part, evenly from the whole
     max_bad: float = 0.01,  # share of images that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
 ) -> tuple[LabelledImages, list[tuple[Any, int]] | None]:  # the test, and training items with the same labels
-    "Read labelled images with their published class names and prompts."
+    "Read labelled images with class names and prompts: those given, or the published ones of a preset."
     if preset:
         check_choice("preset", preset, PRESETS)
     image_set = PRESETS.get(preset, Preset(Path(folder).stem, ""))
-    tables = published_tables(tables_from, "imagenet1k" in (image_set.names, image_set.prompts))
     parts = [read_labelled_images(path, limit=limit, max_bad=max_bad, check=check) for path in (folder, train) if path is not None]
-    shared = objectnet_names(Path(folder)) if preset == "objectnet" else None
-    parts = [select_classes(part, shared) for part in parts] if shared else parts
+    release = objectnet_names(Path(folder)) if preset == "objectnet" else None
+    parts = [select_classes(part, release) for part in parts] if release else parts
     test, folders = parts[0], parts[0].classes
-    published, prompts = tables["names"].get(image_set.names), tables["prompts"].get(image_set.prompts)
-    names = folders if shared else readable_names(folders, image_set, published)
-    test.items.report.notes.append(describe_wording(image_set, bool(shared), published, prompts))
-    test = LabelledImages(test.items, tuple(names), tuple(prompts or TEMPLATES))
-    if train is None:
-        return test, None
-    if missing := [name for name in folders if name not in parts[1].classes]:
+    tables = published_tables(tables_from, "imagenet1k" in (image_set.names, image_set.prompts) or are_synsets(folders))
+    given = (names, templates) if names or not release else (list(folders), templates, "ObjectNet's release")
+    chosen, prompts, source = choose_wording(folders, image_set, tables, *given)
+    classes, labels, notes = merge_names(folders, chosen)
+    test.items.report.notes += [source, *notes]
+    relabel = lambda part: [(image, label_of[part.classes[k]]) for image, k in part.items if part.classes[k] in label_of]
+    label_of = dict(zip(folders, labels))
+    if train is not None and (missing := [name for name in folders if name not in parts[1].classes]):
         raise BadData(f"{train}: no training images of {', '.join(missing[:4])}; a probe needs every class of the test")
-    label_of = {name: k for k, name in enumerate(folders)}
-    labels = [label_of.get(name) for name in parts[1].classes]
-    return test, [(image, labels[k]) for image, k in parts[1].items if labels[k] is not None]
+    images = Records(relabel(test), test.items.report)
+    return LabelledImages(images, tuple(classes), prompts), None if train is None else relabel(parts[1])

@@ -174,8 +174,7 @@ class Recognition(Task):
         return {"chance": [Score("zero_shot", "accuracy", 1 / len(self.classes), n=len(self.images), ties=0.0)]}
 
     def items(self) -> Sequence[Pair]:
-        parts = {"test": self.images, "train": self.train}
-        pairs = [Pair(image, None, f"{part} {k}", f"{part} {k}") for part, images in parts.items() for k, (image, _) in enumerate(images)]
+        pairs = [Pair(image, None, f"test {k}", f"test {k}") for k, (image, _) in enumerate(self.images)]
         return Pairs(pairs, self.images.report) if hasattr(self.images, "report") else pairs
 
     def without(self, ids: Collection[str]) -> "Recognition":
