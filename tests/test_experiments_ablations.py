@@ -92,3 +92,20 @@ def test_what_is_not_there_is_named():
         study(ablation_rows({"x": {"code": {}}}))
     with pytest.raises(ValueError, match="two rows would share a folder"):
         study({"a b": {"method": "clip"}, "a-b": {"method": "clip"}})
+
+
+def tables(notebook):
+    """The tables that a notebook shows."""
+    cells = json.loads(notebook.read_text())["cells"]
+    cells = [cell for cell in cells if "injected-parameters" not in cell["metadata"].get("tags", [])]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    return ["".join(data["text/html"]) for data in outputs if "text/html" in data]
+
+
+def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_path):
+    measured = ROOT / "data" / "measured" / "composition.results.json"
+    run = experiment("experiments/ablations", tmp_path, report_from=str(measured))
+    assert run.good and not (tmp_path / "runs").exists()
+    shown, drawn = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb"), tables(tmp_path / "report.ipynb")
+    assert len(shown) == 7 and shown == drawn
+    assert "codebook_clip" in shown[3] and "69.2 [64.3, 74.0]" in shown[3]
