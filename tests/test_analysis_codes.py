@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from complearn.analysis.codes.readings import code_table, code_views, codebook_at_rest, distinct, patch_scores, square, words_of
+from complearn.analysis.codes.readings import code_table, code_views, codebook_evaluation, distinct, patch_grid, patch_scores, words_of
 from complearn.analysis.codes.tables import CodeTable, CodeTally
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
@@ -151,7 +151,7 @@ def model(request):
 def test_table_of_a_model_equals_one_reading(model):
     pairs = [pair(i) for i in range(13)]
     chunked = code_table(model, pairs, batch_size=4)
-    with codebook_at_rest(model):
+    with codebook_evaluation(model):
         reading = model.read(model.vision, model.collate(pairs))
     whole = tallied(reading.scores, reading.weights, reading.firing, [13])
     assert chunked.grid == (8, 8) and chunked.source.tolist() == list(range(13))
@@ -182,7 +182,7 @@ def test_words_are_those_under_the_firing_tokens(model):
     pairs = [pair(i) for i in range(5)]
     table = code_table(model, pairs, side="text", heaviest=40)
     assert table.words[1] == ("[start]", "a", "blue", "square", "and", "a", "red", "circle", "[end]")
-    with codebook_at_rest(model):
+    with codebook_evaluation(model):
         for i, one in enumerate(pairs):  # one at a time: no padding at all
             reading = model.read(model.language, model.collate([one]))
             for line in table.codes_of(i).itertuples():
@@ -221,7 +221,7 @@ def test_models_that_cannot_be_read_say_why():
     with pytest.raises(ValueError, match="'image' or 'text', not 'words'"):
         code_table(build_model({}, tokenizer), [pair(0)], side="words")
     with pytest.raises(ValueError, match="50 image tokens are no square grid"):
-        square(50)
+        patch_grid(50)
 
 
 def test_words_of_a_truncated_caption():

@@ -370,7 +370,7 @@ def slow_read_out(x, y, folds, shares, nested):
     """One feature, with scikit-learn, as the text says it: share, likelihood, F1 inside and on left-out words."""
     points = norm_readout.coordinates(x).astype(np.float64)
     top = float(norm_readout.largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float))))
-    part = norm_readout.parts_of(len(y), folds)
+    part = norm_readout.assign_folds(len(y), folds)
     fit = lambda c, rows: LogisticRegression(l1_ratio=1.0, C=1 / c, solver="saga", tol=1e-8, max_iter=50_000).fit(points[rows], y[rows])
 
     def likelihood(logits, rows):
@@ -441,8 +441,8 @@ def test_a_collapsed_space_reads_no_norm(intercept):
 
 def test_better_is_scipys_one_sided_test():
     a, b = drawn(30), drawn(30, seed=1) - 0.5
-    assert silhouette.better(a, b)["p"] == pytest.approx(stats.wilcoxon(a, b, alternative="greater").pvalue)
-    assert silhouette.better(b, a)["p"] > 0.5 and silhouette.better(a, a)["p"] is None
+    assert silhouette.signed_rank_test(a, b)["p"] == pytest.approx(stats.wilcoxon(a, b, alternative="greater").pvalue)
+    assert silhouette.signed_rank_test(b, a)["p"] > 0.5 and silhouette.signed_rank_test(a, a)["p"] is None
 
 
 # --- GLUE

@@ -33,7 +33,7 @@ from complearn.analysis.codes.map import code_map, principal_plane
 from complearn.analysis.codes.readings import code_table
 from complearn.analysis.codes.sources import code_sources
 from complearn.analysis.codes.store import CodeStore, code_store, first_images
-from complearn.analysis.codes.surgery import operate, ranks_of, reweigh
+from complearn.analysis.codes.surgery import edit_and_rank, ranks_of, reweigh
 from complearn.analysis.codes.words import UnknownWord
 from complearn.apps import serving as server
 from complearn.apps.codes.app import codes
@@ -103,7 +103,7 @@ def test_surgery_is_the_ranking_with_edited_weights(seed, scope, edits):
     if (query * factor).sum() <= 0 or (scope == "both" and ((images * factor).sum(1) <= 0).any()):
         return
     parts = SimpleNamespace(messages=images @ book, vectors=book, by_code=csc_matrix(images))
-    ranking = operate(parts, query, edits, scope).sort_values("item")
+    ranking = edit_and_rank(parts, query, edits, scope).sort_values("item")
     unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
     after = unit((images * factor if scope == "both" else images) @ book) @ unit((query * factor) @ book)
     assert np.allclose(ranking.score, after, atol=1e-4)
@@ -127,7 +127,7 @@ def test_surgery_is_what_the_model_says_with_its_codes_edited(folder, store):
         query_weights = model.read(model.language, model.collate([Pair(None, text, "q", "q")])).weights[0] * factor
         norm = torch.nn.functional.normalize
         expected = norm(heavy @ model.codebook.codes, dim=1) @ norm(query_weights @ model.codebook.codes, dim=0)
-    ranking = operate(store, query, edits, "both").sort_values("item")
+    ranking = edit_and_rank(store, query, edits, "both").sort_values("item")
     alive = (heavy.sum(1) > 0).numpy()
     assert np.allclose(ranking.score[alive], expected.numpy()[alive], atol=1e-4) and ranking.score[~alive].isna().all()
 

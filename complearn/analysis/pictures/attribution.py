@@ -16,7 +16,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from ..codes.readings import square
+from ..codes.readings import patch_grid
 from ...data.images import load_images
 from ...data.pairs import Pair
 from ...data.word_tokenizer import split_words
@@ -146,10 +146,10 @@ def image_parts(
         exact = torch.allclose(account.parts.sum(0), account.vector, atol=1e-3)
         if exact or way == "patches":
             sums = "; all parts add up to the cosine" if exact else ", which do not add up to the picture's"
-            return Parts(account.parts, account.vector, account.method + sums, grid=square(len(account.parts)), exact=exact)
+            return Parts(account.parts, account.vector, account.method + sums, grid=patch_grid(len(account.parts)), exact=exact)
     whole, parts = covered(scorer, image)
     said = f"{type(scorer).__name__}: heat is what the cosine loses when a place is covered, and does not add up to it"
-    return Parts(parts, whole, said, grid=square(len(parts)), exact=False)
+    return Parts(parts, whole, said, grid=patch_grid(len(parts)), exact=False)
 
 # %% ../../../nbs/analysis/pictures/attribution.ipynb #c020
 def explain(

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..codes.figures import log_ticks
-from .space_figures import readable, runs_subtitle
+from .space_figures import visible_names, runs_subtitle
 from ..runs.colours import method_colour
 from ...core.figures import PALETTE, theme
 
@@ -182,7 +182,7 @@ def prototype_figure(
     nearest = np.array([word if word in names else names[k] for word, k in zip(table["word"], table[names].to_numpy().argmax(1))])
     figure = make_subplots(1, 3, horizontal_spacing=0.08)
     for k, (across, up) in enumerate(((0, 1), (0, 2), (1, 2)), 1):
-        labels = readable(table[names[across]].to_numpy(), table[names[up]].to_numpy(), list(table["word"]), 340, 380)
+        labels = visible_names(table[names[across]].to_numpy(), table[names[up]].to_numpy(), list(table["word"]), 340, 380)
         for name in names:
             rows = nearest == name
             part = table[rows]
@@ -214,7 +214,7 @@ def frequency_figure(
     "A number per word against its training frequency (Zhang et al. 2021, Fig. 13)."
     table = pd.DataFrame({"count": counts.reindex(values.index), "value": values}).dropna()
     places = np.log1p(table["count"].to_numpy(dtype=float)), table["value"].to_numpy()
-    labels = readable(*places, list(table.index), 760, 330, most=40)
+    labels = visible_names(*places, list(table.index), 760, 330, most=40)
     marker = {"size": 5, "color": PALETTE[0], "opacity": 0.45}
     look = {"mode": "markers+text", "text": labels, "textposition": "top center", "textfont": {"size": 10}, "marker": marker}
     figure = go.Figure()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from .silhouette import better
+from .silhouette import signed_rank_test
 from ...evaluation.statistics import bootstrap_interval, paired_test
 
 # %% ../../../nbs/analysis/words/changes.ipynb #c004
@@ -48,7 +48,7 @@ def gain(
     changes = differences(after, before).dropna()
     single = bootstrap_interval(changes.iloc[:, 0], draws=draws) if changes.shape[1] == 1 else ()
     summary = over_runs(changes.mean().tolist(), *[single] * bool(single))
-    tested = better(changes.mean(axis=1), np.zeros(len(changes)))
+    tested = signed_rank_test(changes.mean(axis=1), np.zeros(len(changes)))
     return summary | {name: tested[name] for name in ("p", "median", "changed")} | {"things": len(changes)}
 
 # %% ../../../nbs/analysis/words/changes.ipynb #c010

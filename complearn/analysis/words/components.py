@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POLES', 'Components', 'principal', 'bootstrap_correlations', 'finite_interval', 'size_interval', 'correlation',
            'size_gain', 'category_means', 'concreteness_correlations', 'turn_first', 'turn_by_poles', 'turn_by_rating',
-           'ends', 'cumulative', 'category_colours', 'umap_plane']
+           'extreme_categories', 'cumulative', 'category_colours', 'umap_plane']
 
 # %% ../../../nbs/analysis/words/components.ipynb #c002
 import warnings
@@ -195,7 +195,7 @@ def turn_by_rating(
     return turn_first(components, float(np.corrcoef(components.coordinates[rated, 0], values[rated])[0, 1]) if rated.sum() > 2 else 0.0)
 
 # %% ../../../nbs/analysis/words/components.ipynb #c019
-def ends(
+def extreme_categories(
     components: Components,  # of all words
     categories: Mapping[str, Sequence[str]],  # words by category
     axis: int = 0,  # which

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...analysis.codes.map import code_map
 from ...analysis.codes.store import CodeStore
-from ...analysis.codes.surgery import operate
+from ...analysis.codes.surgery import edit_and_rank
 from ..widgets import Message
 from ...core.files import plain
 
@@ -163,7 +163,7 @@ def surgery_message(
         raise ValueError("there is no query to edit yet; type one under Surgery, or open an image and search with it")
     store, weights = panel.store, panel.weights
     absent = float(weights[weights > 0].mean())
-    panel.ranking = operate(store, weights, panel.factors, panel.scope, absent)
+    panel.ranking = edit_and_rank(store, weights, panel.factors, panel.scope, absent)
     rankings = {"before": panel.ranking.nsmallest(n, "rank_before"), "after": panel.ranking.head(n)}
     heaviest = [int(code) for code in np.argsort(-weights, kind="stable")[:listed] if weights[code] > 0]
     codes = [code for code in panel.factors if code not in heaviest] + heaviest
