@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from browser import open_chromium
 from conftest import ROOT
 
 from complearn.apps.pages import join_script, join_style, make_page, read_static
@@ -58,6 +59,28 @@ def test_nothing_asks_a_network_and_text_is_never_markup():
 def test_a_script_that_is_not_a_module_of_ours_is_refused():
     with pytest.raises(ValueError, match="export default"):
         make_page("function render() {}", "", [])
+
+
+@pytest.mark.browser
+def test_a_saved_page_requests_nothing(tmp_path):
+    """Not even where a message brings a picture or a style from elsewhere."""
+    script = """
+function render({ model, el }) {
+  model.on("msg:custom", ({ text }) => { el.innerHTML = text; });
+  model.send({ action: "connect" });
+}
+export default { render };
+"""
+    text = "<b id='there'>there</b><img src='http://example.org/a.png'><link rel='stylesheet' href='http://example.org/a.css'>"
+    (tmp_path / "page.html").write_text(make_page(script, "", [({"text": text}, [])]))
+    with open_chromium() as browser:
+        context, arrived = browser.new_context(), []
+        context.route("http://**", lambda route: (arrived.append(route.request.url), route.abort()))
+        page = context.new_page()
+        page.goto((tmp_path / "page.html").as_uri())
+        page.wait_for_selector("#there")
+        page.wait_for_timeout(500)
+        assert arrived == []
 
 
 def test_the_files_are_installed_with_the_package():

@@ -1,5 +1,6 @@
 """The search app: the controller's messages and errors, the page's mixture against the kernel's, the app in JupyterLab and voila."""
 
+import http.client
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
@@ -539,8 +541,12 @@ def test_in_voila(servers, chromium, place):
     faults = []
     page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
     page.set_default_timeout(60_000)
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(servers["voila"])
     drive(page, "voila")
+    local = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
+    assert requests and all(url.startswith(local) for url in requests), "a request left the machine"
     page.focus(".cl-stage")
     for key in ("ArrowLeft", "Shift+ArrowDown", "Enter"):
         page.keyboard.press(key)
@@ -633,6 +639,22 @@ def test_no_file_outside_the_gallery_is_reachable(servers, place):
             status, content = fetched(address + root + path, user)
             allowed = (place / "secret.png").read_bytes()
             assert content != allowed and b"root:" not in content and b"class Circle" not in content, (root, path, status)
+
+
+@pytest.mark.browser
+def test_a_host_of_another_name_is_refused(servers):
+    """A page elsewhere whose name was made to mean this machine gets nothing: no page, no file, no kernel."""
+    address, token = servers["voila"].split("?")
+    kernel = "api/kernels/12345678-1234-1234-1234-123456789012/channels"
+    upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": 22 * "x" + "==", "Sec-WebSocket-Version": "13"}
+    for path in (f"?{token}", "voila/static/voila.js", "voila/templates/lab/static/index.css", f"{kernel}?{token}"):
+        statuses = []
+        for host in ("127.0.0.1", "localhost", "example.org", "127.0.0.1.example.org:8888", "192.0.2.1"):
+            connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=30)
+            connection.request("GET", f"/{path}", headers={"Host": host} | (upgrade if path.startswith(kernel) else {}))
+            statuses.append(connection.getresponse().status)
+            connection.close()
+        assert statuses[:2] == [404 if path.startswith(kernel) else 200] * 2 and statuses[2:] == [403] * 3, (path, statuses)
 
 
 @pytest.mark.browser

@@ -1,14 +1,25 @@
+import ast
+import importlib
+import json
 import subprocess
 import sys
 
 import kaleido
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from browser import open_chromium
 from conftest import ROOT
 
+from complearn.analysis.codes.map import map_figure
+from complearn.analysis.pictures.grids import gallery
 from complearn.analysis.runs.colours import method_colour
+from complearn.analysis.runs.comparison_figures import comparison_figure, difference_figure
+from complearn.analysis.runs.curve_figures import loss_curve
 from complearn.core import figures
 from complearn.core.figures import PALETTE, colour_of, find_browser, save_figure, theme
+from complearn.core.results import row
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.registry import Method
 
@@ -133,6 +144,7 @@ def test_pictures_are_drawn_in_a_process_that_runs_an_event_loop(tmp_path):
     code = """
 import asyncio, sys
 import plotly.graph_objects as go
+from complearn.core.results import row
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.registry import Method
 from complearn.core.figures import save_figure, start_browser
@@ -150,3 +162,54 @@ print(repr(start_browser()), kaleido._global_server.is_running())
     for name in ("a", "b"):
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert picture.size == (600, 400) and len(picture.convert("RGB").getcolors(100_000)) > 2
+
+
+STRANGE = "<b>dog</b> <a href='http://example.org'>cat</a> %{y} R&B"
+
+
+def test_every_figure_draws_its_texts_as_they_are():
+    """Whatever a figure function is handed is text; a function that draws on another's figure is called by one that is decorated."""
+    found = {}
+    for path in sorted((ROOT / "complearn").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.returns is not None and ast.unparse(node.returns) == "go.Figure":
+                if not any(ast.unparse(argument.annotation) == "go.Figure" for argument in node.args.args):
+                    found[".".join(path.relative_to(ROOT).with_suffix("").parts), node.name] = None
+    assert len(found) > 25
+    bare = [name for module, name in found if not hasattr(getattr(importlib.import_module(module), name), "escapes_texts")]
+    assert not bare, f"{bare} lack @figure_of_texts"
+
+
+def texts_of(value):
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in texts_of(item)]
+    if isinstance(value, (list, tuple)):
+        return [text for item in value for text in texts_of(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_labels_from_files_are_no_markup():
+    rows = [row(STRANGE, seed, "train", 1, STRANGE, "all", "accuracy", 0.5 + seed / 10) for seed in (0, 1)]
+    frame = pd.DataFrame(rows).assign(method=STRANGE, split=STRANGE)
+    picture = np.zeros((4, 4, 3), dtype=np.uint8)
+    drawn = [comparison_figure(frame), gallery([picture], [STRANGE]), map_figure(np.zeros((2, 2)), np.ones(2), [STRANGE] * 2)]
+    log = pd.DataFrame({"kind": "step", "step": range(9), "contrastive_loss": 1.0, "phase": STRANGE})
+    lines = pd.DataFrame({"better": [STRANGE], "than": ["clip"], "split": STRANGE, "mean": 0.1, "low": 0.0, "high": 0.2, "n": 2})
+    for figure in [*drawn, loss_curve({STRANGE: log}), difference_figure(lines)]:
+        texts = texts_of(json.loads(figure.to_json()))
+        assert any("&lt;b&gt;dog" in text for text in texts)
+        assert not any("<b>dog" in text or "<a href" in text or "%{y} R" in text for text in texts)
+
+
+@pytest.mark.browser
+def test_a_browser_draws_the_text_itself(tmp_path):
+    picture = np.zeros((4, 4, 3), dtype=np.uint8)
+    save_figure(gallery([picture], ["<b>dog</b> <a href='x'>R&B</a>"]), tmp_path, "gallery")
+    with open_chromium() as browser:
+        page, requests = browser.new_page(), []
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto((tmp_path / "gallery.html").as_uri())
+        page.wait_for_selector(".annotation-text")
+        drawn = "".join(page.locator(".annotation-text").all_text_contents()).replace("\xa0", " ")
+        assert "<b>dog</b>" in drawn and "R&B</a>" in drawn and page.locator(".annotation-text a").count() == 0
+        assert all(url.startswith(("file:", "data:", "blob:")) for url in requests)

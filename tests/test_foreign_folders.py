@@ -1,12 +1,15 @@
 """Folders of strangers: whatever their configuration says, opening them runs nothing and requests nothing."""
 
+import configparser
 import json
+import pickle
 import socket
 import sys
 
 import pytest
 import torch
 import training_runs
+from conftest import ROOT
 from safetensors.torch import save_file
 
 from complearn.analysis.codes.sources import code_sources
@@ -286,3 +289,29 @@ def test_the_benchmarks_refuse_foreign_folders(tmp_path, experiment):
         result = experiment("experiments/benchmarks", tmp_path / f"out{number}", models=[name], only=["sugarcrepe"])
         assert not result.result.good and "trust_remote_code" in result.text
     assert not list(tmp_path.rglob("executed"))
+
+
+class Pickled:
+    """What a pickle does when it is read without care."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("library, file", [("open_clip", "open_clip_pytorch_model.bin"), ("timm", "pytorch_model.bin")])
+def test_a_pickle_is_not_run(library, file, tmp_path, requests):
+    """The lowest versions in settings.ini refuse pickles in a folder of their own accord; older ones run them."""
+    folder = clip_folder(tmp_path / "theirs")
+    (folder / "open_clip_model.safetensors").unlink()
+    if library == "timm":
+        (folder / "config.json").write_text(json.dumps({"architecture": "test_vit", "pretrained_cfg": {}}))
+    torch.save({"state_dict": Pickled(tmp_path / "executed")}, folder / file)
+    with pytest.raises(pickle.UnpicklingError):
+        vision_tower(f"{library}:{folder}")
+    assert not list(tmp_path.rglob("executed")) and requests == []
+    requirements = configparser.ConfigParser()
+    requirements.read(ROOT / "settings.ini")
+    assert {"open_clip_torch>=3.0", "timm>=1.0.26"} <= set(requirements["DEFAULT"]["towers_requirements"].split())

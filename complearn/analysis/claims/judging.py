@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ...core.figures import PALETTE, theme
+from ...core.figures import PALETTE, figure_of_texts, theme
 from ...core.results import read_results
 from ...evaluation.statistics import paired_test
 
@@ -164,6 +164,7 @@ def claims_table(
     return pd.DataFrame(lines).reindex(columns=TABLE)
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #c023
+@figure_of_texts
 def claims_figure(
     table: pd.DataFrame,  # what `claims_table` returned
 ) -> go.Figure:

@@ -21,7 +21,7 @@ from plotly.subplots import make_subplots
 
 from .tables import CodeTable
 from ..runs.colours import method_colour
-from ...core.figures import PALETTE, theme
+from ...core.figures import PALETTE, figure_of_texts, theme
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c004
 def overlay(
@@ -107,6 +107,7 @@ def add_pictures(
     figure.add_scatter(x=best.index, y=[y] * len(best), customdata=details, hovertemplate=hover, **dots)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c015
+@figure_of_texts
 def code_grid(
     table: CodeTable,  # the images' table
     codes: Sequence[int | np.integer] | np.ndarray,  # which codes, one row each
@@ -149,6 +150,7 @@ def add_patches(
     figure.update_yaxes(range=[grid[0], 0], title="patch row", scaleanchor="x", **bare)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c022
+@figure_of_texts
 def image_codes(
     table: CodeTable,  # the images' table
     item: int | np.integer,  # which image
@@ -183,6 +185,7 @@ def log_ticks(
     return {"type": "log", "tickvals": values, "ticktext": [f"{value:g}" for value in values]}
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c028
+@figure_of_texts
 def usage_figure(
     tables: dict[str, CodeTable],  # name -> its table, e.g. "IL-CLIP"
 ) -> go.Figure:
@@ -203,6 +206,7 @@ def usage_figure(
     return figure.update_layout(template=theme, title={"text": title}, width=900, height=440, margin_t=80, showlegend=True)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c031
+@figure_of_texts
 def support_figure(
     tables: dict[str, CodeTable],  # name -> its table, e.g. "IL-CLIP, images"
 ) -> go.Figure:

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 
 from ...core.extras import need
-from ...core.figures import PALETTE, theme
+from ...core.figures import PALETTE, figure_of_texts, theme
 from ...core.files import cache_dir, write_bytes_atomic
 
 # %% ../../../nbs/analysis/codes/map.ipynb #c004
@@ -50,6 +50,7 @@ def code_map(
     return np.load(path)
 
 # %% ../../../nbs/analysis/codes/map.ipynb #c010
+@figure_of_texts
 def map_figure(
     places: Float[np.ndarray, "code 2"],  # from `code_map`
     mass: Float[np.ndarray, "code"],  # each code's weight over all images

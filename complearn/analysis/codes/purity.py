@@ -17,7 +17,7 @@ from scipy.stats import hypergeom
 
 from .tables import CodeTable
 from ..runs.colours import method_colour
-from ...core.figures import theme
+from ...core.figures import figure_of_texts, theme
 from ...core.results import row
 from ...core.seeds import rng
 from ...evaluation.statistics import bootstrap_interval
@@ -155,6 +155,7 @@ def purity_rows(
     return rows
 
 # %% ../../../nbs/analysis/codes/purity.ipynb #c019
+@figure_of_texts
 def generation_figure(
     rows: pd.DataFrame,  # result rows of one metric: method, seed, phase, step, value
     title: str,  # of the figure

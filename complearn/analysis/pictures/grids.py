@@ -15,7 +15,7 @@ from jaxtyping import UInt8
 from plotly.subplots import make_subplots
 
 from ..codes.figures import picture_uri
-from ...core.figures import theme
+from ...core.figures import figure_of_texts, theme
 
 # %% ../../../nbs/analysis/pictures/grids.ipynb #c004
 def label(
@@ -28,6 +28,7 @@ def label(
     return "<br>".join(broken[:lines]) + (" …" if len(broken) > lines else "")
 
 # %% ../../../nbs/analysis/pictures/grids.ipynb #c007
+@figure_of_texts
 def gallery(
     images: Sequence[UInt8[np.ndarray, "height width 3"]],  # pictures, of any sizes
     captions: Sequence[str],  # one for each

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from ...core.figures import theme
+from ...core.figures import figure_of_texts, theme
 from ...core.results import row
 from ...data.pairs import Pair
 from ...evaluation.statistics import bootstrap_interval
@@ -147,6 +147,7 @@ def occlusion_rows(
     return rows
 
 # %% ../../../nbs/analysis/pictures/occlusion.ipynb #c019
+@figure_of_texts
 def histogram_figure(
     table: pd.DataFrame,  # from `occlusion_histogram`
     better: str = "attention",  # what is compared
@@ -161,6 +162,7 @@ def histogram_figure(
     return figure.update_layout(template=theme, title=f"{better} and {than} with a part of the picture hidden")
 
 # %% ../../../nbs/analysis/pictures/occlusion.ipynb #c022
+@figure_of_texts
 def occlusion_figure(
     picture: np.ndarray,  # (size, size, 3), 0 to 255
     maps: Mapping[str, Float[np.ndarray, "row column"]],  # by method

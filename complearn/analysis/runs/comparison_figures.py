@@ -16,7 +16,7 @@ from plotly.subplots import make_subplots
 
 from .curves import bands
 from .colours import method_colour
-from ...core.figures import PALETTE, theme
+from ...core.figures import PALETTE, figure_of_texts, theme
 from ...evaluation.tasks.choices import MANY_TIES
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c004
@@ -54,6 +54,7 @@ def add_binding(
     figure.add_annotation(text="seeds that learned binding, and at which step", showarrow=False, font={"size": 12}, **place)
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c008
+@figure_of_texts
 def accuracy_curves(
     rows: pd.DataFrame,  # results rows of one split: method, seed, step, value, low, high
     binding: dict[str, list[int | float | None]] | None = None,  # method -> each seed's steps to binding, None if never
@@ -115,6 +116,7 @@ def split_rows(
     return figure.update_layout(template=theme, title={"text": title}, **layout)
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c013
+@figure_of_texts
 def comparison_figure(
     rows: pd.DataFrame,  # results rows at one step: method, seed, split, value, low, high
     blind: tuple[str, ...] = (),  # methods that never saw the image, e.g. ("chance", "length")
@@ -154,6 +156,7 @@ def with_coin(
     return both.sort_values("method", key=lambda column: column.map(names.index), kind="stable")
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c016
+@figure_of_texts
 def difference_panels(
     lines: pd.DataFrame,  # as for `difference_figure`
     splits: list[str],  # a panel each
@@ -177,6 +180,7 @@ def difference_panels(
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{subtitle}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c016b
+@figure_of_texts
 def difference_figure(
     lines: pd.DataFrame,  # lines of `evaluation.comparisons`: better, than, split, mean, low, high, n
     title: str = "Differences between methods",  # of the figure

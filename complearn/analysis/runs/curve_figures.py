@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 from ..codes.figures import log_ticks
 from .curves import phase_spans, support_warnings
 from .colours import method_colour
-from ...core.figures import colour_of, theme
+from ...core.figures import colour_of, figure_of_texts, theme
 
 # %% ../../../nbs/analysis/runs/curve_figures.ipynb #c006
 def running_mean(
@@ -49,6 +49,7 @@ def mark_generations(
     return figure
 
 # %% ../../../nbs/analysis/runs/curve_figures.ipynb #c011
+@figure_of_texts
 def loss_curve(
     logs: dict[str, pd.DataFrame],  # method -> its log
     column: str = "contrastive_loss",  # which loss
@@ -77,6 +78,7 @@ def loss_curve(
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{legend}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/runs/curve_figures.ipynb #c017
+@figure_of_texts
 def support_and_loss(
     metrics: pd.DataFrame,  # a log with `support_*` columns
     codes: int | None = None,  # size of the codebook; written on the axis

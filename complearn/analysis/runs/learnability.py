@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 
 from .curves import bands
 from .colours import method_colour
-from ...core.figures import theme
+from ...core.figures import figure_of_texts, theme
 from ...core.results import row
 from ...evaluation.statistics import paired_test
 
@@ -111,6 +111,7 @@ def teacher_difference(
     return line | {"low": test.low, "high": test.high, "p_sign": test.p_sign, "n": test.n}
 
 # %% ../../../nbs/analysis/runs/learnability.ipynb #c015
+@figure_of_texts
 def lessons_figure(
     lessons: pd.DataFrame,  # as for `lesson_rows`, of one model's seed
     window: int = 1,  # logged steps of the running mean

@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 from ..runs.curves import bands
 from .bounds import Bound
 from ..runs.colours import method_colour
-from ...core.figures import theme
+from ...core.figures import figure_of_texts, theme
 
 # %% ../../../nbs/analysis/smoothness/figures.ipynb #c004
 def wrap_domain(
@@ -46,6 +46,7 @@ def add_curve(
     figure.add_scatter(x=points.step, y=mean, error_y=bars, **names, **style, **panel)
 
 # %% ../../../nbs/analysis/smoothness/figures.ipynb #c005
+@figure_of_texts
 def generations_figure(
     rows: pd.DataFrame,  # results rows: method, seed, phase, step, split (agent), metric, value
     domain: str,  # where the bounds hold: `str(domain)`
@@ -69,6 +70,7 @@ def generations_figure(
     return figure.update_layout(template=theme, title=heading, width=980, height=640, margin_t=140, showlegend=True)
 
 # %% ../../../nbs/analysis/smoothness/figures.ipynb #c007
+@figure_of_texts
 def layers_figure(
     bounds: Mapping[str, Bound],  # name -> bound, e.g. first and last generation
     domain: str,  # where they hold
