@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from .config import unknown_name
+from .files import BadData
 
 # %% ../../nbs/core/trust.ipynb #1ff50d72
 REFUSED = ("auto_map", "trust_remote_code", "tokenizer_kwargs", "quantization_config", "use_pretrained_backbone", "custom_pipelines")
 
 
-class Untrusted(ValueError):
+class Untrusted(BadData):
     "A folder's configuration that asks for code, for the network or for files elsewhere."
 
 
@@ -93,13 +94,16 @@ def offline(
     place: str,  # the file or folder that is opened, for the message
     remedy: str = "load it by its name once, or give the folder that holds it",  # where something is not on this machine
 ) -> Iterator[None]:
-    "Refuse every connection of this process while the context lasts; raise `Untrusted` where one was needed."
+    "Refuse every connection of this process while the context lasts; raise `Untrusted` where one, or a pickle's code, was needed."
     _switch(True)
     try:
         yield
     except Untrusted:
         raise
     except Exception as error:
+        if "weights_only" in str(error):  # torch's word for a pickle that holds more than tensors
+            remedy = "ask for its weights as safetensors"
+            raise Untrusted(f"{place} holds weights whose pickle would run code, which is refused; {remedy}") from error
         if not _is_network_error(error):
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 import torch
 from plotly.subplots import make_subplots
 
-from ...core.figures import PALETTE, theme
+from ...core.figures import PALETTE, figure_of_texts, theme
 from ...data.pairs import Pair
 from ...data.visual_genome.triplets import Triplet, TripletEncoder, CollateWithTriplets, pair_triplets
 from ...models.scoring import evaluation_mode, full_precision
@@ -63,6 +63,7 @@ def pair_relations(
     return predicted.assign(truth=[", ".join(annotated[a, b]) for a, b in zip(predicted.subject, predicted.object)])
 
 # %% ../../../nbs/analysis/pictures/relation_figures.ipynb #c008
+@figure_of_texts
 def relation_graph(
     found: pd.DataFrame,  # from `image_relations` or `pair_relations`
     picture: np.ndarray | None = None,  # (height, width, 3), 0 to 255, to stand beside it
@@ -110,6 +111,7 @@ def _arrow(figure: go.Figure, line: Any, found: pd.DataFrame, place: dict, axes:
     figure.add_trace(go.Scatter(mode="text", text=[mark], textfont={"color": colour, "size": 12}, **where), 1, column)
 
 # %% ../../../nbs/analysis/pictures/relation_figures.ipynb #c013
+@figure_of_texts
 def relation_bars(
     found: pd.DataFrame,  # from `image_relations` or `pair_relations`
     subject: str,  # a phrase
@@ -144,6 +146,7 @@ def composition_table(
     return pd.DataFrame(rows, columns=["first", "second", "nearest", "likeness"])
 
 # %% ../../../nbs/analysis/pictures/relation_figures.ipynb #c018
+@figure_of_texts
 def composition_figure(
     table: pd.DataFrame,  # from `composition_table`
 ) -> go.Figure:
