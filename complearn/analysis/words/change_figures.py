@@ -17,7 +17,7 @@ from plotly.subplots import make_subplots
 from ..codes.figures import log_ticks
 from .space_figures import visible_names, runs_subtitle
 from ..runs.colours import method_colour
-from ...core.figures import PALETTE, theme
+from ...core.figures import PALETTE, figure_of_texts, theme
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c005
 def spread(
@@ -62,6 +62,7 @@ def add_slope(
         figure.add_annotation(x=x + 0.06 * way, y=names_at[x], text=text, **look)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c009
+@figure_of_texts
 def slope_figure(
     table: pd.DataFrame,  # from `slope_table`
     query: str,  # the phrase
@@ -85,6 +86,7 @@ def slope_figure(
     return figure.update_layout(template=theme, title={"text": f"Words nearest to “{query}”<br><sup>{subtitle}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c012
+@figure_of_texts
 def rank_figure(
     points: pd.DataFrame,  # group (the query), method, mean, low, high (of ranks), n (seeds)
     of: int,  # words ranked
@@ -110,6 +112,7 @@ def rank_figure(
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{subtitle}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c015
+@figure_of_texts
 def box_figure(
     table: pd.DataFrame,  # a line per thing: group, method, value, name
     title: str,  # of the figure
@@ -141,6 +144,7 @@ def box_figure(
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{sizes}; whiskers: 1.5 times the box</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c017
+@figure_of_texts
 def gains_figure(
     before: pd.Series,  # thing -> number
     after: pd.Series,  # of the same things
@@ -173,6 +177,7 @@ def gains_figure(
     return figure.update_layout(template=theme, title={"text": f"{title}<br><sup>{subtitle}</sup>"}, **layout)
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c020
+@figure_of_texts
 def prototype_figure(
     table: pd.DataFrame,  # from `prototype_table`
     title: str,  # of the figure
@@ -205,6 +210,7 @@ def prototype_figure(
     return figure.update_layout(template=theme, title={"text": title}, width=1300, height=520, showlegend=True, margin={"t": 80})
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c023
+@figure_of_texts
 def frequency_figure(
     counts: pd.Series,  # word -> occurrences
     values: pd.Series,  # word -> silhouette, or its gain

@@ -17,7 +17,7 @@ from plotly.subplots import make_subplots
 
 from .components import Components, category_colours, category_means, cumulative, extreme_categories
 from ..runs.colours import method_colour
-from ...core.figures import PALETTE, theme
+from ...core.figures import PALETTE, figure_of_texts, theme
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c005
 def visible_names(
@@ -67,6 +67,7 @@ def concreteness_table(
     return table.assign(spread=pd.Series(spread, dtype=float))
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c012
+@figure_of_texts
 def concreteness_figure(
     tables: Mapping[str, pd.DataFrame],  # model -> `concreteness_table`
     told: Mapping[str, str],  # model -> its correlations in words
@@ -118,6 +119,7 @@ def add_curves(
     figure.add_annotation(text="<br>".join(lines), showarrow=False, align="left", font={"size": 11}, **where)
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c017
+@figure_of_texts
 def axes_figure(
     components: Components,  # of all words
     categories: Mapping[str, Sequence[str]],  # words by category
@@ -140,6 +142,7 @@ def axes_figure(
     return figure.update_layout(template=theme, title={"text": title}, **layout)
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c020
+@figure_of_texts
 def plane_figure(
     components: Components,  # of all words; three axes or more
     categories: Mapping[str, Sequence[str]],  # words by category
@@ -176,6 +179,7 @@ def runs_subtitle(
     return "; ".join(parts)
 
 # %% ../../../nbs/analysis/words/space_figures.ipynb #c025
+@figure_of_texts
 def numbers_figure(
     points: pd.DataFrame,  # a line per dot: group, method, mean, low, high, n (seeds)
     title: str,  # of the figure
