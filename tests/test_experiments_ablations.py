@@ -99,7 +99,8 @@ def tables(notebook):
     cells = json.loads(notebook.read_text())["cells"]
     cells = [cell for cell in cells if "injected-parameters" not in cell["metadata"].get("tags", [])]
     outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
-    return ["".join(data["text/html"]) for data in outputs if "text/html" in data]
+    pages = ["".join(data.get("text/html", "")) for data in outputs]
+    return [page for page in pages if 'class="dataframe"' in page]
 
 
 def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_path):
