@@ -475,7 +475,7 @@ def test_nlvr_faults(tmp_path):
     nlvr_folder(tmp_path)
     with pytest.raises(ValueError, match="no half 'dev'; there are train, test, all"):
         read_nlvr(tmp_path, half="dev")
-    with pytest.raises(BadData, match="one .json file of records was expected, there are 0"):
+    with pytest.raises(BadData, match="no .json file of records; name the folder that holds dev.json"):
         read_nlvr(tmp_path / "images")
     with pytest.raises(BadData, match="dev-.*-2.png' not found under .*images"):
         read_nlvr(tmp_path, permutations=[2])
@@ -484,7 +484,7 @@ def test_nlvr_faults(tmp_path):
     with pytest.raises(BadData, match="dev.json line 4: not JSON"):
         read_nlvr(tmp_path, half="all")
     (tmp_path / "dev.json").write_text('{"sentence": "A.", "label": "true"}')
-    with pytest.raises(BadData, match="dev.json line 1: no key 'identifier'; there are 'sentence', 'label'; is this NLVR's own file"):
+    with pytest.raises(BadData, match="dev.json line 1: identifier is missing; directory is missing; structured_rep is missing"):
         read_nlvr(tmp_path)
 
 
