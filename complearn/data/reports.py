@@ -224,7 +224,8 @@ class Collector:
                 f"{self.report.source} are bad, more than the {self.max_bad:.1%} that may be skipped: mend the data, or raise max_bad"
             )
         if not self.samples:
-            raise BadData(f"{self.report.source}: not a single sample; {'; '.join(notes) or 'the file is empty'}")
+            reasons = [*notes, *self.messages[:3]]
+            raise BadData(f"{self.report.source}: not a single sample; {'; '.join(reasons) or 'the file is empty'}")
         if n_skipped:
             warnings.warn(str(self.report), stacklevel=3)
         return kind([pair for pair, _ in self.samples], self.report)

@@ -167,6 +167,8 @@ def _load_table(library: Any, dataset: Any, split: str) -> Any:
         with parsing(f"{dataset}: cannot be loaded", "give a folder made by save_to_disk, or a name and a network"):
             is_local = any((Path(dataset) / name).exists() for name in ("state.json", "dataset_dict.json"))
             dataset = library.load_from_disk(str(dataset)) if is_local else library.load_dataset(str(dataset), split=split or "train")
+            for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
+                part.data.validate(full=True)  # a damaged offset in a mapped file would end the process
     if isinstance(dataset, dict):
         split = split or ("train" if "train" in dataset or len(dataset) != 1 else next(iter(dataset)))
         if split not in dataset:
