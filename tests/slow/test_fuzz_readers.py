@@ -21,7 +21,8 @@ TRIALS = 150  # of each specimen
 VALUES = [None, True, 5, -1, 0.5, 1e308, "", " ", "\ud83d", "a\x00b", "../" * 40, "x" * 70_000, [], {}, [[]], {"a": None},
           [None], 10**300, "nan"]  # fmt: skip
 PIECES = [b"\xff", b"\xe9", b"\x00" * 600, b"\xef\xbb\xbf", b'"', b"'", b"\n", b"\r\n", b",", b"\t", b"[" * 30_000, b"{", b"}",
-          b"]", b":", b"null", b"-1", b"9" * 6000, b"1e999", b"\\ud83d", b"%", b"../", b"#0", b"|", b"\xf0\x9f\x98\x80", b"\xe2\x80\xa8"]  # fmt: skip
+          b"]", b":", b"null", b"-1", b"9" * 6000, b"1e999", b"\\ud83d", b"%", b"../", b"#0",
+          b"|", b"\xf0\x9f\x98\x80", b"\xe2\x80\xa8"]  # fmt: skip
 PENDING = """sugarcrepe sugarcrepe_pp order aro_relation aro_attribution
 cola valse winoground mmvp visual_genome wordnet
 categories concreteness sensorimotor norms""".split()
