@@ -14,8 +14,9 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.codebook.codebook import Codebook
 from complearn.models.dual import build_model
 from complearn.models.features import distinct, feature_key, weights_fingerprint
-from complearn.models.saving import FILES, check_weights, load_model, save_model
+from complearn.models.saving import FILES, load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, cosine, encode_all, evaluation_mode, full_precision
+from complearn.models.towers.checkpoints import check_weights
 
 CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
 

@@ -39,21 +39,23 @@ def read_spec(
 
 # %% ../../../nbs/models/towers/factory.ipynb #c007
 def load_open_clip_vision(
-    name: str,  # model, model:weights, folder, or hf-hub:owner/name
+    name: str,  # see `load_open_clip`
     quick_gelu: bool | None = None,  # for a weights file of your own
+    random_weights: bool = False,  # whether a name without weights is a model that has learned nothing, not an error
 ) -> OpenClipVision:
     "The vision half of an open_clip model."
-    got = load_open_clip(name, quick_gelu)
+    got = load_open_clip(name, quick_gelu, random_weights)
     return OpenClipVision(got.config, got.transform, got.model.visual)
 
 
 def load_open_clip_text(
-    name: str,  # model, model:weights, folder, or hf-hub:owner/name
+    name: str,  # see `load_open_clip`
     quick_gelu: bool | None = None,  # for a weights file of your own
     keep_end: bool = True,  # the codebook takes the end token
+    random_weights: bool = False,  # whether a name without weights is a model that has learned nothing, not an error
 ) -> OpenClipText:
     "The text half of an open_clip model, with its tokenizer."
-    got = load_open_clip(name, quick_gelu)
+    got = load_open_clip(name, quick_gelu, random_weights)
     tower = OpenClipText(got.config, got.tokenizer.start, got.tokenizer.end, keep_end, got.model.text)
     tower.tokenizer = got.tokenizer
     return tower

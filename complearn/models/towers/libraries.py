@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['FREE', 'patch_tokens', 'open_folder', 'TimmVision', 'load_timm', 'select_side', 'load_hf', 'from_config', 'HFVision',
-           'load_hf_vision', 'HFText', 'load_hf_text']
+           'image_transform', 'load_hf_vision', 'HFText', 'load_hf_text']
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c002
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,15 @@ class HFVision(Tower):
         return TowerOutput(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device), pooled)
 
 
+def image_transform(
+    features: Mapping[str, Any],  # what a `preprocessor_config.json` says
+) -> dict:  # arguments of `Transform`
+    "Size and normalisation of a model's images."
+    size = features.get("crop_size") or features["size"]
+    size = size if isinstance(size, int) else size.get("height") or size["shortest_edge"]
+    return {"size": size, "mean": tuple(features["image_mean"]), "std": tuple(features["image_std"])}
+
+
 def load_hf_vision(
     name: str,  # name on the hub, or a folder
     weights: bool = True,  # published weights; off: random ones
@@ -196,10 +206,10 @@ def load_hf_vision(
     module = load_hf(name, "vision_model", weights)
     with open_folder(name):
         features, _ = need("transformers", "towers").ImageProcessingMixin.get_image_processor_dict(name)
-    size = features.get("crop_size") or features.get("size") or module.config.image_size
-    size = size if isinstance(size, int) else size.get("height") or size["shortest_edge"]
-    transform = {"size": size, "mean": tuple(features.get("image_mean", (0.5,) * 3)), "std": tuple(features.get("image_std", (0.5,) * 3))}
-    return HFVision(portable_config(module.config), transform, module)
+    defaults = {"image_mean": (0.5,) * 3, "image_std": (0.5,) * 3}
+    if not {"crop_size", "size"} & features.keys():
+        defaults["size"] = module.config.image_size
+    return HFVision(portable_config(module.config), image_transform(defaults | features), module)
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c014
 class HFText(Tower):

@@ -4,13 +4,16 @@
 
 # %% auto #0
 __all__ = ['MODEL_KEYS', 'parse_name', 'needs_quick_gelu', 'choose_quick_gelu', 'check_model_config', 'check_config',
-           'OpenClipModel', 'load_open_clip', 'check_tag', 'read_config', 'OpenClipScorer']
+           'OpenClipModel', 'find_weights', 'load_checkpoint', 'open_clip_transform', 'load_open_clip', 'read_config',
+           'OpenClipScorer']
 
 # %% ../../../nbs/models/towers/openclip.ipynb #c002
 import copy
 import difflib
+import logging
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,9 @@ from ...data.images import Transform
 from ...data.pairs import Batch, Collate
 from ..features import weights_fingerprint
 from ..scoring import Encoded, cosine, full_precision
+from complearn.models.towers.checkpoints import (
+    Checkpoint, is_clip_folder, is_torchscript, load_weights, read_clip_folder, read_openai, read_weights,
+)  # fmt: skip
 from .libraries import open_folder
 from .tokenizers import open_clip_tokenizer
 
@@ -37,8 +43,11 @@ def parse_name(
     "Split an open_clip name into model and weights; a folder is a model with its weights."
     if Path(name).is_dir():
         if not (Path(name) / "open_clip_config.json").is_file():
-            raise FileNotFoundError(f"{name} has no open_clip_config.json; an open_clip folder holds it beside its weights")
+            forms = "no open_clip_config.json, and no config.json of a CLIPModel"
+            raise FileNotFoundError(f"{name} has {forms}; for a folder of weights alone give MODEL:FOLDER, e.g. ViT-B-32:{name}")
         return f"local-dir:{name}", None
+    if Path(name).is_file():
+        raise ValueError(f"{name} is a file of weights and says of no model; give MODEL:FILE, e.g. ViT-B-32:{name}")
     if name.startswith(("hf-hub:", "local-dir:")):
         return name, None
     model, _, weights = name.partition(":")
@@ -52,7 +61,9 @@ def needs_quick_gelu(
     "Whether published weights need QuickGELU."
     library = need("open_clip", "towers")
     settings = library.get_pretrained_cfg(model, weights) if weights else None
-    return bool(settings.get("quick_gelu", False)) if settings else None
+    if settings:
+        return bool(settings.get("quick_gelu", False))
+    return True if weights and Path(weights).is_file() and is_torchscript(weights) else None  # such archives are OpenAI's
 
 # %% ../../../nbs/models/towers/openclip.ipynb #c011
 def choose_quick_gelu(
@@ -123,42 +134,103 @@ class OpenClipModel:
     raw_tokenizer: Any  # open_clip's own
 
 
-def load_open_clip(
-    name: str,  # model, model:weights, folder, or hf-hub:owner/name
-    quick_gelu: bool | None = None,  # for a weights file of your own; None: as the tag or the configuration says
-) -> OpenClipModel:
-    "Load an open_clip model with the activation of its weights."
+def find_weights(
+    model_name: str,  # open_clip's name, with local-dir: or hf-hub: where it has one
+    weights: str | None,  # tag, file or folder
+) -> Path | None:  # None: a tag, or a model of the hub
+    "The file of a model's weights; raise ValueError for a tag that open_clip does not know, and FileNotFoundError for a folder without."
     library = need("open_clip", "towers")
-    model_name, weights = parse_name(name)
-    config = read_config(model_name)
-    check_tag(model_name, weights)
-    quick = choose_quick_gelu(model_name, weights, config, quick_gelu)
-    required, folder = bool(weights) or ":" in model_name, model_name.startswith("local-dir:")
-    with warnings.catch_warnings(), open_folder(model_name.removeprefix("local-dir:"), "config.json"):
-        warnings.filterwarnings("ignore", message="QuickGELU mismatch")  # it is settled here
-        model = library.create_model(
-            model_name, weights, force_custom_text=True, quick_gelu=quick, pretrained_text=False, require_pretrained=required
-        )
-        safe = {"trust_remote_code": False, "local_files_only": folder} if config["text_cfg"].get("hf_tokenizer_name") else {}
-        raw = library.get_tokenizer(model_name, **safe)
-    preprocess = library.get_model_preprocess_cfg(model)
-    size = preprocess["size"] if isinstance(preprocess["size"], int) else preprocess["size"][0]
-    fit = {"squash": "squash", "longest": "pad"}.get(preprocess.get("resize_mode", "shortest"), "crop")
-    transform = {"size": size, "mean": tuple(preprocess["mean"]), "std": tuple(preprocess["std"]), "fit": fit}
-    return OpenClipModel(model, config | {"quick_gelu": quick}, transform, open_clip_tokenizer(raw, model.context_length), raw)
+    folder = model_name.removeprefix("local-dir:") if model_name.startswith("local-dir:") else weights
+    if folder is None or (weights and library.get_pretrained_cfg(model_name, weights)):
+        return None
+    if Path(folder).is_dir():
+        file = library.factory._find_checkpoint_in_dir(Path(folder))
+        if file is None:
+            raise FileNotFoundError(f"{folder} holds no weights: no .safetensors, .bin or .pth; give the folder or the file that does")
+        return Path(file)
+    if not Path(folder).is_file():
+        tags = ", ".join(library.list_pretrained_tags_by_model(model_name)) or "none"
+        raise ValueError(f"open_clip has no weights '{weights}' for {model_name}, and there is no such file; there are: {tags}")
+    return Path(folder)
 
 
-def check_tag(
+def _no_weights(
     model_name: str,  # open_clip's name
-    weights: str | None,  # tag or file
-) -> None:
-    "Raise ValueError, listing the known tags, if weights are neither a tag of the model nor a file."
+) -> str:  # the message
+    "The message for a name without weights."
+    tags = ", ".join(need("open_clip", "towers").list_pretrained_tags_by_model(model_name)[:4]) or "none is published"
+    forms = f"{model_name}:TAG ({tags}), {model_name}:FILE or {model_name}:FOLDER"
+    return f"{model_name} names no weights; give {forms}, or random_weights=true for a model that has learned nothing"
+
+# %% ../../../nbs/models/towers/openclip.ipynb #5dd6f88e
+def load_checkpoint(
+    checkpoint: Checkpoint,  # of a `CLIPModel`, or OpenAI's
+    name: str,  # its folder or file, for messages
+    quick_gelu: bool | None = None,  # None: as it says
+) -> OpenClipModel:
+    "The open_clip model of a checkpoint."
     library = need("open_clip", "towers")
-    if weights and not library.get_pretrained_cfg(model_name, weights) and not Path(weights).is_file():
-        there = ", ".join(library.list_pretrained_tags_by_model(model_name)) or "none"
-        raise ValueError(f"open_clip has no weights '{weights}' for {model_name}, and there is no such file; there are: {there}")
+    config = checkpoint.config | {"quick_gelu": choose_quick_gelu(name, None, checkpoint.config, quick_gelu)}
+    model = library.CustomTextCLIP(**copy.deepcopy(config))
+    load_weights(model, checkpoint.weights, name)
+    raw = library.get_tokenizer("ViT-B-32", context_length=model.context_length)
+    return OpenClipModel(model, config, checkpoint.transform | {"fit": "crop"}, open_clip_tokenizer(raw, model.context_length), raw)
+
+# %% ../../../nbs/models/towers/openclip.ipynb #ee8f7656
+def open_clip_transform(
+    model: nn.Module,  # made by open_clip
+) -> dict:  # arguments of `Transform`
+    "Size, normalisation and fit of an open_clip model's images."
+    settings = need("open_clip", "towers").get_model_preprocess_cfg(model)
+    size = settings["size"] if isinstance(settings["size"], int) else settings["size"][0]
+    fit = {"squash": "squash", "longest": "pad"}.get(settings.get("resize_mode", "shortest"), "crop")
+    return {"size": size, "mean": tuple(settings["mean"]), "std": tuple(settings["std"]), "fit": fit}
 
 
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    "Within this context open_clip neither warns of an activation nor logs that weights are random: both are settled here."
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="QuickGELU mismatch")
+            yield
+    finally:
+        logging.disable(level)
+
+# %% ../../../nbs/models/towers/openclip.ipynb #a4fbe921
+def load_open_clip(
+    name: str,  # model:weights, folder, archive, or hf-hub:owner/name
+    quick_gelu: bool | None = None,  # for a weights file of your own; None: as the tag or the configuration says
+    random_weights: bool = False,  # whether a name without weights is a model that has learned nothing, not an error
+) -> OpenClipModel:
+    "Load an open_clip model with the activation of its weights; raise ValueError where no weights are named."
+    library = need("open_clip", "towers")
+    if is_clip_folder(name):
+        return load_checkpoint(read_clip_folder(name), name, quick_gelu)
+    if Path(name).is_file() and is_torchscript(name):
+        return load_checkpoint(read_openai(name), name, quick_gelu)
+    model_name, weights = parse_name(name)
+    config, file = read_config(model_name), find_weights(model_name, weights)
+    is_random = not (weights or file or model_name.startswith("hf-hub:"))
+    if is_random and not random_weights:
+        raise ValueError(_no_weights(model_name))
+    quick = choose_quick_gelu(model_name, weights if file is None else str(file) if weights else None, config, quick_gelu)
+    published = file is None or file.suffix in (".npz", ".npy")  # what open_clip reads itself
+    tensors = None if published else read_weights(file)
+    with _without_warnings(), open_folder(model_name.removeprefix("local-dir:"), "config.json"):
+        options = {"force_custom_text": True, "quick_gelu": quick, "pretrained_text": False, "load_weights": published}
+        options["require_pretrained"] = published and not is_random
+        model = library.create_model(model_name, (weights if file is None else str(file)) if published else None, **options)
+        local = {"trust_remote_code": False, "local_files_only": model_name.startswith("local-dir:")}
+        raw = library.get_tokenizer(model_name, **(local if config["text_cfg"].get("hf_tokenizer_name") else {}))
+    if tensors is not None:
+        load_weights(model, tensors, str(file))
+    tokenizer = open_clip_tokenizer(raw, model.context_length)
+    return OpenClipModel(model, config | {"quick_gelu": quick}, open_clip_transform(model), tokenizer, raw)
+
+# %% ../../../nbs/models/towers/openclip.ipynb #aef5f0ec
 def read_config(
     model_name: str,  # open_clip's name, with local-dir: or hf-hub: where it has one
 ) -> dict:  # its model configuration
@@ -183,11 +255,12 @@ class OpenClipScorer:
 
     def __init__(
         self,
-        name: str,  # model, model:weights, folder, or hf-hub:owner/name
+        name: str,  # model:weights, folder, archive, or hf-hub:owner/name
         device: torch.device | str = "cpu",  # where it computes
         quick_gelu: bool | None = None,  # for a weights file of your own; None: as the tag or the configuration says
+        random_weights: bool = False,  # whether a name without weights is a model that has learned nothing, not an error
     ):
-        got = load_open_clip(name, quick_gelu)
+        got = load_open_clip(name, quick_gelu, random_weights)
         self.model, self.device = got.model.to(device).eval(), torch.device(device)
         self.collate = Collate(Transform(**got.transform), got.tokenizer)
         self.config, self.context = got.config, got.model.context_length

@@ -14,7 +14,7 @@ from ...core.checksums import read_checksums, write_listed
 from ...core.files import plain, read_json
 from ...core.runs import Run, differences
 from ...models.registry import added_parts
-from ...models.saving import check_weights
+from ...models.towers.checkpoints import check_weights
 from ..engine.processes import Processes
 from .config import Start
 from .snapshots import Snapshot
