@@ -22,6 +22,15 @@ NAME = "experiments/benchmarks"
 open_clip = pytest.importorskip("open_clip")
 
 
+def small_clip_model(folder):
+    "A folder that transformers saves, with random weights."
+    transformers = pytest.importorskip("transformers")
+    sides = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision, text = sides | {"image_size": 32, "patch_size": 8}, sides | {"max_position_embeddings": 24}
+    transformers.CLIPModel(transformers.CLIPConfig(vision_config=vision, text_config=text, projection_dim=24)).save_pretrained(folder)
+    return folder
+
+
 def small_open_clip(folder, quick=True):
     "A tiny open_clip model with random weights, saved as open_clip saves one."
     vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16}
@@ -105,14 +114,18 @@ def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_pat
     }
     launch(prepare(tmp_path / "study" / "runs" / "clip-s3", config).path, "cpu", False)
     saved = save_model(build_model({"vision": tower | {"patch": 8}, "text": tower}, WordTokenizer.fit(["a dog"])), tmp_path / "kept")
-    models = [str(small_open_clip(tmp_path / "small_clip")), str(tmp_path / "study"), str(saved)]
+    published = [str(small_open_clip(tmp_path / "small_clip")), str(small_clip_model(tmp_path / "published"))]
+    models = [*published, str(tmp_path / "study"), str(saved)]
     only = ["sugarcrepe", "nlvr", "winoground"]
-    run = experiment(NAME, tmp_path / "out", preset="demo", models=models, data_folder=str(real_data), only=only, limit=20)
+    run = experiment(
+        NAME, tmp_path / "out", preset="demo", models=models, data_folder=str(real_data), only=only, limit=20, quick_gelu="true"
+    )
     assert run.good
     said = run.text
     rows = read_results(tmp_path / "out")["rows"]
     assert {(r["method"], r["seed"]) for r in rows if r["data"] == "sugarcrepe"} >= {
         ("small_clip", None),
+        ("published", None),
         ("clip", 3),
         ("kept", None),
         ("blind_ngram", None),
