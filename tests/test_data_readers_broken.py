@@ -220,7 +220,7 @@ CASES = [
      f"number {2 * N}"),
     ("coco", "images as a mapping", edit(COCO, lambda c: c.update(images={})), 0, {}, "'images' should be a list, not a dict"),
     ("coco", "20,000 brackets", write(COCO, DEEP), 0, {}, "captions_val2017.json: nested too deeply; get the file again"),
-    ("coco", "a number of 5,000 digits", write(COCO, LONG), 0, {}, "captions_val2017.json: Exceeds the limit"),
+    ("coco", "a number of 5,000 digits", write(COCO, LONG), 0, {}, "captions_val2017.json: a number of thousands of digits"),
     ("coco", "one Latin-1 byte", replace(COCO, "A red", b"A r\xe9d"), 0, {}, "captions_val2017.json line 1: not UTF-8"),
     ("flickr", "nothing", both(), N, {}, "nothing skipped"),
     ("flickr", "a byte-order mark in the list", prepend(LIST, b"\xef\xbb\xbf"), N, {}, ""),

@@ -37,6 +37,8 @@ def describe_fault(
         return f"not JSON ({error.msg} at line {error.lineno} column {error.colno})"
     if isinstance(error, RecursionError):
         return "nested too deeply"
+    if "integer string conversion" in str(error):
+        return "a number of thousands of digits"
     if isinstance(error, KeyError):
         return f"no {str(error)[:100]} in it"
     if isinstance(error, OSError) and error.strerror:
