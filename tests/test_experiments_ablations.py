@@ -88,10 +88,17 @@ def test_what_is_not_there_is_named():
         ablation_rows(["tempo"])
     with pytest.raises(ValueError, match="no method 'clap' .did you mean 'clip'"):
         ablation_rows({"x": {"method": "clap"}})
-    with pytest.raises(ValueError, match="row 'x': no switch of 'code'.*there are clip.*codebook, model, train"):
+    with pytest.raises(ValueError, match="row 'x': no switch of 'code' .did you mean 'codebook'.*there are il_clip, codebook, model, train"):
         study(ablation_rows({"x": {"code": {}}}))
     with pytest.raises(ValueError, match="two rows would share a folder"):
         study({"a b": {"method": "clip"}, "a-b": {"method": "clip"}})
+
+
+def test_switches_of_a_method_that_is_not_trained_are_refused():
+    with pytest.raises(ValueError, match="row 'x': no switch of 'il_clip' .*there are clip, codebook, model, train"):
+        study({"x": {"method": "clip", "il_clip": {"temperature": 0.1}}})
+    with pytest.raises(ValueError, match="no switch of 'il_clip' .*there are clip, negclip, codebook, model, train"):
+        study(method_rows(["clip", "negclip"]), switches={"il_clip": {"temperature": 0.1}})
 
 
 def tables(notebook):

@@ -8,7 +8,7 @@ __all__ = ['PARTS', 'check_switches', 'Row', 'method_rows', 'budget', 'nested_me
 # %% ../../../nbs/training/runs/study.ipynb #n003
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,11 @@ from typing import Any
 
 import pandas as pd
 
-from ...core.config import unknown_name
+from ...core.config import check_choice
 from ...core.results import write_results
 from ...core.runs import Run
 from ..engine.journal import BUDGET
-from ..methods.catalogue import METHODS, load_method
+from ..methods.catalogue import load_method
 from ..methods.registry import Method, merge
 from ..methods.scales import Scale
 from .launch import prepare
@@ -33,11 +33,11 @@ PARTS = ("codebook", "model", "train")  # of a configuration, where switches may
 
 def check_switches(
     switches: Mapping[str, Any],  # by method, or "codebook", "model", "train"
+    methods: Iterable[str],  # names of the methods that are to be trained
 ) -> None:
-    "Raise ValueError if a switch belongs to no method and to no part of a configuration."
+    "Raise ValueError if a switch would change nothing: it belongs to no method that is trained and to no part of a configuration."
     for name in switches:
-        if name not in METHODS and name not in PARTS:
-            raise ValueError(unknown_name("switch of", name, [*METHODS, *PARTS]))
+        check_choice("switch of", name, [*methods, *PARTS])
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Row:
         switches = {name: value for name, value in values.items() if name != "method"}
         try:
             method = load_method(values.get("method", ""))
-            check_switches(switches)
+            check_switches(switches, [method.name])
         except ValueError as error:
             raise ValueError(f"row {label!r}: {error}") from None
         return cls(method, switches)
@@ -116,7 +116,7 @@ class Study:
     def __post_init__(self):
         self.out_dir, self.seeds = Path(self.out_dir), list(self.seeds)
         self.table = {label: Row.read(values, label) for label, values in self.rows.items()}
-        check_switches(self.switches)
+        check_switches(self.switches, dict.fromkeys(row.method.name for row in self.table.values()))
         folders = {label: re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") for label in self.table}
         if len(set(folders.values())) < len(folders):
             raise ValueError(f"two rows would share a folder: {folders}; give them names that differ in letters or digits")
