@@ -20,6 +20,7 @@ from ...data.benchmarks.classes import PRESETS, read_classes
 from ...data.benchmarks.crepe import read_crepe_productivity, read_crepe_systematicity
 from ...data.benchmarks.groups import read_cola, read_mmvp, read_winoground
 from ...data.benchmarks.nlvr import read_claims
+from ...data.benchmarks.spatial import VSR_PHOTOS, VSR_SOURCE, WHATS_UP, WHATS_UP_SOURCE, read_vsr, read_whats_up
 from ...data.benchmarks.sugarcrepe import read_sugarcrepe, read_sugarcrepe_pp
 from ...data.benchmarks.valse import PHOTO_SOURCES, read_foils, read_valse
 from ...data.readers.coco import read_coco, read_flickr, read_karpathy
@@ -150,6 +151,28 @@ SUITES |= {
         "pairs that CLIP takes for the same (Tong et al. 2024)",
         {"folder": ("mmvp:Questions.csv", "MMVP_VLM:Questions.csv")},
         "MMVP/MMVP_VLM on the Hugging Face hub, in mmvp/",
+    ),
+}
+
+# %% ../../../nbs/evaluation/bench/suites.ipynb #4d75bdb5
+_whats_up = tuple(f"{place}:{file}" for place in ("whats_up", "whatsup_vlms/data") for file, _ in WHATS_UP.values())
+_vsr = ("vsr/splits/random/test.jsonl", "vsr/data/splits/random/test.jsonl", "vsr/test.jsonl", "vsr/vsr.csv", "vsr.csv")
+SUITES |= {
+    "vsr": Suite(
+        read_vsr,
+        Statements,
+        "true or false statements of spatial relations (Liu et al. 2023)",
+        {"table": _vsr, "images": ("vsr/images", "vsr/data/images", "vsr/trainval2017", "coco", "images")},
+        f"{VSR_SOURCE.removeprefix('get ')}, in vsr/; photos: {VSR_PHOTOS}",
+        optional=("images",),
+    ),
+    "whats_up": Suite(
+        read_whats_up,
+        Choices,
+        "which preposition (Kamath et al. 2023)",
+        {"folder": _whats_up, "images": ("whats_up", "whatsup_vlms/data")},
+        f"{WHATS_UP_SOURCE.removeprefix('get it ')}, in whats_up/",
+        optional=("images",),
     ),
 }
 
