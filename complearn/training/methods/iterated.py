@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['il_negclip', 'ABLATIONS', 'spawn', 'target_of', 'generation_phases', 'divide_steps', 'iterated_arguments', 'iterated',
-           'ablation_rows']
+           'codebook_restarts', 'ablation_rows']
 
 # %% ../../../nbs/training/methods/iterated.ipynb #c002
 from collections.abc import Callable, Mapping, Sequence
@@ -29,16 +29,19 @@ def spawn(
     distil: Distillation,  # whose teacher the old agent becomes
     generation: int,  # 1 is the first agent that replaces another
     which: str,  # "language" or "vision"
+    reset: str = "all",  # of its parameters, or "partial": as the released code resets, see `Agent.respawn`
 ) -> Callable[[State], None]:  # for a phase's `on_start`
     "Replace an agent by one that has learned nothing (Zheng et al. 2024, Sec. 3.3)."
 
     def start(state: State) -> None:
         distil.set_teacher(getattr(state.model, which))
         seed = derive(state.seed, "generation", generation)
-        fresh = state.model.respawn(which, seed)
-        cleared = state.reset_moments(fresh)
+        fresh = state.model.respawn(which, seed, reset)
+        counts = {"parameters": len(fresh), "cleared": state.reset_moments(fresh)}
         distil.after_spawn(which)
-        state.log({"kind": "spawn", "generation": generation, "target": which, "seed": seed, "parameters": len(fresh), "cleared": cleared})
+        batch = state.first_batch()
+        found = distil.calibrate(state.model, batch) if batch is not None else {}
+        state.log({"kind": "spawn", "generation": generation, "target": which, "seed": seed, **counts, **found})
 
     return start
 
@@ -61,11 +64,13 @@ def generation_phases(
     lengths: tuple[int, int],  # steps of distillation and interaction
     frozen: tuple[str, ...],  # patterns that rest in distillation, e.g. ("-codebook.*",)
     ramp: int,  # linear warm-up, steps
+    reset: str = "all",  # of the new agent's parameters, or "partial"
 ) -> list[Phase]:
     "The phases of one generation."
-    start = spawn(distil, number, which)
-    first = Phase(f"distil-{number:02d}", lengths[0], distil, ("*", *frozen), ramp=ramp, on_start=start)
-    return [first, Phase(f"interact-{number:02d}", lengths[1], interact)]
+    start = spawn(distil, number, which, reset)
+    generation = f"generation-{number:02d}"
+    first = Phase(f"distil-{number:02d}", lengths[0], distil, ("*", *frozen), schedule=generation, ramp=ramp, on_start=start)
+    return [first, Phase(f"interact-{number:02d}", lengths[1], interact, schedule=generation)]
 
 # %% ../../../nbs/training/methods/iterated.ipynb #n002
 def divide_steps(
@@ -81,7 +86,7 @@ def divide_steps(
     final = steps - warm - number * (distil + interact)
     if final < 0:
         raise ValueError(f"{steps} steps are too few for a warm-up and {number} generations; give at least {steps - final}")
-    ramp = min(scale.ramp, distil)  # it belongs to a generation's first phase
+    ramp = scale.ramp_for(steps)
     return {"warmup": warm, "distil": distil, "interact": interact, "generations": number, "final": final, "ramp": ramp}
 
 # %% ../../../nbs/training/methods/iterated.ipynb #n011
@@ -91,7 +96,7 @@ def iterated_arguments(
     switches: Mapping[str, Any],  # arguments that differ, and "cycle"
 ) -> dict[str, Any]:  # arguments of `iterated`
     "The arguments of iterated learning for a budget."
-    arguments = dict(switches)
+    arguments = {**scale.iterated, **switches}
     return merge(divide_steps(scale, steps, arguments.pop("cycle", 1)), arguments)
 
 # %% ../../../nbs/training/methods/iterated.ipynb #c014
@@ -104,33 +109,39 @@ def iterated(
     generations: int,  # K
     final: int = 0,  # steps by which the last interaction is longer
     target: str = "language",  # who is replaced: "language", "vision", "alternate"
+    reset: str = "all",  # of the new agent's parameters, or "partial": as the released code resets
     distillation: str = "auto",  # "auto", "kl", "sparsemax", "cosine", "contrastive"
-    temperature: float = 1.0,  # T of the KL
+    temperature: float | None = None,  # T of the KL; None: found at each spawn, from `effective`
+    effective: float = 8.0,  # codes over which the teacher's softmax spreads, where T is found
     weight: float = 1.0,  # of the distillation loss
     freeze_codebook: bool = True,  # in distillation
     freeze_vision: bool = False,  # in distillation: the agent that is not replaced (for target "language", the vision agent)
-    ramp: int = 500,  # linear warm-up at the start of each generation, steps
+    ramp: int = 500,  # linear warm-up at the start of each generation, steps; at most half of a distillation
     negatives: dict | None = None,  # arguments of `NegCLIP` (pool, neighbours, ...), which is then the loss throughout; None: plain
-    schedule: str = "run",  # of the learning rate: one cosine over the "run" (the paper's), or one over each "phase"
+    schedule: str = "run",  # of the learning rate: one cosine over the "run" (the paper's), one per "generation" or one per "phase"
 ) -> list[Phase]:
     "Iterated learning as a list of phases (Zheng et al. 2024, Sec. 3.3 and Table 3)."
     codebook = getattr(model, "codebook", None) is not None
     form = ("kl" if codebook else "cosine") if distillation == "auto" else distillation
     if form in ("kl", "sparsemax") and not codebook:
         raise ValueError(f"distillation '{form}' compares code scores, and this model has no codebook; use 'auto' or 'cosine'")
+    if schedule not in ("run", "generation", "phase"):
+        raise ValueError(f"schedule is 'run', 'generation' or 'phase', not {schedule!r}")
+    ramp = min(ramp, max(1, distil // 2))
     contrastive, phases = Contrastive() if negatives is None else NegCLIP(model.vision.width, **negatives), []
     targets = [target_of(target, number) for number in range(1, generations + 1)]
-    teachers = {which: Distillation(getattr(model, which), form, temperature, weight, contrastive) for which in dict.fromkeys(targets)}
+    switches = {"form": form, "temperature": temperature, "effective": effective, "weight": weight, "base": contrastive}
+    teachers = {which: Distillation(getattr(model, which), **switches) for which in dict.fromkeys(targets)}
     if warmup:
-        phases.append(Phase("warmup", warmup, contrastive, ramp=ramp))
+        phases.append(Phase("warmup", warmup, contrastive, schedule="generation-00", ramp=ramp))
     for number, which in enumerate(targets, 1):
         partner = "vision" if which == "language" else "language"
         frozen = (("-codebook.*",) if codebook and freeze_codebook else ()) + ((f"-{partner}.*",) if freeze_vision else ())
         lengths = (distil, interact + (final if number == generations else 0))
-        phases += generation_phases(number, which, teachers[which], contrastive, lengths, frozen, ramp)
+        phases += generation_phases(number, which, teachers[which], contrastive, lengths, frozen, ramp, reset)
     if not phases:
         raise ValueError("iterated learning needs a warm-up or a generation: warmup=0 and generations=0 leave nothing to do")
-    first, *rest = [replace(phase, schedule=schedule) for phase in phases]
+    first, *rest = phases if schedule == "generation" else [replace(phase, schedule=schedule) for phase in phases]
     return [replace(first, on_start=in_order(calibrate, first.on_start)), *rest]
 
 # %% ../../../nbs/training/methods/iterated.ipynb #n005
@@ -143,6 +154,26 @@ il_negclip = method(
     arguments=iterated_arguments,
 )(partial(iterated, negatives={}))
 
+# %% ../../../nbs/training/methods/iterated.ipynb #552b5db7
+@method(
+    "codebook_restarts", model={"codebook": {}}, colour=7,
+    arguments=lambda scale, steps, switches: merge(divide_steps(scale, steps, switches.get("cycle", 1)), {k: v for k, v in switches.items() if k != "cycle"}),
+)  # fmt: skip
+def codebook_restarts(
+    model: nn.Module,  # a dual encoder with a codebook
+    warmup: int,  # steps, as in `iterated`
+    distil: int,  # likewise; here a part of the interaction
+    interact: int,  # likewise
+    generations: int,  # restarts
+    final: int = 0,  # steps by which the last stretch is longer
+    ramp: int = 500,  # linear warm-up at each restart, steps; at most half of a distillation
+) -> list[Phase]:
+    "Codebook-CLIP with the learning rate's restarts of iterated learning, and no spawn."
+    lengths = [warmup, *[distil + interact] * (generations - 1), distil + interact + final]
+    names, objective = ["warmup", *(f"interact-{number:02d}" for number in range(1, generations + 1))], Contrastive()
+    first, *rest = [Phase(*pair, objective, schedule="phase", ramp=min(ramp, max(1, distil // 2))) for pair in zip(names, lengths)]
+    return [replace(first, on_start=calibrate), *rest]
+
 # %% ../../../nbs/training/methods/iterated.ipynb #n008
 ABLATIONS: dict[str, dict[str, dict]] = {
     "generation": {"short generations": {"il_clip": {"cycle": 0.5}}, "long generations": {"il_clip": {"cycle": 2}}},
@@ -150,8 +181,9 @@ ABLATIONS: dict[str, dict[str, dict]] = {
     "continuity": {"codebook free": {"il_clip": {"freeze_codebook": False}}},
     "vision": {"vision frozen": {"il_clip": {"freeze_vision": True}}}, "codebook": {"no codebook": {"model": {"codebook": None}}},
     "distillation": {f"distil {form}": {"il_clip": {"distillation": form}} for form in ("sparsemax", "cosine", "contrastive")},
-    "temperature": {"distil at T 0.1": {"il_clip": {"temperature": 0.1}}},
-    "schedule": {"own cosine": {"il_clip": {"schedule": "phase"}}},
+    "effective": {f"teacher of {codes} codes": {"il_clip": {"effective": codes}} for codes in (2, 32)},
+    "temperature": {"distil at T 1": {"il_clip": {"temperature": 1.0}}},
+    "schedule": {"one cosine": {"il_clip": {"schedule": "run"}}}, "reset": {"partial reset": {"il_clip": {"reset": "partial"}}},
     "lipschitz": {"spectral_clip": {"method": "spectral_clip"}, "il_clip, normalised": {"model": {"spectral": True}}},
     "query_head": {"no query head": {"model": {"query_head": False}}},
     "similarity": {"dot product": {"codebook": {"similarity": "dot"}}},
@@ -159,7 +191,8 @@ ABLATIONS: dict[str, dict[str, dict]] = {
     "codes": {"Gaussian codes": {"codebook": {"init": "normal"}}},
     "end_token": {"no end token": {"model": {"text": {"keep_end": False}}}},
     "baselines": {
-        name: {"method": name} for name in ("clip", "spectral_clip", "negclip", "negclip_paper", "codebook_clip", "il_negclip")
+        name: {"method": name}
+        for name in ("clip", "spectral_clip", "negclip", "negclip_paper", "codebook_clip", "codebook_restarts", "il_negclip")
     },
 }  # fmt: skip
 

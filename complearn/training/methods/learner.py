@@ -35,6 +35,6 @@ def fresh_language(
     ramp: int = 0,  # linear warm-up, steps
     scale: bool = False,  # the logit scale learns too; else it stays the teacher's
 ) -> list[Phase]:
-    "Train a new language agent against a vision agent and a codebook that stay (Zheng et al. 2024, Fig. 5)."
+    "Train a new language agent, at a constant rate, against a vision agent and a codebook that stay (Zheng et al. 2024, Fig. 5)."
     trained = ("language.*", "logit_scale") if scale else ("language.*",)
-    return [Phase("fresh", steps, Contrastive(), trained, ramp=ramp, on_start=newcomer(text_seed))]
+    return [Phase("fresh", steps, Contrastive(), trained, schedule="constant", ramp=ramp, on_start=newcomer(text_seed))]

@@ -6,7 +6,7 @@
 __all__ = ['RELATIONS', 'SCALES', 'Scale', 'tiny_tower']
 
 # %% ../../../nbs/training/methods/scales.ipynb #n003
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.config import Registry
@@ -26,8 +26,10 @@ class Scale:
     seeds: tuple[int, ...]  # one run of each row per seed
     shares: tuple[float, float, float] = (0.2, 0.04, 0.16)  # of the steps: warm-up, each distillation, each interaction
     generations: int = 3  # of iterated learning
+    iterated: dict = field(default_factory=lambda: {"schedule": "generation"})  # further arguments of iterated learning
     relation_share: float = 0.5  # steps of the relation stage, times those of the stage before it
     lr: float = 1e-3  # base learning rate
+    clip: float | None = 1.0  # largest gradient norm; None: no clipping
     precision: str = "fp32"  # for towers this small, bf16 was not faster on a CPU
     ramp: int = 50  # steps of linear warm-up of the learning rate, at the start of each generation
     n: int = 400  # questions of every split at the end
@@ -37,8 +39,8 @@ class Scale:
         self,
         steps: int,  # of the whole run
     ) -> int:
-        "Steps of linear warm-up: the preset's, cut to the share of one distillation, so that all methods begin alike."
-        return min(self.ramp, max(1, round(self.shares[1] * steps)))
+        "Steps of linear warm-up: the preset's, cut to half of one distillation, so that all methods begin alike."
+        return min(self.ramp, max(1, round(self.shares[1] * steps) // 2))
 
     def model(
         self,
@@ -56,7 +58,7 @@ class Scale:
     ) -> dict[str, Any]:
         "How every row of a study trains; six checkpoints in the run, so that phases of equal age can be compared between methods."
         looks = {"every": self.every, "checkpoint_every": max(10, steps // 6), "log_every": max(1, steps // 300)}
-        return {"batch_size": batch, "lr": self.lr, "precision": self.precision, **looks}
+        return {"batch_size": batch, "lr": self.lr, "clip": self.clip, "precision": self.precision, **looks}
 
 # %% ../../../nbs/training/methods/scales.ipynb #n007
 def tiny_tower(width: int, depth: int) -> dict:
@@ -80,6 +82,12 @@ SCALES = Registry("preset", {
     "paper": Scale(
         {"preset": "rich", "size": 224, "n_train": 3_000_000}, "base32", "base32",
         codes=16_384, steps=90_000, batch=1024, every=3000, seeds=(0,), shares=(1 / 15, 1 / 90, 5 / 90), generations=12,
-        lr=5e-4, precision="auto", ramp=500, n=1000, n_monitor=200,
+        iterated={"schedule": "run"}, lr=5e-4, precision="auto", ramp=500, n=1000, n_monitor=200,
+    ),
+    "released": Scale(
+        {"preset": "rich", "size": 224, "n_train": 3_000_000}, "base32", "base32",
+        codes=4096, steps=80_000, batch=256, every=3000, seeds=(0,), shares=(0.15, 0.01875, 0.05625), generations=10,
+        iterated={"schedule": "run", "reset": "partial", "distillation": "contrastive"},
+        lr=5e-4, clip=None, precision="auto", ramp=500, n=1000, n_monitor=200,
     ),
 })  # fmt: skip

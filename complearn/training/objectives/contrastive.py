@@ -7,6 +7,7 @@ __all__ = ['DISTILLATIONS', 'in_batch_accuracy', 'code_usage', 'Contrastive', 'D
 
 # %% ../../../nbs/training/objectives/contrastive.ipynb #n003
 import copy
+import math
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from ...data.pairs import Batch
 from ..engine.objective import Objective
 from .joint import joint_pairs
-from .losses import contrastive_loss, distil_cosine, distil_kl, distil_sparsemax
+from .losses import contrastive_loss, distil_cosine, distil_kl, distil_sparsemax, find_temperature, shared_mass
 
 # %% ../../../nbs/training/objectives/contrastive.ipynb #n006
 @torch.no_grad()
@@ -79,15 +80,17 @@ class Distillation(Objective):
         self,
         teacher: nn.Module,  # an agent of the same architecture as the student; a copy is kept
         form: str = "kl",  # "kl", "sparsemax": over code scores; "cosine": outputs; "contrastive": no distillation (the released code)
-        temperature: float = 1.0,  # T of the KL
+        temperature: float | None = None,  # T of the KL; None: found by `calibrate`, from `effective`
+        effective: float = 8.0,  # codes over which the teacher's softmax spreads, where the temperature is found
         weight: float = 1.0,  # of the distillation loss
         base: Objective | None = None,  # the loss that distillation is added to; None: Contrastive
     ):
         super().__init__()
         if form not in DISTILLATIONS:
             raise ValueError(f"distillation is one of {', '.join(DISTILLATIONS)}, not '{form}'")
-        self.teacher, self.form, self.temperature, self.weight = copy.deepcopy(teacher), form, temperature, weight
-        self.base = base or Contrastive()
+        self.teacher, self.form, self.weight, self.effective = copy.deepcopy(teacher), form, weight, effective
+        self.fixed, self.found, self.base = temperature is not None, False, base or Contrastive()
+        self.register_buffer("temperature", torch.tensor(math.nan if temperature is None else float(temperature)))
         self.teacher.requires_grad_(False)
         self.train()
 
@@ -100,31 +103,54 @@ class Distillation(Objective):
         "Copy an agent's weights, before it is respawned, into the teacher."
         self.teacher.load_state_dict(agent.state_dict())
 
+    @torch.no_grad()
+    def calibrate(
+        self,
+        model: nn.Module,  # whose codebook the teacher reads
+        batch: Batch,  # a first batch
+    ) -> dict[str, float]:  # what was found; empty where there is nothing to find
+        "Find the temperature of the KL for this teacher, unless it was stated."
+        if self.form == "kl" and not self.fixed:
+            self.temperature.fill_(find_temperature(self.scores(model.read(self.teacher, batch)), self.effective))
+            return {"temperature": float(self.temperature), "effective": self.effective}
+        return {}
+
+    def scores(
+        self,
+        old: Any,  # what the teacher reads
+    ) -> Float[Tensor, "batch code"]:
+        "The teacher's code scores, before the read-out's scale; raise ValueError if the model has none."
+        if old.scores is None:
+            raise ValueError(f"distillation '{self.form}' compares code scores, and this model has no codebook; use 'cosine'")
+        return old.scores
+
     def compute_losses(self, out, model, batch):
         measures = self.base.compute_losses(out, model, batch)
-        if self.form != "contrastive":
-            measures["distil_loss"] = self.weight * self.distance(out, model, batch)
-        return measures
+        return measures if self.form == "contrastive" else measures | self.compare(out, model, batch)
 
-    def distance(
+    def compare(
         self,
         out: Any,  # the model's output, the student's side among it
         model: nn.Module,  # whose codebook teacher and student share
         batch: Batch,  # what the teacher reads
-    ) -> Float[Tensor, ""]:
-        "The distillation loss between student and teacher, unweighted."
+    ) -> dict[str, Tensor]:  # distil_loss, weighted, and agreement, in [0, 1]
+        "The distillation loss between student and teacher, and how much they agree."
         with torch.no_grad():
             old = model.read(self.teacher, batch)
         side = {"language": "text", "vision": "image"}[self.teacher.modality]
         if self.form == "cosine":
-            return distil_cosine(old.embedding, getattr(out, side))
-        if old.scores is None:
-            raise ValueError(f"distillation '{self.form}' compares code scores, and this model has no codebook; use 'cosine'")
-        scale = model.codebook.scale(self.teacher.modality)  # sparsemax receives scale * scores
-        old_scores, new_scores = scale * old.scores, scale * getattr(out, f"{side}_scores")
+            loss = distil_cosine(old.embedding, getattr(out, side))
+            return {"distil_loss": self.weight * loss, "agreement": 1 - loss.detach()}
+        old_scores, new_scores = self.scores(old), getattr(out, f"{side}_scores")
         if self.form == "kl":
-            return distil_kl(old_scores, new_scores, self.temperature)
-        return distil_sparsemax(old.weights, new_scores, getattr(out, f"{side}_weights"))
+            if not self.found and self.temperature.isnan():
+                raise ValueError("the distillation's temperature was not found; call calibrate(model, batch), or state one")
+            self.found = True  # asked once: the question waits for the device
+            loss = distil_kl(old_scores, new_scores, self.temperature)
+            return {"distil_loss": self.weight * loss, "agreement": shared_mass(old_scores, new_scores, self.temperature)}
+        weights = getattr(out, f"{side}_weights")
+        loss = distil_sparsemax(old.weights, model.codebook.scale(self.teacher.modality) * new_scores, weights)
+        return {"distil_loss": self.weight * loss, "agreement": torch.minimum(old.weights, weights).sum(-1).mean().detach()}
 
     def warning(self, measures, progress):
         return self.base.warning(measures, progress)
