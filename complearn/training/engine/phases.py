@@ -33,7 +33,7 @@ class Phase:
 
     def __post_init__(self):
         if not isinstance(self.schedule, str) or not self.schedule:
-            raise ValueError(f"phase '{self.name}': schedule is 'run', 'phase', 'constant' or a name that phases share, not {self.schedule!r}")
+            raise ValueError(f"phase '{self.name}': schedule is 'run', 'phase', 'constant' or another name, not {self.schedule!r}")
         if self.steps < 1 or self.ramp < 0:
             raise ValueError(f"phase '{self.name}': needs steps >= 1 and ramp >= 0, not steps={self.steps}, ramp={self.ramp}")
         unknown = set(self.optim or {}) - {"lr", "weight_decay", "betas", "eps"}
@@ -119,7 +119,7 @@ def lr_factor(
     total = sum(phases[place].steps for place in together)
     return ramp * (1 + math.cos(math.pi * done / total)) / 2
 
-# %% ../../../nbs/training/engine/phases.ipynb #79e3faec
+# %% ../../../nbs/training/engine/phases.ipynb #4139091e
 def full_rate_steps(
     phases: Sequence[Phase],  # the run
 ) -> dict[str, float]:  # by phase

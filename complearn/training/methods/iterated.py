@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['il_negclip', 'ABLATIONS', 'spawn', 'target_of', 'generation_phases', 'divide_steps', 'iterated_arguments', 'iterated',
-           'codebook_restarts', 'ablation_rows']
+           'restart_arguments', 'codebook_restarts', 'ablation_rows']
 
 # %% ../../../nbs/training/methods/iterated.ipynb #c002
 from collections.abc import Callable, Mapping, Sequence
@@ -39,9 +39,8 @@ def spawn(
         fresh = state.model.respawn(which, seed, reset)
         counts = {"parameters": len(fresh), "cleared": state.reset_moments(fresh)}
         distil.after_spawn(which)
-        batch = state.first_batch()
-        found = distil.calibrate(state.model, batch) if batch is not None else {}
-        state.log({"kind": "spawn", "generation": generation, "target": which, "seed": seed, **counts, **found})
+        measures = distil.calibrate(state.model, state.first_batch())
+        state.log({"kind": "spawn", "generation": generation, "target": which, "seed": seed, **counts, **measures})
 
     return start
 
@@ -154,11 +153,18 @@ il_negclip = method(
     arguments=iterated_arguments,
 )(partial(iterated, negatives={}))
 
-# %% ../../../nbs/training/methods/iterated.ipynb #552b5db7
-@method(
-    "codebook_restarts", model={"codebook": {}}, colour=7,
-    arguments=lambda scale, steps, switches: merge(divide_steps(scale, steps, switches.get("cycle", 1)), {k: v for k, v in switches.items() if k != "cycle"}),
-)  # fmt: skip
+# %% ../../../nbs/training/methods/iterated.ipynb #26eced38
+def restart_arguments(
+    scale: Scale,  # the preset
+    steps: int,  # of the whole run
+    switches: Mapping[str, Any],  # arguments that differ, and "cycle"
+) -> dict[str, Any]:  # arguments of `codebook_restarts`
+    "The budget of iterated learning, for its control."
+    arguments = dict(switches)
+    return merge(divide_steps(scale, steps, arguments.pop("cycle", 1)), arguments)
+
+
+@method("codebook_restarts", model={"codebook": {}}, colour=7, arguments=restart_arguments)
 def codebook_restarts(
     model: nn.Module,  # a dual encoder with a codebook
     warmup: int,  # steps, as in `iterated`

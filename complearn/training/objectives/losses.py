@@ -71,7 +71,7 @@ def distil_kl(
         old, new = (F.log_softmax(scores.float() / T, -1) for scores in (old_scores.detach(), new_scores))
         return F.kl_div(new, old, log_target=True, reduction="batchmean")
 
-# %% ../../../nbs/training/objectives/losses.ipynb #a1bddb0a
+# %% ../../../nbs/training/objectives/losses.ipynb #4a04706f
 @torch.no_grad()
 def shared_mass(
     old_scores: Float[Tensor, "batch code"],  # the teacher's code scores before sparsemax
@@ -82,7 +82,7 @@ def shared_mass(
     old, new = ((scores.float() / T).softmax(-1) for scores in (old_scores, new_scores))
     return torch.minimum(old, new).sum(-1).mean()
 
-# %% ../../../nbs/training/objectives/losses.ipynb #1edae712
+# %% ../../../nbs/training/objectives/losses.ipynb #0df0e362
 @torch.no_grad()
 def find_temperature(
     scores: Float[Tensor, "batch code"],  # the teacher's, of a first batch
@@ -94,7 +94,8 @@ def find_temperature(
     spread = lambda log: torch.special.entr((scores.float() / 2**log).softmax(-1)).sum(-1).mean().exp().item()
     low, high = bisect(lambda log: spread(log) < effective, -30.0, 30.0)
     if abs(spread(high) - effective) > 0.05 * effective:
-        raise ValueError(f"no temperature spreads the teacher over {effective:g} codes (closest {spread(high):.1f}): its scores hardly differ")
+        closest = f"(closest {spread(high):.1f}): its scores hardly differ"
+        raise ValueError(f"no temperature spreads the teacher over {effective:g} codes {closest}")
     return 2**high
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c023
