@@ -2,14 +2,25 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from complearn.training.engine.phases import Phase, batches_before, lr_factor, match_names, set_trainable
-from complearn.training.objectives.losses import contrastive_loss, distil_cosine, distil_kl, distil_sparsemax, vector_info_nce
+from complearn.training.engine.phases import Phase, batches_before, full_rate_steps, lr_factor, match_names, set_trainable
+from complearn.training.methods.iterated import divide_steps, iterated
+from complearn.training.methods.scales import SCALES
+from complearn.training.objectives.losses import (
+    contrastive_loss,
+    distil_cosine,
+    distil_kl,
+    distil_sparsemax,
+    find_temperature,
+    shared_mass,
+    vector_info_nce,
+)
 
 
 def unit(n, d, seed):
@@ -109,7 +120,7 @@ def test_phases_that_share_a_name_share_a_cosine_and_a_constant_rate_stays():
 
 def test_a_ramp_takes_at_most_half_of_a_distillation():
     """It ate the whole of it before, so that a frozen codebook and a free one were the same."""
-    model = SimpleNamespace(codebook=None, language=nn.Linear(1, 1), vision=nn.Linear(1, 1))
+    model = nn.ModuleDict({"language": nn.Linear(1, 1), "vision": nn.Linear(1, 1)})
     phases = iterated(model, 20, 10, 20, 2, ramp=500, distillation="contrastive")
     assert [phase.ramp for phase in phases] == [5, 5, 0, 5, 0]
     assert divide_steps(SCALES["full"], 2000)["ramp"] <= divide_steps(SCALES["full"], 2000)["distil"] // 2

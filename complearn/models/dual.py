@@ -154,11 +154,12 @@ class Dual(nn.Module):
         self,
         which: str = "language",  # "language" or "vision"
         seed: int = 0,  # same seed, same agent
+        reset: str = "all",  # of its parameters, or "partial", see `Agent.respawn`
     ) -> list[nn.Parameter]:  # what is new, for the optimizer to forget
         "Spawn: all of an agent's parameters fresh, in place; codebook and logit scale stay (Zheng et al. 2024, Sec. 3.3)."
         if which not in ("language", "vision"):
             raise ValueError(f"respawn takes 'language' or 'vision', not '{which}'")
-        return getattr(self, which).respawn(seed)
+        return getattr(self, which).respawn(seed, reset)
 
     @property
     def device(self) -> torch.device:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from ...models.codebook.codebook import bisect
+from ...models.codebook.codebook import bisect_threshold
 from .joint import gather, rank_and_world
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c012
@@ -92,7 +92,7 @@ def find_temperature(
     if not 1 < effective < scores.shape[1]:
         raise ValueError(f"the effective number of codes lies between 1 and {scores.shape[1]}, not {effective}")
     spread = lambda log: torch.special.entr((scores.float() / 2**log).softmax(-1)).sum(-1).mean().exp().item()
-    low, high = bisect(lambda log: spread(log) < effective, -30.0, 30.0)
+    low, high = bisect_threshold(lambda log: spread(log) < effective, -30.0, 30.0)
     if abs(spread(high) - effective) > 0.05 * effective:
         closest = f"(closest {spread(high):.1f}): its scores hardly differ"
         raise ValueError(f"no temperature spreads the teacher over {effective:g} codes {closest}")
