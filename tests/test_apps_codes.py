@@ -39,6 +39,7 @@ from complearn.apps import serving as server
 from complearn.apps.codes.app import codes
 from complearn.apps.codes.controller import CodesController, hits_table, selection_table
 from complearn.apps.serving import serving
+from complearn.core.config import RequestError
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.training.runs.launch import launch, prepare
@@ -264,19 +265,25 @@ def test_no_request_of_a_page_makes_an_exception_escape(folder, name):
     assert controller.handle({"action": "open_code", "code": 3})[0][0]["type"] == "code"
 
 
-def test_a_fault_of_the_program_is_not_hidden(folder, monkeypatch):
-    """It surfaces, the page is told, and the state is as it was."""
+FAULTS = [lambda panel, code: panel.missing, lambda panel, code: {}["typo"], lambda panel, code: int("three"), lambda panel, code: [][code]]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_program_is_logged_and_shown_as_one(folder, monkeypatch, caplog, fault):
     import complearn.apps.codes.controller as module
 
     explorer, sent = codes(runs=folder), []
     explorer.controller.open_first()
     monkeypatch.setattr(explorer, "send", lambda content, buffers=(): sent.append(content))
-    monkeypatch.setattr(module, "code_message", lambda panel, code: panel.missing)
+    monkeypatch.setattr(module, "code_message", fault)
     before = explorer.controller.panels[0].code
-    with pytest.raises(AttributeError, match="missing"):
-        explorer.answer({"action": "open_code", "code": 9})
-    assert sent[-1]["type"] == "error" and "fault in the program (AttributeError" in sent[-1]["text"]
+    explorer.answer({"action": "open_code", "code": 9})
+    assert sent[-1]["type"] == "error" and "fault in the program" in sent[-1]["text"]
+    assert "open_code" in caplog.text and "Traceback" in caplog.text
     assert explorer.controller.panels[0].code == before
+    with pytest.raises((AttributeError, LookupError, ValueError)) as raised:
+        explorer.run_action("open_code", code=9)
+    assert not isinstance(raised.value, RequestError)
 
 
 def test_a_script_needs_no_click_to_see_the_first_model(folder, tmp_path):

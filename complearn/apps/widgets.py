@@ -6,7 +6,9 @@
 __all__ = ['Message', 'action', 'Controller', 'AppWidget']
 
 # %% ../../nbs/apps/widgets.ipynb #c002
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field, make_dataclass
 from inspect import Parameter, signature
 from pathlib import Path
@@ -15,7 +17,9 @@ from typing import Any, ClassVar
 import anywidget
 
 from .pages import make_page, save_page
-from ..core.config import strict, unknown_name
+from ..core.config import RequestError, short_repr, strict, unknown_name
+from ..core.extras import MissingLibrary
+from ..core.files import BadData
 
 # %% ../../nbs/apps/widgets.ipynb #n002
 Message = tuple[dict, list[bytes]]  # plain values with a "type", and the bytes that go with them: pictures, scores
@@ -43,7 +47,7 @@ def action(
 class Controller:
     "An app's state, and the actions that change it."
 
-    expected: ClassVar = (ValueError, LookupError, OSError, ImportError)  # what a request can cause; all else is a fault of the program
+    expected: ClassVar = (RequestError, BadData, MissingLibrary)  # what a request can cause; all else is a fault of the program
     actions: ClassVar[dict[str, Callable]] = {}
 
     def __init_subclass__(cls):
@@ -66,14 +70,14 @@ class Controller:
         "Open the first model that can be opened, where none is open yet."
 
     def source_number(self, source: int | str) -> int:
-        "The place of a model in the list, by its place or its name; raise ValueError if there is none."
+        "The place of a model in the list, by its place or its name; raise RequestError if there is none."
         names = [model.name for model in self.sources]
         if source in names:
             return names.index(source)
         if isinstance(source, int) and 0 <= source < len(names):
             return source
         listed = ", ".join(f"{number} ({name})" for number, name in enumerate(names))
-        raise ValueError(f"there is no model {source!r}; there are {listed or 'none'}")
+        raise RequestError(f"there is no model {source!r}; there are {listed or 'none'}")
 
     def progress(self, text: str, panel: int = 0) -> None:
         "Tell the page about long work."
@@ -92,16 +96,23 @@ class Controller:
             vars(self).update(before)
             if not isinstance(error, self.expected):
                 raise
-            text = error.args[0] if isinstance(error, LookupError) and error.args else error
-            return [({"type": "error", "text": str(text)}, [])]
+            return [({"type": "error", "text": str(error)}, [])]
+
+    @contextmanager
+    def opening(self, name: str) -> Iterator[None]:
+        "Name the model or the gallery that cannot be opened because of a file: raise RequestError from OSError."
+        try:
+            yield
+        except OSError as error:
+            raise RequestError(f"{name} cannot be opened: {error}") from error
 
     def run(self, request: Any, buffers: Sequence[bytes | memoryview]) -> list[Message]:
-        "Run the requested action; raise ValueError if there is no such action or an argument does not fit."
+        "Run the requested action; raise RequestError if there is no such action or an argument does not fit."
         if not isinstance(request, Mapping):
-            raise ValueError(f"a request is a mapping such as {{'action': name}}, not {request!r}")
+            raise RequestError(f"a request is a mapping such as {{'action': name}}, not {request!r}")
         name = str(request.get("action"))
         if name not in self.actions:
-            raise ValueError(unknown_name("action", name, sorted(self.actions)))
+            raise RequestError(unknown_name("action", name, sorted(self.actions)))
         method = self.actions[name]
         arguments = vars(strict(method.arguments, {key: request[key] for key in request if key != "action"}, name))
         if method.takes_content:
@@ -136,7 +147,7 @@ class AppWidget(anywidget.AnyWidget):
         except Exception as error:
             text = f"This failed because of a fault in the program ({type(error).__name__}: {error}); the log has the traceback."
             self.send({"type": "error", "panel": 0, "text": text})
-            raise
+            logging.getLogger(__name__).exception("the action failed: %s", short_repr(request))
 
     def send_all(self, messages: Sequence[Message]) -> None:
         "Send messages to every view of the widget."
@@ -149,11 +160,11 @@ class AppWidget(anywidget.AnyWidget):
         content: bytes = b"",  # of a file, for actions that take one
         **arguments: Any,  # of the action
     ) -> "AppWidget":
-        "Do from the notebook what a click does, and show it; raise ValueError if it cannot be done."
+        "Do from the notebook what a click does, and show it; raise RequestError if it cannot be done."
         messages = self.controller.handle({"action": action, **arguments}, [content] if content else [])
         for message, _ in messages:
             if message["type"] == "error":
-                raise ValueError(message["text"])
+                raise RequestError(message["text"])
         self.send_all(messages)
         return self
 

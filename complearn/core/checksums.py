@@ -9,13 +9,13 @@ __all__ = ['LIST', 'DamagedFile', 'checksum', 'read_checksums', 'write_checksums
 import hashlib
 from pathlib import Path
 
-from .files import write_bytes_atomic
+from .files import BadData, write_bytes_atomic
 
 # %% ../../nbs/core/checksums.ipynb #2ef6e666
 LIST = "SHA256SUMS"  # name of the list in each folder that keeps one
 
 
-class DamagedFile(ValueError):
+class DamagedFile(BadData):
     "A file is missing or is not the one that was written; the message names it and the remedy."
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
+from ...core.config import check_choice
 from ...core.extras import need
 from ...core.figures import PALETTE, figure_of_texts, theme
 from ...core.files import cache_dir, write_bytes_atomic
@@ -37,8 +38,7 @@ def code_map(
     seed: int = 0,  # of UMAP
 ) -> Float[np.ndarray, "code 2"]:
     "A place in the plane for every code, from the cache where it is there."
-    if method not in MAPS:
-        raise ValueError(f"a code map is one of {', '.join(MAPS)}, not {method!r}")
+    check_choice("code map", method, MAPS)
     if method == "pca":
         return principal_plane(np.asarray(vectors))
     umap = need("umap", "lab")

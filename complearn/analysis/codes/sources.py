@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from .store import CodeStore, code_store
 from .surgery import text_weights
+from ...core.config import RequestError
 from ...core.runs import Run, find
 from ...data.pairs import Pair
 from ...models.dual import Dual
@@ -49,7 +50,7 @@ class Source:
     ) -> Dual:
         "The model at a snapshot."
         if self._open_model is None:
-            raise ValueError(
+            raise RequestError(
                 f"{self.name} is a store that came without its model, which reads texts; search with one of its images instead"
             )
         if snapshot not in self._models:
@@ -109,7 +110,7 @@ def code_sources(
 ) -> list[Source]:
     "All models that were given or found, including those that cannot be opened."
     if models and pairs is None:
-        raise ValueError("models= need images to read: give pairs=, a list of Pair(image, caption, id, image_id)")
+        raise RequestError("models= need images to read: give pairs=, a list of Pair(image, caption, id, image_id)")
     places = [runs] if isinstance(runs, (str, Path, Run)) else list(runs or [])
     members = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
     sources = [run_source(run, pairs, n) for run in members]

@@ -22,6 +22,7 @@ from scipy.sparse import csc_matrix, csr_matrix, vstack
 from .words import WordIndex
 from .tables import CodeTable
 from .readings import code_heats, code_table
+from ...core.config import RequestError
 from ...core.files import atomic_folder, cache_dir, write_json
 from ...data.images import load_images
 from ...data.loading import fingerprint
@@ -166,7 +167,7 @@ def build_store(
 ) -> CodeStore:
     "Encode some images and their captions with a model, and write the store."
     if not pairs or all(pair.image is None for pair in pairs):
-        raise ValueError("there are no images to read codes from; give pairs=, a list of Pair with images")
+        raise RequestError("there are no images to read codes from; give pairs=, a list of Pair with images")
     count = len({pair.image_id for pair in pairs})
     Path(folder).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=Path(folder).parent, prefix=".pixels-") as scratch:  # many thumbnails do not fit into memory

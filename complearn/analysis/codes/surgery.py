@@ -16,6 +16,7 @@ from scipy.sparse import csc_matrix
 
 from .words import UnknownWord, nearest_words
 from .readings import codebook_evaluation
+from ...core.config import RequestError
 from ...data.pairs import Pair
 from ...models.dual import Dual
 
@@ -25,15 +26,15 @@ def reweigh(
     factors: Mapping[int, float | int],  # by code; 0 is off
     absent: float | int = 0.0,  # weight that a factor above 1 multiplies where the query does not use the code
 ) -> Float[np.ndarray, "code"]:  # sum 1
-    "Edited weights of a query; raise ValueError if no weight is left."
+    "Edited weights of a query; raise RequestError if no weight is left."
     edited = np.array(weights, dtype=np.float64)
     for code, factor in factors.items():
         if not 0 <= code < len(edited) or not factor >= 0:
-            raise ValueError(f"an edit is code: factor with codes 0 to {len(edited) - 1} and factors of at least 0; got {code}: {factor}")
+            raise RequestError(f"an edit is code: factor with codes 0 to {len(edited) - 1} and factors of at least 0; got {code}: {factor}")
         base = absent if edited[code] == 0 and factor > 1 else edited[code]
         edited[code] = base * factor
     if edited.sum() <= 0:
-        raise ValueError("every code of the query is switched off, and nothing is left to search with; leave one on")
+        raise RequestError("every code of the query is switched off, and nothing is left to search with; leave one on")
     return (edited / edited.sum()).astype(np.float32)
 
 # %% ../../../nbs/analysis/codes/surgery.ipynb #c007
@@ -83,7 +84,7 @@ def edit_and_rank(
 ) -> pd.DataFrame:  # item, rank, score, rank_before, score_before, rise; best first
     "Rank all images for a query, before and after an edit of its codes; `rise` is by how many ranks an image came up."
     if scope not in SCOPES:
-        raise ValueError(f"surgery is on the 'query' or on 'both', not {scope!r}")
+        raise RequestError(f"surgery is on the 'query' or on 'both', not {scope!r}")
     after = store.messages if scope == "query" else edited_messages(store.messages, store.vectors, store.by_code, factors)
     before = scores_of(store.messages, weights @ store.vectors)
     scores = scores_of(after, reweigh(weights, factors, absent) @ store.vectors)
@@ -99,7 +100,7 @@ def text_weights(
     "The weight of every code in a text."
     vocabulary = getattr(model.tokenizer, "index", None)
     if not text.strip():
-        raise ValueError("the query is empty; type some words, such as a caption")
+        raise RequestError("the query is empty; type some words, such as a caption")
     with codebook_evaluation(model):
         if vocabulary is not None:
             spans = model.tokenizer([text]).spans[0]

@@ -16,6 +16,8 @@ from einops import repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ...core.config import RequestError
+
 # %% ../../../nbs/analysis/codes/tables.ipynb #c004
 def keep_best(
     kept: tuple[Tensor, ...],  # (code, k) each, the first one the scores
@@ -163,7 +165,7 @@ class CodeTable:
 
     def _known(self, number: int | np.integer, count: int, what: str) -> int:
         if not 0 <= number < count:
-            raise IndexError(f"{what} {number} asked for; this table has {what}s 0 to {count - 1}")
+            raise RequestError(f"{what} {number} asked for; this table has {what}s 0 to {count - 1}")
         return int(number)
 
 # %% ../../../nbs/analysis/codes/tables.ipynb #c009

@@ -15,9 +15,10 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from .tables import CodeTable
+from ...core.config import RequestError
 
 # %% ../../../nbs/analysis/codes/words.ipynb #c006
-class UnknownWord(ValueError):
+class UnknownWord(RequestError):
     "A word that no caption contains; the message suggests similar words."
 
 

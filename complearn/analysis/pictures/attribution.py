@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..codes.readings import patch_grid
+from ...core.config import RequestError
 from ...data.images import load_images
 from ...data.pairs import Pair
 from ...data.word_tokenizer import split_words
@@ -77,7 +78,7 @@ def word_directions(
     "The contribution of each word to a text's vector."
     words = [(word, a, b) for word, a, b in split_words(text) if any(c.isalnum() for c in word)]
     if not words:
-        raise ValueError("the text holds no word to explain; type some words")
+        raise RequestError("the text holds no word to explain; type some words")
     if len(words) == 1:
         return (words[0][0],), one_vector(encode_all(scorer, texts=[text]), "a text")
     without = [(text[:a] + text[b:]).strip() for _, a, b in words]

@@ -25,6 +25,7 @@ from complearn.apps.codes.messages import (
     top_words,
 )
 from ..widgets import Controller, Message, action
+from ...core.config import RequestError
 from ...core.files import plain
 
 # %% ../../../nbs/apps/codes/controller.ipynb #c004
@@ -37,13 +38,13 @@ def order_codes(
     "Bring the codes into the order that the panel asks for."
     store = panel.store
     if panel.order_by not in ORDERS:
-        raise ValueError(f"codes are sorted by {', '.join(ORDERS)}, not by {panel.order_by!r}")
+        raise RequestError(f"codes are sorted by {', '.join(ORDERS)}, not by {panel.order_by!r}")
     if panel.order_by == "usage":
         panel.order = store.usage
     elif panel.order_by == "index":
         panel.order = store.images.by_index()
     elif store.words is None:
-        raise ValueError("the images came without captions, so no code has words; sort by usage or by index")
+        raise RequestError("the images came without captions, so no code has words; sort by usage or by index")
     else:
         panel.order = store.words.codes_of(panel.word).code.to_numpy()
 
@@ -75,20 +76,20 @@ class CodesController(Controller):
     def open_first(self) -> None:
         if all(panel.store is None for panel in self.panels):
             if not self.can_open():
-                raise ValueError(self.empty)
+                raise RequestError(self.empty)
             self.open_model(next(k for k, source in enumerate(self.sources) if source.snapshots))
 
     def panel(self, number: int) -> Panel:
-        "A panel by its number; raise ValueError if there is none."
+        "A panel by its number; raise RequestError if there is none."
         if not 0 <= number < len(self.panels):
-            raise ValueError(f"there is no panel {number}; the panels are 0 to {len(self.panels) - 1}, and compare opens a second one")
+            raise RequestError(f"there is no panel {number}; the panels are 0 to {len(self.panels) - 1}, and compare opens a second one")
         return self.panels[number]
 
     def check_code(self, panel: Panel, code: int) -> None:
-        "Raise ValueError if a panel's codebook has no such code."
+        "Raise RequestError if a panel's codebook has no such code."
         count = len(panel.store.vectors)
         if not 0 <= code < count:
-            raise ValueError(f"there is no code {code}: the codes are 0 to {count - 1}")
+            raise RequestError(f"there is no code {code}: the codes are 0 to {count - 1}")
 
     def state_message(self) -> Message:
         "The models that there are, and what is open."
@@ -124,20 +125,21 @@ class CodesController(Controller):
         former, number = self.panel(panel), self.source_number(source)
         chosen = self.sources[number]
         if not chosen.snapshots:
-            raise ValueError(f"{chosen.name} {chosen.state}")
+            raise RequestError(f"{chosen.name} {chosen.state}")
         snapshot = snapshot if snapshot in chosen.snapshots else chosen.first
-        store = chosen.store(snapshot, lambda text: self.progress(text, panel))
+        with self.opening(chosen.name):
+            store = chosen.store(snapshot, lambda text: self.progress(text, panel))
         same = former.store is not None and former.store.about.get("captions") == store.about.get("captions")
         fresh = Panel(number, snapshot, former.order_by, former.word, item=former.item if same else None, scope=former.scope, store=store)
         try:
             order_codes(fresh)
-        except ValueError:  # no code of this model carries the word
+        except RequestError:  # no code of this model carries the word
             fresh.order_by, fresh.word = "usage", ""
             order_codes(fresh)
         if "text" in former.query:
             try:
                 fresh.weights, fresh.query = chosen.weights(snapshot, former.query["text"]), former.query
-            except ValueError:  # this model has not learned a word of the text
+            except RequestError:  # this model has not learned a word of the text
                 fresh.query = {}
         fresh.code = int(fresh.order[0])
         self.panels[panel] = fresh
@@ -152,7 +154,7 @@ class CodesController(Controller):
         first = self.panels[0]
         able = [number for number, source in enumerate(self.sources) if source.snapshots]
         if not able or first.store is None:
-            raise ValueError("there is no model with a codebook to compare with")
+            raise RequestError("there is no model with a codebook to compare with")
         self.panels.append(replace(first, selected=[], factors={}))
         other = next((number for number in able if number != first.source), able[0])
         return [({**content, "panel": 1}, parts) for content, parts in self.open_model(other, panel=1)]

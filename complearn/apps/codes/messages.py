@@ -17,6 +17,7 @@ from ...analysis.codes.map import code_map
 from ...analysis.codes.store import CodeStore
 from ...analysis.codes.surgery import edit_and_rank
 from ..widgets import Message
+from ...core.config import RequestError
 from ...core.files import plain
 
 # %% ../../../nbs/apps/codes/messages.ipynb #c004
@@ -160,7 +161,7 @@ def surgery_message(
 ) -> Message:
     "A query's codes and edits, and the results before and after."
     if panel.weights is None:
-        raise ValueError("there is no query to edit yet; type one under Surgery, or open an image and search with it")
+        raise RequestError("there is no query to edit yet; type one under Surgery, or open an image and search with it")
     store, weights = panel.store, panel.weights
     absent = float(weights[weights > 0].mean())
     panel.ranking = edit_and_rank(store, weights, panel.factors, panel.scope, absent)

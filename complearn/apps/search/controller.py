@@ -27,6 +27,7 @@ from complearn.apps.search.messages import (
 )
 from .sources import SearchSource
 from ..widgets import Controller, action
+from ...core.config import RequestError
 from ...core.files import plain
 from ...data.readers.uploads import MAX_BYTES, read_upload
 from ...evaluation.search.approximate import search_gallery
@@ -89,7 +90,7 @@ class SearchController(Controller):
         if self.gallery is None:
             number = next((number for number, source in enumerate(self.sources) if source.can_search), None)
             if number is None:
-                raise ValueError(self.empty)
+                raise RequestError(self.empty)
             self.open_model(number)
 
     def state_message(self) -> Message:
@@ -135,7 +136,8 @@ class SearchController(Controller):
     def open_model(self, source: int | str) -> list[Message]:
         "Open a model by its number or its name; the same query is put to it where it searches the same pictures."
         number, former, former_source = self.source_number(source), self.gallery, self.source
-        self.gallery = self.sources[number].gallery(self.progress)
+        with self.opening(self.sources[number].name):
+            self.gallery = self.sources[number].gallery(self.progress)
         self.source, places = number, self.gallery.places
         same = former is not None and (number == former_source or former.about["ids"] == self.gallery.about["ids"])
         if not same:
@@ -210,7 +212,7 @@ class SearchController(Controller):
         if len(self.upload_parts) != part + 1 or sum(map(len, self.upload_parts)) > MAX_BYTES:
             self.upload_parts = []
             limit = MAX_BYTES // 2**20
-            raise ValueError(f"{name} did not arrive whole, or has more than {limit} MB; choose it again, or a smaller one")
+            raise RequestError(f"{name} did not arrive whole, or has more than {limit} MB; choose it again, or a smaller one")
         if part + 1 < parts:
             return []
         file, self.upload_parts = b"".join(self.upload_parts), []
@@ -222,9 +224,9 @@ class SearchController(Controller):
         "Search with a part of the query's picture; None: the whole."
         picture = self.query.picture
         if picture is None:
-            raise ValueError("there is no picture to take a part of; choose one of the gallery, or upload one")
+            raise RequestError("there is no picture to take a part of; choose one of the gallery, or upload one")
         if box is not None and len(box) != 4:
-            raise ValueError(f"a box has four edges, left, top, right and bottom, not {len(box)}")
+            raise RequestError(f"a box has four edges, left, top, right and bottom, not {len(box)}")
         return self.ask(replace(picture, box=tuple(box) if box else None, vector=None), self.query.text)
 
     @action()
@@ -237,7 +239,7 @@ class SearchController(Controller):
         "Remove the picture, the text or all from the query."
         remaining = {"picture": (None, self.query.text), "text": (self.query.picture, ""), "all": (None, "")}
         if what not in remaining:
-            raise ValueError(f"clear takes 'picture', 'text' or 'all', not {what!r}")
+            raise RequestError(f"clear takes 'picture', 'text' or 'all', not {what!r}")
         messages = self.ask(*remaining[what])
         return messages if self.query.scores else [*messages, *page_messages(self.gallery, 0, self.page_size)]
 
@@ -245,7 +247,7 @@ class SearchController(Controller):
     def set_alpha(self, alpha: float) -> list[Message]:
         "Move the slider: 0 is the picture alone, 1 the text alone."
         if not 0 <= alpha <= 1:
-            raise ValueError(f"alpha lies between 0 (the picture alone) and 1 (the text alone); got {alpha}")
+            raise RequestError(f"alpha lies between 0 (the picture alone) and 1 (the text alone); got {alpha}")
         self.query.alpha = float(alpha)
         place = {"alpha": self.query.alpha} if self.query.scores is None else position(self.query.scores, self.query.alpha)
         return [({"type": "alpha", **place}, [])]
@@ -262,7 +264,7 @@ class SearchController(Controller):
     def recall(self, number: int) -> list[Message]:
         "Go back to a former query."
         if not 0 <= number < len(self.history):
-            raise ValueError(f"there is no former query {number}; there are {len(self.history)}")
+            raise RequestError(f"there is no former query {number}; there are {len(self.history)}")
         self.query = self.history[number]
         if self.query.gallery is not self.gallery:
             self.repeat(self.query)
@@ -278,7 +280,7 @@ class SearchController(Controller):
         alpha = query.alpha if alpha is None else alpha
         image = self.gallery.image(item)
         if query.scores is None:
-            raise ValueError("there is no query yet, so there are no results; choose a picture or type some words")
+            raise RequestError("there is no query yet, so there are no results; choose a picture or type some words")
         scorer = self.sources[self.source].scorer
         image_weight, text_weight = query.scores.weights(alpha)
         text = explain(scorer, image, query.text).weighed(text_weight) if text_weight else None

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...analysis.pictures.attribution import Explanation
 from ..widgets import Message
+from ...core.config import RequestError
 from ...core.files import plain
 from ...evaluation.search.gallery import Gallery
 from ...evaluation.search.mixture import Mixture, contenders
@@ -105,7 +106,7 @@ def position(
     "The length of the mixed query at a place of the slider, or the reason why there is none."
     try:
         return {"alpha": alpha, "length": mix.length(alpha), "reason": ""}
-    except ValueError as error:
+    except RequestError as error:
         reason = str(error)
         return {"alpha": alpha, "length": None, "reason": f"{reason[0].upper()}{reason[1:]}."}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...core.config import RequestError
 from ...core.files import cache_dir
 from ...core.runs import Run, find
 from ...data.pairs import Pair
@@ -45,7 +46,7 @@ class SearchSource:
     def scorer(self) -> Any:
         "The model."
         if self._open_model is None:
-            raise ValueError(f"{self.name} {self.state}")
+            raise RequestError(f"{self.name} {self.state}")
         if self._model is None:
             self._model = self._open_model()
         return self._model
@@ -77,10 +78,10 @@ def pictures_of(
     "The held-out pictures of a run's data; an error says how to search in others."
     try:
         return latest_snapshot(run).pairs()
-    except ValueError as error:
+    except RequestError as error:
         reason = error.__cause__ or error
         remedy = "bring its data back, or search in other pictures: search(gallery=DIR, runs=...)"
-        raise ValueError(f"the data of {run.path.name} cannot be read ({reason}); {remedy}") from error
+        raise RequestError(f"the data of {run.path.name} cannot be read ({reason}); {remedy}") from error
 
 # %% ../../../nbs/apps/search/sources.ipynb #c016
 def run_source(
@@ -146,7 +147,7 @@ def search_sources(
     pictures = None if gallery is None else pictures_from(gallery)
     models = models if isinstance(models, Mapping) or models is None else {"model": models}
     if models and pictures is None:
-        raise ValueError("models= need pictures to search in: give gallery=, a folder or a list of Pair(image, caption, id, image_id)")
+        raise RequestError("models= need pictures to search in: give gallery=, a folder or a list of Pair(image, caption, id, image_id)")
     index_of = lambda name: {"folder": None if index is None else Path(index) / name, "n": n}
     places = [runs] if isinstance(runs, (str, Path, Run)) else list(runs or [])
     if not places and not models:

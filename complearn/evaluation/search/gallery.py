@@ -19,6 +19,7 @@ import pandas as pd
 from jaxtyping import Float32
 from PIL import Image
 
+from ...core.config import RequestError
 from ...data.images import BrokenImage, Renderable, load_images, open_image
 from ...data.reports import Records, Report
 from ...data.pairs import Pair
@@ -34,13 +35,13 @@ def distinct_images(
     pictures: dict[str, tuple[Pair, list[str]]] = {}
     for pair in (pairs[i] for i in range(len(pairs))):
         if pair.image is None:
-            raise ValueError(f"pair {pair.id} has no image; a gallery is made of pictures, with captions or without")
+            raise RequestError(f"pair {pair.id} has no image; a gallery is made of pictures, with captions or without")
         if pair.image_id not in pictures and n is not None and len(pictures) == n:
             break
         captions = pictures.setdefault(pair.image_id, (pair, []))[1]
         captions += [text for text in (pair.caption, *(pair.views or ())) if text]
     if not pictures:
-        raise ValueError("the gallery holds not a single picture; give pairs with images, or a folder that has some")
+        raise RequestError("the gallery holds not a single picture; give pairs with images, or a folder that has some")
     report = getattr(pairs, "report", None)
     return Records(pictures.values(), report if isinstance(report, Report) else None)
 
@@ -111,7 +112,7 @@ class Gallery:
         vectors, ends = (np.load(folder / name, mmap_mode="r") for name in ("vectors.npy", "ends.npy"))
         thumbs = np.memmap(folder / "thumbs.bin", np.uint8, "r")
         if not len(vectors) == len(ends) == len(about["ids"]) or ends[-1] != len(thumbs):
-            raise ValueError(f"{folder} is damaged: its parts are of different lengths; delete it to have it made anew")
+            raise RequestError(f"{folder} is damaged: its parts are of different lengths; delete it to have it made anew")
         return cls(folder, about, vectors, thumbs, ends)
 
     def __len__(self) -> int:
@@ -121,7 +122,7 @@ class Gallery:
         "Raise ValueError if another model made this index."
         fingerprint, indexed_by = scorer_fingerprint(scorer), self.about["model"]
         if indexed_by != fingerprint:
-            raise ValueError(
+            raise RequestError(
                 f"{self.folder} was indexed by another model ({indexed_by[:8]}, this one is {fingerprint[:8]}), whose vectors mean "
                 "nothing to this one; index_gallery(scorer, pairs, folder) makes one index per model, in a folder named after the model"
             )
@@ -133,9 +134,9 @@ class Gallery:
         return self.thumbs[self.ends[item - 1] if item else 0 : self.ends[item]].tobytes()
 
     def named(self, item: int) -> str:
-        "The name of a picture; raise IndexError if there is none of that number."
+        "The name of a picture; raise RequestError if there is none of that number."
         if not 0 <= item < len(self):
-            raise IndexError(f"there is no picture {item}: the gallery holds 0 to {len(self) - 1}")
+            raise RequestError(f"there is no picture {item}: the gallery holds 0 to {len(self) - 1}")
         return self.about["ids"][item]
 
     def caption(self, item: int) -> str:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor
 
+from ...core.config import RequestError
 from ..tasks.choices import TIE
 from ...models.scoring import Encoded, Scorer, encode_all, full_precision
 
@@ -25,16 +26,16 @@ def one_vector(
     encoded: Encoded,  # images or texts
     what: str = "an image",  # for the message
 ) -> Float32[Tensor, "item width"]:  # unit length, on the CPU
-    "Unit vectors of an encoding with one vector per item; raise ValueError for any other encoding."
+    "Unit vectors of an encoding with one vector per item; raise RequestError for any other encoding."
     if encoded.mask is not None or encoded.values.ndim != 2:
         shape = tuple(encoded.values.shape)
-        raise ValueError(
+        raise RequestError(
             f"a search needs one vector for {what}, this scorer gives {shape}: one per token or region; take a dual encoder, or "
             "the search heads of a grounded model (complearn.models.grounded.model.SearchScorer)"
         )
     values = encoded.values.detach().float().cpu()
     if not torch.isfinite(values).all():
-        raise ValueError(f"the scorer gave {what} a vector that is not finite; its weights may be broken")
+        raise RequestError(f"the scorer gave {what} a vector that is not finite; its weights may be broken")
     return F.normalize(values, dim=-1)
 
 
@@ -47,7 +48,7 @@ def query_vector(
     if image is not None:
         return one_vector(encode_all(scorer, images=[image]))[0]
     if text is None or not text.strip():
-        raise ValueError("the text is empty; type some words, or search with the picture alone")
+        raise RequestError("the text is empty; type some words, or search with the picture alone")
     return one_vector(encode_all(scorer, texts=[text.strip()]), "a text")[0]
 
 # %% ../../../nbs/evaluation/search/mixture.ipynb #c006
@@ -90,16 +91,16 @@ class Mixture:
     ) -> float:  # of Q; ValueError where it is 0
         "The length of the mixed query."
         if not 0 <= alpha <= 1:
-            raise ValueError(f"alpha lies between 0 (the picture alone) and 1 (the text alone); got {alpha}")
+            raise RequestError(f"alpha lies between 0 (the picture alone) and 1 (the text alone); got {alpha}")
         first, second = (1 - alpha) * self.has[0], alpha * self.has[1]
         square = first**2 + second**2 + 2 * first * second * self.between
         if square > (1e-6 if all(self.has) else 0):  # unit vectors in single precision are not exactly opposite
             return math.sqrt(square)
         if all(self.has):
-            raise ValueError(f"at alpha {alpha:g} picture and text cancel each other out; move the slider")
+            raise RequestError(f"at alpha {alpha:g} picture and text cancel each other out; move the slider")
         missing, end = ("text", "the picture") if self.has[0] else ("picture", "the text")
         remedy = "type some words" if self.has[0] else "choose a picture"
-        raise ValueError(f"there is no {missing}, and the slider asks for it alone; {remedy}, or move the slider towards {end}")
+        raise RequestError(f"there is no {missing}, and the slider asks for it alone; {remedy}, or move the slider towards {end}")
 
     def weights(
         self,
@@ -142,12 +143,12 @@ def mixture(
 ) -> Mixture:
     "Score a gallery against both sides of a query, exactly."
     if image is None and text is None:
-        raise ValueError("there is nothing to search with; choose a picture, type some words, or both")
+        raise RequestError("there is nothing to search with; choose a picture, type some words, or both")
     query = [torch.zeros(vectors.shape[1]) if side is None else side for side in (image, text)]
     wrong = [len(side) for side in query if len(side) != vectors.shape[1]]
     if wrong:
         widths = f"the query has {wrong[0]} numbers and the gallery's vectors {vectors.shape[1]}"
-        raise ValueError(f"{widths}: they are of two models; index the gallery anew")
+        raise RequestError(f"{widths}: they are of two models; index the gallery anew")
     chosen = vectors if items is None else vectors[items.numpy() if isinstance(vectors, np.ndarray) else items]
     with full_precision("cpu"):
         scores = vectors_tensor(chosen) @ torch.stack(query, dim=1)

@@ -14,6 +14,7 @@ from jaxtyping import Float32
 from PIL import Image
 from torch import Tensor
 
+from ...core.config import RequestError
 from ...data.images import Renderable, open_image
 from .gallery import picture_of
 from .mixture import query_vector
@@ -40,17 +41,17 @@ def text_query(
     scorer: Scorer,  # any with one vector per item
     text: str,  # what was typed
 ) -> tuple[Float32[Tensor, "width"], str]:  # Q_W, and a warning, empty where all words are known
-    "A text as a query; raise ValueError if the model knows none of its words."
+    "A text as a query; raise RequestError if the model knows none of its words."
     text = " ".join(text.split())
     if not text:
-        raise ValueError("the text is empty; type some words, or move the slider to the picture")
+        raise RequestError("the text is empty; type some words, or move the slider to the picture")
     unknown, count, truncated = unknown_words(scorer, text)
     vocabulary = getattr(getattr(scorer, "tokenizer", None), "words", ())
     near = get_close_matches(unknown[0].lower(), vocabulary, 4, 0.5) if unknown and vocabulary else []
     quoted = ", ".join(f"“{word}”" for word in dict.fromkeys(unknown))
     remedy = f"; try {', '.join(near)}" if near else f"; it knows {', '.join(vocabulary[:8])}, ..." if vocabulary else ""
     if unknown and len(unknown) >= count:
-        raise ValueError(f"this model knows none of these words: {quoted}{remedy}")
+        raise RequestError(f"this model knows none of these words: {quoted}{remedy}")
     warnings = [f"this model does not know {quoted}{remedy}"] if unknown else []
     warnings += ["the text is longer than the model reads; its end was cut"] if truncated else []
     return query_vector(scorer, text=text), "; ".join(warnings)
@@ -69,11 +70,11 @@ def piece_of(
         return picture
     left, top, right, bottom = box
     if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
-        raise ValueError(
+        raise RequestError(
             f"a piece is left, top, right, bottom in shares of the picture, from 0 to 1; got {', '.join(f'{x:g}' for x in box)}"
         )
     w, h = picture.size
     edges = (round(left * w), round(top * h), round(right * w), round(bottom * h))
     if min(edges[2] - edges[0], edges[3] - edges[1]) < min(MIN_SIDE, w, h):
-        raise ValueError(f"this piece is {edges[2] - edges[0]} x {edges[3] - edges[1]} pixels; draw a larger box")
+        raise RequestError(f"this piece is {edges[2] - edges[0]} x {edges[3] - edges[1]} pixels; draw a larger box")
     return picture.crop(edges)

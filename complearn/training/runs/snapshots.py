@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...core.checksums import DamagedFile, read_checksums
+from ...core.config import RequestError
 from ...core.runs import Run, find
 from ...core.trust import offline
 from ...data.pairs import Pair
@@ -103,9 +104,9 @@ class Snapshot:
         "The held-out pairs of the run's data, or its training pairs where none are held out."
         try:
             pairs = run_data(self.run)
-        except Exception as error:
+        except (OSError, ValueError, ImportError) as error:
             name = self.run.path.name
-            raise ValueError(f"the data of {name} cannot be read ({error}); bring its data back, or give pairs of your own") from error
+            raise RequestError(f"the data of {name} cannot be read ({error}); bring its data back, or give pairs of your own") from error
         return getattr(getattr(pairs, "world", pairs), "test", None) or getattr(pairs, "train", pairs)
 
 # %% ../../../nbs/training/runs/snapshots.ipynb #n013
