@@ -11,7 +11,6 @@ from complearn.models.grounded.relations import (
     Predicates,
     RelationModule,
     SearchHeads,
-    best_relation,
     compose,
     likeness,
     phrase_vectors,
@@ -121,6 +120,11 @@ def test_triplets_pick_their_phrases():
         one, two = relations.project(grounded[i, a]), relations.project(grounded[i, b])
         by_hand = torch.stack([one @ m @ two for m in relations.matrices])
         torch.testing.assert_close(scores[i, t], by_hand, atol=1e-5, rtol=1e-4)
+
+
+def best_relation(first, second):
+    "The matrix of norm 1 that scores a pair highest (Zhang et al. 2021, Eq. 5)."
+    return nn.functional.normalize(first, dim=-1)[..., :, None] * nn.functional.normalize(second, dim=-1)[..., None, :]
 
 
 def test_composition():

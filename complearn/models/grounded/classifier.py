@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from ...core.config import strict
 from ...core.seeds import derive
-from ...data.images import Transform
 from ...data.pairs import Batch, Collate
 from ..agents import copy_weights, build_seeded
 from ..scoring import evaluation_mode, full_precision
@@ -60,8 +59,7 @@ class Classifier(nn.Module):
     ):
         super().__init__()
         self.config, self.classes, self.tokenizer = config, config.classes, None
-        transform = Transform(**vision.transform | ({"fit": config.fit} if config.fit else {}))
-        self.collate = Collate(transform, None, keep=("labels",))
+        self.collate = Collate(vision.make_transform(config.fit), None, keep=("labels",))
         self.vision = VisionStream(vision, config.width or vision.width, config.attention, config.heads, config.memory)
         self.head = nn.Linear(self.vision.width, len(self.classes))
 

@@ -18,13 +18,12 @@ from torch import Tensor, nn
 
 from ...core.config import strict
 from ...core.seeds import derive
-from ...data.images import Transform
 from ...data.pairs import Batch, Collate, Pair
-from ..agents import build_seeded
+from ..agents import build_seeded, build_towers
 from ..features import weights_fingerprint
 from ..scoring import Attribution, Encoded, evaluation_mode, cosine, full_precision
 from .matchmap import MatchMap, match_scores, match_scores_of_pairs, word_maps
-from ..towers.factory import LOADERS, check_tower, read_spec, text_tower, vision_tower
+from ..towers.factory import LOADERS, check_tower, read_spec
 from .relations import RelationModule, RelationOutput, SearchHeads, SearchOutput
 from .relations import relate, search, search_image_vectors, search_text_vectors
 from .streams import LanguageStream, VisionStream
@@ -114,7 +113,7 @@ class Grounded(nn.Module):
     ):
         super().__init__()
         self.config, self.tokenizer = config, tokenizer
-        self.collate = Collate(Transform(**vision.transform | ({"fit": config.fit} if config.fit else {})), tokenizer)
+        self.collate = Collate(vision.make_transform(config.fit), tokenizer)
         fresh = text.architecture.get("kind") == "text"
         layers = ("all" if fresh else 8) if config.layers is None else config.layers
         self.language = LanguageStream(text, layers, not fresh if config.freeze_qk is None else config.freeze_qk)
@@ -252,9 +251,7 @@ def build_grounded(
 ) -> Grounded:
     "Build a grounded model; the parameters depend on configuration and seed alone."
     config = strict(GroundedConfig, config, "model")
-    vision_config, text_config = tower_specs(config)
-    vision = build_seeded(lambda: vision_tower(vision_config), derive(seed, "model", "vision"))
-    text = build_seeded(lambda: text_tower(text_config, tokenizer), derive(seed, "model", "text"))
+    vision, text = build_towers(*tower_specs(config), tokenizer, seed)
     return build_seeded(lambda: Grounded(config, vision, text, text.tokenizer), derive(seed, "model", "heads"))
 
 # %% ../../../nbs/models/grounded/model.ipynb #n009
@@ -264,6 +261,8 @@ TEXT_METHOD = "what the search head F_L makes of its tokens"
 # %% ../../../nbs/models/grounded/model.ipynb #c015
 class SearchScorer:
     "A grounded model as a scorer with one unit vector per image and text, by its search heads."
+
+    similarity = staticmethod(cosine)
 
     def __init__(
         self,
@@ -294,15 +293,6 @@ class SearchScorer:
         "Encode a batch's captions."
         with evaluation_mode(self.model), full_precision(self.device):
             return Encoded(search_text_vectors(self.model, batch.to(self.device)))
-
-    def similarity(
-        self,
-        images: Encoded,  # I of them
-        texts: Encoded,  # T of them
-        pairs: Any = None,  # (P, 2) index pairs; None: all
-    ) -> Float[Tensor, "..."]:  # (I, T), or (P,)
-        "Cosine similarity in fp32."
-        return cosine(images, texts, pairs)
 
     def match_map(
         self,

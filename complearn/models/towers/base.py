@@ -16,6 +16,8 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from ...data.images import Transform
+
 # %% ../../../nbs/models/towers/base.ipynb #c005
 @dataclass(frozen=True)
 class TowerOutput:
@@ -112,6 +114,13 @@ class Tower(nn.Module):
     def rebuild(self) -> "Tower":
         "A tower of the same architecture with fresh weights."
         return type(self)(**{key: value for key, value in self.architecture.items() if key != "kind"})
+
+    def make_transform(
+        self,
+        fit: str | None = None,  # how oblong images become square; None: as the tower wants
+    ) -> Transform:
+        "The transform of the images that the tower reads."
+        return Transform(**self.transform | ({"fit": fit} if fit else {}))
 
     def tokens_only(self) -> None:
         "Called where only the tokens are used: remove layers that only the pooled vector needs. A tower of this package has none."

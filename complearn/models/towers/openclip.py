@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from ...core.extras import need
 from ...core.files import read_json
@@ -253,6 +252,8 @@ def read_config(
 class OpenClipScorer:
     "An open_clip model as a `Scorer`."
 
+    similarity = staticmethod(cosine)
+
     def __init__(
         self,
         name: str,  # model:weights, folder, archive, or hf-hub:owner/name
@@ -283,15 +284,6 @@ class OpenClipScorer:
         ids = F.pad(batch.ids, (0, self.context - batch.ids.shape[1])).to(self.device)
         with full_precision(self.device):
             return Encoded(self.model.encode_text(ids, normalize=True).float())
-
-    def similarity(
-        self,
-        images: Encoded,  # I of them
-        texts: Encoded,  # T of them
-        pairs: Any = None,  # (P, 2) index pairs; None: all
-    ) -> Float[Tensor, "..."]:  # (I, T), or (P,)
-        "Cosine similarity in fp32."
-        return cosine(images, texts, pairs)
 
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
