@@ -17,13 +17,12 @@ from torch import Tensor, nn
 
 from ..core.config import strict
 from ..core.seeds import derive
-from ..data.images import Transform
 from ..data.pairs import Batch, Collate, Pair
-from .agents import Agent, build_seeded
+from .agents import Agent, build_seeded, build_towers
 from .codebook.codebook import Codebook, CodebookConfig
 from .features import weights_fingerprint
 from .scoring import Attribution, Encoded, evaluation_mode, cosine, full_precision
-from .towers.factory import check_tower, text_tower, vision_tower
+from .towers.factory import check_tower
 from .towers.base import Tower
 
 # %% ../../nbs/models/dual.ipynb #c006
@@ -94,6 +93,8 @@ def split_output(
 class Dual(nn.Module):
     "CLIP, or Codebook-CLIP where there is a codebook; a `Scorer`."
 
+    similarity = staticmethod(cosine)
+
     def __init__(
         self,
         config: ModelConfig,  # what it is made of
@@ -103,7 +104,7 @@ class Dual(nn.Module):
     ):
         super().__init__()
         self.config, self.tokenizer = config, tokenizer
-        self.collate = Collate(Transform(**vision.transform | ({"fit": config.fit} if config.fit else {})), tokenizer)
+        self.collate = Collate(vision.make_transform(config.fit), tokenizer)
         width, queries = config.width or text.pooled_width, config.codebook is not None
         self.vision = Agent("vision", vision, width, queries, config.query_head, config.memory, config.spectral)
         self.language = Agent("language", text, width, queries, config.query_head, spectral=config.spectral)
@@ -229,15 +230,6 @@ class Dual(nn.Module):
         "A hash of this model, for caches."
         return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict())
 
-    def similarity(
-        self,
-        images: Encoded,  # I of them
-        texts: Encoded,  # T of them
-        pairs: Any = None,  # (P, 2) index pairs; None: all
-    ) -> Float[Tensor, "..."]:  # (I, T), or (P,)
-        "Cosine similarity in fp32."
-        return cosine(images, texts, pairs)
-
 # %% ../../nbs/models/dual.ipynb #c015
 def build_model(
     config: Any,  # a ModelConfig, or a mapping of its fields
@@ -246,6 +238,5 @@ def build_model(
 ) -> Dual:
     "Build a dual encoder; the parameters depend on configuration and seed alone."
     config = strict(ModelConfig, config, "model")
-    vision = build_seeded(lambda: vision_tower(config.vision), derive(seed, "model", "vision"))
-    text = build_seeded(lambda: text_tower(config.text, tokenizer), derive(seed, "model", "text"))
+    vision, text = build_towers(config.vision, config.text, tokenizer, seed)
     return build_seeded(lambda: Dual(config, vision, text, text.tokenizer), derive(seed, "model", "heads"))
