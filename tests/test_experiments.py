@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -129,6 +130,53 @@ def test_real_files_end_to_end(real_data, tmp_path, experiment):
         assert any(row["data"] == "nlvr" and row["metric"] == "auc" and 0 <= row["value"] <= 1 for row in rows if row["method"] == method)
         assert any(row["metric"] == "steps_to_binding" and row["data"] == "sugarcrepe" for row in rows if row["method"] == method)
     assert {row["method"] for row in rows} >= {"chance", "blind_length", "blind_ngram"}
+
+
+def readme_command(name, out_dir):
+    """Parameters of the one command of the README whose out_dir is this."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"papermill nbs/experiments/{name}.ipynb") and out_dir in line.split()]
+    words = shlex.split(line)
+    return {words[k + 1]: words[k + 2] for k, word in enumerate(words) if word == "-p" and words[k + 1] != "out_dir"}
+
+
+def below(folder, value, key=""):
+    """A parameter with its relative paths below a folder."""
+    if isinstance(value, dict):
+        return {name: below(folder, item, name) for name, item in value.items()}
+    return str(folder / value) if isinstance(value, str) and (key == "folder" or "/" in value) else value
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize(("out_dir", "questions"), [("results/coco", {"sugarcrepe": 286}), ("results/flickr8k", {"foils": 341})])
+def test_real_data_are_trained_on_and_judged_by_the_commands_of_the_readme(out_dir, questions, real_data, tmp_path, experiment):
+    """Nothing to exclude by hand: what training shares with the questions is dropped, counted and written down."""
+    parameters = readme_command("iterated_learning", out_dir)
+    for name in ("data_args", "judge"):
+        parameters[name] = json.dumps(below(real_data, json.loads(parameters[name])))
+    assert experiment(NAME, tmp_path, **parameters).good
+    results = read_results(tmp_path)
+    overlap, counts = results["setting"]["overlap"], {}
+    assert overlap["policy"] == "drop" and overlap["dropped"] == overlap["images"] + overlap["captions"]
+    assert results["setting"]["blind_ngram"]["captions"] > 300 and "training" in results["setting"]["captions_cut"]
+    for row in results["rows"]:
+        if row["split"] == "mean" and row["metric"] == "accuracy" and row["method"] in METHODS:
+            counts.setdefault(row["data"], set()).add(row["n"])
+    assert counts == {name: {n} for name, n in questions.items()}
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_training_on_the_photos_of_the_questions_drops_them(real_data, tmp_path, experiment):
+    args = {"images": "coco/val2017", "annotations": "coco/annotations/captions_val2017.json"}
+    judge = json.dumps({"sugarcrepe": below(real_data, {"folder": "sugarcrepe", "images": "coco/val2017"})})
+    given = {"data": "coco", "data_args": json.dumps(below(real_data, args)), "judge": judge, "methods": "['clip']", "steps": 3}
+    assert experiment(NAME, tmp_path, **given).good
+    overlap = read_results(tmp_path)["setting"]["overlap"]
+    assert (overlap["images"], overlap["captions"], overlap["dropped"]) == (285, 0, 285)
+    run = Run.open(tmp_path / "runs" / "clip-s0")
+    assert run.config["data"]["name"] == "disjoint" and len(run.config["data"]["args"]["exclude"]) == 285
 
 
 @pytest.mark.real

@@ -7,6 +7,7 @@ from notebook_cells import run_cells
 
 from complearn.core.results import read_results
 from complearn.core.runs import Run
+from complearn.data.fixtures.benchmarks import write_benchmarks
 from complearn.data.fixtures.visual_genome import write_visual_genome
 from complearn.data.readers.registry import read
 from complearn.training.methods.grounding import grounding_rows, grounding_scale
@@ -89,7 +90,7 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
 def test_what_cannot_be_is_told_before_training(tmp_path, changed, told):
     given = {"data_args": json.dumps(WORLD), "sweep": '["relations"]'} | changed
     with pytest.raises(ValueError, match=told):
-        run_cells("grounding", "experiment_bench(world", out_dir=str(tmp_path), **given)
+        run_cells("grounding", "study = Study(", out_dir=str(tmp_path), **given)
     assert not (tmp_path / "runs").exists()
 
 
@@ -98,7 +99,7 @@ def test_names_come_from_all_triplets_of_files(tmp_path):
     asked = genome(write_visual_genome(tmp_path / "vg", n=24))
     names = run_cells(
         "grounding",
-        "experiment_bench(world",
+        "study = Study(",
         data_args=json.dumps(WORLD),
         relation_data=json.dumps(asked),
         sweep='["relations"]',
@@ -108,9 +109,20 @@ def test_names_come_from_all_triplets_of_files(tmp_path):
     assert set(names["names"]["predicates"]) == {t.predicate for pair in every for t in pair.labels["triplets"]}
     own = run_cells(
         "grounding",
-        "experiment_bench(world",
+        "study = Study(",
         data_args=json.dumps(WORLD | {"n_train": 12}),
         sweep='["relations"]',
         out_dir=str(tmp_path / "p"),
     )
     assert set(own["names"]["objects"]) == set(own["world"].config.words("shapes"))
+
+
+def test_captions_without_relations_teach_stage_2_alone(tmp_path, capsys):
+    """The default rows have relations; on data of captions they are left out, and the notebook says so."""
+    data = write_benchmarks(tmp_path / "data") / "coco"
+    args = {"images": str(data / "val2017"), "annotations": str(data / "annotations/captions_val2017.json")}
+    judge = {"retrieval": {"name": "generated", "args": WORLD}}
+    given = {"data": "coco", "data_args": json.dumps(args), "judge": json.dumps(judge), "out_dir": str(tmp_path / "o")}
+    names = run_cells("grounding", "study = Study(", sweep='["baselines", "relations"]', **given)
+    assert "coco has captions and no relations: stage 2 is trained alone, without grounding" in capsys.readouterr().out
+    assert names["relational"] == [] and "grounded" in names["rows_asked"] and "grounding" not in names["rows_asked"]

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 
 from ...core.results import row
 from ...core.config import check_choice
@@ -47,7 +48,8 @@ def judge(
 ) -> list[dict]:  # flat rows
     "Run every task of a bench on one scorer."
     with evaluation_mode(scorer):
-        scores = {data: task.run(scorer, batch_size=batch_size, device=device) for data, task in bench.items()}
+        tasks = tqdm(bench.items(), f"judging {method}", delay=5, leave=False)
+        scores = {data: task.run(scorer, batch_size=batch_size, device=device) for data, task in tasks}
     return [line for data, of_task in scores.items() for line in stamp(of_task, method, seed, phase, step, data)]
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #c011

@@ -7,6 +7,7 @@ __all__ = ['il_negclip', 'ABLATIONS', 'spawn', 'target_of', 'generation_phases',
            'restart_arguments', 'codebook_restarts', 'ablation_rows']
 
 # %% ../../../nbs/training/methods/iterated.ipynb #c002
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -79,12 +80,13 @@ def divide_steps(
 ) -> dict[str, int]:  # arguments of `iterated`
     "How iterated learning divides its steps; raise ValueError if there are too few."
     warm, distil, interact = (max(1, round(share * steps)) for share in (scale.shares[0], *(cycle * share for share in scale.shares[1:])))
-    number = max(1, round(scale.generations / cycle))
-    if cycle != 1:  # in a very short run, rounding up each part would overspend
-        number = max(1, min(number, (steps - warm) // (distil + interact)))
+    wanted = max(1, round(scale.generations / cycle))
+    number = max(1, min(wanted, (steps - warm) // (distil + interact)))  # in a very short run, rounding up each part would overspend
     final = steps - warm - number * (distil + interact)
     if final < 0:
-        raise ValueError(f"{steps} steps are too few for a warm-up and {number} generations; give at least {steps - final}")
+        raise ValueError(f"{steps} steps are too few for a warm-up and a generation; give at least {steps - final}")
+    if number < wanted and cycle == 1:
+        warnings.warn(f"{steps} steps hold {number} of {wanted} generations of il_clip", stacklevel=2)
     ramp = scale.ramp_for(steps)
     return {"warmup": warm, "distil": distil, "interact": interact, "generations": number, "final": final, "ramp": ramp}
 
