@@ -5,14 +5,13 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 import training_runs
-from safetensors.torch import load_file
+from training_runs import assert_same, records
 
 from complearn.core.checksums import LIST, DamagedFile, missing_files
 from complearn.core.runs import Run
@@ -23,19 +22,14 @@ from complearn.training.runs.launch import hold_lock, launch, prepare
 from complearn.training.runs.snapshots import Snapshot
 
 CONFIG = training_runs.config(ema=0.9)
-TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
 
 
 @pytest.fixture(scope="module")
 def child():
     """Runs a function in a fresh process that has the imports ready; gives the exit code."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["complearn.launch", "complearn.data.worlds.world", "torch._dynamo", "training_runs"])
 
     def run(path, fault=""):
-        process = context.Process(target=training_runs.go, args=(path, fault))
-        process.start()
+        process = training_runs.start(path, fault)
         process.join(120)
         return process.exitcode
 
@@ -63,20 +57,8 @@ def copy_of(run, folder):
     return Run.open(shutil.copytree(run.path, folder / run.path.name))
 
 
-def records(run):
-    return [{k: v for k, v in record.items() if k not in TIMES} for record in run.records() if record["kind"] != "warning"]
-
-
-def assert_same(run, whole):
-    assert run.done == whole.done == {"step": training_runs.STEPS, "phases": 5}
-    assert records(run) == records(whole)
-    assert [file.name for file in run.phases()] == [file.name for file in whole.phases()]
-    for mine, theirs in zip(run.phases(), whole.phases()):
-        a, b = load_file(mine), load_file(theirs)
-        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a), mine.name
-
-
 def test_the_run_is_what_the_method_says(whole):
+    assert whole.done == {"step": training_runs.STEPS, "phases": 5}
     kinds = [(r["kind"], r.get("event")) for r in records(whole) if r["kind"] != "step"]
     assert kinds.count(("spawn", None)) == 2 and kinds.count(("phase", "start")) == kinds.count(("phase", "end")) == 5
     assert [r["step"] for r in records(whole) if r["kind"] == "step"] == list(range(1, training_runs.STEPS + 1))
@@ -299,6 +281,15 @@ def test_a_kill_before_the_model_card_leaves_a_run_that_is_not_done(killed, tmp_
     (run.path / "state.tmp").write_text("half")
     launch(run.path, progress=False)
     assert run.done and (run.path / "model_card.md").exists() and not list(run.path.glob("**/*.tmp"))
+
+
+def test_leftovers_in_leftovers_are_removed(killed, tmp_path):
+    """A kill while the list of a checkpoint was written."""
+    run = copy_of(killed, tmp_path)
+    half = run.path / "checkpoints" / ".step-00000012.77.tmp"
+    half.mkdir()
+    (half / ".SHA256SUMS.77.tmp").write_bytes(b"half")
+    assert remove_leftovers(run) == 2 and not half.exists()
 
 
 def test_a_checkpoint_that_was_being_replaced_is_put_back(killed, whole, tmp_path):

@@ -1,11 +1,15 @@
 """Small runs for the tests of the training room, importable by child processes."""
 
 import errno
+import multiprocessing
 import os
 import shutil
 import signal
 import sys
 from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
 
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
 MODEL = {
@@ -42,10 +46,39 @@ FAULTS = {name: lambda path, number=number: os.kill(os.getpid(), number) for nam
 }
 
 
+TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_seconds"}
+
+
+def records(run):
+    """A run's records without what a clock measured and without warnings of missing files."""
+    return [{k: v for k, v in record.items() if k not in TIMES} for record in run.records() if record["kind"] != "warning"]
+
+
+def assert_same(run, whole):
+    """A disturbed run has ended with the records and, bit for bit, the weights of the undisturbed one."""
+    assert run.done == whole.done and whole.done["phases"] == len(whole.phases())
+    assert records(run) == records(whole)
+    assert [file.name for file in run.phases()] == [file.name for file in whole.phases()]
+    for mine, theirs in zip(run.phases(), whole.phases()):
+        a, b = load_file(mine), load_file(theirs)
+        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a), mine.name
+
+
+def start(path, fault=""):
+    """Start `go` in a fork of a warm process."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["training_runs", "warm_runs"])
+    process, before = context.Process(target=go, args=(path, fault)), os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, Path(__file__).parents[:2]), before])  # where the warm process looks for modules
+    try:
+        process.start()
+    finally:
+        os.environ["PYTHONPATH"] = before
+    return process
+
+
 def go(path, fault=""):
     """In a child process: launch a run, with a fault, e.g. "kill step 12", "kill spawn 2", "term checkpoint 8", "kill file 30"."""
-    import torch
-
     from complearn import launch
     from complearn.training.engine import checkpoints, trainer
 
@@ -95,4 +128,8 @@ def go(path, fault=""):
 
         checkpoints.tensor_bytes = half
     sys.stderr = open(Path(path).parent / "said.txt", "w", buffering=1)
-    raise SystemExit(launch.main([str(path), "--quiet"]))
+    try:
+        raise SystemExit(launch.main([str(path), "--quiet"]))
+    finally:
+        if place == "file":
+            (Path(path).parent / "operations.txt").write_text(str(len(operations)))

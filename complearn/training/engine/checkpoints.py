@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ...core.checksums import DamagedFile, missing_files, verify, write_checksums, write_listed
-from ...core.files import atomic_folder, plain, read_json
+from ...core.files import atomic_folder, plain, read_json, remove_folder
 from ...core.runs import Run, differences
 from .optimization import MovingAverage, load_moments, moments
 from .phases import State
@@ -59,7 +59,7 @@ def save_checkpoint(
         write_checksums(folder)
     paths = run.checkpoints()
     for old in paths[: paths.index(path) + 1][: -max(1, keep)]:  # one of a later step was passed over on resume
-        shutil.rmtree(old)
+        remove_folder(old)
     return path
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c011
@@ -85,7 +85,7 @@ def remove_leftovers(run: Run) -> int:
         elif path.is_dir():
             shutil.rmtree(path)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)  # it may have been in a folder that is gone by now
     return len(leftovers)
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c025
