@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['REFUSALS', 'BadData', 'describe_fault', 'parsing', 'reading', 'read_text', 'parse_json', 'plain', 'sync_folder',
-           'write_errors', 'write_bytes_atomic', 'write_json', 'read_json', 'atomic_folder', 'out_folder', 'cache_dir']
+           'write_errors', 'write_bytes_atomic', 'write_json', 'read_json', 'atomic_folder', 'remove_folder',
+           'out_folder', 'cache_dir']
 
 # %% ../../nbs/core/files.ipynb #c002
 import dataclasses
@@ -238,6 +239,17 @@ def atomic_folder(
             os.rename(old, path)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+# %% ../../nbs/core/files.ipynb #38f03688
+def remove_folder(
+    path: str | Path,  # the folder to delete
+) -> None:
+    "Delete a folder so that a kill leaves it whole, or under a temporary name."
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with write_errors(path):
+        os.rename(path, temporary)
+        shutil.rmtree(temporary)
 
 # %% ../../nbs/core/files.ipynb #c023
 def out_folder(
