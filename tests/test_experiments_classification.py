@@ -84,5 +84,5 @@ def test_images_of_both_parts_and_classes_of_one_are_refused(tmp_path):
     given = {"data": "labels", "data_args": json.dumps({"folder": here}), "out_dir": str(tmp_path / "out")}
     with pytest.raises(ValueError, match="classes that training never shows: pale"):
         run_cells("classification", "run_all(", test_args=json.dumps({"folder": there}), **given)
-    with pytest.raises(ValueError, match="6 training images are test images too"):
+    with pytest.raises(ValueError, match="no training pair is left without the evaluation.s: 6 training pairs share a photo"):
         run_cells("classification", "run_all(", test_args=json.dumps({"folder": here}), **given)
