@@ -1,9 +1,12 @@
 """Word lists, ratings and norms: what is read, and what is said of files that are not as they should be."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from complearn.data.fixtures.specimens import SPECIMENS
 from complearn.data.lexicons import lexicon as wordlists
 from complearn.data.lexicons.formats import (
     count_occurrences,
@@ -39,6 +42,31 @@ def test_faults_of_a_category_folder_are_named(tmp_path):
     (tmp_path / "cats.txt").write_text("tiger\n")
     with pytest.raises(BadData, match="second file of the category 'cats'"):
         read_categories(tmp_path)
+
+
+NOT_UTF8 = [("categories", "semcat/animal-2.txt", 1), ("concreteness", "concreteness.tsv", 2), ("sensorimotor", "senses.csv", 2),
+            ("norms", "norms.dat", 2), ("wordnet", "index.noun", 4)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, file, line", NOT_UTF8)
+def test_a_line_that_is_not_utf8_is_named(tmp_path, name, file, line):
+    SPECIMENS[name].write(tmp_path)
+    lines = (tmp_path / file).read_bytes().split(b"\n")
+    lines[line - 1] = b"\xe9" + lines[line - 1]
+    (tmp_path / file).write_bytes(b"\n".join(lines))
+    with pytest.raises(BadData, match=f"{Path(file).name} line {line}: not UTF-8 .byte 0xe9.; save the file as UTF-8"):
+        SPECIMENS[name].read(tmp_path)
+
+
+@pytest.mark.parametrize("file, old, new, message", [("index.noun", "animal n 1", "animal n x", "index.noun, the line of 'animal'"),
+                                                      ("data.noun", " n 01 entity", " n zz entity", "data.noun at byte 0")])  # fmt: skip
+def test_a_broken_line_of_wordnet_is_named(tmp_path, file, old, new, message):
+    SPECIMENS["wordnet"].write(tmp_path)
+    text = (tmp_path / file).read_text()
+    assert old in text
+    (tmp_path / file).write_text(text.replace(old, new))
+    with pytest.raises(BadData, match=message):
+        SPECIMENS["wordnet"].read(tmp_path)
 
 
 def test_ratings_of_either_format(tmp_path):

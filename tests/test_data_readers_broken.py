@@ -37,8 +37,10 @@ READ = {
     "labels": lambda f, **o: read("labels", folder=f, **o),
     "nlvr": lambda f, **o: read("nlvr", folder=f / "nlvr/dev", half="all", **o),
     "pictures": lambda f, **o: read_pictures(f, **o),
+    "visual_genome": lambda f, **o: read("visual_genome", folder=f, part="all", rare=0, min_triplets=0, **o),
 }
 CSV, TSV, JSONL, NLVR = "captions.csv", "captions.tsv", "captions.jsonl", "nlvr/dev/dev.json"
+IMAGES, RELATIONS = "image_data.json", "relationships.json"
 TOKENS, LIST, KARPATHY = "flickr8k/Flickr8k.token.txt", "flickr8k/Flickr_8k.testImages.txt", "karpathy/dataset_coco.json"
 
 
@@ -275,6 +277,21 @@ CASES = [
     ("nlvr", "a label of another kind", replace(NLVR, '"true"', '"maybe"'), 2 * N * 2 - 2, {"bad row": 1}, "dev.json line 1"),
     ("nlvr", "a byte-order mark", prepend(NLVR, b"\xef\xbb\xbf"), 2 * N * 2, {}, ""),
     ("nlvr", "null instead of boxes", row(NLVR, 0, {"structured_rep": None}), 2 * N * 2 - 2, {"bad row": 1}, "dev.json line 1"),
+    ("visual_genome", "nothing", both(), N, {}, "nothing skipped"),
+    ("visual_genome", "numbers called id", edit(IMAGES, lambda items: [item.update(id=item.pop("image_id")) for item in items]), N, {},
+     "nothing skipped"),
+    ("visual_genome", "a byte-order mark", prepend(IMAGES, b"\xef\xbb\xbf"), N, {}, ""),
+    ("visual_genome", "an image without a number", edit(IMAGES, lambda items: items[1].pop("image_id")), N - 1, {"bad record": 1},
+     "image_data.json item 1"),
+    ("visual_genome", "a number instead of a predicate", edit(RELATIONS, lambda items: items[2]["relationships"][0].update(predicate=5)),
+     N - 1, {"bad record": 1}, "relationships.json item 2"),
+    ("visual_genome", "a list of attributes that holds a list", edit("attributes.json", lambda items: items[0].update(attributes=[[]])),
+     N, {"bad record": 1}, "attributes.json item 0"),
+    ("visual_genome", "one Latin-1 byte", replace("objects.json", "cat", b"c\xe9t"), 0, {}, "objects.json line 1: not UTF-8 .byte 0xe9"),
+    ("visual_genome", "20,000 brackets", write(RELATIONS, DEEP), 0, {}, "relationships.json: item 0: nested too deeply"),
+    ("visual_genome", "another file", write("objects.json", "[5, 6]"), 0, {}, "item 1: .* is this Visual Genome's objects"),
+    ("visual_genome", "numbers instead of synsets", write("object_synsets.json", '{"cat": 5}'), 0, {},
+     "object_synsets.json: synsets.cat should be a valid string"),
     ("pictures", "a PNG of 13,300 x 13,300", write("dog/huge.png", huge_png()), N, {"image too large": 1}, "huge.png"),
 ]  # fmt: skip
 

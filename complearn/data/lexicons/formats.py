@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from .tables import find_column, numeric_column, read_table
-from ..reports import BadData
+from ...core.files import BadData, read_text
 from ..word_tokenizer import split_words
 
 # %% ../../../nbs/data/lexicons/formats.ipynb #c005
@@ -53,7 +53,7 @@ def read_categories(
         raise FileNotFoundError(f"{folder} is not a folder; {remedy}")
     categories, notes = {}, []
     for file in sorted(Path(folder).glob("*.txt")):
-        words = [line.strip().lower() for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+        words = [line.strip().lower() for line in read_text(file).split("\n") if line.strip()]
         if not words:
             raise BadData(f"{file} holds no word; {remedy}, or remove the file")
         if fault := word_list_fault(file.stem, words):

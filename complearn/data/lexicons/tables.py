@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..reports import BadData
+from ...core.files import BadData, read_text
 
 # %% ../../../nbs/data/lexicons/tables.ipynb #n006
 def read_table(
@@ -23,7 +23,7 @@ def read_table(
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give a table with a header, a word per line")
-    text = path.read_text(encoding="utf-8-sig")
+    text = read_text(path)
     delimiter = "," if path.suffix == ".csv" else "\t"
     try:
         lines = [(number, cells) for number, cells in _read_cells(text, delimiter) if cells not in ([], [""])]

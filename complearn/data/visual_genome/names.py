@@ -15,7 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..reports import BadData, existing_path
+from ...core.files import BadData, read_text
+from ..reports import existing_path
 
 # %% ../../../nbs/data/visual_genome/names.ipynb #n001
 def read_list(
@@ -85,7 +86,7 @@ def read_aliases(
 ) -> dict[str, str]:  # word -> the first word of its line
     "Read Visual Genome's alias file; the first line that contains a word counts."
     aliases: dict[str, str] = {}
-    for number, line in enumerate(existing_path(path, "the alias file").read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(read_text(existing_path(path, "the alias file")).split("\n"), 1):
         words = [" ".join(word.lower().split()) for word in line.split(",")]
         if line.strip() and not all(words):
             raise BadData(f"{Path(path).name} line {number}: 'word,word,...' was expected, not {line[:60]!r}")

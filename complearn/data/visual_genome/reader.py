@@ -11,13 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
 from ...core.config import check_choice
 from ...core.seeds import rng
 from ..pairs import Pair
 from ..reports import BadData, Collector, Pairs, existing_path
-from .files import FILES, REMEDY, Thing, item_number, json_items, read_things
+from .files import FILES, REMEDY, GenomeItem, GenomeObject, GenomeRelation, Thing, genome_items, read_things
 from .names import OBJECT_CLASSES, merge_predicate, most_frequent, normalize_predicate, read_aliases
 from .triplets import Triplet
 from ...language.lexicon.wordnet import Classes, UnknownSynset, WordNet
@@ -54,11 +52,11 @@ class TripletCleaner:
     def end(
         self,
         image: int,  # number of the image
-        side: Mapping[str, Any],  # a relationship's subject or object
+        side: GenomeObject | None,  # a relationship's subject or object
         where: str,  # place of the relationship, for messages
     ) -> End:
         "One end of a relationship; raise `Dropped` if a rule drops it."
-        number = side.get("object_id", side.get("id"))  # release 1.0 has `id`
+        number = side and side.object_id
         thing = self.things.get(image, {}).get(number)
         if thing is None:
             self.faults.append(f"{where}: object {number} is not among image {image}'s in objects.json")
@@ -67,7 +65,7 @@ class TripletCleaner:
             raise Dropped("object without a synset")
         try:
             label = self.classes(thing.synset)
-        except UnknownSynset as error:
+        except BadData as error:
             self.faults.append(f"{where}: {error}")
             raise Dropped("unknown synset") from None
         if not label and not self.keep_unclassed:
@@ -77,20 +75,20 @@ class TripletCleaner:
     def triplet(
         self,
         image: int,  # number of the image
-        relationship: Mapping[str, Any],  # as the file has it
+        relationship: GenomeRelation,  # as the file has it
         others: Collection[Triplet],  # the image's triplets so far
     ) -> Triplet:
         "The triplet of a relationship; raise `Dropped` if a rule drops it."
-        predicate = normalize_predicate(relationship.get("predicate") or "")
+        predicate = normalize_predicate(relationship.predicate or "")
         if predicate not in self.labels:
             raise Dropped("rare predicate")
         if (label := self.labels[predicate]) is None:
             raise Dropped("predicate without a label")
-        where = f"relationships.json {relationship.get('relationship_id', relationship.get('id', '?'))}"
+        where = f"relationships.json {relationship.relationship_id or '?'}"
         ends, rules = [], []
-        for side in ("subject", "object"):
+        for side in (relationship.subject, relationship.object):
             try:
-                ends.append(self.end(image, relationship.get(side) or {}, where))
+                ends.append(self.end(image, side, where))
             except Dropped as rule:  # the other end is checked too, since it may have a fault
                 rules.append(rule)
         if rules:
@@ -105,14 +103,14 @@ class TripletCleaner:
 
     def __call__(
         self,
-        item: Mapping[str, Any],  # of relationships.json
+        item: GenomeItem,  # of relationships.json
     ) -> list[Triplet]:
         "The triplets of an image."
-        image, triplets = item_number(item, "image", "relationships.json"), {}
-        for relationship in item.get("relationships", ()):
+        triplets = {}
+        for relationship in item.relationships or ():
             self.counts["relationships"] += 1
             try:
-                triplets[self.triplet(image, relationship, triplets.keys())] = None
+                triplets[self.triplet(item.image_id, relationship, triplets.keys())] = None
             except Dropped as rule:
                 self.counts[str(rule)] += 1
         return list(triplets)
@@ -177,17 +175,15 @@ def wordnet_classes(
 # %% ../../../nbs/data/visual_genome/reader.ipynb #c015
 def _count_predicates(folder: Path) -> Counter:
     counts: Counter = Counter()
-    for item in json_items(folder / "relationships.json", FILES["relationships.json"]):
-        item_number(item, "image", "relationships.json")
-        counts.update(normalize_predicate(relationship.get("predicate") or "") for relationship in item.get("relationships", ()))
+    for item in genome_items(folder, "relationships.json", Collector("the first reading")):
+        counts.update(normalize_predicate(relationship.predicate or "") for relationship in item.relationships or ())
     return counts
 
 
-def _clean_images(folder: Path, clean: TripletCleaner, min_triplets: int) -> dict[int, tuple[Triplet, ...]]:
-    listed = {item_number(item, "image", "image_data.json") for item in json_items(folder / "image_data.json", FILES["image_data.json"])}
-    images = {}
-    for item in json_items(folder / "relationships.json", FILES["relationships.json"]):
-        triplets, number = clean(item), item_number(item, "image", "relationships.json")
+def _clean_images(folder: Path, clean: TripletCleaner, min_triplets: int, collector: Collector) -> dict[int, tuple[Triplet, ...]]:
+    listed, images = {item.image_id for item in genome_items(folder, "image_data.json", collector)}, {}
+    for item in genome_items(folder, "relationships.json", collector):
+        triplets, number = clean(item), item.image_id
         clean.counts["images"] += 1
         if number not in listed:
             clean.counts["images without data"] += 1
@@ -222,12 +218,9 @@ def _notes(clean: TripletCleaner, predicates: Counter, rare: int) -> list[str]:
     return notes + ([f"faults: {clean.first_faults()}"] if clean.faults else [])
 
 # %% ../../../nbs/data/visual_genome/reader.ipynb #n005
-def _make_pairs(
-    triplets: Mapping[int, tuple[Triplet, ...]], photos: Path, max_bad: float, check: str, notes: list[str]
-) -> VisualGenomePairs:
-    collector = Collector("Visual Genome", max_bad, check, photos)
+def _make_pairs(triplets: Mapping[int, tuple[Triplet, ...]], collector: Collector, notes: list[str]) -> VisualGenomePairs:
     for number, labels in triplets.items():
-        pair = Pair(image_path(photos, number), None, f"vg{number}", f"vg{number}", labels={"triplets": labels})
+        pair = Pair(image_path(collector.folder, number), None, f"vg{number}", f"vg{number}", labels={"triplets": labels})
         collector.add(pair, f"image_data.json {number}")
     return collector.finish(notes, VisualGenomePairs)
 
@@ -251,16 +244,17 @@ def read_visual_genome(
     check_choice("part", part, ("train", "test", "all"))
     folder = existing_path(folder, "Visual Genome's folder")
     photos = existing_path(images or folder, "the folder of images")
-    for name, what in FILES.items():
-        existing_path(folder / name, what, REMEDY)
+    for name in ("image_data.json", "objects.json", "relationships.json"):
+        existing_path(folder / name, FILES[name], REMEDY)
+    collector = Collector("Visual Genome", max_bad, check, photos)
     classes, more_aliases = wordnet_classes(folder, wordnet), read_aliases(aliases) if aliases else None
     predicates = _count_predicates(folder)
     labels = {word: merge_predicate(word, more_aliases) for word, n in predicates.items() if n > rare}
-    clean = TripletCleaner(read_things(folder), classes, labels, max_attributes, keep_unclassed)
-    triplets = _clean_images(folder, clean, min_triplets)
+    clean = TripletCleaner(read_things(folder, collector), classes, labels, max_attributes, keep_unclassed)
+    triplets = _clean_images(folder, clean, min_triplets, collector)
     clean.check(max_bad)
     limits = f"rare ({rare}) or min_triplets ({min_triplets})"
     numbers = _select_part(sorted(triplets), part, n_test, seed, clean, limits)
-    pairs = _make_pairs({number: triplets[number] for number in numbers}, photos, max_bad, check, _notes(clean, predicates, rare))
+    pairs = _make_pairs({number: triplets[number] for number in numbers}, collector, _notes(clean, predicates, rare))
     pairs.counts = clean.counts
     return pairs

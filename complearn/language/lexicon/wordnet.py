@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
+from ...core.files import BadData, parsing, read_text
+
 # %% ../../../nbs/language/lexicon/wordnet.ipynb #c005
 def index_line(
     line: str,  # of index.noun
@@ -30,11 +32,8 @@ def data_line(
     return tuple(fields[4:after:2]), tuple(int(place) for kind, place in zip(pointers[::4], pointers[1::4]) if kind in ("@", "@i"))
 
 # %% ../../../nbs/language/lexicon/wordnet.ipynb #c011
-class UnknownSynset(KeyError):
+class UnknownSynset(BadData):
     "A name that WordNet does not have."
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class WordNet:
@@ -55,8 +54,8 @@ class WordNet:
     @cached_property
     def lines(self) -> dict[str, str]:
         "The lines of the index by their word."
-        text = (self.folder / "index.noun").read_text(encoding="utf-8")
-        return {line.partition(" ")[0]: line for line in text.splitlines() if line and not line.startswith(" ")}
+        lines = read_text(self.folder / "index.noun").split("\n")
+        return {line.partition(" ")[0]: line for line in lines if line and not line.startswith(" ")}
 
     @cached_property
     def data(self) -> bytes:
@@ -66,7 +65,8 @@ class WordNet:
     def senses(self, word: str) -> tuple[int, ...]:
         "The places of a word's senses, the most usual first; empty for an unknown word."
         line = self.lines.get(word.strip().lower().replace(" ", "_"))
-        return index_line(line)[1] if line else ()
+        with parsing(f"{self.folder.name}/index.noun, the line of {word!r}"):
+            return index_line(line)[1] if line else ()
 
     def place(self, name: str) -> int:
         "Where a synset of a name such as vessel.n.02 lies."
@@ -80,10 +80,11 @@ class WordNet:
     @cache  # noqa: B019 (one WordNet per process is usual)
     def synset(self, place: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
         "Words and hypernyms of the synset at a place."
-        line = self.data[place : self.data.index(b"\n", place)].decode("utf-8")
-        if line[:8] != f"{place:08d}":
-            raise UnknownSynset(f"{self.folder.name}/data.noun has no synset at byte {place}: index.noun and data.noun are of two releases")
-        return data_line(line)
+        with parsing(f"{self.folder.name}/data.noun at byte {place}"):
+            if self.data[place : place + 8] != b"%08d" % place:
+                remedy = "index.noun and data.noun are of two releases"
+                raise UnknownSynset(f"{self.folder.name}/data.noun has no synset at byte {place}: {remedy}")
+            return data_line(self.data[place : self.data.index(b"\n", place)].decode("utf-8"))
 
     def above(self, name: str) -> Iterator[int]:
         "The places of a synset and of everything that it is a kind of, nearest first."
