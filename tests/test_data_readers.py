@@ -258,6 +258,19 @@ def test_flickr_token_files_of_both_shapes(photos):
         read_flickr(photos, photos / "a.token")
 
 
+def test_flickr_splits_share_no_photo_and_a_name_of_no_file_is_skipped(photos):
+    names = [f"{i:012d}.jpg" for i in range(4)]
+    tokens = "".join(f"{name}#{k}\tPhoto {name} , # {k} .\n" for name in names for k in range(5))
+    (photos / "Flickr8k.token.txt").write_text(tokens + "".join(f"{names[0]}.1#{k}\tA dog .\n" for k in range(5)))  # as published
+    (photos / "Flickr_8k.trainImages.txt").write_text("".join(f"{name}\n" for name in names[:2]))
+    (photos / "Flickr_8k.devImages.txt").write_text("\r\n".join(names[2:]))
+    splits = [read_flickr(photos, photos / "Flickr8k.token.txt", photos / f"Flickr_8k.{split}Images.txt") for split in ("train", "dev")]
+    assert [sorted({pair.image.name for pair in pairs}) for pairs in splits] == [names[:2], names[2:]]
+    assert [len(pairs) for pairs in splits] == [10, 10] and not any(pairs.report.skipped for pairs in splits)
+    with pytest.warns(UserWarning, match="5 image not found"):
+        assert len(read_flickr(photos, photos / "Flickr8k.token.txt", max_bad=0.2)) == 20
+
+
 # --- shards
 
 
@@ -609,3 +622,15 @@ def test_real_parquet_and_flickr_lines(real_data):
     pairs = read_parquet(real_data / "images/mnist_test.parquet", text="label", template="the digit {}.", check="header")
     assert len(pairs) == 10_000 and {pair.caption for pair in pairs} == {f"the digit {i}." for i in range(10)}
     assert load_images([pair.image for pair in pairs[:4]], 28).shape == (4, 28, 28, 3)
+
+
+@pytest.mark.real
+def test_real_flickr8k_and_its_splits(real_data):
+    folder, splits = real_data / "flickr8k", {}
+    for split in ("train", "dev"):
+        files = {"token_file": folder / "Flickr8k.token.txt", "split_file": folder / f"Flickr_8k.{split}Images.txt"}
+        splits[split] = read("flickr", images=folder / "Images", check="exists", **files)
+    photos = {split: {pair.image_id for pair in pairs} for split, pairs in splits.items()}
+    assert [(len(pairs), len(photos[split])) for split, pairs in splits.items()] == [(29_995, 5999), (5000, 1000)]
+    assert not photos["train"] & photos["dev"] and not any(pairs.report.skipped for pairs in splits.values())
+    assert load_images([pair.image for pair in splits["dev"][:10:5]], 64).shape == (2, 64, 64, 3)

@@ -30,7 +30,7 @@ FILES = {
 }
 REMEDY = "Visual Genome 1.4 comes as image_data.json, objects.json and relationships.json (and attributes.json), unpacked in one folder"
 
-
+# %% ../../../nbs/data/visual_genome/files.ipynb #afc3869a
 def json_items(
     path: Path | str,  # a JSON file that contains a list
     what: str = "a list",  # what it should be, for messages
