@@ -50,13 +50,14 @@ def cross_thresholds(
     scores: Float[np.ndarray, "items"],  # of every statement
     truth: Bool[np.ndarray, "items"],  # whether it holds
     groups: Int[np.ndarray, "items"],  # sentence number
-    folds: int = 5,  # parts
+    folds: int = 5,  # parts; fewer where there are fewer sentences
     seed: int = 0,  # of the parts
 ) -> Bool[np.ndarray, "items"]:  # judged true
     "Judge each sentence at the threshold that is best on the sentences of the other folds."
     names = np.unique(groups)
-    if len(names) < folds:
-        raise ValueError(f"a threshold from other sentences needs {folds} or more sentences; got {len(names)}")
+    if len(names) < 2:
+        raise ValueError(f"a threshold from other sentences needs 2 or more sentences; got {len(names)}")
+    folds = min(folds, len(names))
     fold = rng(seed, "folds").permutation(len(names))[np.searchsorted(names, groups)] % folds
     cuts = np.array([best_threshold(scores[fold != f], truth[fold != f]) for f in range(folds)])
     return scores > cuts[fold]
