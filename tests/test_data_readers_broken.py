@@ -13,6 +13,10 @@ import pytest
 from PIL import Image
 
 from complearn.core.files import BadData
+from complearn.data.benchmarks import aro, groups
+from complearn.data.benchmarks.crepe import read_crepe_productivity
+from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe
+from complearn.data.benchmarks.valse import read_valse
 from complearn.data.fixtures.specimens import CAPTIONS, COCO, NAMES, SPECIMENS, shard_samples, write_shard
 from complearn.data.images import open_image
 from complearn.data.readers.registry import read
@@ -38,7 +42,20 @@ READ = {
     "nlvr": lambda f, **o: read("nlvr", folder=f / "nlvr/dev", half="all", **o),
     "pictures": lambda f, **o: read_pictures(f, **o),
     "visual_genome": lambda f, **o: read("visual_genome", folder=f, part="all", rare=0, min_triplets=0, **o),
+    "sugarcrepe": lambda f, **o: read_sugarcrepe(f / "sugarcrepe", f / "coco/val2017", ("swap_obj",), **o),
+    "order": lambda f, **o: aro.read_order(f / ORDER, f / "coco", **o),
+    "aro_relation": lambda f, **o: aro.read_aro_relation(f / "aro", (), **o),
+    "crepe_productivity": lambda f, **o: read_crepe_productivity(f / "crepe", None, "swap", (4,), **o),
+    "cola": lambda f, **o: groups.read_cola(f / "cola", None, **o),
+    "valse": lambda f, **o: read_valse(f / "valse", None, ("plurals",), 0, **o),
+    "mmvp": lambda f, **o: groups.read_mmvp(f / "mmvp", **o),
 }
+SUGAR, ORDER, COLA = "sugarcrepe/swap_obj.json", "aro/coco_karpathy_test.json", "cola/COLA_multiobjects_matching_benchmark.json"
+BOXES, CREPE, VALSE = (
+    "aro/visual_genome_relation.json",
+    "crepe/prod_hard_negatives/swap/prod_vg_hard_negs_swap_complexity_4.csv",
+    "valse/plurals.json",
+)
 CSV, TSV, JSONL, NLVR = "captions.csv", "captions.tsv", "captions.jsonl", "nlvr/dev/dev.json"
 IMAGES, RELATIONS = "image_data.json", "relationships.json"
 TOKENS, LIST, KARPATHY = "flickr8k/Flickr8k.token.txt", "flickr8k/Flickr_8k.testImages.txt", "karpathy/dataset_coco.json"
@@ -293,6 +310,28 @@ CASES = [
     ("visual_genome", "numbers instead of synsets", write("object_synsets.json", '{"cat": 5}'), 0, {},
      "object_synsets.json: synsets.cat should be a valid string"),
     ("pictures", "a PNG of 13,300 x 13,300", write("dog/huge.png", huge_png()), N, {"image too large": 1}, "huge.png"),
+    ("sugarcrepe", "nothing", both(), N, {}, "nothing skipped"),
+    ("sugarcrepe", "null as wrong caption", edit(SUGAR, lambda c: c["0"].update(negative_caption=None)), N - 1, {"bad record": 1},
+     "swap_obj.json record 0"),
+    ("sugarcrepe", "a record that is a list", edit(SUGAR, lambda c: c.update({"1": []})), N - 1, {"bad record": 1}, "record 1"),
+    ("sugarcrepe", "a number instead of records", write(SUGAR, "5"), 0, {}, "swap_obj.json: a list or a mapping of records was expected"),
+    ("sugarcrepe", "20,000 brackets", write(SUGAR, DEEP), 0, {}, "swap_obj.json: nested too deeply"),
+    ("order", "null as captions", edit(ORDER, lambda c: c[0].update(caption=None)), N - 1, {"bad record": 1}, "record 0"),
+    ("order", "an empty list of captions", edit(ORDER, lambda c: c[0].update(caption=[])), N - 1, {"bad record": 1}, "record 0"),
+    ("aro_relation", "a side in words", edit(BOXES, lambda c: c[0].update(bbox_w="wide")), 3 * N - 1, {"bad record": 1}, "record 0"),
+    ("aro_relation", "a box of 10^300 pixels", edit(BOXES, lambda c: c[0].update(bbox_w=10**300)), 3 * N - 1, {"bad record": 1},
+     "record 0"),
+    ("aro_relation", "a missing photo", edit(BOXES, lambda c: c[0].update(image_path="gone.jpg")), 3 * N - 1, {"image not found": 1},
+     "record 0"),
+    ("crepe_productivity", "a row cut short", append(CREPE, "1,A."), N, {"bad row": 1}, f"line {N + 2}"),
+    ("crepe_productivity", "one Latin-1 byte", append(CREPE, b"Caf\xe9"), 0, {}, "line .*: not UTF-8"),
+    ("cola", "three values", edit(COLA, lambda c: c[0].pop()), N - 1, {"bad record": 1}, "record 0"),
+    ("cola", "null as caption", edit(COLA, lambda c: c[0].__setitem__(1, None)), N - 1, {"bad record": 1}, "record 0"),
+    ("valse", "no votes", edit(VALSE, lambda c: c["0"].pop("mturk")), N - 1, {"bad record": 1}, "plurals.json record 0"),
+    ("valse", "an empty list of captions", edit(VALSE, lambda c: c["0"].update(caption=[])), N - 1, {"bad record": 1}, "record 0"),
+    ("mmvp", "a lone quotation mark", append("mmvp/Questions.csv", '19,Text,"A dog'), 0, {}, "Questions.csv: unexpected end of data"),
+    ("mmvp", "a superscript as number", replace("mmvp/Questions.csv", "\n3,", "\n³,"), 0, {}, "Questions.csv line 4: Question ID"),
+    ("mmvp", "one Latin-1 byte", append("mmvp/Questions.csv", b"Caf\xe9"), 0, {}, "Questions.csv line 20: not UTF-8"),
 ]  # fmt: skip
 
 

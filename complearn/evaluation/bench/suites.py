@@ -18,8 +18,11 @@ import pandas as pd
 from ...data.benchmarks.aro import read_aro_attribution, read_aro_relation, read_order
 from ...data.benchmarks.classes import PRESETS, read_classes
 from ...data.benchmarks.crepe import read_crepe_productivity, read_crepe_systematicity
-from ...data.benchmarks.groups import read_cola, read_mmvp, read_winoground
+from ...data.benchmarks.groups import COLORSWAP_SOURCE, EQBEN_SOURCE, read_cola, read_colorswap, read_eqben
+from ...data.benchmarks.groups import read_mmvp, read_winoground
 from ...data.benchmarks.nlvr import read_claims
+from ...data.benchmarks.probes import SVO_PHOTOS, SVO_SOURCE, VL_CHECKLIST_PHOTOS, VL_CHECKLIST_SOURCE
+from ...data.benchmarks.probes import read_svo_probes, read_vl_checklist
 from ...data.benchmarks.spatial import VSR_PHOTOS, VSR_SOURCE, WHATS_UP, WHATS_UP_SOURCE, read_vsr, read_whats_up
 from ...data.benchmarks.sugarcrepe import read_sugarcrepe, read_sugarcrepe_pp
 from ...data.benchmarks.valse import PHOTO_SOURCES, read_foils, read_valse
@@ -151,6 +154,41 @@ SUITES |= {
         "pairs that CLIP takes for the same (Tong et al. 2024)",
         {"folder": ("mmvp:Questions.csv", "MMVP_VLM:Questions.csv")},
         "MMVP/MMVP_VLM on the Hugging Face hub, in mmvp/",
+    ),
+}
+
+# %% ../../../nbs/evaluation/bench/suites.ipynb #7895f7ed
+_eqben = tuple(f"eqben/{file}" for file in ("eqben_subset_10percent_final.json", "private_info_global.json"))
+SUITES |= {
+    "colorswap": Suite(
+        read_colorswap,
+        Choices,
+        "two colours exchanged (Burapacheep et al. 2024)",
+        {"folder": ("colorswap",)},
+        f"{COLORSWAP_SOURCE.removeprefix('get ')}, in colorswap/",
+    ),
+    "eqben": Suite(
+        read_eqben,
+        Choices,
+        "pictures that differ in one thing (Wang et al. 2023)",
+        {"annotations": _eqben, "images": ("eqben/image_subset", "eqben/images")},
+        f"{EQBEN_SOURCE.removeprefix('get ')}, in eqben/ and eqben/image_subset/",
+        optional=("images",),
+    ),
+    "vl_checklist": Suite(
+        read_vl_checklist,
+        Choices,
+        "one object, attribute or relation exchanged (Zhao et al. 2022)",
+        {"folder": ("vl_checklist:Attribute", "vl_checklist/data:Attribute", "VL-CheckList/data:Attribute"), "images": ("vl_checklist",)},
+        f"{VL_CHECKLIST_SOURCE.removeprefix('get ')}, in vl_checklist/; photos there too: {VL_CHECKLIST_PHOTOS}",
+        optional=("images",),
+    ),
+    "svo_probes": Suite(
+        read_svo_probes,
+        Choices,
+        "photos with another subject, verb or object (Hendricks and Nematzadeh 2021)",
+        {"folder": ("svo_probes:svo_probes.csv",), "images": ("svo_probes/images",)},
+        f"{SVO_SOURCE.removeprefix('get ')}, in svo_probes/; photos in svo_probes/images/: {SVO_PHOTOS}",
     ),
 }
 
@@ -299,7 +337,7 @@ def find_place(
     photos: bool = False,  # must it hold photos?
 ) -> Path | None:
     "The first candidate that exists."
-    patterns = ("*.jpg", "*.png", "*/*.jpg", "*/*.png")
+    patterns = [f"{folders}*{ending}" for folders in ("", "*/", "*/*/") for ending in (".jpg", ".jpeg", ".png")]
     for candidate in candidates:
         place, _, inside = candidate.partition(":")
         path = data / place
