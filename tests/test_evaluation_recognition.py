@@ -166,10 +166,10 @@ def test_linear_probe_of_a_scorer_sees_images_only():
     assert linear_probe(scorer, shuffled[:200], shuffled[200:]).value < 0.35
 
 
-def test_recognition_runs_zero_shot_and_the_probe_and_names_all_its_images(capsys):
+def test_recognition_runs_zero_shot_and_the_probe_and_names_the_images_that_it_judges(capsys):
     task = Recognition(ITEMS[200:], CLASSES, train=ITEMS[:200])
     assert {score.split for score in task.run(near_its_class())} == {"zero_shot", "linear_probe"}
-    assert len({pair.id for pair in task.items()}) == len(ITEMS)
+    assert len({pair.id for pair in task.items()}) == 100  # a probe may be fitted on any pictures
     (chance,) = task.blind(["a caption"])["chance"]
     assert (chance.split, chance.metric, chance.value, chance.n) == ("zero_shot", "accuracy", 1 / 8, 100)
     few = Recognition(ITEMS[200:], CLASSES, train=[(image, k) for k, (image, _) in enumerate(ITEMS[:8])]).run(near_its_class())
