@@ -19,6 +19,7 @@ from .shards import read_webdataset
 from .tables import read_hf, read_parquet
 from ..overlap import resolve_overlap, without_pairs
 from ..reports import BadData, Pairs, Report
+from ..sprites.clipart import read_abstract_scenes
 from ..sprites.galleries import read_gallery
 from ..sprites.stamps import read_stamps
 from ..visual_genome.reader import read_visual_genome
@@ -38,6 +39,7 @@ for _name, _function in {
     "nlvr": read_nlvr,
     "photos": read_stamps,
     "gallery": read_gallery,
+    "abstract_scenes": read_abstract_scenes,
     "visual_genome": read_visual_genome,
     "labels": read_labels,
     "objects": read_drawn_objects,

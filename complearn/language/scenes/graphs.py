@@ -40,7 +40,7 @@ class Item:
 
     shape: str  # one of `SHAPES`, or a `Noun`
     colour: str | None  # one of `COLOURS`; of a noun, one of `COLOUR_WORDS` or None for unknown
-    size: str  # one of `SIZES`
+    size: str | None  # one of `SIZES`; None for a noun of unknown size
     texture: str | None  # one of `TEXTURES`; None for a noun
     x: float  # canvas units, 0 left to 1 right
     y: float  # canvas units, 0 top to 1 bottom
@@ -50,13 +50,13 @@ class Item:
     def __post_init__(self):
         pictured = isinstance(self.shape, Noun)
         colours = (*COLOUR_WORDS, None) if pictured else COLOURS
-        shapes, textures = ((self.shape,), (None,)) if pictured else (SHAPES, TEXTURES)
-        for kind, values in (("shape", shapes), ("colour", colours), ("size", SIZES), ("texture", textures)):
+        shapes, textures, sizes = ((self.shape,), (None,), (*SIZES, None)) if pictured else (SHAPES, TEXTURES, SIZES)
+        for kind, values in (("shape", shapes), ("colour", colours), ("size", sizes), ("texture", textures)):
             if getattr(self, kind) not in values:
                 raise ValueError(f"expected a {kind} among {', '.join(map(str, values))}; got {getattr(self, kind)!r}")
-        low, high = size_bands(self.shape)[self.size]
+        low, high = size_bands(self.shape)[self.size] if self.size else (1e-6, 4.0)
         if not low <= self.radius <= high:
-            raise ValueError(f"expected a {self.size} radius between {low} and {high}; got {self.radius}")
+            raise ValueError(f"expected a {self.size or 'positive'} radius between {low} and {high}; got {self.radius}")
 
 # %% ../../../nbs/language/scenes/graphs.ipynb #c013
 @dataclass(frozen=True)

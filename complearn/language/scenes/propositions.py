@@ -64,7 +64,8 @@ def fits(
         return all(getattr(phrase, kind) in (None, getattr(item, kind)) for kind in ("shape", "colour", "size", "texture"))
     named = True if phrase.shape is None else may_name(phrase.shape, item.shape)
     coloured = True if phrase.colour in (None, item.colour) else None if item.colour is None else False
-    return _all([named, coloured, phrase.size in (None, item.size), phrase.texture is None])
+    sized = True if phrase.size in (None, item.size) else None if item.size is None else False
+    return _all([named, coloured, sized, phrase.texture is None])
 
 # %% ../../../nbs/language/scenes/propositions.ipynb #c012
 @dataclass(frozen=True)
