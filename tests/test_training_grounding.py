@@ -209,7 +209,7 @@ def test_methods_that_cannot_be():
         grounded(nn.Linear(2, 2), 3)
     with pytest.raises(ValueError, match="needs a model with relations"):
         grounding(model, 3, 3)
-    with pytest.raises(ValueError, match="its arguments are steps, lr"):
+    with pytest.raises(ValueError, match="method .grounded. key .epochs.; there are steps, lr"):
         RunConfig.read(config(more={"epochs": 3}))
     with pytest.raises(ValueError, match="layers is how many"):
         grounded(model, 3, layers="top")

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Text', 'Identifier', 'RequestError', 'unknown_name', 'check_choice', 'Registry', 'adapter', 'field_names',
-           'short_repr', 'describe_error', 'strict', 'check_text', 'read_record', 'ParameterLoader', 'parse_yaml',
-           'parse_list', 'assigned_names', 'check_parameters']
+           'short_repr', 'describe_error', 'strict', 'argument_class', 'check_arguments', 'check_text', 'read_record',
+           'ParameterLoader', 'parse_yaml', 'parse_list', 'assigned_names', 'check_parameters']
 
 # %% ../../nbs/core/config.ipynb #n003
 import ast
@@ -13,13 +13,14 @@ import json
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from difflib import get_close_matches
 from functools import cache
+from inspect import Parameter, signature
 from typing import Annotated, Any, get_args, get_type_hints
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from .files import plain
 from .files import BadData
@@ -165,6 +166,39 @@ def strict(
         raise RequestError("; ".join(messages)) from None
 
 # %% ../../nbs/core/config.ipynb #850510bc
+@cache
+def argument_class(
+    function: Callable,  # with annotations
+    skip: int = 0,  # leading parameters that the caller fills
+) -> type:
+    "A frozen dataclass of a function's parameters; `**settings: Annotated[Any, SomeDataclass]` stands for the fields of that dataclass."
+    members = []
+    for parameter in list(signature(function).parameters.values())[skip:]:
+        hint, default = (MISSING if value is Parameter.empty else value for value in (parameter.annotation, parameter.default))
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            members += [(item.name, item.type, None) for cls in get_args(hint) if is_dataclass(cls) for item in fields(cls)]
+        elif parameter.kind is not Parameter.VAR_POSITIONAL:
+            members.append((parameter.name, Any if hint is MISSING else hint, default))
+    any_default = lambda value: field() if value is MISSING else field(default_factory=lambda: value)
+    namespace = {"__pydantic_config__": ConfigDict(arbitrary_types_allowed=True)}
+    members = [(name, hint, any_default(default)) for name, hint, default in members]
+    return make_dataclass("Arguments", members, frozen=True, kw_only=True, namespace=namespace)
+
+
+def check_arguments(
+    function: Callable,  # with annotations; it is not called
+    arguments: Mapping[str, Any],  # plain values by name
+    what: str,  # how to name them in a message, e.g. "reader 'coco'"
+    skip: int = 0,  # leading parameters that the caller fills
+) -> None:
+    "Raise RequestError that names every argument that a function does not take, by name, by type or by range."
+    cls = argument_class(function, skip)
+    settings = [item.annotation for item in signature(function).parameters.values() if item.kind is Parameter.VAR_KEYWORD]
+    if settings and not get_args(settings[0]):  # it takes any name
+        arguments = {name: value for name, value in arguments.items() if name in field_names(cls, ())}
+    strict(cls, arguments, what)
+
+
 def check_text(
     text: str,  # any string
 ) -> str:  # the same

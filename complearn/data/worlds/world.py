@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Annotated, Any
 
 from ...core.config import check_choice
 from ...core.seeds import derive, rng
@@ -289,7 +289,7 @@ def _fit_cutouts(preset: WorldConfig, settings: dict[str, Any]) -> dict[str, Any
 def read_generated(
     part: str = "train",  # "train", "seen" or "test"
     preset: str = "small",  # a name in `WORLDS`
-    **settings: Any,  # fields of `WorldConfig` that differ from the preset
+    **settings: Annotated[Any, WorldConfig],  # fields of `WorldConfig` that differ from the preset
 ) -> WorldPairs:
     "Read the pairs of a generated world."
     check_choice("part", part, ("train", "seen", "test"))

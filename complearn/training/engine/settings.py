@@ -7,7 +7,7 @@ __all__ = ['TrainSettings']
 
 # %% ../../../nbs/training/engine/settings.ipynb #c002
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -20,7 +20,7 @@ class TrainSettings:
     weight_decay: NonNegativeFloat = 0.1  # on matrices
     betas: tuple[float, float] = (0.9, 0.98)  # AdamW's two
     clip: PositiveFloat | None = 1.0  # largest gradient norm; None: no clipping
-    precision: str = "auto"  # "auto", "fp32", "bf16"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of the forward pass
     accumulate: PositiveInt = 1  # parts in which a batch is encoded; the loss stays that of the joint batch
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of averaged weights, which are then evaluated and kept; None: off
     every: NonNegativeInt = 0  # steps between evaluations; 0: at the ends of phases only

@@ -8,6 +8,7 @@ __all__ = ['calibrate', 'in_order', 'clip', 'codebook_clip', 'spectral_clip', 'n
 # %% ../../../nbs/training/methods/clip.ipynb #n003
 from collections.abc import Callable
 
+from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ..engine.phases import Phase, State
@@ -38,8 +39,8 @@ def in_order(
 @method("clip", colour=0)
 def clip(
     model: nn.Module,  # a dual encoder
-    steps: int,  # of training
-    ramp: int = 500,  # linear warm-up, steps
+    steps: PositiveInt,  # of training
+    ramp: NonNegativeInt = 500,  # linear warm-up, steps
 ) -> list[Phase]:
     "Plain contrastive training (Radford et al. 2021)."
     return [Phase("contrastive", steps, Contrastive(), ramp=ramp, on_start=calibrate)]
@@ -48,8 +49,8 @@ def clip(
 @method("codebook_clip", model={"codebook": {}}, colour=1)
 def codebook_clip(
     model: nn.Module,  # a dual encoder with a codebook
-    steps: int,  # of training
-    ramp: int = 500,  # linear warm-up, steps
+    steps: PositiveInt,  # of training
+    ramp: NonNegativeInt = 500,  # linear warm-up, steps
 ) -> list[Phase]:
     "The same through a shared codebook (Chen et al. 2023); a model without one is an error."
     if getattr(model, "codebook", None) is None:
@@ -60,8 +61,8 @@ def codebook_clip(
 @method("spectral_clip", model={"spectral": True}, colour=5)
 def spectral_clip(
     model: nn.Module,  # a dual encoder with spectral normalisation
-    steps: int,  # of training
-    ramp: int = 500,  # linear warm-up, steps
+    steps: PositiveInt,  # of training
+    ramp: NonNegativeInt = 500,  # linear warm-up, steps
 ) -> list[Phase]:
     "Plain contrastive training of a spectrally normalised model (Zheng et al. 2024, Sec. 4.5); another model is an error."
     if not model.config.spectral:
@@ -73,8 +74,8 @@ def spectral_clip(
 @method("negclip", batches={"negatives": "auto"}, colour=3)
 def negclip(
     model: nn.Module,  # a dual encoder, with or without a codebook
-    steps: int,  # of training
-    ramp: int = 500,  # linear warm-up, steps
+    steps: PositiveInt,  # of training
+    ramp: NonNegativeInt = 500,  # linear warm-up, steps
     pool: int = 4096,  # image representations kept
     neighbours: int = 1,  # of each image, from the pool; 0: no image negatives
     shared: bool = False,  # all neighbours of the batch are negatives of every caption

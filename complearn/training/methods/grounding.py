@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ...core.config import strict, unknown_name
@@ -34,8 +35,8 @@ from ..objectives.matchmap import Grounding
 @method("classify", model={"kind": "classifier"})
 def classify(
     model: nn.Module,  # a classifier
-    steps: int,  # of training
-    ramp: int = 0,  # linear warm-up, steps
+    steps: PositiveInt,  # of training
+    ramp: NonNegativeInt = 0,  # linear warm-up, steps
 ) -> list[Phase]:
     "Stage 1: classes of single things (Zhang et al. 2021, App. A.1.1)."
     if not hasattr(model, "probabilities"):
@@ -105,7 +106,7 @@ def grounding_arguments(
 @method("grounded", model={"kind": "grounded"}, arguments=grounded_arguments)
 def grounded(
     model: nn.Module,  # a grounded model
-    steps: int,  # of stage 2
+    steps: PositiveInt,  # of stage 2
     lr: float | int = 5e-5,  # base learning rate
     weight_decay: float | int = 5e-7,  # on matrices
     betas: tuple[float, ...] | list[float] = (0.95, 0.999),  # Adam's two
@@ -113,7 +114,7 @@ def grounded(
     losses: str = "both",  # "both", "language" or "vision", see `Grounding`
     layers: int | str | None = None,  # text layers that train, from the top; None: as the model is configured
     dropout: float | int | None = 0.3,  # of the language stream; None: as it is
-    ramp: int = 0,  # linear warm-up, steps
+    ramp: NonNegativeInt = 0,  # linear warm-up, steps
 ) -> list[Phase]:
     "Stage 2: the language stream's top, the eye's attention and the heads learn from captions (Zhang et al. 2021, Sec. 3.1, A.2)."
     if not hasattr(model, "patterns"):
@@ -126,9 +127,9 @@ def grounded(
 @method("grounding", model={"kind": "grounded", "relations": {}, "search": True}, arguments=grounding_arguments)
 def grounding(
     model: nn.Module,  # a grounded model with relations, and with search heads where they are to be trained
-    steps: int,  # of stage 2
-    relation_steps: int,  # of stage 3
-    search_steps: int = 0,  # of the search heads
+    steps: PositiveInt,  # of stage 2
+    relation_steps: PositiveInt,  # of stage 3
+    search_steps: NonNegativeInt = 0,  # of the search heads
     ground: Mapping[str, Any] | None = None,  # further arguments of `grounded`
     relate: Mapping[str, Any] | None = None,  # further arguments of `relation_stage.relating`
 ) -> list[Phase]:

@@ -8,6 +8,7 @@ __all__ = ['newcomer', 'fresh_language']
 # %% ../../../nbs/training/methods/learner.ipynb #c002
 from collections.abc import Callable
 
+from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ..objectives.contrastive import Contrastive
@@ -30,9 +31,9 @@ def newcomer(
 @method("fresh_language")
 def fresh_language(
     model: nn.Module,  # a dual encoder, as it was when the lesson begins
-    steps: int,  # of the lesson
+    steps: PositiveInt,  # of the lesson
     text_seed: int = 0,  # of the newcomer's weights
-    ramp: int = 0,  # linear warm-up, steps
+    ramp: NonNegativeInt = 0,  # linear warm-up, steps
     scale: bool = False,  # the logit scale learns too; else it stays the teacher's
 ) -> list[Phase]:
     "Train a new language agent, at a constant rate, against a vision agent and a codebook that stay (Zheng et al. 2024, Fig. 5)."

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from ...core.config import Registry
+from ...core.config import Registry, check_arguments
 from ..engine.phases import Phase
 from .scales import Scale
 
@@ -85,11 +85,8 @@ class Method:
         self,
         args: Mapping[str, Any],  # plain arguments
     ) -> None:
-        "Raise ValueError if the function does not take these arguments; it is not called."
-        try:
-            inspect.signature(self.phases).bind(None, **args)
-        except TypeError as error:
-            raise ValueError(f"method {self.name!r}: {error}; its arguments are {', '.join(self.parameters)}") from None
+        "Raise ValueError if the function does not take these arguments, by name and by type; it is not called."
+        check_arguments(self.phases, args, f"method {self.name!r}", skip=1)
 
 # %% ../../../nbs/training/methods/registry.ipynb #n013
 METHODS = Registry("method")

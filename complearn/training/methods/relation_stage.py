@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ...core.config import strict
@@ -108,8 +109,8 @@ def relation_patterns(
 @method("relating", model={"kind": "grounded"})
 def relating(
     model: nn.Module,  # a grounded model with relations
-    steps: int,  # of stage 3
-    search_steps: int = 0,  # of the search heads after it; 0: leave them
+    steps: PositiveInt,  # of stage 3
+    search_steps: NonNegativeInt = 0,  # of the search heads after it; 0: leave them
     lr: float = 1e-5,  # base learning rate of both phases
     weight_decay: float = 5e-7,  # on matrices
     betas: tuple[float, ...] | list[float] = (0.95, 0.999),  # Adam's two
@@ -125,7 +126,7 @@ def relating(
     batch_size: int | None = None,  # images of stage 3; None: as in the run
     search_temperature: float = 0.1,  # of the search heads' loss
     dropout: float | None = 0.1,  # of the language stream in stage 3; None: as it is
-    ramp: int = 0,  # linear warm-up of each phase, steps
+    ramp: NonNegativeInt = 0,  # linear warm-up of each phase, steps
 ) -> list[Phase]:
     "Stage 3 and the search heads, each with an optimizer and a schedule of its own."
     patterns, optim = relation_patterns(model, layers, vision), {"lr": lr, "weight_decay": weight_decay, "betas": tuple(betas)}

@@ -113,8 +113,7 @@ def make_loader(
 ) -> Loader:
     "The run's batches."
     train = config.train
-    augment = {name: tuple(value) if isinstance(value, list) else value for name, value in train.augment.items()}
-    transform = replace(model.collate.transform, **augment)
+    transform = replace(model.collate.transform, **vars(train.augment))
     collate = replace(
         model.collate, transform=transform, captions_too=train.captions_too, choose=train.choose, negatives=train.negatives
     )
@@ -134,7 +133,7 @@ def make_trainer(
     pairs = getattr(data, "train", data)
     data_fingerprint = check_data(run, pairs, processes.main)
     inherit_tokenizer(run, config.start, processes)
-    model = build(config.model, tokenizer_of(run, config.model, pairs, processes.main, **train.words), config.seed)
+    model = build(config.model, tokenizer_of(run, config.model, pairs, processes.main, **vars(train.words)), config.seed)
     if processes.main and model.tokenizer is not None and "tokenizer.json" not in read_checksums(run.path):
         write_tokenizer(run, model.tokenizer)
     seed_everything(config.seed, "objectives")  # an objective may draw the parameters that it owns
