@@ -63,6 +63,13 @@ def log(tmp_path):
     return Run.open(run.path).metrics()
 
 
+def test_a_method_with_losses_of_its_own_is_drawn_by_their_sum(log):
+    other = log.drop(columns="contrastive_loss")
+    figure = loss_curve({"il_clip": log, "mine": other})
+    assert {trace.name for trace in figure.data} >= {"il_clip", "mine"} and "own losses: mine" in figure.layout.title.text
+    assert np.allclose(alignment(other).loss, alignment(log).loss + 1)
+
+
 def test_phases_and_generations_of_a_run(log):
     spans = phase_spans(log)
     assert spans.phase.tolist() == [name for name, _ in PHASES] and spans["last"].tolist() == [40, 50, 80, 90, 140]

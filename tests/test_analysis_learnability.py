@@ -11,6 +11,7 @@ from training_runs import DATA, MODEL, TRAIN
 from complearn.analysis.runs import learnability
 from complearn.core.files import read_json, write_json
 from complearn.core.results import rows_table
+from complearn.evaluation.comparisons import difference_table
 from complearn.training.engine.checkpoints import load_checkpoint
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot, snapshots_of
@@ -148,6 +149,8 @@ def test_rows_differences_and_censoring():
     found = learnability.teacher_difference(rows, ("il_clip", "b"), ("il_clip", "a"))
     own = area.to_numpy() - rows[(rows.metric == "learn_area") & (rows.phase == "a")].value.astype(float).to_numpy()
     assert found["n"] == 1 and found["low"] is None and found["mean"] == pytest.approx(own.mean()), "one model, however many newcomers"
+    shown = difference_table(pd.DataFrame([found])).iloc[0]
+    assert shown.compared == "il_clip b minus il_clip a" and shown.p_sign == shown.p_floor == "", "one seed has no p-value"
     with pytest.raises(ValueError, match="no newcomer was taught by both"):
         learnability.teacher_difference(rows, ("il_clip", "c"), ("il_clip", "a"))
     figure = learnability.lessons_figure(lessons, threshold=0.6)

@@ -7,7 +7,6 @@ from sklearn.metrics import mutual_info_score
 
 from complearn.analysis.codes.purity import (
     attribute_table,
-    discoveries,
     exact_p,
     firing_matrix,
     mutual_information,
@@ -89,13 +88,6 @@ def test_a_perfect_code_is_found_and_its_share_is_one():
     rows = {r["metric"]: r for r in purity_rows(told, 14, "m", 0, "interact-01", 10)}
     assert rows["codes_alive"]["value"] == 7 and np.isclose(rows["purity_all_bits"]["value"], rows["purity_bits"]["value"] / 2)
     assert rows["pure_codes"]["value"] == 1 and rows["purity_bits"]["low"] <= rows["purity_bits"]["value"] <= rows["purity_bits"]["high"]
-
-
-@pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
-def test_discoveries_are_scipys(rate):
-    order = np.random.default_rng(4)
-    for p in (order.random(30), order.random(30) ** 3, np.full(4, 1e-6), np.ones(5)):
-        assert (discoveries(p, rate) == (stats.false_discovery_control(p) <= rate)).all()
 
 
 def test_dead_codes_and_missing_attributes_are_errors():

@@ -43,7 +43,7 @@ def changed(**parts):
         ({"data": {"name": "folder", "args": {"foldr": "x"}}}, "reader 'folder' key 'foldr' .did you mean 'folder'"),
         ({"data": {"name": "folder", "args": {"folder": "x", "max_bad": "few"}}}, "reader 'folder'.max_bad should be a valid number"),
         ({"data": {"name": "generated", "args": {"colors": 3}}}, "reader 'generated' key 'colors' .did you mean 'colours'"),
-        ({"data": {"name": "disjoint", "args": {"source": {"name": "folder", "args": {"foldr": "x"}}}}}, "source: reader .folder.*no reader .folder. key"),
+        ({"data": {"name": "joined", "args": {"parts": [{"name": "folder", "args": {"foldr": "x"}}]}}}, "reader 'folder' key 'foldr'"),
         ({"method": {"name": "no.such.module:mine"}}, "--allow-code no.such.module:mine"),
         ({"method": {"name": "math:mine"}}, "no method 'mine' in math, which registers none"),
         ({"plan": {"name": "clip"}}, "older format, which says 'plan' where this version says 'method'"),

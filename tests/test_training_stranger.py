@@ -6,7 +6,9 @@ import pytest
 import training_runs
 
 from complearn.analysis.runs.colours import method_colour
+from complearn.core.results import read_results
 from complearn.core.runs import Run
+from complearn.training.methods.registry import load_method
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.launch import prepare
 from complearn.training.runs.study import Study, method_rows
@@ -34,3 +36,26 @@ def test_a_folder_alone_cannot_name_code(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"method": {"name": "their_file:theirs", "args": {}}}))
     with pytest.raises(ValueError, match="--allow-code their_file:theirs"):
         command(Run.open(run.path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook,parameters", (
+    ("iterated_learning", {"methods": '["clip", "killed_once:killed_once"]'}),
+    ("ablations", {"reference": "clip", "sweep": '["killed_once:killed_once"]'}),
+))  # fmt: skip
+def test_a_method_from_a_file_goes_through_an_experiment_is_killed_and_resumes(tmp_path, experiment, notebook, parameters):
+    first = experiment(f"experiments/{notebook}", tmp_path, **parameters)
+    assert not first.result.good and "run killed_once-s0 was killed by signal 9" in first.text
+    run = Run.open(tmp_path / "runs" / "killed_once-s0")
+    assert run.done is None and run.checkpoints()[-1].name == "step-00000010"
+    assert experiment(f"experiments/{notebook}", tmp_path, **parameters).good
+    run = Run.open(run.path)
+    steps = [record["step"] for record in run.records() if record["kind"] == "step"]
+    assert run.done["step"] == 20 and steps == sorted(set(steps)), "each step is counted once"
+    assert {row["method"] for row in read_results(tmp_path)["rows"]} >= {"clip", "killed_once"}
+    figures = [page.read_text(encoding="utf-8") for page in (tmp_path / "figures").glob("*.html")]
+    load_method("killed_once:killed_once")  # as the notebook does; a method that is not known has a free colour
+    colours = {name: method_colour(name, ["clip", "killed_once"]) for name in ("clip", "killed_once")}
+    assert colours["killed_once"] == "rgba(0,0,0,1)" and all(any(name in page for page in figures) for name in colours)
+    if notebook == "iterated_learning":
+        assert any(all(name in page and colour in page for name, colour in colours.items()) for page in figures)

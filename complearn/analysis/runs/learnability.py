@@ -96,7 +96,7 @@ def teacher_difference(
     better: tuple[str, str],  # a method and the phase that teaches
     than: tuple[str, str],  # another
     metric: str = "learn_area",  # what is compared
-) -> dict:  # better, than, metric, mean, low, high, p, n: one line for a table
+) -> dict:  # a line for `evaluation.comparisons.difference_table`
     "One teacher minus another, paired over models' seeds; a model's newcomers are averaged first, since they are not independent."
     here = rows[rows.metric == metric]
     values = [
@@ -107,8 +107,9 @@ def teacher_difference(
     if not len(both):
         raise ValueError(f"no newcomer was taught by both {better} and {than}; there are {sorted(set(zip(here.method, here.phase)))}")
     test, name = paired_test(both[:, 0], both[:, 1]), " ".join
-    line = {"better": name(better), "than": name(than), "metric": metric, "mean": test.mean}
-    return line | {"low": test.low, "high": test.high, "p_sign": test.p_sign, "n": test.n}
+    line = {"better": name(better), "than": name(than), "metric": metric, "split": "newcomers"}
+    line |= {measure: getattr(test, measure) for measure in ("mean", "low", "high", "p_sign", "p_floor", "n")}
+    return line | ({"p_sign": None, "p_floor": None} if test.n == 1 else {})
 
 # %% ../../../nbs/analysis/runs/learnability.ipynb #c015
 @figure_of_texts

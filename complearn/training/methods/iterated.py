@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pydantic import NonNegativeInt
 from torch import nn
 
 from ...core.config import unknown_name
@@ -117,7 +118,7 @@ def iterated(
     weight: float = 1.0,  # of the distillation loss
     freeze_codebook: bool = True,  # in distillation
     freeze_vision: bool = False,  # in distillation: the agent that is not replaced (for target "language", the vision agent)
-    ramp: int = 500,  # linear warm-up at the start of each generation, steps; at most half of a distillation
+    ramp: NonNegativeInt = 500,  # linear warm-up at the start of each generation, steps; at most half of a distillation
     negatives: dict | None = None,  # arguments of `NegCLIP` (pool, neighbours, ...), which is then the loss throughout; None: plain
     schedule: str = "run",  # of the learning rate: one cosine over the "run" (the paper's), one per "generation" or one per "phase"
 ) -> list[Phase]:
@@ -174,7 +175,7 @@ def codebook_restarts(
     interact: int,  # likewise
     generations: int,  # restarts
     final: int = 0,  # steps by which the last stretch is longer
-    ramp: int = 500,  # linear warm-up at each restart, steps; at most half of a distillation
+    ramp: NonNegativeInt = 500,  # linear warm-up at each restart, steps; at most half of a distillation
 ) -> list[Phase]:
     "Codebook-CLIP with the learning rate's restarts of iterated learning, and no spawn."
     lengths = [warmup, *[distil + interact] * (generations - 1), distil + interact + final]
