@@ -10,6 +10,7 @@ __all__ = ['TEST_LISTS', 'TOKENS', 'VAL', 'VG', 'OBTAIN_VG', 'OBTAIN_COCO', 'OBT
 # %% ../../../nbs/evaluation/bench/suites.ipynb #c002
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -315,10 +316,10 @@ def read_bench(
             entries = "; ".join(f"{key} ({suite.about})" for key, suite in SUITES.items())
             raise ValueError(f"no benchmark {suite!r}; there are {entries}")
         try:
-            items = SUITES[suite].read(**args)
+            signature(SUITES[suite].read).bind(**args)
         except TypeError as error:
             raise ValueError(f"benchmark {name!r} does not take {dict(args)}: {error}") from error
-        bench[name] = SUITES[suite].task(items)
+        bench[name] = SUITES[suite].task(SUITES[suite].read(**args))
     return bench
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n009
