@@ -15,6 +15,7 @@ from complearn.analysis.codes.sources import code_sources
 from complearn.apps.codes.controller import CodesController
 from complearn.apps.search.controller import SearchController
 from complearn.apps.search.sources import search_sources
+from complearn.core.checksums import write_listed
 from complearn.core.runs import Run
 from complearn.core.trust import Untrusted, check_plain, offline
 from complearn.models.registry import build
@@ -136,6 +137,17 @@ def test_an_adapter_folder_and_a_timm_folder_that_lead_elsewhere_are_refused(tmp
     assert requests == []
 
 
+@pytest.mark.parametrize("key", ["pretrained_cfg", "checkpoint_path", "cache_dir", "pretrained_cfg_overlay"])
+def test_a_timm_tower_takes_no_argument_that_fetches_or_reads_a_file(key, tmp_path, monkeypatch, requests):
+    """timm fetched data: and file: addresses, which need no socket, into a folder that a run's configuration named."""
+    monkeypatch.chdir(tmp_path)
+    url = "data:text/plain,raise%20SystemExit%23/einops_extra.py"
+    value = {"url": url} if key.startswith("pretrained") else "."
+    with pytest.raises(Untrusted, match=key):
+        vision_tower({"tower": "timm:resnet10t", key: value})
+    assert list(tmp_path.iterdir()) == [] and requests == []
+
+
 def saved_model(folder):
     tower = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1}
     from complearn.data.word_tokenizer import WordTokenizer
@@ -148,7 +160,7 @@ ARCHITECTURES = {
     "timm on the hub": ({"kind": "timm_vision", "name": "hf-hub:owner/model", "transform": {}}, "vision.name"),
     "timm's weights": (
         {"kind": "timm_vision", "name": "resnet18", "transform": {}, "arguments": {"pretrained": True}},
-        "not on this machine",
+        "no key 'pretrained'",
     ),
     "open_clip": ({"kind": "open_clip_vision", "config": {"vision_cfg": {"theirs": 1}}, "transform": {}}, "'theirs'"),
     "transformers": ({"kind": "hf_vision", "config": {"model_type": "vit", "auto_map": {"AutoModel": "a.B"}}, "transform": {}}, "auto_map"),
@@ -161,7 +173,7 @@ def test_a_saved_model_is_refused(name, tmp_path, requests):
     architecture, message = ARCHITECTURES[name]
     description = json.loads((folder / "config.json").read_text())
     description["towers"]["vision"]["architecture"] = architecture
-    (folder / "config.json").write_text(json.dumps(description))
+    write_listed(folder / "config.json", json.dumps(description).encode())
     with pytest.raises(Untrusted, match=message) as error:
         load_model(folder)
     assert "config.json" in str(error.value) and requests == []

@@ -75,7 +75,7 @@ def load_model(
         raise FileNotFoundError(
             f"{folder} is not a saved model: {', '.join(missing)} missing; a folder of save_model holds {', '.join(FILES)}"
         )
-    description = read_json(folder / FILES[0])
+    description = read_json(verify(folder / FILES[0]))
     if description.get("format") != 1:
         raise ValueError(f"{folder / FILES[0]} has format {description.get('format')!r}, this version reads 1; is it a saved model?")
     place = f"{folder / FILES[0]}: towers"

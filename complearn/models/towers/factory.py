@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ...core.config import strict
 from ...core.trust import check_plain, offline
-from .libraries import HFText, HFVision, TimmVision, load_hf_text, load_hf_vision, load_timm
+from .libraries import TIMM_ARGUMENTS, HFText, HFVision, TimmVision, load_hf_text, load_hf_vision, load_timm
 from .offline import LiteVision, load_lite, load_minilm
 from .openclip_towers import OpenClipText, OpenClipVision
 from .openclip import check_model_config, load_open_clip
@@ -170,6 +170,8 @@ def check_architecture(
         encoder = config.pop("hf_config", None)
         check_plain(encoder or {}, f"{place}.config.hf_config")
         check_model_config(config, f"{place}.config", ("hf_tokenizer_name", "hf_model_name") if encoder else ("hf_tokenizer_name",))
+    if values.get("kind") == "timm_vision":
+        check_plain(values.get("arguments") or {}, f"{place}.arguments", TIMM_ARGUMENTS)
     check_plain(values, place)
 
 

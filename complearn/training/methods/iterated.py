@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import NonNegativeInt
 from torch import nn
@@ -127,6 +127,8 @@ def iterated(
     form = ("kl" if codebook else "cosine") if distillation == "auto" else distillation
     if form in ("kl", "sparsemax") and not codebook:
         raise ValueError(f"distillation '{form}' compares code scores, and this model has no codebook; use 'auto' or 'cosine'")
+    if form == "kl" and temperature is None and not 1 < effective < len(model.codebook.codes):
+        raise ValueError(f"effective lies between 1 and the {len(model.codebook.codes)} codes, not at {effective}; or state a temperature")
     if schedule not in ("run", "generation", "phase"):
         raise ValueError(f"schedule is 'run', 'generation' or 'phase', not {schedule!r}")
     ramp = min(ramp, max(1, distil // 2))
@@ -162,8 +164,8 @@ def restart_arguments(
     steps: int,  # of the whole run
     switches: Mapping[str, Any],  # arguments that differ, and "cycle"
 ) -> dict[str, Any]:  # arguments of `codebook_restarts`
-    "The budget of iterated learning, for its control."
-    arguments = dict(switches)
+    "The budget and the schedule of iterated learning, for its control."
+    arguments = {**{name: value for name, value in scale.iterated.items() if name == "schedule"}, **switches}
     return merge(divide_steps(scale, steps, arguments.pop("cycle", 1)), arguments)
 
 
@@ -176,11 +178,15 @@ def codebook_restarts(
     generations: int,  # restarts
     final: int = 0,  # steps by which the last stretch is longer
     ramp: NonNegativeInt = 500,  # linear warm-up at each restart, steps; at most half of a distillation
+    schedule: Literal["run", "generation"] = "run",  # of the learning rate, as in `iterated`
 ) -> list[Phase]:
     "Codebook-CLIP with the learning rate's restarts of iterated learning, and no spawn."
+    if generations < 1:
+        raise ValueError(f"codebook_restarts needs one restart or more, not {generations}; without one it is codebook_clip")
+    cosine = "phase" if schedule == "generation" else "run"
     lengths = [warmup, *[distil + interact] * (generations - 1), distil + interact + final]
     names, objective = ["warmup", *(f"interact-{number:02d}" for number in range(1, generations + 1))], Contrastive()
-    first, *rest = [Phase(*pair, objective, schedule="phase", ramp=min(ramp, max(1, distil // 2))) for pair in zip(names, lengths)]
+    first, *rest = [Phase(*pair, objective, schedule=cosine, ramp=min(ramp, max(1, distil // 2))) for pair in zip(names, lengths)]
     return [replace(first, on_start=calibrate), *rest]
 
 # %% ../../../nbs/training/methods/iterated.ipynb #n008

@@ -112,6 +112,8 @@ class Distillation(Objective):
         "Find the temperature of the KL for this teacher, unless it was stated."
         if self.form == "kl" and not self.fixed:
             self.temperature.fill_(find_temperature(self.scores(model.read(self.teacher, batch)), self.effective))
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.broadcast(self.temperature, src=0)
             return {"temperature": float(self.temperature), "effective": self.effective}
         return {}
 
