@@ -39,6 +39,7 @@ from complearn.apps import serving as server
 from complearn.apps.codes.app import codes
 from complearn.apps.codes.controller import CodesController, hits_table, selection_table
 from complearn.apps.serving import serving
+from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
@@ -355,10 +356,10 @@ def test_a_run_under_way_is_looked_at_through_its_checkpoint(folder, tmp_path):
     """As a run that was stopped leaves it: a checkpoint, no phase's end."""
     run = prepare(tmp_path / "stopped", CONFIG)
     done = Run.open(folder / "codebook")
-    (run.path / "tokenizer.json").write_bytes((done.path / "tokenizer.json").read_bytes())
+    write_listed(run.path / "tokenizer.json", (done.path / "tokenizer.json").read_bytes())
     place = run.path / "checkpoints" / "step-00000040"
     place.mkdir(parents=True)
-    (place / "model.safetensors").write_bytes(done.phases()[0].read_bytes())
+    write_listed(place / "model.safetensors", done.phases()[0].read_bytes())
     [source] = code_sources(run)
     assert source.snapshots == ["step-40"] and "has not ended" in source.state
     weights = Snapshot(run, "step-40").model().state_dict()

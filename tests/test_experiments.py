@@ -60,7 +60,7 @@ def test_smoke_writes_what_a_reader_needs(smoke):
     table = nbformat.read(out / "report.ipynb", 4).cells[-1].outputs[0]["data"]["text/html"]
     assert all(word in table for word in ("(R@1)", "(group)", "(image)", "generated/objects: zero_shot", "blind_ngram"))
     assert (out / "figures" / "loss.html").exists() and len(list((out / "runs").iterdir())) == 3
-    assert "0 training pairs share an image and 0 a caption" in text and "saved as HTML only" in text
+    assert "0 training pairs share a photo with the evaluation, 0 only a caption" in text and "saved as HTML only" in text
 
 
 def test_again_in_the_same_folder_says_what_is_there(copy):
@@ -113,7 +113,7 @@ def test_real_training_and_evaluation_share_nothing(real_data):
     assert not shared.images and not shared.captions
     assert len({pair.image_id for pair in train if not pair.image_id.startswith("nlvr")}) == 80 + 126
     leaky = read("coco", images=judge["sugarcrepe"]["images"], annotations=source["parts"][1]["args"]["annotations"])
-    assert find_overlap(leaky, asked).images and find_overlap(leaky, asked).captions  # the check can fail
+    assert find_overlap(leaky, asked).images  # the check can fail; captions are those of other photos
 
 
 @pytest.mark.real
