@@ -174,7 +174,7 @@ def check_architecture(
         check_plain(values.get("arguments") or {}, f"{place}.arguments", TIMM_ARGUMENTS)
     check_plain(values, place)
 
-
+# %% ../../../nbs/models/towers/factory.ipynb #da211bf1
 def build_tower(
     architecture: dict,  # a tower's `architecture`
     place: str = "architecture",  # the file and the key, for messages

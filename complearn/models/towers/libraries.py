@@ -72,7 +72,7 @@ TIMM_ARGUMENTS = (  # that say nothing about files or addresses; timm takes many
     "dynamic_img_size", "dynamic_img_pad", "drop_rate", "drop_path_rate", "drop_block_rate", "attn_drop_rate", "proj_drop_rate",
 )  # fmt: skip
 
-
+# %% ../../../nbs/models/towers/libraries.ipynb #0a88c113
 class TimmVision(Tower):
     "A timm model; pooled as timm pools it."
 
