@@ -311,3 +311,9 @@ def test_appending_is_quick(tmp_path):
         append_line(path, {"step": step, "loss": 0.5, "lr": 1e-3, "phase": "train"})
     seconds = (time.perf_counter() - start) / 500
     assert len(read_lines(path)[0]) == 500 and seconds < 2e-3, f"{seconds * 1e3:.2f} ms per record"
+
+
+@pytest.mark.parametrize("config", [{}, {"method": "clip"}, {"method": {"name": 3}, "seed": None}, {"method": ["clip"], "seed": "0"}])
+def test_a_configuration_of_another_form_still_has_a_method_and_a_seed(tmp_path, config):
+    run = Run.create(tmp_path / "mine", config)
+    assert run.method == "mine" and run.seed == 0

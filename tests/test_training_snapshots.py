@@ -7,7 +7,7 @@ import training_runs
 from complearn.core.runs import Run
 from complearn.models.scoring import search_scorer
 from complearn.training.runs.launch import launch, prepare
-from complearn.training.runs.snapshots import Snapshot, find_snapshots, latest_snapshot, snapshots_of, split_name
+from complearn.training.runs.snapshots import Snapshot, find_snapshots, latest_snapshot, run_fault, snapshots_of, split_name
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +66,18 @@ def test_data_that_are_gone_are_said_to_be(run, tmp_path):
 def test_a_model_without_search_heads_is_its_own_scorer(run):
     model = Snapshot(run).model()
     assert search_scorer(model) is model and type(Snapshot(run).scorer()) is type(model)
+
+
+@pytest.mark.parametrize("line", ["[1]", '{"kind": "phase", "event": "end"}', '{"kind": "phase", "event": "end", "phase": 3}'])
+def test_a_log_of_another_form_is_a_fault_of_that_run(tmp_path, line):
+    """One run whose records are wrong ended the list of all others before."""
+    run = prepare(tmp_path / "run", training_runs.config({"name": "clip", "args": {"steps": 2, "ramp": 1}}))
+    (run.path / "metrics.jsonl").write_text(line + "\n")
+    (run.path / "phases").mkdir(exist_ok=True)
+    (run.path / "phases" / "00-contrastive.safetensors").write_bytes(b"")
+    assert run_fault(Run.open(run.path), lambda model: "")
+
+
+def test_a_model_of_another_form_is_a_fault_of_that_run(tmp_path):
+    run = Run.create(tmp_path / "run", {"model": [], "data": {}})
+    assert "is damaged" in run_fault(run, lambda model: model["kind"])

@@ -255,7 +255,11 @@ class Run:
 
     def _method_and_seed(self) -> tuple[str, int]:
         match = re.fullmatch(r"(.+)-s(\d+)", self.path.name)
-        return (match[1], int(match[2])) if match else (self.config["method"]["name"], int(self.config.get("seed", 0)))
+        if match:
+            return match[1], int(match[2])
+        method, seed = self.config.get("method"), self.config.get("seed")
+        name = method.get("name") if isinstance(method, Mapping) else None
+        return name if isinstance(name, str) else self.path.name, seed if isinstance(seed, int) else 0
 
     @property
     def done(self) -> dict | None:

@@ -84,13 +84,15 @@ def check_pixels(
 def eight_bits(
     values: np.ndarray,  # one channel, integers or floats
 ) -> UInt8[np.ndarray, "height width"]:
-    "Scale grey values to 8 bits: integers of 16 bits and floats in [0, 1] by a constant, other values from their own range."
-    is_float = values.dtype.kind == "f"
+    "Scale grey values to 8 bits by the range that holds them: floats [0, 1], 255; integers 255 if wider than 16 bits, 65535; else their own."
+    is_float, wide = values.dtype.kind == "f", values.dtype.itemsize > 2
     values = np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
-    low, high, usual = float(values.min()), float(values.max()), 1.0 if is_float else 65535.0
-    if low < 0 or high > usual:
+    low, high = float(values.min()), float(values.max())
+    ranges = (1.0, 255.0) if is_float else (255.0, 65535.0) if wide else (65535.0,)
+    usual = next((limit for limit in ranges if 0 <= low and high <= limit), None)
+    if usual is None:
         return np.uint8(255 * (values - low) / max(high - low, 1e-12))
-    return np.uint8(255 * values) if is_float else np.uint8(values // 256)
+    return np.uint8(values // 256) if usual == 65535.0 else np.uint8(values * (255 / usual))
 
 
 def to_rgb(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ...core.checksums import DamagedFile, read_checksums
 from ...core.config import RequestError
+from ...core.files import parsing
 from ...core.runs import Run, find
 from ...core.trust import offline
 from ...data.pairs import Pair
@@ -135,10 +136,10 @@ def run_fault(
     if not {"model", "data"} <= run.config.keys():
         return "is no training of complearn.launch, so its model is not known; choose another run"
     try:
-        kept = snapshots_of(run)
+        with parsing(run.path, "choose another run"):
+            kept, fault = snapshots_of(run), model_fault(run.config["model"])
     except ValueError as error:
         return f"is damaged: {error}"
-    fault = model_fault(run.config["model"])
     return fault or ("" if kept else f"has kept no model yet; let it train: python -m complearn.launch {run.path}")
 
 # %% ../../../nbs/training/runs/snapshots.ipynb #n016
