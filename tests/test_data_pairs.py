@@ -57,7 +57,8 @@ def test_every_kind_of_image_gives_the_same_pixels(tmp_path):
 def test_modes():
     assert np.asarray(to_rgb(Image.new("RGBA", (2, 2), (255, 0, 0, 128))))[0, 0].tolist() == [255, 127, 127]
     assert to_rgb(Image.new("I;16", (2, 2), 32768)).getpixel((0, 0)) == (128, 128, 128)
-    for kind, value, grey in ((np.int32, 200, 200), (np.int32, 51200, 200), (np.float32, 200.0, 200), (np.float32, 1.0, 255), (np.int32, -1, 0)):
+    greys = ((np.int32, 200, 200), (np.int32, 51200, 200), (np.float32, 200.0, 200), (np.float32, 1.0, 255), (np.int32, -1, 0))
+    for kind, value, grey in greys:
         assert to_rgb(Image.fromarray(np.full((2, 2), value, kind))).getpixel((0, 0)) == (grey, grey, grey)
     palette = noise(8, 8).quantize(4)
     palette.info["transparency"] = 0

@@ -84,7 +84,7 @@ def check_pixels(
 def eight_bits(
     values: np.ndarray,  # one channel, integers or floats
 ) -> UInt8[np.ndarray, "height width"]:
-    "Scale grey values to 8 bits by the range that holds them: floats [0, 1], 255; integers 255 if wider than 16 bits, 65535; else their own."
+    "Scale grey values to 8 bits by the first range that holds them: floats 1 or 255; wide integers 255; 65535; else their own."
     is_float, wide = values.dtype.kind == "f", values.dtype.itemsize > 2
     values = np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
     low, high = float(values.min()), float(values.max())
