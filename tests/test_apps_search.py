@@ -304,7 +304,7 @@ def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
     from complearn.apps.search.sources import pictures_of
     from complearn.training.runs.launch import prepare
 
-    data = {"name": "folder", "args": {"root": str(tmp_path / "gone")}}
+    data = {"name": "folder", "args": {"folder": str(tmp_path / "gone")}}
     config = {"method": {"name": "clip", "args": {"steps": 1}}, "model": {"vision": "tiny", "text": "tiny"}, "data": data}
     run = prepare(tmp_path / "run", config | {"train": {"batch_size": 4, "lr": 1e-3}})
     (run.path / "phases").mkdir(exist_ok=True)

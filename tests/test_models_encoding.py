@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from complearn.core.checksums import write_checksums
+from complearn.core.checksums import write_checksums, write_listed
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.codebook.codebook import Codebook
 from complearn.models.dual import build_model
@@ -262,7 +262,11 @@ def test_damage_is_named(model, tmp_path):
     (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     with pytest.raises(ValueError, match="model.safetensors is damaged.*bring this file back from a copy"):
         load_model(folder)
-    (folder / "config.json").write_text('{"method": {}}')
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(config.replace('"heads": ', '"heads": 1'))  # the same shapes, another function
+    with pytest.raises(ValueError, match="config.json is damaged.*bring this file back from a copy"):
+        load_model(folder)
+    write_listed(folder / "config.json", b'{"method": {}}')
     with pytest.raises(ValueError, match="has format None, this version reads 1"):
         load_model(folder)
 
@@ -280,7 +284,7 @@ def test_weights_of_another_configuration(model, tmp_path):
     check_weights(model, model.state_dict(), "itself")
     said = json.loads((folder / "config.json").read_text())
     said["towers"]["vision"]["architecture"]["kind"] = "mystery"
-    (folder / "config.json").write_text(json.dumps(said))
+    write_listed(folder / "config.json", json.dumps(said).encode())
     with pytest.raises(ValueError, match="this one says 'mystery'"):
         load_model(folder)
 
