@@ -199,6 +199,9 @@ def test_a_text_model_reads_no_caption_of_an_evaluation_photo():
     corpus = Corpus.collect([photo, "a DOG runs", "A tree.", Pair(None, "A cat runs", "b", "2")], asked, "four texts")
     assert corpus.captions == ("A tree.",) and corpus.left_out == 4
     assert {row["method"] for row in judge_blind({"toy": Choices(asked)}, corpus.captions)} == {"chance", "blind_length", "blind_ngram"}
+    pixels = np.full((4, 4, 3), 7, np.uint8)
+    copies = [Pair(pixels.copy(), "Another caption of that photo.", "c", "1"), Pair(pixels + 1, "Of another photo.", "d", "2")]
+    assert Corpus.collect(copies, [Pair(pixels, "Its caption.", "e", "1.jpg")], "copies").captions == ("Of another photo.",)
     empty = Corpus("no run of these models has captions")
     assert {row["method"] for row in judge_blind({"toy": Choices(asked)}, empty.captions)} == {"chance", "blind_length"}
     assert str(empty) == "no n-gram baseline: no run of these models has captions"
