@@ -92,13 +92,14 @@ def built(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory):
-    """This worker's warm process, which runs notebooks in forks."""
+def warm():
+    """This worker's warm process, which runs notebooks in forks. Its folder's name is short: a socket's path has at most 107 bytes."""
     from warm import Warm
 
-    process = Warm(tmp_path_factory.mktemp("notebooks"))
-    yield process
-    process.close()
+    with tempfile.TemporaryDirectory(prefix="nb-", ignore_cleanup_errors=True) as folder:
+        process = Warm(folder)
+        yield process
+        process.close()
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def test_a_folder_of_images_with_two_seeds(tmp_path, monkeypatch):
         assert len(shares) == 10 and sum(shares) == pytest.approx(told["attention", seed, "wins"]["value"])
     assert told["majority", None, "top1"]["value"] == 0.5
     both = [told["plain", seed, "top1"]["value"] for seed in (0, 1)]
-    assert names["nested"]["plain"]["top1"] == pytest.approx(sum(both) / 2)
+    assert names["means"]["plain"]["top1"] == pytest.approx(sum(both) / 2)
     assert (names["claims"].n == 2).all() and {"top1", "probability", "loss"} <= set(names["claims"].metric)
     pages = {path.stem for path in (tmp_path / "out" / "figures").glob("*.html")}
     assert pages == {"accuracy", "occlusion_histogram", "occlusion_most_help", "occlusion_middle", "occlusion_most_harm"}
