@@ -121,10 +121,11 @@ def serving(
     notebook, port, token = Path(notebook).absolute(), free_port(), secrets.token_hex(16)
     options, address = server_options(notebook, program, port, token)
     start = f"from complearn.apps.serving import run_while_parent_lives; run_while_parent_lives({program!r})"
-    with tempfile.TemporaryDirectory(prefix="complearn-") as folder, open(Path(folder) / "log.txt", "w+") as log:
+    short = "/tmp" if os.name == "posix" and os.access("/tmp", os.W_OK) else None  # kernels' sockets: a path has at most 103 bytes
+    with tempfile.TemporaryDirectory(prefix="complearn-", dir=short) as folder, open(Path(folder) / "log.txt", "w+") as log:
         write_template(folder)
         data = os.pathsep.join([folder, *filter(None, [os.environ.get("JUPYTER_PATH")])])
-        private = {"JUPYTER_CONFIG_DIR": folder, "JUPYTER_PATH": data, "JUPYTER_PREFER_ENV_PATH": "1"}
+        private = {"TMPDIR": folder, "JUPYTER_CONFIG_DIR": folder, "JUPYTER_PATH": data, "JUPYTER_PREFER_ENV_PATH": "1"}
         server = subprocess.Popen(
             [sys.executable, "-c", start, *options],
             cwd=notebook.parent,
