@@ -130,6 +130,8 @@ def go(path, fault=""):
     sys.stderr = open(Path(path).parent / "said.txt", "w", buffering=1)
     try:
         raise SystemExit(launch.main([str(path), "--quiet"]))
+    except KeyboardInterrupt:  # outside the training: what Python itself answers, where multiprocessing says 1
+        raise SystemExit(128 + signal.SIGINT) from None
     finally:
         if place == "file":
             (Path(path).parent / "operations.txt").write_text(str(len(operations)))
