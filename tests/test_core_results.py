@@ -33,6 +33,15 @@ def test_results_survive_the_file(tmp_path):
     assert rows_table([]).columns.tolist() == list(COLUMNS)
 
 
+def test_a_file_without_the_columns_that_came_later_is_read(tmp_path):
+    path = write_results(tmp_path, {}, {}, [row(**ROW, groups=30)])
+    assert read_results(path)["rows"][0]["groups"] == 30
+    stored = json.loads(path.read_text())
+    del stored["rows"][0]["groups"]
+    path.write_text(json.dumps(stored))
+    assert read_results(path)["rows"] == [row(**ROW)]
+
+
 def test_wrong_rows_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"row 1 of the results lacks \['ties'\] and has unknown \['tied'\]"):
         write_results(tmp_path, {}, {}, [row(**ROW), {("tied" if key == "ties" else key): value for key, value in row(**ROW).items()}])

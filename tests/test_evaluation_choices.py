@@ -145,10 +145,10 @@ def test_broken_scores_and_malformed_items_are_errors_that_name_them():
 # rows
 
 
-def frame_of(right, split, tied=None, photo=None):
+def frame_of(right, split, tied=None, photo=None, captions=None):
     n = len(right)
     columns = {"id": [f"{split}{i}" for i in range(n)], "split": split, "metric": "accuracy", "right": right, "tied": tied or [False] * n}
-    return pd.DataFrame(columns | {"margin": 0.0, "credit": 0.5, "photo": range(n) if photo is None else photo})
+    return pd.DataFrame(columns | {"margin": 0.0, "credit": 0.5, "photo": range(n) if photo is None else photo} | {"captions": range(n) if captions is None else captions})
 
 
 def test_rows_come_per_split_with_the_mean_over_splits_last():
@@ -171,6 +171,39 @@ def test_items_of_one_photo_widen_the_interval():
     right = list(np.repeat(np.arange(40) < 20, 5))
     free, tied_up = (summarise_choices(frame_of(right, "a", photo=photo))[0] for photo in (None, np.repeat(np.arange(40), 5)))
     assert (tied_up.high - tied_up.low) > 1.8 * (free.high - free.low) and free.value == tied_up.value
+
+
+def test_intervals_are_those_of_a_naive_bootstrap_of_caption_pairs():
+    draw = np.random.default_rng(0)
+    pair = draw.integers(0, 30, 400)  # as in a small world: 400 questions, 30 caption pairs
+    right = draw.random(400) < draw.beta(1, 1, 30)[pair]
+    items = [Choice("swap", (f"{i}.jpg",), (f"a{k}", f"b{k}") if i % 2 else (f"b{k}", f"a{k}"), str(i)) for i, k in enumerate(pair)]
+    frame = frame_of(list(right), "swap", captions=evaluate_choices(random_scorer(), items)["captions"])
+    score = summarise_choices(frame)[0]
+    members = [np.flatnonzero(pair == k) for k in range(30)]
+    naive = [right[np.concatenate([members[k] for k in draw.integers(0, 30, 30)])].mean() for _ in range(4000)]
+    low, high = np.quantile(naive, [0.025, 0.975])
+    assert abs(score.low - low) < 0.012 and abs(score.high - high) < 0.012 and (score.n, score.groups) == (400, 30)
+    free = summarise_choices(frame_of(list(right), "swap"))[0]
+    assert score.high - score.low > 2 * (free.high - free.low) and free.groups == 400
+
+
+def test_what_repeats_more_makes_the_groups():
+    both_ways = [Choice("s", (a, b), (c,), c) for k in range(4) for a, b, c in ((f"{k}l", f"{k}r", f"l{k}"), (f"{k}r", f"{k}l", f"r{k}"))]
+    one_caption = [Choice("s", (f"{i}.jpg",), ("ab", "ba") if i % 2 else ("ba", "ab"), str(i)) for i in range(6)]
+    one_photo = [Choice("s", ("photo.jpg",), (f"right {i}", f"wrong {i}"), str(i)) for i in range(6)]
+    counts = [summarise_choices(evaluate_choices(random_scorer(), items))[0].groups for items in (both_ways, one_caption, one_photo)]
+    assert counts == [4, 1, 1]
+
+
+def test_questions_of_a_small_world_are_grouped_by_caption_pair():
+    from complearn.evaluation.bench.worlds import world_bench
+    from complearn.training.methods.scales import SCALES
+
+    task = world_bench(SCALES["smoke"].world, 60, ("sugarcrepe",), retrieval=False)["generated/sugarcrepe"]
+    for score in task.run(constant()):
+        pairs = {frozenset(item.captions) for item in task.items() if item.split == score.split}
+        assert score.split == "mean" or score.groups == len(pairs) <= score.n
 
 
 def test_text_and_image_choices_are_never_averaged_together():

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TIE', 'MANY_TIES', 'METRICS', 'margins', 'Distinct', 'index_choices', 'pair_scores', 'text_only_margin',
-           'coin_credit', 'evaluate_choices', 'summarise_choices', 'chance_scores', 'blind_flags', 'blind_choices',
-           'Choices', 'limit_splits']
+           'coin_credit', 'evaluate_choices', 'repeated_items', 'summarise_choices', 'chance_scores', 'blind_flags',
+           'blind_choices', 'Choices', 'limit_splits']
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c002
 import math
@@ -19,7 +19,7 @@ import torch
 
 from ...data.benchmarks.items import Choice
 from ..blind import BlindScorer, LengthScorer, blind_scorers, group_chance
-from ..statistics import bootstrap_means, share_interval, tail
+from ..statistics import bootstrap_means, share_interval
 from .base import Score, Task, evenly
 from ...models.features import item_key
 from ...models.scoring import Encoded, Scorer, cosine, encode_all
@@ -132,7 +132,7 @@ def evaluate_choices(
     choices: Sequence[Choice],  # items of one benchmark, or of several
     batch_size: int = 256,  # images, or captions, encoded at once
     device: torch.device | str | None = None,  # where to encode
-) -> pd.DataFrame:  # one line per item: id, split, metric, right, tied, margin, credit, photo; up to three lines for a group
+) -> pd.DataFrame:  # one line per item: id, split, metric, right, tied, margin, credit, photo, captions; up to three lines for a group
     "Judge every item; a difference within 1e-6 is a tie, and a tie is wrong. A score that is not finite is an error."
     if not len(choices):
         raise ValueError("no choices to evaluate; the reader of the benchmark says what it found and what it skipped")
@@ -142,8 +142,9 @@ def evaluate_choices(
     encoded_images = encode(images=images.things)
     all_scores = pair_scores(scorer, encoded_images, encoded_texts, np.concatenate([pairs.reshape(-1, 2) for pairs in index_pairs]))
     one_vector = encoded_texts.values.ndim == 2 and not isinstance(scorer, BlindScorer)
-    lines, start = [], 0
+    lines, start, caption_sets = [], 0, {}
     for item, pairs in zip(choices, index_pairs):
+        captions = caption_sets.setdefault(frozenset(pairs[0, :, 1].tolist()), len(caption_sets))
         scores = all_scores[start : start + pairs[..., 0].size].reshape(pairs.shape[:2])
         start += scores.size
         item_margins = margins(scores, item.right)
@@ -154,29 +155,37 @@ def evaluate_choices(
                 continue
             credit = coin_credit(scores, item.right, margin) if metric in ("accuracy", "image_accuracy") else np.nan
             verdict = {"right": margin > TIE, "tied": abs(margin) <= TIE, "margin": margin, "credit": credit}
-            lines.append({"id": item.id, "split": item.split, "metric": metric, **verdict, "photo": int(pairs[0, 0, 0])})
+            repeated = {"photo": int(pairs[..., 0].min()), "captions": captions}
+            lines.append({"id": item.id, "split": item.split, "metric": metric, **verdict, **repeated})
     return pd.DataFrame(lines)
+
+# %% ../../../nbs/evaluation/tasks/choices.ipynb #2df679fe
+def repeated_items(
+    items: pd.DataFrame,  # lines of `evaluate_choices`, of one split and metric
+) -> pd.Series:  # a group's number for every item
+    "Groups of items that are not independent: those of one photo, or those of one set of captions, whichever repeats more."
+    return items[min(("photo", "captions"), key=lambda name: items[name].nunique())]
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c022
 def summarise_choices(
     frame: pd.DataFrame,  # what `evaluate_choices` returned
     column: str = "right",  # "credit": ties broken by a coin
 ) -> list[Score]:  # per metric one for each split, then "mean"
-    "One score per split with n, 95 % interval and share of ties, then the mean over splits."
+    "One score per split with n, share of ties and a 95 % interval that resamples photos or caption pairs, then the mean over splits."
     scores, suffix = [], "" if column == "right" else "_coin"
     for metric, part in frame.groupby("metric", sort=False):
         means, splits = [], []
         for number, (split, items) in enumerate(part.groupby("split", sort=False)):
-            values, photos = items[column].astype(float), items["photo"].to_numpy()
-            means.append(bootstrap_means(values, seed=number, groups=photos))  # splits are resampled independently
-            low, high = share_interval(means[-1], float(values.mean()), len(set(photos)))
-            splits.append(Score(str(split), metric + suffix, float(values.mean()), low, high, len(items), float(items["tied"].mean())))
+            values, groups = items[column].astype(float), repeated_items(items)
+            value, ties, count = float(values.mean()), float(items["tied"].mean()), groups.nunique()
+            means.append(bootstrap_means(values, seed=number, groups=groups))  # splits are resampled independently
+            low, high = share_interval(means[-1], value, count)
+            splits.append(Score(str(split), metric + suffix, value, low, high, len(items), ties, count))
         scores += splits
         if len(splits) > 1:
-            mean, n = np.mean(means, axis=0), sum(score.n for score in splits)
+            mean, n, count = np.mean(means, axis=0), sum(score.n for score in splits), sum(score.groups for score in splits)
             value, ties = (float(np.mean([getattr(score, name) for score in splits])) for name in ("value", "ties"))
-            low, high = share_interval(mean, value, n) if mean.min() == mean.max() else tail(mean)
-            scores.append(Score("mean", metric + suffix, value, low, high, n, ties))
+            scores.append(Score("mean", metric + suffix, value, *share_interval(mean, value, count), n, ties, count))
     return scores
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c025

@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ...data.pairs import Pair
-from ..statistics import bootstrap_means, share_interval
-from .base import Score, Task
+from .base import Score, Task, share_score
 from .recognition import judge_classes
 
 # %% ../../../nbs/evaluation/tasks/classification.ipynb #c005
@@ -53,9 +52,7 @@ def summarise_classes(
     "Accuracies with intervals."
     scores = []
     for k in (k for k in (1, 5, 10) if k == 1 or classes > k):
-        right = frame["rank"] <= k
-        low, high = share_interval(bootstrap_means(right), float(right.mean()), len(frame))
-        scores.append(Score(split, f"top{k}", float(right.mean()), low, high, len(frame), float(frame["tied"].mean())))
+        scores.append(share_score(split, f"top{k}", frame["rank"] <= k, frame["tied"].mean()))
     return scores
 
 # %% ../../../nbs/evaluation/tasks/classification.ipynb #c009

@@ -28,8 +28,7 @@ from torch import Tensor
 
 from ...data.pairs import Pair
 from ...data.reports import Pairs, Records
-from ..statistics import bootstrap_means, share_interval
-from .base import Score, Task
+from .base import Score, Task, share_score
 from .choices import TIE
 from ...models.scoring import Encoded, Scorer, encode_all
 
@@ -96,8 +95,7 @@ def summarise_zero_shot(
     n, ties, scores = len(frame), float(frame["tied"].mean()), []
     for metric, hits in (("accuracy", frame["rank"] <= 1), ("top5_accuracy", frame["rank"] <= 5)):
         if metric == "accuracy" or (classes or frame["label"].nunique()) > 5:
-            low, high = share_interval(bootstrap_means(hits), float(hits.mean()), n)
-            scores.append(Score("zero_shot", metric, float(hits.mean()), low, high, n, ties))
+            scores.append(share_score("zero_shot", metric, hits, ties))
     mean = frame.groupby("label")["right"].mean().mean()
     return [*scores, Score("zero_shot", "class_accuracy", float(mean), n=n, ties=ties)]
 
@@ -147,8 +145,7 @@ def linear_probe(
     encode = lambda items: features_of(encode_all(scorer, images=[image for image, _ in items], batch_size=batch_size, device=device))
     labels = [np.array([int(label) for _, label in items]) for items in (train, test)]
     right = fit_probe(encode(train), labels[0], strength).predict(encode(test)) == labels[1]
-    low, high = share_interval(bootstrap_means(right), float(right.mean()), len(right))
-    return Score("linear_probe", "accuracy", float(right.mean()), low, high, len(right), 0.0)
+    return share_score("linear_probe", "accuracy", right)
 
 # %% ../../../nbs/evaluation/tasks/recognition.ipynb #e002
 @dataclass(frozen=True, eq=False)

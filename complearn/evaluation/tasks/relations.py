@@ -20,8 +20,7 @@ from jaxtyping import Bool, Float, Int
 from ...data.pairs import Pair
 from ...data.visual_genome.triplets import Triplet, TripletEncoder, CollateWithTriplets, pair_triplets
 from ..blind import NaiveBayes
-from ..statistics import bootstrap_means, share_interval
-from .base import Score, Task
+from .base import Score, Task, share_score
 from .choices import TIE
 from ...models.scoring import evaluation_mode, full_precision
 
@@ -175,9 +174,7 @@ def summarise_relations(
         ("relation_any", triplets, triplets["any"]), ("object_top1", phrases, phrases["rank"] == 1),
     ):  # fmt: skip
         if len(table) and (metric != "relation_top10" or tables.predicates > 10):
-            value, groups = float(right.mean()), table["image"]
-            low, high = share_interval(bootstrap_means(right, groups=groups), value, groups.nunique())
-            scores.append(Score(split, metric, value, low, high, len(table), float(table["tied"].mean())))
+            scores.append(share_score(split, metric, right, table["tied"].mean(), table["image"]))
     balanced = float((triplets["rank"] == 1).groupby(triplets["predicate"]).mean().mean())
     mean = Score(split, "relation_balanced", balanced, n=len(triplets), ties=float(triplets["tied"].mean()))
     scores.insert(len(scores) - bool(len(phrases)), mean)

@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...data.pairs import Pair
-from ..statistics import bootstrap_means, share_interval
-from .base import Score, Task, evenly
+from .base import Score, Task, evenly, share_score
 from .choices import TIE
 from ...models.scoring import Encoded, Scorer, encode_all
 
@@ -96,14 +95,12 @@ def summarise_retrieval(
     "Recall at k in both directions, with intervals that resample photos, not captions."
     scores = []
     for direction, part in frame.groupby("direction", sort=False):
-        gallery, photos = int(part["gallery"].iloc[0]), part["photo"].to_numpy()
+        gallery, photos = int(part["gallery"].iloc[0]), part["photo"]
         for k in ks:
             if k >= gallery:
                 warnings.warn(f"{direction}: R@{k} says nothing among {gallery} candidates and is left out", stacklevel=2)
                 continue
-            hits = (part["rank"] <= k).astype(float)
-            low, high = share_interval(bootstrap_means(hits, groups=photos), float(hits.mean()), len(set(photos)))
-            scores.append(Score(str(direction), f"r@{k}", float(hits.mean()), low, high, len(part), float(part["tied"].mean())))
+            scores.append(share_score(str(direction), f"r@{k}", part["rank"] <= k, part["tied"].mean(), photos))
     return scores
 
 # %% ../../../nbs/evaluation/tasks/retrieval.ipynb #e002

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from ...core.seeds import rng
 from ...data.benchmarks.nlvr import Claim
 from ..blind import blind_scorers
-from ..statistics import bootstrap_means, share_interval, tail
-from .base import Score, Task
+from ..statistics import tail
+from .base import Score, Task, share_score
 from .choices import TIE, Distinct, limit_splits, pair_scores
 from ...models.scoring import Scorer, encode_all
 
@@ -81,11 +81,8 @@ def evaluate_statements(
     true_counts, false_counts = counts[:, truth].astype(np.float32), counts[:, ~truth].astype(np.float32)
     areas = ((true_counts @ table) * false_counts).sum(1) / np.maximum(true_counts.sum(1) * false_counts.sum(1), 1)
     right = cross_thresholds(scores, truth, pairs[:, 1]) == truth
-    interval = share_interval(bootstrap_means(right, groups=pairs[:, 1]), float(right.mean()), sentences)
-    return [
-        Score("statements", "auc", float(table.mean()), *tail(areas), len(items), float((table == 0.5).mean())),
-        Score("statements", "accuracy", float(right.mean()), *interval, len(items), 0.0),
-    ]
+    area = Score("statements", "auc", float(table.mean()), *tail(areas), len(items), float((table == 0.5).mean()), sentences)
+    return [area, share_score("statements", "accuracy", right, groups=pairs[:, 1])]
 
 
 def read_claims(
