@@ -148,7 +148,8 @@ def test_broken_scores_and_malformed_items_are_errors_that_name_them():
 def frame_of(right, split, tied=None, photo=None, captions=None):
     n = len(right)
     columns = {"id": [f"{split}{i}" for i in range(n)], "split": split, "metric": "accuracy", "right": right, "tied": tied or [False] * n}
-    return pd.DataFrame(columns | {"margin": 0.0, "credit": 0.5, "photo": range(n) if photo is None else photo} | {"captions": range(n) if captions is None else captions})
+    columns |= {"photo": range(n) if photo is None else photo, "captions": range(n) if captions is None else captions}
+    return pd.DataFrame(columns | {"margin": 0.0, "credit": 0.5})
 
 
 def test_rows_come_per_split_with_the_mean_over_splits_last():

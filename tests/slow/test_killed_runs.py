@@ -89,7 +89,7 @@ def test_interrupted_runs_end_with_the_weights_of_the_undisturbed_run(whole, tmp
                 code = process.exitcode
             said = run.path.parent / "said.txt"
             words = said.read_text() if said.exists() else ""
-            outside = code == 1 and number == signal.SIGINT and "launch.py" not in words  # before or after the program: multiprocessing's code
+            outside = code == 1 and number == signal.SIGINT and "launch.py" not in words  # multiprocessing's own code
             assert code == 0 or code in good or outside, f"run {runs}, interruption {interruptions}: code {code}, {words}"
             interruptions += code != 0
             check_readable(run.path)
