@@ -1,8 +1,10 @@
 """NegCLIP against a naive loop, its pool against a list, its runs killed, in parts and in two processes; spectral normalisation."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,16 +12,23 @@ import training_runs
 from safetensors.torch import load_file
 
 from complearn.core.runs import Run
+from complearn.core.seeds import rng
+from complearn.data.facts import claim_numbers, may_hold, scene_numbers
 from complearn.data.negatives import negative_caption
 from complearn.data.pairs import Batch, Collate, Pair, same_pairs
 from complearn.data.worlds.world import world_from
+from complearn.language.scenes.graphs import SHAPES, Item, SceneGraph
+from complearn.language.scenes.nouns import Noun
+from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relates, Statement, truth
+from complearn.language.scenes.realise import sample_pair
+from complearn.language.scenes.sampling import SceneConfig
 from complearn.models.dual import build_model
 from complearn.models.saving import load_model, save_model
 from complearn.models.towers.spectral import top_singular_values
 from complearn.training.engine import trainer
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.losses import contrastive_loss
-from complearn.training.objectives.negclip import FeaturePool, NegCLIP, excluded_captions
+from complearn.training.objectives.negclip import NegCLIP, PairPool, contrasting_neighbours, excluded_captions
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot
 from complearn.training.runs.study import budget
@@ -32,55 +41,112 @@ def unit(n, seed, width=6):
     return F.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1).float()
 
 
-def scene(n=6, pooled=9):
-    """Vectors, ids and a filled pool; pairs 0 and 3 share a photo, negative 1 is caption 2, pair 4 has none."""
+CONFIG = SceneConfig(shapes=SHAPES[:2], colours=("red", "blue"), sizes=("large",), textures=("plain",), objects=(2, 3),
+                     kinds=("conjunction", "relation", "count", "negation"), relations=("left of", "right of"))  # fmt: skip
+
+
+def stacked(rows):
+    return torch.from_numpy(np.stack(rows))
+
+
+def scene(n=6, pooled=9, graphs=True):
+    """Vectors, ids, facts and a filled pool; pairs 0 and 3 share a photo, negative 1 is caption 2, pair 4 has none."""
     image_ids = torch.tensor([0, 1, 2, 0, 4, 5])
     captions = torch.tensor([10, 11, 12, 13, 14, 15])
-    wrong, there = torch.tensor([20, 12, 22, 23, 14, 25]), torch.tensor([1, 1, 1, 1, 0, 1]).bool()
+    wrong, present = torch.tensor([20, 12, 22, 23, 14, 25]), torch.tensor([1, 1, 1, 1, 0, 1]).bool()
     out = SimpleNamespace(image=unit(n, 0), text=unit(n, 1), negative=unit(n, 2), scale=torch.tensor(7.0), image_weights=None)
     numbers = torch.stack([wrong, captions], 1)
-    batch = Batch(None, None, None, image_ids, tuple("abcdef"), has_negative=there, negative_numbers=numbers)
-    pool = {"features": unit(pooled, 3), "ids": torch.stack([torch.tensor([0, 1, 7, 8, 9, 5, 30, 31, 32]), torch.arange(9) + 11], 1)}
-    return out, batch, pool
+    world = [sample_pair(CONFIG, rng(k, "pair")) if graphs and k % 5 else (None, None) for k in range(2 * n + pooled)]
+    claims = stacked([claim_numbers(statement) for _, statement in world])
+    scenes = stacked([scene_numbers(graph, CONFIG.relations) for graph, _ in world])
+    both = torch.stack([claims[n : 2 * n], claims[:n]], 1)
+    fields = {"has_negative": present, "negative_numbers": numbers, "claims": both, "scenes": scenes[:n]}
+    batch = Batch(None, None, None, image_ids, tuple("abcdef"), **fields)
+    ids = torch.stack([torch.tensor([0, 1, 7, 8, 9, 5, 30, 31, 32]), torch.arange(9) + 11], 1)
+    pool = {"images": unit(pooled, 3), "texts": unit(pooled, 4), "ids": ids, "claims": claims[2 * n :], "scenes": scenes[2 * n :]}
+    return out, batch, pool, {"right": world[:n], "wrong": world[n : 2 * n], "pool": world[2 * n :]}
 
 
-def naive(out, batch, pool, k, shared=False):
-    """Both directions by loops."""
+def holds(statement, graph):
+    return statement is not None and graph is not None and truth(statement, graph) is not False
+
+
+def naive(out, batch, pool, world, k):
+    """Both directions by loops, with `truth` for every pair."""
     image, text, negative, scale = out.image.double(), out.text.double(), out.negative.double(), float(out.scale)
     wrong, captions = batch.negative_numbers.T
-    n, ids, total = len(image), batch.image_ids, 0.0
-    near = []
+    n, ids, total, near = len(image), batch.image_ids, 0.0, set()
+    graph, said = [[pair[side] for pair in world["right"]] for side in (0, 1)]
+    free = lambda i, j: pool["ids"][j, 0] != ids[i] and pool["ids"][j, 1] != captions[i]
+    false_text = lambda i, j: free(i, j) and not holds(world["pool"][j][1], graph[i])
+    false_image = lambda i, j: free(i, j) and not holds(said[i], world["pool"][j][0])
     for i in range(n):
-        free = [j for j in range(len(pool["ids"])) if pool["ids"][j, 0] != ids[i] and pool["ids"][j, 1] != captions[i]]
-        near.append(sorted(free, key=lambda j: -float(image[i] @ pool["features"][j].double()))[:k])
+        useful = [j for j in range(len(pool["ids"])) if false_text(i, j) or false_image(i, j)]
+        near |= set(sorted(useful, key=lambda j: -float(image[i] @ pool["images"][j].double()))[:k])
     for i in range(n):
         rivals = [j for j in range(n) if j == i or ids[j] != ids[i]]
         terms = [math.exp(scale * float(image[i] @ text[j])) for j in rivals]
         for j in range(n):
             mine = any(captions[c] == wrong[j] for c in range(n) if ids[c] == ids[i])
-            if batch.has_negative[j] and not mine:
+            if batch.has_negative[j] and not mine and not holds(world["wrong"][j][1], graph[i]):
                 terms.append(math.exp(scale * float(image[i] @ negative[j])))
+        terms += [math.exp(scale * float(image[i] @ pool["texts"][j].double())) for j in near if false_text(i, j)]
         total -= math.log(math.exp(scale * float(image[i] @ text[i])) / sum(terms))
         terms = [math.exp(scale * float(text[i] @ image[j])) for j in rivals]
-        whose = range(n) if shared else [i]
-        for w in whose:
-            ok = [j for j in near[w] if pool["ids"][j, 0] != ids[i] and pool["ids"][j, 1] != captions[i]]
-            terms += [math.exp(scale * float(text[i] @ pool["features"][j].double())) for j in ok]
+        terms += [math.exp(scale * float(text[i] @ pool["images"][j].double())) for j in near if false_image(i, j)]
         total -= math.log(math.exp(scale * float(text[i] @ image[i])) / sum(terms))
     return total / (2 * n)
 
 
-@pytest.mark.parametrize("k,shared", ((1, False), (3, False), (2, True)))
-def test_the_loss_is_the_naive_one(k, shared):
-    out, batch, pool = scene()
-    loss = NegCLIP(6, pool=9, neighbours=k, shared=shared).eval()
-    loss.pool.add(pool["features"], pool["ids"])
-    assert loss.compute_losses(out, None, batch)["contrastive_loss"].item() == pytest.approx(naive(out, batch, pool, k, shared), abs=1e-5)
+@pytest.mark.parametrize("k,graphs", ((1, True), (3, True), (8, True), (2, False)))
+def test_the_loss_is_the_naive_one(k, graphs):
+    out, batch, pool, world = scene(graphs=graphs)
+    loss = NegCLIP(6, pool=9, neighbours=k).eval()
+    loss.pool.add(**pool)
+    expected = naive(out, batch, pool, world, k)
+    assert loss.compute_losses(out, None, batch)["contrastive_loss"].item() == pytest.approx(expected, abs=1e-5)
     assert loss.pool.added == 9  # in evaluation nothing goes in
+    masked = [holds(a[1], b[0]) for a in world["pool"] + world["wrong"] for b in world["right"]]
+    assert any(masked) == graphs
+
+
+def test_statements_and_scenes_in_numbers_agree_with_the_truth():
+    configs = [SceneConfig(), CONFIG, SceneConfig(relations=("touching", "inside", "same colour as", "same shape as", "above"))]
+    thing = lambda noun, colour, x: Item(Noun.of(noun), colour, "large", None, x, 0.5, 0.2)
+    pictures = [SceneGraph((thing("cat", "black", 0.2), thing("kite", None, 0.8))), SceneGraph((thing("kite", "red", 0.5),))]
+    phrases = (
+        Phrase(Noun.of("cat")),
+        Phrase(Noun.of("kite"), "red"),
+        Phrase(Noun.of("kite"), "red", count=1),
+        Phrase(None, None, None, "plain"),
+    )
+    things = [Statement((Exists(phrase),)) for phrase in phrases] + [Statement((Absent(phrases[1]),))]
+    things.append(Statement((Relates(phrases[0], "left of", phrases[1]),)))
+    for config in configs:
+        world = [sample_pair(config, rng(k, "pair")) for k in range(30)]
+        statements, graphs = [statement for _, statement in world] + things, [graph for graph, _ in world] + pictures
+        table = may_hold(stacked([claim_numbers(s) for s in statements])[:, None], stacked([scene_numbers(g) for g in graphs])[None])
+        assert table.tolist() == [[truth(statement, graph) is not False for graph in graphs] for statement in statements]
+
+
+def test_a_near_pair_of_which_everything_is_true_makes_room_for_the_next():
+    red, blue = (Item("circle", colour, "large", "plain", x, 0.5, 0.15) for colour, x in (("red", 0.2), ("blue", 0.8)))
+    said = lambda first, relation, second: Statement((Relates(Phrase("circle", first), relation, Phrase("circle", second)),))
+    graphs = [SceneGraph((red, blue)), SceneGraph((blue, red)), SceneGraph((replace(red, x=0.8), replace(blue, x=0.2)))]
+    statements = [said("blue", "right of", "red"), said("red", "left of", "blue"), said("red", "right of", "blue")]
+    claims, scenes = stacked([claim_numbers(s) for s in statements]), stacked([scene_numbers(g) for g in graphs])
+    pool, points = PairPool(4, 2), F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.5]]), dim=1)
+    ids = torch.tensor([[0, 10], [1, 11], [2, 12]])
+    pool.add(images=points[1:], texts=points[1:], ids=ids[1:], claims=claims[1:], scenes=scenes[1:])
+    find = lambda claims, scenes: contrasting_neighbours(pool, points[:1], ids[:1], claims, scenes, 2)
+    places, present = find(claims[:1], scenes[:1])
+    assert (places[0, 0], present.tolist()) == (1, [[True, False]])  # the same scene in other words is passed over
+    places, present = find(stacked([claim_numbers(None)]), stacked([scene_numbers(None)]))
+    assert places.tolist() == [[0, 1]] and present.all()  # without a graph, the nearest
 
 
 def test_with_nothing_hard_it_is_the_contrastive_loss():
-    out, batch, _ = scene()
+    out, batch, *_ = scene()
     batch.has_negative = torch.zeros(6, dtype=torch.bool)
     measures = NegCLIP(6, pool=9).compute_losses(out, None, batch)
     plain = contrastive_loss(out.image, out.text, out.scale, same_pairs(batch.image_ids))
@@ -89,18 +155,20 @@ def test_with_nothing_hard_it_is_the_contrastive_loss():
 
 
 def test_gradients_reach_wrong_captions_and_not_the_pool():
-    out, batch, pool = scene()
+    out, batch, pool, _ = scene()
     for name in ("image", "text", "negative"):
         setattr(out, name, getattr(out, name).requires_grad_())
     out.scale.requires_grad_()
     loss = NegCLIP(6, pool=12)  # partly empty: three neighbours do not exist
-    loss.pool.add(pool["features"][:2], pool["ids"][:2])
+    loss.pool.add(**{name: rows[:2] for name, rows in pool.items()})
     loss.neighbours = 5
     loss.compute_losses(out, None, batch)["contrastive_loss"].backward()
     assert torch.isfinite(out.scale.grad)  # a masked negative must not turn it into 0 times infinity
     assert all(torch.isfinite(getattr(out, name).grad).all() for name in ("image", "text", "negative"))
     assert out.negative.grad[4].abs().sum() == 0 < out.negative.grad[0].abs().sum()  # a masked one is not pushed
-    assert not loss.pool.features.requires_grad and loss.pool.added == 8
+    assert not loss.pool.images.requires_grad and not loss.pool.texts.requires_grad and loss.pool.added == 8
+    loss.after_spawn("language")  # its captions' representations were the old agent's
+    assert loss.pool.added == 0
 
 
 def test_excluded_captions_sees_all_captions_of_a_photo():
@@ -110,16 +178,16 @@ def test_excluded_captions_sees_all_captions_of_a_photo():
 
 
 def test_the_pool_is_the_last_of_a_list():
-    pool, kept = FeaturePool(7, 6), []
+    pool, kept = PairPool(7, 6), []
     for turn, n in enumerate((3, 5, 2, 12, 4)):
         features, ids = unit(n, turn), torch.stack([torch.arange(n) + 100 * turn] * 2, 1)
-        pool.add(features, ids)
+        pool.add(images=features, ids=ids)
         kept += list(zip(features, ids[:, 0].tolist()))
         there = {int(i) for i in pool.ids[: min(7, len(kept)), 0]}
-        assert there == {i for _, i in kept[-7:]} and pool.features.shape == (7, 6)
+        assert there == {i for _, i in kept[-7:]} and pool.images.shape == (7, 6)
     query = unit(4, 99)
     near, ok = pool.nearest(query, -torch.ones(4, 2, dtype=torch.int64), 3)
-    near = pool.features[near]
+    near = pool.images[near]
     for i in range(4):
         best = sorted((float(query[i] @ feature) for feature, _ in kept[-7:]), reverse=True)[:3]
         assert ok[i].all() and (near[i] @ query[i]).tolist() == pytest.approx(best, abs=1e-6)
@@ -130,7 +198,7 @@ def test_the_pool_is_the_last_of_a_list():
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="needs texts or 0 < neighbours < pool"):
         NegCLIP(6, pool=2, neighbours=2)
-    out, batch, _ = scene()
+    out, batch, *_ = scene()
     out.negative = None
     with pytest.raises(ValueError, match='"negatives": "auto"'):
         NegCLIP(6, pool=9).compute_losses(out, None, batch)
@@ -164,6 +232,8 @@ def test_a_batch_carries_wrong_captions_and_who_has_none():
             text = decode(batch.negative_ids[k])
             assert batch.has_negative[k] == (len(pair.negatives) > 0)
             assert text in pair.negatives if batch.has_negative[k] else text == pair.caption
+        wrong, right = (may_hold(batch.claims[:, side], batch.scenes) for side in (0, 1))
+        assert right.all() and not wrong.any() and ((batch.claims[:, 0, 0, 0] > 0) == batch.has_negative).all()
         seen.append(batch.negative_ids)
     assert 0 < batch.has_negative.float().mean() < 1
     parts = batch.chunk(3)
@@ -230,7 +300,7 @@ def test_a_killed_run_goes_on_with_its_pool(whole, tmp_path, monkeypatch):
     with pytest.raises(InterruptedError):
         launch(run.path, progress=False)
     kept = load_file(run.checkpoints()[-1] / "objectives.safetensors")
-    assert kept["0.pool.added"] == 40 and kept["0.pool.features"].abs().sum(1).min() > 0.5
+    assert kept["0.pool.added"] == 40 and kept["0.pool.images"].abs().sum(1).min() > 0.5
     monkeypatch.undo()
     launch(run.path, progress=False)
     assert records(run) == records(whole)
@@ -267,10 +337,10 @@ def test_two_processes_train_what_one_does(whole, tmp_path):
     assert [last[0][k] for k in ("samples", "tokens")] == [last[1][k] for k in ("samples", "tokens")]
     pools = [load_file(x.checkpoints()[-1] / "objectives.safetensors") for x in (run, whole)]
     assert torch.equal(pools[0]["0.pool.ids"], pools[1]["0.pool.ids"])
-    assert torch.allclose(pools[0]["0.pool.features"], pools[1]["0.pool.features"], atol=1e-2)
+    assert torch.allclose(pools[0]["0.pool.images"], pools[1]["0.pool.images"], atol=1e-2)
 
 
-def test_iterated_with_negatives_keeps_one_pool_and_forgets_a_vision_agents(tmp_path):
+def test_iterated_with_negatives_keeps_one_pool_and_forgets_what_an_old_agent_made(tmp_path):
     args = {"warmup": 3, "distil": 2, "interact": 2, "generations": 2, "ramp": 1, "target": "alternate", "negatives": {"pool": 32}}
     run = prepare(tmp_path / "run", negclip_config({"name": "il_negclip", "args": args}))
     launch(run.path, progress=False)

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int64
+
 from ..core.config import check_choice
 from ..core.seeds import rng
+from .facts import claim_numbers, scene_numbers
 from ..language.edits.scenes import contradictions
 from ..language.scenes.graphs import SceneGraph
 from ..language.scenes.propositions import Statement
@@ -36,8 +40,19 @@ class Contradictions(Sequence):
         captions: dict[str, list[str]] = {}
         for edit in contradictions(self.statement, self.graph, self.operators, self.config):
             if self.keep(edit.caption):
-                captions.setdefault(edit.operator, []).append(self.word(edit.caption))
+                captions.setdefault(edit.operator, []).append(text := self.word(edit.caption))
+                self.claims[text] = claim_numbers(edit.caption)
         return captions
+
+    @cached_property
+    def claims(self) -> dict[str, Int64[np.ndarray, "clause 6"]]:
+        "What the right caption and, once they are computed, the wrong ones say, see `data.facts`."
+        return {self.word(self.statement): claim_numbers(self.statement)}
+
+    @cached_property
+    def scene(self) -> Int64[np.ndarray, "18"]:
+        "What the scene shows, see `data.facts`."
+        return scene_numbers(self.graph, self.config.relations)
 
     @cached_property
     def flat(self) -> list[str]:

@@ -6,17 +6,19 @@
 __all__ = ['Pair', 'Batch', 'number', 'same_pairs', 'Collate', 'one_per_image', 'preload']
 
 # %% ../../nbs/data/pairs.ipynb #c002
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from ..core.seeds import derive, rng
 from .images import BrokenImage, Transform, load_images  # noqa: F401
-from .negatives import check_source, made_by_rules, negative_caption
+from .facts import claim_numbers, scene_numbers
+from .negatives import Contradictions, check_source, made_by_rules, negative_caption
 from ..language.edits.captions import swap_reach
 from .word_tokenizer import EmptyCaption, Tokens, WordTokenizer  # noqa: F401
 
@@ -54,6 +56,8 @@ class Batch:
     negative_mask: Bool[Tensor, "batch negative_token"] | None = None  # True where a token of it is real
     has_negative: Bool[Tensor, "batch"] | None = None  # False where a pair has no wrong caption
     negative_numbers: Int64[Tensor, "batch 2"] | None = None  # numbers of the wrong caption and of the right one
+    claims: Int64[Tensor, "batch 2 clause 6"] | None = None  # what they say, see `data.facts`
+    scenes: Int64[Tensor, "batch 18"] | None = None  # what the images show, see `data.facts`
     shortened: Bool[Tensor, "batch"] | None = None  # True where a caption is so long that only its first words could be exchanged
     phrases: tuple | None = None  # distinct phrases of an image's triplets, per pair
     phrase_ids: Int64[Tensor, "batch phrase phrase_token"] | None = None  # their token ids, zeros where an image has fewer
@@ -153,7 +157,19 @@ class Collate:
         is_shortened = lambda pair, text: made_by_rules(pair, self.negatives) and swap_reach(text) < len(text)
         shortened = torch.tensor([is_shortened(*each) for each in zip(pairs, captions)])
         fields = {"negative_ids": tokens.ids, "negative_mask": tokens.mask, "has_negative": present, "negative_numbers": numbers}
-        return fields | {"shortened": shortened}
+        return fields | {"shortened": shortened} | self.facts(pairs, zip(wrong, captions))
+
+    def facts(
+        self,
+        pairs: Sequence[Pair],  # of the batch
+        captions: Iterable[tuple[str | None, str]],  # the wrong and the right one of each
+    ) -> dict[str, Tensor]:  # fields of `Batch`
+        "What the captions say and the images show in numbers, where a scene graph decides it; else that it is unknown."
+        known = [pair.negatives if isinstance(pair.negatives, Contradictions) else None for pair in pairs]
+        claims = [[None if each is None else each.claims.get(text) for text in texts] for each, texts in zip(known, captions)]
+        claims = np.stack([[claim_numbers(None) if claim is None else claim for claim in both] for both in claims])
+        scenes = np.stack([scene_numbers(None) if each is None else each.scene for each in known])
+        return {"claims": torch.from_numpy(claims), "scenes": torch.from_numpy(scenes)}
 
     def caption_fields(
         self,

@@ -76,11 +76,10 @@ def negclip(
     model: nn.Module,  # a dual encoder, with or without a codebook
     steps: PositiveInt,  # of training
     ramp: NonNegativeInt = 500,  # linear warm-up, steps
-    pool: int = 4096,  # image representations kept
-    neighbours: int = 1,  # of each image, from the pool; 0: no image negatives
-    shared: bool = False,  # all neighbours of the batch are negatives of every caption
+    pool: int = 4096,  # pairs kept
+    neighbours: int = 1,  # of each image, from the pool; 0: none
     texts: bool = True,  # wrong captions, which the batches must bring
 ) -> list[Phase]:
     "Contrastive training with hard negatives (Yuksekgonul et al. 2023)."
-    objective = NegCLIP(model.vision.width, pool, neighbours, shared, texts)
+    objective = NegCLIP(model.vision.width, pool, neighbours, texts)
     return [Phase("contrastive", steps, objective, ramp=ramp, on_start=calibrate)]
