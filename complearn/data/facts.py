@@ -98,7 +98,7 @@ def may_hold(
     claims: Int64[Tensor, "*#pair clause 6"],  # see `claim_numbers`
     scenes: Int64[Tensor, "*#pair 18"],  # see `scene_numbers`
 ) -> Bool[Tensor, "*pair"]:
-    "True where a statement is not known to be false of its scene; all of all with `claims[:, None], scenes[None]`. Nothing holds of the unknown."
+    "True where a statement is not known to be false of its scene (of all scenes: `claims[:, None], scenes[None]`); False where unknown."
     n_clauses, n_objects = CLAUSES, ITEMS
     if claims.device.type == "cpu":  # elsewhere the question would wait for the device
         n_clauses = max(1, int((claims[..., 0] > 0).sum(-1).max()))
