@@ -576,7 +576,6 @@ class Panel {
     this.thumbnails = new Thumbnails(64);
     this.grid = new CardGrid(this);
     this.map = new CodeMap(this);
-    this.forgetLoaded();
     const open = (more) => this.send({ action: "open_model", source: +this.source.value, ...more });
     this.source = h("select", { "aria-label": "model", onchange: () => open() });
     this.snapshot = h("select", { "aria-label": "snapshot", onchange: () => open({ snapshot: this.snapshot.value }) });
@@ -586,6 +585,7 @@ class Panel {
     const mapTitle = h("span", { class: "cl-label cl-grow" }, "Map of all codes");
     this.mapBlock = h("div", { class: "cl-block" }, h("div", { class: "cl-row" }, mapTitle, this.methods), this.map.box);
     this.makeTabs();
+    this.forgetLoaded();
     const field = (label, control) => h("label", { class: "cl-field" }, h("span", { class: "cl-label" }, label), control);
     const head = [field("Model", this.source), field("Snapshot", this.snapshot), this.summary];
     const details = h("div", { class: "cl-details" }, this.tabButtons, ...Object.values(this.tabs));
@@ -662,6 +662,7 @@ class Panel {
     this.loading = this.next = null;
     this.loaded.set(content.code, [content, buffers]);
     if (this.loaded.size > 64) this.loaded.delete(this.loaded.keys().next().value);
+    this.tabs.code.dataset.loaded = [...this.loaded.keys()].join(" ");
     // It may have been opened while it was on its way.
     if (content.code === this.code && this.drawn?.[0].code !== content.code) this.drawCode(content, buffers);
     this.loadCode(next);
@@ -675,6 +676,7 @@ class Panel {
   forgetLoaded() {
     this.loaded = new Map();
     this.loading = this.next = null;
+    this.tabs.code.dataset.loaded = "";
   }
   keepCode(code) {
     this.send({ action: "keep_code", code, on: !this.selected.has(code) });
