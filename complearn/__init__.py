@@ -8,3 +8,6 @@ if _check in ("1", "all"):
 
     _rooms = ("models", "training", "evaluation", "analysis")
     install_import_hook(["complearn"] if _check == "all" else [f"complearn.{room}" for room in _rooms], "beartype.beartype")
+
+if os.environ.get("COMPLEARN_OFFLINE") == "1":  # a process that opens a folder has started this one, which gets no network either
+    from complearn.core import trust  # noqa: F401

@@ -2,7 +2,9 @@
 
 import configparser
 import json
+import os
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -190,6 +192,33 @@ def test_the_network_is_away_while_a_folder_is_opened_and_back_afterwards(reques
     assert requests == []
     with pytest.raises(AssertionError, match="a request"):
         socket.create_connection(("192.0.2.1", 80))
+
+
+CONNECT = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
+
+
+class Reaching:
+    """A data set whose samples come from elsewhere."""
+
+    def __getitem__(self, index):
+        try:
+            exec(CONNECT, {})
+        except OSError as error:
+            return type(error).__name__
+
+    def __len__(self):
+        return 1
+
+
+def test_the_network_is_away_in_processes_that_are_started_meanwhile():
+    """Workers of a loader are forked, ranks of torchrun and kernels are not."""
+    before = {name: os.environ.get(name) for name in ("COMPLEARN_OFFLINE", "HF_HUB_OFFLINE")}
+    with offline("theirs"), offline("within theirs"):
+        child = subprocess.run([sys.executable, "-c", f"import complearn; {CONNECT}"], capture_output=True, text=True, cwd=ROOT)
+        assert "trust.Refused: no connection to '192.0.2.1'" in child.stderr
+        [names] = torch.utils.data.DataLoader(Reaching(), num_workers=1)
+        assert names == ["Refused"] and os.environ["HF_HUB_OFFLINE"] == "1"
+    assert {name: os.environ.get(name) for name in before} == before
 
 
 @pytest.mark.parametrize("value", ["a:b", "a.b", "../a", "/a", "http://a", "a\\b", {"auto_map": "a"}, [["a.b"]], {"x": [{"y": "a.b"}]}])

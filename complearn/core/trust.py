@@ -6,6 +6,7 @@
 __all__ = ['REFUSED', 'Untrusted', 'check_plain', 'Refused', 'offline']
 
 # %% ../../nbs/core/trust.ipynb #c002
+import os
 import re
 import socket
 import sys
@@ -49,7 +50,8 @@ def check_plain(
 
 # %% ../../nbs/core/trust.ipynb #ec58f96d
 _EVENTS = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg")
-_guard: dict[str, Any] = {"installed": False, "depth": 0, "lock": threading.Lock(), "hub": None}
+_OFFLINE = {"COMPLEARN_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}  # environment of processes that are started meanwhile
+_guard: dict[str, Any] = {"installed": False, "depth": 0, "lock": threading.Lock(), "hub": None, "environment": {}}
 
 
 class Refused(ConnectionError):
@@ -63,6 +65,15 @@ def _refuse_connection(event: str, arguments: tuple) -> None:
         raise Refused(f"no connection to {arguments[-1] if event == 'socket.connect' else arguments[0]!r} while a folder is opened")
 
 # %% ../../nbs/core/trust.ipynb #b1bb58ce
+def _set_environment(
+    values: Mapping[str, str | None],  # by the variable's name; None takes it away
+) -> None:
+    for name, value in values.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
 def _switch(on: bool) -> None:
     try:
         from huggingface_hub import constants
@@ -72,11 +83,20 @@ def _switch(on: bool) -> None:
         if on and not _guard["installed"]:
             sys.addaudithook(_refuse_connection)
             _guard["installed"] = True
-        if constants is not None and on and not _guard["depth"]:
-            _guard["hub"], constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+        if on and not _guard["depth"]:
+            _guard["environment"] = {name: os.environ.get(name) for name in _OFFLINE}
+            _set_environment(_OFFLINE)
+            if constants is not None:
+                _guard["hub"], constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
         _guard["depth"] += 1 if on else -1
-        if constants is not None and not _guard["depth"]:
-            constants.HF_HUB_OFFLINE = _guard["hub"]
+        if not _guard["depth"]:
+            _set_environment(_guard["environment"])
+            if constants is not None:
+                constants.HF_HUB_OFFLINE = _guard["hub"]
+
+
+if os.environ.get("COMPLEARN_OFFLINE") == "1":  # a process that opens a folder has started this one
+    _switch(True)
 
 # %% ../../nbs/core/trust.ipynb #80f2da70
 def _is_network_error(error: BaseException | None) -> bool:
@@ -94,7 +114,7 @@ def offline(
     place: str,  # the file or folder that is opened, for the message
     remedy: str = "load it by its name once, or give the folder that holds it",  # where something is not on this machine
 ) -> Iterator[None]:
-    "Refuse every connection of this process while the context lasts; raise `Untrusted` where one, or a pickle's code, was needed."
+    "Refuse connections of this process and those it starts meanwhile; raise `Untrusted` where one, or a pickle's code, was needed."
     _switch(True)
     try:
         yield
