@@ -10,7 +10,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..data.overlap import cached_hash, item_contents, photo_identity
+from ..data.overlap import Photos, item_contents
 from ..data.pairs import Pair
 from ..data.word_tokenizer import normalize_caption
 from ..language.lexicon.ngrams import NgramModel, caption_words
@@ -83,16 +82,12 @@ class Corpus:
         items: Iterable[Any],  # of the evaluation: pairs, choices or claims
         source: str,  # where the captions come from
     ) -> "Corpus":
-        "Leave out captions of evaluation photos (by content or id), and captions with the words of an evaluation caption."
-        hash_of, hashes, identities, sentences = cached_hash(), set(), set(), set()
-        for images, image_ids, item_captions in item_contents(items):
-            hashes |= {hash_of(image) for image in images if not isinstance(image, (str, Path)) or Path(image).exists()}
-            identities |= {photo_identity(name) for name in image_ids}
-            sentences |= {normalize_caption(caption) for caption in item_captions}
-        pairs = [text if isinstance(text, Pair) else Pair(None, text, "", "") for text in texts]
-        same_photo = lambda image: image is not None and hash_of(image) in hashes
-        known = lambda pair: photo_identity(pair.image_id) in identities - {None, ""} or same_photo(pair.image)
-        entries = [(caption, known(pair)) for pair in pairs for caption in (pair.caption, *(pair.views or ())) if caption]
+        "Leave out captions of evaluation photos (by content, id or look), and captions with the words of an evaluation caption."
+        items, pairs = list(items), [text if isinstance(text, Pair) else Pair(None, text, "", "") for text in texts]
+        sentences = {normalize_caption(caption) for *_, item_captions in item_contents(items) for caption in item_captions}
+        known, _ = Photos(items).matches(pairs)
+        captions_of = lambda pair: [caption for caption in (pair.caption, *(pair.views or ())) if caption]
+        entries = [(caption, bool(how)) for pair, how in zip(pairs, known) for caption in captions_of(pair)]
         captions = tuple(text for text, of_evaluation in entries if not of_evaluation and normalize_caption(text) not in sentences)
         return cls(source, captions, len(entries) - len(captions))
 
