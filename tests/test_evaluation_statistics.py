@@ -11,7 +11,16 @@ from scipy import stats
 
 from complearn.core.results import row
 from complearn.evaluation.comparisons import comparison, comparisons, difference_table, last_evaluations
-from complearn.evaluation.statistics import bootstrap_interval, bootstrap_means, paired_test, share_interval, sign_flip, wilson
+from complearn.evaluation.statistics import (
+    bootstrap_interval,
+    bootstrap_means,
+    detectable_difference,
+    paired_power,
+    paired_test,
+    share_interval,
+    sign_flip,
+    wilson,
+)
 
 
 @pytest.mark.parametrize("kind", ["binary", "continuous", "few"])
@@ -128,6 +137,38 @@ def test_paired_t_keeps_its_level_under_no_difference():
     assert np.mean([x.p_sign <= 0.0625 for x in p]) < 0.095
 
 
+@pytest.mark.parametrize("n, effect", [(2, 3.0), (3, 2.0), (5, 0.58), (5, 2.0), (12, 0.9), (40, 0.3)])
+def test_power_is_the_share_of_simulated_studies_that_show_the_effect(n, effect):
+    draws = np.random.default_rng(n).normal(effect, 1, (40_000, n))
+    t = draws.mean(1) / (draws.std(1, ddof=1) / np.sqrt(n))
+    assert abs(paired_power(effect, 1.0, n) - (np.abs(t) > stats.t.isf(0.025, n - 1)).mean()) < 0.01
+    assert paired_power(-7 * effect, 7.0, n) == pytest.approx(paired_power(effect, 1.0, n))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12, 40, 400])
+def test_the_detectable_difference_has_the_power_that_is_asked_for(n):
+    for power in (0.5, 0.8, 0.95):
+        assert paired_power(detectable_difference(0.055, n, power), 0.055, n) == pytest.approx(power, abs=1e-6)
+    assert paired_power(0.0, 1.0, n) == pytest.approx(0.05) and paired_power(1000.0, 1.0, n) == pytest.approx(1.0)
+
+
+def test_power_is_statsmodels():
+    power = pytest.importorskip("statsmodels.stats.power", reason="statsmodels is not installed").TTestPower()
+    for n in (3, 5, 12):
+        assert paired_power(0.7, 1.0, n) == pytest.approx(power.power(0.7, n, 0.05))
+        assert detectable_difference(2.0, n) == pytest.approx(2 * power.solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-4)
+
+
+def test_a_paired_test_says_what_it_would_have_missed():
+    a, b = np.random.default_rng(2).normal(size=(2, 8))
+    test = paired_test(a, b)
+    assert test.deviation == pytest.approx(np.std(a - b, ddof=1))
+    assert test.detectable == pytest.approx(detectable_difference(test.deviation, 8))
+    assert test.measures()["detectable"] == test.detectable and f"detectable {test.detectable:.3f}" in str(test)
+    one = paired_test([0.9], [0.4]).measures()
+    assert one["mean"] == pytest.approx(0.5) and {value for name, value in one.items() if name != "mean"} == {None}
+
+
 def steady(method, seed):
     return 0.5 + 0.1 * (method == "il_clip") + 0.01 * seed**2
 
@@ -165,10 +206,12 @@ def test_comparison_with_no_common_seed_gives_no_difference():
 def test_differences_are_read_in_points_and_one_seed_has_no_p():
     [one] = difference_table(comparison(made(seeds=[0]), "clip", "il_clip")).to_dict("records")
     assert one == {"compared": "clip minus il_clip", "metric": "accuracy", "split": "swap_att", "difference, points": "-10.0",
-                   "low, points": "", "high, points": "", "p_sign": "", "p_floor": "", "seeds": 1}  # fmt: skip
+                   "low, points": "", "high, points": "", "detectable, points": "", "p_t": "", "p_sign": "", "p_floor": "",
+                   "seeds": 1}  # fmt: skip
     luck = made(value=lambda m, s: 0.5 + 0.01 * s + (0.1 + 0.01 * s) * (m == "il_clip"))
     [four] = difference_table(comparison(luck, "il_clip", "clip")).to_dict("records")
     assert (four["difference, points"], four["low, points"], four["p_sign"], four["p_floor"]) == ("+11.5", "+9.4", "0.125", "0.125")
+    assert four["detectable, points"] == f"{100 * detectable_difference(np.std([0.1, 0.11, 0.12, 0.13], ddof=1), 4):.1f}"
     none = comparison(made(methods=("clip",), seeds=[0]) + made(methods=("il_clip",), seeds=[1]), "il_clip", "clip")
     assert difference_table(none)["difference, points"].tolist() == [""]
 

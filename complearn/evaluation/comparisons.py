@@ -45,7 +45,7 @@ def comparison(
     than: str,  # the method it is compared with
     metric: str = "accuracy",  # which metric
     data: str | None = None,  # only this data
-) -> pd.DataFrame:  # one line per (data, split): mean, low, high, p_t, p_sign, p_floor, n, seeds, left_out
+) -> pd.DataFrame:  # one line per (data, split): mean, low, high, p_t, p_sign, p_floor, detectable, n, seeds, left_out
     "Paired difference of two methods over seeds, `better` minus `than`, for every split that both have."
     frame, lines = last_evaluations(rows, metric, data), []
     for method in (better, than):
@@ -56,9 +56,7 @@ def comparison(
         both = pivot.dropna()
         line = {"data": where, "split": split, "metric": metric, "better": better, "than": than, "n": len(both)}
         if len(both):
-            test = paired_test(both[better], both[than])
-            line |= {name: getattr(test, name) for name in ("mean", "low", "high", "p_t", "p_sign", "p_floor")}
-            line |= {"p_sign": None, "p_floor": None} if len(both) == 1 else {}
+            line |= paired_test(both[better], both[than]).measures()
         left_out = [int(seed) for seed in pivot.index.difference(both.index)]
         lines.append(line | {"seeds": [int(seed) for seed in both.index], "left_out": left_out})
     table = pd.DataFrame(lines)
@@ -90,14 +88,14 @@ def comparisons_to(
 def difference_table(
     lines: pd.DataFrame,  # of `comparison` or `comparisons`, metrics that are shares
     digits: int = 1,  # of a percentage point
-) -> pd.DataFrame:  # compared, metric, split, difference, low, high (percentage points), p_sign, p_floor, seeds; empty where there is none
-    "Differences to be read beside tables in per cent."
-    names = {"mean": "difference, points", "low": "low, points", "high": "high, points"}
-    numbers = lines.reindex(columns=[*names, "p_sign", "p_floor"]).astype(float)
+) -> pd.DataFrame:  # compared, metric, split, difference, low, high, detectable (percentage points), p_t, p_sign, p_floor, seeds
+    "Differences to be read beside tables in per cent; a cell is empty where there is no number."
+    names = {"mean": "difference, points", "low": "low, points", "high": "high, points", "detectable": "detectable, points"}
+    numbers = lines.reindex(columns=[*names, "p_t", "p_sign", "p_floor"]).astype(float)
     table = pd.DataFrame({"compared": lines.better + " minus " + lines.than, "metric": lines.metric, "split": lines.split})
     for name, title in names.items():
-        table[title] = [f"{round(100 * value, digits) + 0.0:+.{digits}f}" if pd.notna(value) else "" for value in numbers[name]]
-    for name in ("p_sign", "p_floor"):
+        sign = "" if name == "detectable" else "+"
+        table[title] = [f"{round(100 * value, digits) + 0.0:{sign}.{digits}f}" if pd.notna(value) else "" for value in numbers[name]]
+    for name in ("p_t", "p_sign", "p_floor"):
         table[name] = [f"{value:.3g}" if pd.notna(value) else "" for value in numbers[name]]
     return table.assign(seeds=lines.n).reset_index(drop=True)
-

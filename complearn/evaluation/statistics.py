@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['bootstrap_means', 'bootstrap_interval', 'tail', 'wilson', 'share_interval', 'over_seeds', 'Paired', 'sign_flip',
-           'paired_test']
+           'paired_power', 'detectable_difference', 'paired_test']
 
 # %% ../../nbs/evaluation/statistics.ipynb #c002
 import math
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import optimize, stats
 
 from ..core.seeds import rng
 
@@ -112,12 +112,19 @@ class Paired:
     p_sign: float  # two-sided, sign-flip permutation
     p_floor: float  # the least value that p_sign can take with n pairs
     exact: bool  # all sign patterns counted (else a seeded sample of them)
+    deviation: float | None = None  # standard deviation of the differences
+    detectable: float | None = None  # what such a study would show in 80 % of cases, see `detectable_difference`
 
     def __str__(self):
         "The difference in one line."
         bounds = "no interval" if self.low is None else f"95 % [{self.low:+.3f}, {self.high:+.3f}]"
-        t = "t undefined" if self.p_t is None else f"p(t) = {self.p_t:.3g}"
+        t = "t undefined" if self.p_t is None else f"p(t) = {self.p_t:.3g}, detectable {self.detectable:.3f}"
         return f"{self.mean:+.3f}, {bounds}, n = {self.n}, {t}, p(sign flip) = {self.p_sign:.3g} (least possible: {self.p_floor:.3g})"
+
+    def measures(self) -> dict[str, float | None]:  # mean, low, high, p_t, p_sign, p_floor, detectable
+        "What tables show; one seed has no p."
+        names = ("mean", "low", "high", "p_t", "p_sign", "p_floor", "detectable")
+        return {name: None if self.n == 1 and name.startswith("p_") else getattr(self, name) for name in names}
 
 # %% ../../nbs/evaluation/statistics.ipynb #c021
 def sign_flip(
@@ -133,6 +140,29 @@ def sign_flip(
     how = {"n_resamples": samples, "batch": max(1, 4_000_000 // n), "alternative": "greater", "rng": rng(seed, "sign flip")}
     return float(stats.permutation_test((differences,), large, permutation_type="samples", **how).pvalue), 2**n <= samples
 
+# %% ../../nbs/evaluation/statistics.ipynb #720e7454
+def paired_power(
+    effect: float,  # true mean difference
+    deviation: float,  # standard deviation of the differences
+    n: int,  # number of pairs, two or more
+    level: float = 0.05,  # of the two-sided paired t test
+) -> float:  # share of such studies with p below the level
+    "Power of the paired t test, by the noncentral t distribution. Source: Cohen 1988, ch. 2."
+    edge, shift = stats.t.isf(level / 2, n - 1), abs(effect) / deviation * math.sqrt(n)
+    wrong_sign = np.nan_to_num(stats.nct.cdf(-edge, n - 1, shift))  # scipy has no number where it vanishes
+    return float(stats.nct.sf(edge, n - 1, shift) + wrong_sign)
+
+
+def detectable_difference(
+    deviation: float,  # standard deviation of the differences
+    n: int,  # number of pairs, two or more
+    power: float = 0.8,  # share of studies that would show it
+    level: float = 0.05,  # of the two-sided paired t test
+) -> float:  # in the unit of the deviation
+    "The smallest true difference that a paired t test would show with this power."
+    highest = 2 * (stats.t.isf(level / 2, n - 1) + stats.norm.ppf(power) + 1) / math.sqrt(n)
+    return float(deviation * optimize.brentq(lambda effect: paired_power(effect, 1.0, n, level) - power, 0.0, highest))
+
 # %% ../../nbs/evaluation/statistics.ipynb #c024
 def paired_test(
     a: Sequence | np.ndarray | pd.Series,  # scores of the first method, one per seed
@@ -146,9 +176,11 @@ def paired_test(
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError("a paired test needs finite scores; leave out the seeds without one, on both sides")
     differences, n = a - b, len(a)
-    mean, low, high, t, p_t = float(differences.mean()), None, None, None, None
+    mean, low, high, t, p_t, deviation, detectable = float(differences.mean()), *[None] * 6
     if n > 1 and differences.std(ddof=1) > 1e-12:
         mean, low, high = over_seeds(differences, level)
+        deviation = float(differences.std(ddof=1))
+        detectable = detectable_difference(deviation, n, level=1 - level)
         t, p_t = (float(number) for number in stats.ttest_rel(a, b))
     p_sign, exact = sign_flip(differences)
-    return Paired(n, mean, low, high, t, p_t, p_sign, 2 / 2**n if exact else 1 / 100_001, exact)
+    return Paired(n, mean, low, high, t, p_t, p_sign, 2 / 2**n if exact else 1 / 100_001, exact, deviation, detectable)

@@ -106,10 +106,8 @@ def teacher_difference(
     both = pd.concat(values, axis=1, join="inner").dropna().groupby("seed").mean().to_numpy()
     if not len(both):
         raise ValueError(f"no newcomer was taught by both {better} and {than}; there are {sorted(set(zip(here.method, here.phase)))}")
-    test, name = paired_test(both[:, 0], both[:, 1]), " ".join
-    line = {"better": name(better), "than": name(than), "metric": metric, "split": "newcomers"}
-    line |= {measure: getattr(test, measure) for measure in ("mean", "low", "high", "p_sign", "p_floor", "n")}
-    return line | ({"p_sign": None, "p_floor": None} if test.n == 1 else {})
+    line = {"better": " ".join(better), "than": " ".join(than), "metric": metric, "split": "newcomers", "n": len(both)}
+    return line | paired_test(both[:, 0], both[:, 1]).measures()
 
 # %% ../../../nbs/analysis/runs/learnability.ipynb #c015
 @figure_of_texts
