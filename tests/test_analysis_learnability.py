@@ -8,12 +8,16 @@ import pytest
 import torch
 from training_runs import DATA, MODEL, TRAIN
 
-from complearn.analysis.runs import learnability
+from complearn.analysis.runs import learnability, newcomers
 from complearn.core.files import read_json, write_json
-from complearn.core.results import rows_table
+from complearn.core.results import row, rows_table
+from complearn.core.runs import Run
 from complearn.evaluation.comparisons import difference_table
+from complearn.evaluation.tasks.base import Score
+from complearn.evaluation.tasks.choices import Choices
 from complearn.training.engine.checkpoints import load_checkpoint
 from complearn.training.runs.launch import launch, make_trainer, prepare
+from complearn.training.runs.lessons import prepare_lesson, teachers_of
 from complearn.training.runs.snapshots import Snapshot, snapshots_of
 
 IL = {"name": "il_clip", "args": {"warmup": 2, "distil": 2, "interact": 2, "generations": 2, "ramp": 1}}
@@ -114,6 +118,64 @@ def test_a_damaged_start_names_the_file(teacher, tmp_path):
         launch(run.path, progress=False)
 
 
+def test_a_lesson_belongs_to_the_weights_that_taught_it(teacher, tmp_path):
+    """Also where the teacher's folder and phase have kept their names, and where the lesson has ended."""
+    copy = shutil.copytree(teacher.path, tmp_path / "runs" / "il_clip-s3")
+    arguments = {"folder": tmp_path / "lessons", "text_seed": 7, "steps": 2}
+    taught = prepare_lesson(Snapshot(copy, "interact-01"), **arguments)
+    assert taught.run.config["train"]["captions_too"] and taught.place == {
+        "method": "il_clip",
+        "seed": 3,
+        "phase": "interact-01",
+        "step": 6,
+    }
+    launch(taught.run.path, progress=False)
+    assert prepare_lesson(Snapshot(copy, "interact-01"), **arguments).run.done["step"] == 2
+    other = Snapshot(copy, "interact-02")
+    shutil.copy(other.file, copy / "phases" / "02-interact-01.safetensors")
+    sums = (copy / "phases" / "SHA256SUMS").read_text()
+    (copy / "phases" / "SHA256SUMS").write_text(sums.replace(Snapshot(copy, "interact-01").checksums[0], other.checksums[0]))
+    with pytest.raises(FileExistsError, match="newcomer-7 holds another run: start.weights: .* there, .* asked for"):
+        prepare_lesson(Snapshot(copy, "interact-01"), **arguments)
+    stated = {"phase": "interact-01", "weights": taught.run.config["start"]["weights"]}
+    with pytest.raises(ValueError, match=r"late was prepared for other weights than .*02-interact-01.safetensors holds by now"):
+        launch(lesson(Run.open(copy), tmp_path / "late", stated).path, progress=False)
+
+
+def test_teachers_of_equal_age(teacher, tmp_path):
+    method = {"name": "codebook_clip", "args": {"steps": 10, "ramp": 1}}
+    run = prepare(tmp_path / "codebook_clip-s3", parts(method=method, train=TRAIN | {"checkpoint_every": 2, "keep": 9}))
+    launch(run.path, progress=False)
+    names = lambda *which: [(t.run.method, t.name) for t in teachers_of([run, teacher], *which)]
+    generations = [("il_clip", "interact-01"), ("il_clip", "interact-02")]
+    assert names() == [("codebook_clip", "step-6"), ("codebook_clip", "contrastive"), *generations]
+    assert names("last") == [("codebook_clip", "contrastive"), ("il_clip", "interact-02")]
+    assert names(["step-6", "interact-01"]) == [("codebook_clip", "step-6"), ("il_clip", "interact-01")]
+    assert [t.name for t in teachers_of([run])] == ["step-2", "step-4", "step-6", "step-8", "contrastive"]
+    with pytest.raises(ValueError, match="out of contrastive, interact-01, interact-02, step-6; not .'interact-09'"):
+        names(["interact-09"])
+
+
+def test_a_newcomer_is_judged_once(teacher, tmp_path):
+    taught = prepare_lesson(Snapshot(teacher, "interact-02"), tmp_path, text_seed=7, steps=2)
+    launch(taught.run.path, progress=False)
+    calls = []
+
+    class Asked(Choices):
+        def run(self, scorer, **options):
+            calls.append(scorer.logit_scale.item())
+            return [Score("mean", "accuracy", 0.25 * len(calls), n=4)]
+
+    bench = lambda: {"a": Asked([]), "b": Asked([]), "c, seen": Asked([])}
+    first = newcomers.newcomer_rows(taught, bench, {"n": 4})
+    values = {line["data"]: line["value"] for line in first}
+    assert values == {"newcomer 7: a": 0.25, "newcomer 7: b": 0.5, "newcomer 7: c, seen": 0.75, "newcomer 7: average": 0.375}
+    assert {(line["method"], line["seed"], line["phase"], line["step"]) for line in first} == {("il_clip", 3, "interact-02", 10)}
+    assert newcomers.newcomer_rows(taught, bench, {"n": 4}) == first and len(calls) == 3
+    assert newcomers.newcomer_rows(taught, bench, {"n": 5}) != first and len(calls) == 6
+    assert len(learnability.lesson(taught.run.metrics())) == 2  # the scores in the log are no steps
+
+
 # --- the numbers
 
 
@@ -143,6 +205,8 @@ def test_rows_differences_and_censoring():
     assert needed["b", "newcomer 0"] == 24 and pd.isna(needed["a", "newcomer 0"])
     assert rows[(rows.phase == "a") & (rows.metric == "learn_censored")].value.eq(1).all()
     table = learnability.teachers_table(rows).set_index("phase")
+    gains = rows[rows.metric == "learn_gain"].set_index(["phase", "split"]).value
+    assert gains["b", "newcomer 0"] == pytest.approx(8 / 40) and gains["a", "newcomer 1"] == pytest.approx(0.5 * 0.8 * 8 / 40)
     assert table.reached["a"] == 0 and np.isinf(table.steps_median["a"]) and table.reached["b"] == 3 and table.steps_median["b"] == 30
     area = rows[(rows.metric == "learn_area") & (rows.phase == "b")].value.astype(float)
     assert table["area"]["b"] == pytest.approx(area.mean()) and table.low["b"] < area.mean() < table.high["b"]
@@ -178,6 +242,23 @@ def test_newcomers_of_one_teacher_are_no_independent_evidence():
         found = learnability.teacher_difference(rows, ("x", "end"), ("y", "end"))
         wrong += not found["low"] <= 0 <= found["high"]
     assert wrong / 200 < 0.12
+
+
+def test_newcomers_are_averaged_before_seeds():
+    about = [(m, s, at, k) for m in ("x", "y", "z") for s in range(3) for at in (10, 20) for k in (0, 1) if (m, at) != ("z", 10)]
+    score = lambda m, s, k: 0.5 + 0.1 * s + 0.02 * k + {"x": 0.0, "y": 0.05, "z": 0.1}[m]
+    rows = [row(m, s, f"end {at}", at, f"newcomer {k}: average", "COMP", "accuracy", score(m, s, k)) for m, s, at, k in about]
+    rows += [row(m, s, f"end {at}", at, "w", f"newcomer {k}", "learn_gain", 0.02 * k) for m, s, at, k in about]
+    means = newcomers.newcomer_means(rows[: len(rows) // 2])
+    assert len(means) == 15 and all(line["n"] == 2 and line["low"] < line["value"] < line["high"] for line in means)
+    table = newcomers.newcomers_table(rows_table(rows)).set_index(["method", "step"])
+    assert table.COMP["y", 20].startswith("66.0 [") and set(table.settled) == {"3 of 6"} and set(table.seeds) == {3}
+    lines = newcomers.newcomer_differences(rows_table(means), ["x", "y"]).set_index(["better", "than", "split"])
+    assert set(lines.n) == {3} and lines["mean"].round(9).to_dict() == {
+        ("y", "x", "COMP at step 10"): 0.05, ("y", "x", "COMP at step 20"): 0.05,
+        ("z", "x", "COMP at step 20"): 0.1, ("z", "y", "COMP at step 20"): 0.05,
+    }  # fmt: skip
+    assert newcomers.newcomer_differences(rows_table(means), ["none"]).empty and newcomers.newcomer_means([]) == []
 
 
 def test_a_window_looks_back_only_and_a_foreign_log_is_refused():

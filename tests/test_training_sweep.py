@@ -48,8 +48,10 @@ def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
         run_all([good, bad], 8, device="cpu", at_once=1)
     assert Run.open(good.path).done["step"] == 8 == progress_of(good)
     before = (good.path / "metrics.jsonl").read_bytes()
-    run_all([good], 8, device="cpu")
-    assert "1 of 1 runs are there already" in capsys.readouterr().out and (good.path / "metrics.jsonl").read_bytes() == before
+    ended = []
+    run_all([good], 8, device="cpu", on_end=ended.append)
+    assert ended == [good] and "1 of 1 runs are there already" in capsys.readouterr().out
+    assert (good.path / "metrics.jsonl").read_bytes() == before
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ class Start:
     run: str  # its folder; a relative one counts from the new run's folder
     phase: int | str | None = None  # a phase's name or number
     step: int | None = None  # a checkpoint's step, instead of a phase
+    weights: tuple[str, ...] | None = None  # checksums of its files, see `Snapshot.checksums`; None: whatever they hold
 
     def __post_init__(self):
         if (self.phase is None) == (self.step is None):

@@ -79,6 +79,11 @@ class Snapshot:
         averages = self.file.with_name("averages.safetensors")
         return [self.file, averages] if self.phase is None and averages.name in read_checksums(averages.parent) else [self.file]
 
+    @property
+    def checksums(self) -> list[str]:
+        "The checksums of its files: other weights have others, under whatever name."
+        return [read_checksums(file.parent)[file.name] for file in self.files]
+
     def weights(self) -> dict[str, Tensor]:
         "The weights on the CPU, averages where there are some; raise DamagedFile unless each file is the one that was written."
         return {name: tensor for file in self.files for name, tensor in read_tensors(file).items()}

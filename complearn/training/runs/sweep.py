@@ -137,6 +137,7 @@ def run_all(
     device: str = "auto",  # "auto", "cpu" or "cuda"
     at_once: int = 0,  # side by side; 0: by the machine
     processes: int = 1,  # that train each run together
+    on_end: Callable[[Run], None] = lambda run: None,  # called here with each run that is done, those of before first
 ) -> list[Run]:  # the same, all done
     "Start or resume every run that is not done, several side by side; the first failure stops the sweep."
     waiting, children = [run for run in runs if run.done is None], {}
@@ -144,6 +145,9 @@ def run_all(
     threads, show = max(1, threads // processes), terminal_progress()
     if len(waiting) < len(runs):
         print(f"{len(runs) - len(waiting)} of {len(runs)} runs are there already")
+    for run in runs:
+        if run not in waiting:
+            on_end(run)
     with tqdm(total=steps * len(runs), unit="step", desc=f"{len(waiting)} runs, {many} at once", dynamic_ncols=True) as bar:
         try:
             while waiting or children:
@@ -157,6 +161,7 @@ def run_all(
                         del children[run]
                         if child.returncode or run.done is None:
                             raise failure(run, child.returncode, words)
+                        on_end(run)
                 bar.update(sum(min(steps, progress_of(run)) for run in runs) - bar.n)
                 bar.set_postfix_str(", ".join(run.path.name for run in children))
                 show(bar)

@@ -62,13 +62,15 @@ def load_start(
     start: Start | None,  # from its configuration
     model: nn.Module,  # gets the weights
 ) -> dict:  # what a checkpoint must agree in; empty without a start
-    "Load the weights that a run starts from."
+    "Load the weights that a run starts from; raise ValueError if they are not those that its configuration states."
     if start is None:
         return {}
     snapshot = started_from(run, start)
+    if start.weights is not None and list(start.weights) != snapshot.checksums:
+        remedy = "bring the old ones back, or delete this folder and prepare it anew"
+        raise ValueError(f"{run.path} was prepared for other weights than {snapshot.file} holds by now; {remedy}")
     later, initial = added_parts(snapshot.run.config["model"], run.config["model"]), model.state_dict()
     weights = {name: value for name, value in initial.items() if name.split(".")[0] in later} | snapshot.weights()
     check_weights(model, weights, str(snapshot.file))
     model.load_state_dict(weights)
-    checksums = [read_checksums(file.parent)[file.name] for file in snapshot.files]
-    return {"start": plain({**snapshot.selector, "run": snapshot.run.path.name, "checksums": checksums})}
+    return {"start": plain({**snapshot.selector, "run": snapshot.run.path.name, "checksums": snapshot.checksums})}
