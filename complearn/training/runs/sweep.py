@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TERMINAL_LINE', 'command', 'progress_of', 'share_machine', 'RunFailed', 'failure', 'terminal_progress', 'start',
-           'stop', 'run_all']
+           'stop', 'take_ended', 'run_all']
 
 # %% ../../../nbs/training/runs/sweep.ipynb #c002
 import os
@@ -130,6 +130,18 @@ def stop(
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
 
+# %% ../../../nbs/training/runs/sweep.ipynb #6bdff8d6
+def take_ended(
+    children: dict[Run, tuple[subprocess.Popen, list[str]]],  # by run, with their commands; those that have ended are removed
+) -> list[Run]:  # that have ended
+    "Take out the runs whose children have ended; raise `RunFailed` for one that is not done."
+    ended = [run for run, (child, _) in children.items() if child.poll() is not None]
+    for run in ended:
+        child, words = children.pop(run)
+        if child.returncode or run.done is None:
+            raise failure(run, child.returncode, words)
+    return ended
+
 # %% ../../../nbs/training/runs/sweep.ipynb #c023
 def run_all(
     runs: Sequence[Run],  # prepared runs
@@ -156,12 +168,8 @@ def run_all(
                     words = command(run, device, processes)
                     children[run] = (start(run, words, threads), words)
                 time.sleep(0.25)
-                for run, (child, words) in list(children.items()):
-                    if child.poll() is not None:
-                        del children[run]
-                        if child.returncode or run.done is None:
-                            raise failure(run, child.returncode, words)
-                        on_end(run)
+                for run in take_ended(children):
+                    on_end(run)
                 bar.update(sum(min(steps, progress_of(run)) for run in runs) - bar.n)
                 bar.set_postfix_str(", ".join(run.path.name for run in children))
                 show(bar)
