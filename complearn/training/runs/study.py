@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
 from ...core.config import check_choice
-from ...core.results import write_results
-from ...core.runs import Run
+from ...core.files import plain
+from ...core.results import code_version, read_results, write_results
+from ...core.runs import Run, differences
 from ..engine.journal import BUDGET
 from ..methods.catalogue import load_method
 from ..methods.registry import Method, merge
@@ -105,22 +107,31 @@ class Study:
     out_dir: str | Path  # holds runs/ and results.json
     rows: Mapping[str, Mapping]  # label -> {"method": name, and switches}
     seeds: Sequence[int]  # one run of every row for each
-    data: Mapping[str, Any]  # {"name": reader, "args": {...}}
+    data: Mapping[str, Any] | Callable[[int], Mapping[str, Any]]  # {"name": reader, "args": {...}}, or what gives it for a seed
     scale: Scale  # the preset
     steps: int  # of every row
     model: Mapping[str, Any]  # of every row: towers and fit
     train: Mapping[str, Any]  # of every row: batches and optimizer
     switches: Mapping[str, Any] = field(default_factory=dict)  # of every row
-    evaluate: Mapping[str, Mapping] = field(default_factory=dict)  # evaluations while training: {name: {"name": ..., "args": {...}}}
+    evaluate: Mapping[str, Mapping] | Callable[[int], Mapping] = field(default_factory=dict)  # while training: {name: {"name":, "args":}}
+    results: str | Path = ""  # the results file; empty: results.json in out_dir
 
     def __post_init__(self):
         self.out_dir, self.seeds = Path(self.out_dir), list(self.seeds)
+        self.results, self._runs = Path(self.results or self.out_dir / "results.json"), {}
         self.table = {label: Row.read(values, label) for label, values in self.rows.items()}
         check_switches(self.switches, dict.fromkeys(row.method.name for row in self.table.values()))
         folders = {label: re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") for label in self.table}
         if len(set(folders.values())) < len(folders):
             raise ValueError(f"two rows would share a folder: {folders}; give them names that differ in letters or digits")
         self.folders = folders
+
+    def source(
+        self,
+        seed: int,  # of a run
+    ) -> dict[str, Any]:  # {"name": reader, "args": {...}}
+        "What the runs of a seed are trained on."
+        return dict(self.data(seed) if callable(self.data) else self.data)
 
     def configuration(
         self,
@@ -134,25 +145,43 @@ class Study:
             model["codebook"] = {"codes": self.scale.codes, **switches.get("codebook", {}), **model["codebook"]}
         scale = replace(self.scale, vision=model.get("vision"), text=model.get("text"))
         arguments = method.plain_arguments(scale, self.steps, switches.get(method.name, {}))
-        names = {"method": label, "seed": seed}
-        evaluate = {name: {**entry, "args": entry.get("args", {}) | names} for name, entry in self.evaluate.items()}
+        names, evaluate = {"method": label, "seed": seed}, self.evaluate(seed) if callable(self.evaluate) else self.evaluate
         return {
             "method": {"name": method.reference, "args": arguments},
             "model": model,
-            "data": dict(self.data),
+            "data": self.source(seed),
             "train": merge(merge(self.train, method.batches), switches.get("train", {})),
-            "evaluate": evaluate,
+            "evaluate": {name: {**entry, "args": entry.get("args", {}) | names} for name, entry in evaluate.items()},
             "seed": seed,
         }
 
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        "Row and seed of every run, seed by seed."
+        return [(label, seed) for seed in self.seeds for label in self.table]
+
+    def name(
+        self,
+        label: str,  # of a row
+        seed: int,  # of the run
+    ) -> str:  # of its folder, and of its record in the results
+        "What a run is called."
+        return f"{self.folders[label]}-s{seed}"
+
+    def run(
+        self,
+        label: str,  # of a row
+        seed: int,  # of the run
+    ) -> Run:
+        "A run; made where it is not there yet, refused where its folder holds another one."
+        if (label, seed) not in self._runs:
+            self._runs[label, seed] = prepare(self.out_dir / "runs" / self.name(label, seed), self.configuration(label, seed))
+        return self._runs[label, seed]
+
     @cached_property
     def runs(self) -> dict[tuple[str, int], Run]:
-        "The run of every row and seed; made where it is not there yet, refused where its folder holds another one."
-        runs = {
-            (label, seed): prepare(self.out_dir / "runs" / f"{self.folders[label]}-s{seed}", self.configuration(label, seed))
-            for seed in self.seeds
-            for label in self.table
-        }
+        "The run of every row and seed."
+        runs = {key: self.run(*key) for key in self.keys}
         done = sum(run.done is not None for run in runs.values())
         print(f"{len(runs)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {done} done before, {len(runs) - done} to do")
         return runs
@@ -172,7 +201,11 @@ class Study:
     @property
     def budgets(self) -> pd.DataFrame:
         "What each row used: means over seeds."
-        lines = pd.DataFrame([{"row": label, "seed": seed, **budget(run)} for (label, seed), run in self.runs.items()])
+        if self.records:
+            used = {key: self.records[self.name(*key)]["budget"] for key in self.keys if self.name(*key) in self.records}
+        else:
+            used = {key: budget(run) for key, run in self.runs.items()}
+        lines = pd.DataFrame([{"row": label, "seed": seed, **numbers} for (label, seed), numbers in used.items()])
         return lines.drop(columns="seed").groupby("row", sort=False).mean().round(1)
 
     def snapshot(
@@ -181,7 +214,7 @@ class Study:
         seed: int,
     ) -> Snapshot:
         "What a run ended with."
-        return Snapshot(self.runs[label, seed])
+        return Snapshot(self.run(label, seed))
 
     def judge(
         self,
@@ -189,10 +222,65 @@ class Study:
         device: str = "cpu",  # where the models go
     ) -> list[dict]:  # flat rows
         "Ask every trained model the same."
-        rows = []
-        for label, seed in self.runs:
-            snapshot = self.snapshot(label, seed)
-            rows += function(snapshot.model(device), method=label, seed=seed, phase=snapshot.phase, step=snapshot.step)
+        return [row for key in self.keys for row in self._ask(function, *key, device)]
+
+    def _ask(self, function: Callable, label: str, seed: int, device: str) -> Any:
+        snapshot = self.snapshot(label, seed)
+        return function(snapshot.model(device), method=label, seed=seed, phase=snapshot.phase, step=snapshot.step)
+
+    @cached_property
+    def stored(self) -> dict[str, Any]:  # setting and rows
+        "What the results file held when it was first asked for."
+        return read_results(self.results) if self.results.is_file() else {"setting": {}, "rows": []}
+
+    @cached_property
+    def records(self) -> dict[str, dict]:  # run's name -> configuration, asked, code, budget, facts
+        "The runs whose rows stand in the results file."
+        return dict(self.stored["setting"].get("runs", {}))
+
+    def is_measured(
+        self,
+        label: str,  # of a row
+        seed: int,  # of the run
+        asked: Mapping[str, Any],  # what it is asked, plain values
+    ) -> bool:
+        "Whether the rows of a run stand in the results file; raise ValueError if those are of another run, or answer other questions."
+        record = self.records.get(self.name(label, seed))
+        if record is None:
+            return False
+        expected = plain({"configuration": self.configuration(label, seed), "asked": asked})
+        if differing := differences({name: record[name] for name in expected}, expected):
+            message = f"{self.results} holds another {self.name(label, seed)}: {'; '.join(differing)}"
+            raise ValueError(f"{message}. Name another results file, or give the setting that this one has")
+        return True
+
+    def measure(
+        self,
+        function: Callable[..., tuple[list[dict], dict]],  # (model, method=, seed=, phase=, step=) -> rows; facts about them
+        asked: Mapping[str, Any],  # what is asked, plain values: runs that were asked other things are not mixed with these
+        setting: Mapping[str, Any] = MappingProxyType({}),  # what else there is to know, see `write`
+        device: str = "cpu",  # where everything is computed
+        at_once: int = 0,  # runs side by side; 0: by the machine
+        processes: int = 1,  # that train each run together
+    ) -> list[dict]:  # flat rows, of all runs in the results file
+        "Train and judge every run; the results file is written as each ends, and what stands there is neither trained nor judged again."
+        waiting, rows = {}, list(self.stored["rows"])
+        for key in self.keys:
+            if not self.is_measured(*key, asked):
+                waiting[self.run(*key)] = key
+        print(f"{len(self.keys)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
+
+        def ended(run: Run) -> None:
+            answers, facts = self._ask(function, *waiting[run], device)
+            places = {(row["method"], row["seed"]) for row in answers}
+            rows[:] = [row for row in rows if (row["method"], row["seed"]) not in places] + answers
+            record = {"configuration": self.configuration(*waiting[run]), "asked": asked, "code": code_version(), "budget": budget(run)}
+            self.records[run.path.name] = plain(record | {"facts": facts})
+            self.write(rows, nested_means([row for row in rows if row["split"] == "mean"] or rows), **setting)
+
+        run_all(list(waiting), self.steps, device=device, at_once=int(at_once), processes=int(processes), on_done=ended)
+        if strange := {record["code"] for record in self.records.values()} - {code_version()}:
+            print(f"measured in part by other versions of the code: {', '.join(sorted(strange))}")
         return rows
 
     def write(
@@ -200,9 +288,10 @@ class Study:
         rows: Sequence[Mapping],  # every measured number
         means: Mapping[str, Any],  # the same as nested means, see `nested_means`
         **setting: Any,  # what else there is to know
-    ) -> Path:  # results.json
+    ) -> Path:  # the results file
         "Write the study's results, with its setting."
         arguments = {label: self.configuration(label, self.seeds[0])["method"]["args"] for label in self.rows}
-        common = {"source": self.data, "rows": self.rows, "arguments": arguments, "switches": self.switches, "seeds": self.seeds}
-        common |= {"steps": self.steps, "batch": self.train.get("batch_size"), "scale": asdict(self.scale)}
-        return write_results(self.out_dir, common | {"budgets": self.budgets.to_dict("index")} | setting, means, rows)
+        common = {"source": self.source(self.seeds[0]), "rows": self.rows, "arguments": arguments, "switches": self.switches}
+        common |= {"seeds": self.seeds, "steps": self.steps, "batch": self.train.get("batch_size"), "scale": asdict(self.scale)}
+        common |= {"budgets": self.budgets.to_dict("index")} | ({"runs": self.records} if self.records else {})
+        return write_results(self.results, common | setting, means, rows)
