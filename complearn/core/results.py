@@ -83,15 +83,16 @@ def check_rows(
 
 # %% ../../nbs/core/results.ipynb #c014
 def write_results(
-    out_dir: str | Path,  # the experiment's folder
+    path: str | Path,  # the file, or the experiment's folder, which gets a results.json
     setting: Mapping[str, Any],  # parameters and device
     methods: Mapping[str, Any],  # a nested mapping for reading: method -> ... -> number
     rows: Iterable[Mapping[str, Any]],  # every measured number, as `row` makes them
 ) -> Path:  # the file
-    "Write an experiment's results.json, all or nothing; code version and library versions are added to the setting."
+    "Write an experiment's results file, all or nothing; code version and library versions are added to the setting."
     setting = {**setting, "code": code_version(), "versions": versions()}
     results = {"schema": SCHEMA, "setting": setting, "methods": dict(methods), "rows": check_rows(rows)}
-    return write_json(Path(out_dir) / "results.json", results)
+    path = Path(path)
+    return write_json(path if path.suffix == ".json" else path / "results.json", results)
 
 # %% ../../nbs/core/results.ipynb #c016
 def read_results(
