@@ -5,12 +5,13 @@ import json
 import pytest
 from conftest import ROOT
 
-from complearn.core.results import read_results
+from complearn.core.results import read_results, row
 from complearn.core.runs import Run
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.iterated import ABLATIONS, ablation_rows, divide_steps
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.config import RunConfig
+from complearn.training.runs.launch import launch
 from complearn.training.runs.study import Study, method_rows
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "ablations.ipynb"
@@ -20,19 +21,20 @@ SOURCE = {"name": "generated", "args": SCALES["smoke"].world}
 def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
     rows = {"vision": {"il_clip": {"target": "vision"}}}
     sweep = lambda rows: experiment("experiments/ablations", tmp_path, sweep=json.dumps(rows)).text
-    assert "2 runs of 2 rows and 1 seeds: 0 done before, 2 to do" in sweep(rows)
+    assert "2 runs of 2 rows and 1 seeds: 2 to measure" in sweep(rows)
     first = (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes()
-    (tmp_path / "runs" / "vision-s0" / "done.json").unlink()  # as if it had been stopped before its end
-    assert "3 runs of 3 rows and 1 seeds: 1 done before, 2 to do" in sweep(rows | {"bare clip": {"method": "clip"}})
+    (tmp_path / "results.json").unlink()  # as if it had been stopped before the first run was judged
+    (tmp_path / "runs" / "vision-s0" / "done.json").unlink()  # and before the second had ended
+    assert "3 runs of 3 rows and 1 seeds: 3 to measure" in sweep(rows | {"bare clip": {"method": "clip"}})
     assert (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes() == first
     assert Run.open(tmp_path / "runs" / "vision-s0").config["method"]["args"]["target"] == "vision"
     results = read_results(tmp_path)
-    told = {(row["method"], row["split"]): row for row in results["rows"] if row["data"] == "average"}
+    told = {(line["method"], line["split"]): line for line in results["rows"] if line["data"] == "average"}
     assert {name for name, _ in told} == {"il_clip", "vision", "bare clip"} and {split for _, split in told} == {"COMP", "CLS"}
     own = {}
-    for row in results["rows"]:  # by hand: one number for each data set, then their mean
-        if row["method"] == "vision" and row["split"] == "mean" and row["data"] not in ("average", "generated/sugarcrepe, seen"):
-            own.setdefault(row["data"], {})[row["metric"]] = row["value"]
+    for line in results["rows"]:  # by hand: one number for each data set, then their mean
+        if line["method"] == "vision" and line["split"] == "mean" and line["data"] not in ("average", "generated/sugarcrepe, seen"):
+            own.setdefault(line["data"], {})[line["metric"]] = line["value"]
     pick = [next(of[m] for m in ("accuracy", "image_accuracy", "image_score") if m in of) for of in own.values()]
     assert told["vision", "COMP"]["value"] == pytest.approx(sum(pick) / len(pick)) and len(pick) == 5
 
@@ -57,8 +59,8 @@ def test_every_method_and_every_named_row_is_a_run():
         rows = study(ablation_rows(list(ABLATIONS), reference))
         for label in rows.table:
             RunConfig.read(rows.configuration(label, 0))
-    row = ablation_rows(["continuity"], "il_negclip")["codebook free"]
-    assert row == {"method": "il_negclip", "il_negclip": {"freeze_codebook": False}}
+    free = ablation_rows(["continuity"], "il_negclip")["codebook free"]
+    assert free == {"method": "il_negclip", "il_negclip": {"freeze_codebook": False}}
     configs = {name: study(method_rows(DUAL)).configuration(name, 0) for name in DUAL}
     assert configs["negclip_paper"]["method"] == {"name": "negclip_paper", "args": {"steps": 30, "ramp": 1}}
     assert {name for name, config in configs.items() if "negatives" in config["train"]} == {"negclip", "negclip_paper", "il_negclip"}
@@ -119,3 +121,55 @@ def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_pa
     shown, drawn = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb"), tables(tmp_path / "report.ipynb")
     assert len(shown) == 7 and shown == drawn
     assert "codebook_clip" in shown[3] and "69.2 [64.3, 74.0]" in shown[3]
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """What makes a study of small runs, trained in this process; what a run answers; which runs were asked."""
+    folder, asked = tmp_path, []
+
+    def train(runs, steps, on_done, **_):
+        for run in runs:
+            launch(run.path, progress=False)
+            on_done(run)
+
+    monkeypatch.setattr("complearn.training.runs.study.run_all", train)
+
+    def answers(model, method, seed, phase, step):
+        asked.append((method, seed))
+        return [row(method, seed, phase, step, "made up", "mean", "accuracy", 0.5, n=1)], {"seen": seed}
+
+    def make(out_dir="first", seeds=(0, 1), steps=4):
+        scale, tower = SCALES["smoke"], {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+        source = lambda seed: {"name": "generated", "args": {"preset": "small", "n_train": 32, "size": 16, "seed": seed}}
+        train = scale.train(steps, 8) | {"every": 0, "device": "cpu"}
+        results = folder / "results.json"
+        model, rows = scale.model(tower, tower), method_rows(["clip"])
+        return Study(folder / out_dir, rows, seeds, source, scale, steps, model, train, results=results)
+
+    return make, answers, asked
+
+
+def test_the_results_file_grows_and_what_stands_there_is_not_measured_again(measured):
+    make, answers, asked = measured
+    first = make(seeds=[0])
+    first.measure(answers, {"n": 1}, at_once=1)
+    assert asked == [("clip", 0)] and first.source(0)["args"]["seed"] == 0
+    both = make("another folder")  # the first run's folder is not at hand
+    rows = both.measure(answers, {"n": 1}, at_once=1)
+    assert asked == [("clip", 0), ("clip", 1)] and not (both.out_dir / "runs" / "clip-s0").exists()
+    assert both.run("clip", 1).config["data"]["args"]["seed"] == 1
+    results = read_results(both.results)
+    assert [line["seed"] for line in results["rows"]] == [0, 1] and rows == results["rows"] and results["setting"]["seeds"] == [0, 1]
+    records = results["setting"]["runs"]
+    assert {name: entry["facts"] for name, entry in records.items()} == {"clip-s0": {"seen": 0}, "clip-s1": {"seen": 1}}
+    assert records["clip-s0"]["budget"]["steps"] == 4 and results["setting"]["budgets"]["clip"]["steps"] == 4
+
+
+def test_rows_of_another_setting_or_other_questions_are_not_mixed(measured):
+    make, answers, _ = measured
+    make(seeds=[0]).measure(answers, {"n": 1}, at_once=1)
+    with pytest.raises(ValueError, match=r"results.json holds another clip-s0: asked.n: 1 there, 2 asked for. Name another results file"):
+        make(seeds=[0]).measure(answers, {"n": 2})
+    with pytest.raises(ValueError, match=r"holds another clip-s0: configuration.method.args.steps: 4 there, 8 asked for"):
+        make("longer", seeds=[0], steps=8).measure(answers, {"n": 1})
