@@ -128,10 +128,10 @@ def measured(tmp_path, monkeypatch):
     """What makes a study of small runs, trained in this process; what a run answers; which runs were asked."""
     folder, asked = tmp_path, []
 
-    def train(runs, steps, on_done, **_):
+    def train(runs, steps, on_end, **_):
         for run in runs:
             launch(run.path, progress=False)
-            on_done(run)
+            on_end(run)
 
     monkeypatch.setattr("complearn.training.runs.study.run_all", train)
 

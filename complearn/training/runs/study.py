@@ -278,10 +278,7 @@ class Study:
             self.records[run.path.name] = plain(record | {"facts": facts})
             self.write(rows, nested_means([row for row in rows if row["split"] == "mean"] or rows), **setting)
 
-        for run in waiting:
-            if run.done is not None:  # trained before, by a study that was stopped
-                ended(run)
-        run_all(list(waiting), self.steps, device=device, at_once=int(at_once), processes=int(processes), on_done=ended)
+        run_all(list(waiting), self.steps, device=device, at_once=int(at_once), processes=int(processes), on_end=ended)
         if strange := {record["code"] for record in self.records.values()} - {code_version()}:
             print(f"measured in part by other versions of the code: {', '.join(sorted(strange))}")
         return rows
