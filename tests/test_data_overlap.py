@@ -1,5 +1,6 @@
 "What training and evaluation share: photos that were renamed, resized or compressed again, and what a run's ancestors have seen."
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from PIL import Image
 
 from complearn.data.benchmarks.items import Crop
 from complearn.data.copies import LIMIT, are_copies, thumbnail
+from complearn.data.fixtures.visual_genome import write_visual_genome
 from complearn.data.overlap import find_overlap
 from complearn.data.pairs import Pair
 from complearn.data.readers.registry import read
@@ -63,6 +65,18 @@ def test_drawn_pictures_are_copies_of_nothing(tmp_path):
     assert not find_overlap([Pair(drawings[0], "a", "0", "x")], [Pair(near, "b", "1", "y")]).images
     world = read("generated", preset="small", n_train=64, n_test=8)
     assert thumbnail(world[0].image) is None and thumbnail(tmp_path / "none.jpg") is None and thumbnail(b"no picture") is None
+
+
+def test_a_photo_of_visual_genome_is_known_by_its_number_in_coco(tmp_path):
+    folder = write_visual_genome(tmp_path, n=16)
+    images = json.loads((folder / "image_data.json").read_text())
+    images[2]["coco_id"] = 139
+    (folder / "image_data.json").write_text(json.dumps(images))
+    pairs = read("visual_genome", folder=folder, part="all", rare=0, min_triplets=1)
+    third = next(pair for pair in pairs if pair.id == "vg3")
+    assert third.image_id == "000000000139" and all(pair.image_id == pair.id for pair in pairs if pair.id != "vg3")
+    asked = [Pair(smooth(0, (640, 480)), "A.", "0", "COCO_val2014_000000000139.jpg"), Pair(smooth(1), "B.", "1", "000000000002")]
+    assert find_overlap(pairs, asked).images == ("vg3",)
 
 
 @pytest.mark.real

@@ -71,17 +71,27 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     data = write_benchmarks(tmp_path / "data")
     shutil.copytree(data / "coco", tmp_path / "gone")
     tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
-    for name, at in (("clip-s0", data / "coco"), ("lost-s0", tmp_path / "gone")):
-        args = {"images": str(at / "val2017"), "annotations": str(at / "annotations/captions_val2017.json")}
+    photos = lambda at: {"images": str(at / "val2017"), "annotations": str(at / "annotations/captions_val2017.json")}
+    world = {"name": "generated", "args": {"preset": "small", "n_train": 16, "n_test": 8, "size": 32}}
+    for name, source in (
+        ("study/clip-s0", {"name": "coco", "args": photos(data / "coco")}),
+        ("base", {"name": "coco", "args": photos(data / "coco")}),
+        ("study/lost-s0", {"name": "coco", "args": photos(tmp_path / "gone")}),
+        ("study/lesson-s0", world),
+        ("study/orphan-s0", world),
+    ):
+        start = {"study/lesson-s0": "../clip-s0", "study/orphan-s0": "../../base"}.get(name)
         config = {
             "method": {"name": "clip", "args": {"steps": 2, "ramp": 1}},
             "model": {"vision": tower | {"patch": 8}, "text": tower},
-            "data": {"name": "coco", "args": args},
+            "data": source,
             "train": {"batch_size": 4, "precision": "fp32"},
+            "start": start and {"run": start, "phase": -1},
             "seed": 0,
         }
-        launch(prepare(tmp_path / "study" / name, config).path, "cpu", False)
-    shutil.rmtree(tmp_path / "gone")
+        launch(prepare(tmp_path / name, config).path, "cpu", False)
+    for folder in ("gone", "base"):
+        shutil.rmtree(tmp_path / folder)
     only = ["sugarcrepe", "cola", "cifar10"]
     where = {"models": [str(tmp_path / "study")], "data_folder": str(data), "only": only}
     run = experiment(NAME, tmp_path / "out", overlap="keep", **where)
@@ -89,7 +99,11 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     said = run.text
     found = read_results(tmp_path / "out")
     counts = {(r["method"], r["data"]): r["value"] for r in found["rows"] if r["metric"] == "train_overlap_images"}
-    assert counts["clip", "sugarcrepe"] > 0 and {method for method, _ in counts} == {"clip"}
+    assert counts["clip", "sugarcrepe"] == counts["lesson", "sugarcrepe"] == 42 and counts["orphan", "sugarcrepe"] == 0
+    assert {method for method, _ in counts} == {"clip", "lesson", "orphan"}
+    assert "warning: orphan-s0: overlap with the benchmarks not checked for the data of a run that it started from" in said
+    reports = found["setting"]["overlap"]["report"]
+    assert "32 of 32 training pairs compared" in reports["lesson-s0"] and "base is not a run: there is no such folder" in reports["orphan-s0"]
     assert "cifar10: test: 4 kept" in said and "class names: the data's own; prompts: " in said
     assert "clip-s0 was trained on the photo of 42 items of sugarcrepe, and on a caption of 0 others" in said
     assert "warning: lost-s0: overlap with the benchmarks not checked, since its training data cannot be read" in said

@@ -97,6 +97,7 @@ class GenomeItem:
     "An image in one of the files."
 
     image_id: _number("image")
+    coco_id: int | None = None  # in image_data.json: the same photo's number in COCO
     objects: list[GenomeObject] | None = None
     attributes: list[GenomeObject] | None = None
     relationships: list[GenomeRelation] | None = None

@@ -87,17 +87,17 @@ def disjoint_training(
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #e4727b5a
 def shared_questions(
-    train: Sequence[Pair],  # what a model was trained on
+    training_sets: Sequence[Sequence[Pair]],  # of a model: its own, and those of the runs that it started from
     bench: Mapping[str, Task],  # the tasks by name
     most: int = 2**14,  # pairs compared of a training set that is made on demand
 ) -> tuple[dict[str, Overlap], str]:  # the items of each task that share a photo or only a caption; what was compared
     "Find the questions that a model has met in training."
-    compared = train[:most] if hasattr(train, "world") else train
+    compared = [pair for train in training_sets for pair in (train[:most] if hasattr(train, "world") else train)]
     whole = find_overlap(compared, [item for task in bench.values() for item in task.items()])
     names = set(whole.pairs)
     pairs = [pair for pair in compared if pair.id in names]  # all photos are hashed once, and only these again for each task
     overlaps = {name: find_overlap(task.items(), pairs) for name, task in bench.items()} if pairs else {}
-    return overlaps, f"{len(compared)} of {len(train)} training pairs compared: {whole}"
+    return overlaps, f"{len(compared)} of {sum(map(len, training_sets))} training pairs compared: {whole}"
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #f7055697
 def unseen_bench(
