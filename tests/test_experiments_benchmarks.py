@@ -103,7 +103,7 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     assert {method for method, _ in counts} == {"clip", "lesson", "orphan"}
     assert "warning: orphan-s0: overlap with the benchmarks not checked for the data of a run that it started from" in said
     reports = found["setting"]["overlap"]["report"]
-    assert "32 of 32 training pairs compared" in reports["lesson-s0"] and "base is not a run: there is no such folder" in reports["orphan-s0"]
+    assert "32 of 32 training pairs compared" in reports["lesson-s0"] and "base is not a run: there is no such" in reports["orphan-s0"]
     assert "cifar10: test: 4 kept" in said and "class names: the data's own; prompts: " in said
     assert "clip-s0 was trained on the photo of 42 items of sugarcrepe, and on a caption of 0 others" in said
     assert "warning: lost-s0: overlap with the benchmarks not checked, since its training data cannot be read" in said
