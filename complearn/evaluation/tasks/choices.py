@@ -132,7 +132,7 @@ def evaluate_choices(
     choices: Sequence[Choice],  # items of one benchmark, or of several
     batch_size: int = 256,  # images, or captions, encoded at once
     device: torch.device | str | None = None,  # where to encode
-) -> pd.DataFrame:  # one line per item: id, split, metric, right, tied, margin, credit, photo, captions; up to three lines for a group
+) -> pd.DataFrame:  # one line per item (up to three for a group): id, split, metric, right, tied, margin, credit, photo, captions, scores
     "Judge every item; a difference within 1e-6 is a tie, and a tie is wrong. A score that is not finite is an error."
     if not len(choices):
         raise ValueError("no choices to evaluate; the reader of the benchmark says what it found and what it skipped")
@@ -155,7 +155,7 @@ def evaluate_choices(
                 continue
             credit = coin_credit(scores, item.right, margin) if metric in ("accuracy", "image_accuracy") else np.nan
             verdict = {"right": margin > TIE, "tied": abs(margin) <= TIE, "margin": margin, "credit": credit}
-            repeated = {"photo": int(pairs[..., 0].min()), "captions": captions}
+            repeated = {"photo": int(pairs[..., 0].min()), "captions": captions, "scores": tuple(scores.ravel().tolist())}
             lines.append({"id": item.id, "split": item.split, "metric": metric, **verdict, **repeated})
     return pd.DataFrame(lines)
 
