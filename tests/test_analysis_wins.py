@@ -28,7 +28,9 @@ def frame(right, margin, items):
 @pytest.fixture
 def wins():
     """Eight items of four photos: A is right on the first of each photo and B on the second, but for the last photo."""
-    items = [Choice("swap" if k < 6 else "add", (picture(k // 2),), (f"right {k}", f"wrong <{k}>"), f"{k}", (f"{k // 2}",)) for k in range(8)]
+    items = [
+        Choice("swap" if k < 6 else "add", (picture(k // 2),), (f"right {k}", f"wrong <{k}>"), f"{k}", (f"{k // 2}",)) for k in range(8)
+    ]
     first = np.array([True, False, True, False, True, False, True, True])
     second = np.array([False, True, False, True, False, True, False, False])
     sizes = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])

@@ -65,6 +65,8 @@ def test_a_folder_is_loaded_with_its_own_activation(tmp_path):
 def test_what_cannot_be_run_is_said(tmp_path, experiment):
     run = experiment(NAME, tmp_path / "none", preset="demo", models=["ViT-B-32"])
     assert not run.result.good and "name the folder that holds the benchmarks" in run.text
+    run = experiment(NAME, tmp_path / "nobody", versus=["own", "nobody"], only=["cola"])
+    assert not run.result.good and "versus names two of the models" in run.text
 
 
 def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, experiment):
@@ -94,8 +96,10 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
         shutil.rmtree(tmp_path / folder)
     only = ["sugarcrepe", "cola", "cifar10"]
     where = {"models": [str(tmp_path / "study")], "data_folder": str(data), "only": only}
-    run = experiment(NAME, tmp_path / "out", overlap="keep", **where)
+    run = experiment(NAME, tmp_path / "out", overlap="keep", versus=["lost", "clip"], **where)
     assert run.good
+    assert "lost" in (tmp_path / "out" / "wins" / "sugarcrepe-counts.csv").read_text().splitlines()[0].split(",")[4]
+    assert (tmp_path / "out" / "wins" / "sugarcrepe-page.html").exists()
     said = run.text
     found = read_results(tmp_path / "out")
     counts = {(r["method"], r["data"]): r["value"] for r in found["rows"] if r["metric"] == "train_overlap_images"}
