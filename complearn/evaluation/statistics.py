@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['bootstrap_means', 'bootstrap_interval', 'tail', 'wilson', 'share_interval', 'over_seeds', 'Paired', 'sign_flip',
-           'paired_power', 'detectable_difference', 'paired_test']
+           'paired_power', 'detectable_difference', 'paired_test', 'mcnemar']
 
 # %% ../../nbs/evaluation/statistics.ipynb #c002
 import math
@@ -184,3 +184,11 @@ def paired_test(
         t, p_t = (float(number) for number in stats.ttest_rel(a, b))
     p_sign, exact = sign_flip(differences)
     return Paired(n, mean, low, high, t, p_t, p_sign, 2 / 2**n if exact else 1 / 100_001, exact, deviation, detectable)
+
+# %% ../../nbs/evaluation/statistics.ipynb #7b6130ec
+def mcnemar(
+    first: int,  # items (or groups of items) that fall to one model alone
+    second: int,  # to the other alone
+) -> float:  # two-sided p; 1 where there are none
+    "McNemar's exact test. Source: McNemar 1947; the binomial form."
+    return float(stats.binomtest(first, first + second).pvalue) if first + second else 1.0
