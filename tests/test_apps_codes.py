@@ -30,6 +30,7 @@ from PIL import Image
 from scipy.sparse import csc_matrix
 
 from complearn.analysis.codes.map import code_map, principal_plane
+from complearn.analysis.codes.matches import match_codes, match_quality, matched_figure, nearest_code, weight_correlations
 from complearn.analysis.codes.readings import code_table
 from complearn.analysis.codes.sources import code_sources
 from complearn.analysis.codes.store import CodeStore, code_store, first_images
@@ -336,8 +337,52 @@ def test_two_models_answer_the_same_question_and_the_tables_name_them(folder):
     assert len(hits) == 10 and set(hits["query"]) == {text}
     controller.handle({"action": "keep_code", "panel": 1, "code": 4})
     assert selection_table(controller).code.tolist() == [controller.panels[0].code, 4]
+    controller.handle({"action": "open_code", "code": int(second.store.usage[1])})
+    [(opened, _)] = controller.handle({"action": "open_match"})
+    assert opened["panel"] == 1 and opened["code"] == second.code == controller.panels[0].code  # the same model twice
+    assert opened["match"]["correlation"] == pytest.approx(1, abs=1e-5)
     controller.handle({"action": "compare", "on": False})
     assert len(controller.panels) == 1
+    assert "compare opens a second one" in error_of(controller.handle({"action": "open_match"}))
+
+
+def renumbered(store, order, keep=1.0):
+    """A store whose codes have other numbers; each weight stays with probability `keep`."""
+    images = {name: getattr(store.images, name)[order] for name in ("top_item", "top_score", "top_weight", "top_position", "fired", "mass")}
+    other = replace(store, images=replace(store.images, **images), heats=store.heats[order], words=None)
+    weights = store.by_item.copy()[:, order].tocsr()
+    weights.data = weights.data * (np.random.default_rng(0).random(len(weights.data)) < keep)
+    vars(other).update(by_item=weights, by_code=weights.tocsc())
+    return other
+
+
+def test_codes_are_matched_by_what_they_fire_on(store):
+    order = np.random.default_rng(1).permutation(64)
+    other = renumbered(store, order)
+    pairs, quality = match_codes(store, other), match_quality(store, other)
+    varying = pairs[pairs.correlation > 1 - 1e-6]
+    assert len(varying) > 5 and (order[varying.match] == varying.code).all() and (varying.share == varying.match_share).all()
+    assert quality["correlation"] > quality["chance_95"] >= quality["chance"] and quality["beyond_chance"] > 0.9
+    blurred = match_quality(store, renumbered(store, order, 0.5))
+    assert quality["chance"] < blurred["correlation"] < quality["correlation"]
+    code = int(varying.code.iloc[0])
+    assert nearest_code(store, other, code) == (int(varying.match.iloc[0]), pytest.approx(1))
+    few = match_codes(store, other, most=7)
+    assert len(few) <= 7 and set(few.code) <= set(store.usage[:7]) and few.match.is_unique
+    dense, mirrored = store.by_item.toarray(), other.by_item.toarray()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        naive = np.nan_to_num(np.corrcoef(dense.T, mirrored.T)[:64, 64:])
+    assert np.allclose(weight_correlations(store.by_code, other.by_code), naive, atol=1e-4)
+    figure = matched_figure(store, other, ("one", "<other>"), few.head(3), k=2)
+    assert len(figure.layout.images) == 12 and figure.layout.xaxis.ticktext[1] == "&lt;other&gt;"
+
+
+def test_codes_over_different_images_are_not_matched(store):
+    other = replace(store, about=store.about | {"captions": store.about["captions"][::-1]})
+    with pytest.raises(RequestError, match="read on different images"):
+        match_codes(store, other)
+    with pytest.raises(RequestError, match="never fires on these images"):
+        nearest_code(replace(store, images=replace(store.images, fired=0 * store.images.fired)), store, 3)
 
 
 def test_nothing_to_open_says_why(tmp_path, folder):
@@ -514,6 +559,12 @@ def test_on_a_page(folder, store, chromium):
     page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
     opened = drive(page, "page")
     assert selection_table(controller).code.tolist() == [opened] and (hits_table(controller).rise != 0).any() and not faults
+    page.click("text=Compare two models")
+    page.click(".cl-tabs >> nth=0 >> [data-tab=code]")
+    page.click("text=Open its match >> nth=0")
+    page.wait_for_selector(f"text=matches code {opened} of codebook: correlation 1.00")
+    screenshot(page, "page-5-match")
+    assert controller.panels[1].code == opened and not faults
     page.close()
 
 

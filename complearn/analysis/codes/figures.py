@@ -91,20 +91,21 @@ def add_pictures(
     images: UInt8[np.ndarray, "k height width 3"],  # those items' pictures
     heats: Float[np.ndarray, "k row column"],  # the score of each patch for the code
     cell: int = 110,  # size of a picture in pixels
+    left: float | int = 0,  # where the row begins
 ) -> None:
     "A row of pictures for one code."
     width, height = SIDE / heats.shape[2], SIDE / heats.shape[1]
     low, high = (heats[: len(best)].min(), heats[: len(best)].max()) if len(best) else (0, 0)
     place = {"xanchor": "center", "yanchor": "middle", "sizing": "stretch", "layer": "below", "xref": "x", "yref": "y"}
-    for x, line in best.iterrows():
-        source = picture_uri(overlay(images[x], (heats[x] - low) / max(high - low, 1e-12)))
+    for rank, line in best.iterrows():
+        x, source = left + rank, picture_uri(overlay(images[rank], (heats[rank] - low) / max(high - low, 1e-12)))
         figure.add_layout_image(source=source, x=x, y=y, sizex=SIDE, sizey=SIDE, **place)
         outline(figure, x - SIDE / 2 + width * line["column"], y - SIDE / 2 + height * line["row"], width, height)
     hover = "image %{customdata[0]:.0f}<br>score %{customdata[1]:.3f}<br>weight %{customdata[2]:.3f}"
     hover += "<br>patch row %{customdata[3]:.0f}, column %{customdata[4]:.0f}<extra></extra>"
     dots = {"mode": "markers", "marker": {"size": 0.8 * cell, "opacity": 0, "symbol": "square"}, "showlegend": False}
     details = best[["item", "score", "weight", "row", "column"]]
-    figure.add_scatter(x=best.index, y=[y] * len(best), customdata=details, hovertemplate=hover, **dots)
+    figure.add_scatter(x=left + best.index, y=[y] * len(best), customdata=details, hovertemplate=hover, **dots)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c015
 @figure_of_texts

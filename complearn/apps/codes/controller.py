@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from ...analysis.codes.matches import nearest_code
 from ...analysis.codes.sources import Source
 from complearn.apps.codes.messages import (
     Panel,
@@ -190,6 +191,17 @@ class CodesController(Controller):
         self.check_code(target, code)
         target.code = code
         return [({"type": "opened", "code": code}, [])] if loaded else [code_message(target, code)]
+
+    @action()
+    def open_match(self, panel: int = 0) -> list[Message]:
+        "Open in the other panel the code that fires most like this panel's open code."
+        place = 1 - panel
+        own, other = self.panel(panel), self.panel(place)
+        code, correlation = nearest_code(own.store, other.store, own.code)
+        other.code = code
+        content, parts = code_message(other, code)
+        match = {"code": own.code, "model": self.sources[own.source].name, "correlation": correlation}
+        return [({**content, "panel": place, "match": match}, parts)]
 
     @action()
     def open_image(self, item: int, panel: int = 0) -> list[Message]:

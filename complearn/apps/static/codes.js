@@ -419,6 +419,10 @@ function showCode(panel, content, buffers) {
   const kept = panel.selected.has(code);
   const keepTitle = "add this code to explorer.selection (space bar in the grid)";
   const doubleTitle = "double this code in the query under Surgery";
+  const matchTitle = "open, in the other model, the code whose weights over the same images correlate most with this one's";
+  const two = panel.explorer.panels.length > 1;
+  const { match } = content;
+  const matched = match && `matches code ${match.code} of ${match.model}: correlation ${match.correlation.toFixed(2)}`;
   fill(
     tab,
     h(
@@ -427,7 +431,9 @@ function showCode(panel, content, buffers) {
       h("h3", { class: "cl-grow" }, `Code ${code}`),
       toggle(kept ? "Kept" : "Keep", kept, () => panel.keepCode(code), { title: keepTitle }),
       button("Edit in surgery", () => panel.doubleCode(code), { title: doubleTitle }),
+      two && button("Open its match", () => panel.send({ action: "open_match" }), { title: matchTitle }),
     ),
+    matched && h("p", { class: "cl-muted", role: "status" }, matched),
     h("p", { class: "cl-muted" }, usage),
     h(
       "div",
@@ -866,6 +872,7 @@ class Explorer {
     this.node.classList.toggle("cl-compared", two);
     this.compare.setAttribute("aria-pressed", String(two));
     this.showTab(content.tab, false);
+    for (const panel of this.panels) if (panel.drawn) showCode(panel, ...panel.drawn); // one code more, or less, to match
     this.openFirst(content);
   }
   openFirst({ sources, panels, empty }) {
