@@ -69,7 +69,7 @@ def match_codes(
     pairs = pd.DataFrame(columns)
     return pairs[values > 0].sort_values("correlation", ascending=False, kind="stable", ignore_index=True)
 
-
+# %% ../../../nbs/analysis/codes/matches.ipynb #fea158a2
 def match_quality(
     first: CodeStore,  # of one model
     second: CodeStore,  # of another, over the same images
