@@ -1,6 +1,7 @@
 """Lessons for newcomers: what stays, what is the same for all, and the numbers that are read off."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,13 +13,16 @@ from complearn.analysis.runs import learnability, newcomers
 from complearn.core.files import read_json, write_json
 from complearn.core.results import row, rows_table
 from complearn.core.runs import Run
+from complearn.data.images import Transform
 from complearn.evaluation.comparisons import difference_table
 from complearn.evaluation.tasks.base import Score
 from complearn.evaluation.tasks.choices import Choices
 from complearn.training.engine.checkpoints import load_checkpoint
+from complearn.training.methods import learner
+from complearn.training.methods.learner import encoded_pairs, encoding_key
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.lessons import prepare_lesson, teachers_of
-from complearn.training.runs.snapshots import Snapshot, snapshots_of
+from complearn.training.runs.snapshots import Snapshot, run_data, snapshots_of
 
 IL = {"name": "il_clip", "args": {"warmup": 2, "distil": 2, "interact": 2, "generations": 2, "ramp": 1}}
 
@@ -266,3 +270,41 @@ def test_a_window_looks_back_only_and_a_foreign_log_is_refused():
     assert list(learnability.lesson(log, 2).value) == [0.0, 0.5, 0.75]
     with pytest.raises(ValueError, match="no column 'matched'"):
         learnability.lesson(log.drop(columns="matched"))
+
+
+def test_encoded_images_teach_the_same(teacher, tmp_path, monkeypatch):
+    """With vectors instead of images the newcomer's weights are the same but for rounding, and its lessons read no image."""
+    end, ended = Snapshot(teacher, "interact-02"), {}
+    for encoded in (False, True):
+        taught = prepare_lesson(end, tmp_path / str(encoded), text_seed=7, steps=6, ramp=1, encoded=encoded)
+        ended[encoded] = Snapshot(launch(taught.run.path, progress=False)).model().state_dict()
+    for name, tensor in ended[False].items():
+        assert torch.allclose(tensor.float(), ended[True][name].float(), atol=2e-5), name
+    assert not torch.equal(ended[False]["language.head.1.weight"], end.model().state_dict()["language.head.1.weight"])
+
+    def refuse(*images, **options):
+        raise AssertionError("images were read")
+
+    monkeypatch.setattr(learner, "encode_items", refuse)
+    monkeypatch.setattr(Transform, "__call__", refuse)
+    taught = prepare_lesson(end, tmp_path / "again", text_seed=8, steps=2)
+    assert launch(taught.run.path, progress=False).done["step"] == 2
+    plain = prepare_lesson(end, tmp_path / "plain", text_seed=8, steps=2, encoded=False)
+    with pytest.raises(AssertionError, match="images were read"):
+        launch(plain.run.path, progress=False)
+
+
+def test_what_varies_is_not_encoded(teacher):
+    model, pairs = Snapshot(teacher, "interact-01").model(), run_data(teacher)
+    assert encoded_pairs(model, pairs, model.collate)[1].shape == (len(pairs), model.vision.width)
+    for collate in (
+        replace(model.collate, transform=replace(model.collate.transform, mirror=True)),
+        replace(model.collate, negatives="swap"),
+    ):
+        assert encoded_pairs(model, pairs, collate) is None
+    model.config = replace(model.config, memory=0)
+    assert encoded_pairs(model, pairs, model.collate) is None
+    other = Snapshot(teacher, "interact-02").model()
+    assert encoding_key(other, pairs) != encoding_key(model, pairs)
+    model.respawn("language", 5)
+    assert encoding_key(model, pairs) == encoding_key(Snapshot(teacher, "interact-01").model(), pairs), "newcomers share the vectors"

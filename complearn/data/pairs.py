@@ -59,6 +59,7 @@ class Batch:
     claims: Int64[Tensor, "batch 2 clause 6"] | None = None  # what they say, see `data.facts`
     scenes: Int64[Tensor, "batch 18"] | None = None  # what the images show, see `data.facts`
     shortened: Bool[Tensor, "batch"] | None = None  # True where a caption is so long that only its first words could be exchanged
+    image_vectors: Float[Tensor, "batch width"] | None = None  # instead of images: what a vision agent that rests has made of them
     phrases: tuple | None = None  # distinct phrases of an image's triplets, per pair
     phrase_ids: Int64[Tensor, "batch phrase phrase_token"] | None = None  # their token ids, zeros where an image has fewer
     phrase_mask: Bool[Tensor, "batch phrase phrase_token"] | None = None  # True where a token of a phrase is real

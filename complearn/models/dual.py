@@ -126,12 +126,12 @@ class Dual(nn.Module):
 
     def forward(
         self,
-        batch: Batch,  # images and captions
+        batch: Batch,  # images, or their vectors, and captions
     ) -> DualOutput:
         if self.training:
             with torch.no_grad():  # kept in bounds, and free to come back
                 self.logit_scale.clamp_(max=math.log(100))
-        image = self.read(self.vision, batch)
+        image = self.read(self.vision, batch) if batch.image_vectors is None else AgentOutput(batch.image_vectors)
         if batch.negative_ids is None:
             text, negative = self.read(self.language, batch), None
         else:  # both in one pass of the language agent
@@ -229,6 +229,12 @@ class Dual(nn.Module):
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
         return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict())
+
+    def image_fingerprint(self) -> str:
+        "A hash of what decides the vectors of images: not of the language agent."
+        parts, config = [self.vision] + ([self.codebook] if self.codebook is not None else []), asdict(self.config)
+        decides = {name: value for name, value in config.items() if name not in ("text", "memory")}
+        return weights_fingerprint(nn.ModuleList(parts), asdict(self.collate.transform), decides)
 
 # %% ../../nbs/models/dual.ipynb #c015
 def build_model(

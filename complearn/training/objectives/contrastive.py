@@ -60,9 +60,9 @@ class Contrastive(Objective):
         "What is logged beside the loss."
         scores = out.image.float() @ out.text.float().T
         measures = {"matched": in_batch_accuracy(scores, same), "scale": out.scale.detach()}
-        if out.image_weights is None:
-            return measures
-        return measures | code_usage(out.image_weights, "image") | code_usage(out.text_weights, "text")
+        for side, weights in (("image", out.image_weights), ("text", out.text_weights)):
+            measures |= {} if weights is None else code_usage(weights, side)
+        return measures
 
     def warning(self, measures, progress):
         support = min(measures.get("support_image", 99.0), measures.get("support_text", 99.0))
