@@ -90,10 +90,11 @@ reports: say-reports .venv/.dev
 	@for pair in $(REPORTS); do \
 	  $(BIN)/python -m complearn.analysis.claims.reports "nbs/experiments/$${pair%%:*}.ipynb" "data/measured/$${pair##*:}.results.json"; \
 	done
+	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/claims.ipynb
 	@$(BIN)/nbdev_clean
 
 say-reports:
-	@echo "make reports: draws each measured study of data/measured into its notebook, without training"
+	@echo "make reports: draws each measured study of data/measured into its notebook, and the table of claims, without training"
 
 bench: say-bench .venv/.dev
 	@mkdir -p "$(BENCH_OUT)"

@@ -23,3 +23,12 @@ def run_cells(name, before=None, **parameters):
             names |= parameters
     assert before is None, f"no cell of {name} contains {before!r}"
     return names
+
+
+def tables(notebook):
+    """The tables that a notebook shows."""
+    cells = json.loads(notebook.read_text())["cells"]
+    cells = [cell for cell in cells if "injected-parameters" not in cell["metadata"].get("tags", [])]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    pages = ["".join(data.get("text/html", "")) for data in outputs]
+    return [page for page in pages if 'class="dataframe"' in page]

@@ -5,10 +5,14 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
+from notebook_cells import tables
 from scipy import stats
 
-from complearn.analysis.claims.judging import Claim, Side, claims_figure, claims_table, judge, read_studies, side_values, verdict
-from complearn.core.results import row, write_results
+from complearn.analysis.claims.judging import Claim, Side, claim_about, judge, side_values, verdict
+from complearn.analysis.claims.tables import claims_figure, claims_table, read_studies, readable_claims
+from complearn.core.results import read_results, row, write_results
+from complearn.evaluation.statistics import detectable_difference, paired_power
 
 CELLS = (("d", "x", "accuracy"), ("d", "y", "accuracy"))
 
@@ -34,7 +38,7 @@ def made_up(seeds=5, gap=0.1, spread=0.02):
 
 
 def claim(**changes):
-    about = {"paper": "1", "headline": "a beats b", "where": "T1", "theirs": "", "a": Side("il"), "b": Side("cb"), "cells": CELLS}
+    about = {"headline": "a beats b", "where": "T1", "a": Side("il"), "b": Side("cb"), "cells": CELLS}
     return Claim(**about | changes)
 
 
@@ -46,7 +50,7 @@ def test_a_judgement_is_the_paired_test_of_the_means(sign):
     test = stats.ttest_rel(mean["il"], mean["cb"])
     low, high = sorted(sign * end for end in test.confidence_interval(0.95))
     assert np.isclose(told["difference"], sign * (mean["il"] - mean["cb"]).mean())
-    assert np.allclose([told["low"], told["high"]], [low, high]) and told["seeds"] == 5
+    assert np.allclose([told["low"], told["high"]], [low, high]) and told["n"] == 5
     assert told["verdict"] == ("holds" if sign == 1 else "does not hold")
 
 
@@ -61,7 +65,7 @@ def test_first_and_last_go_by_step_and_patterns_by_name():
 def test_a_seed_counts_only_where_every_cell_is_there():
     rows = pd.DataFrame(made_up())
     rows = rows[~((rows.method == "il") & (rows.seed == 3) & (rows.split == "y"))]
-    assert side_values(rows, Side("il"), CELLS).index.tolist() == [0, 1, 2, 4] and judge(claim(), rows)["seeds"] == 4
+    assert side_values(rows, Side("il"), CELLS).index.tolist() == [0, 1, 2, 4] and judge(claim(), rows)["n"] == 4
 
 
 @pytest.mark.parametrize(
@@ -85,10 +89,69 @@ def test_one_seed_gives_no_verdict_and_no_row_gives_none_measured():
     assert judge(claim(a=Side("nobody")), pd.DataFrame(made_up()))["verdict"] == "not measured"
 
 
-@pytest.mark.parametrize("wrong", [{"sign": 0}, {"margin": -1.0}, {"cells": ()}])
+@pytest.mark.parametrize("wrong", [{"sign": 0}, {"margin": -1.0}, {"cells": ()}, {"theirs": (1.0,)}])
 def test_a_malformed_claim_is_an_error(wrong):
-    with pytest.raises(ValueError, match="sign is 1 or -1"):
+    with pytest.raises(ValueError, match="sign is 1 or -1|2 sides and 1 numbers of the paper"):
         claim(**wrong)
+
+
+def four(gains, seeds=6, spread=0.01):
+    """Rows of il, cb, bare, clip with these gains; each seed has a luck of its own."""
+    order = np.random.default_rng(1)
+    luck = order.normal(size=seeds)
+    return pd.DataFrame([
+        row(method, seed, "final", 10, "d", split, "accuracy", 0.6 + gain + 0.2 * luck[seed] + spread * order.normal())
+        for method, gain in zip(("il", "cb", "bare", "clip"), gains) for seed in range(seeds) for split in "xy"
+    ])  # fmt: skip
+
+
+INTERACTION = {"b": Side("bare"), "minus": (Side("cb"), Side("clip"))}
+
+
+@pytest.mark.parametrize(
+    "gains, alone, both",
+    [
+        ((0.3, 0.2, 0.1, 0.1), "holds", "holds"),
+        ((0.2, 0.2, 0.1, 0.1), "holds", "not shown"),
+        ((0.2, 0.3, 0.1, 0.1), "holds", "does not hold"),
+        ((0.1, 0.2, 0.3, 0.1), "does not hold", "does not hold"),
+    ],
+)
+def test_a_claim_whose_control_shows_nothing_does_not_hold(gains, alone, both):
+    rows = four(gains)
+    assert judge(claim(b=Side("bare")), rows)["verdict"] == alone
+    assert judge(claim(b=Side("bare"), control=claim(**INTERACTION)), rows)["verdict"] == both
+    unknown = claim(b=Side("bare"), control=claim(b=Side("restarts")))
+    assert judge(unknown, rows)["verdict"] == ("no control" if alone == "holds" else alone)
+
+
+def test_an_interaction_is_paired_by_seed():
+    rows = four((0.3, 0.2, 0.1, 0.1))
+    rows = rows[~((rows.method == "clip") & (rows.seed == 2))].sample(frac=1, random_state=0)
+    result = judge(claim(**INTERACTION), rows)
+    means = rows.groupby(["method", "seed"]).value.mean()
+    gains = (means["il"] - means["bare"] - (means["cb"] - means["clip"])).dropna()
+    test = stats.ttest_1samp(gains, 0)
+    assert result["n"] == 5 and result["p_t"] == pytest.approx(test.pvalue)
+    assert (result["low"], result["high"]) == pytest.approx(tuple(test.confidence_interval()))
+
+
+def test_beside_a_verdict_stands_what_the_study_could_have_shown():
+    rows = pd.DataFrame(made_up(gap=0.02))
+    result = judge(claim(theirs=(0.344, 0.312)), rows)
+    gains = rows[rows.step == 20].groupby(["method", "seed"]).value.mean().unstack(0).eval("il - cb")
+    assert result["verdict"] == "not shown" and result["claimed"] == pytest.approx(0.032)
+    assert result["power"] == pytest.approx(paired_power(0.032, gains.std(), 5))
+    assert result["detectable"] == pytest.approx(detectable_difference(gains.std(), 5)) and judge(claim(), rows)["power"] is None
+
+
+def test_the_p_of_a_claim_of_no_harm_agrees_with_its_verdict():
+    rows = pd.DataFrame(made_up(gap=-0.01, spread=0.002))
+    result, plain = judge(claim(margin=0.02), rows), judge(claim(), rows)
+    assert (plain["verdict"], result["verdict"]) == ("does not hold", "holds") and result["p_t"] < 0.05
+    assert [result[name] for name in ("difference", "low", "high")] == pytest.approx(
+        [plain[name] for name in ("difference", "low", "high")]
+    )
 
 
 def test_studies_are_found_named_and_tabled(tmp_path):
@@ -100,6 +163,36 @@ def test_studies_are_found_named_and_tabled(tmp_path):
     assert dict(zip(table.study, table.verdict)) == {"one": "holds", "two": "does not hold", "three": "holds", "": "not measured"}
     drawn = claims_figure(table)
     assert sum(len(trace.y or ()) for trace in drawn.data) == 3
+
+
+def test_every_setting_gives_a_line_of_its_own(tmp_path):
+    world = {"name": "generated", "args": {"shapes": 6, "colours": 6, "seed": 0}}
+    runs = {f"il-s{k}": {"code": "1+a", "configuration": {"data": {"args": {"seed": k}}}} for k in range(2)}
+    variants = {"il": {"method": "il", "switches": {}}, "one spawn": {"method": "il", "switches": {"il": {"generations": 1}}},
+                "bare": {"method": "il", "switches": {"model": {"codebook": None}}}}  # fmt: skip
+    rows = made_up() + [line | {"method": "one spawn"} for line in made_up(gap=-0.1) if line["method"] == "il"]
+    write_results(tmp_path / "one", {"source": world, "runs": runs, "rows": variants, "steps": 20}, {}, rows)
+    write_results(tmp_path / "two", {"source": {"name": "flickr", "args": {}}}, {}, made_up(gap=-0.1))
+    lines = claims_table([claim(variants=True, number=2)], read_studies([tmp_path]))
+    assert lines.compared.tolist() == ["il - cb", "one spawn - cb", "il - cb"]
+    assert lines.verdict.tolist() == ["holds", "does not hold", "does not hold"]
+    assert lines.world.tolist() == ["6 x 6, one for each seed"] * 2 + ["flickr"] and lines.code[0] == "1+a"
+    assert readable_claims(lines).index.tolist() == ["2"] * 3
+    other = claim_about(claim(a=Side("il", "interact-*"), control=claim(b=Side("rest"))), "one spawn")
+    assert str(other) == "one spawn (last interact-*) - cb" and str(other.control) == "one spawn - rest"
+
+
+def test_the_committed_table_of_claims_is_that_of_the_measured_studies(smoke):
+    run = smoke("experiments/claims")
+    assert run.good
+    shown, drawn = tables(ROOT / "nbs" / "experiments" / "claims.ipynb"), tables(run.folder / "report.ipynb")
+    assert shown == drawn, "`make reports` draws it again"
+    rows = pd.DataFrame(read_results(ROOT / "data" / "measured" / "composition.results.json")["rows"])
+    comp = rows[(rows.data == "average") & (rows.split == "COMP")].pivot(index="seed", columns="method", values="value")
+    test = stats.ttest_rel(comp["codebook_clip"], comp["clip"])
+    low, high = test.confidence_interval()
+    line = f"<td>{(comp['codebook_clip'] - comp['clip']).mean():+.3f} [{low:+.3f}, {high:+.3f}]</td>"
+    assert line in shown[1] and f"<td>{test.pvalue:.2g}</td>" in shown[1]
 
 
 def test_a_claim_of_no_harm_is_drawn_from_its_margin(tmp_path):
@@ -134,4 +227,4 @@ def test_every_side_of_a_claim_is_something_that_can_be_trained():
     from complearn.training.methods.iterated import ABLATIONS
 
     known = {*METHODS, *(label for rows in ABLATIONS.values() for label in rows)}
-    assert {side.method for claim in ITERATED_LEARNING for side in (claim.a, claim.b)} <= known
+    assert {side.method for claim in ITERATED_LEARNING for side in claim.sides} <= known

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import ROOT
+from notebook_cells import tables
 
 from complearn.core.results import read_results, row
 from complearn.core.runs import Run
@@ -103,15 +104,6 @@ def test_switches_of_a_method_that_is_not_trained_are_refused():
         study({"x": {"method": "clip", "il_clip": {"temperature": 0.1}}})
     with pytest.raises(ValueError, match="no switch of 'il_clip' .*there are clip, negclip, codebook, model, train"):
         study(method_rows(["clip", "negclip"]), switches={"il_clip": {"temperature": 0.1}})
-
-
-def tables(notebook):
-    """The tables that a notebook shows."""
-    cells = json.loads(notebook.read_text())["cells"]
-    cells = [cell for cell in cells if "injected-parameters" not in cell["metadata"].get("tags", [])]
-    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
-    pages = ["".join(data.get("text/html", "")) for data in outputs]
-    return [page for page in pages if 'class="dataframe"' in page]
 
 
 def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_path):

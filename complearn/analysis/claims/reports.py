@@ -30,14 +30,14 @@ def write_outputs(
 # %% ../../../nbs/analysis/claims/reports.ipynb #6c3116fe
 def draw_report(
     notebook: str | Path,  # with the parameter `report_from`
-    results: str | Path,  # a results file
+    results: str | Path = "",  # a results file; empty leaves the notebook's own parameters
 ) -> None:
     "Execute a notebook on a results file, and keep its outputs."
     import papermill
 
     with TemporaryDirectory() as folder:
         executed = Path(folder) / "report.ipynb"
-        given = {"report_from": str(Path(results).resolve())}
+        given = {"report_from": str(Path(results).resolve())} if results else {}
         papermill.execute_notebook(str(notebook), str(executed), given, kernel_name="python3", progress_bar=False)
         write_outputs(executed, notebook)
 
@@ -48,10 +48,10 @@ def main(
     "Draw an experiment notebook from a results file."
     parser = argparse.ArgumentParser(prog="python -m complearn.analysis.claims.reports", description=main.__doc__)
     parser.add_argument("notebook", help="an experiment notebook with the parameter report_from")
-    parser.add_argument("results", help="a results file, such as one of data/measured")
+    parser.add_argument("results", nargs="?", default="", help="a results file, such as one of data/measured; claims.ipynb reads them all")
     options = parser.parse_args(arguments)
     draw_report(options.notebook, options.results)
-    print(f"{options.notebook} shows {options.results}")
+    print(f"{options.notebook} shows {options.results or 'its results'}")
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in the notebook
