@@ -137,7 +137,7 @@ def claim_test(
     known = claimed is not None and test.deviation is not None
     return values, measures | {"claimed": claimed, "power": paired_power(claimed + claim.margin, test.deviation, test.n) if known else None}
 
-
+# %% ../../../nbs/analysis/claims/judging.ipynb #bd2a2e40
 def judge(
     claim: Claim,  # a headline
     rows: pd.DataFrame,  # result rows of one experiment
