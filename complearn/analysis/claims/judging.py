@@ -33,7 +33,7 @@ class Side:
     def __str__(self):
         return self.method if self.phase == "*" else f"{self.method} ({self.which} {self.phase})"
 
-
+# %% ../../../nbs/analysis/claims/judging.ipynb #a8dd627a
 @dataclass(frozen=True)
 class Claim:
     "A headline of a paper, as a comparison: side `a` is better than side `b`, paired over seeds."
