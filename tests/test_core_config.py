@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from complearn.core.config import Registry, check_choice, check_parameters, parse_list, parse_yaml, strict
+from complearn.core.files import read_json
 
 
 def test_a_registry_names_what_it_holds():
@@ -171,3 +172,12 @@ def test_papermill_stops_at_a_mistyped_parameter(tmp_path):
         papermill.execute_notebook(
             ROOT / "nbs/experiments/claims.ipynb", tmp_path / "out.ipynb", {"presett": "demo"}, kernel_name="python3"
         )
+
+
+def test_a_key_that_stands_twice_is_an_error_in_files_and_in_parameters(tmp_path):
+    (tmp_path / "config.json").write_text('{"seed": 0, "train": {"steps": 1, "steps": 2}}')
+    with pytest.raises(ValueError, match="config.json is not readable as JSON: the key 'steps' stands twice in one object .leave one."):
+        read_json(tmp_path / "config.json")
+    with pytest.raises(ValueError, match="parameter world cannot be read near .*: the key 'shapes' stands twice"):
+        parse_yaml('{"shapes": 3, "size": 8, "shapes": 4}', "world")
+    assert parse_yaml('{"a": {"b": 1}, "b": {"b": 2}}', "world") == {"a": {"b": 1}, "b": {"b": 2}}

@@ -1,13 +1,15 @@
 "SugarCrepe and recognition files: what they hold, what they say when something is missing, and that nothing leaks."
 
 import json
+from io import BytesIO
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from complearn.data.benchmarks.items import Choice, as_choice, benchmark_captions, benchmark_image_ids
+from complearn.data.benchmarks.items import Choice, Crop, as_choice, benchmark_captions, benchmark_image_ids
 from complearn.data.benchmarks.sugarcrepe import SUGARCREPE, read_sugarcrepe
+from complearn.data.images import load_images
 from complearn.data.overlap import resolve_overlap
 from complearn.data.pairs import Pair
 from complearn.data.readers.labelled import read_labelled_images
@@ -25,6 +27,17 @@ def files(tmp_path):
         }
         (tmp_path / f"{split}.json").write_text(json.dumps(records))
     return tmp_path
+
+
+def test_a_crop_refers_to_the_photo_as_it_is_seen(tmp_path):
+    """The camera stored it lying on its side, and wrote beside it how it is to be turned."""
+    upright, exif = np.zeros((40, 60, 3), np.uint8), Image.Exif()
+    upright[:10, :20] = 255  # the upper left corner
+    exif[0x0112] = 6
+    Image.fromarray(np.rot90(upright)).save(tmp_path / "photo.png", exif=exif)
+    crop = Crop(tmp_path / "photo.png", (0, 0, 20, 10))
+    assert (np.asarray(Image.open(BytesIO(crop.read_bytes()))) == 255).all() and (load_images([crop], 8) == 255).all()
+    assert load_images([Crop(tmp_path / "photo.png", (20, 10, 60, 40))], 8).max() == 0
 
 
 def test_forms():

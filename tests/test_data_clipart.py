@@ -116,7 +116,7 @@ def test_a_scene_that_cannot_be_drawn_is_skipped_and_named(folder, piece, messag
     change(folder, 1, objects=[line["objects"][0] | piece])
     with pytest.raises(BadData, match=f"scenes.jsonl line 2: .*{message}"):
         read("abstract_scenes", folder=folder)
-    with pytest.warns(UserWarning, match="1 bad record .scenes.jsonl line 2.; 2 bad row"):
+    with pytest.warns(UserWarning, match="1 bad record .scenes.jsonl line 2: .*; 2 bad row"):
         assert {pair.image_id for pair in read("abstract_scenes", folder=folder, max_bad=1.0)} == {"scene_0"}
 
 

@@ -14,6 +14,7 @@ from complearn.data.benchmarks.spatial import WHATS_UP, read_vsr, read_whats_up
 from complearn.data.fixtures.benchmarks import save_pictures, write_groups_probes, write_lines, write_spatial, write_valse_winoground
 from complearn.data.images import open_image
 from complearn.data.reports import BadData
+from complearn.evaluation.bench.suites import find_suites, read_suites
 from complearn.evaluation.tasks.choices import Choices
 from complearn.evaluation.tasks.statements import Statements
 
@@ -183,6 +184,13 @@ def test_the_first_folder_of_a_path_is_a_split_of_eqben(data):
     np.save(data / "eqben/image_subset/eqbenyoucook2/1.npy", np.zeros((8, 8)))
     with pytest.raises(BadData, match="record 0: image .*1.npy' unreadable: an array of .height, width, 3. bytes was expected, not .8, 8"):
         READ_GROUPS["eqben"](data)
+
+
+def test_the_selection_of_eqben_is_found_beside_its_pictures(data):
+    (data / EQBEN).rename(data / "eqben/all_select.json")
+    (data / "eqben/image_subset").rename(data / "eqben/images")
+    (suite,) = find_suites(data, ["eqben"])
+    assert suite.state == "found" and len(read_suites([suite])[0]["eqben"].items()) == N
 
 
 @pytest.mark.parametrize(("name", "key"), [("colorswap", "image_1"), ("winoground", "image_0")])

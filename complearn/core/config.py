@@ -233,9 +233,20 @@ def read_record(
 
 # %% ../../nbs/core/config.ipynb #n017
 class ParameterLoader(yaml.SafeLoader):
-    "PyYAML's safe loader with the plain words of YAML 1.2: `no` is a word and `5e-4` a number."
+    "PyYAML's safe loader with the plain words of YAML 1.2: `no` is a word and `5e-4` a number; no key stands twice."
 
     yaml_implicit_resolvers = {}
+
+    def construct_mapping(
+        self,
+        node: yaml.Node,  # of a mapping
+        deep: bool = False,  # whether to construct what is in it at once
+    ) -> dict:
+        "Construct a mapping; raise ConstructorError if a key stands twice."
+        keys = [key.value for key, _ in node.value]
+        if repeated := [key for place, key in enumerate(keys) if key in keys[:place]]:
+            raise yaml.constructor.ConstructorError(problem=f"the key {repeated[0]!r} stands twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 for _tag, _pattern, _first in (

@@ -161,7 +161,7 @@ class EqBenRecord:
 
 
 def read_eqben(
-    annotations: Path | str,  # eqben_subset_10percent_final.json, private_info_global.json, or another list of records
+    annotations: Path | str,  # eqben_subset_10percent_final.json, all_select.json, private_info_global.json, or another list of records
     images: Path | str | None,  # the folder of pictures and frames; None: text alone
     max_bad: float = 0.01,  # share of items that may be skipped
     check: str = "auto",  # how pictures are checked, see `image_fault`

@@ -100,7 +100,7 @@ def collect_choices(
             collector.skip("repeated id", where, f"{where}: an item with the id {item.id!r} stands there already")
             continue
         ids.add(item.id)
-        if not all(caption.strip() for caption in item.captions):
+        if any([collector.is_blank(caption, where) for caption in item.captions]):
             collector.skip("empty caption", where, f"{where}: one of its captions is empty")
             continue
         for k, image in enumerate(item.images):

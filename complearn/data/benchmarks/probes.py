@@ -63,7 +63,7 @@ def read_vl_checklist(
     return collect_choices(collector, items)
 
 # %% ../../../nbs/data/benchmarks/probes.ipynb #0c125e61
-SVO_SOURCE = "get svo_probes.csv from the repository google-deepmind/svo_probes (Hendricks and Nematzadeh 2021)"
+SVO_SOURCE = "get svo_probes.csv (storage.googleapis.com/dm-mmt-models) as google-deepmind/svo_probes says (Hendricks and Nematzadeh 2021)"
 SVO_PHOTOS = "download pos_url and neg_url of svo_probes.csv as pos_image_id.jpg and neg_image_id.jpg; many are gone: raise max_bad"
 SVO_CHANGES = {"subject": "subj_neg", "verb": "verb_neg", "object": "obj_neg"}  # split -> column
 

@@ -10,13 +10,14 @@ import csv
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
 from ...core.config import Identifier, Text
 from ...core.files import BadData, parse_json, read_text, reading
+from ..images import EXTENSIONS
 from ..reports import existing_path
 
 # %% ../../../nbs/data/readers/files.ipynb #n006
@@ -70,13 +71,20 @@ def _jsonl_row(line: int, text: str) -> Row:
         return Row(line, {}, str(error).removeprefix(": "))
     return Row(line, cells) if isinstance(cells, dict) else Row(line, {}, "a JSON object was expected")
 
+# %% ../../../nbs/data/readers/files.ipynb #04d74634
+def _count_rows(lines: Iterable[str], delimiter: str, width: int) -> int:
+    "How many lines, which stand in one cell, are rows of their own."
+    rows = (next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), []) for line in lines)
+    is_name = lambda cell: cell.strip().isdecimal() or PurePath(cell).suffix.lower() in EXTENSIONS
+    return sum(len(cells) == width > 1 and any(map(is_name, cells)) for cells in rows)
+
 # %% ../../../nbs/data/readers/files.ipynb #8b1e942a
 def csv_records(
     lines: Iterator[str],  # of a file opened with newline=""
     delimiter: str = ",",  # between cells
 ) -> Iterator[tuple[int, str, list[str], str]]:  # number of the first line, the record as it stands, its cells, its fault
     "Parse a table record by record; one that cannot be parsed costs its first line alone."
-    again, record, first = deque(), [], 1
+    again, record, first, width = deque(), [], 1, 0
 
     def next_lines() -> Iterator[str]:
         while (text := again.popleft() if again else next(lines, None)) is not None:
@@ -88,11 +96,14 @@ def csv_records(
         cells, fault, count = [], "", 1
         try:
             cells = next(table)
-            count = len(record)
+            width, count = width or len(cells), len(record)
+            if swallowed := _count_rows(record[1:], delimiter, width) if count > 1 else 0:
+                cells, end = [], f"line {first + count - 1}"
+                raise csv.Error(f"a quotation mark opens a cell that ends on {end} and swallows {swallowed} rows; close it on its own line")
         except StopIteration:
             return
         except csv.Error as error:
-            fault = f"{error}; is a quotation mark left open?"
+            fault, count = str(error) if "swallows" in str(error) else f"{error}; is a quotation mark left open?", 1
             again.extendleft(reversed(record[1:]))
             table = csv.reader(next_lines(), delimiter=delimiter, strict=True)
         yield first, "".join(record[:count]), cells, fault

@@ -42,7 +42,7 @@ def read_folder(
     for line, row, fault in read_rows(path):
         where = f"{path.name} line {line}"
         if fault:
-            collector.skip("bad row", where, f"{where}: {fault}")
+            collector.skip("bad row", where, f"{where}: {fault}", detail=fault)
             continue
         for column, argument in ((image, "image"), (caption, "caption")):
             if column not in row and not collector.n_samples:

@@ -159,7 +159,7 @@ SUITES |= {
 }
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #7895f7ed
-_eqben = tuple(f"eqben/{file}" for file in ("eqben_subset_10percent_final.json", "private_info_global.json"))
+_eqben = tuple(f"eqben/{file}" for file in ("eqben_subset_10percent_final.json", "private_info_global.json", "all_select.json"))
 SUITES |= {
     "colorswap": Suite(
         read_colorswap,
