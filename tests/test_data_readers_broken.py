@@ -195,7 +195,7 @@ CASES = [
     ("folder", "a lone quotation mark in the fifth of 40 rows", write(CSV, TABLE_OF_40), 39, {"bad row": 1}, "captions.csv line 6"),
     ("folder", "a quoted caption of two lines", append(CSV, f'{NAMES[0]},"Two\nlines."\n'), N + 1, {}, ""),
     ("folder", "a quotation mark that is closed two rows later", append(CSV, SWALLOWED), N + 2, {"bad row": 1},
-     "captions.csv line 8: a quotation mark opens a cell that ends on line 10 and swallows 2 rows; close it"),
+     "captions.csv line 8: a quotation mark opens a cell that is closed 2 lines below and swallows 2 rows; close it"),
     ("folder", "a quoted caption of two lines with a comma", append(CSV, f'{NAMES[0]},"Two\nlines, here."\n'), N + 1, {},
      "1 captions hold characters that are not seen, and stay as they are .captions.csv line 8: U.000A"),
     ("folder", "a zero-width space and NUL", append(CSV, f"{NAMES[0]},A\u200b dog\0.\n"), N + 1, {}, "line 8: U.200B U.0000"),

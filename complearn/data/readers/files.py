@@ -78,6 +78,18 @@ def _count_rows(lines: Iterable[str], delimiter: str, width: int) -> int:
     is_name = lambda cell: cell.strip().isdecimal() or PurePath(cell).suffix.lower() in EXTENSIONS
     return sum(len(cells) == width > 1 and any(map(is_name, cells)) for cells in rows)
 
+
+def _next_cells(table: Iterator[list[str]], record: list[str], delimiter: str, width: int) -> list[str]:
+    "The cells of the next record, whose lines the table puts into `record`; raise csv.Error if it is broken or holds rows of its own."
+    try:
+        cells = next(table)
+    except csv.Error as error:
+        raise csv.Error(f"{error}; is a quotation mark left open?") from None
+    if len(record) > 1 and (swallowed := _count_rows(record[1:], delimiter, width)):
+        place = f"is closed {len(record) - 1} lines below"
+        raise csv.Error(f"a quotation mark opens a cell that {place} and swallows {swallowed} rows; close it on its own line")
+    return cells
+
 # %% ../../../nbs/data/readers/files.ipynb #8b1e942a
 def csv_records(
     lines: Iterator[str],  # of a file opened with newline=""
@@ -95,15 +107,12 @@ def csv_records(
     while True:
         cells, fault, count = [], "", 1
         try:
-            cells = next(table)
+            cells = _next_cells(table, record, delimiter, width)
             width, count = width or len(cells), len(record)
-            if swallowed := _count_rows(record[1:], delimiter, width) if count > 1 else 0:
-                cells, end = [], f"line {first + count - 1}"
-                raise csv.Error(f"a quotation mark opens a cell that ends on {end} and swallows {swallowed} rows; close it on its own line")
         except StopIteration:
             return
         except csv.Error as error:
-            fault, count = str(error) if "swallows" in str(error) else f"{error}; is a quotation mark left open?", 1
+            fault = str(error)
             again.extendleft(reversed(record[1:]))
             table = csv.reader(next_lines(), delimiter=delimiter, strict=True)
         yield first, "".join(record[:count]), cells, fault
