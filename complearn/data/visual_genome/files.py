@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field
 
 from ...core.config import Text, read_record
-from ...core.files import describe_fault, reading, unique_keys
+from ...core.files import JSON_DECODER, describe_fault, reading
 from ..readers.files import read_json_file
 from ..reports import BadData, Collector, existing_path
 
@@ -38,7 +38,7 @@ def json_items(
 ) -> Iterator[Any]:
     "Read a long JSON list item by item; raise `BadData` if the file is truncated or not a list."
     path = existing_path(path, what, REMEDY)
-    decode, count = json.JSONDecoder(object_pairs_hook=unique_keys).raw_decode, 0
+    decode, count = JSON_DECODER.raw_decode, 0
     with reading(path), path.open(encoding="utf-8-sig") as file:
         text, start = file.read(chunk).lstrip(), 1
         if not text.startswith("["):
