@@ -11,7 +11,7 @@ from training_runs import DATA, MODEL, TRAIN
 
 from complearn.analysis.runs import learnability, newcomers
 from complearn.core.files import read_json, write_json
-from complearn.core.results import row, rows_table
+from complearn.core.results import read_results, row, rows_table
 from complearn.core.runs import Run
 from complearn.data.images import Transform
 from complearn.evaluation.comparisons import difference_table
@@ -308,3 +308,16 @@ def test_what_varies_is_not_encoded(teacher):
     assert encoding_key(other, pairs) != encoding_key(model, pairs)
     model.respawn("language", 5)
     assert encoding_key(model, pairs) == encoding_key(Snapshot(teacher, "interact-01").model(), pairs), "newcomers share the vectors"
+
+
+def test_the_experiment_scores_a_newcomer_of_every_teacher(smoke):
+    run = smoke("experiments/learnability")
+    assert run.good
+    rows = rows_table(read_results(run.folder)["rows"])
+    averaged = rows[(rows.data == "newcomers: average") & (rows.split == "COMP")].set_index(["method", "phase"]).step.to_dict()
+    assert averaged == {
+        ("codebook_clip", "contrastive"): 20, ("il_clip", "interact-01"): 8, ("il_clip", "interact-02"): 12, ("il_clip", "interact-03"): 20,
+    }  # fmt: skip
+    assert {"newcomer 0: generated/sugarcrepe", "newcomer 0: generated/pairs", "newcomers: generated/objects"} <= set(rows.data)
+    assert set(rows[rows.metric == "learn_gain"].split) == {"newcomer 0"}
+    assert len(list((run.folder / "lessons").iterdir())) == 4 and (run.folder / "figures" / "newcomers_comp.html").exists()
