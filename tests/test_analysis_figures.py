@@ -21,8 +21,8 @@ from complearn.analysis.codes.figures import (
 )
 from complearn.analysis.codes.tables import CodeTable
 from complearn.analysis.runs.comparison_figures import accuracy_curves, comparison_figure, difference_figure, with_coin
-from complearn.analysis.runs.curve_figures import loss_curve, running_mean, support_and_loss
-from complearn.analysis.runs.curves import alignment, bands, comparison_table, evaluations, phase_spans, support_warnings
+from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, running_mean, support_and_loss
+from complearn.analysis.runs.curves import alignment, alignment_rows, bands, comparison_table, evaluations, phase_spans, support_warnings
 from complearn.core.figures import PALETTE, save_figure
 from complearn.core.results import row, rows_table
 from complearn.core.runs import Run
@@ -88,6 +88,11 @@ def test_alignment_is_measured_at_each_generations_end(log):
     assert told.generation.tolist() == [0, 1, 2] and told.step.tolist() == [40, 80, 140] and told.n.tolist() == [10] * 3
     assert np.allclose(told.loss, [1.0, 0.7, 0.4]) and np.allclose(told.deviation, 0)
     assert alignment(log, "loss", last=5).loss.iloc[0] == pytest.approx(2.0)
+    plain = log.assign(phase="contrastive")  # no generations: read where those of the other run end
+    rows = rows_table(alignment_rows({("il_clip", 0): log, ("clip", 0): plain}, last=10))
+    assert rows.step.tolist() == [40, 80, 140] * 2 and np.allclose(rows.value, [1.0, 0.7, 0.4] * 2)
+    figure = alignment_figure({"il_clip": log, "clip": plain})
+    assert [list(trace.x) for trace in figure.data] == [[40, 80, 140]] * 2
 
 
 def test_evaluations_are_laid_flat_with_their_place(log):

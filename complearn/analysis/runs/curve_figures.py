@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..codes.figures import log_ticks
-from .curves import alignment, loss_column, phase_spans, support_warnings
+from .curves import alignment, generation_ends, loss_column, phase_spans, support_warnings
 from .colours import method_colour
 from ...core.figures import colour_of, figure_of_texts, theme
 
@@ -86,10 +86,10 @@ def alignment_figure(
     column: str = "contrastive_loss",  # which loss
     last: int = 50,  # logged steps to average
 ) -> go.Figure:
-    "Loss at the end of each generation, with the standard deviation between batches (Zheng et al. 2024, Sec. 4.4)."
-    figure = go.Figure()
+    "Loss at the end of each generation, and of other methods at the same steps (Zheng et al. 2024, Sec. 4.4)."
+    figure, ends = go.Figure(), generation_ends(logs.values())
     for name, metrics in logs.items():
-        line = alignment(metrics, column, last)
+        line = alignment(metrics, column, last, ends)
         labels = [f"gen {generation}" if len(line) > 1 else "" for generation in line.generation]
         label_style = {"text": labels, "textposition": "top right", "textfont": {"size": 11}}
         style = {"mode": "lines+markers+text", "marker": {"size": 9, "color": method_colour(name, list(logs))}}
