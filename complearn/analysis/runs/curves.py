@@ -57,7 +57,7 @@ def alignment(
         lines.append(line)
     return pd.DataFrame(lines)
 
-
+# %% ../../../nbs/analysis/runs/curves.ipynb #24612a5b
 def generation_ends(
     logs: Iterable[pd.DataFrame],  # of several runs
 ) -> list[int]:  # steps
