@@ -1,6 +1,7 @@
 """Claims against direct tests; what is missing, half there, or from another version."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -193,6 +194,18 @@ def test_the_committed_table_of_claims_is_that_of_the_measured_studies(smoke):
     low, high = test.confidence_interval()
     line = f"<td>{(comp['codebook_clip'] - comp['clip']).mean():+.3f} [{low:+.3f}, {high:+.3f}]</td>"
     assert line in shown[1] and f"<td>{test.pvalue:.2g}</td>" in shown[1]
+
+
+REPORTS = re.search(r"^REPORTS := (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
+
+
+@pytest.mark.parametrize("pair", [pair for pair in REPORTS if not pair.startswith("ablations")])
+def test_a_notebook_shows_its_measured_study_and_trains_nothing(pair, experiment, tmp_path):
+    name, study = pair.split(":")
+    run = experiment(f"experiments/{name}", tmp_path, report_from=str(ROOT / "data" / "measured" / f"{study}.results.json"))
+    assert run.good and not (tmp_path / "runs").exists()
+    shown, drawn = tables(ROOT / "nbs" / "experiments" / f"{name}.ipynb"), tables(tmp_path / "report.ipynb")
+    assert len(shown) > 1 and shown == drawn, "`make reports` draws it again"
 
 
 def test_a_claim_of_no_harm_is_drawn_from_its_margin(tmp_path):

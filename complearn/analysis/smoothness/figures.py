@@ -52,10 +52,12 @@ def generations_figure(
     domain: str,  # where the bounds hold: `str(domain)`
     title: str = "Lipschitz constant over training",  # of the figure
 ) -> go.Figure:
-    "Upper bound and lower estimate of each agent over the generations, methods side by side (log scale)."
+    "Upper bound and lower estimate (those that the rows hold) of each agent over the generations, methods side by side (log scale)."
     metrics = {"lipschitz_upper_log10": "upper bound", "lipschitz_lower_log10": "lower estimate"}
+    metrics = {metric: name for metric, name in metrics.items() if metric in set(rows.metric)}
     agents, methods = list(dict.fromkeys(rows.split)), list(dict.fromkeys(rows.method))
-    figure = make_subplots(2, len(agents), shared_xaxes=True, subplot_titles=[f"{agent} agent" for agent in agents], vertical_spacing=0.07)
+    panels = {"shared_xaxes": True, "subplot_titles": [f"{agent} agent" for agent in agents], "vertical_spacing": 0.07}
+    figure = make_subplots(len(metrics), len(agents), **panels)
     for number, (metric, title_of_metric) in enumerate(metrics.items(), 1):
         for column, agent in enumerate(agents, 1):
             panel, values = {"row": number, "col": column}, rows[(rows.metric == metric) & (rows.split == agent)].sort_values("step")
@@ -64,10 +66,10 @@ def generations_figure(
                 add_curve(figure, points, method, method_colour(method, methods), panel, number == column == 1)
             figure.update_yaxes(type="log", exponentformat="power", **panel)
         figure.update_yaxes(title=f"{title_of_metric} (log scale)", row=number, col=1)
-    figure.update_xaxes(title="training step", row=2)
+    figure.update_xaxes(title="training step", row=len(metrics))
     seeds = f"{rows.seed.nunique()} seeds; bars: 95% interval" if rows.seed.nunique() > 1 else "1 seed"
     heading = {"text": f"{title}<br><sup>domain: {wrap_domain(domain)}<br>{seeds}</sup>", "yref": "container", "y": 0.97, "yanchor": "top"}
-    return figure.update_layout(template=theme, title=heading, width=980, height=640, margin_t=140, showlegend=True)
+    return figure.update_layout(template=theme, title=heading, width=980, height=180 + 230 * len(metrics), margin_t=140, showlegend=True)
 
 # %% ../../../nbs/analysis/smoothness/figures.ipynb #c007
 @figure_of_texts
