@@ -11,9 +11,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch.distributed as dist
 
+from .core.checksums import write_listed
 from .core.files import read_json
 from .evaluation.bench import monitors  # noqa: F401  registers its evaluations
 from .training.engine.processes import Stopped
@@ -28,6 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", help="a JSON file, to make the run from if it does not exist yet")
     parser.add_argument("--device", help="auto, cpu or cuda, instead of the configuration's")
     parser.add_argument("--allow-code", action="append", default=[], metavar="FILE:METHOD", help="a method outside complearn to allow")
+    parser.add_argument("--accept-config", action="store_true", help="take the run's config.json as a person has edited it")
     parser.add_argument("--online", action="store_true", help="download the weights and data that the configuration names")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
@@ -43,6 +46,9 @@ def main(
     try:
         for name in options.allow_code:
             load_method(name)
+        if options.accept_config:
+            config_file = Path(options.run) / "config.json"
+            write_listed(config_file, config_file.read_bytes())
         if options.config:
             prepare(options.run, read_json(options.config))
     except (OSError, ValueError) as error:

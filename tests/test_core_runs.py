@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from complearn.core import files
 from complearn.core import runs as module
-from complearn.core.checksums import DamagedFile, write_listed
+from complearn.core.checksums import LIST, DamagedFile, write_listed
 from complearn.core.files import write_json
 from complearn.core.runs import Run, append_line, differences, find, read_lines
 
@@ -252,6 +252,13 @@ def test_a_damaged_run_is_listed_with_its_reason_beside_the_others(tmp_path, nam
     assert str(tmp_path / "b" / name) in runs[1].problem and "damaged" in repr(runs[1]) and "done" in repr(runs[0])
     with pytest.raises(DamagedFile, match=f"b/{name} .*; (bring this file back|delete it)"):
         Run.open(tmp_path / "b")
+
+
+def test_a_run_of_an_older_version_has_no_checksums_of_its_own_files(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    run.finish({"step": 4})
+    (run.path / LIST).unlink()
+    assert Run.open(run.path).config == CONFIG and Run.open(run.path).done == {"step": 4}
 
 
 @pytest.mark.parametrize("damage", ["deleted", "cut"])

@@ -10,6 +10,7 @@ import torch
 import training_runs
 from PIL import Image
 
+from complearn.core.checksums import write_listed
 from complearn.core.runs import Run, find
 from complearn.launch import main
 from complearn.training.engine.checkpoints import load_checkpoint
@@ -99,7 +100,7 @@ def test_evaluations_are_named(tmp_path):
 def test_a_folder_of_an_older_version_says_so(tmp_path):
     run = prepare(tmp_path / "run", GOOD)
     old = run.path / "config.json"
-    old.write_text(old.read_text().replace('"method"', '"plan"'))
+    write_listed(old, old.read_text().replace('"method"', '"plan"').encode())
     with pytest.raises(ValueError, match=r"config\.json has an older format.*begin a new run"):
         launch(run.path, progress=False)
 

@@ -13,7 +13,7 @@ import torch
 import training_runs
 from training_runs import assert_same, records
 
-from complearn.core.checksums import LIST, DamagedFile, missing_files
+from complearn.core.checksums import LIST, DamagedFile, missing_files, write_listed
 from complearn.core.runs import Run
 from complearn.launch import main
 from complearn.training.engine.checkpoints import read_tensors, remove_leftovers
@@ -143,16 +143,21 @@ def test_models_are_read_at_phases(whole):
         Snapshot(whole, "interact-9").model()
 
 
+def edit(run, text):
+    """A person writes another config.json, and accepts it."""
+    write_listed(run.path / "config.json", text.encode())
+
+
 def test_a_checkpoint_of_another_configuration_is_refused(whole, child, tmp_path):
     run = prepare(tmp_path / "run", CONFIG)
     child(run.path, "kill step 6")
     text = (run.path / "config.json").read_text()
-    (run.path / "config.json").write_text(text.replace('"interact": 6', '"interact": 60').replace('"lr": 0.002', '"lr": 0.1'))
+    edit(run, text.replace('"interact": 6', '"interact": 60').replace('"lr": 0.002', '"lr": 0.1'))
     told = "checkpoints/step-00000004 belongs to another configuration: phases.*train.lr: 0.002 there, 0.1"
     with pytest.raises(ValueError, match=told) as error:
         launch(run.path, progress=False)
     assert "another folder" in str(error.value)
-    (run.path / "config.json").write_text(text.replace('"codes": 24', '"codes": 25'))
+    edit(run, text.replace('"codes": 24', '"codes": 25'))
     with pytest.raises(ValueError, match="codebook.codes"):
         launch(run.path, progress=False)
 
@@ -160,8 +165,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(whole, child, tmp_path
 def test_other_data_are_refused(whole, child, tmp_path):
     run = prepare(tmp_path / "run", CONFIG)
     child(run.path, "kill step 2")
-    path = run.path / "config.json"
-    path.write_text(path.read_text().replace('"n_train": 48', '"n_train": 49'))
+    edit(run, (run.path / "config.json").read_text().replace('"n_train": 48', '"n_train": 49'))
     with pytest.raises(ValueError, match="training data of .* have changed: 48 pairs"):
         launch(run.path, progress=False)
 
@@ -185,6 +189,32 @@ def test_a_flipped_bit_stops_a_resume_and_names_the_file(killed, tmp_path, name,
     assert ("or delete it, and the run goes on from step-00000007" in message) == name.startswith("checkpoints")
     with pytest.raises(DamagedFile):
         main([str(run.path), "--quiet", "--traceback"])
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_digit_of_the_configuration_that_changed_stops_a_resume_until_a_person_accepts_it(killed, tmp_path, capsys):
+    run = copy_of(killed, tmp_path)
+    change(run.path / "config.json", '"seed": 0', '"seed": 8')
+    with pytest.raises(DamagedFile, match="config.json is damaged"):
+        Snapshot(run.path)
+    assert main([str(run.path), "--quiet"]) == 1
+    message = capsys.readouterr().err
+    assert f"{run.path / 'config.json'} is damaged" in message and f"complearn.launch {run.path} --accept-config" in message
+    assert main([str(run.path), "--quiet", "--accept-config"]) == 1
+    assert "belongs to another configuration: seed: 0 there, 8 asked for" in capsys.readouterr().err
+
+
+def test_a_summary_that_changed_is_noticed_and_written_again(whole, tmp_path, capsys):
+    run = copy_of(whole, tmp_path)
+    change(run.path / "done.json", '"step": 32', '"step": 3')
+    assert main([str(run.path), "--quiet"]) == 1 and f"{run.path / 'done.json'} is damaged" in capsys.readouterr().err
+    (run.path / "done.json").unlink()
+    assert main([str(run.path), "--quiet"]) == 0 and Run.open(run.path).done == whole.done
 
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors"] + [pytest.param(n, marks=pytest.mark.slow) for n in (*CHECKPOINT, LIST)])

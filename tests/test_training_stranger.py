@@ -6,6 +6,7 @@ import pytest
 import training_runs
 
 from complearn.analysis.runs.colours import method_colour
+from complearn.core.checksums import write_listed
 from complearn.core.results import read_results
 from complearn.core.runs import Run
 from complearn.training.methods.registry import load_method
@@ -33,7 +34,7 @@ def test_a_folder_alone_cannot_name_code(tmp_path):
     config = training_runs.config({"name": "clip", "args": {"steps": 2}}, training_runs.MODEL | {"codebook": None})
     run = prepare(tmp_path / "run", config)
     path = run.path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"method": {"name": "their_file:theirs", "args": {}}}))
+    write_listed(path, json.dumps(json.loads(path.read_text()) | {"method": {"name": "their_file:theirs", "args": {}}}).encode())
     with pytest.raises(ValueError, match="--allow-code their_file:theirs"):
         command(Run.open(run.path))
 

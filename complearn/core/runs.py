@@ -16,8 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from .checksums import DamagedFile, read_checksums, verify
-from .files import plain, read_json, write_errors, write_bytes_atomic, write_json
+from .checksums import DamagedFile, read_checksums, verify, write_listed
+from .files import json_bytes, plain, read_json, write_errors, write_bytes_atomic
 from .results import code_version, versions
 
 # %% ../../nbs/core/runs.ipynb #c004
@@ -85,7 +85,7 @@ class Run:
     def __init__(
         self,
         path: str | Path,  # the run's folder, which holds a config.json
-        strict: bool = True,  # raise DamagedFile for a config.json or done.json that cannot be read; False: say it in `problem`
+        strict: bool = True,  # raise DamagedFile for a config.json or done.json that is not what was written; False: say it in `problem`
     ):
         self.path = Path(path).expanduser().absolute()
         if not (self.path / "config.json").is_file():
@@ -94,7 +94,8 @@ class Run:
         self.prepared = False  # whether this process was given the configuration, and did not find it in the folder
         self.config, self.provenance, self.problem, self._log_size = {}, {}, "", None
         try:
-            stored = self._read("config.json", "bring this file back from a copy")
+            accept = f"if a person edited it, accept it: python -m complearn.launch {self.path} --accept-config"
+            stored = self._read("config.json", f"bring this file back from a copy, or {accept}")
             if not isinstance(stored, dict) or "made" not in stored:
                 raise ValueError(f"{self.path} is not a run: its config.json was written by something else; {RUN_DEFINITION}")
             self.config, self.provenance = stored, stored.pop("made")
@@ -105,10 +106,14 @@ class Run:
             self.problem = str(error)
 
     def _read(self, name: str, remedy: str) -> Any:
+        path = self.path / name
         try:
-            return read_json(self.path / name)
+            content = read_json(path)
         except (OSError, ValueError) as error:
-            raise DamagedFile(f"{self.path / name} cannot be read ({error.__cause__ or error}); {remedy}") from error
+            raise DamagedFile(f"{path} cannot be read ({error.__cause__ or error}); {remedy}") from error
+        if name in read_checksums(self.path):  # else an older version wrote it, or a kill came before the entry
+            verify(path, remedy)
+        return content
 
     def __repr__(self):
         state = "damaged" if self.problem else "done" if self.done is not None else "not ended"
@@ -141,7 +146,7 @@ class Run:
         if path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
             raise FileExistsError(f"{path} is not empty and holds no run; choose another folder. {RUN_DEFINITION}")
         provenance = {"code": code_version(), "versions": versions(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        write_json(path / "config.json", {**config, "made": provenance})
+        write_listed(path / "config.json", json_bytes({**config, "made": provenance}))
         return cls(path)
 
     def log(
@@ -277,7 +282,7 @@ class Run:
     ) -> None:
         "Mark the run as ended."
         self.check_folder()
-        write_json(self.path / "done.json", dict(summary or {}))
+        write_listed(self.path / "done.json", json_bytes(dict(summary or {})))
 
 # %% ../../nbs/core/runs.ipynb #c018
 def find(
