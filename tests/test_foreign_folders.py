@@ -135,8 +135,9 @@ def test_an_adapter_folder_and_a_timm_folder_that_lead_elsewhere_are_refused(tmp
         text_tower(f"hf:{folder}")
     for architecture in ("hf-hub:owner/model", "local-dir:/elsewhere"):
         (tmp_path / "config.json").write_text(json.dumps({"architecture": architecture, "pretrained_cfg": {}}))
-        with pytest.raises(Untrusted, match="architecture"):
-            vision_tower(f"timm:{tmp_path}")
+        for name in (f"timm:{tmp_path}", f"timm:local-dir:{tmp_path}"):
+            with pytest.raises(Untrusted, match="architecture"):
+                vision_tower(name)
     assert requests == []
 
 
@@ -265,6 +266,32 @@ def test_a_foreign_run_is_refused(opening, number, tmp_path, requests):
     with pytest.raises(Untrusted, match="config.json"):
         OPENINGS[opening](run)
     assert not list(tmp_path.rglob("executed")) and requests == []
+
+
+HUB = ("open_clip:hf-hub:owner/model", "timm:hf-hub:owner/model", "timm:hf_hub:owner/model", "open_clip:local-dir:elsewhere")
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("name", HUB)
+def test_only_a_person_names_a_model_of_the_hub_even_where_the_cache_has_it(opening, name, tmp_path, requests, monkeypatch):
+    reached = []
+
+    def reach(*arguments, **options):
+        reached.append(arguments)
+        raise InterruptedError
+
+    open_clip, timm = pytest.importorskip("open_clip"), pytest.importorskip("timm")
+    monkeypatch.setattr(open_clip.factory, "_get_hf_config", reach)
+    monkeypatch.setattr(timm, "create_model", reach)
+    model = {"vision": {"tower": name}, "text": "tiny", "codebook": {"codes": 8}}
+    run = foreign_run(tmp_path, model)
+    with pytest.raises(Untrusted, match="config.json: model.vision.tower is '.*', neither .* own name of a model nor"):
+        OPENINGS[opening](run)
+    assert not reached and requests == []
+    if "local-dir" not in name:
+        run.prepared = True
+        with pytest.raises(InterruptedError):
+            Snapshot(run).model()
 
 
 def test_a_foreign_runs_data_are_not_downloaded(tmp_path, requests):

@@ -115,6 +115,7 @@ def load_timm(
     "A timm tower by name or from a folder; raise `Untrusted` for an argument that could fetch or read a file."
     library = need("timm", "towers")
     check_plain(arguments, f"timm:{name}", TIMM_ARGUMENTS)
+    name = name.removeprefix("local-dir:")
     source = f"local-dir:{name}" if Path(name).is_dir() else name
     with open_folder(name, "config.json"):
         module = library.create_model(source, pretrained=weights, num_classes=0, **arguments)
