@@ -168,7 +168,7 @@ def check_names(
         library, _, name = config.partition(":")
         if library in NAMES and name and not Path(name).exists() and not re.fullmatch(NAMES[library], name):
             remedy = "name the folder that holds it, and --accept-config; or --online, to train with it as it is"
-            raise Untrusted(f"{place} is {config[:80]!r}, neither {library}'s own name of a model nor a folder or file that is here; {remedy}")
+            raise Untrusted(f"{place} is {config[:80]!r}, neither {library}'s own name of a model nor a folder or file here; {remedy}")
 
 # %% ../../../nbs/models/towers/factory.ipynb #c015
 KINDS = {
