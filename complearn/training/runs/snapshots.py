@@ -24,6 +24,7 @@ from ...data.pairs import Pair
 from ...data.readers.registry import read
 from ...models.registry import build, read_model
 from ...models.scoring import search_scorer
+from ...models.towers.factory import check_names
 from ...models.towers.tokenizers import load_tokenizer
 from ..engine.checkpoints import read_tensors
 
@@ -94,6 +95,8 @@ class Snapshot:
     ) -> nn.Module:  # in evaluation mode
         "The model with these weights."
         config, file = read_model(self.run.config["model"]), self.run.tokenizer_file
+        if not self.run.prepared:
+            check_names(self.run.config["model"], f"{self.run.path / 'config.json'}: model")
         with offline(f"{self.run.path / 'config.json'}: model"):
             model = build(config, load_tokenizer(file) if file else None, self.run.config.get("seed", 0))
         model.load_state_dict(self.weights())
