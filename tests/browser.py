@@ -33,6 +33,29 @@ def open_chromium():
         browser.close()
 
 
+LOCAL = ("http://127.0.0.1:", "ws://127.0.0.1:", "file:", "data:", "blob:")
+
+
+def requests_of(page):
+    """A list that receives the address of every request of a page which leaves the machine."""
+    foreign = []
+    note = lambda request: foreign.extend(url for url in [request.url] if not url.startswith(LOCAL))
+    page.on("request", note)
+    page.on("websocket", note)
+    return foreign
+
+
+def requests_of_file(browser, path, selector):
+    """What a saved page requests until it is drawn."""
+    page = browser.new_page()
+    foreign = requests_of(page)
+    page.goto(path.as_uri())
+    page.wait_for_selector(selector)
+    page.wait_for_load_state("networkidle")
+    page.close()
+    return foreign
+
+
 def screenshot(page, name):
     """A picture of the page, where COMPLEARN_SHOTS names a folder."""
     if os.environ.get("COMPLEARN_SHOTS"):

@@ -16,6 +16,8 @@ import torch
 from browser import (
     attach,
     open_chromium,
+    requests_of,
+    requests_of_file,
     run_cell,
     run_in_jupyterlab,
     screenshot,
@@ -574,6 +576,7 @@ def test_in_voila(servers, chromium):
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.set_default_timeout(60_000)
+    foreign = requests_of(page)
     page.goto(servers["voila"])
     drive(page, "voila")
     page.click(".cl-group button:has-text('by index')")
@@ -588,10 +591,16 @@ def test_in_voila(servers, chromium):
     assert drawn == code
     page.click("text=Compare two models")
     page.wait_for_function("document.querySelectorAll('.cl-panel').length === 2 || document.querySelector('.cl-status').textContent")
+    assert not foreign, "a request left the machine"
     page.reload()  # a page that is loaded again has a kernel of its own
     page.wait_for_selector(".cl-card:not(.cl-pending)")
     assert not [fault for fault in faults if "cl" in fault and "clip" not in fault.lower()], faults
     page.close()
+
+
+@pytest.mark.browser
+def test_a_saved_page_requests_nothing(folder, chromium, tmp_path):
+    assert requests_of_file(chromium, codes(runs=folder).save(tmp_path / "view")[0], ".cl-card:not(.cl-pending)") == []
 
 
 CROSSING = """(scripts) => {

@@ -18,7 +18,7 @@ from complearn.analysis.runs.colours import method_colour
 from complearn.analysis.runs.comparison_figures import comparison_figure, difference_figure
 from complearn.analysis.runs.curve_figures import loss_curve
 from complearn.core import figures
-from complearn.core.figures import PALETTE, colour_of, find_browser, save_figure, theme
+from complearn.core.figures import PALETTE, colour_of, escape_texts, find_browser, save_figure, theme
 from complearn.core.results import row
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.registry import Method
@@ -164,6 +164,19 @@ print(repr(start_browser()), kaleido._global_server.is_running())
             assert picture.size == (600, 400) and len(picture.convert("RGB").getcolors(100_000)) > 2
 
 
+def test_a_notebook_that_draws_by_hand_escapes_its_texts():
+    """Figures of experiments and benchmarks have names of models and data from result files; a decorated function needs no more."""
+    found, bare = [], []
+    for path in sorted([*(ROOT / "nbs" / "experiments").glob("*.ipynb"), *(ROOT / "nbs" / "benchmarks").glob("*.ipynb")]):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "code" and ("go.Figure(" in source or "make_subplots(" in source):
+                found.append(path.stem)
+                if "escape_texts(" not in source and "@figure_of_texts" not in source:
+                    bare.append(f"{path.stem} {cell['id']}")
+    assert len(found) > 5 and not bare, f"{bare} draw texts that may hold markup"
+
+
 STRANGE = "<b>dog</b> <a href='http://example.org'>cat</a> %{y} R&B"
 
 
@@ -199,6 +212,14 @@ def test_labels_from_files_are_no_markup():
         texts = texts_of(json.loads(figure.to_json()))
         assert any("&lt;b&gt;dog" in text for text in texts)
         assert not any("<b>dog" in text or "<a href" in text or "%{y} R" in text for text in texts)
+
+
+def test_a_table_keeps_its_values_whatever_its_labels_are():
+    table = pd.DataFrame({"caption": ["a", "<i>b"], 7: ["c", 1], "<u>": [0.5, 2]}, index=["<b>", "d"])
+    escaped = escape_texts(table)
+    assert escaped.to_numpy().tolist() == [["a", "c", 0.5], ["&lt;i&gt;b", 1, 2]]
+    assert list(escaped.index) == ["&lt;b&gt;", "d"] and list(escaped.columns) == ["caption", 7, "&lt;u&gt;"]
+    assert escape_texts({"<b>"}) == {"&lt;b&gt;"} and escape_texts(pd.DataFrame({"a": []})).shape == (0, 1)
 
 
 @pytest.mark.browser

@@ -11,7 +11,11 @@ import pytest
 from conftest import ROOT
 
 from complearn.analysis.words import spaces
+from complearn.core.checksums import write_listed
 from complearn.core.results import read_results
+from complearn.core.runs import Run
+from complearn.training.runs.launch import captions_of
+from complearn.training.runs.snapshots import run_data
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "semantic_space.ipynb"
 GROUPS = {
@@ -86,6 +90,21 @@ def test_every_method_is_drawn_and_held_against_the_first(small):
     assert gained[0]["n"] == 28 and gained[0]["value"] is not None
     assert not of(results, metric="silhouette_frequency_r", split="category"), "four categories are too few"
     assert {"method", "metric", "type", "improved"} == set(results["methods"]["improved_norms"][0])
+
+
+def test_training_captions_are_those_of_the_run_whose_snapshot_is_looked_into(tmp_path, capsys):
+    """They were never read: the notebook looked for a run where a snapshot stood."""
+    run = Run.create(tmp_path / "clip-s0", {"model": {}, "data": {"name": "generated", "args": {"n_train": 8, "n_test": 4, "size": 16}}})
+    write_listed(run.path / "phases" / "00-train.safetensors", b"weights")
+    places = [spaces.SpaceSource("before", None, None, "minilm"), *spaces.space_sources([str(run.path)])]
+    [source] = [cell.source for cell in nbformat.read(NOTEBOOK, 4).cells if "def training_captions" in cell.source]
+    names = {"captions": "", "found": places, "run_data": run_data, "captions_of": captions_of}
+    exec(compile(source.partition("texts = training_captions()")[0], "cell", "exec"), names)
+    texts = names["training_captions"]()
+    assert len(texts) >= 8 and all(isinstance(text, str) for text in texts) and places[0].run is None
+    run.config["data"] = {"name": "coco", "args": {"folder": str(tmp_path / "none")}}
+    places[1].source.run = run
+    assert names["training_captions"]() == [] and "training captions of clip-s0 cannot be read" in capsys.readouterr().out
 
 
 def test_every_switch_does_what_it_says(small, monkeypatch, capsys):

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from complearn.core.runs import Run
+from complearn.models.progress import Progress
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.sweep import RunFailed, command, progress_of, run_all, share_machine
 
@@ -42,6 +44,21 @@ def test_one_folder_one_trainer(tmp_path):
 
 
 @pytest.mark.slow
+def test_progress_is_a_line_in_the_terminal_behind_a_notebook(monkeypatch):
+    """Whatever is done: papermill shows no bar."""
+    reader, writer = os.pipe()
+    monkeypatch.setattr(Progress, "every", 0.0)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(_original_stdstream_copy=writer, write=lambda text: None, flush=lambda: None))
+    for _ in Progress(range(2), "encoding images", mininterval=0, unit="batch"):
+        pass
+    with Progress(total=4, desc="judging", disable=True) as bar:
+        bar.update()
+    os.close(writer)
+    lines = os.read(reader, 4096).decode().splitlines()
+    assert [line.partition(" (")[0] for line in lines] == ["encoding images: 1 of 2 batch", "encoding images: 2 of 2 batch"]
+    assert "left" in lines[0]
+
+
 def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
     good, bad = prepared(tmp_path / "good"), prepared(tmp_path / "bad", lr=1e6, explode=1e-3)
     with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.launch"):

@@ -73,7 +73,7 @@ def escape_texts(
         return escape(value, quote=False).replace("%{", "%&#123;")
     if isinstance(value, Mapping):
         return {escape_texts(key): escape_texts(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
+    if type(value) in (list, tuple, set, frozenset):
         return type(value)(map(escape_texts, value))
     if isinstance(value, np.ndarray) and value.dtype.kind in "UO":
         return np.array([escape_texts(item) for item in value.ravel()], dtype=object).reshape(value.shape)
@@ -83,8 +83,11 @@ def escape_texts(
         texts = value.dtype.kind == "O"
         return (value.map(escape_texts) if texts else value).set_axis(escape_texts(value.index))
     if isinstance(value, pd.DataFrame):
-        columns = {name: escape_texts(column) for name, column in value.items() if column.dtype.kind == "O"}
-        return value.assign(**columns).set_axis(escape_texts(value.index)) if columns else value.set_axis(escape_texts(value.index))
+        table = value.set_axis(escape_texts(value.index)).set_axis(escape_texts(value.columns), axis=1)
+        for place, kind in enumerate(value.dtypes):
+            if kind.kind == "O":
+                table.isetitem(place, table.iloc[:, place].map(escape_texts))
+        return table
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return dataclasses.replace(value, **{name: escape_texts(getattr(value, name)) for name in fields})

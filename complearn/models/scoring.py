@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ..core.files import cache_dir
 from ..data.pairs import Pair
 from .features import cached_tensors, distinct, feature_key
+from .progress import Progress
 
 # %% ../../nbs/models/scoring.ipynb #c005
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def encode_items(
     "Encode images or captions in order."
     encode, parts = (scorer.encode_images if side == "image" else scorer.encode_texts), []
     starts = range(0, len(items), batch_size)
-    for start in tqdm(starts, desc=f"encoding {side}s", delay=2, leave=False):
+    for start in Progress(starts, desc=f"encoding {side}s", delay=2, leave=False):
         part = items[start : start + batch_size]
         names = [str(start + i) for i in range(len(part))]
         pairs = [Pair(item, None, name, name) if side == "image" else Pair(None, item, name, name) for item, name in zip(part, names)]

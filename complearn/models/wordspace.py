@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ..core.files import cache_dir
 from .features import cached_tensors, weights_fingerprint
+from .progress import Progress
 from .scoring import evaluation_mode
 
 # %% ../../nbs/models/wordspace.ipynb #c005
@@ -91,7 +91,7 @@ def vocabulary_statistics(
     before, after = special_ids(tokenizer)
     total = squares = shift = 0.0
     entries, real = vocabulary(tokenizer)
-    for ids in tqdm(entries.split(batch_size), desc="vocabulary", delay=2, leave=False):
+    for ids in Progress(entries.split(batch_size), desc="vocabulary", delay=2, leave=False):
         mask = real.expand_as(ids)
         means = mean_token(token_features(encoder, ids, mask), mask, bool(before), bool(after), special).double()
         shift = means.mean(0) if isinstance(shift, float) else shift  # sums of squares about a point near the mean lose no digits
@@ -112,7 +112,7 @@ def embed(
     tokens, whole = tokenizer(list(texts)), not bool(tokenizer(["a"]).mask.all())  # a tower that reads full contexts gets them
     order = tokens.mask.sum(1).argsort(stable=True)
     vectors = []
-    for rows in tqdm(order.split(batch_size), desc="words", delay=2, leave=False):
+    for rows in Progress(order.split(batch_size), desc="words", delay=2, leave=False):
         longest = tokens.ids.shape[1] if whole else int(tokens.mask[rows].sum(1).max())
         ids, mask = tokens.ids[rows, :longest], tokens.mask[rows, :longest]
         vectors.append(mean_token(token_features(encoder, ids, mask), mask, before, after, special))

@@ -16,13 +16,12 @@ import numpy as np
 import torch
 from einops import rearrange
 from jaxtyping import Float, UInt8
-from tqdm.auto import tqdm
-
 from .tables import CodeTable, CodeTally
 from ...data.images import load_images
 from ...data.pairs import Pair
 from ...data.word_tokenizer import Tokens
 from ...models.dual import Dual, AgentOutput
+from ...models.progress import Progress
 from ...models.scoring import evaluation_mode, full_precision
 
 # %% ../../../nbs/analysis/codes/readings.ipynb #c004
@@ -103,7 +102,7 @@ def code_table(
     if side not in ("image", "text"):
         raise ValueError(f"a code table is of side 'image' or 'text', not {side!r}")
     tally, places, words, grid = CodeTally(k, heaviest), [], [], None
-    with codebook_evaluation(model), tqdm(total=len(pairs), desc=f"codes of {side}s", disable=not progress) as bar:
+    with codebook_evaluation(model), Progress(total=len(pairs), desc=f"codes of {side}s", disable=not progress) as bar:
         agent = model.vision if side == "image" else model.language
         for chunk in distinct(pairs, side, batch_size):
             batch = model.collate([pair for _, pair in chunk]).to(model.device)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ...core.files import read_json
+from ...core.runs import Run
 from ...data.word_tokenizer import WordTokenizer
 from ...models.towers.factory import read_spec, text_tower
 from ...models.saving import load_model
@@ -34,6 +35,11 @@ class SpaceSource:
     source: Any  # a tower's name, a snapshot of a run, the folder of a saved model, or a tower with its tokenizer
     special: bool = True  # start and end tokens count in the mean
     device: str = "cpu"  # where to
+
+    @property
+    def run(self) -> Run | None:
+        "The run whose snapshot it is; None for a published tower or a saved model."
+        return self.source.run if isinstance(self.source, Snapshot) else None
 
     @cached_property
     def space(self) -> WordSpace:
