@@ -540,7 +540,7 @@ def test_on_a_page(place, tmp_path, chromium):
 @pytest.mark.browser
 def test_a_saved_page_requests_nothing(place, chromium, tmp_path):
     app = search(place / "gallery", {"circle": oracle(place)}, index=tmp_path).run_action("search_text", text="horse")
-    assert requests_of_file(chromium, app.save(tmp_path / "view")[0], ".cl-stage") == []
+    assert requests_of_file(chromium, app.save(tmp_path / "view")[0], ".cl-grid .cl-tile") == []
 
 
 @pytest.mark.browser
