@@ -30,6 +30,7 @@ from ...data.readers.registry import read
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, needs_tokenizer
 from ...models.saving import model_card
+from ...models.towers.factory import check_names
 from ...models.towers.tokenizers import load_tokenizer
 from ..engine.processes import Processes, start_processes
 from ..engine.trainer import Trainer
@@ -199,6 +200,8 @@ def launch(
     "Start a run, or resume it, and train it to its end; raise `Untrusted` if its configuration needs the network, and may not have it."
     run = Run.open(path)
     if run.done is None:
+        if not online:
+            check_names(run.config.get("model"), f"{run.path / 'config.json'}: model")
         refusal = offline(str(run.path / "config.json"), "if you trust it, let it download once with --online")
         with hold_lock(run), nullcontext() if online else refusal:
             make_trainer(run, device, progress).fit()
