@@ -11,13 +11,13 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 
 from ...core.results import row
 from ...core.config import check_choice
 from ...data.overlap import OVERLAP_POLICIES, Overlap, find_overlap, item_contents, resolve_overlap
 from ...data.pairs import Pair
 from ..tasks.base import Score, Task
-from ...models.progress import Progress
 from ...models.scoring import evaluation_mode
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #n001
@@ -48,7 +48,7 @@ def judge(
 ) -> list[dict]:  # flat rows
     "Run every task of a bench on one scorer."
     with evaluation_mode(scorer):
-        tasks = Progress(bench.items(), f"judging {method}", delay=5, leave=False)
+        tasks = tqdm(bench.items(), f"judging {method}", delay=5, leave=False)
         scores = {data: task.run(scorer, batch_size=batch_size, device=device) for data, task in tasks}
     return [line for data, of_task in scores.items() for line in stamp(of_task, method, seed, phase, step, data)]
 
