@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['JSON_DECODER', 'REFUSALS', 'BadData', 'describe_fault', 'parsing', 'reading', 'read_text', 'parse_json', 'plain',
-           'sync_folder', 'write_errors', 'write_bytes_atomic', 'json_bytes', 'write_json', 'read_json',
-           'atomic_folder', 'remove_folder', 'out_folder', 'cache_dir']
+           'sync_folder', 'write_errors', 'write_bytes_atomic', 'write_json', 'read_json', 'atomic_folder',
+           'remove_folder', 'out_folder', 'cache_dir']
 
 # %% ../../nbs/core/files.ipynb #c002
 import dataclasses
@@ -209,19 +209,12 @@ def write_bytes_atomic(
     return path
 
 # %% ../../nbs/core/files.ipynb #c015
-def json_bytes(
-    obj: Any,  # anything `plain` takes
-) -> bytes:
-    "What a JSON file of plain values holds."
-    return (json.dumps(plain(obj), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
 def write_json(
     path: str | Path,  # the file to write or replace
     obj: Any,  # anything `plain` takes
 ) -> Path:  # the path
     "Write a JSON file all or nothing."
-    return write_bytes_atomic(path, json_bytes(obj))
+    return write_bytes_atomic(path, (json.dumps(plain(obj), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 # %% ../../nbs/core/files.ipynb #c017
 def read_json(

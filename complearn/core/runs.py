@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from .checksums import DamagedFile, read_checksums, verify, write_listed
-from .files import json_bytes, plain, read_json, write_errors, write_bytes_atomic
+from .files import plain, read_json, write_errors, write_bytes_atomic
 from .results import code_version, versions
 
 # %% ../../nbs/core/runs.ipynb #c004
@@ -77,6 +77,10 @@ def append_line(
 
 
 LOG_REMEDY = "start the run again, which goes on from its last checkpoint, and the records from there on are written anew"
+
+# %% ../../nbs/core/runs.ipynb #d61117c9
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    write_listed(path, (json.dumps(plain(values), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 # %% ../../nbs/core/runs.ipynb #c011
 class Run:
@@ -146,7 +150,7 @@ class Run:
         if path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
             raise FileExistsError(f"{path} is not empty and holds no run; choose another folder. {RUN_DEFINITION}")
         provenance = {"code": code_version(), "versions": versions(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        write_listed(path / "config.json", json_bytes({**config, "made": provenance}))
+        _write_json(path / "config.json", {**config, "made": provenance})
         return cls(path)
 
     def log(
@@ -282,7 +286,7 @@ class Run:
     ) -> None:
         "Mark the run as ended."
         self.check_folder()
-        write_listed(self.path / "done.json", json_bytes(dict(summary or {})))
+        _write_json(self.path / "done.json", dict(summary or {}))
 
 # %% ../../nbs/core/runs.ipynb #c018
 def find(
