@@ -53,13 +53,18 @@ def test_smoke_writes_what_a_reader_needs(smoke):
     cells = {(row["method"], row["split"]) for row in rows if row["data"] == "generated/sugarcrepe" and row["metric"] == "accuracy"}
     assert cells >= {(method, split) for method in METHODS for split in ("swap_att", "swap_obj", "replace_att", "mean")}
     for row in rows:
-        if row["method"] in METHODS and row["metric"] == "accuracy":
+        if row["method"] in METHODS and row["metric"] == "accuracy" and row["data"] != "average":  # whose intervals are over seeds
             assert row["low"] <= row["value"] <= row["high"] and row["n"] > 0 and row["ties"] is not None
     assert any(row["metric"] == "steps_to_binding" for row in rows)
+    assert {row["split"] for row in rows if row["data"] == "average"} == {"COMP", "CLS", "probing", "retrieval"}
+    ends = {method: [row["step"] for row in rows if (row["method"], row["metric"]) == (method, "alignment")] for method in METHODS}
+    assert len(ends["il_clip"]) > 1 and ends["clip"] == ends["codebook_clip"] == ends["il_clip"]
     assert any(row["split"] == "zero_shot" for row in rows) and any(row["split"] == "linear_probe" for row in rows)
     table = nbformat.read(out / "report.ipynb", 4).cells[-1].outputs[0]["data"]["text/html"]
     assert all(word in table for word in ("(R@1)", "(group)", "(image)", "generated/objects: zero_shot", "blind_ngram"))
-    assert (out / "figures" / "loss.html").exists() and len(list((out / "runs").iterdir())) == 3
+    assert (
+        all((out / "figures" / f"{name}.html").exists() for name in ("loss", "matched_codes")) and len(list((out / "runs").iterdir())) == 3
+    )
     assert "0 training pairs share a photo with the evaluation, 0 only a caption" in text and "saved as HTML only" in text
 
 
