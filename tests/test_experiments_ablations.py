@@ -6,6 +6,7 @@ import pytest
 from conftest import ROOT
 from notebook_cells import tables
 
+from complearn.analysis.runs.summaries import AVERAGES
 from complearn.core.results import read_results, row
 from complearn.core.runs import Run
 from complearn.training.methods.catalogue import METHODS
@@ -31,7 +32,7 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
     assert Run.open(tmp_path / "runs" / "vision-s0").config["method"]["args"]["target"] == "vision"
     results = read_results(tmp_path)
     told = {(line["method"], line["split"]): line for line in results["rows"] if line["data"] == "average"}
-    assert {name for name, _ in told} == {"il_clip", "vision", "bare clip"} and {split for _, split in told} == {"COMP", "CLS"}
+    assert {name for name, _ in told} == {"il_clip", "vision", "bare clip"} and {split for _, split in told} == set(AVERAGES)
     own = {}
     for line in results["rows"]:  # by hand: one number for each data set, then their mean
         if line["method"] == "vision" and line["split"] == "mean" and line["data"] not in ("average", "generated/sugarcrepe, seen"):
