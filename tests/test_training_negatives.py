@@ -54,7 +54,9 @@ def scene(n=6, pooled=9, graphs=True):
     image_ids = torch.tensor([0, 1, 2, 0, 4, 5])
     captions = torch.tensor([10, 11, 12, 13, 14, 15])
     wrong, present = torch.tensor([20, 12, 22, 23, 14, 25]), torch.tensor([1, 1, 1, 1, 0, 1]).bool()
-    out = SimpleNamespace(image=unit(n, 0), text=unit(n, 1), negative=unit(n, 2), scale=torch.tensor(7.0), image_weights=None)
+    out = SimpleNamespace(
+        image=unit(n, 0), text=unit(n, 1), negative=unit(n, 2), scale=torch.tensor(7.0), image_weights=None, text_weights=None
+    )
     numbers = torch.stack([wrong, captions], 1)
     world = [sample_pair(CONFIG, rng(k, "pair")) if graphs and k % 5 else (None, None) for k in range(2 * n + pooled)]
     claims = stacked([claim_numbers(statement) for _, statement in world])
