@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 import warnings
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -156,24 +155,25 @@ def test_captions_too_long_to_be_exchanged_as_a_whole_are_counted(tmp_path):
 
 
 @dataclass(frozen=True)
-class Slow:
-    seconds: float
+class Counting:
+    """Collates, and says which batch is made."""
+
+    made: threading.Semaphore
     transform: None = None
 
     def __call__(self, pairs, draws):
-        time.sleep(self.seconds)
+        self.made.release()
         return Collate(Transform(8), WordTokenizer.fit(["a"]))(pairs, draws)
 
 
-def test_loading_runs_beside_the_computation(tmp_path):
+def test_loading_runs_beside_the_computation():
     pairs = [Pair(np.zeros((8, 8, 3), np.uint8), "a", str(i), str(i)) for i in range(8)]
-    stream = Loader(pairs, Slow(0.1), 4, seed=0).batches(0)
-    next(stream)
-    begun = time.perf_counter()
+    made = threading.Semaphore(0)
+    stream = Loader(pairs, Counting(made), 4, seed=0).batches(0)
     for _ in range(10):
-        time.sleep(0.1)  # the step
         next(stream)
-    assert time.perf_counter() - begun < 1.6  # one after the other it would be 2 s
+        assert made.acquire(timeout=60)  # the batch that was given
+    assert made.acquire(timeout=60)  # and the next one is made while nobody asks for it
     stream.close()
 
 
