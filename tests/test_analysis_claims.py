@@ -113,8 +113,8 @@ INTERACTION = {"b": Side("bare"), "minus": (Side("cb"), Side("clip"))}
     "gains, alone, both",
     [
         ((0.3, 0.2, 0.1, 0.1), "holds", "holds"),
-        ((0.2, 0.2, 0.1, 0.1), "holds", "not shown"),
-        ((0.2, 0.3, 0.1, 0.1), "holds", "does not hold"),
+        ((0.2, 0.2, 0.1, 0.1), "holds", "not beyond its control"),
+        ((0.2, 0.3, 0.1, 0.1), "holds", "not beyond its control"),
         ((0.1, 0.2, 0.3, 0.1), "does not hold", "does not hold"),
     ],
 )

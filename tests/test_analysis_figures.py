@@ -91,6 +91,8 @@ def test_alignment_is_measured_at_each_generations_end(log):
     plain = log.assign(phase="contrastive")  # no generations: read where those of the other run end
     rows = rows_table(alignment_rows({("il_clip", 0): log, ("clip", 0): plain}, last=10))
     assert rows.step.tolist() == [40, 80, 140] * 2 and np.allclose(rows.value, [1.0, 0.7, 0.4] * 2)
+    restarts = log.assign(phase=log.phase.replace({name: name.replace("distil", "interact") for name in log.phase.dropna().unique()}))
+    assert np.allclose(alignment(restarts, last=10, ends=[40, 80, 140]).loss, [1.0, 0.7, 0.4])  # several phases and no generation
     figure = alignment_figure({"il_clip": log, "clip": plain})
     assert [list(trace.x) for trace in figure.data] == [[40, 80, 140]] * 2
 

@@ -7,7 +7,7 @@ from conftest import ROOT
 from notebook_cells import tables
 
 from complearn.analysis.runs.summaries import AVERAGES
-from complearn.core.results import read_results, row
+from complearn.core.results import read_results, row, write_results
 from complearn.core.runs import Run
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.iterated import ABLATIONS, ablation_rows, divide_steps
@@ -121,7 +121,7 @@ def measured(tmp_path, monkeypatch):
     """What makes a study of small runs, trained in this process; what a run answers; which runs were asked."""
     folder, asked = tmp_path, []
 
-    def train(runs, steps, on_end, **_):
+    def train(runs, steps, on_end, total, **_):
         for run in runs:
             launch(run.path, progress=False)
             on_end(run)
@@ -149,20 +149,35 @@ def test_the_results_file_grows_and_what_stands_there_is_not_measured_again(meas
     first.measure(answers, {"n": 1}, at_once=1)
     assert asked == [("clip", 0)] and first.source(0)["args"]["seed"] == 0
     both = make("another folder")  # the first run's folder is not at hand
-    rows = both.measure(answers, {"n": 1}, at_once=1)
+    measured_rows = both.measure(answers, {"n": 1}, at_once=1)["rows"]
     assert asked == [("clip", 0), ("clip", 1)] and not (both.out_dir / "runs" / "clip-s0").exists()
     assert both.run("clip", 1).config["data"]["args"]["seed"] == 1
     results = read_results(both.results)
-    assert [line["seed"] for line in results["rows"]] == [0, 1] and rows == results["rows"] and results["setting"]["seeds"] == [0, 1]
+    assert [line["seed"] for line in results["rows"]] == [0, 1] and measured_rows == results["rows"]
+    assert results["setting"]["seeds"] == [0, 1]
     records = results["setting"]["runs"]
     assert {name: entry["facts"] for name, entry in records.items()} == {"clip-s0": {"seen": 0}, "clip-s1": {"seen": 1}}
     assert records["clip-s0"]["budget"]["steps"] == 4 and results["setting"]["budgets"]["clip"]["steps"] == 4
 
 
+def test_a_study_may_be_asked_again_and_beside_another(measured):
+    make, answers, asked = measured
+    first, second = make(seeds=[0]), make("second", seeds=[1])  # both stand before either has measured
+    first.measure(answers, {"n": 1}, at_once=1)
+    second.measure(answers, {"n": 1}, at_once=1)
+    again = first.measure(answers, {"n": 1}, at_once=1)
+    assert asked == [("clip", 0), ("clip", 1)] and [line["seed"] for line in again["rows"]] == [0, 1]
+    assert again["setting"]["seeds"] == [0, 1] and list(again["setting"]["runs"]) == ["clip-s0", "clip-s1"]
+
+
 def test_rows_of_another_setting_or_other_questions_are_not_mixed(measured):
     make, answers, _ = measured
     make(seeds=[0]).measure(answers, {"n": 1}, at_once=1)
-    with pytest.raises(ValueError, match=r"results.json holds another clip-s0: asked.n: 1 there, 2 asked for. Name another results file"):
-        make(seeds=[0]).measure(answers, {"n": 2})
-    with pytest.raises(ValueError, match=r"holds another clip-s0: configuration.method.args.steps: 4 there, 8 asked for"):
-        make("longer", seeds=[0], steps=8).measure(answers, {"n": 1})
+    with pytest.raises(ValueError, match=r"results.json was measured in another setting: asked.n: 1 there, 2 asked for. Name another"):
+        make(seeds=[1]).measure(answers, {"n": 2})
+    with pytest.raises(ValueError, match=r"in another setting: steps: 4 there, 8 asked for"):
+        make("longer", seeds=[1], steps=8).measure(answers, {"n": 1})
+    old = make("old", seeds=[1])
+    write_results(old.results, {"steps": 4}, {}, [row("clip", 0, None, 4, "made up", "mean", "accuracy", 0.5)])
+    with pytest.raises(ValueError, match="does not say which runs its rows are of"):
+        old.measure(answers, {"n": 1})

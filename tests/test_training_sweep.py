@@ -43,7 +43,6 @@ def test_one_folder_one_trainer(tmp_path):
     assert launch(run.path, progress=False).done["step"] == 8  # the lock went with its holder
 
 
-@pytest.mark.slow
 def test_progress_is_a_line_in_the_terminal_behind_a_notebook(monkeypatch):
     """Whatever is done: papermill shows no bar."""
     reader, writer = os.pipe()
@@ -59,6 +58,7 @@ def test_progress_is_a_line_in_the_terminal_behind_a_notebook(monkeypatch):
     assert "left" in lines[0]
 
 
+@pytest.mark.slow
 def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
     good, bad = prepared(tmp_path / "good"), prepared(tmp_path / "bad", lr=1e6, explode=1e-3)
     with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.launch"):

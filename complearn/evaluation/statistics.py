@@ -160,8 +160,11 @@ def detectable_difference(
     level: float = 0.05,  # of the two-sided paired t test
 ) -> float:  # in the unit of the deviation
     "The smallest true difference that a paired t test would show with this power."
-    highest = 2 * (stats.t.isf(level / 2, n - 1) + stats.norm.ppf(power) + 1) / math.sqrt(n)
-    return float(deviation * optimize.brentq(lambda effect: paired_power(effect, 1.0, n, level) - power, 0.0, highest))
+    short = lambda effect: paired_power(effect, 1.0, n, level) - power
+    highest = 1.0
+    while short(highest) < 0:
+        highest *= 2
+    return float(deviation * optimize.brentq(short, 0.0, highest))
 
 # %% ../../nbs/evaluation/statistics.ipynb #c024
 def paired_test(

@@ -152,8 +152,8 @@ def judge(
         return result | {"verdict": "too short" if preset == "smoke" else "at chance"}
     word = verdict(result["low"], result["high"], claim.margin)
     if word == "holds" and claim.control is not None:
-        word = judge(claim.control, rows, preset)["verdict"]
-        word = "no control" if word == "not measured" else word
+        beyond = judge(claim.control, rows, preset)["verdict"]
+        word = {"holds": word, "not measured": "no control"}.get(beyond, "not beyond its control")
     return result | {"verdict": word}
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #870dc421

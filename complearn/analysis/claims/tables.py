@@ -60,8 +60,9 @@ class StudyResults:
         method: str,  # e.g. "il_clip"
     ) -> list[str]:  # labels of its rows
         "Rows that train this method with switches of its own; those that change the model as well are other methods."
-        rows = self.setting.get("rows", {}).items()
-        return [label for label, row in rows if row["method"] == method and set(row["switches"]) == {method}]
+        switches = {label: row.get("switches", {name: value for name, value in row.items() if name != "method"})
+                    for label, row in self.setting.get("rows", {}).items() if row["method"] == method}  # fmt: skip
+        return [label for label, names in switches.items() if set(names) == {method}]
 
 
 def read_studies(
@@ -100,7 +101,8 @@ def claims_table(
                 result = judge(same, study.rows, str(study.setting.get("preset", ""))) if study.holds(same) else {"n": 0}
                 measured += [setting | {"variant": variant, "compared": str(same)} | result] if result["n"] else []
         about = {"number": claim.number, "headline": claim.headline, "where": claim.where, "margin": claim.margin}
-        about |= {"theirs": " - ".join(f"{number:g}" for number in claim.theirs[:2])}
+        pairs = [" - ".join(f"{number:g}" for number in claim.theirs[k : k + 2]) for k in range(0, len(claim.theirs), 2)]
+        about |= {"theirs": f"({pairs[0]}) - ({pairs[1]})" if len(pairs) > 1 else "".join(pairs)}
         lines += [about | line for line in measured or [{"n": 0, "verdict": "not measured", "compared": str(claim)}]]
     return pd.DataFrame(lines).reindex(columns=TABLE).fillna({"variant": "", "study": "", "world": ""})
 
@@ -120,7 +122,10 @@ def readable_claims(
     return texts.assign(verdict=table.verdict.to_numpy(), code=table.code.fillna("").to_numpy()).set_index("claim")
 
 # %% ../../../nbs/analysis/claims/tables.ipynb #58b39fe5
-VERDICTS = {"holds": PALETTE[2], "no control": PALETTE[5], "not shown": "#7F7F7F", "does not hold": PALETTE[1], "at chance": "#BFBFBF"}
+VERDICTS = {
+    "holds": PALETTE[2], "no control": PALETTE[5], "not beyond its control": PALETTE[3], "not shown": "#7F7F7F",
+    "does not hold": PALETTE[1], "at chance": "#BFBFBF",
+}  # fmt: skip
 
 
 @figure_of_texts

@@ -62,7 +62,7 @@ def match_codes(
     codes, others = _used(first, most), _used(second, most)
     order = np.arange(len(second.messages)) if shuffle is None else rng(shuffle, "images").permutation(len(second.messages))
     correlations = weight_correlations(first.by_code[:, codes], second.by_item[order].tocsc()[:, others])
-    row, column = linear_sum_assignment(correlations, maximize=True)
+    row, column = linear_sum_assignment(np.maximum(correlations, 0), maximize=True)  # a negative one is no match
     items, values = len(first.messages), correlations[row, column]
     columns = {"code": codes[row], "match": others[column], "correlation": values}
     columns |= {"share": first.images.fired[codes[row]] / items, "match_share": second.images.fired[others[column]] / items}

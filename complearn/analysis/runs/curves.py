@@ -49,7 +49,7 @@ def alignment(
     lines, column, spans = [], loss_column(metrics, column), phase_spans(metrics)
     of_generations = [(part["last"].max(), part.phase.iloc[-1]) for _, part in spans.groupby("generation")]
     if ends is not None and len(of_generations) == 1:
-        of_generations = [(end, spans.phase.iloc[-1]) for end in ends]
+        of_generations = [(end, spans.phase[(spans["last"] >= end).idxmax()]) for end in ends if end <= spans["last"].max()]
     for generation, (end, phase) in enumerate(of_generations):
         inside = metrics[(metrics.phase == phase) & (metrics.step <= end)].dropna(subset=[column])
         ending = inside.sort_values("step")[column].tail(last)

@@ -18,14 +18,14 @@ from typing import Any
 import pandas as pd
 
 from ...core.config import check_choice
-from ...core.files import plain
-from ...core.results import code_version, read_results, write_results
-from ...core.runs import Run, differences
+from ...core.results import code_version, write_results
+from ...core.runs import Run
 from ..engine.journal import BUDGET
 from ..methods.catalogue import load_method
 from ..methods.registry import Method, merge
 from ..methods.scales import Scale
 from .launch import prepare
+from .measured import Measured
 from .snapshots import Snapshot
 from .sweep import run_all
 
@@ -201,11 +201,7 @@ class Study:
     @property
     def budgets(self) -> pd.DataFrame:
         "What each row used: means over seeds."
-        if self.records:
-            used = {key: self.records[self.name(*key)]["budget"] for key in self.keys if self.name(*key) in self.records}
-        else:
-            used = {key: budget(run) for key, run in self.runs.items()}
-        lines = pd.DataFrame([{"row": label, "seed": seed, **numbers} for (label, seed), numbers in used.items()])
+        lines = pd.DataFrame([{"row": label, "seed": seed, **budget(run)} for (label, seed), run in self.runs.items()])
         return lines.drop(columns="seed").groupby("row", sort=False).mean().round(1)
 
     def snapshot(
@@ -228,70 +224,64 @@ class Study:
         snapshot = self.snapshot(label, seed)
         return function(snapshot.model(device), method=label, seed=seed, phase=snapshot.phase, step=snapshot.step)
 
-    @cached_property
-    def stored(self) -> dict[str, Any]:  # setting and rows
-        "What the results file held when it was first asked for."
-        return read_results(self.results) if self.results.is_file() else {"setting": {}, "rows": []}
-
-    @cached_property
-    def records(self) -> dict[str, dict]:  # run's name -> configuration, asked, code, budget, facts
-        "The runs whose rows stand in the results file."
-        return dict(self.stored["setting"].get("runs", {}))
-
-    def is_measured(
-        self,
-        label: str,  # of a row
-        seed: int,  # of the run
-        asked: Mapping[str, Any],  # what it is asked, plain values
-    ) -> bool:
-        "Whether the rows of a run stand in the results file; raise ValueError if those are of another run, or answer other questions."
-        record = self.records.get(self.name(label, seed))
-        if record is None:
-            return False
-        expected = plain({"configuration": self.configuration(label, seed), "asked": asked})
-        if differing := differences({name: record[name] for name in expected}, expected):
-            message = f"{self.results} holds another {self.name(label, seed)}: {'; '.join(differing)}"
-            raise ValueError(f"{message}. Name another results file, or give the setting that this one has")
-        return True
-
     def measure(
         self,
         function: Callable[..., tuple[list[dict], dict]],  # (model, method=, seed=, phase=, step=) -> rows; facts about them
-        asked: Mapping[str, Any],  # what is asked, plain values: runs that were asked other things are not mixed with these
-        setting: Mapping[str, Any] = MappingProxyType({}),  # what else there is to know, see `write`
+        asked: Mapping[str, Any],  # what is asked, plain values: answers to other questions are not mixed with these
+        setting: Mapping[str, Any] = MappingProxyType({}),  # what else there is to know, plain values
         device: str = "cpu",  # where everything is computed
         at_once: int = 0,  # runs side by side; 0: by the machine
         processes: int = 1,  # that train each run together
-    ) -> list[dict]:  # flat rows, of all runs in the results file
+    ) -> dict[str, Any]:  # setting and rows of the results file, which may hold more runs than these
         "Train and judge every run; the results file is written as each ends, and what stands there is neither trained nor judged again."
-        waiting, rows = {}, list(self.stored["rows"])
-        for key in self.keys:
-            if not self.is_measured(*key, asked):
-                waiting[self.run(*key)] = key
-        print(f"{len(self.keys)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
+        self.measured.check(self.common | {"asked": asked})
+        known = {key: self.measured.holds(self.name(*key), self.configuration(*key)) for key in self.keys}
+        waiting = {self.run(*key): key for key, done in known.items() if not done}
+        print(f"{len(known)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
+        about = self.setting | self.common | {"asked": asked} | dict(setting)
 
         def ended(run: Run) -> None:
-            answers, facts = self._ask(function, *waiting[run], device)
-            places = {(row["method"], row["seed"]) for row in answers}
-            rows[:] = [row for row in rows if (row["method"], row["seed"]) not in places] + answers
-            record = {"configuration": self.configuration(*waiting[run]), "asked": asked, "code": code_version(), "budget": budget(run)}
-            self.records[run.path.name] = plain(record | {"facts": facts})
-            self.write(rows, nested_means([row for row in rows if row["split"] == "mean"] or rows), **setting)
+            label, seed = waiting[run]
+            rows, facts = self._ask(function, label, seed, device)
+            record = {"method": label, "seed": seed, "configuration": run.config, "budget": budget(run), "facts": facts}
+            record |= {"code": run.provenance["code"], "judged_by": code_version()}
+            means = lambda lines: nested_means([line for line in lines if line["split"] == "mean"] or lines, ("method", "data", "metric"))
+            self.measured.add(run.path.name, record, rows, about, means)
 
-        run_all(list(waiting), self.steps, device=device, at_once=int(at_once), processes=int(processes), on_end=ended)
-        if strange := {record["code"] for record in self.records.values()} - {code_version()}:
-            print(f"measured in part by other versions of the code: {', '.join(sorted(strange))}")
-        return rows
+        how = {"device": device, "at_once": int(at_once), "processes": int(processes), "total": len(known)}
+        run_all(list(waiting), self.steps, **how, on_end=ended)
+        stored, rows = self.measured.read()
+        versions = {record[name] for record in stored["runs"].values() for name in ("code", "judged_by")}
+        if len(versions) > 1:
+            print(f"trained or judged by more than one version of the code: {', '.join(sorted(versions))}")
+        return {"setting": stored, "rows": rows}
+
+    @property
+    def measured(self) -> Measured:
+        "The results file, as a record of runs."
+        return Measured(self.results)
+
+    @property
+    def common(self) -> dict[str, Any]:
+        "What all runs of a results file share."
+        source = self.source(self.seeds[0])
+        if callable(self.data):  # drawn with the run's seed
+            source = {**source, "args": {name: value for name, value in source["args"].items() if name != "seed"}}
+        parts = {"source": source, "steps": self.steps, "scale": asdict(self.scale), "switches": self.switches}
+        return parts | {"model": self.model, "train": self.train}
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        "What a results file says of the study."
+        arguments = {label: self.configuration(label, self.seeds[0])["method"]["args"] for label in self.rows}
+        parts = {"source": self.source(self.seeds[0]), "rows": self.rows, "arguments": arguments, "switches": self.switches}
+        return parts | {"seeds": self.seeds, "steps": self.steps, "batch": self.train.get("batch_size"), "scale": asdict(self.scale)}
 
     def write(
         self,
         rows: Sequence[Mapping],  # every measured number
         means: Mapping[str, Any],  # the same as nested means, see `nested_means`
         **setting: Any,  # what else there is to know
-    ) -> Path:  # the results file
-        "Write the study's results, with its setting."
-        arguments = {label: self.configuration(label, self.seeds[0])["method"]["args"] for label in self.rows}
-        common = {"source": self.source(self.seeds[0]), "rows": self.rows, "arguments": arguments, "switches": self.switches}
-        common |= {"seeds": self.seeds, "steps": self.steps, "batch": self.train.get("batch_size"), "scale": asdict(self.scale)}
-        common |= {"budgets": self.budgets.to_dict("index")} | ({"runs": self.records} if self.records else {})
-        return write_results(self.results, common | setting, means, rows)
+    ) -> Path:  # results.json
+        "Write the results of a study that was trained and judged at once."
+        return write_results(self.results, self.setting | {"budgets": self.budgets.to_dict("index")} | setting, means, rows)

@@ -129,10 +129,11 @@ def run_all(
     at_once: int = 0,  # side by side; 0: by the machine
     processes: int = 1,  # that train each run together
     on_end: Callable[[Run], None] = lambda run: None,  # called here with each run that is done, those of before first
+    total: int = 0,  # runs of the whole study, where these are the rest of them
 ) -> list[Run]:  # the same, all done
     "Start or resume every run that is not done, several side by side; the first failure stops the sweep."
     waiting, children = [run for run in runs if run.done is None], {}
-    many, threads = share_machine(len(runs), at_once, device)  # of all runs: a resumed sweep gives each the threads that it began with
+    many, threads = share_machine(max(total, len(runs)), at_once, device)  # of all: a resumed one gives each its threads
     threads = max(1, threads // processes)
     if len(waiting) < len(runs):
         print(f"{len(runs) - len(waiting)} of {len(runs)} runs are there already")
