@@ -108,7 +108,7 @@ def test_switches_of_a_method_that_is_not_trained_are_refused():
 
 
 def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_path):
-    measured = ROOT / "data" / "measured" / "composition.results.json"
+    measured = ROOT / "data" / "measured" / "iterated.results.json"
     run = experiment("experiments/ablations", tmp_path, report_from=str(measured))
     assert run.good and not (tmp_path / "runs").exists()
     shown, drawn = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb"), tables(tmp_path / "report.ipynb")
