@@ -25,7 +25,7 @@ WORKERS ?= 2
 RUN_TESTS := COMPLEARN_TYPECHECK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
 # notebook:study, of data/measured
-REPORTS := ablations:iterated lipschitz:lipschitz purity:purity
+REPORTS := lipschitz:lipschitz purity:purity
 EXPERIMENT := nbs/experiments/iterated_learning.ipynb
 export JUPYTER_PREFER_ENV_PATH := 1
 
@@ -91,6 +91,7 @@ reports: say-reports .venv/.dev
 	  $(BIN)/python -m complearn.analysis.claims.reports "nbs/experiments/$${pair%%:*}.ipynb" "data/measured/$${pair##*:}.results.json"; \
 	done
 	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/claims.ipynb
+	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/ablations.ipynb data/measured/iterated.results.json --figure differences nbs/images/iterated.png
 	@$(BIN)/nbdev_clean
 
 say-reports:
@@ -120,7 +121,7 @@ has-gpu:
 
 # --- for who works on the project
 readme: .venv/.dev
-	@$(BIN)/python -m nbconvert --to markdown --stdout --log-level ERROR nbs/index.ipynb > README.md
+	@$(BIN)/python -m nbconvert --to markdown --stdout --log-level ERROR nbs/index.ipynb | sed 's#](images/#](nbs/images/#' > README.md
 
 # in a .venv that holds nothing but what the Makefile installs
 constraints: .venv/.dev

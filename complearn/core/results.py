@@ -9,6 +9,7 @@ __all__ = ['SCHEMA', 'COLUMNS', 'ADDED', 'row', 'code_version', 'versions', 'che
 # %% ../../nbs/core/results.ipynb #c002
 import hashlib
 import importlib.metadata
+import json
 import platform
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -19,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 import complearn
-from .files import plain, read_json, write_json
+from .files import plain, read_json, write_bytes_atomic
 
 # %% ../../nbs/core/results.ipynb #c004
 SCHEMA = 1  # of results.json; raised when a reader of the old form would misread the new
@@ -92,7 +93,9 @@ def write_results(
     setting = {**setting, "code": code_version(), "versions": versions()}
     results = {"schema": SCHEMA, "setting": setting, "methods": dict(methods), "rows": check_rows(rows)}
     path = Path(path)
-    return write_json(path if path.suffix == ".json" else path / "results.json", results)
+    head = json.dumps(plain({**results, "rows": []}), indent=1, ensure_ascii=False, allow_nan=False).removesuffix("[]\n}")
+    lines = ",\n".join(f"  {json.dumps(plain(line), ensure_ascii=False, allow_nan=False)}" for line in results["rows"])  # a line each
+    return write_bytes_atomic(path if path.suffix == ".json" else path / "results.json", f"{head}[\n{lines}\n ]\n}}\n".encode())
 
 # %% ../../nbs/core/results.ipynb #c016
 def read_results(

@@ -7,8 +7,11 @@ __all__ = ['write_outputs', 'draw_report', 'main']
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #0ee2c9ac
 import argparse
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 import nbformat
 
@@ -31,15 +34,20 @@ def write_outputs(
 def draw_report(
     notebook: str | Path,  # with the parameter `report_from`
     results: str | Path = "",  # a results file; empty leaves the notebook's own parameters
+    figures: Mapping[str, str | Path] = MappingProxyType({}),  # names of figures that it saves -> PNG files to copy them to
 ) -> None:
-    "Execute a notebook on a results file, and keep its outputs."
+    "Execute a notebook on a results file, and keep its outputs; raise FileNotFoundError if it saves no such figure as PNG."
     import papermill
 
     with TemporaryDirectory() as folder:
         executed = Path(folder) / "report.ipynb"
         given = {"report_from": str(Path(results).resolve())} if results else {}
+        given |= {"out_dir": f"{folder}/out"} if figures else {}
         papermill.execute_notebook(str(notebook), str(executed), given, kernel_name="python3", progress_bar=False)
         write_outputs(executed, notebook)
+        for name, copy in figures.items():
+            Path(copy).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(folder) / "out" / "figures" / f"{name}.png", copy)
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #606c5cbf
 def main(
@@ -49,8 +57,9 @@ def main(
     parser = argparse.ArgumentParser(prog="python -m complearn.analysis.claims.reports", description=main.__doc__)
     parser.add_argument("notebook", help="an experiment notebook with the parameter report_from")
     parser.add_argument("results", nargs="?", default="", help="a results file, such as one of data/measured; claims.ipynb reads them all")
+    parser.add_argument("--figure", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="keep a figure as a PNG file")
     options = parser.parse_args(arguments)
-    draw_report(options.notebook, options.results)
+    draw_report(options.notebook, options.results, dict(options.figure))
     print(f"{options.notebook} shows {options.results or 'its results'}")
 
 
