@@ -4,8 +4,8 @@ import json
 
 import pytest
 from conftest import ROOT
-from scipy import stats
 from notebook_cells import tables
+from scipy import stats
 
 from complearn.analysis.runs.summaries import AVERAGES
 from complearn.core.results import read_results, row, write_results
