@@ -10,6 +10,8 @@ from scipy import stats
 from complearn.analysis.runs.summaries import AVERAGES
 from complearn.core.results import read_results, row, write_results
 from complearn.core.runs import Run
+from complearn.evaluation.bench.monitors import monitor_settings
+from complearn.evaluation.bench.worlds import StudyData
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.iterated import ABLATIONS, ablation_rows, divide_steps
 from complearn.training.methods.scales import SCALES
@@ -119,6 +121,21 @@ def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_pa
     half = stats.sem(scores) * stats.t.ppf(0.975, len(scores) - 1)
     mean = sum(scores) / len(scores)
     assert f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]" in shown[3]
+
+
+def test_the_command_in_the_notebook_goes_on_with_the_measured_study():
+    scale, measured = SCALES["full"], ROOT / "data" / "measured" / "iterated.results.json"
+    world = scale.world | {"shapes": 8, "colours": 8, "relations": ["left of", "above"], "n_train": 30000}
+    data = StudyData({"name": "generated", "args": world}, {}, scale.n)
+    rows = ablation_rows(["clip", "codebook_clip", "codebook_restarts"])
+    switches = {"train": {"captions_too": True, "every": 200, "checkpoint_every": 400, "keep": 6}}
+    monitors = lambda seed: monitor_settings(data.source_of(seed), {}, scale.n_monitor)
+    setting = (data.source_of, scale, 2000, scale.model({}, {}, ""), scale.train(2000, scale.batch), switches, monitors, measured)
+    seeds = read_results(measured)["setting"]["seeds"]
+    again = Study("/nowhere", rows, [*seeds, max(seeds) + 1], *setting)
+    again.measured.check(again.common | {"asked": {"judge": {}, "n": scale.n}})
+    found = [again.measured.holds(again.name(*key), again.configuration(*key)) for key in again.keys]
+    assert found == [True] * 4 * len(seeds) + [False] * 4
 
 
 @pytest.fixture
