@@ -42,8 +42,8 @@ help:
 	@touch $@
 
 .venv/.dev: .venv/.base
-	@echo "installing the extras dev, towers, readers and offline into .venv"
-	@$(PIP) install --quiet -c constraints.txt -e '.[dev,towers,readers,offline]'
+	@echo "installing the extras dev, towers, readers, offline and parsers into .venv"
+	@$(PIP) install --quiet -c constraints.txt -e '.[dev,towers,readers,offline,parsers]'
 	@touch $@
 
 .venv/.lab: .venv/.dev
