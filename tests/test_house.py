@@ -206,7 +206,7 @@ def test_import_is_light():
     assert seconds < 0.5, f"import complearn takes {seconds:.2f} s"
 
 
-OPTIONAL = {"open_clip", "timm", "transformers", "datasets", "webdataset", "pyarrow", "torchvision", "umap", "faiss", "playwright"}
+OPTIONAL = {"spacy", "open_clip", "timm", "transformers", "datasets", "webdataset", "pyarrow", "torchvision", "umap", "faiss", "playwright"}
 
 
 @pytest.mark.parametrize("name", MODULE_NAMES)
