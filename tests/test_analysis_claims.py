@@ -11,7 +11,7 @@ from notebook_cells import tables
 from scipy import stats
 
 from complearn.analysis.claims.judging import Claim, Side, claim_about, judge, side_values, verdict
-from complearn.analysis.claims.tables import claims_figure, claims_table, read_studies, readable_claims
+from complearn.analysis.claims.tables import StudyResults, claims_figure, claims_table, read_studies, readable_claims
 from complearn.core.results import read_results, row, write_results
 from complearn.evaluation.statistics import detectable_difference, paired_power
 
@@ -179,6 +179,10 @@ def test_every_setting_gives_a_line_of_its_own(tmp_path):
     assert lines.verdict.tolist() == ["holds", "does not hold", "does not hold"]
     assert lines.world.tolist() == ["6 x 6, one for each seed"] * 2 + ["flickr"] and lines.code[0] == "1+a"
     assert readable_claims(lines).index.tolist() == ["2"] * 3
+    photos = {"name": "disjoint", "args": {"source": {"name": "flickr", "args": {"images": "flickr8k/Images"}}, "exclude": []}}
+    title = lambda vision: StudyResults("photos", {"source": photos, "model": {"vision": vision}}, pd.DataFrame()).world
+    assert title({"tower": "tiny", "size": 96}) == "flickr8k, towers from scratch at 96 px"
+    assert title("efficientnet_lite0") == "flickr8k, efficientnet_lite0"
     other = claim_about(claim(a=Side("il", "interact-*"), control=claim(b=Side("rest"))), "one spawn")
     assert str(other) == "one spawn (last interact-*) - cb" and str(other.control) == "one spawn - rest"
 

@@ -410,6 +410,21 @@ def test_a_table_of_foils_is_a_benchmark(tmp_path):
         read_bench({"foils": {"folder": str(tmp_path), "table": "mine.csv", "negative": "foil"}})
 
 
+def test_captions_become_a_benchmark_by_exchanges(own):
+    folder = own / "flickr8k"
+    names = (folder / "Flickr_8k.testImages.txt").read_text().split()
+    captions = ["A black dog chases a white cat .", "A white dog chases a black cat .", "Dogs ."]
+    (folder / "mine.token").write_text("\n".join(f"{name}#{k}\t{text}" for name in names[:2] for k, text in enumerate(captions)))
+    args = {"name": "flickr", "args": {"images": str(folder / "images"), "token_file": str(folder / "mine.token")}}
+    bench = read_bench({"swaps": args, "swaps:objects": args | {"operators": ["swap_obj"]}})
+    items = bench["swaps"].items()
+    splits = [item.split for item in items]
+    assert {name: splits.count(name) for name in splits} == {"swap_obj": 4, "swap_phrase": 4}, "a swap of colours is the other caption"
+    assert items == read_bench({"swaps": args})["swaps"].items() and len({item.id for item in items}) == 8
+    assert [item.captions[1] for item in bench["swaps:objects"].items()[:1]] == ["A black cat chases a white dog ."]
+    assert {item.image_ids for item in items} == {(name.split(".")[0],) for name in names[:2]}
+
+
 def test_a_flickr_token_file_without_its_list_is_no_test(own):
     folder = own / "flickr8k"
     names = (folder / "Flickr_8k.testImages.txt").read_text().split()

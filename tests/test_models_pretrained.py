@@ -418,6 +418,10 @@ def test_lite_sees_what_the_package_sees():
         classes = tower.module(images)
     assert seen.tokens.shape == (2, 49, 1280) and torch.allclose(seen.tokens[:, 8], wanted[:, :, 1, 1])
     assert torch.allclose(tower.module._fc(seen.pooled), classes, atol=1e-4)  # the mean of the tokens is what its classifier reads
+    small = load_lite(160)
+    assert small(images[:, :, :160, :160]).tokens.shape == (2, 25, 1280) and small.rebuild().make_transform().size == 160
+    with pytest.raises(ValueError, match="of 32, 64, ... pixels, not of 100; choose a multiple of 32"):
+        load_lite(100)
     transform = tower.transform
     assert [round((value / 255 - transform["mean"][0]) / transform["std"][0], 4) for value in (127, 255)] == [0, 1]
 
@@ -502,6 +506,27 @@ def test_memory_computes_each_image_once():
     off = OutputCache(0)
     off(tower, images), off(tower, images)
     assert calls[-2:] == [3, 3] and not off.outputs
+
+
+def test_stored_outputs_are_found_by_another_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path))
+    config = {"vision": {"tower": "tiny", "depth": 1, "frozen": True}, "text": "tiny", "stored": True}
+    calls, outputs, images = [], [], torch.randn(3, 3, 32, 32)
+    for shown in (images[:2], images, images):
+        model = build_model(config, WordTokenizer.fit(CAPTIONS))
+        model.vision.tower.register_forward_hook(lambda _, args, __: calls.append(len(args[0])))
+        outputs.append(model.vision.memory(model.vision.tower, shown))
+    assert calls == [2, 1] and torch.equal(outputs[1].tokens, outputs[2].tokens) and torch.equal(outputs[0].pooled, outputs[2].pooled[:2])
+    away = pickle.loads(pickle.dumps(model.vision.memory))
+    assert away.stored and not OutputCache().stored
+    files = sorted(tmp_path.rglob("*.safetensors"))
+    files[0].write_bytes(b"broken")
+    OutputCache(4, stored=True)(model.vision.tower, images)
+    assert len(files) == 3 and calls == [2, 1, 1], "a broken file is computed and written again"
+    OutputCache(4, stored=True)(build_model(config, WordTokenizer.fit(CAPTIONS), seed=1).vision.tower, images)
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 6, "other weights have files of their own"
+    twin = build_model(config | {"stored": False}, WordTokenizer.fit(CAPTIONS))
+    assert model.fingerprint() == twin.fingerprint() and model.image_fingerprint() == twin.image_fingerprint()
 
 
 def test_places_are_those_of_the_caption_as_it_was_typed(tmp_path):

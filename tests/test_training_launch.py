@@ -41,6 +41,7 @@ def changed(**parts):
         ({"train": {"batch_size": 8, "device": "gpu0"}}, "train.device: no device 'gpu0'; there are auto, cpu, cuda"),
         ({"train": {"batch_size": 8, "words": {"contxt": 3}}}, "train.words key 'contxt' .did you mean 'context'.*min_count, max_words"),
         ({"train": {"batch_size": 8, "augment": {"areaa": [0.5, 1.0]}}}, "train.augment key 'areaa' .did you mean 'area'"),
+        ({"train": {"batch_size": 8, "preload": True, "augment": {"area": [0.5, 1.0]}}}, "preload holds .* random crops need the whole"),
         ({"data": {"name": "folder", "args": {"foldr": "x"}}}, "reader 'folder' key 'foldr' .did you mean 'folder'"),
         ({"data": {"name": "folder", "args": {"folder": "x", "max_bad": "few"}}}, "reader 'folder'.max_bad should be a valid number"),
         ({"data": {"name": "generated", "args": {"colors": 3}}}, "reader 'generated' key 'colors' .did you mean 'colours'"),
@@ -172,6 +173,15 @@ def test_a_folder_of_photos_from_the_terminal(tmp_path, photos, capsys):
     words = json.loads((run.path / "tokenizer.json").read_text())["words"]
     assert {"picture", "number", "11"} <= set(words) and json.loads((run.path / "data.json").read_text())["pairs"] == 24
     assert Snapshot(run).model().tokenizer.vocab_size == len(words) + 4
+
+
+def test_photos_held_in_memory_train_the_same_model(tmp_path, photos):
+    data, losses = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}, []
+    for held in (False, True):
+        train = GOOD["train"] | {"preload": held, "augment": {"jitter": 0.1}}
+        run = launch(prepare(tmp_path / f"held-{held}", changed(data=data, train=train)).path, progress=False)
+        losses.append([record["loss"] for record in run.records() if record["kind"] == "step"])
+    assert losses[0] == losses[1] and len(losses[0]) > 1
 
 
 @pytest.mark.parametrize("text, told", [("{", "not readable as JSON"), ('{"method": 1}', "missing"), (None, "No such file")])

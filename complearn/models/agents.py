@@ -81,9 +81,10 @@ class Agent(nn.Module):
         query_head: bool = True,  # a perceptron as head, where it reads tokens
         memory: int = 1024,  # megabytes of cache for the outputs of a frozen vision tower
         spectral: bool = False,  # spectral normalisation of every linear map that trains
+        stored: bool = False,  # keep the outputs of a frozen vision tower as files too, for other runs
     ):
         super().__init__()
-        self.memory, self.spectral = OutputCache(memory), spectral
+        self.memory, self.spectral = OutputCache(memory, stored), spectral
         self.modality, self.tower, self.width, self.queries, self.query_head = modality, tower, width, queries, query_head
         if queries:
             tower.tokens_only()

@@ -38,6 +38,7 @@ class ModelConfig:
     logit_scale: float = 1 / 0.07  # initial inverse temperature of the contrastive loss; never above 100
     fit: Literal["crop", "pad", "squash"] | None = None  # how oblong images become square; None: as the vision tower wants
     memory: int = 1024  # megabytes of cache for the outputs of a frozen vision tower, on a CPU
+    stored: bool = False  # keep these outputs as files too, in the folder for caches, for other runs
     spectral: bool = False  # the largest singular value of each `nn.Linear` and stacked attention projection approaches 1, by power
     # iteration; not of convolutions or of projections that are bare parameters (Zheng et al. 2024, Sec. 4.5)
 
@@ -106,7 +107,7 @@ class Dual(nn.Module):
         self.config, self.tokenizer = config, tokenizer
         self.collate = Collate(vision.make_transform(config.fit), tokenizer)
         width, queries = config.width or text.pooled_width, config.codebook is not None
-        self.vision = Agent("vision", vision, width, queries, config.query_head, config.memory, config.spectral)
+        self.vision = Agent("vision", vision, width, queries, config.query_head, config.memory, config.spectral, config.stored)
         self.language = Agent("language", text, width, queries, config.query_head, spectral=config.spectral)
         self.codebook = Codebook(width=width, **vars(config.codebook)) if queries else None
         self.logit_scale = nn.Parameter(torch.tensor(math.log(config.logit_scale)))
@@ -233,7 +234,7 @@ class Dual(nn.Module):
     def image_fingerprint(self) -> str:
         "A hash of what decides the vectors of images: not of the language agent."
         parts, config = [self.vision] + ([self.codebook] if self.codebook is not None else []), asdict(self.config)
-        decides = {name: value for name, value in config.items() if name not in ("text", "memory")}
+        decides = {name: value for name, value in config.items() if name not in ("text", "memory", "stored")}
         return weights_fingerprint(nn.ModuleList(parts), asdict(self.collate.transform), decides)
 
 # %% ../../nbs/models/dual.ipynb #c015

@@ -33,7 +33,7 @@ def architecture_text(
     "A model's configuration and the architectures of its towers: what it computes with its weights."
     config = asdict(module.config) if is_dataclass(getattr(module, "config", None)) else {}
     towers = [part.architecture for part in module.modules() if isinstance(getattr(part, "architecture", None), dict)]
-    return json.dumps(plain([{key: value for key, value in config.items() if key != "memory"}, towers]), sort_keys=True)
+    return json.dumps(plain([{key: value for key, value in config.items() if key not in ("memory", "stored")}, towers]), sort_keys=True)
 
 
 def weights_fingerprint(

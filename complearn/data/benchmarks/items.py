@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['Pixels', 'FirstText', 'Choice', 'Crop', 'NoPhoto', 'photo_path', 'collect_choices', 'check_files', 'FileRecord',
-           'file_records', 'as_choice', 'benchmark_captions', 'benchmark_image_ids']
+           'file_records', 'as_choice', 'swap_choices', 'benchmark_captions', 'benchmark_image_ids']
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c002
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -20,10 +21,12 @@ from pydantic import BeforeValidator, Field
 from ...core.config import Text, check_text, read_record
 from ...core.files import parsing
 from ..images import open_image
-from ..pairs import Pair
+from ..pairs import Pair, number
 from ..readers.files import read_json_file, read_rows
 from ..readers.tables import parquet_rows
 from ..reports import BadData, Collector, Records, existing_path
+from ..word_tokenizer import normalize_caption
+from ...language.edits.captions import CAPTION_OPERATORS, draw_swap
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c004
 @dataclass(frozen=True)
@@ -182,6 +185,21 @@ def as_choice(
     "A pair and its negative captions as a choice of text."
     negatives = (pair.negatives,) if isinstance(pair.negatives, str) else tuple(pair.negatives)
     return Choice(pair.id.split(":")[0], (pair.image,), (pair.caption, *negatives), pair.id, (pair.image_id,))
+
+# %% ../../../nbs/data/benchmarks/items.ipynb #5179d814
+def swap_choices(
+    pairs: Iterable[Pair],  # captions and their photos
+    operators: Sequence[str] = CAPTION_OPERATORS,  # of `language.edits.captions`; each is a split
+) -> list[Choice]:  # at most one for each caption and operator
+    "Each caption against an exchange of two of its parts; an exchange that is another caption of the photo is left out."
+    pairs = list(pairs)
+    right = {(pair.image_id, normalize_caption(text)) for pair in pairs for text in (pair.caption, *(pair.views or ()))}
+    choices = []
+    for operator, pair in itertools.product(operators, pairs):
+        edit = draw_swap(pair.caption, number(pair.id), (operator,))
+        if edit is not None and (pair.image_id, normalize_caption(edit.caption)) not in right:
+            choices.append(Choice(operator, (pair.image,), (pair.caption, edit.caption), f"{operator}:{pair.id}", (pair.image_id,)))
+    return choices
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c020
 def benchmark_captions(

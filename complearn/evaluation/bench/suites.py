@@ -21,6 +21,7 @@ from ...data.benchmarks.classes import PRESETS, read_classes
 from ...data.benchmarks.crepe import read_crepe_productivity, read_crepe_systematicity
 from ...data.benchmarks.groups import COLORSWAP_SOURCE, EQBEN_SOURCE, read_cola, read_colorswap, read_eqben
 from ...data.benchmarks.groups import read_mmvp, read_winoground
+from ...data.benchmarks.items import swap_choices
 from ...data.benchmarks.nlvr import read_claims
 from ...data.benchmarks.probes import SVO_PHOTOS, SVO_SOURCE, VL_CHECKLIST_PHOTOS, VL_CHECKLIST_SOURCE
 from ...data.benchmarks.probes import read_svo_probes, read_vl_checklist
@@ -30,6 +31,7 @@ from ...data.benchmarks.valse import PHOTO_SOURCES, read_foils, read_valse
 from ...data.readers.coco import read_coco, read_flickr, read_karpathy
 from ...data.readers.registry import read
 from ...data.reports import BadData, Pairs
+from ...language.edits.captions import CAPTION_OPERATORS
 from .bench import Bench
 from ..tasks.base import Task
 from ..tasks.choices import Choices
@@ -293,6 +295,11 @@ SUITES |= {
     "flickr30k": flickr_suite("flickr30k", "Young et al. 2014", ("flickr30k/flickr30k-images", "flickr30k/images"), TEST_LISTS[1]),
     "flickr8k": flickr_suite("flickr8k", "Hodosh et al. 2013", ("flickr8k/Flicker8k_Dataset", "flickr8k/images"), TEST_LISTS[0]),
     "retrieval": Suite(lambda name, args: read(name, **args), Retrieval, "any reader's pairs, R@k both ways"),
+    "swaps": Suite(
+        lambda name, args, operators=CAPTION_OPERATORS: swap_choices(read(name, **args), operators),
+        Choices,
+        "any reader's captions against exchanges of two of their parts",
+    ),
     "foils": Suite(read_foils, Choices, "captions and wrong captions in a table of one's own"),
     "labels": Suite(read_classes, RECOGNITION, "a folder per class of one's own, with its own names and templates"),
     "nlvr": Suite(

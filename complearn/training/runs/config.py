@@ -71,11 +71,14 @@ class Train(TrainSettings):
     negatives: str | None = None  # a wrong caption beside each: "given" (the data's), "swap" (by rules), "auto" (given, else by rules)
     words: Words = field(default_factory=Words)  # how the vocabulary is fitted
     augment: Augment = field(default_factory=Augment)  # training crops and light
+    preload: bool = False  # decode each picture once, at the tower's size, and hold them all in memory
     device: Annotated[str, AfterValidator(check_device)] = "auto"  # "auto", "cpu", "cuda", "cuda:1" or "mps"
     processes: Annotated[int, Field(ge=1)] | None = None  # how many must run together under torchrun
 
     def __post_init__(self):
         check_source(self.negatives)
+        if self.preload and self.augment.area:
+            raise ValueError("preload holds pictures at the tower's size, and random crops need the whole ones; leave out one of the two")
 
     @property
     def batches(self) -> dict[str, Any]:

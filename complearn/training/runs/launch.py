@@ -25,7 +25,7 @@ from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...core.trust import offline
 from ...data.loading import Loader, fingerprint
-from ...data.pairs import Collate
+from ...data.pairs import Collate, preload
 from ...data.readers.registry import read
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, needs_tokenizer
@@ -123,8 +123,10 @@ def make_loader(
     processes: Processes,  # who trains together
 ) -> Loader:
     "The run's batches."
+    collate = make_collate(config.train, model)
+    pairs = preload(pairs, collate.transform.size, collate.transform.fit) if config.train.preload else pairs
     shared = {"workers": config.train.workers, "rank": processes.rank, "world": processes.world}
-    return Loader(pairs, make_collate(config.train, model), config.train.batch_size, config.seed, **shared)
+    return Loader(pairs, collate, config.train.batch_size, config.seed, **shared)
 
 # %% ../../../nbs/training/runs/launch.ipynb #c024
 def make_trainer(
