@@ -46,11 +46,11 @@ def test_no_shipped_word_stands_for_a_word_that_is_alike():
 def test_with_wordnet_no_alternative_is_a_synonym_a_hypernym_or_a_hyponym(real_data):
     """Judged by WordNet alone, every sense of both words, not by the code under test."""
     wordnet = WordNet(real_data / "wordnet")
-    relations = WordRelations(real_data / "wordnet", nouns=["llama", "tent", "gate", "railing", "stool", "kitten", "puppy"])
+    relations = WordRelations(real_data / "wordnet", nouns=["llama", "tent", "gate", "railing", "stool", "door"])
     senses = lambda word: {place for place in wordnet.senses(word)}
     above = lambda word: {up for place in wordnet.senses(word) for up in wordnet.climb(place)}
     pairs = [(word, other) for word in relations.pool["noun"] for other in relations.alternatives(word, "noun")]
-    assert len(pairs) > 1000 and relations.alternatives("kitten", "noun") == ("puppy",)
+    assert len(pairs) > 1000 and relations.alternatives("gate", "noun") == ("door",)
     related = [(a, b) for a, b in pairs if senses(a) & above(b) or senses(b) & above(a)]
     assert not related
 
