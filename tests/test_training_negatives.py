@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from complearn.core.runs import Run
 from complearn.core.seeds import rng
 from complearn.data.facts import claim_numbers, may_hold, scene_numbers
-from complearn.data.negatives import negative_caption
+from complearn.data.negatives import Negatives, negative_caption
 from complearn.data.pairs import Batch, Collate, Pair, same_pairs
 from complearn.data.worlds.world import world_from
 from complearn.language.scenes.graphs import SHAPES, Item, SceneGraph
@@ -263,11 +263,11 @@ def test_rules_serve_where_nothing_is_given():
     made = {negative_caption(pair, pair.caption, draw) for draw in range(20)}
     assert len(made) > 1 and None not in made and pair.caption not in made
     given = Pair(None, "A cat and a man on a bench.", "0", "0", negatives=())
-    assert negative_caption(given, given.caption, 0) is None and negative_caption(given, given.caption, 0, "swap")
+    assert negative_caption(given, given.caption, 0) is None and negative_caption(given, given.caption, 0, Negatives("swap"))
 
 
 def test_one_given_caption_is_whole_and_empty_ones_are_none():
-    told = lambda negatives: {negative_caption(Pair(None, "a cat", "0", "0", negatives=negatives), "a cat", k, "given") for k in range(20)}
+    told = lambda negatives: {negative_caption(Pair(None, "a cat", "0", "0", negatives=negatives), "a cat", k, Negatives("given")) for k in range(20)}
     assert told("a dog") == {"a dog"} and told(["", "a dog", " "]) == {"a dog"}
     assert told("") == told([""]) == told(()) == told(None) == {None}
 

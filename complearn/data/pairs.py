@@ -6,7 +6,7 @@
 __all__ = ['Pair', 'Batch', 'number', 'same_pairs', 'Collate', 'one_per_image', 'preload']
 
 # %% ../../nbs/data/pairs.ipynb #c002
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from ..core.seeds import derive, rng
-from .images import BrokenImage, Transform, load_images  # noqa: F401
+from .images import BrokenImage, Renderable, Transform, load_images  # noqa: F401
 from .facts import claim_numbers, scene_numbers
-from .negatives import Contradictions, check_source, made_by_rules, negative_caption
+from .negatives import Contradictions, Negatives, made_by_rules, negative_caption, negative_image
 from ..language.edits.captions import swap_reach
 from .word_tokenizer import EmptyCaption, Tokens, WordTokenizer  # noqa: F401
 
@@ -34,6 +34,7 @@ class Pair:
     tree: Any = None  # constituency tree of the caption
     graph: Any = None  # scene graph of the image
     negatives: Any = None  # captions that are wrong for this image, a sequence
+    negative_images: Mapping[str, Any] | None = None  # images of them, by caption; of a generated pair, they are drawn
     views: tuple[str, ...] | None = None  # other captions of the same image
     regions: Any = None  # boxes or region features
     labels: Any = None  # class labels, by name
@@ -58,6 +59,9 @@ class Batch:
     negative_numbers: Int64[Tensor, "batch 2"] | None = None  # numbers of the wrong caption and of the right one
     claims: Int64[Tensor, "batch 2 clause 6"] | None = None  # what they say, see `data.facts`
     scenes: Int64[Tensor, "batch 18"] | None = None  # what the images show, see `data.facts`
+    negative_images: Float[Tensor, "batch channel height width"] | None = None  # of the wrong captions; the right one's where there is none
+    has_negative_image: Bool[Tensor, "batch"] | None = None  # False where a wrong caption has no image
+    negative_scenes: Int64[Tensor, "batch 18"] | None = None  # what these images show, see `data.facts`
     shortened: Bool[Tensor, "batch"] | None = None  # True where a caption is so long that only its first words could be exchanged
     image_vectors: Float[Tensor, "batch width"] | None = None  # instead of images: what a vision agent that rests has made of them
     phrases: tuple | None = None  # distinct phrases of an image's triplets, per pair
@@ -127,10 +131,10 @@ class Collate:
     captions_too: bool = False  # also number the captions, so that equal ones are no negatives of each other
     choose: bool = False  # draw one of `caption` and `views` for every sample
     keep: tuple[str, ...] = ()  # "labels" of the pairs and "spans" of the tokens, to carry along
-    negatives: str | None = None  # a wrong caption beside each: "given", "swap" or "auto", see `data.negatives`
+    negatives: Negatives | str | None = None  # a wrong caption beside each, and its image; a source's name for short
 
     def __post_init__(self):
-        check_source(self.negatives)
+        object.__setattr__(self, "negatives", Negatives.read(self.negatives))
         if unknown := sorted(set(self.keep) - {"labels", "spans"}):
             raise ValueError(f"a batch can keep labels and spans; not {', '.join(unknown)}")
 
@@ -155,10 +159,28 @@ class Collate:
         tokens = self.tokenizer([text or caption for text, caption in zip(wrong, captions)], [pair.id for pair in pairs])
         numbers = torch.tensor([[number(text or caption), number(caption)] for text, caption in zip(wrong, captions)])
         present = torch.tensor([text is not None for text in wrong])
-        is_shortened = lambda pair, text: made_by_rules(pair, self.negatives) and swap_reach(text) < len(text)
+        is_shortened = lambda pair, text: made_by_rules(pair, self.negatives.source) and swap_reach(text) < len(text)
         shortened = torch.tensor([is_shortened(*each) for each in zip(pairs, captions)])
         fields = {"negative_ids": tokens.ids, "negative_mask": tokens.mask, "has_negative": present, "negative_numbers": numbers}
+        if self.negatives.images:
+            fields |= self.negative_image_fields(pairs, wrong, draws)
         return fields | {"shortened": shortened} | self.facts(pairs, zip(wrong, captions))
+
+    def negative_image_fields(
+        self,
+        pairs: Sequence[Pair],  # of the batch, with images
+        wrong: Sequence[str | None],  # their negative captions
+        draws: Sequence[int | None],  # one per pair
+    ) -> dict[str, Tensor]:  # fields of `Batch`
+        "An image of each wrong caption; a pair without one carries its own image, and `has_negative_image` is False there."
+        drawn = [None if text is None else negative_image(pair, text) for pair, text in zip(pairs, wrong)]
+        images = [pair.image if each is None else each[0] for pair, each in zip(pairs, drawn)]
+        if isinstance(pairs[0].image, np.ndarray) and any(isinstance(image, Renderable) for image in images):
+            images = list(load_images(images, len(pairs[0].image)))  # drawn as the right ones were
+        scenes = np.stack([scene_numbers(None) if each is None else each[1] for each in drawn])
+        present = torch.tensor([each is not None for each in drawn])
+        fields = {"negative_images": self.transform(images, draws if any(draw is not None for draw in draws) else None)}
+        return fields | {"has_negative_image": present, "negative_scenes": torch.from_numpy(scenes)}
 
     def facts(
         self,

@@ -154,7 +154,8 @@ class World:
         caption = self.say(statement, derive(self.config.seed, "wording", part, k_drawn))
         name = f"{part}-{k_drawn}"
         word = partial(self._text, derive(self.config.seed, "wording", part, k_drawn))  # as the pair's own caption
-        negatives = Contradictions(statement, graph, self.scenes[part], word, partial(self._allows, part))
+        look = partial(self.scene, name=name)
+        negatives = Contradictions(statement, graph, self.scenes[part], word, partial(self._allows, part), look)
         return Pair(self.scene(graph, name), caption.text, name, name, tree=caption.tree, graph=graph, negatives=negatives)
 
     def _text(self, wording: int, statement: Statement) -> str:

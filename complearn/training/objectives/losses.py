@@ -21,6 +21,7 @@ def info_nce(
     targets: Int64[Tensor, "query"],  # each query's right key
     excluded: Bool[Tensor, "query key"] | None = None,  # True where a key is no negative of the query; the right key always counts
     extra: Float[Tensor, "query extra"] | None = None,  # logits of further negatives; -inf where there is none
+    shares: Float[Tensor, "query"] | None = None,  # of each query in the mean; None: equal ones
 ) -> Float[Tensor, ""]:
     "Mean over queries of the negative log probability of their right key (van den Oord et al. 2018, InfoNCE)."
     with torch.autocast(logits.device.type, enabled=False):
@@ -29,7 +30,8 @@ def info_nce(
             rows = torch.arange(len(targets), device=targets.device)
             excluded = excluded.index_put((rows, targets), torch.zeros_like(targets, dtype=torch.bool))
             logits = logits.masked_fill(excluded, -torch.inf)
-        return F.cross_entropy(logits if extra is None else torch.cat([logits, extra.float()], 1), targets)
+        logits = logits if extra is None else torch.cat([logits, extra.float()], 1)
+        return F.cross_entropy(logits, targets) if shares is None else (F.cross_entropy(logits, targets, reduction="none") * shares).sum()
 
 
 def vector_info_nce(
@@ -39,6 +41,7 @@ def vector_info_nce(
     targets: Int64[Tensor, "query"],  # each query's right key
     excluded: Bool[Tensor, "query key"] | None = None,  # True where a key is no negative of the query
     extra: Float[Tensor, "query extra"] | None = None,  # cosines of each query with further negatives; -inf where it has none
+    shares: Float[Tensor, "query"] | None = None,  # of each query in the mean; None: equal ones
 ) -> Float[Tensor, ""]:
     "`info_nce` of the scaled cosines of unit vectors."
     with torch.autocast(queries.device.type, enabled=False):
@@ -46,7 +49,7 @@ def vector_info_nce(
         if extra is not None:
             absent = extra.isneginf()  # filled first: the scale's gradient would be 0 times infinity
             extra = (scale.float() * extra.float().masked_fill(absent, 0)).masked_fill(absent, -torch.inf)
-        return info_nce(logits, targets, excluded, extra)
+        return info_nce(logits, targets, excluded, extra, shares)
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c014
 def contrastive_loss(

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PositiveInt
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
 from torch import nn
 
 from ...core.config import Registry, check_arguments, strict
 from ...core.device import check_device
 from ...core.files import plain
-from ...data.negatives import check_source
+from ...data.negatives import Negatives
 from ...data.readers.registry import check_reader
 from ...models.registry import read_model
 from ..engine.settings import TrainSettings
@@ -68,7 +68,7 @@ class Train(TrainSettings):
     workers: Annotated[int, Field(ge=0)] = 0  # processes that decode files; 0 is one background thread
     captions_too: bool = False  # equal captions are no negatives of each other either
     choose: bool = False  # draw one of a photo's captions each time
-    negatives: str | None = None  # a wrong caption beside each: "given" (the data's), "swap" (by rules), "auto" (given, else by rules)
+    negatives: Annotated[Negatives | None, BeforeValidator(Negatives.read)] = None  # a wrong caption beside each, e.g. "auto" or {"calls": 2}
     words: Words = field(default_factory=Words)  # how the vocabulary is fitted
     augment: Augment = field(default_factory=Augment)  # training crops and light
     preload: bool = False  # decode each picture once, at the tower's size, and hold them all in memory
@@ -76,7 +76,6 @@ class Train(TrainSettings):
     processes: Annotated[int, Field(ge=1)] | None = None  # how many must run together under torchrun
 
     def __post_init__(self):
-        check_source(self.negatives)
         if self.preload and self.augment.area:
             raise ValueError("preload holds pictures at the tower's size, and random crops need the whole ones; leave out one of the two")
 
@@ -84,7 +83,7 @@ class Train(TrainSettings):
     def batches(self) -> dict[str, Any]:
         "What a checkpoint must agree in about batches."
         augment = {name: value for name, value in plain(self.augment).items() if value}
-        return {"augment": augment} | {name: getattr(self, name) for name in ("captions_too", "choose", "negatives")}
+        return {"augment": augment} | {name: plain(getattr(self, name)) for name in ("captions_too", "choose", "negatives")}
 
 # %% ../../../nbs/training/runs/config.ipynb #n006
 EVALUATIONS = Registry("evaluation")
