@@ -267,7 +267,8 @@ def test_rules_serve_where_nothing_is_given():
 
 
 def test_one_given_caption_is_whole_and_empty_ones_are_none():
-    told = lambda negatives: {negative_caption(Pair(None, "a cat", "0", "0", negatives=negatives), "a cat", k, Negatives("given")) for k in range(20)}
+    pair = lambda negatives: Pair(None, "a cat", "0", "0", negatives=negatives)
+    told = lambda negatives: {negative_caption(pair(negatives), "a cat", k, Negatives("given")) for k in range(20)}
     assert told("a dog") == {"a dog"} and told(["", "a dog", " "]) == {"a dog"}
     assert told("") == told([""]) == told(()) == told(None) == {None}
 

@@ -45,7 +45,9 @@ def naive_wrong_pairs(out, batch, world, graphs):
         keys = [j for j in queries if j == i or (ids[j] != ids[i] and wrong[j] != wrong[i])]
         more = [j for j in range(6) if (j == i or ids[j] != ids[i]) and captions[j] != wrong[i]]
         more = [j for j in more if not holds(world["right"][j][1], graphs[i])]
-        terms = [math.exp(scale * float(images[i] @ texts[j])) for j in keys] + [math.exp(scale * float(images[i] @ right[j])) for j in more]
+        terms = [math.exp(scale * float(images[i] @ texts[j])) for j in keys] + [
+            math.exp(scale * float(images[i] @ right[j])) for j in more
+        ]
         total -= math.log(math.exp(scale * float(images[i] @ texts[i])) / sum(terms))
         total -= math.log(math.exp(scale * float(texts[i] @ images[i])) / sum(math.exp(scale * float(texts[i] @ images[j])) for j in keys))
     return total / (2 * max(1, len(queries)))
@@ -104,7 +106,9 @@ def test_a_batch_has_wrong_captions_of_several_calls_and_their_images(calls):
     assert batch.has_negative.float().mean() > 0.6 and batch.has_negative_image.float().mean() > 0.6
     parts = batch.chunk(3)
     assert torch.equal(torch.cat([part.negative_images for part in parts]), batch.negative_images)
-    edits = [pair.negatives.edits[collate.tokenizer.decode(ids)] for pair, ids, has in zip(pairs, batch.negative_ids, batch.has_negative) if has]
+    edits = [
+        pair.negatives.edits[collate.tokenizer.decode(ids)] for pair, ids, has in zip(pairs, batch.negative_ids, batch.has_negative) if has
+    ]
     assert {max(1, len(edit.calls)) for edit in edits} == {calls}
 
 
@@ -126,8 +130,8 @@ def test_settings_of_negatives_are_checked():
     config = lambda negatives: RunConfig.read(negclip_config(negatives=negatives)).train
     assert config("auto").negatives == config({"source": "auto"}).negatives == Negatives()
     assert config({"calls": 2, "operators": ["swap_att"]}).batches["negatives"]["calls"] == 2 and config(None).batches["negatives"] is None
-    for wrong, message in (({"calls": 0}, "calls should be greater"), ({"cals": 2}, "calls"), ({"operators": ["swop"]}, "no operator 'swop'"),
-                           ("all", "no source of negatives 'all'")):  # fmt: skip
+    keys = ("calls should be greater", {"calls": 0}), ("calls", {"cals": 2}), ("no operator 'swop'", {"operators": ["swop"]})
+    for message, wrong in (*keys, ("no source of negatives 'all'", "all")):
         with pytest.raises(ValueError, match=message):
             config(wrong)
 

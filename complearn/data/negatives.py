@@ -36,7 +36,7 @@ class Negatives:
 
     source: str = "auto"  # "given" (the data's), "swap" (by rules), "auto" (given, else by rules)
     calls: Annotated[int, Field(ge=1)] = 1  # operators that are called one after the other
-    operators: tuple[str, ...] | None = None  # of `language.edits.scenes.CONTRADICTING`; None: exchanges, of several calls also replacements
+    operators: tuple[str, ...] | None = None  # of `CONTRADICTING`; None: exchanges, of several calls also replacements
     images: bool = False  # an image of each negative caption too, where it can be drawn or is given
 
     def __post_init__(self):
@@ -158,7 +158,8 @@ def negative_caption(
     negatives, generator = pair.negatives, rng(draw or 0, "negative")
     by_rules = made_by_rules(pair, wanted.source)
     if wanted.calls > 1 and (by_rules or not isinstance(negatives, Contradictions)):
-        raise ValueError(f"pair {pair.id}: {wanted.calls} calls are composed for generated scenes alone; give captions that are composed already")
+        remedy = "give captions that are composed already"
+        raise ValueError(f"pair {pair.id}: {wanted.calls} calls are composed for generated scenes alone; {remedy}")
     if by_rules:
         edit = draw_swap(caption, draw or 0)
         return None if edit is None else edit.caption

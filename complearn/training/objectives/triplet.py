@@ -32,7 +32,8 @@ class TripletCLIP(NegCLIP):
 
     def compute_losses(self, out, model, batch):
         if out.negative_image is None:
-            raise ValueError('TripletCLIP needs images of wrong captions; say "train": {"negatives": {"images": true}} in the run\'s configuration')
+            remedy = 'say "train": {"negatives": {"images": true}} in the run\'s configuration'
+            raise ValueError(f"TripletCLIP needs images of wrong captions; {remedy}")
         return super().compute_losses(out, model, batch) | self.wrong_pairs(out, batch)
 
     def wrong_pairs(

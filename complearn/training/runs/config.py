@@ -68,7 +68,7 @@ class Train(TrainSettings):
     workers: Annotated[int, Field(ge=0)] = 0  # processes that decode files; 0 is one background thread
     captions_too: bool = False  # equal captions are no negatives of each other either
     choose: bool = False  # draw one of a photo's captions each time
-    negatives: Annotated[Negatives | None, BeforeValidator(Negatives.read)] = None  # a wrong caption beside each, e.g. "auto" or {"calls": 2}
+    negatives: Annotated[Negatives | None, BeforeValidator(Negatives.read)] = None  # a wrong caption each: "auto", {"calls": 2}
     words: Words = field(default_factory=Words)  # how the vocabulary is fitted
     augment: Augment = field(default_factory=Augment)  # training crops and light
     preload: bool = False  # decode each picture once, at the tower's size, and hold them all in memory
