@@ -28,8 +28,9 @@ from ..language.edits.captions import draw_swap
 # %% ../../nbs/data/negatives.ipynb #91f4868a
 NEGATIVE_SOURCES = ("auto", "given", "swap")
 SWAPS = ("swap_att", "swap_obj", "swap_rel")
+COMPOSED = 8  # negatives of several calls that are drawn for a pair
 
-
+# %% ../../nbs/data/negatives.ipynb #0d1177f0
 @dataclass(frozen=True)
 class Negatives:
     "Which negatives a batch brings, one for each caption. Raise ValueError for an unknown source or operator."
@@ -59,9 +60,6 @@ class Negatives:
         return None if values is None else strict(cls, {"source": values} if isinstance(values, str) else values, "negatives")
 
 # %% ../../nbs/data/negatives.ipynb #c005
-COMPOSED = 8  # negatives of several calls that are drawn for a pair
-
-
 @dataclass(frozen=True)
 class Contradictions(Sequence):
     "Captions that are false of a scene, computed when they are first needed."
@@ -171,7 +169,7 @@ def negative_caption(
     group = groups[int(generator.integers(len(groups)))]
     return group[int(generator.integers(len(group)))]
 
-
+# %% ../../nbs/data/negatives.ipynb #ed288bca
 def negative_image(
     pair: Any,  # with `negatives` that can be drawn, or `negative_images`
     text: str | None,  # one of its negative captions, or None
