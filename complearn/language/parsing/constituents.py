@@ -6,15 +6,16 @@
 __all__ = ['DEEPEST', 'SUBJECTS', 'NOMINAL', 'AUXILIARIES', 'STAYS', 'RULES', 'uncrossed', 'phrase_label', 'mended',
            'constituents']
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #54f25cc3
+# %% ../../../nbs/language/parsing/constituents.ipynb #fa93dd98
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from .base import Parse, Word
 from .chunks import QUANTITY_NOUNS
 from ..trees import Tree
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #80f68145
+# %% ../../../nbs/language/parsing/constituents.ipynb #24db157a
 def _extents(
     heads: Sequence[int],
 ) -> list[tuple[int, int, int]]:  # for each word the first and the last word of its phrase, and their number
@@ -50,7 +51,7 @@ def uncrossed(
             else:
                 heads[child] = heads[k] if heads[k] != k else child
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #94b87462
+# %% ../../../nbs/language/parsing/constituents.ipynb #125597a6
 DEEPEST = 30  # dependencies from a root to a word
 
 
@@ -66,7 +67,7 @@ def _clipped(
         clipped.append(path[-DEEPEST] if len(path) > DEEPEST else head)
     return clipped
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #51673dde
+# %% ../../../nbs/language/parsing/constituents.ipynb #9cb07194
 SUBJECTS = frozenset({"nsubj", "nsubjpass", "csubj", "csubjpass", "expl"})
 NOMINAL = frozenset({"nsubj", "nsubjpass", "dobj", "pobj", "dative", "appos", "poss", "npadvmod", "expl"})
 AUXILIARIES = frozenset({"aux", "auxpass"})
@@ -89,7 +90,7 @@ def phrase_label(
         return "NP"
     return {"JJ": "ADJP", "RB": "ADVP", "WR": "ADVP", "IN": "PP", "TO": "PP", "RP": "PRT"}.get(tag[:2], "X")
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #77ba6595
+# %% ../../../nbs/language/parsing/constituents.ipynb #3bc596ad
 STAYS = frozenset({"of", "with", "for", "like", "as"})  # prepositions that go with the last of several nouns
 
 
@@ -119,7 +120,7 @@ def _is_place(
     "Whether a word is a preposition that may say where something is."
     return word.relation == "prep" and word.text.lower() not in STAYS
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #4f8cb86d
+# %% ../../../nbs/language/parsing/constituents.ipynb #919bf362
 def _hang_lower(
     words: list[Word],  # changed in place
     number: int,  # of a verb that another one is joined to
@@ -173,7 +174,7 @@ def _with_heads(
     "The words with other heads."
     return [word if word.head == head else replace(word, head=head) for word, head in zip(words, heads)]
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #365b2f78
+# %% ../../../nbs/language/parsing/constituents.ipynb #7613042b
 class _Builder:
     "Phrases of one caption."
 
@@ -275,7 +276,7 @@ class _Builder:
         closing: list[int] = []
         while (tail := rest or (after if not links else [])) and self.is_mark(tail[-1]):
             closing.insert(0, tail.pop())
-        opening, inside = self.opening(i, before)
+        marks, opening, inside = self.opening(i, before)
         tree = Tree("VP", (self.leaf(i), *map(self.phrase, after)))
         joint = tuple(map(self.phrase, [*links, *rest]))
         kinds = [self.words[k].relation for j in links for k in self.children[j]]
@@ -290,20 +291,16 @@ class _Builder:
         tree = self.with_subject(i, tree, opening, inside)
         if joint and level == "clause":
             tree = Tree("S", (tree, *joint))
-        marks = [j for j in opening if self.is_introduction(i, j)]
         if marks or self.words[i].relation == "relcl":
             tree = Tree("SBAR", (*(self.introduction(j) for j in marks), tree))
         return Tree(tree.label, (*tree.children, *map(self.leaf, closing)))
 
-    def opening(self, i: int, before: list[int]) -> tuple[list[int], list[int]]:
-        "What stands before a verb: up to its subject, or what introduces its clause; and the rest."
-        subjects = [k for k, j in enumerate(before) if self.words[j].relation in SUBJECTS]
-        if subjects:
-            return before[: subjects[-1] + 1], before[subjects[-1] + 1 :]
-        length = 0
-        while length < len(before) and self.is_introduction(i, before[length]):
-            length += 1
-        return before[:length], before[length:]
+    def opening(self, i: int, before: list[int]) -> tuple[list[int], list[int], list[int]]:
+        "What stands before a verb: what introduces its clause, what follows up to its subject, and the rest."
+        marks = list(takewhile(lambda j: self.is_introduction(i, j), before))
+        others = before[len(marks) :]
+        subject = max((k for k, j in enumerate(others) if self.words[j].relation in SUBJECTS), default=-1)
+        return marks, others[: subject + 1], others[subject + 1 :]
 
     def is_introduction(self, i: int, j: int) -> bool:
         "Whether a word introduces the clause of a verb: while, as, that, who."
@@ -316,7 +313,7 @@ class _Builder:
 
     def with_subject(self, i: int, tree: Tree, opening: list[int], inside: list[int]) -> Tree:
         "A verb phrase with its subject."
-        word, parts = self.words[i], [self.phrase(j) for j in opening if not self.is_introduction(i, j)]
+        word, parts = self.words[i], list(map(self.phrase, opening))
         if parts:
             bare = word.tag in ("VBG", "VBN") and not any(self.words[j].relation in AUXILIARIES for j in inside)
             return Tree("NP" if bare and word.relation in ("ROOT", "pcomp", "acl") else "S", (*parts, tree))
@@ -331,7 +328,7 @@ def _is_leaf(
     "Whether a tree is a word with its tag."
     return len(tree.children) == 1 and isinstance(tree.children[0], str)
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #a5461d6d
+# %% ../../../nbs/language/parsing/constituents.ipynb #56321f2d
 RULES = "1"  # another number where equal dependencies give another tree: kept parses depend on it
 
 
