@@ -1,5 +1,6 @@
 """Parsers: words where the caption has them, parses that come back from files as they were, bad captions counted and named."""
 
+import gzip
 import importlib.util
 import json
 import sqlite3
@@ -8,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from complearn.apps.parses import main, read_captions
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.language.parsing.base import IncompleteParse, Parse, Word
-from complearn.language.parsing.brackets import given_trees
+from complearn.language.parsing.brackets import given_trees, tree_parse
 from complearn.language.parsing.cache import ParseCache, parse_key
 from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, constituents, uncrossed
-from complearn.language.parsing.registry import PARSERS, parse
+from complearn.language.parsing.quality import bracket_scores, checked_captions
+from complearn.language.parsing.registry import PARSERS, parse, read_parses, write_parses
 from complearn.language.scenes.grammar import say
 from complearn.language.scenes.propositions import Exists, Phrase, Statement
 from complearn.language.trees import Tree, parse_bracketed
@@ -177,6 +180,7 @@ def test_a_cache_that_cannot_be_written_costs_no_parse(counted, tmp_path):
 # --- spaCy
 
 
+@pytest.mark.slow
 @with_spacy
 def test_spacy_gives_every_property_and_survives_bad_captions(tmp_path):
     parses = parse(BAD_CAPTIONS.values(), "spacy", cache=tmp_path, progress=False)
@@ -191,6 +195,7 @@ def test_spacy_gives_every_property_and_survives_bad_captions(tmp_path):
     assert list(parse(BAD_CAPTIONS.values(), "spacy", cache=tmp_path, progress=False)) == list(parses)
 
 
+@pytest.mark.slow
 @with_spacy
 def test_a_missing_model_names_the_remedy():
     with pytest.raises(RequestError, match="finds no model 'en_nothing'.*name an installed model"):
@@ -352,3 +357,78 @@ def test_a_callable_may_return_trees_and_what_does_not_fit_is_an_error():
     parses = parse(answers, lambda captions: [answers[caption] for caption in captions], progress=False)
     assert [parse.error.partition(":")[0] for parse in parses] == ["", ""] + ["ValueError"] * 4
     assert parses[1].words[1].span == (3, 6)
+
+
+# --- files, the command, and how good the parses are
+
+
+def test_parses_come_back_from_a_file_and_a_bad_line_is_named(tmp_path):
+    parses = parse(BAD_CAPTIONS.values(), by_spaces, progress=False)
+    failed = write_parses(tmp_path / "parses.jsonl", iter(parses))
+    assert read_parses(tmp_path / "parses.jsonl") == parses and failed == parses.failed
+    with open(tmp_path / "parses.jsonl", "a") as file:
+        file.write('{"caption": "a dog", "spans": [[0, 1], [2, 5]], "tree": "(NP (DT a) (NN dog)"}\n[]\nx\n')
+    errors = [result.error for result in read_parses(tmp_path / "parses.jsonl")[-3:]]
+    assert [error.split(":")[0] for error in errors] == [f"parses.jsonl line {len(parses) + k}" for k in (1, 2, 3)]
+    assert "never closed" in errors[0]
+
+
+def test_the_command_parses_any_file_of_captions(tmp_path, capsys):
+    table, trees, out = tmp_path / "captions.csv", tmp_path / "trees.txt", tmp_path / "parses.jsonl"
+    table.write_text('image,caption\n1.jpg,a dog\n2.jpg,"a cat, too"\n3.jpg\n4.jpg,\n')
+    trees.write_text("(NP (DT a) (NN dog))\n(NP (NP (DT a) (NN cat)) (, ,) (RB also))\n\n")
+    arguments = [str(table), str(out), "--parser", "brackets", "--settings", f"{{path: {trees}}}"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "captions.csv: 3 kept; skipped 1: 1 bad row (line 4: a row of 2 columns was expected)" in printed
+    assert "1 of 3 captions parsed, 2 failed\n  caption 2 'a cat, too': trees.txt line 2: leaf 3 is 'also'" in printed
+    assert [str(result.tree) for result in read_parses(out)][0] == "(NP (DT a) (NN dog))"
+    for change, message in (
+        (["--column", "text"], "no text in column 'text'; its columns are 'image', 'caption'; see --column"),
+        (["--parser", "spacey"], "no parser 'spacey'"),
+        (["--settings", "{path: /nowhere/t.txt}"], "t.txt"),
+        (["--settings", "trees.txt"], "--settings is a mapping"),
+        (["--settings", "{paths: x}"], "no parser 'brackets' key 'paths'"),
+    ):
+        code = main([*arguments, *change])
+        streams = capsys.readouterr()
+        assert code and message in streams.out + streams.err
+    (tmp_path / "captions.txt").write_text("a dog\r\na cat\r\n")
+    assert read_captions(tmp_path / "captions.txt") == ["a dog", "a cat"]
+
+
+def test_brackets_are_scored_by_label_and_place():
+    truth = tree_parse("a dog on grass .", parse_bracketed("(NP (NP a dog) (PP on (NP grass)) .)"))
+    same = tree_parse("a dog on grass .", parse_bracketed("(ROOT (NP (NP a dog) (PP on (NP grass))) .)"))
+    flat = tree_parse("a dog on grass .", parse_bracketed("(NP a dog (VP on (NP grass)) .)"))
+    scores = {score.label: score for score in bracket_scores([same, flat, Parse("a dog on grass .", error="none")], [truth] * 3)}
+    assert (scores["all"].found, scores["all"].checked) == (7, 12) and scores["all"].precision == 6 / 7 and scores["all"].recall == 0.5
+    assert scores["PP"].recall == 1 / 3 and scores["VP"].precision == 0 and scores["NP"].f1 == 2 * 5 / (5 + 9)
+
+
+def test_a_hundred_captions_are_checked_by_hand():
+    checked = checked_captions()
+    assert len(checked) == 100 and len({truth.caption for truth in checked}) == 100
+    assert len(checked_captions("seen")) == len(checked_captions("unseen")) == 50
+    with pytest.raises(RequestError, match="no half 'both'"):
+        checked_captions("both")
+
+
+@pytest.mark.slow
+@with_spacy
+@pytest.mark.parametrize("half, at_least", [("seen", 0.86), ("unseen", 0.88)])
+def test_spacy_and_the_rules_find_the_checked_phrases(half, at_least):
+    checked = checked_captions(half)
+    parses = parse([truth.caption for truth in checked], cache=False, progress=False)
+    assert bracket_scores(parses, checked)[0].f1 >= at_least
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@with_spacy
+def test_every_real_caption_has_a_parse_that_comes_back_from_the_cache(real_data, tmp_path):
+    table = json.loads(gzip.decompress((real_data / "captions" / "coco_captions_val2017.json.gz").read_bytes()))
+    captions = [row["caption"] for row in table["annotations"]][:3000]
+    parses = parse(captions, cache=tmp_path, progress=False)
+    assert not parses.failed and all(result.tree.leaves() == [word.text for word in result.words] for result in parses)
+    assert parse(captions, cache=tmp_path, progress=False) == parses

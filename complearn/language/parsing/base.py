@@ -5,19 +5,19 @@
 # %% auto #0
 __all__ = ['PROPERTIES', 'DEEPEST', 'Word', 'check_depth', 'with_leaves', 'IncompleteParse', 'Parse', 'check_words', 'Parser']
 
-# %% ../../../nbs/language/parsing/base.ipynb #65f9714b
+# %% ../../../nbs/language/parsing/base.ipynb #43326008
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
 
-from ...core.config import RequestError, Text, read_record
+from ...core.config import RequestError, read_record
 from ...core.files import parsing
 from .chunks import CharSpan
 from ..trees import Tree, parse_bracketed
 
-# %% ../../../nbs/language/parsing/base.ipynb #bbc8db91
+# %% ../../../nbs/language/parsing/base.ipynb #3b2c45b2
 @dataclass(frozen=True, slots=True)
 class Word:
     "A word of a caption, or a punctuation mark."
@@ -30,7 +30,7 @@ class Word:
     head: int | None = None  # number of the word that it depends on; its own number at the root of a sentence
     relation: str | None = None  # how it depends on its head, by ClearNLP's labels as spaCy has them, e.g. "nsubj"
 
-# %% ../../../nbs/language/parsing/base.ipynb #27d3fa16
+# %% ../../../nbs/language/parsing/base.ipynb #54f7ff44
 PROPERTIES = ("tag", "pos", "lemma", "head", "relation")  # of a word; a parser may give some of them
 
 
@@ -38,7 +38,7 @@ PROPERTIES = ("tag", "pos", "lemma", "head", "relation")  # of a word; a parser 
 class _Record:
     "A parse as a file holds it."
 
-    caption: Text
+    caption: str  # whatever a file held, half characters too
     parser: str = ""
     error: str = ""
     spans: list[tuple[int, int]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class _Record:
     sentences: list[tuple[int, int]] = field(default_factory=list)
     tree: str = ""
 
-# %% ../../../nbs/language/parsing/base.ipynb #80678ce4
+# %% ../../../nbs/language/parsing/base.ipynb #8ceec642
 DEEPEST = 300  # levels of a tree: no caption has more, and whatever reads trees goes down them level by level
 _UNWRITABLE = re.compile(r"[\s()]")  # in a leaf of a bracketed tree
 
@@ -85,11 +85,11 @@ def _replace_leaves(
     "Put other leaves on a tree."
     return Tree(tree.label, tuple(next(words) if isinstance(child, str) else _replace_leaves(child, words) for child in tree.children))
 
-# %% ../../../nbs/language/parsing/base.ipynb #1502a44c
+# %% ../../../nbs/language/parsing/base.ipynb #4f89a2be
 class IncompleteParse(RequestError):
     "Something was asked of a parse that its parser does not give."
 
-# %% ../../../nbs/language/parsing/base.ipynb #2f3dfd6f
+# %% ../../../nbs/language/parsing/base.ipynb #875f3c75
 @dataclass(frozen=True, slots=True)
 class Parse:
     "One caption as a parser sees it; where the parser failed, `error` says why and there are no words."
@@ -142,7 +142,7 @@ class Parse:
             tree = with_leaves(parse_bracketed(record.tree), [word.text for word in words]) if record.tree else None
         return Parse(record.caption, words, tree, tuple(record.sentences), record.parser, record.error)
 
-# %% ../../../nbs/language/parsing/base.ipynb #8b2c1218
+# %% ../../../nbs/language/parsing/base.ipynb #cb59f865
 def _interned(
     value: Any,  # a property of a word
 ) -> Any:  # the same
@@ -170,7 +170,7 @@ def check_words(
     if len(rooted) < len(words):
         raise ValueError(f"words {sorted(set(range(len(words))) - rooted)} depend on one another in a circle")
 
-# %% ../../../nbs/language/parsing/base.ipynb #891ae3a2
+# %% ../../../nbs/language/parsing/base.ipynb #d931fc56
 @dataclass(frozen=True)
 class Parser:
     "A way to parse captions."

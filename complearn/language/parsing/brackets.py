@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WRITTEN', 'leaf_spans', 'tree_parse', 'parse_brackets', 'given_trees']
 
-# %% ../../../nbs/language/parsing/brackets.ipynb #f400a816
+# %% ../../../nbs/language/parsing/brackets.ipynb #8b15d014
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ...core.files import BadData, describe_fault, read_text
 from .base import Parse, Parser, Word, check_depth, with_leaves
 from ..trees import Tree, parse_bracketed, walk
 
-# %% ../../../nbs/language/parsing/brackets.ipynb #63fec41c
+# %% ../../../nbs/language/parsing/brackets.ipynb #1579a8f5
 WRITTEN = {"``": '"', "''": '"', "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "`": "'", "\\/": "/"}  # in a tree -> in a caption
 
 
@@ -35,7 +35,7 @@ def leaf_spans(
         raise ValueError(f"no leaf holds the caption's end {caption[at:][:20]!r}")
     return spans
 
-# %% ../../../nbs/language/parsing/brackets.ipynb #0809a5df
+# %% ../../../nbs/language/parsing/brackets.ipynb #f9bffb0d
 def tree_parse(
     caption: str,
     tree: Tree,  # of the caption
@@ -51,13 +51,13 @@ def tree_parse(
     sentences = tuple(parts) if tree.label == "ROOT" and parts else ((0, len(words)),)
     return Parse(caption, words, with_leaves(tree, [word.text for word in words]), sentences)
 
-# %% ../../../nbs/language/parsing/brackets.ipynb #bc7a49ad
+# %% ../../../nbs/language/parsing/brackets.ipynb #df9da60e
 def parse_brackets(
     captions: Sequence[str],
     path: str,  # a text file: on each line the tree of one caption, in brackets
 ) -> Iterator[Parse]:  # one per caption, in order
     "Parse captions by trees from a file; raise BadData if it has not as many lines as there are captions."
-    lines = read_text(path).rstrip("\r\n").splitlines()
+    lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     name = Path(path).name
     if len(lines) != len(captions):
         raise BadData(f"{name}: {len(lines)} lines for {len(captions)} captions; give one tree a line, in the order of the captions")

