@@ -94,6 +94,7 @@ def test_a_parse_with_an_error_has_no_edits():
     assert caption_edits(failed, context()) == [] and draw_edit(failed, context(), 0) is None
 
 
+NUMBERS = ("three", "four", "five", "six", "seven", "eight")
 EXPECTED = {
     ("swap_obj", "a cat under a table"): {"a table under a cat"},
     ("swap_obj", "a cat next to a dog"): set(),
@@ -101,7 +102,7 @@ EXPECTED = {
     ("swap_obj", "two dogs on a sofa"): set(),
     ("swap_att", "A red bus and a blue car."): {"A blue bus and a red car."},
     ("replace_rel", "a dog in front of a tree"): {"a dog behind a tree"},
-    ("replace_att", "two large dogs"): {"two small dogs", "two little dogs", *(f"{n} large dogs" for n in "three four five six seven eight".split())},
+    ("replace_att", "two large dogs"): {"two small dogs", "two little dogs", *(f"{n} large dogs" for n in NUMBERS)},
     ("negate", "There is a clock on the wall."): {"There is no clock on the wall."},
     ("negate", "A man is riding a horse."): {"A man is not riding a horse."},
     ("negate", "a man riding a horse"): {"a man not riding a horse"},
