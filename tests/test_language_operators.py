@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from complearn.core.config import RequestError
-from complearn.language.edits.operators import CAPTION_EDITS, EditContext, caption_edits, draw_edit, operator_names
+from complearn.language.edits.composition import caption_edits, draw_edit
 from complearn.language.edits.rewriting import rewrite
+from complearn.language.edits.sites import CAPTION_EDITS, EditContext, operator_names
 from complearn.language.edits.vocabulary import Vocabulary
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.lexicon.wordnet import WordNet
@@ -172,3 +173,42 @@ def test_no_replacement_is_a_synonym_or_a_hypernym_of_a_word_of_the_caption(real
                 n += 1
                 wrong += [(edit.source, text)] if set(wordnet.senses(text)) & general or text in nouns else []
     assert n > 300 and not wrong
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("caption", CAPTIONS)
+def test_calls_touch_different_words_and_undo_nothing(caption, n):
+    captions = {edit.caption for edit in caption_edits(parsed(caption), context())}
+    for draw in range(5):
+        edit = draw_edit(parsed(caption), context(), draw, n=n)
+        assert edit == draw_edit(parsed(caption), context(), draw, n=n)
+        if edit is None:
+            continue
+        assert edit.caption.lower() != caption.lower() and edit.source == caption and len(edit.calls) == (n if n > 1 else 0)
+        chain = [call.source for call in edit.calls] + [edit.caption]
+        assert n == 1 or chain[0] == caption and [call.caption for call in edit.calls] == chain[1:] and len(set(chain)) == n + 1
+        spans = sorted(before for before, _ in edit.spans if before[0] < before[1])
+        assert all(left[1] <= right[0] for left, right in zip(spans, spans[1:]))
+        if n == 1:
+            assert edit.caption in captions
+        if edit.operator.count("swap") == n:
+            assert tokens(edit.caption) == tokens(caption)
+        for before, after in edit.spans:
+            assert edit.caption[slice(*after)] and (before[0] == before[1] or caption[slice(*before)] != edit.caption[slice(*after)])
+
+
+def test_two_exchanges_of_the_same_pair_are_no_composition():
+    edits = caption_edits(parsed("A red bus in front of a blue car."), context(), ["swap", "replace_rel"], 2)
+    assert "A blue car behind a red bus." not in [edit.caption for edit in edits]
+    assert "A blue car in front of a red bus." not in [edit.caption for edit in edits]
+
+
+def test_a_caption_with_one_site_takes_no_two_calls():
+    assert draw_edit(parsed("a cat"), context(), 0, ["replace_obj"], 2) is None
+    assert caption_edits(parsed("a cat"), context(), ["replace_obj"], 2) == []
+
+
+def test_all_compositions_hold_the_drawn_ones():
+    caption = parsed("A dog on a bench.")
+    every = {edit.caption for edit in caption_edits(caption, context(), ["replace"], 2)}
+    assert every and {draw_edit(caption, context(), k, ["replace"], 2).caption for k in range(10)} <= every
