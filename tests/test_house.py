@@ -29,7 +29,7 @@ NOTEBOOKS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_c
 NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in NOTEBOOKS]
 ROOM_NAMES = [name for name in NAMES if name.split("/")[0] in [*ROOMS, *ENTRIES]]
 PAPERMILL_NAMES = [name for name in NAMES if name.split("/")[0] in PAPERMILL_ROOMS]
-MODULES = sorted(path for path in (ROOT / "complearn").rglob("*.py") if path.name not in ("__init__.py", "_modidx.py"))
+MODULES = sorted(path for path in (ROOT / "complearn").rglob("*.py") if path.name not in ("__init__.py", "__main__.py", "_modidx.py"))
 MODULE_NAMES = [path.relative_to(ROOT / "complearn").with_suffix("").as_posix() for path in MODULES]
 
 
