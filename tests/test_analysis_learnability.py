@@ -9,11 +9,14 @@ import pytest
 import torch
 from training_runs import DATA, MODEL, TRAIN
 
+from complearn.analysis.claims.judging import Claim, Side
+from complearn.analysis.claims.tables import claims_table, read_studies
 from complearn.analysis.runs import learnability, newcomers
 from complearn.core.files import read_json, write_json
-from complearn.core.results import read_results, row, rows_table
-from complearn.core.runs import Run
+from complearn.core.results import read_results, row, rows_table, write_results
+from complearn.core.runs import Run, find, folder_name
 from complearn.data.images import Transform
+from complearn.evaluation.bench.monitors import monitor_settings
 from complearn.evaluation.comparisons import difference_table
 from complearn.evaluation.tasks.base import Score
 from complearn.evaluation.tasks.choices import Choices
@@ -21,7 +24,7 @@ from complearn.training.engine.checkpoints import load_checkpoint
 from complearn.training.methods import learner
 from complearn.training.methods.learner import encoded_pairs, encoding_key
 from complearn.training.runs.launch import launch, make_trainer, prepare
-from complearn.training.runs.lessons import prepare_lesson, teachers_of
+from complearn.training.runs.lessons import prepare_lesson, teachers_of, teachers_setting
 from complearn.training.runs.snapshots import Snapshot, run_data, snapshots_of
 
 IL = {"name": "il_clip", "args": {"warmup": 2, "distil": 2, "interact": 2, "generations": 2, "ramp": 1}}
@@ -158,6 +161,24 @@ def test_teachers_of_equal_age(teacher, tmp_path):
     assert [t.name for t in teachers_of([run])] == ["step-2", "step-4", "step-6", "step-8", "contrastive"]
     with pytest.raises(ValueError, match="out of contrastive, interact-01, interact-02, step-6; not .'interact-09'"):
         names(["interact-09"])
+
+
+def test_a_claim_reads_newcomers_of_every_variant(tmp_path):
+    """Rows bear the label of the study's row, and the setting says what varies in it."""
+    labels, cell = {"il_clip": {}, "partial reset": {"reset": "partial"}, "codebook_clip": None}, ("newcomers: average", "COMP", "accuracy")
+    for label, switches in labels.items():
+        method = {"name": "codebook_clip", "args": {"steps": 6}} if switches is None else IL | {"args": IL["args"] | switches}
+        watch = {name: entry | {"args": entry["args"] | {"method": label}} for name, entry in monitor_settings(DATA, {}, 5).items()}
+        prepare(tmp_path / "runs" / f"{folder_name(label)}-s3", parts(method=method, evaluate=watch))
+    runs = find(tmp_path / "runs")
+    setting = teachers_setting(runs)
+    assert setting["rows"]["partial reset"] == {"method": "il_clip", "il_clip": {"reset": "partial"}}
+    score = lambda label, seed: {"il_clip": 0.6, "partial reset": 0.5}.get(label, 0.55) + 0.001 * (seed * ord(label[0]) % 5)
+    rows = [row(run.method, s, "interact-02", 6, *cell, score(run.method, s)) for run in runs for s in range(4)]
+    write_results(tmp_path, setting, {}, rows)
+    claim = Claim("newcomers learn more", "nowhere", Side("il_clip"), Side("codebook_clip"), (cell,), variants=True)
+    lines = claims_table([claim], read_studies([tmp_path])).set_index("compared")
+    assert lines.verdict.to_dict() == {"il_clip - codebook_clip": "holds", "partial reset - codebook_clip": "does not hold"}
 
 
 def test_a_newcomer_is_judged_once(teacher, tmp_path):

@@ -1,6 +1,7 @@
 """The ablation notebook: its rows, and a sweep that is stopped, widened and gone on with; rows and budgets of methods."""
 
 import json
+import shutil
 
 import pytest
 from conftest import ROOT
@@ -10,13 +11,15 @@ from scipy import stats
 from complearn.analysis.runs.summaries import AVERAGES
 from complearn.core.results import read_results, row, write_results
 from complearn.core.runs import Run
+from complearn.evaluation.bench.bench import judge
 from complearn.evaluation.bench.monitors import monitor_settings
-from complearn.evaluation.bench.worlds import StudyData
+from complearn.evaluation.bench.worlds import StudyData, world_bench
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.iterated import ABLATIONS, ablation_rows, divide_steps
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import launch
+from complearn.training.runs.measured import comparable
 from complearn.training.runs.study import Study, method_rows
 
 NOTEBOOK = ROOT / "nbs" / "experiments" / "ablations.ipynb"
@@ -182,6 +185,23 @@ def test_the_results_file_grows_and_what_stands_there_is_not_measured_again(meas
     assert records["clip-s0"]["budget"]["steps"] == 4 and results["setting"]["budgets"]["clip"]["steps"] == 4
 
 
+@pytest.mark.slow
+def test_a_deleted_run_is_measured_again_to_the_same_rows(measured):
+    """What stands in a results file is made again by the same study, to the last bit."""
+    make, _, _ = measured
+    bench = world_bench({"preset": "small", "n_train": 32, "size": 16, "seed": 9}, 6)
+    answers = lambda model, **place: (judge(model, bench, **place), {"questions": sorted(bench)})
+    before = make().measure(answers, {"n": 6}, at_once=1)
+    runs = {name: record for name, record in before["setting"]["runs"].items() if name != "clip-s1"}
+    rows = [line for line in before["rows"] if line["seed"] != 1]
+    assert len(runs) == 1 and 0 < len(rows) < len(before["rows"])
+    write_results(make().results, before["setting"] | {"runs": runs}, {}, rows)
+    shutil.rmtree(make().out_dir / "runs" / "clip-s1")
+    after, in_order = make().measure(answers, {"n": 6}, at_once=1), lambda lines: sorted(json.dumps(line) for line in lines)
+    assert in_order(after["rows"]) == in_order(before["rows"]) and any(line["value"] not in (0, 1) for line in after["rows"])
+    assert after["setting"]["runs"]["clip-s1"]["facts"] == before["setting"]["runs"]["clip-s1"]["facts"]
+
+
 def test_a_study_may_be_asked_again_and_beside_another(measured):
     make, answers, asked = measured
     first, second = make(seeds=[0]), make("second", seeds=[1])  # both stand before either has measured
@@ -190,6 +210,14 @@ def test_a_study_may_be_asked_again_and_beside_another(measured):
     again = first.measure(answers, {"n": 1}, at_once=1)
     assert asked == [("clip", 0), ("clip", 1)] and [line["seed"] for line in again["rows"]] == [0, 1]
     assert again["setting"]["seeds"] == [0, 1] and list(again["setting"]["runs"]) == ["clip-s0", "clip-s1"]
+
+
+def test_a_switch_counts_as_the_setting_that_it_changes():
+    make = lambda train, switches: comparable({"steps": 4, "train": train, "switches": switches, "scale": {"n": 1}})
+    by_hand = make({"lr": 0.1}, {"train": {"captions_too": True}})
+    assert by_hand == make({"lr": 0.1, "captions_too": True}, {}) and by_hand != make({"lr": 0.1}, {})
+    assert by_hand != make({"lr": 0.1, "captions_too": True}, {"codebook": {"share": 0.1}}) and comparable({}) == {}
+    assert SCALES["demo"].train(10, 8)["captions_too"] and "captions_too" not in SCALES["demo"].train(10, 8, "flickr")
 
 
 def test_rows_of_another_setting_or_other_questions_are_not_mixed(measured):

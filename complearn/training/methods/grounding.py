@@ -74,8 +74,10 @@ PAPER = {
 def grounding_scale(
     preset: str,  # "smoke", "demo", "full" or "paper"
 ) -> Scale:
-    "A preset's numbers for grounding."
-    return replace(SCALES[preset], **PAPER) if preset == "paper" else SCALES[preset]
+    "A preset's numbers for grounding; its small worlds have every relation beside its inverse, since stage 3 composes relations."
+    scale = SCALES[preset]
+    world = {name: value for name, value in scale.world.items() if name != "relations"}
+    return replace(scale, **PAPER) if preset == "paper" else replace(scale, world=world, captions_too=False)
 
 
 def grounded_arguments(

@@ -6,7 +6,6 @@
 __all__ = ['PARTS', 'check_switches', 'Row', 'method_rows', 'budget', 'nested_means', 'Study']
 
 # %% ../../../nbs/training/runs/study.ipynb #n003
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,7 +18,7 @@ import pandas as pd
 
 from ...core.config import check_choice
 from ...core.results import code_version, write_results
-from ...core.runs import Run
+from ...core.runs import Run, folder_name
 from ..engine.journal import BUDGET
 from ..methods.catalogue import load_method
 from ..methods.registry import Method, merge
@@ -121,7 +120,7 @@ class Study:
         self.results, self._runs = Path(self.results or self.out_dir / "results.json"), {}
         self.table = {label: Row.read(values, label) for label, values in self.rows.items()}
         check_switches(self.switches, dict.fromkeys(row.method.name for row in self.table.values()))
-        folders = {label: re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") for label in self.table}
+        folders = {label: folder_name(label) for label in self.table}
         if len(set(folders.values())) < len(folders):
             raise ValueError(f"two rows would share a folder: {folders}; give them names that differ in letters or digits")
         self.folders = folders
@@ -267,8 +266,7 @@ class Study:
         source = self.source(self.seeds[0])
         if callable(self.data):  # drawn with the run's seed
             source = {**source, "args": {name: value for name, value in source["args"].items() if name != "seed"}}
-        parts = {"source": source, "steps": self.steps, "scale": asdict(self.scale), "switches": self.switches}
-        return parts | {"model": self.model, "train": self.train}
+        return {"source": source, "steps": self.steps, "switches": self.switches, "model": self.model, "train": self.train}
 
     @property
     def setting(self) -> dict[str, Any]:
