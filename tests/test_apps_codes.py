@@ -380,9 +380,11 @@ def test_codes_are_matched_by_what_they_fire_on(store):
 
 
 def test_codes_over_different_images_are_not_matched(store):
-    other = replace(store, about=store.about | {"captions": store.about["captions"][::-1]})
-    with pytest.raises(RequestError, match="read on different images"):
-        match_codes(store, other)
+    others = [replace(store, about=store.about | {name: store.about[name][::-1]}) for name in ("captions", "image_ids")]
+    others.append(replace(store, pixels=store.pixels[::-1]))  # equal ids and captions, as in a world with another seed
+    for other in others:
+        with pytest.raises(RequestError, match="read on different images"):
+            match_codes(store, other)
     with pytest.raises(RequestError, match="never fires on these images"):
         nearest_code(replace(store, images=replace(store.images, fired=0 * store.images.fired)), store, 3)
 

@@ -344,7 +344,7 @@ CASES = [
     ("cola", "null as caption", edit(COLA, lambda c: c[0].__setitem__(1, None)), N - 1, {"bad record": 1}, "record 0"),
     ("valse", "no votes", edit(VALSE, lambda c: c["0"].pop("mturk")), N - 1, {"bad record": 1}, "plurals.json record 0"),
     ("valse", "an empty list of captions", edit(VALSE, lambda c: c["0"].update(caption=[])), N - 1, {"bad record": 1}, "record 0"),
-    ("mmvp", "a lone quotation mark", append("mmvp/Questions.csv", '19,Text,"A dog'), 0, {}, "Questions.csv: unexpected end of data"),
+    ("mmvp", "a lone quotation mark", append("mmvp/Questions.csv", '19,Text,"A dog'), 0, {}, "Questions.csv line 20: unexpected end"),
     ("mmvp", "a superscript as number", replace("mmvp/Questions.csv", "\n3,", "\n³,"), 0, {}, "Questions.csv line 4: Question ID"),
     ("mmvp", "one Latin-1 byte", append("mmvp/Questions.csv", b"Caf\xe9"), 0, {}, "Questions.csv line 20: not UTF-8"),
 ]  # fmt: skip

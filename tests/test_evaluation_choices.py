@@ -162,10 +162,21 @@ def test_rows_come_per_split_with_the_mean_over_splits_last():
 
 
 def test_the_means_interval_combines_the_splits_spreads():
-    frame = pd.concat([frame_of(list(np.arange(400) < 200), "a"), frame_of(list(np.arange(100) < 50), "b")])
+    other = range(400, 500)  # neither a photo nor a caption of the first split
+    frame = pd.concat([frame_of(list(np.arange(400) < 200), "a"), frame_of(list(np.arange(100) < 50), "b", photo=other, captions=other)])
     low, high = (getattr(summarise_choices(frame)[-1], key) for key in ("low", "high"))
     expected = 1.96 * np.sqrt(0.25 / 400 + 0.25 / 100) / 2
     assert abs((high - low) / 2 / expected - 1) < 0.06
+
+
+def test_photos_that_come_back_in_another_split_are_no_new_evidence():
+    right = list(np.arange(200) % 2 == 0)
+    one, same = frame_of(right, "a"), pd.concat([frame_of(right, "a"), frame_of(right, "b")])
+    apart = pd.concat([frame_of(right, "a"), frame_of(right, "b", photo=range(200, 400), captions=range(200, 400))])
+    alone, again, new = (summarise_choices(frame)[-1] for frame in (one, same, apart))
+    width = lambda score: score.high - score.low
+    assert width(again) == pytest.approx(width(alone), rel=0.05) and width(new) == pytest.approx(width(alone) / 2**0.5, rel=0.08)
+    assert (alone.groups, again.groups, new.groups, again.n) == (200, 200, 400, 400)
 
 
 def test_items_of_one_photo_widen_the_interval():

@@ -188,7 +188,7 @@ def test_an_experiment_is_asked_about_what_was_seen_and_what_was_not():
     assert "generated world" in training_corpus(world, world.train, {}, 9).source and len(training_corpus(world, [], {}, 9).captions) == 9
     with pytest.raises(ValueError, match="bring no questions; say what judges them"):
         experiment_bench(None, {}, 4)
-    with pytest.raises(ValueError, match="training set and evaluation overlap"):
+    with pytest.raises(ValueError, match='training set and evaluation overlap.* give it {"disjoint": true}'):
         disjoint_training({"name": "generated"}, world.train, bench)  # pairs that are made on demand cannot be left out
 
 

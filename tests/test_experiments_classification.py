@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from notebook_cells import run_cells
+from notebook_cells import run_cells, tables
 from PIL import Image
 
 from complearn.core.results import read_results
@@ -52,6 +52,15 @@ def test_a_folder_of_images_with_two_seeds(tmp_path, monkeypatch):
     assert (names["claims"].n == 2).all() and {"top1", "probability", "loss"} <= set(names["claims"].metric)
     pages = {path.stem for path in (tmp_path / "out" / "figures").glob("*.html")}
     assert pages == {"accuracy", "occlusion_histogram", "occlusion_most_help", "occlusion_middle", "occlusion_most_harm"}
+
+
+def test_a_results_file_is_drawn_without_training(smoke, experiment, tmp_path):
+    measured = smoke("experiments/classification").folder
+    run = experiment("experiments/classification", tmp_path, report_from=str(measured / "results.json"))
+    assert run.good and not (tmp_path / "runs").exists()
+    shown, drawn = tables(measured / "report.ipynb"), tables(tmp_path / "report.ipynb")
+    assert len(shown) > 6 and drawn[-4:] == shown[-4:]
+    assert (tmp_path / "figures" / "occlusion_histogram.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -170,12 +170,13 @@ def resolve_overlap(
     evaluation: Iterable[Any],  # pairs, choices or claims
     policy: str = "drop",  # "drop", "keep" or "refuse": what becomes of training pairs with a photo or a caption of the evaluation
     captions: bool = True,  # compare captions too
+    remedy: str = 'take them out with overlap="drop"',  # what to do where the policy refuses
 ) -> tuple[Sequence[Pair], Overlap]:  # the pairs to train on, and what was shared
     "Apply the policy; raise ValueError if it refuses, or if no training pair is left."
     check_choice("overlap", policy, OVERLAP_POLICIES)
     shared = find_overlap(train, evaluation, captions)
     if policy == "refuse" and shared.pairs:
-        raise ValueError(f'training set and evaluation overlap: {shared}; take them out with overlap="drop"')
+        raise ValueError(f'training set and evaluation overlap: {shared}; {remedy}')
     pairs = without_pairs(train, shared.pairs) if policy == "drop" and shared.pairs else train
     if not len(pairs):
         raise ValueError(f"no training pair is left without the evaluation's: {shared}; train on other data, or judge by other questions")

@@ -23,21 +23,28 @@ def bootstrap_means(
     draws: int = 5000,  # number of resamples
     seed: int = 0,  # the draws depend on this alone
     groups: Sequence | np.ndarray | pd.Series | None = None,  # items of one group (one photo, one sentence) are drawn together
+    splits: Sequence | np.ndarray | pd.Series | None = None,  # the split of each item; given, the mean is that of the splits' means
 ) -> np.ndarray:  # (draws,) means of the resamples
-    "Means of bootstrap resamples of items, or of whole groups of items. Source: Efron and Tibshirani 1993, ch. 6 and 8."
+    "Means of bootstrap resamples of items, or of groups, also across splits. Source: Efron and Tibshirani 1993, ch. 6 and 8."
     values = np.asarray(values, dtype=float)
     if not values.size or not np.isfinite(values).all():
         broken = int((~np.isfinite(values)).sum())
         raise ValueError(f"bootstrap needs finite values and at least one; got {values.size}, {broken} not finite")
     if groups is not None and len(groups) != len(values):
         raise ValueError(f"one group per value: {len(values)} values, {len(groups)} groups")
-    which = np.arange(len(values)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    sums, sizes = np.bincount(which, values), np.bincount(which)
-    cells, counts = np.unique(np.stack([sums, sizes], 1), axis=0, return_counts=True)
+    number = lambda names: np.unique(np.asarray(names), return_inverse=True)[1]
+    which = np.arange(len(values)) if groups is None else number(groups)
+    split = np.zeros(len(values), dtype=int) if splits is None else number(splits)
+    tables = np.zeros((2, which.max() + 1, split.max() + 1))  # sums and sizes of each group in each split
+    np.add.at(tables, (0, which, split), values)
+    np.add.at(tables, (1, which, split), 1)
+    cells, counts = np.unique(np.concatenate(tables, axis=1), axis=0, return_counts=True)
     generator, share, out = rng(seed, "bootstrap"), counts / counts.sum(), []
     for start in range(0, draws, step := max(1, 4_000_000 // len(cells))):  # bounded memory for continuous values
-        drawn = generator.multinomial(len(sums), share, size=min(step, draws - start))
-        out.append((drawn @ cells[:, 0]) / (drawn @ cells[:, 1]))
+        drawn = generator.multinomial(which.max() + 1, share, size=min(step, draws - start))
+        sums, sizes = np.split(drawn @ cells, 2, axis=1)
+        present = sizes > 0  # a resample may miss a small split
+        out.append(np.divide(sums, sizes, out=np.zeros_like(sums), where=present).sum(1) / present.sum(1))
     return np.concatenate(out)
 
 # %% ../../nbs/evaluation/statistics.ipynb #c009

@@ -40,9 +40,11 @@ def check_same_images(
     first: CodeStore,  # of one model
     second: CodeStore,  # of another
 ) -> None:
-    "Raise RequestError if two stores are not of the same images."
-    same = first.about["captions"] == second.about["captions"] and len(first.messages) == len(second.messages)
-    if not same:
+    "Raise RequestError if two stores are not of the same images, by id, caption and (where both are cut to squares alike) picture."
+    about = ("image_ids", "captions")
+    same = all(first.about.get(name) == second.about.get(name) for name in about) and len(first.messages) == len(second.messages)
+    alike = first.pixels.shape == second.pixels.shape and first.about.get("fit") == second.about.get("fit")
+    if not same or (alike and not np.array_equal(first.pixels, second.pixels)):
         counts = f"{len(first.messages)} and {len(second.messages)} images"
         raise RequestError(f"the two models were read on different images ({counts}); give both the same with pairs=")
 

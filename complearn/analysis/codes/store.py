@@ -45,7 +45,7 @@ def first_images(
     return chosen
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c009
-FORMAT = 1
+FORMAT = 2
 TABLE = tuple(field.name for field in fields(CodeTable) if field.name not in ("side", "grid", "words"))
 WORDS = tuple(field.name for field in fields(WordIndex) if field.name != "vocabulary")
 
@@ -139,7 +139,7 @@ class ChunkCollector:
     ):
         self.vectors, self.fit = model.codebook.codes.detach(), model.collate.transform.fit
         self.items, self.pixels, self.told, self.done = items, pixels, told, 0
-        self.weights, self.messages, self.captions = [], [], []
+        self.weights, self.messages, self.captions, self.image_ids = [], [], [], []
 
     def __call__(
         self,
@@ -152,6 +152,7 @@ class ChunkCollector:
         self.weights.append(csr_matrix(reading.weights.float().cpu().numpy()))
         self.messages.append((reading.weights @ self.vectors).float().cpu().numpy())
         self.captions += [pair.caption for pair in items]
+        self.image_ids += [pair.image_id for pair in items]
         self.told(f"reading images: {self.done:,} of {self.items:,}")
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c017
@@ -179,6 +180,7 @@ def build_store(
         captioned = [pair for pair in pairs if pair.caption]
         told(f"reading {len(captioned):,} captions")
         words = WordIndex.of(code_table(model, captioned, "text", k, heaviest)) if captioned else None
+        about |= {"image_ids": keeper.image_ids, "fit": keeper.fit}
         return write_store(folder, images, words, vstack(keeper.weights, format="csr"), arrays, keeper.captions, **about)
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c020

@@ -8,7 +8,6 @@ __all__ = ['Picture', 'WINOGROUND_SOURCE', 'COLORSWAP_SOURCE', 'EQBEN_SOURCE', '
            'EqBenRecord', 'read_eqben', 'ColaRecord', 'read_cola', 'mmvp_rows', 'read_mmvp']
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #c002
-import csv
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
@@ -20,8 +19,8 @@ import numpy as np
 from PIL import Image
 
 from ...core.config import Identifier, Text
-from ...core.files import reading
 from .items import Choice, FirstText, check_files, collect_choices, file_records, photo_path
+from ..readers.files import read_rows
 from ..readers.tables import image_from_cell
 from ..reports import BadData, Collector, existing_path
 
@@ -214,13 +213,14 @@ def mmvp_rows(
     path: Path,  # Questions.csv
 ) -> list[tuple[int, int, str, str]]:  # line, the photo's number, pattern, statement
     "Read the statements of MMVP's table."
-    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [(n, [cell.strip() for cell in row]) for n, row in enumerate(csv.reader(file, strict=True), 1) if row][1:]
-        for n, row in rows:
-            if len(row) != 3 or not row[0].isdecimal():
-                message = f"Question ID, Type, Statement were expected, not {str(row)[:100]}; is this MMVP_VLM's own file?"
-                raise BadData(f"{path.name} line {n}: {message}")
-        return [(n, int(number), pattern, statement) for n, (number, pattern, statement) in rows]
+    rows = []
+    for row in read_rows(path):
+        cells = [cell.strip() for cell in row.cells.values()]
+        if row.fault or len(cells) != 3 or not cells[0].isdecimal():
+            fault = row.fault or f"Question ID, Type, Statement were expected, not {str(cells)[:100]}; is this MMVP_VLM's own file?"
+            raise BadData(f"{path.name} line {row.line}: {fault}")
+        rows.append((row.line, int(cells[0]), cells[1], cells[2]))
+    return rows
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #c019
 def read_mmvp(

@@ -74,7 +74,8 @@ def disjoint_training(
     compared = train[:most] if on_demand else train
     items = [item for task in bench.values() for item in task.items()]
     policy = "refuse" if on_demand and overlap == "drop" else overlap  # pairs that are made on demand cannot be left out
-    pairs, shared = resolve_overlap(compared, items, policy)
+    world = 'pairs of a generated world are made on demand: give it {"disjoint": true}, or allow what they share with overlap="keep"'
+    pairs, shared = resolve_overlap(compared, items, policy, **({"remedy": world} if on_demand else {}))
     dropped = shared.pairs if policy == "drop" else []
     action = {"drop": f"{len(dropped)} pairs dropped", "keep": "all of them kept", "refuse": "none allowed"}[policy]
     facts = {"policy": overlap, "report": f"{len(compared)} of {len(train)} training pairs compared: {shared}; {action}"}

@@ -171,19 +171,20 @@ def summarise_choices(
     frame: pd.DataFrame,  # what `evaluate_choices` returned
     column: str = "right",  # "credit": ties broken by a coin
 ) -> list[Score]:  # per metric one for each split, then "mean"
-    "One score per split with n, share of ties and a 95 % interval that resamples photos or caption pairs, then the mean over splits."
+    "One score per split with n, ties and a 95 % interval that resamples photos or caption pairs, then the mean, resampled across splits."
     scores, suffix = [], "" if column == "right" else "_coin"
     for metric, part in frame.groupby("metric", sort=False):
-        means, splits = [], []
+        splits = []
         for number, (split, items) in enumerate(part.groupby("split", sort=False)):
             values, groups = items[column].astype(float), repeated_items(items)
             value, ties, count = float(values.mean()), float(items["tied"].mean()), groups.nunique()
-            means.append(bootstrap_means(values, seed=number, groups=groups))  # splits are resampled independently
-            low, high = share_interval(means[-1], value, count)
+            low, high = share_interval(bootstrap_means(values, seed=number, groups=groups), value, count)
             splits.append(Score(str(split), metric + suffix, value, low, high, len(items), ties, count))
         scores += splits
         if len(splits) > 1:
-            mean, n, count = np.mean(means, axis=0), sum(score.n for score in splits), sum(score.groups for score in splits)
+            groups = repeated_items(part)  # a photo or a pair of captions may come back in other splits
+            mean, count = bootstrap_means(part[column].astype(float), groups=groups, splits=part["split"]), groups.nunique()
+            n = sum(score.n for score in splits)
             value, ties = (float(np.mean([getattr(score, name) for score in splits])) for name in ("value", "ties"))
             scores.append(Score("mean", metric + suffix, value, *share_interval(mean, value, count), n, ties, count))
     return scores
