@@ -4,6 +4,9 @@ import gzip
 import importlib.util
 import json
 import sqlite3
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from complearn.apps.parses import main, read_captions
 from complearn.core.config import RequestError
+from complearn.core.extras import MissingLibrary
 from complearn.core.files import BadData
 from complearn.language.parsing.base import IncompleteParse, Parse, Word
 from complearn.language.parsing.brackets import given_trees, tree_parse
@@ -177,7 +181,31 @@ def test_a_cache_that_cannot_be_written_costs_no_parse(counted, tmp_path):
     assert parses[0].words
 
 
+def test_several_may_write_and_read_at_once(tmp_path):
+    def write(worker):
+        store = ParseCache(tmp_path)
+        parses = [
+            Parse(f"caption {k}", parser="x") for k in range(worker * 50, worker * 50 + 100)
+        ]  # every other one is somebody else's too
+        for k in range(0, 100, 10):
+            store.write([(parse_key(parse.caption, "x", "1", {}), parse) for parse in parses[k : k + 10]])
+            assert len(store.read([parse_key(parse.caption, "x", "1", {}) for parse in parses])) >= k + 10
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, range(4)))
+        keys = [parse_key(f"caption {k}", "x", "1", {}) for k in range(250)]
+        assert [parse.caption for parse in map(ParseCache(tmp_path).read(keys).get, keys)] == [f"caption {k}" for k in range(250)]
+
+
 # --- spaCy
+
+
+def test_without_spacy_the_message_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(MissingLibrary, match=r"'spacy', which is not installed; get it with: pip install 'complearn\[parsers\]'"):
+        parse(["a dog"], "spacy", model="a model that nobody has loaded")
 
 
 @pytest.mark.slow

@@ -112,6 +112,8 @@ def _unescape(
     word: str,  # a leaf as it stands in brackets
 ) -> str:  # the leaf as it stands in the caption
     "Read Penn Treebank's way to write parentheses."
+    if "-" not in word:
+        return word
     for plain, escaped in _ESCAPES.items():
         word = word.replace(escaped, plain)
     return word

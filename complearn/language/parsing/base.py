@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PROPERTIES', 'DEEPEST', 'Word', 'check_depth', 'with_leaves', 'IncompleteParse', 'Parse', 'check_words', 'Parser']
 
-# %% ../../../nbs/language/parsing/base.ipynb #43326008
+# %% ../../../nbs/language/parsing/base.ipynb #590ac1b8
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from ...core.files import parsing
 from .chunks import CharSpan
 from ..trees import Tree, parse_bracketed
 
-# %% ../../../nbs/language/parsing/base.ipynb #3b2c45b2
+# %% ../../../nbs/language/parsing/base.ipynb #e3285f8e
 @dataclass(frozen=True, slots=True)
 class Word:
     "A word of a caption, or a punctuation mark."
@@ -30,7 +30,7 @@ class Word:
     head: int | None = None  # number of the word that it depends on; its own number at the root of a sentence
     relation: str | None = None  # how it depends on its head, by ClearNLP's labels as spaCy has them, e.g. "nsubj"
 
-# %% ../../../nbs/language/parsing/base.ipynb #54f7ff44
+# %% ../../../nbs/language/parsing/base.ipynb #9602d168
 PROPERTIES = ("tag", "pos", "lemma", "head", "relation")  # of a word; a parser may give some of them
 
 
@@ -50,7 +50,7 @@ class _Record:
     sentences: list[tuple[int, int]] = field(default_factory=list)
     tree: str = ""
 
-# %% ../../../nbs/language/parsing/base.ipynb #8ceec642
+# %% ../../../nbs/language/parsing/base.ipynb #10b2d857
 DEEPEST = 300  # levels of a tree: no caption has more, and whatever reads trees goes down them level by level
 _UNWRITABLE = re.compile(r"[\s()]")  # in a leaf of a bracketed tree
 
@@ -85,11 +85,11 @@ def _replace_leaves(
     "Put other leaves on a tree."
     return Tree(tree.label, tuple(next(words) if isinstance(child, str) else _replace_leaves(child, words) for child in tree.children))
 
-# %% ../../../nbs/language/parsing/base.ipynb #4f89a2be
+# %% ../../../nbs/language/parsing/base.ipynb #21c1af72
 class IncompleteParse(RequestError):
     "Something was asked of a parse that its parser does not give."
 
-# %% ../../../nbs/language/parsing/base.ipynb #875f3c75
+# %% ../../../nbs/language/parsing/base.ipynb #baaf09bc
 @dataclass(frozen=True, slots=True)
 class Parse:
     "One caption as a parser sees it; where the parser failed, `error` says why and there are no words."
@@ -130,11 +130,9 @@ class Parse:
     def of(values: Mapping[str, Any], place: str = "parse") -> "Parse":
         "The parse from its plain values; raise BadData that begins with the place if they do not fit together."
         record = read_record(_Record, values, place)
-        columns = [getattr(record, name) or [None] * len(record.spans) for name in PROPERTIES]
-        words = tuple(
-            Word(record.caption[start:stop], (start, stop), *map(_interned, row))
-            for (start, stop), *row in zip(record.spans, *columns, strict=False)
-        )
+        columns = [_interned(getattr(record, name)) or [None] * len(record.spans) for name in PROPERTIES]
+        rows = zip(record.spans, *columns, strict=False)
+        words = tuple(Word(record.caption[start:stop], (start, stop), *row) for (start, stop), *row in rows)
         with parsing(place, "parse the caption again"):
             if lengths := {len(column) for column in columns} - {len(record.spans)}:
                 raise ValueError(f"{len(record.spans)} words were expected in each list, got {min(lengths)}")
@@ -142,12 +140,12 @@ class Parse:
             tree = with_leaves(parse_bracketed(record.tree), [word.text for word in words]) if record.tree else None
         return Parse(record.caption, words, tree, tuple(record.sentences), record.parser, record.error)
 
-# %% ../../../nbs/language/parsing/base.ipynb #cb59f865
+# %% ../../../nbs/language/parsing/base.ipynb #144e6019
 def _interned(
-    value: Any,  # a property of a word
-) -> Any:  # the same
-    "The one copy of a tag."
-    return intern(value) if type(value) is str else value
+    values: list,  # a property of all words
+) -> list:  # the same
+    "The one copy of each tag."
+    return [intern(value) if type(value) is str else value for value in values]
 
 
 def check_words(
@@ -165,12 +163,16 @@ def check_words(
         if word.head is not None and not 0 <= word.head < len(words):
             raise ValueError(f"word {number} depends on word {word.head}, and there are {len(words)}")
         end = stop
-    while more := {number for number, word in enumerate(words) if word.head in rooted} - rooted:
-        rooted |= more
-    if len(rooted) < len(words):
-        raise ValueError(f"words {sorted(set(range(len(words))) - rooted)} depend on one another in a circle")
+    for start in range(len(words)):
+        path, number = [], start
+        while number not in rooted and number not in path:
+            path.append(number)
+            number = words[number].head
+        if number in path:
+            raise ValueError(f"words {sorted(path[path.index(number) :])} depend on one another in a circle")
+        rooted.update(path)
 
-# %% ../../../nbs/language/parsing/base.ipynb #d931fc56
+# %% ../../../nbs/language/parsing/base.ipynb #17df8fd5
 @dataclass(frozen=True)
 class Parser:
     "A way to parse captions."

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PARSERS', 'PORTION', 'find_parser', 'parse_each', 'Parses', 'parse', 'write_parses', 'read_parses']
 
-# %% ../../../nbs/language/parsing/registry.ipynb #30576613
+# %% ../../../nbs/language/parsing/registry.ipynb #94a7b07d
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from .cache import ParseCache, parse_key
 from .dependencies import model_version, parse_dependencies
 from ..trees import Tree, parse_bracketed
 
-# %% ../../../nbs/language/parsing/registry.ipynb #d3a0c132
+# %% ../../../nbs/language/parsing/registry.ipynb #98e6e4ca
 PARSERS = Registry(
     "parser",
     {
@@ -44,7 +44,7 @@ def find_parser(
         check_arguments(entry.function, settings, f"parser {name!r}", skip=1)
     return name, entry
 
-# %% ../../../nbs/language/parsing/registry.ipynb #0f709490
+# %% ../../../nbs/language/parsing/registry.ipynb #d5fc7c1f
 def _attempt(
     function: Callable[[Sequence[str]], Iterable[Parse]],  # of a parser, with its settings
     captions: Sequence[str],
@@ -68,7 +68,7 @@ def _attempt(
             yield from _attempt(function, captions[:middle], name)
             yield from _attempt(function, captions[middle:], name)
 
-# %% ../../../nbs/language/parsing/registry.ipynb #b6e99e81
+# %% ../../../nbs/language/parsing/registry.ipynb #1e756b4e
 def _checked(
     caption: str,
     parse: Parse | Tree | str,  # what a parser returned for it; a string is a tree in brackets
@@ -84,7 +84,7 @@ def _checked(
         raise ValueError(f"the leaves of its tree are {short_repr(parse.tree.leaves())}, which are not the words")
     return replace(parse, parser=name, error=parse.error or ("" if parse.words else "there is no word in it"))
 
-# %% ../../../nbs/language/parsing/registry.ipynb #73501f5a
+# %% ../../../nbs/language/parsing/registry.ipynb #bddeda7e
 PORTION = 2000  # captions that are looked up, parsed and kept together
 
 
@@ -109,7 +109,7 @@ def parse_each(
                 yield from _parse_portion(portion, function, name, store, [version, settings])
             bar.update(len(portion))
 
-# %% ../../../nbs/language/parsing/registry.ipynb #6ec59268
+# %% ../../../nbs/language/parsing/registry.ipynb #89e79985
 def _parse_portion(
     captions: Sequence[str],
     function: Callable[[Sequence[str]], Iterable[Parse]],  # of a parser, with its settings
@@ -135,7 +135,7 @@ def _portions(
     while portion := list(islice(captions, PORTION)):
         yield portion
 
-# %% ../../../nbs/language/parsing/registry.ipynb #4948e6d9
+# %% ../../../nbs/language/parsing/registry.ipynb #53e2e2e9
 class Parses(list):
     "Parses in the order of their captions."
 
@@ -163,7 +163,7 @@ def parse(
     "Parse captions; those that failed are counted and named."
     return Parses(parse_each(captions, parser, cache, progress, **settings))
 
-# %% ../../../nbs/language/parsing/registry.ipynb #52f2b137
+# %% ../../../nbs/language/parsing/registry.ipynb #9cc8ee23
 def write_parses(
     path: str | Path,  # of a file to write or replace: JSON lines
     parses: Iterable[Parse],
