@@ -460,3 +460,10 @@ def test_every_real_caption_has_a_parse_that_comes_back_from_the_cache(real_data
     parses = parse(captions, cache=tmp_path, progress=False)
     assert not parses.failed and all(result.tree.leaves() == [word.text for word in result.words] for result in parses)
     assert parse(captions, cache=tmp_path, progress=False) == parses
+
+
+def test_a_parser_that_lacks_what_is_required_is_refused_before_it_parses(tmp_path):
+    with pytest.raises(IncompleteParse, match="parser 'brackets' gives no head; parsers that do: spacy"):
+        parse(["a dog"], "brackets", requires=("tree", "head"), path=str(tmp_path / "absent.txt"))
+    tree = parse_bracketed("(NP (DT a) (NN dog))")
+    assert parse(["a dog"], given_trees([tree]), requires=("tree", "tag"))[0].tree == tree

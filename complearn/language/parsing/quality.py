@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LABELS', 'HALVES', 'Phrase', 'phrases', 'checked_captions', 'BracketScore', 'bracket_scores']
 
-# %% ../../../nbs/language/parsing/quality.ipynb #4c1569c6
+# %% ../../../nbs/language/parsing/quality.ipynb #24b560e4
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .base import Parse
 from .brackets import tree_parse
 from ..trees import parse_bracketed, walk
 
-# %% ../../../nbs/language/parsing/quality.ipynb #be8fa13c
+# %% ../../../nbs/language/parsing/quality.ipynb #25000cbd
 LABELS = ("NP", "PP", "VP", "S", "SBAR", "ADJP")
 HALVES = {"seen": 0, "unseen": 1}  # by the rules' author
 Phrase = tuple[str, int, int]  # label, first character, and the one after the last
@@ -34,7 +34,7 @@ def phrases(
             found.add((tree.label, parse.words[start].span[0], parse.words[stop - 1].span[1]))
     return found
 
-# %% ../../../nbs/language/parsing/quality.ipynb #bb04752e
+# %% ../../../nbs/language/parsing/quality.ipynb #af14bf8d
 def checked_captions(
     half: str = "",  # "seen" or "unseen"; empty: both
 ) -> list[Parse]:  # without tags
@@ -44,7 +44,7 @@ def checked_captions(
     rows = table["captions"][HALVES[half] :: 2] if half else table["captions"]
     return [tree_parse(row["caption"], parse_bracketed(row["tree"])) for row in rows]
 
-# %% ../../../nbs/language/parsing/quality.ipynb #883a7428
+# %% ../../../nbs/language/parsing/quality.ipynb #92b2525a
 @dataclass(frozen=True)
 class BracketScore:
     "How well a parser finds the phrases of one label."

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PARSERS', 'PORTION', 'find_parser', 'parse_each', 'Parses', 'parse', 'write_parses', 'read_parses']
 
-# %% ../../../nbs/language/parsing/registry.ipynb #94a7b07d
+# %% ../../../nbs/language/parsing/registry.ipynb #c7530e91
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,13 +17,13 @@ from tqdm.auto import tqdm
 
 from ...core.config import Registry, RequestError, check_arguments, short_repr
 from ...core.files import BadData, describe_fault, parse_json, read_text, write_bytes_atomic
-from .base import PROPERTIES, Parse, Parser, check_words
+from .base import PROPERTIES, IncompleteParse, Parse, Parser, check_words
 from .brackets import parse_brackets, tree_parse
 from .cache import ParseCache, parse_key
 from .dependencies import model_version, parse_dependencies
 from ..trees import Tree, parse_bracketed
 
-# %% ../../../nbs/language/parsing/registry.ipynb #98e6e4ca
+# %% ../../../nbs/language/parsing/registry.ipynb #ed1a7748
 PARSERS = Registry(
     "parser",
     {
@@ -36,15 +36,19 @@ PARSERS = Registry(
 def find_parser(
     parser: str | Parser | Callable,  # as for `parse_each`
     settings: Mapping[str, Any],  # of the parser
+    requires: Sequence[str] = (),  # as for `parse_each`
 ) -> tuple[str, Parser]:  # its name and itself
-    "A parser by name or from a function; raise RequestError if the name or a setting is unknown."
+    "A parser by name or from a function; raise RequestError if the name or a setting is unknown, or if it does not give what is required."
     entry = PARSERS[parser] if isinstance(parser, str) else parser if isinstance(parser, Parser) else Parser(parser, ())
     name = parser if isinstance(parser, str) else getattr(entry.function, "__name__", type(entry.function).__name__)
     if isinstance(parser, str):
         check_arguments(entry.function, settings, f"parser {name!r}", skip=1)
+    if entry.gives and (missing := [item for item in requires if item not in entry.gives]):
+        others = [other for other, plug in PARSERS.items() if set(requires) <= set(plug.gives)]
+        raise IncompleteParse(f"parser {name!r} gives no {' and no '.join(missing)}; parsers that do: {', '.join(others) or 'none'}")
     return name, entry
 
-# %% ../../../nbs/language/parsing/registry.ipynb #d5fc7c1f
+# %% ../../../nbs/language/parsing/registry.ipynb #e263bda6
 def _attempt(
     function: Callable[[Sequence[str]], Iterable[Parse]],  # of a parser, with its settings
     captions: Sequence[str],
@@ -68,7 +72,7 @@ def _attempt(
             yield from _attempt(function, captions[:middle], name)
             yield from _attempt(function, captions[middle:], name)
 
-# %% ../../../nbs/language/parsing/registry.ipynb #1e756b4e
+# %% ../../../nbs/language/parsing/registry.ipynb #3d4a0646
 def _checked(
     caption: str,
     parse: Parse | Tree | str,  # what a parser returned for it; a string is a tree in brackets
@@ -84,7 +88,7 @@ def _checked(
         raise ValueError(f"the leaves of its tree are {short_repr(parse.tree.leaves())}, which are not the words")
     return replace(parse, parser=name, error=parse.error or ("" if parse.words else "there is no word in it"))
 
-# %% ../../../nbs/language/parsing/registry.ipynb #bddeda7e
+# %% ../../../nbs/language/parsing/registry.ipynb #c0283ebf
 PORTION = 2000  # captions that are looked up, parsed and kept together
 
 
@@ -93,10 +97,11 @@ def parse_each(
     parser: str | Parser | Callable = "spacy",  # a name of `PARSERS`; or a function of captions that returns a `Parse` or a tree for each
     cache: bool | str | Path = True,  # whether parses are kept on disk, or the folder
     progress: bool = True,  # whether a bar shows rate and time left
+    requires: Sequence[str] = (),  # what is needed of the parses, e.g. ("head", "tree"): a parser without it is refused at once
     **settings: Any,  # of the parser, plain values
 ) -> Iterator[Parse]:  # one per caption, in order; see `Parse.error`
     "Parse captions one portion after the other."
-    name, entry = find_parser(parser, settings)
+    name, entry = find_parser(parser, settings, requires)
     version = entry.version(**settings) if entry.version else ""
     store = ParseCache("" if cache is True else cache) if cache and version else None
     function = lambda texts: entry.function(texts, **settings)
@@ -109,7 +114,7 @@ def parse_each(
                 yield from _parse_portion(portion, function, name, store, [version, settings])
             bar.update(len(portion))
 
-# %% ../../../nbs/language/parsing/registry.ipynb #89e79985
+# %% ../../../nbs/language/parsing/registry.ipynb #52ee94b8
 def _parse_portion(
     captions: Sequence[str],
     function: Callable[[Sequence[str]], Iterable[Parse]],  # of a parser, with its settings
@@ -135,7 +140,7 @@ def _portions(
     while portion := list(islice(captions, PORTION)):
         yield portion
 
-# %% ../../../nbs/language/parsing/registry.ipynb #53e2e2e9
+# %% ../../../nbs/language/parsing/registry.ipynb #1b70edf6
 class Parses(list):
     "Parses in the order of their captions."
 
@@ -158,12 +163,13 @@ def parse(
     parser: str | Parser | Callable = "spacy",  # as for `parse_each`
     cache: bool | str | Path = True,  # as for `parse_each`
     progress: bool = True,  # as for `parse_each`
+    requires: Sequence[str] = (),  # as for `parse_each`
     **settings: Any,  # as for `parse_each`
 ) -> Parses:
     "Parse captions; those that failed are counted and named."
-    return Parses(parse_each(captions, parser, cache, progress, **settings))
+    return Parses(parse_each(captions, parser, cache, progress, requires, **settings))
 
-# %% ../../../nbs/language/parsing/registry.ipynb #9cc8ee23
+# %% ../../../nbs/language/parsing/registry.ipynb #d5f930ec
 def write_parses(
     path: str | Path,  # of a file to write or replace: JSON lines
     parses: Iterable[Parse],
