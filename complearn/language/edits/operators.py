@@ -36,7 +36,7 @@ def _takes_article(caption: EditableCaption, determiner: int | None, each: Capti
     if each.plural:
         return determiner is None or caption.texts[determiner] not in ("a", "an", "each", "every", "another", "this", "that", "one")
     mass = caption.is_mass(each.name)
-    if determiner is None:
+    if determiner is None or caption.texts[determiner] in ("some", "all", "most", "no"):
         return mass is not False
     return mass is not True or caption.texts[determiner] not in ("a", "an", "each", "every", "another", "one")
 
@@ -61,6 +61,8 @@ def _is_ordered(caption: EditableCaption, left: CaptionObject, right: CaptionObj
 def swap_objects(caption: EditableCaption) -> Iterator[Proposal]:
     "Exchange the nouns of two objects."
     counted = {caption.words[i].head for i, text in enumerate(caption.texts) if text == "of"}  # "a bowl of": what is of what stays
+    if {"who", "whose", "whom"} & set(caption.texts):  # of persons alone
+        return
     for left, right in itertools.combinations([each for each in caption.objects if each.head not in counted], 2):
         fits = _takes_article(caption, left.determiner, right) and _takes_article(caption, right.determiner, left)
         if left.plural == right.plural and fits and not caption.alike(left.name, right.name, "noun"):
@@ -82,7 +84,7 @@ def swap_attributes(caption: EditableCaption) -> Iterator[Proposal]:
             first, second = (caption.texts[i] for i in pair)
             describes = [text in DESCRIPTIVE_MODIFIERS or ("adjective", text) in caption.relations.listed for text in (first, second)]
             shared = {first, second} & {caption.texts[i] for i in left.attributes} & {caption.texts[i] for i in right.attributes}
-            if not shared and not caption.alike(first, second, "adjective") and len(set(describes)) == 1:
+            if not shared and not caption.alike(first, second, "adjective") and all(describes):
                 spans = [caption.words[i].span for i in pair]
                 yield _exchanged(caption, *spans, [*pair, left.head, right.head])
 
@@ -131,7 +133,8 @@ def replace_attributes(caption: EditableCaption) -> Iterator[Proposal]:
     "Replace an adjective by an opposite or another of its group, or a number by another."
     for each in caption.objects:
         for i in each.attributes:
-            yield [caption.words[i].span], [(word,) for word in caption.alternatives(caption.texts[i], "adjective")], [i]
+            words = [word for word in caption.alternatives(caption.texts[i], "adjective") if caption.relations.suits(word, each.name)]
+            yield [caption.words[i].span], [(word,) for word in words], [i]
         if each.count is not None and each.plural:
             numbers = caption.alternatives(caption.texts[each.count], "number")
             yield [caption.words[each.count].span], [(word,) for word in numbers], [each.count]
@@ -161,10 +164,13 @@ def add_attributes(caption: EditableCaption) -> Iterator[Proposal]:
         if each.attributes or len(each.words) - (each.determiner is not None) - (each.count is not None) > each.name.count(" ") + 1:
             continue
         adjectives = [word for word in modifiers.get(each.name, ()) if ("adjective", word) in caption.relations.listed]
-        common = COMMON_ADJECTIVES if caption.relations.alternatives(each.name, "noun") and not adjectives else ()
-        adjectives = [word for word in adjectives or common if word not in barred][:NEW_ADJECTIVES]
+        common = COMMON_ADJECTIVES if ("noun", each.name) in caption.relations.listed and not adjectives else ()
+        adjectives = [word for word in adjectives or common if word not in barred and word not in caption.relations.bland]
+        adjectives = [word for word in adjectives if caption.relations.suits(word, each.name)][:NEW_ADJECTIVES]
+        if any(word.relation in ("amod", "compound") for word in caption.words[each.head + 1 : each.head + 2]):  # a snow covered hill
+            continue
         opens = each.span[0] == caption.words[0].span[0]
-        if not opens and caption.words[each.head - 1].tag != "VBN":
+        if not opens and caption.words[each.head - 1].tag not in ("VBN", "VBD", "JJ", "NN"):
             yield [(each.span[0], each.span[0])], [(f"{word} ",) for word in adjectives], [each.head]
         elif opens:
             yield [each.span], [(f"{word} {_lower_first(caption, each.span)}",) for word in adjectives], [each.head]

@@ -58,7 +58,9 @@ def rewrite(
         raise ValueError(f"two changes of {caption[:60]!r} overlap: {ordered}; make them one after the other")
     first = re.search(r"\w", caption)
     opening = first.start() if first else 0
-    fitted = [(span, fit_case(caption[slice(*span)], text, span[0] <= opening < span[1])) for span, text in ordered]
+    loud = sum(map(str.isupper, caption)) > max(4, sum(map(str.islower, caption)))  # in capitals, but for a slip
+    fit = lambda span, text: text.upper() if loud else fit_case(caption[slice(*span)], text, span[0] <= opening < span[1])
+    fitted = [(span, fit(span, text)) for span, text in ordered]
     steps = sorted([*((change, i) for i, change in zip(order, fitted)), *((change, None) for change in _articles(caption, fitted))])
     pieces, places, shifts, end, length = [], {}, [], 0, 0
     for ((start, stop), text), number in steps:

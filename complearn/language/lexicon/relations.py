@@ -31,7 +31,9 @@ split_words = lambda text: [word.strip().lower() for word in text.split(";") if 
 class WordRow:
     "A row of a word list."
 
-    relation: Literal["group", "opposite", "alike", "fixed", "mass", "either", "enclosing", "male", "female", "intransitive", "form"]
+    relation: Literal[
+        "group", "opposite", "alike", "fixed", "mass", "either", "enclosing", "male", "female", "bland", "animate", "intransitive", "form"
+    ]
     part: Part  # of speech
     words: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(split_words)]  # separated by semicolons
 
@@ -150,6 +152,7 @@ class WordRelations:
         self._alternatives: dict[tuple[str, str], tuple[str, ...]] = {}
         self._related: dict[tuple[str, str, bool], frozenset[str]] = {}
 
+    @cache  # noqa: B019
     def words(self, relation: str, part: str) -> frozenset[str]:
         "All words of the rows of a relation."
         return frozenset(word for row in self.rows if (row.relation, row.part) == (relation, part) for word in row.words)
@@ -168,6 +171,15 @@ class WordRelations:
     def either(self) -> frozenset[str]:
         "Nouns that stand with 'a' and without."
         return self.words("either", "noun")
+
+    @cached_property
+    def bland(self) -> frozenset[str]:
+        "Adjectives that say too little to be added."
+        return self.words("bland", "adjective")
+
+    def suits(self, adjective: str, noun: str) -> bool:
+        "Whether an adjective may stand with a noun: nothing but what lives is young."
+        return adjective not in self.words("animate", "adjective") or noun in self.words("animate", "noun")
 
     @cached_property
     def genders(self) -> dict[str, frozenset[str]]:
