@@ -185,7 +185,7 @@ def add_objects(caption: EditableCaption) -> Iterator[Proposal]:
         if label not in ("pobj", "dobj") or joined or following not in ([], ["."], [","], ["in"], ["on"], ["at"], ["near"], ["while"]):
             continue
         nouns = [noun for noun in caption.alternatives(each.name, "noun") if (noun == "people") <= each.plural]
-        nouns = [noun for noun in nouns if not each.plural or not caption.is_mass(noun)]
+        nouns = [noun for noun in nouns if not caption.is_mass(noun) or not each.plural and not caption.determined_as_one(each)]
         phrase = lambda noun: noun if caption.is_mass(noun) else f"{article(noun)} {noun}"
         texts = [_noun_form(caption, noun, True) if each.plural else phrase(noun) for noun in nouns]
         place = each.span[1]

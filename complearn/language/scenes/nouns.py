@@ -179,7 +179,7 @@ IRREGULAR = {
     "wolf": "wolves", "calf": "calves", "knife": "knives", "leaf": "leaves", "loaf": "loaves", "scarf": "scarves", "tooth": "teeth",
     "foot": "feet", "fireman": "firemen", "snowman": "snowmen", "man": "men", "child": "children", "shrimp": "shrimp",
     "woodlouse": "woodlice", "potato": "potatoes", "tomato": "tomatoes", "cactus": "cacti", "squash": "squashes", "salmon": "salmon",
-    "wapiti": "wapiti", "caribou": "caribou", "person": "people", "fowl": "fowl", "hippopotamus": "hippopotamuses",
+    "wapiti": "wapiti", "caribou": "caribou", "person": "people", "shelf": "shelves", "fowl": "fowl", "hippopotamus": "hippopotamuses",
 }  # fmt: skip
 VOWELLESS = ("hour", "heir", "f-", "x-", "mp3")  # said with a vowel first
 CONSONANT = ("uni", "use", "u-", "uk", "euro", "ewe", "one", "ukulele")  # written with a vowel, said with a consonant

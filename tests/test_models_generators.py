@@ -1,0 +1,166 @@
+"""Language models that write edits: a stub server that fails in every way, a tiny random model, and the checks after either."""
+
+import importlib.util
+import json
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from complearn.core.config import RequestError
+from complearn.core.files import BadData
+from complearn.language.edits.proposals import align, check_proposal, explain
+from complearn.language.edits.sites import EditContext
+from complearn.language.lexicon.relations import WordRelations
+from complearn.language.parsing.base import Parse, Word
+from complearn.models.generators import CausalGenerator, EndpointGenerator, SpendLimit, Unavailable, generate_edits
+
+TAGS = (("A", "DT", 1, "det"), ("man", "NN", 2, "nsubj"), ("rides", "VBZ", 2, "ROOT"), ("a", "DT", 4, "det"), ("horse", "NN", 2, "dobj"))
+CAPTION = "A man rides a horse"
+STARTS = [0, 2, 6, 12, 14]
+PARSED = Parse(
+    CAPTION,
+    tuple(Word(text, (k, k + len(text)), tag, tag, text.lower(), head, label) for k, (text, tag, head, label) in zip(STARTS, TAGS)),
+)
+CONTEXT = EditContext(WordRelations())
+
+
+@contextmanager
+def stub_server(*answers):
+    """A server that gives its answers in turn, the last one for ever: a text, a status, raw bytes, or seconds of silence."""
+    requests = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            requests.append((json.loads(self.rfile.read(int(self.headers["Content-Length"]))), self.headers.get("Authorization")))
+            answer = answers[min(len(requests), len(answers)) - 1]
+            if isinstance(answer, float):
+                time.sleep(answer)
+            status = answer if isinstance(answer, int) else 200
+            content = {"choices": [{"message": {"content": answer}}], "usage": {"total_tokens": 50}}
+            body = answer if isinstance(answer, bytes) else json.dumps(content if isinstance(answer, str) else {}).encode()
+            try:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            except OSError:
+                pass
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", requests
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def endpoint(url, folder, **settings):
+    return EndpointGenerator(url, "stub", **{"pause": 0.01, "timeout": 0.3, "cache": folder, **settings})
+
+
+def test_a_good_answer_is_an_edit_and_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("STUB_KEY", "secret")
+    with stub_server("A man rides an elephant") as (url, requests):
+        for _ in range(2):
+            edits, refused = generate_edits(PARSED, CONTEXT, ["replace_obj"], endpoint(url, tmp_path, key="STUB_KEY"))
+            assert [edit.caption for edit in edits] == ["A man rides an elephant"] and not refused
+        assert len(requests) == 1 and requests[0][1] == "Bearer secret"
+    assert "secret" not in "".join(path.read_text() for path in tmp_path.iterdir())
+    (before, after), *_ = edits[0].spans[-1:]
+    assert CAPTION[slice(*before)] == "horse" and edits[0].caption[slice(*after)] == "elephant"
+
+
+REFUSED = {
+    CAPTION: "repeats the caption",
+    "": "is empty",
+    "I am sorry, but I cannot edit that caption for you.": "is not explained by replace",
+    "A man rides a brown horse": "is not explained by replace",
+    "A horse rides a man": "is not explained by replace",
+    "A man leads a horse": "changes no noun",
+    "A man rides an animal": "brings a word that the captions of the image say or imply",
+}
+
+
+@pytest.mark.parametrize("answer", REFUSED)
+def test_what_the_operator_does_not_explain_is_refused_and_counted(answer, tmp_path, real_data):
+    context = EditContext(WordRelations(real_data / "wordnet", nouns=["animal"])) if "animal" in answer else CONTEXT
+    with stub_server(answer) as (url, _):
+        edits, refused = generate_edits(PARSED, context, ["replace_obj"], endpoint(url, tmp_path))
+    assert edits == [] and refused == {REFUSED[answer]: 1}
+
+
+def test_an_endpoint_that_fails_for_now_is_asked_again(tmp_path):
+    with stub_server(503, 1.0, 429, "A man rides a cow") as (url, requests):
+        assert endpoint(url, tmp_path).propose(CAPTION, "replace_obj") == ["A man rides a cow"]
+        assert len(requests) == 4
+
+
+def test_an_endpoint_that_never_answers_is_counted(tmp_path):
+    with stub_server(1.0) as (url, requests):
+        with pytest.raises(Unavailable, match="does not answer within 0.3 s"):
+            endpoint(url, tmp_path, attempts=2).propose(CAPTION, "replace_obj")
+        assert len(requests) == 2
+        edits, refused = generate_edits(PARSED, CONTEXT, ["replace_obj"], endpoint(url, tmp_path, attempts=1))
+        assert edits == [] and refused == {"no answer (Unavailable)": 1}
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"{}", b'{"choices": []}', b"[1]"])
+def test_nonsense_is_named(answer, tmp_path):
+    with stub_server(answer) as (url, _), pytest.raises(BadData, match="OpenAI-compatible"):
+        endpoint(url, tmp_path).propose(CAPTION, "replace_obj")
+
+
+def test_a_wrong_key_is_no_reason_to_ask_again(tmp_path):
+    with stub_server(401) as (url, requests):
+        with pytest.raises(RequestError, match="answers 401.*the key in OPENAI_API_KEY"):
+            endpoint(url, tmp_path).propose(CAPTION, "replace_obj")
+        assert len(requests) == 1
+
+
+def test_spending_ends_at_the_limit(tmp_path):
+    with stub_server("A man rides a cow") as (url, requests):
+        generator = endpoint(url, tmp_path, token_limit=100)
+        with pytest.raises(SpendLimit, match="100 tokens are spent, the limit is 100"):
+            generator.propose(CAPTION, "replace_obj", 5)
+        assert len(requests) == 2
+
+
+FAMILIES = {
+    "A horse rides a man": "swap", "A man rides an owl": "replace", "A man rides a brown horse": "add",
+    "A man does not ride a horse": "negate",
+    "A man rides": None, CAPTION.upper(): None, "Some people walk in the park today": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FAMILIES)
+def test_differences_are_explained(text):
+    assert explain(align(CAPTION, text)) == FAMILIES[text]
+
+
+def test_an_unknown_operator_is_refused():
+    with pytest.raises(RequestError, match="no operator 'replace_ob'"):
+        check_proposal(PARSED, CONTEXT, "replace_ob", "a cat")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="transformers is not installed: pip install 'complearn[towers]'")
+def test_a_tiny_random_model_from_a_folder_writes_what_the_checks_refuse(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    words = {word: k for k, word in enumerate(["<unk>", "<end>", *sorted({*CAPTION.split(), "Caption", "Edited", "dog", ":"})])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<end>").save_pretrained(tmp_path)
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_positions=64, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path)
+    first, second = (CausalGenerator(tmp_path, seed=3, new_tokens=6).propose(CAPTION, "replace_obj", 3) for _ in range(2))
+    assert first == second and len(first) == 3
+    edits, refused = generate_edits(PARSED, CONTEXT, ["replace_obj", "swap_obj"], CausalGenerator(tmp_path, new_tokens=6), 2)
+    assert len(edits) + sum(refused.values()) == 4
