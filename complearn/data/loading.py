@@ -88,6 +88,7 @@ class Loader:
             raise ValueError(f"the sampler's batch size is {self.sampler.batch_size}, the loader's {batch_size}; give both the same")
         self.truncated = 0  # number of truncated captions in the batches so far
         self.shortened = 0  # number of captions of which only the first words could be exchanged for a negative one
+        self.unparsed = 0  # number of captions whose concepts were found by rules, because no tree fits them
 
     @property
     def batches_per_epoch(self) -> int:
@@ -129,6 +130,7 @@ class Loader:
                 context = getattr(getattr(self.collate, "tokenizer", None), "context", "?")
                 self._count(batch, "truncated", f"is longer than the context of {context} tokens and was cut at its end")
                 self._count(batch, "shortened", f"is longer than {MOST_WORDS} words, and only those are exchanged for a negative caption")
+                self._count(batch, "unparsed", "has no tree that fits it, and its concepts are found by rules")
                 yield batch
         finally:
             stream.close()

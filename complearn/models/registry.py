@@ -16,6 +16,10 @@ from torch import nn
 
 from ..core.config import Registry, strict
 from ..core.files import plain
+from .composer.model import Composer, ComposerConfig, build_composer
+from .composer.pairing import SEARCH_FAULT
+from .composer.two_stream import TwoStream, TwoStreamConfig, build_two_stream
+from .composer.vse import VSE, VSEConfig, build_vse
 from .grounded.classifier import ClassifierConfig, build_classifier
 from .dual import Dual, ModelConfig, build_model
 from .grounded.model import Grounded, GroundedConfig, build_grounded
@@ -80,6 +84,17 @@ register_model(
     "classifier", ClassifierConfig, build_classifier, title=lambda config: f"classifier of {len(config.classes)} classes",
     text_tower=lambda config: None, search_fault=lambda config: "names classes and reads no texts; choose another run",
 )  # fmt: skip
+
+# %% ../../nbs/models/registry.ipynb #cmp02
+register_model(
+    "composer", ComposerConfig, build_composer, assemble=Composer, search_fault=lambda config: SEARCH_FAULT,
+    title=lambda config: f"COMPOSER with {config.layers} layers of composition and modulator {config.modulator}",
+)  # fmt: skip
+register_model(
+    "two_stream", TwoStreamConfig, build_two_stream, assemble=TwoStream, search_fault=lambda config: SEARCH_FAULT,
+    title=lambda config: f"two-stream model with {config.layers} rounds of cross-attention",
+)  # fmt: skip
+register_model("vse", VSEConfig, build_vse, assemble=VSE, title=lambda config: "VSE dual encoder")
 
 # %% ../../nbs/models/registry.ipynb #c009
 def kind_name(

@@ -80,7 +80,7 @@ def is_untrained(
 
 
 def tower_specs(
-    config: GroundedConfig,  # whose towers
+    config: Any,  # of a model with two towers
 ) -> tuple[dict, dict]:  # of vision, of text
     "The specifications of both towers, whole."
     vision, text = (spec if isinstance(spec, dict) else {"tower": spec} for spec in (config.vision, config.text))

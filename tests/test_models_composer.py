@@ -1,0 +1,344 @@
+"""COMPOSER: concepts of a caption, recursion by level against recursion by node, scorers that compute what they are asked for."""
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from complearn.data.benchmarks.items import Choice
+from complearn.data.images import Transform
+from complearn.data.loading import Loader
+from complearn.data.pairs import Pair
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.evaluation.tasks.choices import evaluate_choices
+from complearn.evaluation.tasks.retrieval import evaluate_retrieval
+from complearn.language.trees import Tree, parse_bracketed
+from complearn.models.composer.composition import CompositionTransformer
+from complearn.models.composer.concepts import PARENT, STOP, TEXT, ConceptCollate, find_concepts, flat_tree, present, word_starts
+from complearn.models.composer.pairing import concept_texts
+from complearn.models.composer.recursion import Recursion, heights, naive_vectors
+from complearn.models.composer.regions import Regions
+from complearn.models.registry import build, read_model, search_fault, title_of, write_config
+from complearn.models.saving import load_model, save_model
+from complearn.models.scoring import Scorer, encode_all
+from complearn.models.towers.base import TextTransformer
+
+LITTLE = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+TOWERS = {"vision": LITTLE | {"size": 16, "patch": 8}, "text": LITTLE}
+KINDS = {"composer": {"layers": 3}, "vse": {}, "two_stream": {"image_layers": 1, "layers": 1}}
+WORDS = "dog ball red left of near and runs the"
+
+
+def tree(height, draw, chain=0.3):
+    """A random tree of this height of concepts, with unary chains."""
+    if height == 0:
+        noun = Tree(str(draw.choice(["NN", "NNS"])), (str(draw.choice(["dog", "ball"])),))
+        return Tree("NP", (noun,)) if draw.random() < 0.5 else noun
+    heights = [height - 1, *draw.integers(0, height, draw.integers(0, 2))]
+    parts = [tree(int(h), draw) for h in draw.permutation(heights)]
+    word = lambda: Tree("IN", (str(draw.choice(["near", "of", "left"])),))
+    mixed = [part for child in parts for part in (word(), child)][draw.integers(0, 2) :] + [word()]
+    made = Tree(str(draw.choice(["NP", "S"])), tuple(mixed))
+    return Tree("VP", (made,)) if draw.random() < chain else made
+
+
+def pair(structure, name="0", image=None):
+    return Pair(image, " ".join(structure.leaves()), name, name, tree=structure)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return WordTokenizer.fit([WORDS], context=220)
+
+
+@pytest.fixture(scope="module")
+def collate(tokenizer):
+    return ConceptCollate(Transform(16), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return list(np.random.default_rng(0).integers(0, 255, (4, 16, 16, 3), dtype=np.uint8))
+
+
+def by_node(model, regions, mask, batch, pairs):
+    """The vectors of every pair by the recursion that is written as the paper reads."""
+    vectors = torch.zeros(len(pairs), batch.concepts.shape[1], regions.shape[-1], dtype=regions.dtype)
+    for p, (image, text) in enumerate(pairs.tolist()):
+        concepts = batch.concepts[text][present(batch.concepts)[text]]
+        vectors[p, : len(concepts)] = naive_vectors(model, regions[image][mask[image]], batch.ids[text], concepts)
+    return vectors
+
+
+# --- recursion
+
+
+SWITCHES = ({}, {"layers": 1, "modulator": "mlp"}, {"layers": 3, "primitives": "regions", "modulator": "replace"}, {"primitives": "off"})
+SHAPES = ((1, 1), (1, 4), (3, 1), (3, 5), (5, 3))  # height of the highest tree, captions
+QUICK = [(3, 2, torch.float32, SWITCHES[0]), (2, 1, torch.float64, SWITCHES[2])]
+GRID = [(*shape, dtype, switches) for shape in SHAPES for dtype in (torch.float32, torch.float64) for switches in SWITCHES]
+
+
+@pytest.mark.parametrize("top, sizes, dtype, switches", [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in GRID)])
+def test_recursion_by_level_equals_recursion_by_node(top, sizes, dtype, switches, collate, tokenizer):
+    draw = np.random.default_rng(top * 10 + sizes)
+    batch = collate([pair(tree(int(draw.integers(0, top + 1)) if k else top, draw), str(k)) for k in range(sizes)])
+    torch.manual_seed(sizes)
+    tower = TextTransformer(len(tokenizer), 220, width=16, depth=2, heads=2, causal=False)
+    model = Recursion(tower, heads=2, **{"layers": 5} | switches).to(dtype)
+    regions = torch.randn(3, 5, 16, dtype=dtype, requires_grad=True)
+    mask = torch.arange(5) < torch.tensor([5, 1, 3])[:, None]
+    pairs = torch.cartesian_prod(torch.arange(3), torch.arange(sizes))[torch.randperm(3 * sizes)]
+    assert int(heights(batch.concepts).max()) == top
+    results = []
+    for vectors in (model(regions, mask, batch.ids, batch.concepts, pairs), by_node(model, regions, mask, batch, pairs)):
+        weights = torch.sin(torch.arange(vectors.numel(), dtype=dtype)).view_as(vectors) / len(pairs)
+        named = {"regions": regions} | dict(model.named_parameters())
+        gradients = torch.autograd.grad((vectors * weights).sum(), list(named.values()), allow_unused=True)
+        results.append((vectors.detach(), {name: g for name, g in zip(named, gradients) if g is not None}))
+    (levels, quick), (nodes, slow) = results
+    assert torch.allclose(levels, nodes, atol=1e-5)
+    assert quick.keys() == slow.keys()
+    assert max(float((quick[name] - slow[name]).abs().max()) for name in quick) < 1e-4
+
+
+def test_a_pair_does_not_depend_on_the_pairs_beside_it(collate, tokenizer):
+    draw = np.random.default_rng(5)
+    batch = collate([pair(tree(h, draw), str(h)) for h in (3, 0, 1)])
+    model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2).eval()
+    regions, mask = torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool)
+    whole = model(regions, mask, batch.ids, batch.concepts, torch.tensor([[0, 0], [1, 1], [0, 2], [0, 0]]))
+    alone = model(regions[:1], mask[:1], batch.ids[2:], batch.concepts[2:], torch.tensor([[0, 0]]))
+    assert torch.allclose(whole[2:3, : alone.shape[1]], alone, atol=1e-5) and torch.equal(whole[0], whole[3])
+    assert (whole[1, 1:] == 0).all()
+
+
+def test_argument_order_matters_but_for_replace(collate, tokenizer):
+    """A composed concept knows which blank a concept fills; with `replace` the blanks' own vectors have no part."""
+    batch = collate([pair(parse_bracketed("(NP (NP (NN dog)) (IN near) (NP (NN ball)))"))])
+    regions, mask, here = torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool), torch.tensor([[0, 0]])
+    for form in ("film", "mlp", "replace"):
+        model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2, modulator=form)
+        model(regions, mask, batch.ids, batch.concepts, here)[0, 0].sum().backward()
+        used = [p.grad is not None and bool(p.grad.abs().sum() > 0) for name, p in model.modulator.named_parameters()]
+        assert all(used) and bool(used) == (form != "replace")
+
+
+def test_an_even_number_of_layers_is_refused():
+    with pytest.raises(ValueError, match="1, 3, 5 ... layers; not 4"):
+        CompositionTransformer(16, 4)
+    with pytest.raises(ValueError, match="1, 3, 5 ... layers; not 2"):
+        read_model({"kind": "composer", "layers": 2})
+
+
+# --- concepts
+
+
+def predicate(structure, number=0):
+    concepts, words = find_concepts(structure), structure.leaves()
+    parts = {concept.start: concept for concept in concepts if concept.parent == number}
+    inside = {k for concept in parts.values() for k in range(concept.start + 1, concept.stop)}
+    whole = concepts[number]
+    return " ".join(f"[{parts[k].label}]" if k in parts else words[k] for k in range(whole.start, whole.stop) if k not in inside)
+
+
+@pytest.mark.parametrize(
+    "text, expected, children",
+    [
+        ("(S (NP two dogs) (VP (VBP are) (VBG running) (PP (IN on) (NP (DT the) (NN grass)))))", "two dogs are running on [NP]", 1),
+        ("(S (NP (CD two) (NNS dogs)) (VP (VBP are) (VBG running) (PP (IN on) (NP (DT the) (NN grass)))))", "[NP] are running on [NP]", 2),
+        ("(S (NP (DT a) (NN pizza)) (VP (VBN cut) (PP (IN in) (NN half)) (IN on) (NP (DT a) (NN plate))))", "[NP] cut in half on [NP]", 2),
+        ("(ROOT (S (NP (NP (NNS dogs))) (VP (VP (VBP run)))))", "[NP] run", 1),
+        ("(S (VP (VB run) (ADVP (RB away))))", "run away", 0),
+        ("(NN dog)", "dog", 0),
+        ("(FRAG (NP (NN dog)) (NP (NN ball)))", "[NP] [NP]", 2),
+    ],
+)
+def test_concepts_by_the_rules_of_appendix_a(text, expected, children):
+    concepts = find_concepts(parse_bracketed(text))
+    assert predicate(parse_bracketed(text)) == expected
+    assert sum(concept.parent == 0 for concept in concepts) == children
+    assert all(concepts[c.parent].start <= c.start < c.stop <= concepts[c.parent].stop for c in concepts[1:])
+    assert all((c.stop - c.start) < (concepts[c.parent].stop - concepts[c.parent].start) for c in concepts[1:])
+
+
+def test_words_of_a_tree_are_found_in_its_caption():
+    assert word_starts("Don't (really) run, dog!", ["do", "n't", "(", "really", ")", "run", "dog"]) == [0, 2, 6, 7, 13, 15, 20]
+    assert word_starts('a "red" dog', ["a", "``", "red", "''", "dog"]) == [0, 2, 3, 6, 8]
+    with pytest.raises(ValueError, match="word 1 is 'cat', the caption has 'dog runs'"):
+        word_starts("the dog runs", ["the", "cat", "runs"])
+    with pytest.raises(ValueError, match="ends before the caption's 'runs'"):
+        word_starts("the dog runs", ["the", "dog"])
+
+
+def test_a_tree_that_does_not_fit_is_replaced_and_counted(tokenizer, collate):
+    wrong = Pair(None, "the dog runs near the ball", "bad", "0", tree=parse_bracketed("(S (NP (NN cat)) (VP (VBZ runs)))"))
+    pairs = [wrong, pair(parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))"), "good")]
+    with pytest.warns(UserWarning, match="pair bad: the caption has no tree that fits it"):
+        loader = Loader(pairs, collate, 2, 0)
+        stream = loader.batches()
+        batch = next(stream)
+        stream.close()
+    assert loader.unparsed == 1 and batch.unparsed.sum() == 1
+    assert present(batch.concepts).sum(1).sort().values.tolist() == [3, 5]
+
+
+def test_a_parser_finds_the_trees_that_pairs_do_not_have(tokenizer):
+    trees = {"the dog runs": parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))")}
+    collate = ConceptCollate(Transform(16), tokenizer, parse=trees.get)
+    batch = collate([Pair(None, "the dog runs", "0", "0"), Pair(None, "the ball", "1", "1")])
+    assert batch.unparsed.tolist() == [False, True]
+
+
+def test_another_caption_of_the_image_does_not_get_the_pairs_tree(tokenizer):
+    collate = ConceptCollate(Transform(16), tokenizer, choose=True)
+    one = Pair(None, "the dog", "0", "0", tree=parse_bracketed("(NP (DT the) (NN dog))"), views=("the red ball runs",))
+    batches = [collate([one], [draw]) for draw in range(20)]
+    seen = {(int(batch.mask.sum()), bool(batch.unparsed[0])) for batch in batches}
+    assert seen == {(4, False), (6, True)}
+
+
+@pytest.mark.parametrize("caption", ["runs", "of the red", "!!!", "near near near"])
+def test_a_sentence_without_a_noun_is_all_predicate(caption, collate, tokenizer):
+    batch = collate([Pair(None, caption, "0", "0", tree=flat_tree(caption)), pair(tree(2, np.random.default_rng(0)), "1")])
+    model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2)
+    vectors = model(torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool), batch.ids, batch.concepts, torch.tensor([[0, 0], [0, 1]]))
+    assert torch.isfinite(vectors).all()
+
+
+@pytest.mark.slow
+def test_height_thirty_and_two_hundred_tokens(collate, tokenizer):
+    deep = Tree("NP", (Tree("DT", ("the",)), Tree("NN", ("dog",))))
+    for _ in range(28):
+        deep = Tree("NP", (deep, Tree("PP", (Tree("IN", ("near",)), Tree("NP", (Tree("NN", ("ball",)),))))))
+    long = Tree("S", tuple(Tree("NP", (Tree("JJ", ("red",)), Tree("NN", ("dog",)))) for _ in range(100)))
+    batch = collate([pair(deep, "deep"), pair(long, "long")])
+    assert heights(batch.concepts).amax(1).tolist() == [29, 2] and batch.mask.sum(1).tolist()[1] == 202
+    model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2)
+    regions, mask = torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool)
+    vectors = model(regions, mask, batch.ids, batch.concepts, torch.tensor([[0, 0], [0, 1]]))
+    assert torch.allclose(vectors, by_node(model, regions, mask, batch, torch.tensor([[0, 0], [0, 1]])), atol=1e-5)
+    vectors.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_a_cut_caption_loses_the_concepts_behind_the_cut():
+    whole = parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs) (PP (IN near) (NP (DT the) (NN ball)))))")
+    tokenizer = WordTokenizer.fit([WORDS], context=6)
+    batch = ConceptCollate(Transform(16), tokenizer)([pair(whole)])
+    assert batch.truncated.all() and present(batch.concepts).sum() == 3 and int(batch.concepts[0, 0, STOP]) == 5
+
+
+def test_equal_words_have_equal_numbers(collate):
+    one, other = (collate([pair(parse_bracketed(f"(S (NP (DT the) (NN dog)) (VP (VBZ {verb})))"))]).concepts for verb in ("runs", "near"))
+    assert torch.equal(one[0, 1:, TEXT], other[0, 1:, TEXT]) and one[0, 0, TEXT] != other[0, 0, TEXT]
+    assert one[0, :, PARENT].tolist() == [-1, 0, 1]
+
+
+# --- models and scorers
+
+
+def model_of(kind, tokenizer, **more):
+    return build({"kind": kind} | TOWERS | KINDS[kind] | more, tokenizer, 0).eval()
+
+
+def pairs_of(pictures):
+    draw = np.random.default_rng(1)
+    return [pair(tree(k % 3, draw), str(k), picture) for k, picture in enumerate(pictures)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_scorer_scores_what_it_scores_in_training(kind, tokenizer, pictures):
+    model, pairs = model_of(kind, tokenizer), pairs_of(pictures)
+    batch = model.collate(pairs)
+    assert isinstance(model, Scorer)
+    table = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    out = model(batch, table)
+    scale = model.logit_scale.exp() if kind == "vse" else 1
+    images, texts = model.encode_images(batch), model.encode_texts(batch)
+    similarity = model.similarity(images, texts)
+    assert torch.allclose(similarity * scale, out.scores[:, 0].view(4, 4), atol=1e-4)
+    assert torch.allclose(model(batch, table, phrases=False).scores[:, 0], out.scores[:, 0], atol=1e-5)
+    asked = torch.tensor([[3, 1], [0, 0], [3, 1], [2, 2]])
+    assert torch.allclose(model.similarity(images, texts, asked), similarity[asked[:, 0], asked[:, 1]], atol=1e-5)
+    assert (out.scores[~out.mask] == 0).all() and out.mask.sum() == 4 * present(batch.concepts).sum()
+
+
+@pytest.mark.parametrize("kind", ["composer", "two_stream"])
+def test_only_the_pairs_that_a_task_asks_for_are_computed(kind, tokenizer, pictures, monkeypatch):
+    model, pairs, computed = model_of(kind, tokenizer), pairs_of(pictures), []
+    inner = model.concept_scores
+    monkeypatch.setattr(model, "concept_scores", lambda *args: computed.append(len(args[-1])) or inner(*args))
+    choices = [Choice(str(k), "swap", (p.image,), (p.caption, "the red dog")) for k, p in enumerate(pairs)]
+    frame = evaluate_choices(model, choices)
+    assert len(frame) == 4 and sum(computed) == 8
+    assert len(evaluate_retrieval(model, pairs)) == 8
+
+
+def test_encoded_captions_are_joined_indexed_and_moved_like_any_other(tokenizer, pictures):
+    model, pairs = model_of("composer", tokenizer), pairs_of(pictures)
+    captions = [each.caption for each in pairs]
+    model.collate = copy.copy(model.collate)
+    whole, parts = (encode_all(model, texts=captions, batch_size=size) for size in (4, 1))
+    images = encode_all(model, images=pictures)
+    assert torch.allclose(model.similarity(images, whole), model.similarity(images, parts), atol=1e-5)
+    assert torch.allclose(model.similarity(images[[2]], parts[[3, 1]]), model.similarity(images, whole)[[2]][:, [3, 1]], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded_it_scores_the_same(kind, tokenizer, pictures, tmp_path):
+    model, batch = model_of(kind, tokenizer), None
+    batch = model.collate(pairs_of(pictures))
+    loaded = load_model(save_model(model, tmp_path / "model"))
+    assert torch.equal(loaded(batch).scores, model(batch).scores) and loaded.fingerprint() == model.fingerprint()
+    assert read_model(write_config(model.config)) == model.config and title_of(model.config)
+
+
+def test_search_is_refused_with_a_reason(tokenizer):
+    for kind in ("composer", "two_stream"):
+        assert "has no vector of either" in search_fault({"kind": kind})
+        with pytest.raises(ValueError, match="choose a dual encoder"):
+            model_of(kind, tokenizer).search_scorer()
+    vse = model_of("vse", tokenizer)
+    assert vse.search_scorer() is vse and not search_fault({"kind": "vse"})
+
+
+def test_each_concept_is_a_text_of_its_own_for_models_without_trees(tokenizer):
+    model = model_of("composer", tokenizer)
+    batch = model.collate([pair(parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))")), pair(parse_bracketed("(NN ball)"), "1")])
+    texts, mask = concept_texts(batch.ids, batch.mask, batch.concepts)
+    assert [tokenizer.decode(text[real]) for text, real in zip(texts, mask)] == ["the dog runs", "the dog", "dog", "ball"]
+    assert all(text[0] == tokenizer.start and text[real][-1] == tokenizer.end for text, real in zip(texts, mask))
+
+
+# --- regions
+
+
+def some_regions(n, width=6, seed=0):
+    draw = np.random.default_rng(seed)
+    return Regions(draw.random((n, width), dtype=np.float32), draw.random((n, 4), dtype=np.float32))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_regions_that_a_pair_brings_are_read_with_their_mask(kind, tokenizer):
+    model = model_of(kind, tokenizer, regions=6)
+    first, second = some_regions(5), some_regions(2, seed=1)
+    two = [Pair(first, "the dog", "0", "0"), Pair("1.jpg", "the ball", "1", "1", regions=second)]
+    together, alone = model(model.collate(two)).scores, model(model.collate(two[1:])).scores
+    assert torch.allclose(together[1:], alone, atol=1e-5)
+    assert model.vision.tower.frozen
+    scores = model.similarity(encode_all(model, images=[first, second]), encode_all(model, texts=["the dog", "the ball"]))
+    assert scores.shape == (2, 2) and torch.isfinite(scores).all()
+
+
+def test_an_image_without_regions_is_an_error_that_names_the_pair(tokenizer):
+    model = model_of("composer", tokenizer, regions=6)
+    with pytest.raises(ValueError, match="0 regions and 0 boxes; give as many of both, at least the whole image"):
+        some_regions(0)
+    with pytest.raises(ValueError, match="pair seven has no regions, this model reads 6"):
+        model.collate([Pair("7.jpg", "the dog", "seven", "7"), Pair(some_regions(1), "the dog", "0", "0")])
+    with pytest.raises(ValueError, match="pair 0 has 4 features a region, this model reads 6"):
+        model.collate([Pair(some_regions(1, width=4), "the dog", "0", "0")])
+    assert SimpleNamespace(**vars(model.collate([Pair(None, "the dog", "0", "0")]))).regions is None
