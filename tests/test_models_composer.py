@@ -121,7 +121,7 @@ def test_argument_order_matters_but_for_replace(collate, tokenizer):
     regions, mask, here = torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool), torch.tensor([[0, 0]])
     for form in ("film", "mlp", "replace"):
         model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2, modulator=form)
-        model(regions, mask, batch.ids, batch.concepts, here)[0, 0].sum().backward()
+        model(regions, mask, batch.ids, batch.concepts, here)[0, 0].cumsum(0).sum().backward()
         used = [p.grad is not None and bool(p.grad.abs().sum() > 0) for name, p in model.modulator.named_parameters()]
         assert all(used) and bool(used) == (form != "replace")
 
@@ -271,7 +271,7 @@ def test_only_the_pairs_that_a_task_asks_for_are_computed(kind, tokenizer, pictu
     model, pairs, computed = model_of(kind, tokenizer), pairs_of(pictures), []
     inner = model.concept_scores
     monkeypatch.setattr(model, "concept_scores", lambda *args: computed.append(len(args[-1])) or inner(*args))
-    choices = [Choice(str(k), "swap", (p.image,), (p.caption, "the red dog")) for k, p in enumerate(pairs)]
+    choices = [Choice("swap", (p.image,), (p.caption, "the red dog"), str(k)) for k, p in enumerate(pairs)]
     frame = evaluate_choices(model, choices)
     assert len(frame) == 4 and sum(computed) == 8
     assert len(evaluate_retrieval(model, pairs)) == 8

@@ -36,7 +36,7 @@ class Pair:
     negatives: Any = None  # captions that are wrong for this image, a sequence
     negative_images: Mapping[str, Any] | None = None  # images of them, by caption; of a generated pair, they are drawn
     views: tuple[str, ...] | None = None  # other captions of the same image
-    regions: Any = None  # boxes or region features
+    regions: Any = None  # a `models.composer.regions.Regions`, where a detector gave some
     labels: Any = None  # class labels, by name
 
 # %% ../../nbs/data/pairs.ipynb #c007
@@ -71,6 +71,10 @@ class Batch:
     triplets: Int64[Tensor, "batch triplet 3"] | None = None  # subject phrase, predicate, object phrase; -1 where there is none
     held: Bool[Tensor, "batch triplet predicate"] | None = None  # predicates that hold of a triplet's subject and object
     unknown: Bool[Tensor, "batch triplet predicate"] | None = None  # predicates of which it is unknown whether they hold
+    concepts: Int64[Tensor, "batch concept column"] | None = None  # of the captions, see `models.composer.concepts`; -1 where one has fewer
+    regions: Float[Tensor, "batch region feature"] | None = None  # features and places of regions, zeros where there are fewer
+    region_mask: Bool[Tensor, "batch region"] | None = None  # True where a region is real
+    unparsed: Bool[Tensor, "batch"] | None = None  # True where a caption has no tree that fits it, and its concepts were found by rules
 
     def __len__(self) -> int:
         return len(self.keys)
