@@ -14,6 +14,8 @@ from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
+from complearn.language.parsing.base import Parser
+from complearn.language.parsing.registry import PARSERS
 from complearn.language.trees import Tree, parse_bracketed
 from complearn.models.composer.composition import CompositionTransformer
 from complearn.models.composer.concepts import PARENT, STOP, TEXT, ConceptCollate, find_concepts, flat_tree, present, word_starts
@@ -185,11 +187,17 @@ def test_a_tree_that_does_not_fit_is_replaced_and_counted(tokenizer, collate):
     assert present(batch.concepts).sum(1).sort().values.tolist() == [3, 5]
 
 
-def test_a_parser_finds_the_trees_that_pairs_do_not_have(tokenizer):
-    trees = {"the dog runs": parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))")}
-    collate = ConceptCollate(Transform(16), tokenizer, parse=trees.get)
-    batch = collate([Pair(None, "the dog runs", "0", "0"), Pair(None, "the ball", "1", "1")])
-    assert batch.unparsed.tolist() == [False, True]
+def test_trees_come_from_pairs_from_rules_or_from_a_parser(tokenizer, monkeypatch):
+    trees = {"the dog runs": parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))"), "the ball": parse_bracketed("(NN cat)")}
+    parser = Parser(lambda captions: [trees.get(caption) for caption in captions], ("tree",))
+    monkeypatch.setitem(PARSERS.entries, "mine", parser)
+    pairs = [Pair(None, caption, caption, caption, tree=parse_bracketed("(FRAG (NN dog))")) for caption in (*trees, "red")]
+    unparsed = {
+        source: ConceptCollate(Transform(16), tokenizer, trees=source)(pairs).unparsed.tolist() for source in ("mine", "rules", "given")
+    }
+    assert unparsed == {"mine": [False, True, True], "rules": [False] * 3, "given": [True] * 3}
+    with pytest.raises(ValueError, match="source of trees.*'brackets'"):
+        read_model({"kind": "vse", "trees": "brackets"})
 
 
 def test_another_caption_of_the_image_does_not_get_the_pairs_tree(tokenizer):

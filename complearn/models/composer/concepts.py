@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['NOUN_TAGS', 'PHRASE_LABELS', 'LABELS', 'COLUMNS', 'START', 'STOP', 'PARENT', 'LABEL', 'PRIMITIVE', 'TEXT', 'Concept',
-           'find_concepts', 'flat_tree', 'word_starts', 'concept_table', 'ConceptCollate', 'stack_tables', 'present']
+           'find_concepts', 'flat_tree', 'word_starts', 'concept_table', 'check_trees', 'ConceptCollate',
+           'stack_tables', 'present']
 
 # %% ../../../nbs/models/composer/concepts.ipynb #fc651964
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +17,11 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from ...core.config import check_choice
 from ...data.pairs import Batch, Collate, Pair, number
 from ...data.word_tokenizer import split_words
 from ...language.parsing.chunks import noun_chunks
+from ...language.parsing.registry import PARSERS, parse
 from ...language.trees import Tree
 from .regions import stack_regions
 
@@ -156,43 +159,55 @@ def concept_table(
             lines.append((inside[0], inside[-1] + 1, *kind))
     return lines
 
+# %% ../../../nbs/models/composer/concepts.ipynb #trees01
+def check_trees(
+    trees: str,  # where they come from
+) -> None:
+    "Raise ValueError unless it is a known source of trees."
+    check_choice("source of trees", trees, ["given", "rules", *(name for name, parser in PARSERS.items() if not parser.aligned)])
+
 # %% ../../../nbs/models/composer/concepts.ipynb #a88b5ec6
 @dataclass(frozen=True)
 class ConceptCollate(Collate):
     "Make batches whose captions come with their concepts."
 
     keep: tuple[str, ...] = ("spans",)
-    parse: Callable[[str], Tree | None] | None = None  # finds the tree of a caption whose pair has none; None: nobody does
+    trees: str = "given"  # by the pairs, by "rules", or by a parser of `language.parsing`, e.g. "spacy"
     regions: int | None = None  # features of the regions that pairs bring in place of images; None: images are read
 
-    def tree(
+    def __post_init__(self):
+        super().__post_init__()
+        check_trees(self.trees)
+
+    def find_trees(
         self,
-        pair: Pair,
-        caption: str,  # the one that is read this time
-    ) -> Tree | None:
-        "The tree of a caption, if one is known."
-        if pair.tree is not None and caption == pair.caption:
-            return pair.tree
-        return self.parse(caption) if self.parse is not None else None
+        pairs: Sequence[Pair],
+        captions: Sequence[str],  # those that are read this time
+    ) -> list[Tree | None]:
+        "The trees of some captions; None where there is none."
+        if self.trees == "rules":
+            return [None] * len(captions)
+        if self.trees == "given":
+            return [pair.tree if caption == pair.caption else None for pair, caption in zip(pairs, captions)]
+        return [parsed.tree for parsed in parse(list(captions), self.trees, progress=False)]
 
     def lines(
         self,
-        pair: Pair,
-        caption: str,  # the one that is read this time
+        caption: str,
+        tree: Tree | None,
         spans: Sequence[tuple[int, int]],  # of its tokens
-    ) -> tuple[list[tuple[int, ...]], bool]:  # of its table; whether its tree was found by rules
+    ) -> tuple[list[tuple[int, ...]], bool]:  # of its table; whether the flat tree stands in for another
         "The concepts of one caption."
-        tree = self.tree(pair, caption)
         try:
             lines = [] if tree is None else concept_table(caption, tree, spans)
         except (ValueError, RecursionError):
             lines = []
-        return (lines, False) if lines else (concept_table(caption, flat_tree(caption), spans), True)
+        return (lines, False) if lines else (concept_table(caption, flat_tree(caption), spans), self.trees != "rules")
 
     def caption_fields(self, pairs: Sequence[Pair], draws: Sequence[int | None]) -> dict[str, Any]:
         values = super().caption_fields(pairs, draws)
         captions = [self.caption(pair, draw) for pair, draw in zip(pairs, draws)]
-        found = [self.lines(*each) for each in zip(pairs, captions, values["spans"])]
+        found = [self.lines(*each) for each in zip(captions, self.find_trees(pairs, captions), values["spans"])]
         tables, unparsed = stack_tables([lines for lines, _ in found]), torch.tensor([flat for _, flat in found])
         return values | {"concepts": tables, "unparsed": unparsed}
 

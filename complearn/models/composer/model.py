@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...core.config import strict
 from ...core.seeds import derive
 from ..agents import build_seeded, build_towers
-from .concepts import present
+from .concepts import check_trees, present
 from .pairing import PairScorer
 from .recursion import Recursion
 from ..grounded.model import tower_specs
@@ -34,6 +34,7 @@ class PairConfig:
     fit: Literal["crop", "pad", "squash"] | None = None  # how oblong images become square; None: as the vision tower wants
     memory: int = 1024  # megabytes of cache for the outputs of a frozen vision tower, on a CPU
     regions: PositiveInt | None = None  # features of the regions that pairs bring; None: regions are the vision tower's places
+    trees: str = "given"  # of captions: by the pairs, else by rules; or "rules"; or a parser's, e.g. "spacy"
     heads: PositiveInt = 12  # of self-attention, or as many as the width allows
     cross_width: PositiveInt | None = None  # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
     cross_heads: PositiveInt = 8  # of cross-attention, or as many as its width allows
@@ -41,6 +42,7 @@ class PairConfig:
     def __post_init__(self):
         check_tower(self.vision, "vision")
         check_tower(self.text, "text")
+        check_trees(self.trees)
 
 # %% ../../../nbs/models/composer/model.ipynb #c6d74e90
 @dataclass(frozen=True)

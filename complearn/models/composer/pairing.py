@@ -83,14 +83,14 @@ class PairScorer(nn.Module):
 
     def __init__(
         self,
-        config: Any,  # with `fit`, `memory` and `regions`
+        config: Any,  # with `fit`, `memory`, `regions` and `trees`
         vision: Tower,
         language: nn.Module,  # holds the text tower as `tower`
         tokenizer: Any,  # captions, names -> Tokens
     ):
         super().__init__()
         self.config, self.tokenizer, self.language = config, tokenizer, language
-        self.collate = ConceptCollate(vision.make_transform(config.fit), tokenizer, regions=config.regions)
+        self.collate = ConceptCollate(vision.make_transform(config.fit), tokenizer, regions=config.regions, trees=config.trees)
         self.vision = RegionStream(vision, language.tower.width, config.memory, config.regions)
 
     def concept_scores(
@@ -186,7 +186,7 @@ class PairScorer(nn.Module):
 
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
-        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), str(self.collate.parse))
+        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), self.collate.trees)
 
 
 SEARCH_FAULT = "scores an image and a text together and has no vector of either; choose a dual encoder to search with"
