@@ -36,7 +36,7 @@ def alignment_phases(
     return [Phase(f"align-{k}", n, objective, optim=o, schedule="constant", ramp=r) for k, (n, o, r) in enumerate(parts)]
 
 # %% ../../../nbs/training/methods/composer.ipynb #97aaa521
-@method("composer", model={"kind": "composer"}, colour=6)
+@method("composer", model={"kind": "composer"})
 def composer(
     model: nn.Module,  # of kind composer, vse or two_stream
     steps: PositiveInt,  # of training
