@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from PIL import Image
+from stub_endpoint import stub_server
 
 from complearn.apps.edits.command import EditSettings, edit_captions, main, summarize
 from complearn.core.config import RequestError
@@ -122,3 +123,14 @@ def test_negatives_find_their_pairs_for_training_and_as_a_benchmark(tmp_path):
         Image.new("RGB", (8, 8)).save(tmp_path / "p" / "a.png")
         (tmp_path / "p" / "captions.csv").write_text("image,caption\na.png,a zebra\n")
         read("edited", source={"name": "folder", "args": {"folder": str(tmp_path / "p")}}, edits=str(tmp_path / "edits.jsonl"))
+
+
+@with_spacy
+def test_a_language_model_edits_a_file_and_what_it_may_not_is_counted(tmp_path):
+    with stub_server("I cannot do that, I am sorry to say.") as (url, requests):
+        settings = EditSettings(("replace_obj",), generator=url, model="stub")
+        path = edit_captions(ROWS[:3], tmp_path / "model.jsonl", settings, progress=False)
+    table, remarks = summarize(path)
+    assert len(requests) == 3 and "0 negatives" in remarks[0] and "3 proposals refused: 3 is not explained by replace" in remarks[1]
+    with pytest.raises(ValueError, match="one edit at a time"):
+        EditSettings(generator=url, calls=2)

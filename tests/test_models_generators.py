@@ -1,13 +1,9 @@
 """Language models that write edits: a stub server that fails in every way, a tiny random model, and the checks after either."""
 
 import importlib.util
-import json
-import threading
-import time
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from stub_endpoint import stub_server
 
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
@@ -25,41 +21,6 @@ PARSED = Parse(
     tuple(Word(text, (k, k + len(text)), tag, tag, text.lower(), head, label) for k, (text, tag, head, label) in zip(STARTS, TAGS)),
 )
 CONTEXT = EditContext(WordRelations())
-
-
-@contextmanager
-def stub_server(*answers):
-    """A server that gives its answers in turn, the last one for ever: a text, a status, raw bytes, or seconds of silence."""
-    requests = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            requests.append((json.loads(self.rfile.read(int(self.headers["Content-Length"]))), self.headers.get("Authorization")))
-            answer = answers[min(len(requests), len(answers)) - 1]
-            if isinstance(answer, float):
-                time.sleep(answer)
-            status = answer if isinstance(answer, int) else 200
-            content = {"choices": [{"message": {"content": answer}}], "usage": {"total_tokens": 50}}
-            body = answer if isinstance(answer, bytes) else json.dumps(content if isinstance(answer, str) else {}).encode()
-            try:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-            except OSError:
-                pass
-
-        def log_message(self, *arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", requests
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def endpoint(url, folder, **settings):
