@@ -112,6 +112,13 @@ def test_a_batch_has_wrong_captions_of_several_calls_and_their_images(calls):
     assert {max(1, len(edit.calls)) for edit in edits} == {calls}
 
 
+def test_a_caption_without_exchanges_has_the_negatives_of_other_operators():
+    world = world_from(WORLD | {"split": "systematic", "disjoint": True})
+    replaced = Negatives(operators=("replace_obj",))
+    bare = [pair for pair in world.train if not len(pair.negatives) and pair.negatives.by_operator(replaced)]
+    assert bare and all(negative_caption(pair, pair.caption, 0, replaced) for pair in bare)
+
+
 def test_a_given_image_stands_beside_its_caption():
     import numpy as np
 

@@ -161,8 +161,10 @@ def negative_caption(
     if by_rules:
         edit = draw_swap(caption, draw or 0)
         return None if edit is None else edit.caption
-    negatives = (negatives,) if isinstance(negatives, str) else negatives or ()
-    groups = list(negatives.by_operator(wanted).values()) if isinstance(negatives, Contradictions) else [list(negatives)]
+    if isinstance(negatives, Contradictions):
+        groups = list(negatives.by_operator(wanted).values())
+    else:
+        groups = [[negatives] if isinstance(negatives, str) else list(negatives or ())]
     groups = [texts for group in groups if (texts := [text for text in group if text.strip()])]
     if not groups:
         return None
