@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pandas as pd
 import pytest
 from conftest import ROOT
 from notebook_cells import tables
@@ -113,12 +114,43 @@ def test_switches_of_a_method_that_is_not_trained_are_refused():
         study(method_rows(["clip", "negclip"]), switches={"il_clip": {"temperature": 0.1}})
 
 
+PHOTOS = sorted((ROOT / "data" / "measured").glob("flickr8k_*.results.json"))
+
+
+def check_photos(table):
+    """The table of averages says of each study on photographs what its rows say."""
+    assert PHOTOS
+    for file in PHOTOS:
+        rows = pd.DataFrame(read_results(file)["rows"])
+        parts = rows[(rows.method == "clip") & (rows.split == "mean") & (rows.metric == "accuracy")]
+        scores = 100 * parts[parts.data.isin(["swaps", "foils:sugarcrepe", "foils:valse"])].groupby("seed").value.mean()
+        half = stats.sem(scores) * stats.t.ppf(0.975, len(scores) - 1) if len(scores) > 1 else None
+        interval = f" [{scores.mean() - half:.1f}, {scores.mean() + half:.1f}]" if half else ""
+        assert f"<td>{scores.mean():.1f}{interval}</td>" in table
+
+
+@pytest.mark.parametrize("file", PHOTOS, ids=lambda file: file.name.split(".")[0])
+def test_the_command_in_the_notebook_goes_on_with_the_study_on_photos(file):
+    scale, setting, steps = SCALES["full"], read_results(file)["setting"], 400
+    vision = {"tower": "tiny", "size": 64, "patch": 8, "width": 64, "depth": 2, "heads": 4}
+    frozen = "frozen" in file.name
+    switches = {"train": {"words": {"min_count": 3}, "captions_too": True, "preload": True}} | ({"model": {"stored": True}} if frozen else {})
+    model = scale.model({"tower": "efficientnet_lite0", "size": 160} if frozen else vision, {}, "squash")
+    rows = ablation_rows(["clip", "il_clip", "negclip", "il_negclip"], "codebook_clip")
+    source = setting["source"]  # the photos are not here; what they share with the questions was dropped
+    assert source["name"] == "disjoint" and 0 < len(source["args"]["exclude"]) < 100
+    study = Study("/nowhere", rows, setting["seeds"], source, scale, steps, model, scale.train(steps, scale.batch), switches, {}, file)
+    study.measured.check(study.common)
+    assert {study.measured.holds(study.name(*key), study.configuration(*key)) for key in study.keys} >= {True}
+
+
 def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_path):
     measured = ROOT / "data" / "measured" / "iterated.results.json"
     run = experiment("experiments/ablations", tmp_path, report_from=str(measured))
     assert run.good and not (tmp_path / "runs").exists()
     shown, drawn = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb"), tables(tmp_path / "report.ipynb")
-    assert len(shown) == 8 and shown == drawn, "`make reports` draws it again"
+    assert len(shown) == 13 and shown == drawn, "`make reports` draws it again"
+    check_photos(shown[9])
     lines = [line for line in read_results(measured)["rows"] if (line["method"], line["data"]) == ("codebook_clip", "average")]
     scores = [100 * line["value"] for line in lines if line["split"] == "COMP"]
     half = stats.sem(scores) * stats.t.ppf(0.975, len(scores) - 1)
