@@ -134,7 +134,8 @@ def test_the_command_in_the_notebook_goes_on_with_the_study_on_photos(file):
     scale, setting, steps = SCALES["full"], read_results(file)["setting"], 400
     vision = {"tower": "tiny", "size": 64, "patch": 8, "width": 64, "depth": 2, "heads": 4}
     frozen = "frozen" in file.name
-    switches = {"train": {"words": {"min_count": 3}, "captions_too": True, "preload": True}} | ({"model": {"stored": True}} if frozen else {})
+    switches = {"train": {"words": {"min_count": 3}, "captions_too": True, "preload": True}}
+    switches |= {"model": {"stored": True}} if frozen else {}
     model = scale.model({"tower": "efficientnet_lite0", "size": 160} if frozen else vision, {}, "squash")
     rows = ablation_rows(["clip", "il_clip", "negclip", "il_negclip"], "codebook_clip")
     source = setting["source"]  # the photos are not here; what they share with the questions was dropped
