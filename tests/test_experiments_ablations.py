@@ -141,7 +141,8 @@ def test_the_command_in_the_notebook_goes_on_with_the_study_on_photos(file):
     source = setting["source"]  # the photos are not here; what they share with the questions was dropped
     assert source["name"] == "disjoint" and 0 < len(source["args"]["exclude"]) < 100
     study = Study("/nowhere", rows, setting["seeds"], source, scale, steps, model, scale.train(steps, scale.batch), switches, {}, file)
-    study.measured.check(study.common)
+    assert set(setting["asked"]["judge"]) == {"retrieval", "swaps", "foils:sugarcrepe", "foils:valse", "vsr"}
+    study.measured.check(study.common | {"asked": setting["asked"]})
     assert {study.measured.holds(study.name(*key), study.configuration(*key)) for key in study.keys} >= {True}
 
 
