@@ -192,7 +192,7 @@ def test_the_committed_table_of_claims_is_that_of_the_measured_studies(smoke):
     assert run.good
     shown, drawn = tables(ROOT / "nbs" / "experiments" / "claims.ipynb"), tables(run.folder / "report.ipynb")
     assert shown == drawn, "`make reports` draws it again"
-    rows = pd.DataFrame(read_results(ROOT / "data" / "measured" / "composition.results.json")["rows"])
+    rows = pd.DataFrame(read_results(ROOT / "data" / "measured" / "iterated.results.json")["rows"])
     comp = rows[(rows.data == "average") & (rows.split == "COMP")].pivot(index="seed", columns="method", values="value")
     test = stats.ttest_rel(comp["codebook_clip"], comp["clip"])
     low, high = test.confidence_interval()
