@@ -60,6 +60,8 @@ def test_first_and_last_go_by_step_and_patterns_by_name():
     for which, step in (("first", 10), ("last", 20)):
         want = rows[(rows.method == "il") & (rows.step == step)].groupby("seed").value.mean()
         assert np.allclose(side_values(rows, Side("il", "interact-*", which), CELLS), want)
+    alone = rows[~((rows.method == "il") & (rows.phase == "interact-01"))]
+    assert len(side_values(alone, Side("il", "interact-*"), CELLS)) and not len(side_values(alone, Side("il", "interact-*", "first"), CELLS))
     assert not len(side_values(rows, Side("il", "distil-*"), CELLS))
 
 

@@ -78,8 +78,9 @@ def side_values(
     for data, split, metric in cells:
         in_cell = (side_rows.data == data) & (side_rows.split == split) & (side_rows.metric == metric)
         part = side_rows[in_cell].dropna(subset=["seed", "value"])
-        part = part.sort_values("step", kind="stable", na_position="last").groupby("seed").value  # a finished model may have no step
-        values.append(part.first() if side.which == "first" else part.last())
+        part = part.sort_values("step", kind="stable", na_position="last").groupby("seed")  # a finished model may have no step
+        several = part.phase.nunique() > 1  # a phase that is also the last is not compared with itself
+        values.append(part.value.first()[several] if side.which == "first" else part.value.last())
     return pd.concat(values, axis=1, join="inner").mean(axis=1).astype(float)
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #c010
