@@ -61,7 +61,8 @@ def test_first_and_last_go_by_step_and_patterns_by_name():
         want = rows[(rows.method == "il") & (rows.step == step)].groupby("seed").value.mean()
         assert np.allclose(side_values(rows, Side("il", "interact-*", which), CELLS), want)
     alone = rows[~((rows.method == "il") & (rows.phase == "interact-01"))]
-    assert len(side_values(alone, Side("il", "interact-*"), CELLS)) and not len(side_values(alone, Side("il", "interact-*", "first"), CELLS))
+    first, last = (side_values(alone, Side("il", "interact-*", which), CELLS) for which in ("first", "last"))
+    assert len(last) and not len(first)
     assert not len(side_values(rows, Side("il", "distil-*"), CELLS))
 
 
