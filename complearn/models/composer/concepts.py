@@ -86,7 +86,8 @@ def find_concepts(
     def add(node: Tree, start: int, stop: int, label: str, parent: int) -> None:
         primitive = stop - start == 1 and node.label in NOUN_TAGS
         concepts.append(Concept(label if label in LABELS else "S", start, stop, parent, primitive))
-        search(node, start, node.label, len(concepts) - 1) if not primitive else None
+        if not primitive:
+            search(node, start, node.label, len(concepts) - 1)
 
     root, label, _ = _unary(tree, "S")
     add(root, 0, len(root.leaves()), label, -1)
