@@ -139,12 +139,13 @@ def test_nouns_are_words_and_survive_a_process():
     apple = Noun.of("apple", [Form("a", "red")], "food")
     again = pickle.loads(pickle.dumps(apple))
     assert apple == "apple" == again and again.forms == apple.forms and again.category == "food" and repr(apple) == "'apple'"
-    assert [plural(n) for n in ("mouse", "fire truck", "sheep", "fox", "butterfly")] == [
+    assert [plural(n) for n in ("mouse", "fire truck", "sheep", "fox", "butterfly", "woman")] == [
         "mice",
         "fire trucks",
         "sheep",
         "foxes",
         "butterflies",
+        "women",
     ]
     assert [article(w) for w in ("otter", "unicorn", "hour", "zebra")] == ["an", "a", "an", "a"]
 

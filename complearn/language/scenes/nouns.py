@@ -177,7 +177,9 @@ def may_name(
 IRREGULAR = {
     "mouse": "mice", "sheep": "sheep", "deer": "deer", "bison": "bison", "fish": "fish", "trout": "trout", "goose": "geese", "ox": "oxen",
     "wolf": "wolves", "calf": "calves", "knife": "knives", "leaf": "leaves", "loaf": "loaves", "scarf": "scarves", "tooth": "teeth",
-    "foot": "feet", "fireman": "firemen", "snowman": "snowmen", "man": "men", "child": "children", "shrimp": "shrimp",
+    "foot": "feet", "fireman": "firemen", "snowman": "snowmen", "man": "men", "woman": "women",
+    "policeman": "policemen", "fisherman": "fishermen", "businessman": "businessmen", "mailman": "mailmen", "wife": "wives",
+    "half": "halves", "child": "children", "shrimp": "shrimp",
     "woodlouse": "woodlice", "potato": "potatoes", "tomato": "tomatoes", "cactus": "cacti", "squash": "squashes", "salmon": "salmon",
     "wapiti": "wapiti", "caribou": "caribou", "person": "people", "shelf": "shelves", "fowl": "fowl", "hippopotamus": "hippopotamuses",
 }  # fmt: skip
