@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from complearn.analysis.identifiability.encoders import BlindScorer, contrastive_losses, loss_gap
+from complearn.analysis.identifiability.encoders import BlindScorer, batch_similarities, best_scale, contrastive_losses, loss_gap
 from complearn.analysis.identifiability.linear_world import LinearWorld, identifiability
 from complearn.analysis.identifiability.measures import encoder_rows
 from complearn.analysis.identifiability.separation import a_distance, edit_shift, modality_gap, shift_effect
@@ -70,8 +70,8 @@ def test_each_encoder_fails_where_it_is_blind_with_every_pair_tied(made):
         line = cells[f"clip, blind to {name}", split]
         assert (line["value"], line["ties"]) == (0, 1), (name, split)
     assert cells["clip, original", "swap_att"]["ties"] < 1 and cells["clip, blind to order", "replace_att"]["ties"] < 1
-    gaps = {line["method"]: line["value"] for line in rows if line["metric"] == "loss_gap"}
-    assert gaps["clip, original"] == 0 and len(gaps) == 4
+    gaps = {(line["method"], line["split"]): line["value"] for line in rows if line["metric"] == "loss_gap"}
+    assert len(gaps) == 8 and all(gaps["clip, original", split] == 0 for split in ("trained temperature", "best temperature"))
 
 
 def test_the_loss_on_pairs_is_the_naive_one(made):
@@ -84,11 +84,14 @@ def test_the_loss_on_pairs_is_the_naive_one(made):
     for i in range(8):
         free = [j for j in range(8) if j == i or pairs[j].caption != pairs[i].caption]
         total -= 2 * logits[i, i] - torch.logsumexp(logits[i, free], 0) - torch.logsumexp(logits[free, i], 0)
-    losses = contrastive_losses(model, pairs, 5.0, 8)
+    table = batch_similarities(model, pairs, 8)
+    losses = contrastive_losses(table, 5.0)
     assert losses.item() == pytest.approx(total.item() / 16, abs=1e-5)
+    best, grid = best_scale(table), np.geomspace(0.1, 1000, 200)
+    assert contrastive_losses(table, best).item() <= min(contrastive_losses(table, float(scale)).item() for scale in grid) + 1e-4
     assert loss_gap(losses, losses)["gap"] == 0
     with pytest.raises(ValueError, match="8 pairs do not fill a batch of 9"):
-        contrastive_losses(model, pairs, 5.0, 9)
+        batch_similarities(model, pairs, 9)
 
 
 def test_a_caption_and_its_edit_are_in_one_fold():

@@ -20,7 +20,8 @@ def encoders_figure(
     title: str = "The loss of blind encoders, and their hard negatives",  # of the figure
 ) -> go.Figure:
     "Loss and accuracy per split of each encoder: means over runs with intervals."
-    rows = rows.assign(encoder=rows.method.str.split(", ", n=1).str[1])
+    parts = rows.method.str.rsplit(", ", n=1).str
+    rows = rows.assign(encoder=rows.method if parts[0].nunique() > 1 else parts[1])
     names = list(dict.fromkeys(rows.encoder))
     figure = make_subplots(1, 2, column_widths=[0.25, 0.75], subplot_titles=["held-out pairs", "hard negatives"])
     for column, (metric, factor) in enumerate((("contrastive_loss", 1), ("accuracy", 100)), 1):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .encoders import BlindScorer, contrastive_losses, loss_gap
+from .encoders import BlindScorer, batch_similarities, best_scale, contrastive_losses, loss_gap
 from .separation import a_distance, edit_shift, modality_gap, shift_effect
 from .variants import blind_readings, world_words
 from ...core.results import row
@@ -47,14 +47,16 @@ def encoder_rows(
     "Loss and hard negatives of the original and of each pseudo-optimal encoder."
     scale, rows, pairs = float(model.logit_scale.exp().detach()), [], world.test[: min(most, len(world.test))]
     bench = world_bench(world, n, ("sugarcrepe",), recognition=False, retrieval=False)
-    original = contrastive_losses(model, pairs, scale, batch)
+    original = batch_similarities(model, pairs, batch)
     readings = blind_readings(world_words(world.config.scenes()))
     for name, scorer in {"original": model, **{name: BlindScorer(model, read) for name, read in readings.items()}}.items():
         label = {**place, "method": f"{place['method']}, {name}"}
-        gap = loss_gap(contrastive_losses(scorer, pairs, scale, batch), original)
-        rows.append(row(**label, data="held-out pairs", split="all", metric="contrastive_loss", value=gap["loss"], n=len(pairs)))
-        interval = {"value": gap["gap"], "low": gap["low"], "high": gap["high"], "n": len(pairs)}
-        rows.append(row(**label, data="held-out pairs", split="all", metric="loss_gap", **interval))
+        table = batch_similarities(scorer, pairs, batch)
+        for split, scales in (("trained temperature", (scale, scale)), ("best temperature", (best_scale(table), best_scale(original)))):
+            gap = loss_gap(*(contrastive_losses(part, at) for part, at in zip((table, original), scales)))
+            about = label | {"data": "held-out pairs", "split": split, "n": len(pairs)}
+            rows.append(row(**about, metric="contrastive_loss", value=gap["loss"]))
+            rows.append(row(**about, metric="loss_gap", value=gap["gap"], low=gap["low"], high=gap["high"]))
         rows += judge(scorer, bench, label["method"], label["seed"], label["phase"], label["step"])
     return rows
 
