@@ -15,10 +15,11 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.language.parsing.base import Parser
+from complearn.language.parsing.flat import flat_tree
 from complearn.language.parsing.registry import PARSERS
 from complearn.language.trees import Tree, parse_bracketed
 from complearn.models.composer.composition import CompositionTransformer
-from complearn.models.composer.concepts import PARENT, STOP, TEXT, ConceptCollate, find_concepts, flat_tree, present, word_starts
+from complearn.models.composer.concepts import PARENT, STOP, TEXT, ConceptCollate, present, word_starts
 from complearn.models.composer.pairing import concept_texts
 from complearn.models.composer.recursion import Recursion, heights, naive_vectors
 from complearn.models.composer.regions import Regions
@@ -136,34 +137,6 @@ def test_an_even_number_of_layers_is_refused():
 
 
 # --- concepts
-
-
-def predicate(structure, number=0):
-    concepts, words = find_concepts(structure), structure.leaves()
-    parts = {concept.start: concept for concept in concepts if concept.parent == number}
-    inside = {k for concept in parts.values() for k in range(concept.start + 1, concept.stop)}
-    whole = concepts[number]
-    return " ".join(f"[{parts[k].label}]" if k in parts else words[k] for k in range(whole.start, whole.stop) if k not in inside)
-
-
-@pytest.mark.parametrize(
-    "text, expected, children",
-    [
-        ("(S (NP two dogs) (VP (VBP are) (VBG running) (PP (IN on) (NP (DT the) (NN grass)))))", "two dogs are running on [NP]", 1),
-        ("(S (NP (CD two) (NNS dogs)) (VP (VBP are) (VBG running) (PP (IN on) (NP (DT the) (NN grass)))))", "[NP] are running on [NP]", 2),
-        ("(S (NP (DT a) (NN pizza)) (VP (VBN cut) (PP (IN in) (NN half)) (IN on) (NP (DT a) (NN plate))))", "[NP] cut in half on [NP]", 2),
-        ("(ROOT (S (NP (NP (NNS dogs))) (VP (VP (VBP run)))))", "[NP] run", 1),
-        ("(S (VP (VB run) (ADVP (RB away))))", "run away", 0),
-        ("(NN dog)", "dog", 0),
-        ("(FRAG (NP (NN dog)) (NP (NN ball)))", "[NP] [NP]", 2),
-    ],
-)
-def test_concepts_by_the_rules_of_appendix_a(text, expected, children):
-    concepts = find_concepts(parse_bracketed(text))
-    assert predicate(parse_bracketed(text)) == expected
-    assert sum(concept.parent == 0 for concept in concepts) == children
-    assert all(concepts[c.parent].start <= c.start < c.stop <= concepts[c.parent].stop for c in concepts[1:])
-    assert all((c.stop - c.start) < (concepts[c.parent].stop - concepts[c.parent].start) for c in concepts[1:])
 
 
 def test_words_of_a_tree_are_found_in_its_caption():

@@ -21,6 +21,7 @@ from .base import PROPERTIES, IncompleteParse, Parse, Parser, check_words
 from .brackets import parse_brackets, tree_parse
 from .cache import ParseCache, parse_key
 from .dependencies import model_version, parse_dependencies
+from .flat import parse_rules
 from ..trees import Tree, parse_bracketed
 
 # %% ../../../nbs/language/parsing/registry.ipynb #ed1a7748
@@ -29,6 +30,7 @@ PARSERS = Registry(
     {
         "spacy": Parser(parse_dependencies, (*PROPERTIES, "tree"), model_version),
         "brackets": Parser(parse_brackets, ("tag", "tree"), aligned=True),
+        "rules": Parser(parse_rules, ("tag", "tree")),
     },
 )
 

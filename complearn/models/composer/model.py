@@ -34,7 +34,7 @@ class PairConfig:
     fit: Literal["crop", "pad", "squash"] | None = None  # how oblong images become square; None: as the vision tower wants
     memory: int = 1024  # megabytes of cache for the outputs of a frozen vision tower, on a CPU
     regions: PositiveInt | None = None  # features of the regions that pairs bring; None: regions are the vision tower's places
-    trees: str = "given"  # of captions: by the pairs, else by rules; or "rules"; or a parser's, e.g. "spacy"
+    trees: str = "given"  # of captions: by the pairs; or a parser's, e.g. "spacy" or "rules"; where there is none, by rules
     heads: PositiveInt = 12  # of self-attention, or as many as the width allows
     cross_width: PositiveInt | None = None  # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
     cross_heads: PositiveInt = 8  # of cross-attention, or as many as its width allows

@@ -1,0 +1,201 @@
+"""Concepts and predicates by the rules of Appendix A, the graph of many captions, and what it answers."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from complearn.core.files import BadData
+from complearn.core.seeds import rng
+from complearn.language.concepts.denotations import compositions, denotation, image_compounds, neighbourhood, search_concepts, unseen, wholes
+from complearn.language.concepts.graph import TABLES, build_graph, read_graph, write_graph
+from complearn.language.concepts.pruning import prune_parse, prune_tree
+from complearn.language.concepts.rules import LABELS, NOUN_TAGS, PHRASE_LABELS, concept_heights, find_concepts, find_predicates
+from complearn.language.parsing.brackets import tree_parse
+from complearn.language.parsing.registry import parse
+from complearn.language.trees import Tree, parse_bracketed
+
+DOGS = "(S (NP (CD two) (NNS dogs)) (VP (VBP are) (VBG running) (PP (IN on) (NP (DT the) (NN grass)))))"
+PIZZA = "(S (NP (DT a) (JJ small) (NN pizza)) (VP (VBN cut) (PP (IN in) (NN half)) (IN on) (NP (DT a) (JJ white) (NN plate))))"
+
+
+def parsed(*texts):
+    return [tree_parse(" ".join(tree.leaves()), tree) for tree in map(parse_bracketed, texts)]
+
+
+def taken_apart(text):
+    """The first concept's predicate, and the words of its parts."""
+    structure = parse_bracketed(text)
+    concepts, words = find_concepts(structure), structure.leaves()
+    return find_predicates(concepts, words)[0], [" ".join(words[c.start : c.stop]) for c in concepts if c.parent == 0]
+
+
+@pytest.mark.parametrize(
+    "text, predicate, parts",
+    [
+        (DOGS, "[NP] are running on [NP]", ["two dogs", "the grass"]),  # the two examples of Table 8
+        (PIZZA, "[NP] cut in half on [NP]", ["a small pizza", "a white plate"]),
+        ("(S (NP two dogs) (VP (VBP run) (PP (IN on) (NP (DT the) (NN grass)))))", "two dogs run on [NP]", ["the grass"]),  # without tags
+        ("(ROOT (S (NP (NP (NNS dogs))) (VP (VP (VBP run)))))", "[NP] run", ["dogs"]),  # unary chains
+        ("(S (VP (VB run) (ADVP (RB away))))", "run away", []),  # no noun
+        ("(FRAG (NP (NN dog)) (NP (NN ball)))", "[NP] [NP]", ["dog", "ball"]),
+        ("(NP (NP (DT a) (NN dog)) (. .))", "a [NN]", ["dog"]),  # nothing is composed of itself
+        ("(S (NP (`` ``) (NP (DT a) (NN dog)) (, ,)) (VP (VBZ runs)) (. .))", "[NP] , runs", ["a dog"]),
+        ("(X (. !) (. !))", "! !", []),
+        ("(S (SBAR (IN while) (S (NP (PRP it)) (VP (VBZ rains)))) (NP (NN man)) (VP (VBZ runs)))", "while it rains [NP] runs", ["man"]),
+    ],
+)
+def test_concepts_by_the_rules_of_appendix_a(text, predicate, parts):
+    assert taken_apart(text) == (predicate, parts)
+
+
+def test_a_single_noun_is_its_own_primitive():
+    (concept,) = find_concepts(parse_bracketed("(NN dog)"))
+    assert concept.primitive and find_predicates([concept], ["dog"]) == [""] and concept_heights([concept]) == [0]
+
+
+def concepts_as_written(tree):
+    """The rules once more, as the appendix reads: words and label of every concept, its parts inside it, step by step."""
+    nouns = lambda node: node.label in NOUN_TAGS if is_word(node) else any(nouns(child) for child in node.children)
+    is_word = lambda node: isinstance(node.children[0], str)
+
+    def collapse(node):
+        labels = [node.label]
+        while not is_word(node) and len(node.children) == 1:
+            node = node.children[0]
+            labels.append(node.label)
+        return node, next((label for label in labels if label in PHRASE_LABELS), "")
+
+    def parts(node):
+        found = []
+        for child in () if is_word(node) else node.children:
+            inner, label = collapse(child)
+            if nouns(inner) and (label or is_word(inner) and node.label in PHRASE_LABELS):
+                found.append((label or inner.label, inner.leaves(), parts(inner)))
+            else:
+                found += parts(inner)
+        return found
+
+    root, label = collapse(tree)
+    return (label or (root.label if is_word(root) and nouns(root) else "S"), root.leaves(), parts(root))
+
+
+TAGGED = st.builds(lambda tag, word: Tree(tag, (word,)), st.sampled_from(["NN", "NNS", "DT", "IN"]), st.sampled_from(["dog", "a", "on"]))
+TREES = st.recursive(
+    TAGGED,
+    lambda inner: st.builds(
+        lambda label, children: Tree(label, tuple(children)), st.sampled_from(["NP", "VP", "PP", "S"]), st.lists(inner, min_size=1, max_size=4)
+    ),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TREES)
+def test_concepts_are_those_of_the_rules_step_by_step(tree):
+    concepts, words = find_concepts(tree), tree.leaves()
+
+    def nested(number):
+        concept = concepts[number]
+        inside = [nested(k) for k, other in enumerate(concepts) if other.parent == number]
+        return (concept.label, words[concept.start : concept.stop], inside)
+
+    assert nested(0) == concepts_as_written(tree)
+    assert all(c.label in LABELS and concepts[c.parent].start <= c.start < c.stop <= concepts[c.parent].stop for c in concepts[1:])
+    blanks = [sum(slot.startswith("[") for slot in predicate.split()) for predicate in find_predicates(concepts, words)]
+    assert blanks == [sum(c.parent == k for c in concepts) for k in range(len(concepts))]
+
+
+def test_deep_and_long_sentences_are_taken_apart():
+    deep = Tree("NP", (Tree("DT", ("the",)), Tree("NN", ("dog",))))
+    for _ in range(295):
+        deep = Tree("NP", (deep, Tree("PP", (Tree("IN", ("near",)), Tree("NN", ("ball",))))))
+    long = Tree("S", tuple(Tree("NP", (Tree("JJ", ("red",)), Tree("NN", ("dog",)))) for _ in range(100)))
+    assert concept_heights(find_concepts(deep))[0] == 296
+    graph = build_graph([tree_parse(" ".join(tree.leaves()), tree) for tree in (deep, long)])
+    assert graph.statistics()["greatest height"] == 296 and graph.report.counts == {}
+
+
+def test_pruned_trees_keep_their_words_and_lose_phrases():
+    tree = parse_bracketed(PIZZA)
+    assert prune_tree(tree, 0.0, rng(0)) == tree
+    assert len(prune_tree(tree, 1.0, rng(0)).spans()) == 1 + len(tree.leaves())
+    shares = [np.mean([len(prune_tree(tree, share, rng(k)).spans()) for k in range(300)]) for share in (0.1, 0.3, 0.5)]
+    inner = len(tree.spans()) - 1 - len(tree.leaves())
+    assert np.allclose([1 - (n - 1 - len(tree.leaves())) / inner for n in shares], [0.1, 0.3, 0.5], atol=0.05)
+    (whole,) = parsed(PIZZA)
+    assert prune_parse(whole, 0.5, 3) == prune_parse(whole, 0.5, 3) and prune_parse(whole, 0.5, 3).tree.leaves() == tree.leaves()
+    with pytest.raises(ValueError, match="from 0 to 1, not 30"):
+        prune_tree(tree, 30, rng(0))
+
+
+# --- many captions
+
+
+@pytest.fixture(scope="module")
+def graph():
+    texts = [DOGS, PIZZA, "(NP (NP (DT A) (NN dog)) (PP (IN on) (NP (DT the) (NN grass))) (. .))", "(S (NP (NNS dogs)) (VP (VBP run)))"]
+    return build_graph(parsed(*texts), ["1", "2", "3", "1"], ["a", "b", "c", "d"])
+
+
+def test_captions_share_their_concepts(graph):
+    assert denotation(graph, "THE  grass") == ["1", "3"] and denotation(graph, "dogs", "the grass") == ["1"]
+    assert compositions(graph, "a dog on the grass").values.tolist() == [["[NP] on [NP]", ["a dog", "the grass"], 1]]
+    assert set(wholes(graph, "dogs")["whole"]) == {"two dogs", "dogs run"}
+    assert search_concepts(graph, "dogs")["concept"].tolist()[0] == "dogs" and len(search_concepts(graph, "rass")) == 0
+    assert graph.statistics() | {"captions": 4, "images": 3, "primitives": 5, "predicates": 9, "concepts": 9} == graph.statistics()
+    with pytest.raises(ValueError, match="no concept 'two cats', and none with these words"):
+        denotation(graph, "two cats")
+    view = neighbourhood(graph, "the grass")
+    assert {"two dogs are running on the grass", "a dog on the grass", "grass"} <= set(view)
+
+
+def test_counts_are_those_of_a_plain_count(graph):
+    names = graph.captions["image"].to_numpy()[graph.parts["caption"].to_numpy()]
+    expected = pd.Series(names).groupby(graph.parts["concept"].to_numpy()).nunique()
+    assert graph.image_counts.tolist() == expected.tolist()
+    assert image_compounds(graph)["1"] == {"[NP] are running on [NP]": 1, "two [NNS]": 1, "the [NN]": 1, "[NP] run": 1}
+    assert image_compounds(graph, "primitives")["1"] == {"dogs": 2, "grass": 1}
+    new = unseen(build_graph(parsed(DOGS)), graph, "predicates")
+    assert "the [NN]" not in set(new["text"]) and "[NP] on [NP]" in set(new["text"])
+    assert unseen(build_graph(parsed(DOGS)), graph, "primitives")["text"].tolist() == ["pizza", "plate", "dog"]
+
+
+def test_a_graph_comes_back_from_its_folder_and_a_broken_one_is_named(graph, tmp_path):
+    folder = write_graph(tmp_path / "graph", graph)
+    again = read_graph(folder)
+    assert all(getattr(again, name).equals(getattr(graph, name)) for name in TABLES) and again.report == graph.report
+    assert denotation(again, "the grass") == ["1", "3"]
+    with pytest.raises(BadData, match="no concept graph there"):
+        read_graph(tmp_path)
+    graph.parts.assign(concept=99).to_parquet(folder / "parts.parquet")
+    with pytest.raises(BadData, match="line 0 of parts has concept 99, and there are 14; write it with"):
+        read_graph(folder)
+    (folder / "parts.parquet").write_bytes(b"PAR1")
+    with pytest.raises(BadData, match="graph/parts.parquet"):
+        read_graph(folder)
+    (folder / "graph.json").write_text(json.dumps({"schema": 9, "report": {}, "statistics": {}}))
+    with pytest.raises(BadData, match="schema 9"):
+        read_graph(folder)
+
+
+def test_trees_that_do_not_fit_are_counted_and_replaced(tmp_path):
+    captions = ["two dogs run", "a cat sleeps", "a man runs", "run away", ""]
+    lines = ["(S (NP (CD two) (NNS dogs)) (VP (VBP run)))", "(NP (DT the) (NN dog))", "(S (NP (NN man)", "(S (VP (VB run) (RB away)))", "(X ())"]
+    (tmp_path / "trees.txt").write_text("\n".join(lines))
+    parses = parse(captions, "brackets", path=str(tmp_path / "trees.txt"))
+    graph = build_graph(parses)
+    assert graph.report.captions == 4 and graph.report.counts == {"without a tree": 3, "left out": 1, "without a noun": 1}
+    assert "trees.txt line 2: leaf 0 is 'the'" in str(graph.report) and "line 3: '(' at character" in str(graph.report)
+    assert denotation(graph, "a cat") == ["1"]
+    assert build_graph(parses, flat=False).report.captions == 2
+    with pytest.raises(ValueError, match="shorter"):
+        build_graph(parses, ["1"])
+
+
+def test_captions_without_a_model_are_parsed_by_rules():
+    parses = parse(["Two dogs on the grass.", " "], "rules", progress=False)
+    assert [bool(each.error) for each in parses] == [False, True]
+    assert build_graph(parses[:1]).predicates["text"].tolist() == ["[NP] on [NP]", "two [NN]", "the [NN]"]
