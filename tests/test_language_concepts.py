@@ -5,11 +5,20 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from complearn.core.files import BadData
 from complearn.core.seeds import rng
-from complearn.language.concepts.denotations import compositions, denotation, image_compounds, neighbourhood, search_concepts, unseen, wholes
+from complearn.language.concepts.denotations import (
+    compositions,
+    denotation,
+    image_compounds,
+    neighbourhood,
+    search_concepts,
+    unseen,
+    wholes,
+)
 from complearn.language.concepts.graph import TABLES, build_graph, read_graph, write_graph
 from complearn.language.concepts.pruning import prune_parse, prune_tree
 from complearn.language.concepts.rules import LABELS, NOUN_TAGS, PHRASE_LABELS, concept_heights, find_concepts, find_predicates
@@ -86,7 +95,9 @@ TAGGED = st.builds(lambda tag, word: Tree(tag, (word,)), st.sampled_from(["NN", 
 TREES = st.recursive(
     TAGGED,
     lambda inner: st.builds(
-        lambda label, children: Tree(label, tuple(children)), st.sampled_from(["NP", "VP", "PP", "S"]), st.lists(inner, min_size=1, max_size=4)
+        lambda label, children: Tree(label, tuple(children)),
+        st.sampled_from(["NP", "VP", "PP", "S"]),
+        st.lists(inner, min_size=1, max_size=4),
     ),
     max_leaves=15,
 )
@@ -183,7 +194,8 @@ def test_a_graph_comes_back_from_its_folder_and_a_broken_one_is_named(graph, tmp
 
 def test_trees_that_do_not_fit_are_counted_and_replaced(tmp_path):
     captions = ["two dogs run", "a cat sleeps", "a man runs", "run away", ""]
-    lines = ["(S (NP (CD two) (NNS dogs)) (VP (VBP run)))", "(NP (DT the) (NN dog))", "(S (NP (NN man)", "(S (VP (VB run) (RB away)))", "(X ())"]
+    lines = ["(S (NP (CD two) (NNS dogs)) (VP (VBP run)))", "(NP (DT the) (NN dog))", "(S (NP (NN man)"]
+    lines += ["(S (VP (VB run) (RB away)))", "(X ())"]
     (tmp_path / "trees.txt").write_text("\n".join(lines))
     parses = parse(captions, "brackets", path=str(tmp_path / "trees.txt"))
     graph = build_graph(parses)

@@ -42,7 +42,8 @@ def search_concepts(
     lengths = [len(graph.texts[0][number]) for number in numbers]
     best = numbers[np.lexsort((lengths, -counts))[:most]]
     lines = graph.concepts.iloc[best]
-    return pd.DataFrame({"concept": lines["text"], "primitive": lines["primitive"], "images": graph.image_counts[best]}).reset_index(drop=True)
+    columns = {"concept": lines["text"], "primitive": lines["primitive"], "images": graph.image_counts[best]}
+    return pd.DataFrame(columns).reset_index(drop=True)
 
 # %% ../../../nbs/language/concepts/denotations.ipynb #a7992d06
 def denotation(
