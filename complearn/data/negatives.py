@@ -21,6 +21,7 @@ from ..core.seeds import rng
 from .facts import claim_numbers, scene_numbers
 from ..language.edits.base import Edit
 from ..language.edits.scenes import CONTRADICTING, compose_edits, contradictions, realise_edit
+from ..language.scenes.grammar import Caption
 from ..language.scenes.graphs import SceneGraph
 from ..language.scenes.propositions import Statement
 from ..language.edits.captions import draw_swap
@@ -67,7 +68,7 @@ class Contradictions(Sequence):
     statement: Statement  # the meaning of the right caption
     graph: SceneGraph  # of the scene
     config: Any  # the allowed statements, a `SceneConfig`
-    word: Callable[[Statement], str]  # puts a statement into words as the right caption was
+    say: Callable[[Statement], Caption]  # puts a statement into words as the right caption was
     keep: Callable[[Statement], bool] = lambda statement: True  # whether training may read a statement
     look: Callable[[SceneGraph], Any] | None = None  # draws a scene as the right image was; None: no images of negatives
 
@@ -82,7 +83,7 @@ class Contradictions(Sequence):
             for edit in self._edits(*key):
                 if self.keep(edit.caption):
                     group = edit.operator if negatives.calls == 1 else "several"
-                    captions.setdefault(group, []).append(text := self.word(edit.caption))
+                    captions.setdefault(group, []).append(text := self.say(edit.caption).text)
                     self.claims[text], self.edits[text] = claim_numbers(edit.caption), edit
             self._by_operator[key] = captions
         return self._by_operator[key]
@@ -90,7 +91,7 @@ class Contradictions(Sequence):
     def _edits(self, calls: int, operators: tuple[str, ...]) -> list[Edit]:
         if calls == 1:
             return contradictions(self.statement, self.graph, operators, self.config)
-        edits, generator = {}, rng(0, "calls", calls, self.word(self.statement))
+        edits, generator = {}, rng(0, "calls", calls, self.say(self.statement).text)
         for _ in range(2 * COMPOSED):
             edit = compose_edits(self.statement, self.graph, calls, generator, operators, self.config)
             if edit is None or len(edits) == COMPOSED:
@@ -110,7 +111,7 @@ class Contradictions(Sequence):
     @cached_property
     def claims(self) -> dict[str, Int64[np.ndarray, "clause 6"]]:
         "What the right caption and, once they are computed, the wrong ones say, see `data.facts`."
-        return {self.word(self.statement): claim_numbers(self.statement)}
+        return {self.say(self.statement).text: claim_numbers(self.statement)}
 
     @cached_property
     def scene(self) -> Int64[np.ndarray, "18"]:
@@ -123,7 +124,7 @@ class Contradictions(Sequence):
     ) -> tuple[Any, Int64[np.ndarray, "18"]] | None:  # an image of which it is true and the right caption false; what it shows
         "The picture of a negative caption, the same each time; None where none was found."
         edit = self.edits.get(text) if self.look is not None else None
-        graph = None if edit is None else realise_edit(edit, self.config, rng(0, "image", text, self.word(self.statement))).graph
+        graph = None if edit is None else realise_edit(edit, self.config, rng(0, "image", text, self.say(self.statement).text)).graph
         return None if graph is None else (self.look(graph), scene_numbers(graph, self.config.relations))
 
     @cached_property

@@ -153,13 +153,10 @@ class World:
         graph, statement = self.draw(part, k_drawn)
         caption = self.say(statement, derive(self.config.seed, "wording", part, k_drawn))
         name = f"{part}-{k_drawn}"
-        word = partial(self._text, derive(self.config.seed, "wording", part, k_drawn))  # as the pair's own caption
+        word = partial(self.say, wording=derive(self.config.seed, "wording", part, k_drawn))  # as the pair's own caption
         look = partial(self.scene, name=name)
         negatives = Contradictions(statement, graph, self.scenes[part], word, partial(self._allows, part), look)
         return Pair(self.scene(graph, name), caption.text, name, name, tree=caption.tree, graph=graph, negatives=negatives)
-
-    def _text(self, wording: int, statement: Statement) -> str:
-        return self.say(statement, wording).text
 
     def _allows(self, part: str, statement: Statement) -> bool:
         return self.split.allows(part, [statement])

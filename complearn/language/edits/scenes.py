@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Proposal', 'SCENE_OPERATORS', 'CONTRADICTING', 'edit_statement', 'sample_edit', 'operator_yields', 'contradictions',
-           'compose_edits', 'realise_edit', 'call_yields']
+           'chain_edits', 'compose_edits', 'realise_edit', 'call_yields']
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c002
 import itertools
@@ -229,31 +229,38 @@ def operator_yields(
     return {operator: sum(took(operator, i) for i in range(n)) / n for operator in SCENE_OPERATORS}
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c043
+def _atoms(
+    spans: tuple[tuple[Span, Span], ...],  # of an edit of a statement
+) -> set[Atom]:  # on either side
+    "The words that an edit touches."
+    return {atom for pair in spans for side in pair for atom in side}
+
+
 def contradictions(
     statement: Statement,  # true of the scene
     graph: SceneGraph,  # the scene
     operators: Sequence[str] = ("swap_att", "swap_obj", "swap_rel"),  # of `SCENE_OPERATORS`, without those that add something
     config: SceneConfig = SceneConfig(),  # the world: what may be said
+    calls: Sequence[Edit] = (),  # edits of the statement that are made already, first to last; their words are left alone
 ) -> list[Edit]:  # without a scene for the new statement; each new statement once
     "All edits of a statement by some operators whose captions are false of the scene."
     edits: dict[Statement, Edit] = {}
+    touched = set().union(*(_atoms(edit.spans) for edit in calls))
+    statement = calls[-1].caption if calls else statement
     for operator in operators:
         check_choice("operator", operator, [name for name in SCENE_OPERATORS if not name.startswith("add")])
         proposals = dict(_PROPOSALS[operator](statement, config, rng(0, "contradictions")))
         for changed in sorted(proposals, key=repr):
-            if changed != statement and is_allowed(changed, config) and truth(changed, graph) is False:
-                edits.setdefault(changed, Edit(changed, operator, proposals[changed], statement, True, source_graph=graph))
+            free = touched.isdisjoint(_atoms(proposals[changed]))
+            if free and changed != statement and is_allowed(changed, config) and truth(changed, graph) is False:
+                scene = None if calls else graph
+                edits.setdefault(changed, Edit(changed, operator, proposals[changed], statement, True, source_graph=scene))
     return list(edits.values())
 
 # %% ../../../nbs/language/edits/scenes.ipynb #823d51bf
 CONTRADICTING = tuple(name for name in SCENE_OPERATORS if not name.startswith("add"))
 
 
-def _atoms(
-    spans: tuple[tuple[Span, Span], ...],  # of an edit of a statement
-) -> set[Atom]:  # on either side
-    "The words that an edit touches."
-    return {atom for pair in spans for side in pair for atom in side}
 
 
 def _next_call(
@@ -271,6 +278,16 @@ def _next_call(
             if free and changed != statement and is_allowed(changed, config) and truth(changed, graph) is False:
                 return Edit(changed, operator, spans, statement, True, source_graph=None if touched else graph)
     return None
+
+# %% ../../../nbs/language/edits/scenes.ipynb #bf66b0e0
+def chain_edits(
+    edits: Sequence[Edit],  # first to last, each of the statement that the one before it made; no two of them touch the same word
+) -> Edit:
+    "The edit that several make, one after the other."
+    if len(edits) == 1:
+        return edits[0]
+    name, spans = "+".join(edit.operator for edit in edits), tuple(pair for edit in edits for pair in edit.spans)
+    return Edit(edits[-1].caption, name, spans, edits[0].source, True, tuple(edits), source_graph=edits[0].source_graph)
 
 # %% ../../../nbs/language/edits/scenes.ipynb #16a92092
 def compose_edits(
@@ -294,8 +311,7 @@ def compose_edits(
             edits.append(edit)
             touched |= _atoms(edit.spans)
         else:
-            name, spans = "+".join(edit.operator for edit in edits), tuple(pair for edit in edits for pair in edit.spans)
-            return Edit(edits[-1].caption, name, spans, statement, True, tuple(edits), source_graph=graph) if calls > 1 else edits[0]
+            return chain_edits(edits)
     return None
 
 
