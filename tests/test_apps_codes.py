@@ -481,7 +481,7 @@ time.sleep(120)"""
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["codes", "--gallery", "."], "--gallery belongs to the app search"),
+        (["codes", "--gallery", "."], "--gallery belongs to search; leave it out for codes"),
         (["codes", "--runs", "none"], "--runs none is not a folder"),
     ],
 )

@@ -172,6 +172,9 @@ search(gallery=os.environ.get("COMPLEARN_GALLERY") or None, runs=os.environ.get(
     "codes": """import os
 from complearn.apps.codes.app import codes
 codes(runs=os.environ.get("COMPLEARN_RUNS") or None)""",
+    "edits": """import os
+from complearn.apps.edits.app import edits
+edits(os.environ.get("COMPLEARN_CAPTIONS") or None, runs=os.environ.get("COMPLEARN_RUNS") or None)""",
 }
 
 
@@ -194,16 +197,17 @@ def main(
     parser.add_argument("app", choices=sorted(APPS), help="the app to show")
     parser.add_argument("--runs", help="folder with trained models below it")
     parser.add_argument("--gallery", help="folder of pictures to search in")
+    parser.add_argument("--captions", help="file of captions to edit")
     options = parser.parse_args(arguments)
-    if options.gallery and options.app != "search":
-        parser.error(f"--gallery belongs to the app search; {options.app} shows the pictures that a run's codes were read on")
     env = {}
-    for name in ("runs", "gallery"):
-        folder = getattr(options, name)
-        if folder and not Path(folder).is_dir():
-            parser.error(f"--{name} {folder} is not a folder; give one that exists")
-        if folder:
-            env[f"COMPLEARN_{name.upper()}"] = str(Path(folder).resolve())
+    for name, apps in (("runs", ("search", "codes", "edits")), ("gallery", ("search",)), ("captions", ("edits",))):
+        path, is_folder = getattr(options, name), name in ("runs", "gallery")
+        if path and options.app not in apps:
+            parser.error(f"--{name} belongs to {' and '.join(apps)}; leave it out for {options.app}")
+        if path and not (Path(path).is_dir() if is_folder else Path(path).is_file()):
+            parser.error(f"--{name} {path} is not a {'folder' if is_folder else 'file'}; give one that exists")
+        if path:
+            env[f"COMPLEARN_{name.upper()}"] = str(Path(path).resolve())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leave through the context that ends the server
     with tempfile.TemporaryDirectory(prefix="complearn-") as folder, serving(app_notebook(options.app, folder), env=env) as address:
         print(f"{options.app}: {address} (only on this machine, only with this address; Ctrl-C ends it)", flush=True)

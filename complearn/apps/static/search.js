@@ -1,6 +1,6 @@
 // Image search: a picture, a text and a slider between them, the results, and what drove a hit.
 // The kernel's side is complearn.apps.search.controller; nothing here asks a network.
-import { button, bytes, connect, count, fill, h, numbers, objectURL, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, download, fill, h, numbers, objectURL, statusLine, toggle, track } from "./shared.js";
 
 const MAX_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
 const PART_BYTES = 4 * 2 ** 20; // servers close a connection on messages of more than ten megabytes
@@ -588,11 +588,7 @@ class Search {
         this.mixture?.positions.set(content.alpha, content);
         if (content.alpha !== this.alpha) this.moveSlider(content.alpha);
       },
-      table: () => {
-        const url = URL.createObjectURL(new Blob([content.csv], { type: "text/csv" }));
-        h("a", { href: url, download: "hits.csv" }).click();
-        setTimeout(() => URL.revokeObjectURL(url), 10_000);
-      },
+      table: () => download("hits.csv", content.csv),
       busy: () => this.status.report(content.text, true),
       notice: () => this.status.report(content.text, true),
       error: () => {

@@ -1,4 +1,4 @@
-// What both apps use: elements, numbers as text, buffers, and the connection to the kernel.
+// What the apps use: elements, numbers as text, captions in colour, buffers, and the connection to the kernel.
 // complearn.apps.widgets.join_script puts this file and an app's own into the one module that anywidget loads.
 
 // An element with attributes, listeners (keys that start with "on") and children.
@@ -10,7 +10,7 @@ export const h = (tag, attributes = {}, ...children) => {
     else if (value !== false && value != null) node.setAttribute(key, value === true ? "" : value);
   }
   // JupyterLab leaves the keys of such an element alone.
-  if (node.matches("button, input, select, [tabindex]")) node.setAttribute("data-lm-suppress-shortcuts", "true");
+  if (node.matches("button, input, select, textarea, [tabindex]")) node.setAttribute("data-lm-suppress-shortcuts", "true");
   node.append(...present(children));
   return node;
 };
@@ -26,6 +26,17 @@ export const count = (number) => number.toLocaleString("en-US");
 export const percent = (share) => {
   if (share === 0) return "0 %";
   return share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+};
+
+// A caption in pieces, [text, call] each: what call number k touched has its colour; an empty piece marks where something
+// was put in or left out.
+export const marked = (pieces) => pieces.map(([text, call]) => (call < 0 ? text : h("mark", { class: `cl-call-${call % 6}` }, text)));
+
+// Save a text as a file of the browser's user.
+export const download = (name, text) => {
+  const url = URL.createObjectURL(new Blob([text]));
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 };
 
 // Buffers arrive as DataViews into a larger message, at places that no array of wider numbers may start at: copy.

@@ -1,0 +1,171 @@
+// Edits of a caption, call by call: the caption and where it comes from on the left; its tree, the operators, both captions
+// with their changes in colour, pictures and scores on the right. The kernel's side is complearn.apps.edits.controller.
+import { button, bytes, connect, count, download, fill, h, marked, objectURL, statusLine, toggle, track } from "./shared.js";
+
+// A picture of a message; its file is released once it is drawn.
+const picture = (view, alt) => {
+  const url = objectURL(view);
+  return h("img", { src: url, alt, draggable: "false", onload: () => URL.revokeObjectURL(url) });
+};
+
+class Edits {
+  constructor(model, node) {
+    Object.assign(this, { model, options: 0 });
+    this.status = statusLine({ role: "alert" });
+    const body = h("div", { class: "cl-body" }, this.makeSources(), this.makeEdit());
+    this.node = h("div", { class: "cl cl-edits" }, this.makeTop(), body);
+    fill(node, this.node);
+  }
+  makeTop() {
+    const open = () => this.send({ action: "open_model", source: +this.source.value }, "scoring");
+    this.source = h("select", { "aria-label": "model that scores", hidden: true, onchange: open });
+    return h("div", { class: "cl-row cl-top" }, h("h2", { class: "cl-grow" }, "Edits"), this.source);
+  }
+  makeSources() {
+    const placeholder = "such as: a black dog chases a white cat";
+    this.text = h("textarea", { rows: "3", placeholder, "aria-label": "caption", spellcheck: "false" });
+    this.keep = h("input", { type: "checkbox" });
+    this.keepLabel = h("label", { class: "cl-row cl-small cl-muted", hidden: true }, this.keep, "about the same picture");
+    const edit = button("Take this caption", () => this.openText(), { class: "cl-primary" });
+    const form = h("section", { "aria-label": "caption to edit" }, h("h3", {}, "Caption"), this.text, this.keepLabel, h("div", { class: "cl-row" }, edit));
+    this.gallery = h("section", { class: "cl-gallery", "aria-label": "captions to take" });
+    this.history = h("section", { class: "cl-history", "aria-label": "edits that were made", hidden: true });
+    return h("div", { class: "cl-sources" }, form, this.gallery, this.history);
+  }
+  makeEdit() {
+    this.note = h("p", { class: "cl-small cl-note" });
+    this.tree = h("div", { class: "cl-tree", role: "img" });
+    this.operators = h("div", { class: "cl-row cl-operators", role: "group", "aria-label": "operators" });
+    this.captions = h("div", { class: "cl-captions" });
+    this.steps = h("section", { class: "cl-steps", "aria-label": "calls" });
+    this.pictures = h("div", { class: "cl-row cl-pictures" });
+    const part = (label, ...children) => h("section", { "aria-label": label }, h("h3", {}, label), children);
+    this.parts = [part("Tree", this.tree), part("Operators", this.operators), part("Caption and edit", this.captions, this.steps), this.pictures];
+    this.empty = h("p", { class: "cl-muted" }, "Type a caption on the left, or take one from the list.");
+    return h("div", { class: "cl-edit" }, this.status, this.note, this.empty, this.parts);
+  }
+  send(request, busy = "") {
+    if (busy) this.status.report(busy, true);
+    this.model.send(request);
+  }
+  openText() {
+    const keep_picture = !this.keepLabel.hidden && this.keep.checked;
+    this.send({ action: "open_text", text: this.text.value, keep_picture }, "parsing");
+  }
+
+  // What each message of the kernel changes. An error stays until something works.
+  receive(content, buffers) {
+    const receivers = {
+      state: () => this.receiveState(content),
+      gallery: () => this.receiveGallery(content, buffers),
+      caption: () => this.receiveCaption(content),
+      edit: () => this.receiveEdit(content),
+      pictures: () => this.receivePictures(content, buffers),
+      history: () => this.receiveHistory(content),
+      table: () => download(content.name, content.text),
+      busy: () => this.status.report(content.text, true),
+      error: () => this.status.report(content.text),
+    };
+    if (!["busy", "error"].includes(content.type)) this.status.report("");
+    receivers[content.type]?.();
+  }
+  receiveState({ sources, source }) {
+    const option = ({ name, can_search, state }, i) => h("option", { value: i, disabled: !can_search, title: state }, name);
+    fill(this.source, sources.map(option));
+    this.source.value = source;
+    this.source.hidden = !sources.length;
+  }
+  receiveGallery({ start, total, captions }, buffers) {
+    const entry = (caption, k) => {
+      const image = bytes(buffers[k]).length ? picture(buffers[k], "") : null;
+      return button([image, h("span", {}, caption)], () => this.send({ action: "open_item", item: start + k }, "parsing"), { title: caption });
+    };
+    const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
+    const next = start + captions.length;
+    const size = Math.max(1, captions.length);
+    const range = h("span", { class: "cl-small cl-muted cl-grow" }, total ? `${count(start + 1)} to ${count(next)} of ${count(total)}` : "none");
+    const pages = [range, turn("Previous", Math.max(0, start - size), start === 0), turn("Next", next, next >= total)];
+    fill(this.gallery, h("h3", {}, "Or one of these"), captions.map(entry), h("div", { class: "cl-row" }, pages));
+  }
+  receiveCaption({ text, words, cells, note }) {
+    this.note.textContent = note;
+    this.empty.hidden = !!text;
+    for (const part of this.parts) part.hidden = !text;
+    if (!text) return;
+    this.text.value = text;
+    this.drawTree(words, cells);
+  }
+  // Rows grow upwards from the words: a constituent of height k stands k rows above them.
+  drawTree(words, cells) {
+    const levels = Math.max(0, ...cells.map(([, , , height]) => height));
+    const cell = ([label, start, stop, height]) => {
+      const place = `grid-column: ${start + 1} / ${stop + 1}; grid-row: ${levels - height + 1}`;
+      return h("span", { class: height > 1 ? "cl-phrase" : "cl-tag", style: place, title: words.slice(start, stop).join(" ") }, label);
+    };
+    const word = (text, i) => h("b", { style: `grid-column: ${i + 1}; grid-row: ${levels + 1}` }, text);
+    fill(this.tree, cells.map(cell), words.map(word));
+    this.tree.parentNode.hidden = !cells.length;
+    this.tree.setAttribute("aria-label", `constituents: ${cells.filter((each) => each[3] > 1).map(([label, a, b]) => `${label} ${words.slice(a, b).join(" ")}`).join("; ")}`);
+  }
+  receiveEdit(content) {
+    const { operators, source, caption, steps, options, chosen } = content;
+    const click = (operator) => this.send({ action: "call", operator }, "editing");
+    const operator = ({ name, about, count: left }) =>
+      button([name, h("span", { class: "cl-number" }, count(left))], () => click(name), { title: about, disabled: !left, "data-operator": name });
+    fill(this.operators, operators.map(operator));
+    this.choices = options.length;
+    const line = (label, pieces) => [h("span", { class: "cl-label" }, label), h("p", { class: "cl-line" }, marked(pieces))];
+    const nothing = operators.some(({ count: left }) => left) ? "Click an operator." : "";
+    fill(this.captions, line("Caption", source), caption.length ? line("Edit", caption) : h("p", { class: "cl-muted" }, nothing));
+    const step = ({ operator: name, label, caption: text }, k) =>
+      h("li", {}, h("mark", { class: `cl-call-${k % 6}` }, name), h("span", {}, label), h("span", { class: "cl-muted" }, text));
+    this.chosen = h("select", { "aria-label": "what the last call does", onchange: () => this.choose(+this.chosen.value) });
+    fill(this.chosen, options.map((label, value) => h("option", { value }, label)));
+    this.chosen.value = chosen;
+    const another = button("Another", () => this.choose((chosen + 1) % options.length), { disabled: options.length < 2 });
+    const undo = button("Undo", () => this.send({ action: "undo" }), { "data-undo": "last" });
+    const over = button("Start over", () => this.send({ action: "undo", every: true }));
+    const last = [h("span", { class: "cl-muted" }, "The last call:"), this.chosen, another, h("span", { class: "cl-grow" }), undo, over];
+    fill(this.steps, steps.length ? [h("ol", {}, steps.map(step)), h("div", { class: "cl-row" }, last)] : []);
+  }
+  choose(choice) {
+    this.send({ action: "choose", choice }, "editing");
+  }
+  receivePictures({ pictures, model }, buffers) {
+    this.keepLabel.hidden = !pictures.length;
+    const all = pictures.flatMap(({ scores }) => scores ?? []);
+    const [least, most] = [Math.min(0, ...all), Math.max(1e-9, ...all)]; // the longer bar is the higher score, of negative ones too
+    const bar = (label, score) => {
+      const number = h("span", { class: "cl-number" }, score.toFixed(3));
+      return h("div", { class: "cl-bar" }, h("span", {}, label), track((score - least) / (most - least)), number);
+    };
+    const frame = ({ name, scores }, k) => {
+      const bars = scores ? ["caption", "edit"].map((label, n) => bar(label, scores[n])) : [];
+      return h("figure", { title: model }, picture(buffers[k], name), h("figcaption", {}, name[0].toUpperCase() + name.slice(1)), bars);
+    };
+    fill(this.pictures, pictures.map(frame));
+  }
+  receiveHistory({ records, total }) {
+    const entry = ({ number, operator, pieces, current }) =>
+      toggle([h("span", { class: "cl-small cl-muted" }, operator), h("span", {}, marked(pieces))], current, () => this.send({ action: "recall", number }));
+    const save = button("Save as CSV", () => this.send({ action: "export_table" }));
+    const head = h("h3", { class: "cl-row" }, h("span", { class: "cl-grow" }, `Made: ${count(total)}`), save);
+    this.history.hidden = !total;
+    fill(this.history, head, records.map(entry).reverse());
+  }
+  onKey(event) {
+    const { target, key } = event;
+    if (!this.node.contains(target)) return;
+    if (target === this.text && key === "Enter" && !event.shiftKey && !event.isComposing) {
+      this.openText();
+      event.preventDefault();
+    }
+    event.stopPropagation(); // letters, Enter and arrows are the caption's and the controls' own
+  }
+}
+
+function render({ model, el }) {
+  const app = new Edits(model, el);
+  return connect(app, model, { keydown: (event) => app.onKey(event) });
+}
+export default { render };

