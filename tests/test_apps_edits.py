@@ -12,6 +12,7 @@ from stub_endpoint import stub_server
 from complearn.apps.edits.command import EditSettings, edit_captions, main, summarize
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
+from complearn.data.negatives import Negatives, negative_caption
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import CaptionRow, EditedCaption, edit_values, negative_choices, read_captions, read_edits, with_negatives
 from complearn.data.readers.registry import read
@@ -115,14 +116,31 @@ def test_negatives_find_their_pairs_for_training_and_as_a_benchmark(tmp_path):
     records = read_edits(tmp_path / "edits.jsonl")
     assert records.report.skipped == {"bad line": ["edits.jsonl line 2"]}
     pairs, count = with_negatives([Pair(None, "a cat", "x", "other"), Pair(None, "a horse", "y", "1.jpg")], records)
-    assert count == 1 and pairs[0].negatives == ["a dog", "a cow"] and pairs[1].negatives is None
+    assert count == 1 and list(pairs[0].negatives) == ["a dog", "a cow"] and len(pairs[1].negatives) == 0
     choices = negative_choices(pairs)
     assert [choice.captions for choice in choices] == [("a cat", "a dog"), ("a cat", "a cow")] and "1 of 2 pairs" in str(choices.report)
-    with pytest.raises(BadData, match="none of its captions"):
+    with pytest.raises(BadData, match="none of the captions"):
         (tmp_path / "p").mkdir()
         Image.new("RGB", (8, 8)).save(tmp_path / "p" / "a.png")
         (tmp_path / "p" / "captions.csv").write_text("image,caption\na.png,a zebra\n")
         read("edited", source={"name": "folder", "args": {"folder": str(tmp_path / "p")}}, edits=str(tmp_path / "edits.jsonl"))
+
+
+def test_training_asks_for_negatives_of_so_many_calls_and_never_gets_others(tmp_path):
+    swap, replacement = {"operator": "swap_obj", "spans": []}, {"operator": "replace_obj", "spans": []}
+    for n, text in ((1, "a mat on a cat"), (2, "a mat on a dog")):
+        calls = [swap | {"caption": "a mat on a cat"}, replacement | {"caption": text}]
+        edit = swap | {"caption": text} if n == 1 else {"caption": text, "operator": "several", "spans": [], "calls": calls}
+        line = {"id": "x", "image_id": "x", "caption": "a cat on a mat", "negatives": [text], "edits": [edit]}
+        (tmp_path / f"{n}.jsonl").write_text(json.dumps(line) + "\n")
+    pairs, _ = with_negatives([Pair(None, "a cat on a mat", "x", "x"), Pair(None, "a horse", "y", "y")],
+                              [*read_edits(tmp_path / "1.jsonl"), *read_edits(tmp_path / "2.jsonl")])  # fmt: skip
+    draw = lambda pair, **wanted: {negative_caption(pair, pair.caption, k, Negatives(**wanted)) for k in range(12)}
+    assert draw(pairs[0], calls=1) == {"a mat on a cat"} and draw(pairs[0], calls=2) == {"a mat on a dog"}
+    assert draw(pairs[0]) == {"a mat on a cat", "a mat on a dog"}
+    assert draw(pairs[0], calls=2, operators=("swap_obj",)) == draw(pairs[0], calls=3) == draw(pairs[1], calls=2) == {None}
+    with pytest.raises(ValueError, match="compose them beforehand"):
+        draw(Pair(None, "a cat on a mat", "x", "x"), calls=2)
 
 
 @with_spacy

@@ -1,7 +1,11 @@
 """The study of hard negatives: its rows are runs, they differ in one thing each, and a results file draws the notebook again."""
 
+import json
+
+import numpy as np
 import pytest
 from notebook_cells import tables
+from PIL import Image
 
 from complearn.core.results import read_results
 from complearn.training.methods.hard_negatives import OPERATORS, hard_negative_rows
@@ -44,3 +48,38 @@ def test_a_results_file_draws_the_notebook_again(smoke, experiment, tmp_path):
     assert again.good and not (tmp_path / "runs").exists()
     shown, drawn = tables(first.folder / "report.ipynb"), tables(tmp_path / "report.ipynb")
     assert shown[1:] == drawn[1:]
+
+
+@pytest.fixture
+def edited(tmp_path):
+    "A folder of pictures with captions, and negatives of one call and of two."
+    noise, things = np.random.default_rng(0), [(a, b) for a in "cat dog cow pig owl fox".split() for b in "mat box bed rug".split()]
+    names = [f"{k}.png" for k in range(len(things))]
+    for name in names:
+        Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(tmp_path / name)
+    captions = [f"a {a} on a {b}" for a, b in things]
+    (tmp_path / "captions.csv").write_text("image,caption\n" + "".join(f"{n},{c}\n" for n, c in zip(names, captions)))
+    swap = lambda text, name="swap_obj": {"operator": name, "spans": [], "caption": text}
+    for n in (1, 2):
+        lines = []
+        for (a, b), name, caption in zip(things, names, captions):
+            first, text = f"a {b} on a {a}", f"a {b} on a {a}" if n == 1 else f"a {b} on a car"
+            calls = [swap(first), swap(text, "replace_obj")]
+            edit = swap(text) if n == 1 else swap(text, "several") | {"calls": calls}
+            lines.append({"id": "", "image_id": name, "caption": caption, "negatives": [text], "edits": [edit]})
+        (tmp_path / f"calls-{n}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    folder = {"name": "folder", "args": {"folder": str(tmp_path)}}
+    return folder, {"source": folder, "edits": [str(tmp_path / f"calls-{n}.jsonl") for n in (1, 2)]}
+
+
+@pytest.mark.slow
+def test_captions_of_ones_own_train_with_negatives_that_were_made_beforehand(experiment, edited, tmp_path):
+    folder, source = edited
+    asked = {"data": "edited", "data_args": json.dumps(source), "judge": json.dumps({"edits": source, "retrieval": folder})}
+    given = asked | {"calls": [1, 2], "losses": ["negclip"], "batch_size": 8, "overlap": "keep"}
+    assert experiment("experiments/hard_negatives", tmp_path / "out", **given).good
+    results = read_results(tmp_path / "out")
+    assert results["setting"]["yields"] == {"1": 1.0, "2": 1.0} and results["setting"]["by_operator"]["swap_obj"] == 1
+    assert {"clip", "clip, negclip, 1 call", "clip, negclip, 2 calls"} <= {row["method"] for row in results["rows"]}
+    refused = experiment("experiments/hard_negatives", tmp_path / "other", **given | {"losses": ["triplet_clip"]})
+    assert not refused.result.good and "needs a picture of every negative" in refused.text

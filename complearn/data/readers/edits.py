@@ -19,6 +19,7 @@ from ..benchmarks.items import Choice
 from ..pairs import Pair
 from .files import read_rows
 from ..reports import Records, Report, existing_path
+from ..negatives import EditedCaptions
 from ...language.edits.base import Edit
 
 # %% ../../../nbs/data/readers/edits.ipynb #2c8e05a4
@@ -162,12 +163,14 @@ def with_negatives(
     edits: Iterable[EditedCaption],  # of the same captions
 ) -> tuple[list[Pair], int]:  # the pairs, and how many of them have negatives
     "Give pairs their negatives: by id and caption, else by image and caption, else by the caption alone where it stands once."
-    keys: dict[tuple, list[str]] = {}
+    keys: dict[tuple, list[tuple[str, tuple[str, ...]]]] = {}
     for edited in edits:
+        made_by = {edit.caption: tuple(call.operator for call in edit.calls or (edit,)) for edit in edited.read_edits()}
+        captions = [(text, made_by.get(text, ())) for text in edited.negatives]
         for key in ((edited.id, edited.caption), ("", edited.image_id, edited.caption), ("", "", edited.caption)):
-            keys.setdefault(key, []).extend(edited.negatives)
-    found = lambda pair: next((keys[key] for key in _pair_keys(pair) if key in keys), None)
-    pairs = [replace(pair, negatives=found(pair)) for pair in pairs]
+            keys.setdefault(key, []).extend(captions)
+    found = lambda pair: next((keys[key] for key in _pair_keys(pair) if key in keys), ())
+    pairs = [replace(pair, negatives=EditedCaptions(*(zip(*made) if (made := found(pair)) else ((), ())))) for pair in pairs]
     return pairs, sum(bool(pair.negatives) for pair in pairs)
 
 
@@ -176,15 +179,16 @@ def _pair_keys(pair: Pair) -> list[tuple]:
 
 # %% ../../../nbs/data/readers/edits.ipynb #c2b3bcb3
 def negative_choices(
-    pairs: Sequence[Pair],  # with negatives
-    split: str = "edits",  # the name of the choices
-) -> Records:  # of `Choice`
+    pairs: Sequence[Pair],  # from `with_negatives`
+    name: str = "edits",  # of the choices whose operators nobody said
+) -> Records:  # of `Choice`, split by operator, those of several calls by their number
     "Choices between a caption and each of its negatives; pairs without negatives are left out and counted."
+    split_of = lambda names: f"{len(names)} calls" if len(names) > 1 else names[0] if names else name
     choices = [
-        Choice(split, (pair.image,), (pair.caption, text), f"{pair.id}:{k}", (pair.image_id,))
+        Choice(split_of(names), (pair.image,), (pair.caption, text), f"{pair.id}:{k}", (pair.image_id,))
         for pair in pairs
-        for k, text in enumerate(pair.negatives or ())
+        for k, (text, names) in enumerate(zip(pair.negatives.captions, pair.negatives.operators))
     ]
     without = sum(not pair.negatives for pair in pairs)
-    report = Report(split, len(choices), notes=[f"{without} of {len(pairs)} pairs have no negative"] if without else [])
+    report = Report(name, len(choices), notes=[f"{without} of {len(pairs)} pairs have no negative"] if without else [])
     return Records(choices, report)

@@ -131,13 +131,14 @@ def read_disjoint(
 @READERS.register("edited")
 def read_edited(
     source: Part,  # the data set: {"name": reader, "args": {...}}
-    edits: str,  # the .jsonl file of edits of its captions
+    edits: str | Sequence[str],  # the .jsonl file of edits of its captions, or several, such as one for each number of calls
 ) -> Pairs:
     "Read a data set with given negatives; raise `BadData` if not a single caption has one."
-    pairs, records = read_source(source), read_edits(edits)
-    edited, count = with_negatives(pairs, records)
+    pairs, files = read_source(source), [read_edits(path) for path in ([edits] if isinstance(edits, str) else edits)]
+    edited, count = with_negatives(pairs, [record for records in files for record in records])
+    names = ", ".join(records.report.source for records in files)
     if not count:
-        raise BadData(f"{records.report.source}: none of its captions is one of {source['name']!r}; edit the captions of that data set")
+        raise BadData(f"{names}: none of the captions is one of {source['name']!r}; edit the captions of that data set")
     report = getattr(pairs, "report", Report(source["name"], len(pairs)))
-    notes = [*report.notes, f"{count} of {len(edited)} pairs have negatives of {records.report}"]
+    notes = [*report.notes, f"{count} of {len(edited)} pairs have negatives of {'; '.join(str(records.report) for records in files)}"]
     return Pairs(edited, Report(report.source, len(edited), report.skipped, notes, report.details))

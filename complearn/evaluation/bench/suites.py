@@ -29,6 +29,7 @@ from ...data.benchmarks.spatial import VSR_PHOTOS, VSR_SOURCE, WHATS_UP, WHATS_U
 from ...data.benchmarks.sugarcrepe import read_sugarcrepe, read_sugarcrepe_pp
 from ...data.benchmarks.valse import PHOTO_SOURCES, read_foils, read_valse
 from ...data.readers.coco import read_coco, read_flickr, read_karpathy
+from ...data.readers.edits import negative_choices
 from ...data.readers.registry import read
 from ...data.reports import BadData, Pairs
 from ...language.edits.captions import CAPTION_OPERATORS
@@ -299,6 +300,11 @@ SUITES |= {
         lambda name, args, operators=CAPTION_OPERATORS: swap_choices(read(name, **args), operators),
         Choices,
         "any reader's captions against exchanges of two of their parts",
+    ),
+    "edits": Suite(
+        lambda source, edits: negative_choices(read("edited", source=source, edits=edits)),
+        Choices,
+        "any reader's captions against edits of them that python -m complearn.apps.edits made",
     ),
     "foils": Suite(read_foils, Choices, "captions and wrong captions in a table of one's own"),
     "labels": Suite(read_classes, RECOGNITION, "a folder per class of one's own, with its own names and templates"),
