@@ -181,16 +181,20 @@ def load_images(
     images: Sequence[Any],  # any mixture of kinds
     size: int,  # pixels of a side
     fit: str = "crop",  # see `fit_image`
-) -> UInt8[np.ndarray, "image size size 3"]:
+    channels: int = 3,  # of the result; other than 3 only for arrays that have as many and the right size
+) -> UInt8[np.ndarray, "image size size channel"]:
     "Decode, render and resize images to one array; raise `BrokenImage` for the first that cannot be read."
     check_choice("fit", fit, FITS)
-    out = np.empty((len(images), size, size, 3), np.uint8)
+    out = np.empty((len(images), size, size, channels), np.uint8)
     for kind in {type(image) for image in images if isinstance(image, Renderable)}:
         places = [i for i, image in enumerate(images) if type(image) is kind]
         out[places] = kind.render_batch([images[i] for i in places], size)
     for i, image in enumerate(images):
-        if isinstance(image, np.ndarray) and image.shape == (size, size, 3) and image.dtype == np.uint8:
+        if isinstance(image, np.ndarray) and image.shape == (size, size, channels) and image.dtype == np.uint8:
             out[i] = image
+        elif channels != 3:
+            remedy = "give the model a tower of as many channels and pixels as the data set has"
+            raise BrokenImage(f"{image_name(image)}: expected uint8 ({size}, {size}, {channels}); {remedy}")
         elif not isinstance(image, Renderable):
             out[i] = np.asarray(fit_image(open_image(image), size, fit))
     return out
@@ -201,8 +205,8 @@ class Transform:
     "From images to a normalised tensor; with draws, also random crops, mirroring and brightness."
 
     size: int = 224  # pixels of a side
-    mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's, per channel, of values in [0, 1]
-    std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's, per channel, of values in [0, 1]
+    std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
     fit: str = "crop"  # "crop", "pad" or "squash"
     area: tuple[float, float] | None = None  # share of the area that a random training crop keeps, e.g. (0.9, 1.0)
     mirror: bool = False  # mirror half of the training images; captions that say left or right become wrong
@@ -221,10 +225,10 @@ class Transform:
         self,
         images: Sequence[Any],  # any kinds
         draws: Sequence[int] | None = None,  # one seed per image; None: no augmentation
-    ) -> UInt8[np.ndarray, "image size size 3"]:
+    ) -> UInt8[np.ndarray, "image size size channel"]:
         "The images as pixels, augmented if there are draws."
         if draws is None or not self.augments:
-            return load_images(images, self.size, self.fit)
+            return load_images(images, self.size, self.fit, len(self.mean))
         images, places = list(images), [i for i, image in enumerate(images) if isinstance(image, Renderable)]
         for i, pixels in zip(places, load_images([images[i] for i in places], self.size)):
             images[i] = pixels
@@ -255,7 +259,7 @@ class Transform:
         self,
         images: Sequence[Any],  # any kinds
         draws: Sequence[int] | None = None,  # one seed per image; None: no augmentation
-    ) -> Float[Tensor, "image 3 size size"]:
+    ) -> Float[Tensor, "image channel size size"]:
         "The images as a normalised tensor."
         pixels = torch.from_numpy(self.pixels(images, draws))
         mean, std = (255 * torch.tensor(values)[:, None, None] for values in (self.mean, self.std))

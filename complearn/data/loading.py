@@ -30,7 +30,7 @@ class BatchSampler(Protocol):
     batches_per_epoch: int
 
     def indices(self, epoch: int, position: int) -> Int[np.ndarray, "batch"]:
-        "Indices of the pairs of a joint batch."
+        "Indices of the pairs of a joint batch, `batch_size` of them or fewer."
         ...
 
 # %% ../../nbs/data/loading.ipynb #n003
@@ -114,8 +114,9 @@ class Loader:
         number: int,  # batch number from the start of the run
     ) -> Batch:  # this process' share
         "Make a batch: a function of the seed and the number alone."
-        epoch, share = self.position(number)[0], self.batch_size // self.world
-        indices = self.indices(number)[self.rank * share : (self.rank + 1) * share]
+        epoch, indices = self.position(number)[0], self.indices(number)
+        share = len(indices) // self.world
+        indices = indices[self.rank * share : (self.rank + 1) * share]
         draws = [derive(self.seed, "sample", epoch, int(i)) for i in indices]
         return self.collate([self.pairs[int(i)] for i in indices], draws)
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from ..core.seeds import derive, rng
+from ..core.seeds import derive, rng, uniforms
 from .images import BrokenImage, Renderable, Transform, load_images  # noqa: F401
 from .facts import claim_numbers, scene_numbers
 from .negatives import Contradictions, Negatives, made_by_rules, negative_caption, negative_image
@@ -74,6 +74,8 @@ class Batch:
     concepts: Int64[Tensor, "batch concept column"] | None = None  # of the captions, see `models.composer.concepts`; -1 where one has fewer
     regions: Float[Tensor, "batch region feature"] | None = None  # features and places of regions, zeros where there are fewer
     region_mask: Bool[Tensor, "batch region"] | None = None  # True where a region is real
+    chances: Float[Tensor, "batch chance"] | None = None  # uniform numbers of each pair, for augmentation on the device
+    groups: Int64[Tensor, "batch"] | None = None  # pseudo-label of each image, see `training.methods.multistage.clusters`
     unparsed: Bool[Tensor, "batch"] | None = None  # True where a caption has no tree that fits it, and its concepts were found by rules
 
     def __len__(self) -> int:
@@ -136,6 +138,7 @@ class Collate:
     choose: bool = False  # draw one of `caption` and `views` for every sample
     keep: tuple[str, ...] = ()  # "labels" of the pairs and "spans" of the tokens, to carry along
     negatives: Negatives | str | None = None  # a wrong caption beside each, and its image; a source's name for short
+    chances: int = 0  # uniform numbers for each pair, from its draw
 
     def __post_init__(self):
         object.__setattr__(self, "negatives", Negatives.read(self.negatives))
@@ -227,6 +230,8 @@ class Collate:
             values |= self.caption_fields(pairs, draws or [None] * len(pairs))
         if "labels" in self.keep:
             values["labels"] = tuple(pair.labels for pair in pairs)
+        if self.chances and draws is not None:
+            values["chances"] = torch.from_numpy(uniforms(draws, self.chances)).float()
         return Batch(image_ids=image_ids, keys=keys, **values)
 
 
@@ -251,8 +256,12 @@ def preload(
     pairs: Sequence[Pair],  # with images of any kind
     size: int,  # pixels of a side; what the transform will ask for, or more where it crops at random
     fit: str = "crop",  # see `fit_image`
+    channels: int = 3,  # see `load_images`
 ) -> list[Pair]:  # the same pairs with uint8 arrays as images
-    "Decode and resize each distinct image once; `len(distinct) * size**2 * 3` bytes."
+    "Decode and resize each distinct image once; `len(distinct) * size**2 * channels` bytes."
     first = {pair.image_id: pair.image for pair in reversed(pairs)}
-    pixels = {name: load_images([image], size, fit)[0] for name, image in first.items()}
+    names, pixels = list(first), {}
+    for start in range(0, len(names), 256):  # scenes are drawn faster together
+        part = names[start : start + 256]
+        pixels |= zip(part, load_images([first[name] for name in part], size, fit, channels))
     return [replace(pair, image=pixels[pair.image_id]) for pair in pairs]

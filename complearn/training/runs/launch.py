@@ -124,7 +124,8 @@ def make_loader(
 ) -> Loader:
     "The run's batches."
     collate = make_collate(config.train, model)
-    pairs = preload(pairs, collate.transform.size, collate.transform.fit) if config.train.preload else pairs
+    transform = collate.transform
+    pairs = preload(pairs, transform.size, transform.fit, len(transform.mean)) if config.train.preload else pairs
     shared = {"workers": config.train.workers, "rank": processes.rank, "world": processes.world}
     return Loader(pairs, collate, config.train.batch_size, config.seed, **shared)
 

@@ -1,0 +1,204 @@
+"""Data sets of independent attributes, two views of a batch, and batches of one group each."""
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from complearn.core.seeds import derive, uniforms
+from complearn.data.attributes.cifar_mnist import labelled_pixels, read_cifar_mnist
+from complearn.data.attributes.cluster_sampler import ClusterSampler
+from complearn.data.attributes.trifeature import Trifeature, read_trifeature
+from complearn.data.attributes.two_views import NUMBERS, Views
+from complearn.data.images import BrokenImage, Transform, load_images
+from complearn.data.loading import Loader, fingerprint
+from complearn.data.pairs import Collate
+from complearn.data.readers.registry import read
+from complearn.data.reports import BadData
+
+FOUR = Transform(32, (0.5,) * 4, (0.5,) * 4)
+
+
+def test_every_combination_comes_as_often_as_any_other_and_parts_share_no_image():
+    parts = {part: read("trifeature", part=part, samples=2, shapes=3, textures=2, colours=4) for part in ("train", "test")}
+    combinations = [tuple(pair.labels.values()) for pair in parts["train"]]
+    assert len(combinations) == 48 and len(set(combinations)) == 24
+    assert not {pair.image.draw for pair in parts["train"]} & {pair.image.draw for pair in parts["test"]}
+    assert fingerprint(parts["train"]) != fingerprint(read_trifeature(samples=2, shapes=3, textures=2, colours=4, seed=1))
+    with pytest.raises(ValueError, match="part"):
+        read("trifeature", part="val")
+
+
+@pytest.mark.parametrize("size", [32, 96])
+def test_an_object_is_the_same_at_any_size_and_never_leaves_the_picture(size):
+    images = [Trifeature(k % 10, (3 * k) % 10, k % 7, derive(0, k)) for k in range(40)]
+    pixels = load_images(images, size)
+    assert (pixels[:, 0] == 30).mean() > 0.95 and (pixels[:, :, -1] == 30).mean() > 0.95
+    coarse = pixels.reshape(40, 16, size // 16, 16, size // 16, 3).mean((2, 4))
+    assert abs(coarse - load_images(images, 16)).mean() < 8
+
+
+def test_uniform_numbers_depend_on_their_own_seed_alone():
+    draws = [derive(0, k) for k in range(2000)]
+    numbers = uniforms(draws, 4)
+    assert (uniforms(draws[5:6], 2) == numbers[5:6, :2]).all() and len(np.unique(numbers)) == numbers.size
+    counts = np.histogram(numbers, 20, (0, 1))[0]
+    assert abs(counts - numbers.size / 20).max() < 5 * (numbers.size / 20) ** 0.5
+
+
+def write_sources(folder):
+    """CIFAR-10's binary version and MNIST's files, zipped, with a few images."""
+    draws = np.random.default_rng(0)
+    (folder / "cifar-10-batches-bin").mkdir(parents=True)
+    for k in range(1, 6):
+        records = draws.integers(0, 256, (4, 3073), dtype=np.uint8)
+        records[:, 0] = [k, 0, 9, 3]
+        (folder / "cifar-10-batches-bin" / f"data_batch_{k}.bin").write_bytes(records.tobytes())
+    digits = draws.integers(0, 256, (6, 28, 28), dtype=np.uint8)
+    labels = np.arange(6, dtype=np.uint8)
+    for name, array in {"train-images-idx3-ubyte.gz": digits, "train-labels-idx1-ubyte.gz": labels}.items():
+        head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        (folder / name).write_bytes(gzip.compress(head + array.tobytes()))
+    return digits
+
+
+def test_photographs_and_digits_from_their_own_files(tmp_path):
+    digits = write_sources(tmp_path)
+    pairs = read_cifar_mnist(tmp_path, tmp_path, n=30)
+    assert len(pairs) == 30 and pairs[0].image.shape == (32, 32, 4) and "20 kept" in str(pairs.report)
+    assert {pair.labels["mnist"] for pair in pairs} == set("012345")
+    for pair in pairs:
+        assert (pair.image[2:-2, 2:-2, 3] == digits[int(pair.labels["mnist"])]).all()
+    record = (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").read_bytes()
+    red = np.frombuffer(record, np.uint8)[1:1025].reshape(32, 32)
+    pixels, names, _ = labelled_pixels("cifar", tmp_path, "train")
+    assert (pixels[0, :, :, 0] == red).all() and names[:4] == ["automobile", "airplane", "truck", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("cifar-10-batches-bin/data_batch_2.bin", b"x" * 3000, "data_batch_2.bin: 3000 bytes are no whole number of records"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x03" + b"\0" * 40)[:-9], "cannot be unzipped"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x03\0\0\0\x06\0\0\0\x1c\0\0\0\x1c"), "not the whole of an idx file"),
+        ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\x02\0\1"), "6 images and 2 labels"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, file, content, message):
+    write_sources(tmp_path)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(BadData, match=message):
+        read_cifar_mnist(tmp_path, tmp_path)
+
+
+def test_photographs_and_digits_from_folders_of_classes(tmp_path):
+    for kind, size in (("photos", 40), ("digits", 28)):
+        for name in ("1", "2"):
+            (tmp_path / kind / name).mkdir(parents=True)
+            for k in range(3):
+                Image.fromarray(np.full((size, size), 60 * k + 20, np.uint8)).save(tmp_path / kind / name / f"{k}.png")
+    pairs = read_cifar_mnist(tmp_path / "photos", tmp_path / "digits")
+    assert len(pairs) == 6 and pairs[0].image.shape == (32, 32, 4)
+    batch = Collate(FOUR, None, keep=("labels",), chances=2 * NUMBERS)(pairs, [1, 2, 3, 4, 5, 6])
+    assert batch.images.shape == (6, 4, 32, 32) and batch.chances.shape == (6, 2 * NUMBERS) and batch.ids is None
+    with pytest.raises(BrokenImage, match=r"expected uint8 \(32, 32, 4\)"):
+        FOUR([np.zeros((32, 32, 3), np.uint8)])
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_the_real_photographs_and_digits(real_data):
+    files = (real_data / "images" / f"{name}_test.parquet" for name in ("cifar10", "mnist"))
+    pairs = read("cifar_mnist", **dict(zip(("cifar", "mnist"), map(str, files))), n=300)
+    assert len(pairs) == 300 and len({pair.labels["cifar"] for pair in pairs}) == 10 == len({pair.labels["mnist"] for pair in pairs})
+    assert pairs[0].image[:, :, 3].mean() < 90 < pairs[0].image[:, :, :3].mean() + 60
+
+
+def changed(name, factor):
+    """Views that change one thing alone, and the numbers that make the change largest."""
+    still = {
+        "area": (1, 1),
+        "ratio": (1, 1),
+        "mirror": 0,
+        "jitter": 1,
+        "brightness": 0,
+        "contrast": 0,
+        "saturation": 0,
+        "hue": 0,
+        "grey": 0,
+    }
+    return Views(**still | {name: factor})
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
+def test_light_and_colour_agree_with_torchvision(name):
+    functional = pytest.importorskip("torchvision.transforms.v2.functional")
+    pixels = torch.rand(3, 3, 16, 16)
+    chances = torch.full((3, NUMBERS), 0.5)
+    chances[:, 5:8] = torch.tensor([0.0, 0.75, 1.0])[:, None]
+    views = changed(name, 0.4).draw(pixels, chances)
+    for view, picture, factor in zip(views, pixels, (0.6, 1.2, 1.4)):
+        assert torch.allclose(view, getattr(functional, f"adjust_{name}")(picture, factor), atol=2e-3)
+
+
+def test_crops_agree_with_torchvision():
+    functional = pytest.importorskip("torchvision.transforms.v2.functional")
+    pixels, views = torch.rand(1, 4, 32, 32), Views(area=(0.25, 0.25), ratio=(1, 1), jitter=0, grey=0, mirror=1)
+    chances = torch.zeros(1, NUMBERS)
+    chances[0, 3], chances[0, 4] = 0.5, 0.25  # left edge at 8, top edge at 4
+    expected = functional.horizontal_flip(functional.resized_crop(pixels, 4, 8, 16, 16, [32, 32], antialias=False))
+    assert torch.allclose(views.draw(pixels, chances)[..., 1:-1, 1:-1], expected[..., 1:-1, 1:-1], atol=1e-5)
+
+
+def test_a_view_depends_on_its_own_numbers_alone_and_leaves_the_fourth_channel_its_light():
+    pixels, chances = torch.rand(8, 4, 16, 16), torch.rand(8, NUMBERS)
+    grey = Views(hue=0.5, grey=1.0, jitter=1.0, area=(1, 1), ratio=(1, 1), mirror=0)
+    views = grey.draw(pixels, chances)
+    assert torch.allclose(views[3:4], grey.draw(pixels[3:4], chances[3:4]))
+    assert torch.allclose(views[:, 3], pixels[:, 3], atol=1e-6) and torch.allclose(views[:, 0], views[:, 1], atol=1e-5)
+
+
+@pytest.mark.parametrize("values", [{"area": (0.5, 0.2)}, {"area": (0.0, 1.0)}, {"ratio": (0.0, 1.0)}])
+def test_views_of_nothing_are_refused(values):
+    with pytest.raises(ValueError, match="the smaller number first"):
+        Views(**values)
+
+
+def grouped_loader(groups, rank=0, world=1, batch=8, small="partial"):
+    pairs = read_trifeature(samples=1, shapes=5, textures=4, colours=len(groups) // 20)
+    sampler = ClusterSampler(np.asarray(groups), batch, 3, small, world)
+    return Loader(pairs, Collate(Transform(16, (0.5,) * 3, (0.5,) * 3), None), batch, 3, rank=rank, world=world, sampler=sampler)
+
+
+def test_processes_share_the_group_and_draw_disjoint_images_from_it():
+    groups = np.random.default_rng(0).integers(0, 3, 60)
+    loaders, known = [grouped_loader(groups, rank, 2) for rank in (0, 1)], {}
+    for number in range(loaders[0].batches_per_epoch):
+        indices = loaders[0].indices(number)
+        known[number] = set(groups[indices])
+        shares = [loader.batch(number).keys for loader in loaders]
+        assert len(known[number]) == 1 and not set(shares[0]) & set(shares[1]) and len(shares[0]) == len(shares[1]) == 4
+    assert set.union(*known.values()) == {0, 1, 2}
+
+
+def test_epochs_differ_and_any_batch_can_be_drawn_first():
+    groups = np.arange(60) % 4
+    loader, other = grouped_loader(groups), grouped_loader(groups)
+    batches = [loader.indices(k).tolist() for k in range(3 * loader.batches_per_epoch)]
+    assert other.indices(2).tolist() == batches[2] and grouped_loader(groups).indices(len(batches) - 1).tolist() == batches[-1]
+    epochs = [sum(batches[k : k + loader.batches_per_epoch], []) for k in range(0, len(batches), loader.batches_per_epoch)]
+    assert epochs[0] != epochs[1] and all(len(epoch) == len(set(epoch)) for epoch in epochs)
+
+
+def test_small_groups_give_smaller_batches_or_none():
+    groups = [0] * 45 + [1] * 6 + [2] * 8 + [3]
+    partial, drop = (ClusterSampler(np.array(groups), 8, 0, small) for small in ("partial", "drop"))
+    assert partial.left_out == {3: 1} and drop.left_out == {1: 6, 3: 1}
+    sizes = sorted(len(partial.indices(0, k)) for k in range(partial.batches_per_epoch))
+    assert sizes == [6] + [8] * 6 and drop.batches_per_epoch == 6
+    with pytest.raises(ValueError, match=r"none of the 60 groups has 2 images .*make fewer groups"):
+        ClusterSampler(np.arange(60), 8, 0)
+    with pytest.raises(ValueError, match="take batches of at most 20"):
+        ClusterSampler(np.arange(60) % 3, 32, 0, "drop")
