@@ -13,6 +13,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from ...core.config import Registry, check_arguments, unknown_name
+from ..attributes.cifar_mnist import read_cifar_mnist
+from ..attributes.trifeature import read_trifeature
 from ..benchmarks.nlvr import read_nlvr
 from .coco import read_coco, read_flickr, read_karpathy
 from .edits import read_edits, with_negatives
@@ -46,6 +48,8 @@ for _name, _function in {
     "visual_genome": read_visual_genome,
     "labels": read_labels,
     "objects": read_drawn_objects,
+    "trifeature": read_trifeature,
+    "cifar_mnist": read_cifar_mnist,
     "generated": read_generated,
 }.items():
     READERS.add(_name, _function)
