@@ -1,11 +1,20 @@
 """Compound divergence against the definition, and the sign of its selection."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from complearn.data.divergence import compound_divergence, contributions, divergence_windows, most_divergent
+from complearn.core.files import BadData
+from complearn.data.divergence.compounds import Candidates, find_candidates
+from complearn.data.divergence.measure import compound_divergence, contributions, divergence_windows, most_divergent
+from complearn.data.divergence.selection import make_split, read_split, write_split
+from complearn.data.pairs import Pair
+from complearn.data.readers.registry import read
+from complearn.language.scenes.graphs import Item, SceneGraph
+from complearn.language.trees import parse_bracketed
 
 
 def draw(seed, n, kinds=6):
@@ -73,3 +82,90 @@ def test_windows_fall_and_have_their_size():
     assert levels[0] > levels[-1] + 0.1 and np.corrcoef(levels, np.arange(8))[0, 1] < -0.9
     with pytest.raises(ValueError, match="windows of 500 candidates.*there are 400"):
         divergence_windows(train, candidates, 8, 500)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_contributions_within_a_data_set_move_the_candidate_from_one_side_to_the_other(seed):
+    candidates = draw(seed + 20, 15, kinds=9)
+    everything = total(candidates)
+    divergence = lambda one: compound_divergence(everything - one, everything) - compound_divergence(everything, everything - one)
+    assert contributions(everything, candidates, within=True) == pytest.approx(np.array([divergence(one) for one in candidates]), abs=1e-9)
+
+
+def test_within_a_data_set_no_primitive_leaves_training():
+    candidates, primitives = [Counter("ab"), Counter("ac"), Counter("ad"), Counter("ae")], [{"x"}, {"y"}, {"y"}, {"x", "z"}]
+    chosen = most_divergent(total(candidates), candidates, 4, primitives=primitives, within=True).tolist()
+    left = [set(primitives[k]) for k in range(4) if k not in chosen]
+    assert len(chosen) == 2 and 3 not in chosen and set().union(*left) == {"x", "y", "z"}
+
+
+# --- splits in files
+
+
+def grounded(captions, trees=()):
+    pairs = [Pair(None, caption, str(k), f"{k}.jpg") for k, caption in enumerate(captions)]
+    return [replace(pair, tree=parse_bracketed(tree)) for pair, tree in zip(pairs, trees)] if trees else pairs
+
+
+def phrase(preposition, noun="grass"):
+    return f"(NP (NP (DT a) (NN dog)) (PP (IN {preposition}) (NP (NN {noun}))))"
+
+
+def test_a_split_holds_the_most_divergent_images_and_is_read_by_name(tmp_path):
+    trees = [phrase("on")] * 6 + [phrase("under"), phrase("under", "emu")]
+    pairs = grounded([" ".join(parse_bracketed(tree).leaves()) for tree in trees], trees)
+    split = make_split(find_candidates(pairs), find_candidates(pairs[:6]), n=2, windows=4)
+    assert split.parts["mcd"][0] == "6.jpg" and "7.jpg" not in sum(split.parts.values(), [])  # training knows no emu
+    levels = [split.divergences[f"window_{k}"] for k in range(1, len(split.parts))]
+    assert levels == sorted(levels, reverse=True) and levels[0] == split.divergences["mcd"] > split.divergences["all"]
+    file = write_split(tmp_path / "split.json", split)
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for k in (0, 6):
+        Image.new("RGB", (4, 4)).save(folder / f"{k}.jpg")
+    (folder / "captions.csv").write_text("image,caption\n0.jpg,a dog on grass\n6.jpg,a dog under grass\n")
+    source = {"name": "folder", "args": {"folder": str(folder)}}
+    name = read("folder", folder=str(folder))[1].image_id
+    write_split(file, replace(split, parts={"mcd": [name, "gone.jpg"]}))
+    part = read("split", source=source, file=str(file), part="mcd")
+    assert [pair.caption for pair in part] == ["a dog under grass"] and "1 images of the split are not there (gone.jpg)" in str(part.report)
+    assert len(read("split", source=source, file=str(file), part="rest")) == 1
+    with pytest.raises(ValueError, match="no part of the split 'mdc' .did you mean 'mcd'"):
+        read("split", source=source, file=str(file), part="mdc")
+    with pytest.raises(ValueError, match="makes its pairs on demand"):
+        read("split", source={"name": "generated", "args": {"n_train": 8}}, file=str(file), part="mcd")
+    write_split(file, replace(split, parts={"mcd": ["gone.jpg"]}))
+    with pytest.raises(BadData, match="no image of part 'mcd' is in"):
+        read("split", source=source, file=str(file), part="mcd")
+
+
+@pytest.mark.parametrize(
+    "text, says", [("{", "not readable as JSON"), ("[]", "parts"), ('{"parts": {}, "divergences": {}, "schema": 7}', "schema 7")]
+)
+def test_a_file_that_is_no_split_is_named(text, says, tmp_path):
+    (tmp_path / "split.json").write_text(text)
+    with pytest.raises(BadData, match=says):
+        read_split(tmp_path / "split.json")
+
+
+def test_too_few_images_are_an_error_that_says_why():
+    candidates = Candidates(["1", "2"], [Counter("a"), Counter("b")], [{"x"}, {"y"}])
+    with pytest.raises(ValueError, match="2 images was asked for, and 1 can be chosen .1 of 2 hold a primitive"):
+        make_split(candidates, Candidates(["0"], [Counter("a")], [{"x"}]), n=2)
+    with pytest.raises(ValueError, match="ask for fewer"):
+        make_split(candidates, n=1)
+
+
+def test_any_compounds_can_be_counted():
+    (words,) = find_candidates(grounded(["a black dog and a cat"]), "words").compounds
+    assert words == {("black", "dog"): 1, ("black", "cat"): 1, ("cat", "dog"): 1}
+    scene = SceneGraph((Item("circle", "red", "large", "plain", 0.2, 0.5, 0.15), Item("star", "blue", "large", "plain", 0.8, 0.5, 0.15)))
+    pair = Pair(None, "a red circle", "0", "0", graph=scene)
+    found = find_candidates([pair, replace(pair, id="1")], "scene")
+    assert found.compounds[0]["red", "circle"] == found.compounds[0]["circle", "left of", "star"] == 1
+    assert found.primitives == [{"circle", "star", "red", "blue", "large", "plain"}]
+    with pytest.raises(ValueError, match="pair 0 has no scene graph"):
+        find_candidates(grounded(["a dog"]), "scene")
+    with pytest.raises(ValueError, match="no kind of compounds 'verbs'"):
+        find_candidates(grounded(["a dog"]), "verbs")
+    assert find_candidates(grounded(["a dog on the grass"]), parser="rules").compounds[0]["[NP] on [NP]"] == 1

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from checker import RGB, WORDS, is_true, look, read_caption
 
-from complearn.data.divergence import compound_divergence
+from complearn.data.divergence.measure import compound_divergence
 from complearn.data.images import load_images
 from complearn.data.worlds.audits import audit
 from complearn.data.worlds.config import WORLDS, WorldConfig

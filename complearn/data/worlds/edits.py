@@ -16,7 +16,7 @@ import numpy as np
 from ...core.config import check_choice
 from ...core.seeds import rng
 from ..benchmarks.items import Choice
-from ..divergence import most_divergent
+from ..divergence.measure import most_divergent
 from .rendering import Scene
 from .splits import Split, compounds
 from ...language.scenes.sampling import SceneConfig, draw_statement
