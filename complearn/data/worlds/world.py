@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from ...core.config import check_choice
 from ...core.seeds import derive, rng
 from ..benchmarks.items import Choice
-from ..divergence import compound_divergence, most_divergent
+from ..divergence.measure import compound_divergence, most_divergent
 from ..images import load_images
 from .edits import DrawnEdits, draw_edits, draw_scene, draw_statements, select_divergent
 from ..pairs import Pair
