@@ -1,0 +1,78 @@
+"""The commands for concept graphs and splits, from a terminal's arguments to files."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from complearn.apps.concepts.command import main
+from complearn.data.divergence.selection import read_split
+from complearn.language.concepts.graph import read_graph
+
+TREES = {
+    "a dog on grass": "(NP (NP (DT a) (NN dog)) (PP (IN on) (NP (NN grass))))",
+    "a cat on grass": "(NP (NP (DT a) (NN cat)) (PP (IN on) (NP (NN grass))))",
+    "a dog under a cat": "(NP (NP (DT a) (NN dog)) (PP (IN under) (NP (DT a) (NN cat))))",
+}
+
+
+@pytest.fixture
+def files(tmp_path, capsys):
+    lines = list(TREES)
+    (tmp_path / "trees.txt").write_text("\n".join(TREES.values()))
+    pd.DataFrame({"image_id": ["1", "2", "2"], "caption": lines}).to_csv(tmp_path / "captions.csv", index=False)
+    command = ["parse", str(tmp_path / "captions.csv"), str(tmp_path / "parses.jsonl"), "--parser", "brackets"]
+    assert main([*command, "--settings", f"{{path: {tmp_path / 'trees.txt'}}}"]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def test_captions_are_parsed_and_become_a_graph_and_a_split(files, capsys):
+    captions, folder = str(files / "captions.csv"), str(files / "graph")
+    assert main(["graph", captions, folder, "--parses", str(files / "parses.jsonl")]) == 0
+    assert "3 captions in the graph" in capsys.readouterr().out
+    assert read_graph(folder).statistics() | {"images": 2, "predicates": 3, "average height": 2} == read_graph(folder).statistics()
+    assert main(["split", folder, str(files / "split.json"), "--size", "2"]) == 2  # nothing would be left to train on
+    assert "hold a primitive that training would lack" in capsys.readouterr().err
+    assert main(["split", folder, str(files / "split.json"), "--train", folder, "--size", "1", "--windows", "2"]) == 0
+    assert read_split(files / "split.json").parts["mcd"] in (["1"], ["2"]) and "divergence" in capsys.readouterr().out
+    words = ["split", captions, str(files / "words.json"), "--train", captions, "--size", "1", "--windows", "0", "--compounds", "words"]
+    assert main([*words, "--quiet"]) == 0
+
+
+def test_what_training_never_shows_is_listed(files, capsys):
+    (files / "new.txt").write_text("a dog above a cat\na dog above grass")
+    captions = [str(files / "captions.csv"), str(files / "new.txt"), "--parser", "rules", "--quiet"]
+    assert main(["unseen", *captions, "--output", str(files / "unseen.csv")]) == 0
+    assert pd.read_csv(files / "unseen.csv").values.tolist() == [["[NP] above [NP]", 2]]
+    assert main(["unseen", *captions, "--kind", "primitives"]) == 0
+    assert "0 primitives of the test captions are not in training" in capsys.readouterr().out
+
+
+def test_pruned_trees_make_another_graph(files):
+    command = ["graph", str(files / "captions.csv"), str(files / "graph"), "--parses", str(files / "parses.jsonl")]
+    assert main([*command, "--prune", "1.0"]) == 0
+    assert read_graph(files / "graph").statistics()["concepts"] == 3  # the sentences alone
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["graph", "{}/absent.csv", "{}/graph"], "does not exist"),
+        (["graph", "{}/captions.csv", "{}/graph", "--prune", "30", "--parser", "rules"], "from 0 to 1, not 30"),
+        (["graph", "{}/captions.csv", "{}/graph", "--parses", "{}/short.jsonl"], "1 parses for 3 captions"),
+        (
+            ["graph", "{}/captions.csv", "{}/graph", "--parses", "{}/others.jsonl"],
+            "line 2: the parse of 'a cow', and the caption is 'a cat",
+        ),
+        (["split", "{{name: koko}}", "{}/split.json"], "no reader 'koko'"),
+        (["unseen", "{}/captions.csv", "{}/captions.csv", "--parser", "none"], "no parser 'none'"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments, says, files, capsys):
+    lines = (files / "parses.jsonl").read_text().splitlines()
+    (files / "short.jsonl").write_text(lines[0])
+    other = json.loads(lines[1]) | {"caption": "a cow", "spans": [[0, 1], [2, 5]], "tag": ["DT", "NN"], "tree": "", "sentences": [[0, 2]]}
+    (files / "others.jsonl").write_text("\n".join([lines[0], json.dumps(other), lines[2]]))
+    assert main([part.format(files) for part in arguments]) == 2
+    assert says in capsys.readouterr().err
