@@ -483,6 +483,8 @@ time.sleep(120)"""
     [
         (["codes", "--gallery", "."], "--gallery belongs to search; leave it out for codes"),
         (["codes", "--runs", "none"], "--runs none is not a folder"),
+        (["edits", "--captions", "none.csv"], "--captions none.csv is not a file"),
+        (["review"], "--edits negatives.jsonl, written by"),
     ],
 )
 def test_the_launcher_says_what_it_cannot_use(arguments, message, capsys):

@@ -1,0 +1,133 @@
+// Review of edits: a caption, a negative with its changes in colour, and what a person decides about it.
+// The kernel's side is complearn.apps.edits.review; every decision is kept there before the next negative is shown.
+import { button, bytes, connect, count, fill, h, marked, objectURL, percent, statusLine, track } from "./shared.js";
+
+const VERDICTS = ["accepted", "rejected", "corrected"];
+
+class Review {
+  constructor(model, node) {
+    Object.assign(this, { model, item: null });
+    this.status = statusLine({ role: "alert" });
+    this.faults = h("div", { class: "cl-faults" });
+    this.progress = h("div", { class: "cl-progress" });
+    this.name = h("span", { class: "cl-muted cl-grow cl-name" });
+    this.save = button("Export", () => this.send({ action: "export" }), { title: "write what was accepted and corrected to a file of its own" });
+    const top = h("div", { class: "cl-row cl-top" }, h("h2", {}, "Review"), this.name, this.save);
+    this.node = h("div", { class: "cl cl-review" }, top, h("div", { class: "cl-body" }, this.progress, this.status, this.faults, this.makeCard()));
+    fill(node, this.node);
+    this.enable(false);
+  }
+  makeCard() {
+    this.head = h("div", { class: "cl-row cl-small cl-muted" });
+    this.picture = h("img", { alt: "picture of the caption", hidden: true, draggable: "false" });
+    this.texts = h("div", { class: "cl-grow" });
+    this.text = h("textarea", { rows: "2", "aria-label": "the negative as it should be", spellcheck: "true" });
+    const keep = button("Save the correction", () => this.correct(), { class: "cl-primary" });
+    const leave = button("Cancel", () => this.closeEditor());
+    this.editor = h("section", { hidden: true, "aria-label": "correction" }, this.text, h("div", { class: "cl-row" }, keep, leave));
+    const decide = (label, verdict, key) => button([label, h("kbd", {}, key)], () => this.decide(verdict), { "data-verdict": verdict });
+    this.choices = h(
+      "div",
+      { class: "cl-row cl-choices" },
+      decide("Accept", "accepted", "A"),
+      decide("Reject", "rejected", "R"),
+      button(["Correct", h("kbd", {}, "E")], () => this.openEditor(), { "data-verdict": "corrected" }),
+      button(["Take back", h("kbd", {}, "U")], () => this.decide("open"), { "data-verdict": "open" }),
+      h("span", { class: "cl-grow" }),
+      button(["Back", h("kbd", {}, "←")], () => this.move(-1)),
+      button(["Forward", h("kbd", {}, "→")], () => this.move(1)),
+      button(["Next open", h("kbd", {}, "N")], () => this.send({ action: "next_open" })),
+    );
+    const body = h("div", { class: "cl-row cl-texts" }, this.picture, this.texts);
+    this.card = h("section", { class: "cl-card", tabindex: "0", "aria-label": "negative under review" }, this.head, body, this.editor, this.choices);
+    return this.card;
+  }
+  send(request) {
+    this.model.send(request);
+  }
+  enable(on) {
+    for (const control of this.node.querySelectorAll("button, textarea")) control.disabled = !on;
+  }
+  decide(verdict) {
+    this.send({ action: "decide", verdict });
+  }
+  move(step) {
+    this.send({ action: "go", place: this.item.place + step });
+  }
+  openEditor() {
+    this.editor.hidden = false;
+    this.text.value = this.item.correction || this.item.negative;
+    this.text.focus();
+  }
+  closeEditor() {
+    this.editor.hidden = true;
+    this.card.focus({ preventScroll: true });
+  }
+  correct() {
+    this.send({ action: "decide", verdict: "corrected", correction: this.text.value });
+  }
+
+  // What each message of the kernel changes. A correction that is refused stays in its field.
+  receive(content, buffers) {
+    const receivers = {
+      file: () => {
+        this.name.textContent = content.name;
+        fill(this.faults, content.faults.map((fault) => h("p", { class: "cl-small" }, fault)));
+      },
+      item: () => this.receiveItem(content, buffers),
+      exported: () => this.status.report(content.text, true),
+      error: () => this.status.report(content.text),
+    };
+    receivers[content.type]?.();
+  }
+  receiveItem(content, buffers) {
+    const first = !this.item;
+    const { place, total, id, source, caption, operator, verdict, correction, counts, note } = (this.item = content);
+    this.enable(true);
+    this.status.report(note);
+    const decided = VERDICTS.reduce((sum, each) => sum + (counts[each] ?? 0), 0);
+    const numbers = [...VERDICTS.map((each) => `${count(counts[each] ?? 0)} ${each}`), `${count(total - decided)} open`];
+    const label = `${percent(decided / total)} of ${count(total)} negatives: ${numbers.join(", ")}`;
+    fill(this.progress, track(decided / total), h("span", { class: "cl-small cl-muted", role: "status" }, label));
+    const state = h("b", { class: "cl-verdict", "data-state": verdict || "open" }, verdict || "open");
+    fill(this.head, state, h("span", {}, `${count(place + 1)} of ${count(total)}`), h("span", {}, operator), h("span", {}, `caption ${id}`));
+    const line = (name, pieces) => [h("span", { class: "cl-label" }, name), h("p", { class: "cl-line" }, pieces)];
+    fill(this.texts, line("Caption", marked(source)), line("Negative", marked(caption)), correction ? line("Corrected", [correction]) : []);
+    if (this.url) URL.revokeObjectURL(this.url);
+    this.url = bytes(buffers[0]).length ? objectURL(buffers[0]) : null;
+    this.picture.hidden = !this.url;
+    if (this.url) this.picture.src = this.url;
+    for (const control of this.choices.querySelectorAll("[data-verdict]")) {
+      control.setAttribute("aria-pressed", String(control.dataset.verdict === verdict));
+      if (control.dataset.verdict === "open") control.disabled = !verdict;
+    }
+    if (!this.editor.hidden || (first && document.activeElement === document.body)) this.closeEditor();
+  }
+  onKey(event) {
+    const { target, key } = event;
+    if (!this.node.contains(target)) return;
+    event.stopPropagation(); // JupyterLab has uses of its own for letters, Enter and arrows
+    if (!this.item || event.ctrlKey || event.metaKey || event.altKey) return;
+    const inText = {
+      Enter: () => !event.shiftKey && !event.isComposing && [this.correct()],
+      Escape: () => [this.closeEditor()],
+    };
+    const elsewhere = {
+      a: () => [this.decide("accepted")],
+      r: () => [this.decide("rejected")],
+      e: () => [this.openEditor()],
+      u: () => this.item.verdict && [this.decide("open")],
+      n: () => [this.send({ action: "next_open" })],
+      arrowleft: () => [this.move(-1)],
+      arrowright: () => [this.move(1)],
+    };
+    const run = target === this.text ? inText[key] : elsewhere[key.toLowerCase()];
+    if (run?.()) event.preventDefault();
+  }
+}
+
+function render({ model, el }) {
+  const app = new Review(model, el);
+  return connect(app, model, { keydown: (event) => app.onKey(event) });
+}
+export default { render };

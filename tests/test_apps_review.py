@@ -1,0 +1,141 @@
+"""The review of edits: decisions are kept at once, an interrupted review goes on, what stands is read as a file of edits."""
+
+import json
+
+import numpy as np
+import pytest
+from browser import attach, open_chromium, screenshot
+
+from complearn.apps.edits.review import review
+from complearn.data.pairs import Pair
+from complearn.data.readers.edits import read_edits
+from complearn.data.readers.registry import read
+
+EDIT = {"caption": "a cat on a bed", "operator": "replace_obj", "spans": [[[2, 5], [2, 5]]], "grammatical": True}
+LINES = [
+    {"id": "1", "image_id": "1", "caption": "a dog on a bed", "negatives": ["a cat on a bed", "a dog on an bed"], "edits": [EDIT]},
+    {"id": "2", "image_id": "2", "caption": "nothing here", "negatives": [], "error": "there is no word in it"},
+    {"id": "3", "image_id": "3", "caption": "two \N{CAT FACE} birds", "negatives": ["two cow"], "edits": [{"caption": "two cow"}]},
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    text = [json.dumps(line) for line in LINES]
+    (tmp_path / "negatives.jsonl").write_text("\n".join([*text[:2], "{broken", text[2], '{"id": "4"}']) + "\n")
+    return tmp_path / "negatives.jsonl"
+
+
+def asked(app, action, **arguments):
+    """The messages of an action by their type."""
+    return {content["type"]: content for content, _ in app.controller.handle({"action": action, **arguments})}
+
+
+def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):
+    app = review(path)
+    opened = asked(app, "connect")
+    assert "2 bad line (negatives.jsonl line 3" in opened["file"]["faults"][0] and "mend these lines" in opened["file"]["faults"][0]
+    assert opened["item"]["source"] == [["a ", -1], ["dog", 0], [" on a bed", -1]] and opened["item"]["total"] == 3
+    assert asked(app, "decide", verdict="accepted")["item"]["negative"] == "a dog on an bed"
+    app = review(path)  # as after a crash: nothing was saved by hand
+    assert asked(app, "connect")["item"]["place"] == 1
+    asked(app, "decide", verdict="rejected")
+    done = asked(app, "decide", verdict="corrected", correction=" two  cows ")["item"]
+    assert done["counts"] == {"accepted": 1, "rejected": 1, "corrected": 1} and done["correction"] == "two cows"
+    assert "2 negatives of 3 stand" in asked(app, "export")["exported"]["text"]
+    reviewed = read_edits(path.with_name("negatives.reviewed.jsonl"))
+    assert [record.negatives for record in reviewed] == [["a cat on a bed"], [], ["two cows"]] and reviewed[0].edits == [EDIT]
+    assert app.decisions.verdict.tolist() == ["accepted", "rejected", "corrected"]
+    assert path.read_text().count("\n") == 5, "the file under review is as it was"
+
+
+def test_the_edited_reader_trains_on_what_was_accepted(path):
+    folder = path.parent / "photos"
+    folder.mkdir()
+    from PIL import Image
+
+    for name in ("1", "3"):
+        Image.new("RGB", (8, 8)).save(folder / f"{name}.png")
+    (folder / "captions.csv").write_text("image,caption\n1.png,a dog on a bed\n3.png,two \N{CAT FACE} birds\n")
+    app = review(path)
+    app.run_action("decide", verdict="accepted").run_action("export")
+    reviewed = path.with_name("negatives.reviewed.jsonl")
+    pairs = read("edited", source={"name": "folder", "args": {"folder": str(folder)}}, edits=str(reviewed))
+    assert [pair.negatives for pair in pairs] == [["a cat on a bed"], []]
+
+
+def test_what_can_not_be_decided_says_what_to_do_and_loses_nothing(path):
+    app = review(path)
+    for arguments, remedy in (
+        ({"verdict": "maybe"}, "verdict"),
+        ({"verdict": "corrected"}, "the correction is empty"),
+        ({"verdict": "corrected", "correction": "A dog  on a bed"}, "the caption itself"),
+        ({"verdict": "corrected", "correction": "a cat on a bed"}, "accept it"),
+        ({"verdict": "corrected", "correction": "\x00"}, "empty"),
+    ):
+        assert remedy in asked(app, "decide", **arguments)["error"]["text"], arguments
+    asked(app, "decide", verdict="accepted")
+    assert "verdict" in asked(app, "decide", verdict="maybe")["error"]["text"] and len(app.decisions) == 1
+    asked(app, "go", place=0)
+    assert asked(app, "decide", verdict="open")["item"]["verdict"] == "" and app.decisions.empty and review(path).decisions.empty
+    assert asked(app, "go", place=99)["item"]["place"] == 2 and asked(app, "go", place=-5)["item"]["place"] == 0
+
+
+@pytest.mark.parametrize(
+    "content, remedy",
+    [
+        (None, "write it with: python -m complearn.apps.edits"),
+        ("", "no line holds id"),
+        ('{"broken\n', "no line holds id"),
+        ('{"id": "1", "image_id": "1", "caption": "a dog", "negatives": []}\n', "holds no negative"),
+        (b"\xff\xfe\x00", "UTF-8"),
+    ],
+)
+def test_a_file_that_can_not_be_reviewed_is_a_message_with_the_remedy(content, remedy, tmp_path):
+    if content is not None:
+        (tmp_path / "negatives.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert remedy in asked(review(tmp_path / "negatives.jsonl"), "connect")["error"]["text"]
+
+
+def test_a_line_that_was_cut_off_costs_itself_alone(path):
+    app = review(path).run_action("decide", verdict="accepted").run_action("decide", verdict="rejected")
+    journal = app.controller.journal
+    journal.write_bytes(journal.read_bytes()[:-9])
+    app = review(path)
+    assert app.decisions.verdict.tolist() == ["accepted"] and "1 bad line" in (lost := asked(app, "connect")["file"]["faults"][1]) and "again" in lost
+    app.run_action("decide", verdict="rejected")
+    assert review(path).decisions.verdict.tolist() == ["accepted", "rejected"]
+
+
+@pytest.mark.browser
+def test_on_a_page(path):
+    app = review(path, [Pair(np.full((40, 60, 3), 90, np.uint8), None, "1", "1")])
+    faults = []
+    with open_chromium() as browser:
+        page = attach(browser, "review", app.controller)
+        page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
+        page.wait_for_selector("mark >> nth=1")
+        assert page.locator("mark").all_inner_texts() == ["dog", "cat"] and page.locator(".cl-texts img").is_visible()
+        screenshot(page, "review-1-open")
+        page.keyboard.press("a")
+        page.wait_for_function("document.querySelector('.cl-line:last-child').textContent === 'a dog on an bed'")
+        page.keyboard.press("e")
+        page.fill("textarea", "A dog on a bed")
+        page.keyboard.press("Enter")
+        page.wait_for_function("document.querySelector('.cl-status').textContent.includes('the caption itself')")
+        assert page.input_value("textarea") == "A dog on a bed", "what was typed is still there"
+        page.fill("textarea", "a dog under a bed")
+        page.keyboard.press("Enter")
+        page.wait_for_function("document.querySelector('.cl-line:last-child').textContent === 'two cow'")
+        page.close()
+        page = attach(browser, "review", app.controller, dark=True)  # the page is opened again
+        page.wait_for_function("document.querySelector('.cl-progress').textContent.includes('1 accepted, 0 rejected, 1 corrected, 1 open')")
+        page.click("[data-verdict=rejected]")
+        page.wait_for_function("document.querySelector('.cl-progress').textContent.startsWith('100 %')")
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_function("document.querySelector('.cl-line:last-child').textContent === 'a dog under a bed'")
+        screenshot(page, "review-2-done")
+        page.click("text=Export")
+        page.wait_for_function("document.querySelector('.cl-status').textContent.includes('2 negatives of 3 stand')")
+        page.close()
+    assert not faults and read_edits(path.with_name("negatives.reviewed.jsonl"))[0].negatives == ["a cat on a bed", "a dog under a bed"]
