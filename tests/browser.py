@@ -1,4 +1,4 @@
-"""What the tests of both apps share: notebooks, screenshots, JupyterLab, and a page whose controller is in the test's own process."""
+"""What the tests of the apps share: notebooks, screenshots, JupyterLab, requests, a page whose controller is in the test's own process."""
 
 import base64
 import json
@@ -124,3 +124,15 @@ def attach(browser, app, controller, dark=False):
     page.expose_function("kernel", kernel)
     page.evaluate(with_script(app, ATTACH))
     return page
+
+
+NOT_VALUES = [None, True, -1, 1e308, float("nan"), 10**30, "", "x", [], [[]], {}, [None], {"a": 1}, "../secret.png", "\ud83d"]
+
+
+def check_requests(controller, name):
+    """A page can send anything: each argument of an action in turn, and requests that are none; all that is answered."""
+    parameters = [*controller.actions[name].arguments.__dataclass_fields__, "content", "panel", "action", "strange"]
+    requests = [{"action": name, parameter: value} for parameter in parameters for value in NOT_VALUES]
+    contents = [content for request in [*requests, None, [], "connect", 3, {}] for content, _ in controller.handle(request)]
+    assert all("type" in content for content in contents)
+    return contents

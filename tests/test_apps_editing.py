@@ -5,10 +5,11 @@ import importlib.util
 import numpy as np
 import pytest
 import torch
-from browser import attach, open_chromium, screenshot
+from browser import attach, check_requests, open_chromium, screenshot
 
 from complearn.apps.edits.app import edits
 from complearn.apps.edits.captions import LONGEST
+from complearn.apps.edits.controller import EditsController
 from complearn.data.pairs import Pair
 from complearn.data.worlds.world import world_from
 from complearn.models.scoring import Encoded, cosine
@@ -145,6 +146,14 @@ def test_other_captions_of_the_picture_say_which_words_may_not_come_in():
         choice.label for choice in edits(pairs).run_action("open_item", item=0).controller.caption.choices([])["replace_obj"]
     }
     assert "dog → cat" in labels(both[:1]) - labels(both)
+
+
+@pytest.mark.parametrize("name", sorted(EditsController.actions))
+def test_no_request_of_a_page_makes_an_exception_escape(name):
+    app = edits([world_from("small").pair("test", k) for k in (5, 6)], parser=lambda captions: 1 / 0, models=Lengths())
+    app.run_action("open_item", item=1).run_action("call", operator="swap_att")
+    check_requests(app.controller, name)
+    assert app.run_action("open_item", item=0).run_action("call", operator="replace_att").history.edited.notna().all()
 
 
 @pytest.mark.browser

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from browser import attach, open_chromium, screenshot
+from browser import attach, check_requests, open_chromium, screenshot
 
-from complearn.apps.edits.review import review
+from complearn.apps.edits.review import ReviewController, review
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import read_edits
 from complearn.data.readers.registry import read
@@ -102,9 +102,15 @@ def test_a_line_that_was_cut_off_costs_itself_alone(path):
     journal = app.controller.journal
     journal.write_bytes(journal.read_bytes()[:-9])
     app = review(path)
-    assert app.decisions.verdict.tolist() == ["accepted"] and "1 bad line" in (lost := asked(app, "connect")["file"]["faults"][1]) and "again" in lost
+    lost = asked(app, "connect")["file"]["faults"][1]
+    assert app.decisions.verdict.tolist() == ["accepted"] and "1 bad line" in lost and "again" in lost
     app.run_action("decide", verdict="rejected")
     assert review(path).decisions.verdict.tolist() == ["accepted", "rejected"]
+
+
+@pytest.mark.parametrize("name", sorted(ReviewController.actions))
+def test_no_request_of_a_page_makes_an_exception_escape(path, name):
+    check_requests(review(path).run_action("decide", verdict="accepted").controller, name)
 
 
 @pytest.mark.browser
