@@ -23,6 +23,7 @@ from .composer.vse import VSE, VSEConfig, build_vse
 from .grounded.classifier import ClassifierConfig, build_classifier
 from .dual import Dual, ModelConfig, build_model
 from .grounded.model import Grounded, GroundedConfig, build_grounded
+from .stages.model import StagesConfig, build_stages
 from .towers.base import SIZES, Tower
 from .towers.factory import LOADERS, read_spec
 
@@ -93,6 +94,10 @@ register_model(
 register_model(
     "two_stream", TwoStreamConfig, build_two_stream, assemble=TwoStream, search_fault=lambda config: SEARCH_FAULT,
     title=lambda config: f"two-stream model with {config.layers} rounds of cross-attention",
+)  # fmt: skip
+register_model(
+    "stages", StagesConfig, build_stages, title=lambda config: f"encoders of images of {config.stages} stages",
+    text_tower=lambda config: None, search_fault=lambda config: "reads images alone and no texts; choose another run",
 )  # fmt: skip
 register_model("vse", VSEConfig, build_vse, assemble=VSE, title=lambda config: "VSE dual encoder")
 

@@ -23,6 +23,7 @@ from .offline import LiteVision, load_lite, load_minilm
 from .openclip_towers import OpenClipText, OpenClipVision
 from .openclip import check_model_config, load_open_clip
 from .base import SIZES, TextTransformer, Tower, VisionTransformer, check_sizes
+from .resnets.resnet import ResNetVision
 
 # %% ../../../nbs/models/towers/factory.ipynb #c005
 def read_spec(
@@ -64,7 +65,13 @@ def load_open_clip_text(
 
 # %% ../../../nbs/models/towers/factory.ipynb #c009
 LOADERS = {
-    "vision": {"open_clip": load_open_clip_vision, "timm": load_timm, "hf": load_hf_vision, "efficientnet_lite0": load_lite},
+    "vision": {
+        "open_clip": load_open_clip_vision,
+        "timm": load_timm,
+        "hf": load_hf_vision,
+        "efficientnet_lite0": load_lite,
+        "resnet": ResNetVision,
+    },
     "text": {"open_clip": load_open_clip_text, "hf": load_hf_text, "minilm": load_minilm},
 }
 
@@ -180,6 +187,7 @@ KINDS = {
     "hf_vision": HFVision,
     "hf_text": HFText,
     "lite_vision": LiteVision,
+    "resnet_vision": ResNetVision,
 }
 
 
