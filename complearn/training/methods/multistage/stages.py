@@ -178,7 +178,7 @@ def multistage(
     check_arguments(UNIMODAL[objective].__init__, options, f"objective {objective!r}", skip=shared)
     for stage in range(count):
         encoder = (model.encoders[stage],) if objective == "moco" else ()
-        loss = UNIMODAL[objective](*encoder, stage=stage, temperature=temperature, views=views, **options)
+        loss = UNIMODAL[objective](*encoder, stage=stage, temperature=float(temperature), views=views, **options)
         length = steps // count + (steps % count if stage == 0 else 0)
         hooks = {"on_start": begin_stage(stage, count, grouping, loss, inherit), "on_end": end_stage(stage)}
         loader, trained = stage_loader(stage, grouping.small), (f"encoders.{stage}.*",)

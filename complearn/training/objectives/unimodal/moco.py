@@ -90,7 +90,7 @@ class MoCo(SimCLR):
         "Cross-entropy of the right key against the queue's keys of the query's own pseudo-label."
         with torch.autocast(queries.device.type, enabled=False):
             right = (queries.float() * keys.float()).sum(-1, keepdim=True)
-            cosines = torch.cat([right, queries.float() @ self.queue.T], 1)
+            cosines = torch.cat([right, queries.float() @ self.queue.clone().T], 1)  # the queue changes before the gradient is taken
             absent = (owners[:, None] != self.owners) | (images[:, None] == self.images)
             excluded = torch.cat([torch.ones_like(absent[:, :1]), absent], 1)
             targets = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)

@@ -1,0 +1,260 @@
+"""Losses of images alone against their formulas, clusters and pseudo-labels, and a multistage run that is killed and goes on."""
+
+import json
+import math
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import training_runs
+from training_runs import assert_same
+
+from complearn.core.runs import Run
+from complearn.data.attributes.two_views import NUMBERS, Views
+from complearn.data.pairs import Batch
+from complearn.data.readers.registry import read
+from complearn.models.registry import build, needs_tokenizer, search_fault
+from complearn.models.stages.model import soup
+from complearn.training.methods.multistage.clusters import cluster, decode_labels, merge_small, pseudo_labels, stage_vectors
+from complearn.training.methods.multistage.stages import multistage
+from complearn.training.methods.registry import Named, make_phases
+from complearn.training.objectives.unimodal.baselines import IFM, UNIMODAL, FeatureDropout, TemperatureSchedule
+from complearn.training.objectives.unimodal.moco import MoCo
+from complearn.training.objectives.unimodal.simclr import SimCLR
+from complearn.training.runs.launch import launch, make_trainer, prepare
+from complearn.training.runs.snapshots import Snapshot
+
+TOWER = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1}
+MODEL = {"kind": "stages", "vision": TOWER, "projection": 8}
+DATA = {"name": "trifeature", "args": {"samples": 1, "shapes": 4, "textures": 3, "colours": 5}}
+
+
+def config(method="multistage", stages=3, **args):
+    args = {"steps": 10, "grouping": {"clusters": 2, "small": "partial"}} | args
+    model = MODEL | {"stages": stages}
+    return {"method": {"name": method, "args": args}, "model": model, "data": DATA, "train": training_runs.TRAIN, "seed": 0}
+
+
+def doubled(ids):
+    """A batch of two views of images with these numbers."""
+    ids = torch.tensor(ids)
+    return Batch(None, None, None, torch.cat([ids, ids]), tuple(map(str, ids.tolist())) * 2)
+
+
+def naive(vectors, ids, temperature, move=0.0):
+    """NT-Xent, one query and one key at a time."""
+    count, losses = len(vectors), []
+    for i in range(count):
+        partner = (i + count // 2) % count
+        scores = []
+        for j in range(count):
+            cosine = float(vectors[i] @ vectors[j])
+            if j == partner:
+                scores.insert(0, math.exp((cosine - move) / temperature))
+            elif ids[i % len(ids)] != ids[j % len(ids)]:
+                scores.append(math.exp((cosine + move) / temperature))
+        losses.append(-math.log(scores[0] / sum(scores)))
+    return sum(losses) / count
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.25, 0.5])
+@pytest.mark.parametrize("ids", [[1, 2, 3, 4, 5], [1, 2, 2, 3, 1], [7, 8]])
+def test_the_loss_is_the_formula_and_an_image_is_no_negative_of_itself(ids, temperature):
+    vectors = torch.nn.functional.normalize(torch.randn(2 * len(ids), 6, generator=torch.Generator().manual_seed(1)), dim=-1)
+    loss = SimCLR(temperature=temperature).compare(vectors, doubled(ids))["simclr_loss"]
+    assert loss.item() == pytest.approx(naive(vectors, ids, temperature), rel=1e-5)
+    swapped = torch.cat([vectors[len(ids) :], vectors[: len(ids)]])
+    assert SimCLR(temperature=temperature).compare(swapped, doubled(ids))["simclr_loss"].item() == pytest.approx(loss.item(), rel=1e-5)
+    harder = IFM(temperature=temperature, epsilon=0.05).compare(vectors, doubled(ids))["ifm_loss"].item()
+    assert harder == pytest.approx((naive(vectors, ids, temperature) + naive(vectors, ids, temperature, 0.05)) / 2, rel=1e-5)
+
+
+def test_the_temperature_goes_down_and_up_and_is_resumed():
+    schedule, vectors = TemperatureSchedule(temperature=0.1, highest=0.9, period=8), torch.eye(4)
+    seen = []
+    for step in range(9):
+        seen.append(schedule.compare(vectors, doubled([1, 2]))["temperature"].item())
+        schedule.after_step(step + 1)
+    assert seen[0] == seen[8] == pytest.approx(0.9) and seen[4] == pytest.approx(0.1) and seen[2] == pytest.approx(0.5)
+    resumed = TemperatureSchedule(temperature=0.1, highest=0.9, period=8)
+    resumed.load_state_dict(schedule.state_dict())
+    assert resumed.compare(vectors, doubled([1, 2]))["temperature"] == schedule.compare(vectors, doubled([1, 2]))["temperature"]
+
+
+def test_a_queue_forgets_its_oldest_keys_and_only_keys_of_the_own_group_are_negatives():
+    model = build(MODEL | {"stages": 1})
+    moco, draws = MoCo(model.encoders[0], temperature=0.3, queue=6), torch.Generator().manual_seed(0)
+    keys = torch.nn.functional.normalize(torch.randn(8, 8, generator=draws), dim=-1)
+    moco.enqueue(keys[:5], torch.tensor([0, 1, 0, 1, 1]), torch.arange(5))
+    moco.enqueue(keys[5:], torch.tensor([1, 0, 1]), torch.arange(5, 8))
+    assert torch.equal(moco.queue[:2], keys[6:]) and torch.equal(moco.queue[5], keys[5]) and moco.place == 2
+    queries, right = keys[:2], torch.nn.functional.normalize(keys[:2] + 0.1, dim=-1)
+    measures = moco.loss(queries, right, torch.tensor([1, 1]), torch.tensor([7, 50]))
+    losses = []
+    for row, image in enumerate((7, 50)):
+        negatives = [k for k in range(2, 8) if k in (3, 4, 5, 7) and k != image]
+        scores = [math.exp(float(queries[row] @ key) / 0.3) for key in [right[row], *keys[negatives]]]
+        losses.append(-math.log(scores[0] / sum(scores)))
+    assert measures["moco_loss"].item() == pytest.approx(sum(losses) / 2, rel=1e-5) and measures["negatives"] == 3.5
+
+
+@pytest.mark.parametrize("name", list(UNIMODAL))
+def test_every_objective_moves_its_own_stage_alone(name):
+    model, pairs = build(MODEL | {"stages": 2}), read(**{"name": "trifeature", "samples": 1, "shapes": 2, "textures": 2, "colours": 2})
+    phases = multistage(model, 4, name)
+    objective = phases[1].objective
+    batch = replace(model.collate, chances=2 * NUMBERS)(pairs, list(range(8)))
+    for _ in range(2):  # the first batch of MoCo finds an empty queue
+        measures = objective(model, batch)
+    loss = sum(value for key, value in measures.items() if key.endswith("_loss"))
+    loss.backward()
+    assert torch.isfinite(loss) and loss > 0 and all(p.grad is None for p in model.encoders[0].parameters())
+    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.encoders[1].parameters())
+    with pytest.raises(ValueError, match="has no random numbers|Batch.chances"):
+        objective(model, model.collate(pairs))
+
+
+def test_feature_dropout_hides_what_the_loss_depends_on_most():
+    gradient = torch.zeros(2, 3, 8, 8)
+    gradient[0, :, 4:, :4], gradient[1, 1, 0, 7] = 1.0, -3.0
+    hidden = FeatureDropout(share=0.25, patch=4).hide(torch.ones(2, 3, 8, 8), gradient)
+    assert hidden[0, :, 4:, :4].sum() == 0 == hidden[1, :, :4, 4:].sum() and hidden.sum() == 2 * 3 * 48
+    with pytest.raises(ValueError, match="do not divide into squares"):
+        FeatureDropout(patch=3).hide(torch.ones(1, 3, 8, 8), torch.ones(1, 3, 8, 8))
+
+
+def test_pseudo_labels_of_three_stages_decode_to_their_three_assignments():
+    """The released code keeps only the last two."""
+    assignments = np.random.default_rng(0).integers(0, 5, (3, 200))
+    labels = pseudo_labels(assignments, 5)
+    assert (decode_labels(labels, 5, 3) == assignments).all()
+    assert len(set(labels.tolist())) == len(set(map(tuple, assignments.T.tolist())))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "count", "message"),
+    [(torch.eye(4), 5, "4 images do not make 5 clusters"), (torch.eye(2).repeat(10, 1), 3, "1 of 3 clusters are empty")],
+)
+def test_vectors_that_do_not_make_the_clusters_are_named(vectors, count, message):
+    with pytest.raises(ValueError, match=message):
+        cluster(vectors, count, 0)
+
+
+def test_many_vectors_are_clustered_in_small_batches():
+    vectors = torch.nn.functional.normalize(torch.eye(3).repeat(50, 1) + 0.01, dim=-1)
+    labels = cluster(vectors, 3, 0, large=100)
+    assert [len(set(labels[k::3])) for k in range(3)] == [1, 1, 1] and len(set(labels)) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(float("nan"), "60 of 60 vectors are not finite.*lower the learning rate"), (0.0, "collapsed")]
+)
+def test_broken_and_constant_features_stop_the_run_with_a_remedy(value, message):
+    model, pairs = build(MODEL), read(DATA["name"], **DATA["args"])
+    with torch.no_grad():
+        model.encoders[0].tower.norm_out.weight.fill_(value)
+        model.encoders[0].tower.norm_out.bias.fill_(1.0)
+    with pytest.raises(ValueError, match=f"stage 0: .*{message}"):
+        stage_vectors(model, 0, pairs, model.collate)
+
+
+def test_small_groups_join_the_nearest_and_all_become_one_where_none_is_large():
+    vectors = torch.eye(3)[[0] * 9 + [1] * 9 + [2] * 2]
+    vectors[-2:] += vectors[0]
+    labels = np.array([4] * 9 + [5] * 9 + [9] * 2)
+    assert merge_small(labels, vectors, 8).tolist() == [4] * 9 + [5] * 9 + [4] * 2
+    assert set(merge_small(labels, vectors, 30)) == {0}
+
+
+def test_a_model_of_images_alone_has_no_text():
+    assert not needs_tokenizer(MODEL) and "reads images alone" in search_fault(MODEL) and build(MODEL).tokenizer is None
+    with pytest.raises(ValueError, match='needs a model of images alone: "model": {"kind": "stages"'):
+        make_phases(Named("multistage", {"steps": 5}), torch.nn.Linear(1, 1))
+    for args, message in (
+        ({"steps": 2}, "2 steps are too few for 3 stages"),
+        ({"steps": 9, "views": {"areas": [1, 1]}}, "no views key 'areas'"),
+        ({"steps": 9, "grouping": {"small": "join"}}, "grouping.small"),
+        ({"steps": 9, "options": {"queue": 4}}, "objective 'simclr'"),
+        ({"steps": 9, "temperature": 0}, "temperature lies above 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_phases(Named("multistage", args), build(MODEL))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nobody disturbs."""
+    return launch(prepare(tmp_path_factory.mktemp("multistage") / "multistage-s0", config()).path, progress=False)
+
+
+def test_every_stage_has_its_encoder_and_a_snapshot_knows_the_stages_of_its_time(whole):
+    assert whole.phase_names() == ["stage-0", "stage-1", "stage-2"] and whole.done["step"] == 10
+    models = [Snapshot(whole, phase=k).model() for k in range(3)]
+    pairs = read(DATA["name"], **DATA["args"])
+    batch = models[2].collate(pairs)
+    assert [models[k].encode_images(batch).values.shape[1] for k in range(3)] == [16, 32, 48]
+    for earlier, later in zip(models, models[1:]):
+        assert torch.equal(earlier.encode_stage(batch, 0), later.encode_stage(batch, 0))  # a stage that has ended stays
+    assert soup(models[2]).encode_images(batch).values.shape == (60, 16)
+    records = [record for record in whole.records() if record["kind"] == "clusters"]
+    assert [record["stage"] for record in records] == [1, 2] and records[0]["groups"] == 2 and records[1]["groups"] in (3, 4)
+
+
+def test_a_stage_draws_every_batch_from_one_group_of_pseudo_labels(whole, tmp_path):
+    trainer = make_trainer(prepare(tmp_path / "multistage-s0", config()), progress=False)
+    trainer.fit()
+    assignments = trainer.state.extra["assignments"]
+    groups = pseudo_labels(assignments.numpy(), 2)
+    assert assignments.shape == (2, 60) and (trainer.state.extra["groups"].numpy() == groups).all()
+    loader = trainer.loader_of(trainer.phases[2])
+    for number in range(loader.batches_per_epoch):
+        batch = loader.batch(number)
+        assert len(set(batch.groups.tolist())) == 1 and batch.chances.shape == (len(batch), 2 * NUMBERS)
+    again = stage_vectors(trainer.model, 0, trainer.loader.pairs, trainer.loader.collate)
+    assert torch.allclose(again.norm(dim=1), torch.ones(60), atol=1e-5)
+
+
+def test_a_stage_can_begin_with_the_weights_of_the_one_before(tmp_path):
+    trainer = make_trainer(prepare(tmp_path / "inherits-s0", config(inherit=True, stages=2)), progress=False)
+    weights, begin = [], trainer.phases[1].on_start
+
+    def look(state):
+        begin(state)
+        weights.extend(encoder.head[0].weight.clone() for encoder in state.model.encoders)
+
+    trainer.phases[1].on_start = look
+    trainer.fit()
+    assert torch.equal(*weights) and not torch.equal(weights[1], trainer.model.encoders[1].head[0].weight)
+
+
+def test_too_many_groups_for_the_images_are_warned_about(tmp_path):
+    trainer = make_trainer(prepare(tmp_path / "many-s0", config(grouping={"clusters": 3})), progress=False)
+    with pytest.warns(UserWarning, match="3 clusters in 2 stages make 9 groups, and 60 images fill 7 batches"):
+        trainer.begin_or_resume()
+
+
+@pytest.mark.parametrize("step", [2, pytest.param(5, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_inside_a_stage_goes_on_to_the_same_result(whole, tmp_path, step):
+    run = prepare(tmp_path / "multistage-s0", config())
+    process = training_runs.start(run.path, f"kill step {step}")
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL and Run.open(run.path).done is None
+    assert_same(launch(run.path, progress=False), whole)
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_moco_goes_on_with_its_queue(tmp_path):
+    method = config(objective="moco", temperature=0.2, options={"queue": 32}, stages=2)
+    first = launch(prepare(tmp_path / "whole" / "moco-s0", method).path, progress=False)
+    run = prepare(tmp_path / "killed" / "moco-s0", method)
+    process = training_runs.start(run.path, "kill step 7")
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert_same(launch(run.path, progress=False), first)
+
+
+def test_the_configuration_of_a_run_is_plain(whole):
+    assert json.loads(json.dumps(whole.config)) == whole.config and "tokenizer.json" not in {path.name for path in whole.path.iterdir()}
+    assert Views() == Views(area=(0.2, 1.0))
