@@ -299,6 +299,8 @@ def test_every_question_is_asked_from_both_sides(name):
     form = {"cola": "image", "images": "image", "winoground": "group"}.get(name, "text")
     assert {question.form for question in asked} == {form} and len({question.id for question in asked}) == len(asked)
     assert all(len(question.image_ids) == len(question.images) for question in asked)
+    assert all(" ".join(tree.leaves()) == caption for question in asked for caption, tree in zip(question.captions, question.trees))
+    assert all(len(question.trees) == len(question.captions) for question in asked)
     if form != "group":
         for first, second in zip(asked[::2], asked[1::2]):
             one, other = (getattr(question, "captions" if form == "text" else "images") for question in (first, second))

@@ -1,5 +1,7 @@
 "Retrieval against double loops with ties, and against torchmetrics without."
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +10,13 @@ from hypothesis import strategies as st
 from stand_ins import StandIn, constant, hashed, random_scorer
 from torchmetrics.retrieval import RetrievalHitRate
 
+from complearn.data.benchmarks.items import Choice
 from complearn.data.pairs import Pair
-from complearn.evaluation.tasks.choices import TIE
+from complearn.evaluation.tasks.choices import TIE, evaluate_choices
+from complearn.evaluation.tasks.phrase_retrieval import PhraseRetrieval, draw_queries
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval, naive_ranks, ranks, summarise_retrieval
-from complearn.models.scoring import Encoded
+from complearn.language.trees import parse_bracketed
+from complearn.models.scoring import Encoded, cosine
 
 
 class Table(StandIn):
@@ -153,3 +158,74 @@ def test_broken_scores_and_empty_sets_are_errors():
         evaluate_retrieval(StandIn(lambda _: np.full(4, np.nan), lambda _: np.ones(4)), photos(3))
     with pytest.raises(ValueError, match="no pairs"):
         evaluate_retrieval(constant(), [])
+
+
+# --- phrases
+
+
+CAPTIONS = {
+    "1.jpg": "(NP (NP (DT a) (NN dog)) (PP (IN on) (NP (DT the) (NN grass))))",
+    "2.jpg": "(S (NP (DT a) (NN dog)) (VP (VBZ chases) (NP (DT a) (NN cat))))",
+    "3.jpg": "(NP (NP (DT a) (NN cat)) (PP (IN on) (NP (DT a) (NN bench))))",
+}
+
+
+class TreeReader(StandIn):
+    "Notes the trees that come with captions."
+
+    def collate(self, pairs):
+        self.trees = getattr(self, "trees", {}) | {pair.caption: pair.tree for pair in pairs if pair.caption}
+        return super().collate(pairs)
+
+
+def phrase_pairs():
+    trees = {name: parse_bracketed(text) for name, text in CAPTIONS.items()}
+    return [Pair(name, " ".join(tree.leaves()), name, name, tree=tree) for name, tree in trees.items()]
+
+
+def test_a_phrase_denotes_all_photos_whose_captions_hold_it():
+    right = {query.text: query.right for query in draw_queries(phrase_pairs()) if query.kind == "phrase"}
+    assert right == {"a dog": {"1.jpg", "2.jpg"}, "the grass": {"1.jpg"}, "a cat": {"2.jpg", "3.jpg"}, "a bench": {"3.jpg"}}
+    alone = [query for query in draw_queries(phrase_pairs(), own=True) if query.text == "a dog"]
+    assert [query.right for query in alone] == [{"1.jpg"}, {"2.jpg"}] and str(alone[0].tree) == "(NP (DT a) (NN dog))"
+
+
+def test_phrases_are_drawn_by_seed_and_caption():
+    drawn = lambda **switches: [query.text for query in draw_queries(phrase_pairs(), 1, **switches) if query.kind == "phrase"]
+    assert drawn(seed=3) == drawn(seed=3) and len(drawn()) == 3 and len({tuple(drawn(seed=k)) for k in range(8)}) > 1
+    reversed_order = [query.text for query in draw_queries(phrase_pairs()[::-1], 1, seed=3) if query.kind == "phrase"]
+    assert reversed_order[::-1] == drawn(seed=3)
+
+
+@pytest.mark.filterwarnings("ignore:R@5")
+@pytest.mark.parametrize("own", [False, True])
+def test_phrase_ranks_are_those_of_the_whole_table(own):
+    scorer = TreeReader(hashed, hashed)
+    scores = {score.split: score for score in PhraseRetrieval(phrase_pairs(), own=own).run(scorer)}
+    queries, photos = draw_queries(phrase_pairs(), own=own), list(CAPTIONS)
+    for kind, n in (("sentence", 3), ("phrase", 6)):
+        asked = [query for query in queries if query.kind == kind]
+        table = cosine(*(Encoded(torch.tensor(np.array([hashed(x) for x in side]))) for side in (photos, [query.text for query in asked])))
+        right = torch.tensor([[name in query.right for name in photos] for query in asked])
+        best, _ = naive_ranks(table.T.float(), right)
+        score = scores[f"{kind}_to_image"]
+        assert score.n == n and score.value == pytest.approx(float((best == 1).float().mean())) and score.groups == 3
+    assert str(scorer.trees["a dog"]) == "(NP (DT a) (NN dog))" and None not in scorer.trees.values()
+
+
+def test_captions_without_a_tree_give_sentences_alone_and_are_counted():
+    pairs = [replace(pair, tree=parse_bracketed("(NN emu)") if pair.id == "2.jpg" else pair.tree) for pair in phrase_pairs()]
+    with pytest.warns(UserWarning, match="1 of 3 captions have no tree and give no phrases .2.jpg"):
+        queries = draw_queries(pairs)
+    assert [query.kind for query in queries if query.photo == "2.jpg"] == ["sentence"]
+    task = PhraseRetrieval(pairs)
+    assert len(task.without({"1.jpg"}).items()) == 2 and len(task.limited(1).items()) == 1
+
+
+def test_trees_of_pairs_and_questions_reach_the_scorer():
+    scorer, pairs = TreeReader(hashed, hashed), phrase_pairs()
+    evaluate_retrieval(scorer, pairs)
+    assert all(scorer.trees[pair.caption] is pair.tree for pair in pairs)
+    scorer, trees = TreeReader(hashed, hashed), tuple(pair.tree for pair in pairs[:2])
+    evaluate_choices(scorer, [Choice("swap", ("1.jpg",), tuple(pair.caption for pair in pairs[:2]), "0", trees=trees)])
+    assert list(scorer.trees.values()) == list(trees)

@@ -40,6 +40,7 @@ class Choice:
     image_ids: tuple[str, ...] = ()  # one per image, equal iff the photo is the same
     right: int = 1  # in a choice of text: number of right captions, which stand first; each must beat every wrong one
     metrics: tuple[str, ...] = ()  # report only these metrics of its form; empty: all of them
+    trees: tuple[Any, ...] = ()  # constituency trees of the captions, in their order; empty: none is known
 
     @property
     def form(self) -> str:  # "text", "image" or "group"

@@ -157,13 +157,14 @@ def make_questions(
 ) -> list[Choice]:  # two questions; one for a group
     "Turn an edit into questions."
     check_choice("form of question", form, QUESTION_FORMS)
-    captions = (say(edit.source).text, say(edit.caption).text)
+    worded = (say(edit.source), say(edit.caption))
+    captions, trees = tuple(caption.text for caption in worded), tuple(caption.tree for caption in worded)
     images, ids = (scene(edit.source_graph), scene(edit.graph)), (f"{name}/a", f"{name}/b")
     if form == "group":
-        return [Choice(split, images, captions, name, ids)]
+        return [Choice(split, images, captions, name, ids, trees=trees)]
     questions = []
     for side, order in ((0, slice(None)), (1, slice(None, None, -1))):
         this = slice(side, side + 1)
-        parts = (images[this], captions[order], ids[this]) if form == "text" else (images[order], captions[this], ids[order])
-        questions.append(Choice(split, parts[0], parts[1], ids[side], parts[2]))
+        shown, read = (this, order) if form == "text" else (order, this)
+        questions.append(Choice(split, images[shown], captions[read], ids[side], ids[shown], trees=trees[read]))
     return questions

@@ -37,6 +37,7 @@ from .bench import Bench
 from ..tasks.base import Task
 from ..tasks.choices import Choices
 from ..tasks.recognition import Recognition
+from ..tasks.phrase_retrieval import PhraseRetrieval
 from ..tasks.retrieval import Retrieval
 from ..tasks.statements import Statements
 
@@ -296,6 +297,7 @@ SUITES |= {
     "flickr30k": flickr_suite("flickr30k", "Young et al. 2014", ("flickr30k/flickr30k-images", "flickr30k/images"), TEST_LISTS[1]),
     "flickr8k": flickr_suite("flickr8k", "Hodosh et al. 2013", ("flickr8k/Flicker8k_Dataset", "flickr8k/images"), TEST_LISTS[0]),
     "retrieval": Suite(lambda name, args: read(name, **args), Retrieval, "any reader's pairs, R@k both ways"),
+    "phrases": Suite(lambda name, args: read(name, **args), PhraseRetrieval, "photos of any reader's captions and of their phrases, R@k"),
     "swaps": Suite(
         lambda name, args, operators=CAPTION_OPERATORS: swap_choices(read(name, **args), operators),
         Choices,

@@ -138,7 +138,8 @@ def evaluate_choices(
         raise ValueError("no choices to evaluate; the reader of the benchmark says what it found and what it skipped")
     images, texts, index_pairs = index_choices(choices)
     encode = lambda **side: encode_all(scorer, batch_size=batch_size, device=device, **side)
-    encoded_texts = encode(texts=texts.things)
+    trees = {caption: tree for item in choices for caption, tree in zip(item.captions, item.trees)}
+    encoded_texts = encode(texts=texts.things, trees=trees)
     encoded_images = encode(images=images.things)
     all_scores = pair_scores(scorer, encoded_images, encoded_texts, np.concatenate([pairs.reshape(-1, 2) for pairs in index_pairs]))
     one_vector = encoded_texts.values.ndim == 2 and not isinstance(scorer, BlindScorer)

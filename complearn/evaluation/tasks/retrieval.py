@@ -79,7 +79,8 @@ def evaluate_retrieval(
         for caption in (pair.caption, *(pair.views or ())):
             links[i, candidates.setdefault((caption, None if merge else i), len(candidates))] = None
     encode = lambda **side: encode_all(scorer, batch_size=batch_size, device=device, **side)
-    images, texts = encode(images=[image for _, image in photos.values()]), encode(texts=[caption for caption, _ in candidates])
+    trees = {pair.caption: pair.tree for pair in pairs if pair.tree is not None}
+    images, texts = encode(images=[image for _, image in photos.values()]), encode(texts=[text for text, _ in candidates], trees=trees)
     index, photo = np.array(list(links)), np.zeros(len(candidates), dtype=int)
     photo[index[:, 1]] = index[:, 0]
     by_image, by_text = ranks(scorer, images, texts, index, block)
