@@ -7,7 +7,7 @@ __all__ = ['Encoded', 'Scorer', 'ImageEncoder', 'search_scorer', 'Attribution', 
            'cosine', 'encode_items', 'encode_all']
 
 # %% ../../nbs/models/scoring.ipynb #c002
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,6 +165,7 @@ def encode_items(
     side: str,  # "image" or "caption"
     batch_size: int,  # items encoded at once
     device: torch.device | str | None,  # where batches go; None: the scorer decides
+    trees: Mapping[str, Any] | None = None,  # of captions, by their text, for scorers that read trees
 ) -> Encoded:
     "Encode images or captions in order."
     encode, parts = (scorer.encode_images if side == "image" else scorer.encode_texts), []
@@ -172,7 +173,10 @@ def encode_items(
     for start in Progress(starts, desc=f"encoding {side}s", delay=2, leave=False):
         part = items[start : start + batch_size]
         names = [str(start + i) for i in range(len(part))]
-        pairs = [Pair(item, None, name, name) if side == "image" else Pair(None, item, name, name) for item, name in zip(part, names)]
+        if side == "image":
+            pairs = [Pair(item, None, name, name) for item, name in zip(part, names)]
+        else:
+            pairs = [Pair(None, item, name, name, tree=(trees or {}).get(item)) for item, name in zip(part, names)]
         batch = scorer.collate(pairs)
         parts.append(encode(batch if device is None else batch.to(device)))
     return Encoded.cat(parts)
@@ -185,6 +189,7 @@ def encode_all(
     batch_size: int = 256,  # items encoded at once
     device: torch.device | str | None = None,  # where batches go; None: the scorer decides
     cache: bool | str | Path | None = None,  # True: the user's cache folder; a path: that folder; None: no cache
+    trees: Mapping[str, Any] | None = None,  # constituency trees of texts, by the text, for scorers that read trees
 ) -> Encoded:  # one entry for each of the given items, in order
     "Encode images or texts, each distinct one once."
     if (images is None) == (texts is None):
@@ -193,11 +198,12 @@ def encode_all(
     if not len(items):
         raise ValueError(f"encode_all got no {side}s")
     unique, places = distinct(items)
-    name = feature_key(scorer.fingerprint(), unique, side) if cache and hasattr(scorer, "fingerprint") else None
+    given = [str((trees or {}).get(item, "")) for item in unique] if side == "caption" and trees else []
+    name = feature_key(scorer.fingerprint(), [*unique, *given], side) if cache and hasattr(scorer, "fingerprint") else None
     if name is None:
-        encoded = encode_items(scorer, unique, side, batch_size, device)
+        encoded = encode_items(scorer, unique, side, batch_size, device, trees)
     else:
         folder = cache_dir("features") if cache is True else Path(cache)
-        tensors = lambda: encode_items(scorer, unique, side, batch_size, device).tensors()
+        tensors = lambda: encode_items(scorer, unique, side, batch_size, device, trees).tensors()
         encoded = Encoded(**cached_tensors(folder / f"{name}.safetensors", tensors))
     return encoded if len(unique) == len(items) else encoded[torch.tensor(places, device=encoded.values.device)]
