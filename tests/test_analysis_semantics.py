@@ -18,8 +18,8 @@ from complearn.analysis.words import components, neighbours, norm_readout, silho
 from complearn.data.lexicons.norms import Norms
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
-from complearn.evaluation.tasks.glue import Glue, metric_interval
-from complearn.evaluation.tasks.glue_files import acceptability_task, read_task
+from complearn.evaluation.tasks.glue.files import acceptability_task, read_task
+from complearn.evaluation.tasks.glue.probes import Glue, metric_interval
 from complearn.models import wordspace
 from complearn.models.towers.base import TextTransformer
 from complearn.models.wordspace import WordSpace
