@@ -98,8 +98,19 @@ def test_what_can_not_be_a_caption_says_what_to_do_and_loses_nothing():
     emoji = asked(app.controller, "open_text", text="\N{CAT FACE}\N{DOG FACE}")
     assert "type another caption" in emoji["caption"]["note"] and not any(each["count"] for each in emoji["edit"]["operators"])
     long = asked(app.controller, "open_text", text=" ".join(["a red dog and a blue cat"] * 72))
-    assert "The tree of 504 words is not drawn" in long["caption"]["note"]
+    assert all(part in long["caption"]["note"] for part in ("Of 504 words the first 60 take part", "is not drawn"))
     asked(app.controller, "call", operator="swap_att")
+
+
+def test_what_can_not_be_read_is_a_remark_on_the_page(tmp_path):
+    (tmp_path / "captions.jsonl").write_text('{"caption": "a dog"}\n{"caption": 3}\nbroken\n')
+    gallery = asked(edits(tmp_path / "captions.jsonl").controller, "connect")["gallery"]
+    assert gallery["captions"] == ["a dog"] and "2 bad row (captions.jsonl line 2" in gallery["fault"]
+    for arguments, remedy in (
+        ({"captions": tmp_path / "none.csv"}, "check the path"),
+        ({"captions": [], "runs": tmp_path / "none"}, "none"),
+    ):
+        assert remedy in asked(edits(**arguments).controller, "connect")["gallery"]["fault"]
 
 
 def test_a_parser_that_fails_is_a_message_and_a_scene_needs_none():

@@ -18,7 +18,10 @@ from .controller import EditsController, history_table
 from ..pages import join_script, join_style
 from ..search.sources import search_sources
 from ..widgets import AppWidget
+from ...core.config import RequestError
+from ...core.files import BadData
 from ...core.runs import Run
+from ...data.reports import Pairs
 
 # %% ../../../nbs/apps/edits/app.ipynb #87892ad7
 class EditsApp(AppWidget):
@@ -43,6 +46,12 @@ def edits(
     seed: int = 0,  # of the draws
 ) -> EditsApp:
     "Edit captions call by call (swap, replace, add, negate), and see what changes."
-    sources = search_sources([], models, runs) if models is not None or runs is not None else []
-    gallery = CaptionGallery(caption_pairs(captions), parser, EditSettings(wordnet=wordnet, words=tuple(words)))
-    return EditsApp(EditsController(gallery, sources, seed=seed))
+    pairs, sources, faults = Pairs(), [], []
+    try:
+        pairs = caption_pairs(captions)
+        faults += [str(pairs.report)] if pairs.report.n_skipped else []
+        sources = search_sources([], models, runs) if models is not None or runs is not None else []
+    except (BadData, RequestError, FileNotFoundError) as error:
+        faults.append(str(error))
+    gallery = CaptionGallery(pairs, parser, EditSettings(wordnet=wordnet, words=tuple(words)))
+    return EditsApp(EditsController(gallery, sources, seed=seed, fault="; ".join(faults)))

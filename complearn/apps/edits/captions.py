@@ -20,6 +20,7 @@ from ...data.negatives import Contradictions
 from ...data.pairs import Pair
 from ...data.readers.edits import read_captions
 from ...data.readers.registry import read_source
+from ...data.reports import Pairs, Report
 from ...data.worlds.world import world_from
 from ...language.edits.base import Edit
 from ...language.edits.composition import Call, all_sites, compose, free_options
@@ -197,17 +198,19 @@ def clean_caption(
 # %% ../../../nbs/apps/edits/captions.ipynb #31350ade
 def caption_pairs(
     captions: Any = None,  # pairs, strings, a file of captions, or a reader and its arguments; None: generated scenes and COCO captions
-) -> Sequence[Pair]:
+) -> Pairs:  # with a report of the rows that were left out
     "Pairs that have a caption."
     if captions is None:
         world = world_from("small")
         checked = [Pair(None, tree.caption, f"coco-{k}", f"coco-{k}") for k, tree in enumerate(checked_captions())]
-        return [*(world.pair("test", k) for k in range(100)), *checked]
+        return Pairs([*(world.pair("test", k) for k in range(100)), *checked])
     if isinstance(captions, (str, Path)):
-        return [Pair(None, row.caption, row.id, row.image_id) for row in read_captions(captions)]
-    pairs = read_source(captions) if isinstance(captions, Mapping) else captions
-    pairs = [Pair(None, pair, f"caption-{k}", f"caption-{k}") if isinstance(pair, str) else pair for k, pair in enumerate(pairs)]
-    return [pair for pair in pairs if pair.caption and pair.caption.strip()]
+        rows = read_captions(captions)
+        return Pairs([Pair(None, row.caption, row.id, row.image_id) for row in rows], rows.report)
+    given = read_source(captions) if isinstance(captions, Mapping) else captions
+    pairs = [Pair(None, pair, f"caption-{k}", f"caption-{k}") if isinstance(pair, str) else pair for k, pair in enumerate(given)]
+    report = getattr(given, "report", None)
+    return Pairs([pair for pair in pairs if pair.caption and pair.caption.strip()], report if isinstance(report, Report) else None)
 
 # %% ../../../nbs/apps/edits/captions.ipynb #4f9b6f91
 VOCABULARY = 5_000  # captions of a gallery that are parsed for their words

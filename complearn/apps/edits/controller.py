@@ -40,8 +40,10 @@ class EditsController(Controller):
         sources: Sequence[Any] = (),  # models that score, from `search_sources`
         page_size: int = 8,  # captions on a page
         seed: int = 0,  # of the draws
+        fault: str = "",  # what could not be read, and what to do
     ):
         super().__init__(sources)
+        self.fault = fault
         self.gallery, self.page_size, self.seed, self.start, self.note = gallery, page_size, seed, 0, ""
         self.source = next((number for number, source in enumerate(self.sources) if source.can_search), -1)
         self.caption: PlainCaption | SceneCaption | None = None
@@ -73,7 +75,7 @@ class EditsController(Controller):
 
     def page_messages(self) -> list[Message]:
         "All messages that make a view of the present state."
-        gallery = gallery_message(self.gallery.pairs, self.start, self.page_size)
+        gallery = gallery_message(self.gallery.pairs, self.start, self.page_size, self.fault)
         return [self.state_message(), gallery, *self.caption_messages()]
 
     def title(self) -> str:
@@ -91,7 +93,7 @@ class EditsController(Controller):
     def show_page(self, start: int = 0) -> list[Message]:
         "Show captions of the gallery in its own order."
         self.start = max(0, min(start, len(self.gallery.pairs) - 1))
-        return [gallery_message(self.gallery.pairs, self.start, self.page_size)]
+        return [gallery_message(self.gallery.pairs, self.start, self.page_size, self.fault)]
 
     @action(needs_model=False)
     def open_item(self, item: int) -> list[Message]:

@@ -17,6 +17,7 @@ from ...core.files import plain
 from ...data.pairs import Pair
 from ...evaluation.search.gallery import thumbnail
 from ...language.edits.base import OPERATORS, Edit
+from ...language.edits.captions import MOST_WORDS
 from ...language.edits.sites import CAPTION_EDITS
 from ...language.parsing.chunks import CharSpan
 from ...language.trees import Tree
@@ -77,8 +78,11 @@ def caption_message(
         return {"type": "caption", "text": "", "words": [], "cells": [], "note": note}, []
     words = [caption.text[slice(*span)] for span in caption.words]
     drawn = caption.tree is not None and len(words) <= MOST_LEAVES
-    if caption.tree is not None and not drawn:
-        note = f"{note} The tree of {len(words)} words is not drawn; captions of up to {MOST_LEAVES} have one.".strip()
+    if isinstance(caption, PlainCaption) and len(words) > MOST_WORDS:
+        note = f"{note} Of {len(words)} words the first {MOST_WORDS} take part in edits.".strip()
+    if not drawn:
+        reason = f"A tree of more than {MOST_LEAVES} words is not drawn" if caption.tree else "The parser gives no tree"
+        note = f"{note} {reason}.".strip()
     content = {"type": "caption", "text": caption.text, "words": words, "cells": tree_cells(caption.tree) if drawn else [], "note": note}
     return plain(content), []
 
@@ -133,13 +137,14 @@ def gallery_message(
     pairs: Sequence[Pair],
     start: int,  # the first
     count: int,  # how many
+    fault: str = "",  # what could not be read
 ) -> Message:
     "A page of captions to take."
     first = max(0, min(start, len(pairs) - 1))
     page = [pairs[k] for k in range(first, min(first + count, len(pairs)))]
     images = [b"" if pair.image is None else thumbnail(pair.image, 64) for pair in page]
     content = {"type": "gallery", "start": first, "total": len(pairs), "captions": [pair.caption for pair in page]}
-    return content, images
+    return content | {"fault": fault}, images
 
 
 def history_message(

@@ -25,7 +25,7 @@ class Edits {
     const placeholder = "such as: a black dog chases a white cat";
     this.text = h("textarea", { rows: "3", placeholder, "aria-label": "caption", spellcheck: "false" });
     this.keep = h("input", { type: "checkbox" });
-    this.keepLabel = h("label", { class: "cl-row cl-small cl-muted", hidden: true }, this.keep, "about the same picture");
+    this.keepLabel = h("label", { class: "cl-row cl-small cl-muted", hidden: true }, this.keep, "keep the picture beside it");
     const edit = button("Take this caption", () => this.openText(), { class: "cl-primary" });
     const form = h("section", { "aria-label": "caption to edit" }, h("h3", {}, "Caption"), this.text, this.keepLabel, h("div", { class: "cl-row" }, edit));
     this.gallery = h("section", { class: "cl-gallery", "aria-label": "captions to take" });
@@ -75,7 +75,7 @@ class Edits {
     this.source.value = source;
     this.source.hidden = !sources.length;
   }
-  receiveGallery({ start, total, captions }, buffers) {
+  receiveGallery({ start, total, captions, fault }, buffers) {
     const entry = (caption, k) => {
       const image = bytes(buffers[k]).length ? picture(buffers[k], "") : null;
       return button([image, h("span", {}, caption)], () => this.send({ action: "open_item", item: start + k }, "parsing"), { title: caption });
@@ -85,7 +85,8 @@ class Edits {
     const size = Math.max(1, captions.length);
     const range = h("span", { class: "cl-small cl-muted cl-grow" }, total ? `${count(start + 1)} to ${count(next)} of ${count(total)}` : "none");
     const pages = [range, turn("Previous", Math.max(0, start - size), start === 0), turn("Next", next, next >= total)];
-    fill(this.gallery, h("h3", {}, "Or one of these"), captions.map(entry), h("div", { class: "cl-row" }, pages));
+    const remark = fault ? h("p", { class: "cl-small cl-note" }, fault) : null;
+    fill(this.gallery, h("h3", {}, "Or one of these"), remark, captions.map(entry), h("div", { class: "cl-row" }, pages));
   }
   receiveCaption({ text, words, cells, note }) {
     this.note.textContent = note;
@@ -160,7 +161,7 @@ class Edits {
       this.openText();
       event.preventDefault();
     }
-    event.stopPropagation(); // letters, Enter and arrows are the caption's and the controls' own
+    if (!event.ctrlKey && !event.metaKey) event.stopPropagation(); // letters, Enter and arrows are the caption's and the controls' own
   }
 }
 

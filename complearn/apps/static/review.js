@@ -105,9 +105,9 @@ class Review {
   }
   onKey(event) {
     const { target, key } = event;
-    if (!this.node.contains(target)) return;
+    if (!this.node.contains(target) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.stopPropagation(); // JupyterLab has uses of its own for letters, Enter and arrows
-    if (!this.item || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!this.item) return;
     const inText = {
       Enter: () => !event.shiftKey && !event.isComposing && [this.correct()],
       Escape: () => [this.closeEditor()],
