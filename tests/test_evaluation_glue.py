@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from complearn.data.reports import BadData
-from complearn.evaluation.tasks import glue_files
+from complearn.evaluation.tasks.glue import files as glue_files
 from complearn.evaluation.tasks.glue.probes import Glue, rank_interval
 
 SENTENCES = ("A dog\x0c runs.", "A cat\u2028 sleeps.", 'He said "no.', "A line\x1c of\x85 signs\r here.")
