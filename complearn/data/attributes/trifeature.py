@@ -164,7 +164,8 @@ def read_trifeature(
     "Draw objects with the labels shape, texture and colour, independent of each other (Hermann and Lampinen 2020)."
     check_choice("part", part, ("train", "test"))
     if samples < 1 or not all(2 <= count <= 10 for count in (shapes, textures, colours)):
-        raise ValueError(f"shapes, textures and colours are 2 to 10 each, and samples 1 or more; got {shapes}, {textures}, {colours}, {samples}")
+        counts = f"{shapes}, {textures}, {colours} and {samples}"
+        raise ValueError(f"shapes, textures and colours are 2 to 10 each, and samples 1 or more; got {counts}")
     names = {"shape": list(SHAPES)[:shapes], "texture": list(TEXTURES)[:textures], "colour": list(COLOURS)[:colours]}
     pairs = []
     for k in range(samples * shapes * textures * colours):
