@@ -234,6 +234,17 @@ class Collector:
         place = where if f"/{where}".endswith(f"/{name}") else f"{where}: {name}"
         self.skip(reason, place, f"{where}: image {name!r} {fault[6:]}{under}", detail=detail)
 
+    def records(
+        self,
+        items: Sequence,  # that were kept, where they are not pairs
+        fault: str,  # what is wrong if there is none
+    ) -> Records:
+        "Return items with the report; raise `BadData` if there is none."
+        self.report.kept = len(items)
+        if not items:
+            raise BadData(f"{self.report}; {fault}")
+        return Records(items, self.report)
+
     def finish(
         self,
         notes: Sequence[str] = (),  # other remarks for the report

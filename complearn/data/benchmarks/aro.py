@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SPATIAL', 'VERBS', 'OBTAIN', 'SHUFFLES', 'FUNCTION_WORDS', 'ADJECTIVES', 'BoxRecord', 'crop_choices',
            'read_aro_relation', 'read_aro_attribution', 'plain_words', 'shuffle_groups', 'shuffle_words', 'tag_words',
-           'order_choices', 'CaptionedPhoto', 'read_order']
+           'order_choices', 'CaptionedPhoto', 'read_order', 'ExchangedCaption', 'read_negclip']
 
 # %% ../../../nbs/data/benchmarks/aro.ipynb #c002
 import re
@@ -20,6 +20,7 @@ import numpy as np
 
 from ...core.config import Identifier, Text
 from ...core.seeds import rng
+from .crepe import parse_list
 from .items import Choice, Crop, Pixels, check_files, collect_choices, file_records, photo_path
 from ..readers.coco import coco_id
 from ..readers.files import Captions
@@ -60,9 +61,10 @@ def crop_choices(
     split_of: Callable[[Any], str],  # from a record to its split
     is_read: Callable[[str, int], bool],  # from a split and its number of records to whether it is read
     collector: Collector,  # of the benchmark
+    text_alone: bool = False,  # whether photos are left out, for blind scorers
 ) -> list[Choice]:
     "Read the records of one file as choices of text about a part of a photo."
-    folder = check_files(folder, [file, "images"], "ARO's folder", OBTAIN)
+    folder = check_files(folder, [file] if text_alone else [file, "images"], "ARO's folder", OBTAIN)
     records, items = file_records(folder / file, BoxRecord, collector), []
     splits = [split_of(record) for _, _, record in records]
     sizes = Counter(splits)
@@ -73,7 +75,8 @@ def crop_choices(
         if w < 1 or h < 1:
             collector.skip("empty box", where, f"{where}: a box of {w} x {h} pixels shows nothing")
             continue
-        image = Crop(folder / "images" / record.image_path, (x, y, x + w, y + h))
+        photo = photo_path(None if text_alone else folder / "images", record.image_path)
+        image = photo if text_alone else Crop(photo, (x, y, x + w, y + h))
         captions = (record.true_caption, record.false_caption)
         items.append((Choice(split, (image,), captions, f"{file[14:-5]}:{key}", (Path(record.image_path).stem,)), where))
     n_left_out = sum(not is_read(split, size) for split, size in sizes.items())
@@ -86,12 +89,13 @@ def read_aro_relation(
     relations: Sequence[str] = (*SPATIAL, *VERBS),  # the relations to read; empty: all in the file
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    text_alone: bool = False,  # whether photos are left out, for blind scorers
 ) -> list[Choice]:
     "Read VG-Relation: two objects exchanged (Yuksekgonul et al. 2023); a relation is a split."
     split_of = lambda record: record.relation_name
     is_read = lambda split, n: split in relations if relations else True
     collector = Collector("aro_relation", max_bad, check, Path(folder) / "images")
-    return crop_choices(folder, "visual_genome_relation.json", split_of, is_read, collector)
+    return crop_choices(folder, "visual_genome_relation.json", split_of, is_read, collector, text_alone)
 
 
 def read_aro_attribution(
@@ -99,11 +103,12 @@ def read_aro_attribution(
     min_records: int = 25,  # pairs of attributes with fewer records are left out
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    text_alone: bool = False,  # whether photos are left out, for blind scorers
 ) -> list[Choice]:
     "Read VG-Attribution: two attributes exchanged (Yuksekgonul et al. 2023); a pair of attributes is a split."
     split_of = lambda record: "_".join(record.attributes[:2])
     collector = Collector("aro_attribution", max_bad, check, Path(folder) / "images")
-    return crop_choices(folder, "visual_genome_attribution.json", split_of, lambda split, n: n >= min_records, collector)
+    return crop_choices(folder, "visual_genome_attribution.json", split_of, lambda split, n: n >= min_records, collector, text_alone)
 
 # %% ../../../nbs/data/benchmarks/aro.ipynb #c009
 SHUFFLES = ("nouns_and_adjectives", "all_but_nouns_and_adjectives", "within_trigrams", "trigrams")
@@ -225,3 +230,31 @@ def read_order(
     items = order_choices(pairs, split, seed, tagger)
     notes = [f"{len(pairs) - len(items)} captions cannot be shuffled"] if len(items) < len(pairs) else []
     return collect_choices(collector, items, notes)
+
+# %% ../../../nbs/data/benchmarks/aro.ipynb #8d79e881
+@dataclass(frozen=True)
+class ExchangedCaption:
+    "What a row of NegCLIP's table must hold."
+
+    title: Text
+    filepath: Identifier
+    neg_caption: Text  # a list, as Python writes it
+
+
+def read_negclip(
+    path: Path | str,  # such as valid_neg_clip.tsv
+    max_bad: float = 0.01,  # share of rows that may be skipped
+) -> list[Choice]:
+    "Read NegCLIP's captions and their exchanges, without photos (Yuksekgonul et al. 2023)."
+    path = existing_path(path, "NegCLIP's table", "it comes with the repository vision-language-models-are-bows (ARO)")
+    collector, items = Collector("negclip", max_bad), []
+    for where, key, record in file_records(path, ExchangedCaption, collector):
+        wrong = parse_list(record.neg_caption)
+        if wrong is None:
+            collector.skip("bad row", where, f"{where}: neg_caption is not a list of captions")
+            continue
+        wrong = [caption for caption in dict.fromkeys(wrong) if caption != record.title]
+        if wrong:
+            photo = photo_path(None, record.filepath)
+            items.append((Choice("swap", (photo,), (record.title, *wrong), f"negclip:{key}", (coco_id(record.filepath),)), where))
+    return collect_choices(collector, items)

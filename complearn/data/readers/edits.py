@@ -18,7 +18,7 @@ from ...core.files import BadData, parse_json, plain, read_text, reading
 from ..benchmarks.items import Choice
 from ..pairs import Pair
 from .files import read_rows
-from ..reports import Records, Report, existing_path
+from ..reports import Collector, Records, Report, existing_path
 from ..negatives import EditedCaptions
 from ...language.edits.base import Edit
 
@@ -44,8 +44,9 @@ class _Cells:
 
 def _file_rows(path: Path) -> Iterable[tuple[str, Any, str]]:
     "Place, cells and fault of each row of a file of captions."
-    if path.suffix == ".json":
-        content = parse_json(read_text(path), path.name)
+    if path.name.endswith((".json", ".json.gz")):
+        with reading(path):
+            content = parse_json(read_text(path) if path.suffix == ".json" else gzip.decompress(path.read_bytes()), path.name)
         rows = content.get("annotations") if isinstance(content, dict) else None
         if not isinstance(rows, list):
             raise BadData(f"{path.name}: no list 'annotations' in it; give COCO's captions, or a table with a column 'caption'")
@@ -57,31 +58,25 @@ def _file_rows(path: Path) -> Iterable[tuple[str, Any, str]]:
 
 # %% ../../../nbs/data/readers/edits.ipynb #f7bb3341
 def read_captions(
-    path: Path | str,  # .csv, .tsv, .jsonl, .txt, .gz with a caption per line, or COCO's .json
+    path: Path | str,  # .csv, .tsv, .jsonl, .txt, .gz with a caption per line, or COCO's .json or .json.gz
 ) -> Records:  # of `CaptionRow`; `report` names what was left out
     "Read the captions of a file."
     path = existing_path(path, "the file of captions")
-    rows, report, ids, names = [], Report(path.name), set(), [item.name for item in fields(_Cells)]
+    collector, rows, names = Collector(path.name, max_bad=1), {}, [item.name for item in fields(_Cells)]
     for where, values, fault in _file_rows(path):
-        try:
-            if fault:
-                raise BadData(f"{where}: {fault}")
+        with collector.sample(where, "bad row"):
+            if fault or not isinstance(values, dict):
+                raise BadData(f"{where}: {fault or 'an object with the key caption was expected'}")
             known = {key: value for key, value in values.items() if key in names and (key == "caption" or value not in (None, ""))}
             cells = read_record(_Cells, known, where)
-        except (BadData, AttributeError) as error:
-            report.skipped.setdefault("bad row", []).append(where)
-            report.details[where] = str(error).removeprefix(f"{where}: ")[:300]
-            continue
-        name = cells.id or where
-        if not cells.caption.strip() or name in ids:
-            report.skipped.setdefault("repeated id" if cells.caption.strip() else "empty caption", []).append(where)
-            continue
-        ids.add(name)
-        rows.append(CaptionRow(cells.caption, name, cells.image_id or cells.image or name))
-    report.kept = len(rows)
-    if not rows:
-        raise BadData(f"{report}; no caption is left: a table needs a column 'caption'")
-    return Records(rows, report)
+            name = cells.id or where
+            if collector.is_blank(cells.caption, where):
+                collector.skip("empty caption", where, f"{where}: the caption is empty")
+            elif name in rows:
+                collector.skip("repeated id", where, f"{where}: a caption with the id {name!r} stands there already")
+            else:
+                rows[name] = CaptionRow(cells.caption, name, cells.image_id or cells.image or name)
+    return collector.records(list(rows.values()), "no caption is left: a table needs a column 'caption'")
 
 
 def pair_captions(
@@ -142,20 +137,14 @@ def read_edits(
 ) -> Records:  # of `EditedCaption`
     "Read a file of edits."
     path = existing_path(path, "the file of edits", "write it with: python -m complearn.apps.edits captions.csv negatives.jsonl")
-    records, report = [], Report(path.name)
+    collector, records = Collector(path.name, max_bad=1), []
     for line, cells, fault in read_rows(path):
         where = f"{path.name} line {line}"
-        try:
+        with collector.sample(where, "bad line"):
             if fault:
                 raise BadData(f"{where}: {fault}")
             records.append(read_record(EditedCaption, cells, where))
-        except BadData as error:
-            report.skipped.setdefault("bad line", []).append(where)
-            report.details[where] = str(error).removeprefix(f"{where}: ")[:300]
-    report.kept = len(records)
-    if not records:
-        raise BadData(f"{report}; no line holds id, image_id, caption and negatives")
-    return Records(records, report)
+    return collector.records(records, "no line holds id, image_id, caption and negatives")
 
 
 def with_negatives(
