@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from stub_endpoint import stub_server
 
-from complearn.apps.edits.command import EditSettings, edit_captions, main, summarize
+from complearn.apps.edits.command import EditSettings, edit_captions, filter_plausible, main, summarize
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.data.negatives import Negatives, negative_caption
@@ -69,6 +69,35 @@ def test_the_command_runs_from_a_terminal(tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "replace_obj" in result.stdout and "1 bad row (captions.csv line 3" in result.stdout and "1 empty caption" in result.stdout
+
+
+@with_spacy
+def test_plausible_negatives_are_written_beside_the_others(tmp_path, capsys):
+    (tmp_path / "captions.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    (tmp_path / "corpus.txt").write_text("a man rides a horse\na woman holding a dog\ntwo cats sit on a bench\n")
+    command = [str(tmp_path / "captions.txt"), str(tmp_path / "out.jsonl"), "--operators", "swap,replace,add", "--per-caption", "8", "--quiet"]
+    assert main([*command, "--plausible", str(tmp_path / "corpus.txt")]) == 0
+    every, plausible = (read_edits(tmp_path / name) for name in ("out.jsonl", "out.plausible.jsonl"))
+    assert [record.id for record in plausible] == [record.id for record in every]
+    for record, whole in zip(plausible, every):
+        assert {*record.negatives} <= {*whole.negatives} and record.takes == whole.takes
+        assert [values["caption"] for values in record.edits] == record.negatives
+        assert not any(values["operator"].startswith("add") for values in record.edits), "an addition is always longer"
+    assert "negatives are plausible, by 3-grams of 3 captions" in capsys.readouterr().out
+    assert main([*command, "--plausible", str(tmp_path / "captions.txt")]) == 1
+    assert "none but the captions that are edited" in capsys.readouterr().err
+
+
+def test_of_edits_that_mirror_each_other_both_are_plausible(tmp_path):
+    (tmp_path / "corpus.txt").write_text("one dog on a mat\n" * 3 + "one cat on a mat\n")
+    exchanges = [("a dog on a mat", "a cat on a mat"), ("a cat on a mat", "a dog on a mat"), ("a dog on a mat", "a zebra on a mat")]
+    with open(tmp_path / "edits.jsonl", "w") as file:
+        for k, (source, text) in enumerate(exchanges):
+            row = {"id": str(k), "image_id": str(k), "caption": source, "negatives": [text]}
+            file.write(json.dumps(row | {"edits": [{"caption": text, "operator": "replace_obj", "spans": []}]}) + "\n")
+    path, remark = filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")
+    assert [record.negatives for record in read_edits(path)] == [[exchanges[0][1]], [exchanges[1][1]], []]
+    assert remark.startswith("2 of 3 negatives are plausible")
 
 
 def test_a_wrong_request_says_what_there_is(tmp_path, capsys):

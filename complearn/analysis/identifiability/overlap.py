@@ -38,7 +38,7 @@ def _orders(folder: Path) -> list[Choice]:
     return [choice for choice, _ in order_choices(pairs, "shuffled")]
 
 
-ORDERED = 500  # captions of COCO that are shuffled
+ORDERED = 300  # captions of COCO that are shuffled
 NEGATIVE_SETS: dict[str, tuple[str, Callable[[Path], list[Choice]]]] = {  # name -> what says that it is there, and its reader
     "sugarcrepe": ("sugarcrepe_text", lambda folder: read_sugarcrepe(folder / "sugarcrepe_text", None)),
     "valse": ("valse", lambda folder: read_valse(folder / "valse", None)),
@@ -78,7 +78,7 @@ class ExplainedNegative:
 def explain_choices(
     choices: Sequence[Choice],  # of texts
     data: str,  # name of the set
-    wordnet: Path | str | None = None,  # the folder of WordNet's files; None: the word lists alone
+    context: EditContext,  # the lexicon
     parser: str = "spacy",  # a name of `language.parsing.registry.PARSERS`
     progress: bool = True,
 ) -> list[ExplainedNegative]:  # without those whose caption has no parse
@@ -87,7 +87,7 @@ def explain_choices(
     parses = {each.caption: each for each in parse(dict.fromkeys(caption for _, caption, _ in pairs), parser, progress=progress)}
     longer = [text for _, caption, text in pairs if explain(word_differences(caption, text)) == "add"]
     tagged = {each.caption: each for each in parse(dict.fromkeys(longer), parser, progress=progress)}
-    context, explained, patterns = EditContext.of_corpus(parses.values(), wordnet), [], None
+    explained, patterns = [], None
     for split, caption, text in tqdm(pairs, f"explaining {data}", unit="negative", disable=not progress):
         if parses[caption].error:
             continue

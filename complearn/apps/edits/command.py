@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PORTION', 'EditSettings', 'make_generator', 'edit_row', 'edit_lines', 'complete_lines', 'edit_captions', 'summarize',
-           'make_parser', 'main']
+           'filter_plausible', 'make_parser', 'main']
 
 # %% ../../../nbs/apps/edits/command.ipynb #0e68dee7
 import argparse
@@ -14,7 +14,7 @@ import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,12 +23,14 @@ from pydantic import Field
 from tqdm.auto import tqdm
 
 from ...core.config import RequestError, parse_yaml, strict
-from ...core.files import plain, read_json, write_errors, write_json
+from ...core.files import plain, read_json, write_bytes_atomic, write_errors, write_json
 from ...core.seeds import rng
 from ...data.readers.edits import CaptionRow, edit_values, pair_captions, read_captions, read_edits
 from ...data.readers.registry import read
 from ...language.edits.composition import Yields, all_sites, count_edits, draw_composition
 from ...language.edits.sites import EditContext, operator_names
+from ...language.lexicon.ngrams import NgramModel
+from ...language.lexicon.plausibility import balance, blind_differences
 from ...language.parsing.base import Parse
 from ...language.parsing.registry import parse
 from ...models.generators import CausalGenerator, EndpointGenerator, Generator, generate_edits
@@ -194,6 +196,34 @@ def summarize(
         remarks.append(f"{len(failed)} captions could not be parsed ({names}{'; ...' if len(failed) > 3 else ''})")
     return table, remarks
 
+# %% ../../../nbs/apps/edits/command.ipynb #ed32a8e8
+def filter_plausible(
+    path: Path | str,  # a file of edits, .jsonl
+    corpus: Path | str,  # a file of other captions, see `read_captions`
+    seed: int = 0,  # decides which of too many stay
+) -> tuple[Path, str]:  # the filtered file, and a remark
+    "Write the plausible edits of a file beside it; raise RequestError if the corpus has no caption of its own."
+    records, groups = read_edits(path), {}
+    edited = {record.caption for record in records}
+    captions = [row.caption for row in read_captions(corpus) if row.caption not in edited]
+    if not captions:
+        raise RequestError(f"{corpus} holds none but the captions that are edited; give other captions of the same kind")
+    model, kept = NgramModel(captions), {}
+    for k, record in enumerate(records):
+        for i, edit in enumerate(record.read_edits()):
+            groups.setdefault(edit.operator.partition("_")[0], []).append(((k, i), edit))
+    for places, edits in (zip(*group) for group in groups.values()):
+        for number in balance(blind_differences(edits, model), seed):
+            kept.setdefault(places[number][0], []).append(places[number][1])
+    lines = []
+    for k, record in enumerate(records):
+        chosen = [record.edits[i] for i in sorted(kept.get(k, ()))]
+        lines.append(plain(replace(record, edits=chosen, negatives=[values["caption"] for values in chosen])))
+    target = Path(path).with_suffix(".plausible.jsonl")
+    write_bytes_atomic(target, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode())
+    n, left = sum(map(len, groups.values())), sum(map(len, kept.values()))
+    return target, f"{left} of {n} negatives are plausible, by 3-grams of {len(captions)} captions: {target}"
+
 # %% ../../../nbs/apps/edits/command.ipynb #16ea7752
 def make_parser() -> argparse.ArgumentParser:
     "The parser of the command's arguments."
@@ -213,6 +243,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", default="", help="the model's name at the endpoint; its key is read from OPENAI_API_KEY")
     parser.add_argument("--token-limit", type=int, default=1_000_000, help="tokens that may be spent at the endpoint (default: a million)")
     parser.add_argument("--workers", type=int, default=1, help="processes; they change nothing in what comes out (default: 1)")
+    parser.add_argument("--plausible", default="", help="a file of other captions: negatives that their 3-grams and lengths do not tell "
+                        "from captions are written once more, beside, as NAME.plausible.jsonl")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
@@ -230,7 +262,10 @@ def main(
             rows = pair_captions(read(options.reader, **parse_yaml(options.captions, "captions")))
         else:
             rows = read_captions(options.captions)
-        table, remarks = summarize(edit_captions(rows, options.negatives, settings, options.workers, not options.quiet))
+        path = edit_captions(rows, options.negatives, settings, options.workers, not options.quiet)
+        table, remarks = summarize(path)
+        if options.plausible:
+            remarks.append(filter_plausible(path, options.plausible, options.seed)[1])
     except (OSError, ValueError, ImportError) as error:
         print(error, file=sys.stderr)
         return 1
