@@ -75,7 +75,7 @@ def test_the_command_runs_from_a_terminal(tmp_path):
 def test_plausible_negatives_are_written_beside_the_others(tmp_path, capsys):
     (tmp_path / "captions.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     (tmp_path / "corpus.txt").write_text("a man rides a horse\na woman holding a dog\ntwo cats sit on a bench\n")
-    command = [str(tmp_path / "captions.txt"), str(tmp_path / "out.jsonl"), "--operators", "swap,replace,add", "--per-caption", "8", "--quiet"]
+    command = [str(tmp_path / "captions.txt"), str(tmp_path / "out.jsonl"), "--operators=swap,replace,add", "--per-caption=8", "--quiet"]
     assert main([*command, "--plausible", str(tmp_path / "corpus.txt")]) == 0
     every, plausible = (read_edits(tmp_path / name) for name in ("out.jsonl", "out.plausible.jsonl"))
     assert [record.id for record in plausible] == [record.id for record in every]
