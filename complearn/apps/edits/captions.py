@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .command import EditSettings, make_context
+from .command import EditSettings
 from ...core.config import RequestError
 from ...data.negatives import Contradictions
 from ...data.pairs import Pair
@@ -242,7 +242,7 @@ class CaptionGallery:
         if self.context is None:
             plain = [pair.caption for pair in self.pairs if not isinstance(pair.negatives, Contradictions)][:VOCABULARY]
             progress(f"opening the parser and reading {len(plain):,} captions")
-            self.context = make_context(self.parses(plain), self.settings)
+            self.context = EditContext.of_corpus(self.parses(plain), self.settings.wordnet or None, self.settings.words)
         return self.context
 
     def open(
