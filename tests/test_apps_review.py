@@ -61,7 +61,7 @@ def test_the_edited_reader_trains_on_what_was_accepted(path):
     app.run_action("decide", verdict="accepted").run_action("export")
     reviewed = path.with_name("negatives.reviewed.jsonl")
     pairs = read("edited", source={"name": "folder", "args": {"folder": str(folder)}}, edits=str(reviewed))
-    assert [pair.negatives for pair in pairs] == [["a cat on a bed"], []]
+    assert [list(pair.negatives) for pair in pairs] == [["a cat on a bed"], []]
 
 
 def test_what_can_not_be_decided_says_what_to_do_and_loses_nothing(path):

@@ -105,7 +105,7 @@ def reviewed_values(
     edits = []
     for values in record.edits:
         if (negative := values.get("caption")) in standing:
-            corrected = {"caption": standing[negative], "spans": [], "grammatical": None, "calls": []}
+            corrected = {"caption": standing[negative], "spans": [], "grammatical": None}
             edits.append(values if standing[negative] == negative else values | corrected)
     reviews = [{"negative": each.negative, "verdict": each.verdict, "correction": each.correction} for each in made if each is not None]
     return plain(asdict(record)) | {"negatives": list(dict.fromkeys(standing.values())), "edits": edits, "reviews": reviews}
