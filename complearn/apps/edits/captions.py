@@ -257,6 +257,6 @@ class CaptionGallery:
         parsed, *views = self.parses([pair.caption, *(text for text in self.groups.get(pair.image_id, []) if text != pair.caption)])
         if parsed.error:
             remedy = "change the caption, or open the app with another parser: edits(parser=...)"
-            raise RequestError(f"the parser finds no words in “{pair.caption[:60]}” ({parsed.error}); {remedy}")
+            raise RequestError(f"the parser failed on “{pair.caption[:60]}” ({parsed.error}); {remedy}")
         parsed.require("tag", "lemma", "head", "relation")
         return PlainCaption(pair, parsed, context.for_image(view for view in views if not view.error))
