@@ -251,7 +251,7 @@ def test_a_scorer_scores_what_it_scores_in_training(kind, tokenizer, pictures):
 def test_only_the_pairs_that_a_task_asks_for_are_computed(kind, tokenizer, pictures, monkeypatch):
     model, pairs, computed = model_of(kind, tokenizer), pairs_of(pictures), []
     inner = model.concept_scores
-    monkeypatch.setattr(model, "concept_scores", lambda *args: computed.append(len(args[-1])) or inner(*args))
+    monkeypatch.setattr(model, "concept_scores", lambda *args: computed.append(len(args[-1].pairs)) or inner(*args))
     choices = [Choice("swap", (p.image,), (p.caption, "the red dog"), str(k)) for k, p in enumerate(pairs)]
     frame = evaluate_choices(model, choices)
     assert len(frame) == 4 and sum(computed) == 8

@@ -16,10 +16,10 @@ from torch import nn
 
 from ..core.config import Registry, strict
 from ..core.files import plain
-from .composer.model import Composer, ComposerConfig, build_composer
+from .composer.model import Composer, ComposerConfig
 from .composer.pairing import SEARCH_FAULT
-from .composer.two_stream import TwoStream, TwoStreamConfig, build_two_stream
-from .composer.vse import VSE, VSEConfig, build_vse
+from .composer.two_stream import TwoStream, TwoStreamConfig
+from .composer.vse import VSE, VSEConfig
 from .grounded.classifier import ClassifierConfig, build_classifier
 from .dual import Dual, ModelConfig, build_model
 from .grounded.model import Grounded, GroundedConfig, build_grounded
@@ -88,18 +88,18 @@ register_model(
 
 # %% ../../nbs/models/registry.ipynb #cmp02
 register_model(
-    "composer", ComposerConfig, build_composer, assemble=Composer, search_fault=lambda config: SEARCH_FAULT,
+    "composer", ComposerConfig, Composer.build, assemble=Composer, search_fault=lambda config: SEARCH_FAULT,
     title=lambda config: f"COMPOSER with {config.layers} layers of composition and modulator {config.modulator}",
 )  # fmt: skip
 register_model(
-    "two_stream", TwoStreamConfig, build_two_stream, assemble=TwoStream, search_fault=lambda config: SEARCH_FAULT,
+    "two_stream", TwoStreamConfig, TwoStream.build, assemble=TwoStream, search_fault=lambda config: SEARCH_FAULT,
     title=lambda config: f"two-stream model with {config.layers} rounds of cross-attention",
 )  # fmt: skip
 register_model(
     "stages", StagesConfig, build_stages, title=lambda config: f"encoders of images of {config.stages} stages",
     text_tower=lambda config: None, search_fault=lambda config: "reads images alone and no texts; choose another run",
 )  # fmt: skip
-register_model("vse", VSEConfig, build_vse, assemble=VSE, title=lambda config: "VSE dual encoder")
+register_model("vse", VSEConfig, VSE.build, assemble=VSE, title=lambda config: "VSE dual encoder")
 
 # %% ../../nbs/models/registry.ipynb #c009
 def kind_name(
