@@ -61,7 +61,7 @@ def growth_table(
         table[name] = np.searchsorted(np.sort(caption[first[wanted]]), counts, side="left")
     return table
 
-
+# %% ../../../nbs/analysis/trees/graph_figures.ipynb #b7575ca9
 @figure_of_texts
 def growth_figure(
     tables: Mapping[str, pd.DataFrame],  # data set -> `growth_table`

@@ -42,7 +42,7 @@ def caption_pairs(
     rows = read_captions(values)
     return Records([Pair(None, row.caption, row.id, row.image_id) for row in rows], rows.report)
 
-
+# %% ../../../nbs/apps/concepts/command.ipynb #275fc17c
 def source_graph(
     source: str,  # as for `caption_pairs`, or the folder of a graph
     parser: str = "spacy",  # of captions without trees
@@ -55,7 +55,7 @@ def source_graph(
     pairs = caption_pairs(source)
     return pairs_graph(pairs, pairs_parses(pairs, parser, progress))
 
-
+# %% ../../../nbs/apps/concepts/command.ipynb #a9dd56a5
 def source_candidates(
     source: str,  # as for `source_graph`
     kind: str,  # of compounds
@@ -112,7 +112,7 @@ def file_parses(
             raise BadData(f"{path} line {number}: the parse of {each.caption[:40]!r}, and the caption is {pair.caption[:40]!r}")
     return [replace(each, caption=pair.caption) if each.error else each for each, pair in zip(read, pairs)]
 
-
+# %% ../../../nbs/apps/concepts/command.ipynb #bcc654b9
 def graph_command(
     options: argparse.Namespace,
 ) -> None:
@@ -125,7 +125,7 @@ def graph_command(
     print(f"{options.folder}: {graph.report}")
     print(pd.Series(graph.statistics()).round(2).to_string())
 
-
+# %% ../../../nbs/apps/concepts/command.ipynb #8a44e041
 def split_command(
     options: argparse.Namespace,
 ) -> None:
@@ -139,7 +139,7 @@ def split_command(
     columns = {"images": pd.Series(sizes, dtype="Int64"), "divergence": pd.Series(split.divergences).round(3)}
     print(pd.DataFrame(columns).reindex([*sizes, *(name for name in split.divergences if name not in sizes)]).to_string())
 
-
+# %% ../../../nbs/apps/concepts/command.ipynb #f8a2b76a
 def unseen_command(
     options: argparse.Namespace,
 ) -> None:

@@ -51,7 +51,7 @@ def graph_candidates(
     compounds, primitives = image_compounds(graph), image_compounds(graph, "primitives")
     return Candidates(list(compounds), list(compounds.values()), [set(counts) for counts in primitives.values()])
 
-
+# %% ../../../nbs/data/divergence/compounds.ipynb #c7d688f6
 def pairs_parses(
     pairs: Sequence[Pair],  # with captions
     parser: str = "spacy",  # a parser's name, for pairs without trees
@@ -61,7 +61,7 @@ def pairs_parses(
     trees = [pair.tree for pair in pairs]
     return parse_each([pair.caption for pair in pairs], parser if None in trees else given_trees(trees), progress=progress)
 
-
+# %% ../../../nbs/data/divergence/compounds.ipynb #670a20d4
 def pairs_graph(
     pairs: Sequence[Pair],  # with captions
     parses: Iterable[Parse],  # of the captions
@@ -77,11 +77,11 @@ def _predicates(pairs: Sequence[Pair], parser: str) -> Candidates:
 def _word_pairs(pairs: Sequence[Pair], parser: str) -> Candidates:
     return _gather(pairs, _caption_words, lambda words: combinations(sorted(words), 2))
 
-
+# %% ../../../nbs/data/divergence/compounds.ipynb #98f5d5cb
 def _caption_words(pair: Pair) -> set[str]:
     return {word for word, *_ in split_words(pair.caption) if word[0].isalpha() and word not in DETERMINERS | FUNCTION_WORDS}
 
-
+# %% ../../../nbs/data/divergence/compounds.ipynb #ba6c81e1
 def _gather(
     pairs: Sequence[Pair],
     atoms: Callable,  # of a pair: what is combined

@@ -31,7 +31,7 @@ class DivergenceSplit:
     setting: dict[str, Any] = field(default_factory=dict)  # how it was made
     schema: int = SCHEMA
 
-
+# %% ../../../nbs/data/divergence/selection.ipynb #5c0a66d1
 def write_split(
     path: str | Path,  # .json
     split: DivergenceSplit,
@@ -39,7 +39,7 @@ def write_split(
     "Write a split."
     return write_json(path, split)
 
-
+# %% ../../../nbs/data/divergence/selection.ipynb #e6041c77
 def read_split(
     path: str | Path,  # .json
 ) -> DivergenceSplit:
@@ -83,7 +83,7 @@ def _part(candidates: Candidates, places: Sequence[int]) -> Candidates:
     "Some of the candidates."
     return Candidates(*([values[k] for k in places] for values in (candidates.images, candidates.compounds, candidates.primitives)))
 
-
+# %% ../../../nbs/data/divergence/selection.ipynb #1048c31c
 def _windows(counts: dict, candidates: Candidates, order: Any, windows: int, n: int, a: float) -> list:
     "Windows over the candidates in their order."
     return divergence_windows(counts, candidates.compounds, windows, n, a, order) if windows else []

@@ -35,7 +35,7 @@ class Query:
     photo: str  # the image id of the caption that it comes from
     right: frozenset[str]  # image ids
 
-
+# %% ../../../nbs/evaluation/tasks/phrase_retrieval.ipynb #af487e24
 def phrase_tree(
     tree: Tree,  # of a sentence
     start: int,  # the first word of a phrase

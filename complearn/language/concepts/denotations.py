@@ -27,7 +27,7 @@ def concept_numbers(
     similar = search_concepts(graph, text, 3)["concept"].tolist()
     raise RequestError(unknown_name("concept", text, similar) if similar else f"no concept {text!r}, and none with these words in it")
 
-
+# %% ../../../nbs/language/concepts/denotations.ipynb #817bde76
 def search_concepts(
     graph: ConceptGraph,
     text: str = "",  # words that a concept must hold, in this order; empty: any
@@ -70,7 +70,7 @@ def compositions(
     rows = [(predicates[predicate], [texts[part] for part in parts], count) for (predicate, parts), count in ways.most_common()]
     return pd.DataFrame(rows, columns=["predicate", "parts", "captions"])
 
-
+# %% ../../../nbs/language/concepts/denotations.ipynb #6b364346
 def wholes(
     graph: ConceptGraph,
     text: str,  # of a concept
@@ -130,7 +130,7 @@ def image_compounds(
         counters[image][texts[number]] += 1
     return found
 
-
+# %% ../../../nbs/language/concepts/denotations.ipynb #5d5ccd4f
 def unseen(
     train: ConceptGraph,
     test: ConceptGraph,

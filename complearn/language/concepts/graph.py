@@ -55,7 +55,7 @@ TABLES = {  # columns of each table
     "parts": ("caption", "concept", "predicate", "parent"),
 }
 
-
+# %% ../../../nbs/language/concepts/graph.ipynb #7e61ef17
 @dataclass(frozen=True, eq=False)
 class ConceptGraph:
     "The concepts and predicates of some captions; numbers are places in the tables."
@@ -128,7 +128,7 @@ class ConceptGraph:
             "parts per composition": float(children[children > 0].mean()) if (children > 0).any() else 0.0,
         }
 
-
+# %% ../../../nbs/language/concepts/graph.ipynb #17739d49
 def _grouped(
     column: np.ndarray,  # numbers; negative ones belong to no group
     n_groups: int,
@@ -212,14 +212,14 @@ def concept_text(
         start += 1
     return plain_text(parse.caption[parse.words[start].span[0] : parse.words[stop - 1].span[1]])
 
-
+# %% ../../../nbs/language/concepts/graph.ipynb #3d6c5e25
 def plain_text(
     text: str,
 ) -> str:
     "A text in lower case, with single spaces."
     return " ".join(text.lower().split())
 
-
+# %% ../../../nbs/language/concepts/graph.ipynb #16ec9917
 def build_graph(
     parses: Iterable[Parse],
     images: Iterable[str] | None = None,  # the image of each; None: every caption has its own
@@ -249,7 +249,7 @@ def write_graph(
         write_json(place / "graph.json", {"schema": SCHEMA, "report": asdict(graph.report), "statistics": graph.statistics()})
     return folder
 
-
+# %% ../../../nbs/language/concepts/graph.ipynb #510f691d
 @dataclass(frozen=True)
 class _Header:
     "What `graph.json` holds."
@@ -258,7 +258,7 @@ class _Header:
     report: GraphReport
     statistics: dict[str, Any]
 
-
+# %% ../../../nbs/language/concepts/graph.ipynb #18e0a652
 def read_graph(
     folder: str | Path,
 ) -> ConceptGraph:

@@ -34,7 +34,7 @@ def is_mark(
     "Whether a word is punctuation: nothing in it is a letter or a digit."
     return not any(map(str.isalnum, word))
 
-
+# %% ../../../nbs/language/concepts/rules.ipynb #552e7a4c
 def _constituents(
     tree: Tree,
 ) -> tuple[list[list], list[str]]:  # label, first word and the one after the last of each, parents first; the words
@@ -120,7 +120,7 @@ def find_predicates(
             slots[inside[-1]].append(word.lower())
     return ["" if concept.primitive else " ".join(_without_marks(parts)) for concept, parts in zip(concepts, slots)]
 
-
+# %% ../../../nbs/language/concepts/rules.ipynb #15189b95
 def _without_marks(
     parts: list[str],  # words and blanks
 ) -> list[str]:

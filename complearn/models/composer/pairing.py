@@ -38,7 +38,7 @@ class PairInputs:
     concepts: Int64[Tensor, "caption concept column"]
     pairs: Int64[Tensor, "pair 2"]  # image and caption
 
-
+# %% ../../../nbs/models/composer/pairing.ipynb #63dca56a
 @dataclass(frozen=True)
 class ConceptScores:
     "Scores of some pairs of an image and a caption, for every concept of the caption."
@@ -58,7 +58,7 @@ def pack_captions(
     lines = F.pad(batch.concepts[..., :-1], (1, 0), value=1).float()
     return Encoded(torch.cat([tokens, lines], 1), torch.cat([batch.mask, present(batch.concepts)], 1))
 
-
+# %% ../../../nbs/models/composer/pairing.ipynb #b8ec3980
 def unpack_captions(
     texts: Encoded,  # from `pack_captions`, perhaps joined
 ) -> tuple[Int64[Tensor, "caption token"], Bool[Tensor, "caption token"], Int64[Tensor, "caption concept column"]]:  # ids, mask, concepts
