@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...core.config import Identifier, RequestError, Text, read_record
-from ...core.files import BadData, plain, write_bytes_atomic, write_errors
+from ...core.files import BadData, write_bytes_atomic, write_errors
 from .edits import EditedCaption
 from .files import read_rows
 from ..reports import Report
@@ -108,7 +108,7 @@ def reviewed_values(
             corrected = {"caption": standing[negative], "spans": [], "grammatical": None}
             edits.append(values if standing[negative] == negative else values | corrected)
     reviews = [{"negative": each.negative, "verdict": each.verdict, "correction": each.correction} for each in made if each is not None]
-    return plain(asdict(record)) | {"negatives": list(dict.fromkeys(standing.values())), "edits": edits, "reviews": reviews}
+    return vars(record) | {"negatives": list(dict.fromkeys(standing.values())), "edits": edits, "reviews": reviews}
 
 
 def write_reviewed(
