@@ -17,7 +17,7 @@ from ...core.seeds import rng
 # %% ../../../nbs/data/attributes/cluster_sampler.ipynb #cdfcbc16
 LEAST = 2  # images of a process in a batch: one alone has no negative
 
-
+# %% ../../../nbs/data/attributes/cluster_sampler.ipynb #879ee08e
 class ClusterSampler:
     "Batches of one group each: the groups take turns, in a new order and with new batches in every epoch."
 

@@ -37,7 +37,7 @@ def colour_matrices(
 Portion = Annotated[float, Field(ge=0, le=1)]
 NUMBERS = 11  # uniform numbers of a view
 
-
+# %% ../../../nbs/data/attributes/two_views.ipynb #b3387250
 @dataclass(frozen=True)
 class Views:
     "How views are drawn; the defaults are SimCLR's for small images (Chen et al. 2020, App. B.9)."

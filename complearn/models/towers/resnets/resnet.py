@@ -21,7 +21,7 @@ from ..libraries import patch_tokens
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}  # per depth; 50 has bottlenecks
 STEMS = ("cifar", "half", "imagenet")  # 3 x 3; 3 x 3 with stride 2; 7 x 7 with stride 2 and pooling
 
-
+# %% ../../../../nbs/models/towers/resnets/resnet.ipynb #b9d562ef
 class ResNetVision(Tower):
     "A ResNet that has learned nothing yet; tokens are positions, pooled is their mean (He et al. 2016)."
 

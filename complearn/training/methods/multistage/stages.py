@@ -154,7 +154,7 @@ def multistage_arguments(
     "The arguments of multistage learning for a budget."
     return merge({"steps": steps, "ramp": scale.ramp_for(steps)}, switches)
 
-
+# %% ../../../../nbs/training/methods/multistage/stages.ipynb #367a02f4
 @method("multistage", model={"kind": "stages"}, colour=2, arguments=multistage_arguments)
 def multistage(
     model: nn.Module,  # a `Stages`
