@@ -2,8 +2,12 @@
 
 import json
 import math
+import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +30,7 @@ from complearn.training.objectives.unimodal.simclr import SimCLR
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot
 
+HERE = Path(__file__).parent
 TOWER = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1}
 MODEL = {"kind": "stages", "vision": TOWER, "projection": 8}
 DATA = {"name": "trifeature", "args": {"samples": 1, "shapes": 4, "textures": 3, "colours": 5}}
@@ -235,7 +240,8 @@ def test_too_many_groups_for_the_images_are_warned_about(tmp_path):
         trainer.begin_or_resume()
 
 
-@pytest.mark.parametrize("step", [2, pytest.param(5, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [2, 5, 9])
 def test_a_run_that_is_killed_inside_a_stage_goes_on_to_the_same_result(whole, tmp_path, step):
     run = prepare(tmp_path / "multistage-s0", config())
     process = training_runs.start(run.path, f"kill step {step}")
@@ -258,3 +264,24 @@ def test_a_killed_run_of_moco_goes_on_with_its_queue(tmp_path):
 def test_the_configuration_of_a_run_is_plain(whole):
     assert json.loads(json.dumps(whole.config)) == whole.config and "tokenizer.json" not in {path.name for path in whole.path.iterdir()}
     assert Views() == Views(area=(0.2, 1.0))
+
+
+@pytest.mark.slow
+def test_two_processes_draw_the_same_group_and_disjoint_images_and_end_like_one(whole, tmp_path):
+    values = config()
+    prepare(tmp_path / "multistage-s0", values)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(HERE / "multistage_ranks.py"), str(tmp_path)]
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "COMPLEARN_TYPECHECK": "0",
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
+    }
+    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = (torch.load(tmp_path / f"drawn-{rank}.pt", weights_only=True) for rank in (0, 1))
+    assert (first["rank"], second["rank"], first["world"]) == (0, 1, 2) and torch.equal(first["assignments"], second["assignments"])
+    for keys, others, groups, also in zip(first["keys"], second["keys"], first["groups"], second["groups"]):
+        assert not set(keys) & set(others) and len(keys) == len(others) and set(groups) == set(also) and len(set(groups)) == 1
+    losses = lambda run: [record["loss"] for record in run.records() if record["kind"] == "step" and record["phase"] == "stage-0"]
+    assert losses(Run.open(tmp_path / "multistage-s0")) == pytest.approx(losses(whole), rel=1e-3)
