@@ -222,6 +222,12 @@ def test_a_claim_of_no_harm_is_drawn_from_its_margin(tmp_path):
     assert {name: low > 0 for name, low in bars.values()} == {"does not hold": False, "holds": True}
 
 
+def test_counts_without_a_seed_are_no_study(tmp_path):
+    write_results(tmp_path / "study", {}, {}, made_up())
+    write_results(tmp_path / "counts", {}, {}, [row("Flickr30k", None, None, None, "concept_graph", "captions", "concepts", 9)])
+    assert [study.name for study in read_studies([tmp_path])] == ["study"]
+
+
 def test_a_folder_without_results_and_a_foreign_file_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no results.json under"):
         read_studies([tmp_path])

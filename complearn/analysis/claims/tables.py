@@ -88,7 +88,7 @@ class StudyResults:
 def read_studies(
     roots: Iterable[str | Path],  # folders, or results files
 ) -> list[StudyResults]:
-    "The results under some folders; raise FileNotFoundError for a folder without any."
+    "The results of runs under some folders; raise FileNotFoundError for a folder without any. Files without a single seed compare no runs."
     studies = []
     for root in map(Path, roots):
         files = [root] if root.is_file() else sorted({*root.rglob("results.json"), *root.glob("*.results.json")})
@@ -97,7 +97,8 @@ def read_studies(
         for file in files:
             results = read_results(file)
             name = file.name.removesuffix(".results.json") if file.name != "results.json" else file.parent.name
-            studies.append(StudyResults(name, results["setting"], pd.DataFrame(results["rows"])))
+            if any(row["seed"] is not None for row in results["rows"]):
+                studies.append(StudyResults(name, results["setting"], pd.DataFrame(results["rows"])))
     return studies
 
 # %% ../../../nbs/analysis/claims/tables.ipynb #e4b995ca
