@@ -12,6 +12,7 @@ from complearn.data.attributes.cifar_mnist import labelled_pixels, read_cifar_mn
 from complearn.data.attributes.cluster_sampler import ClusterSampler
 from complearn.data.attributes.trifeature import Trifeature, read_trifeature
 from complearn.data.attributes.two_views import NUMBERS, Views
+from complearn.data.fixtures.specimens import write_cifar_mnist
 from complearn.data.images import BrokenImage, Transform, load_images
 from complearn.data.loading import Loader, fingerprint
 from complearn.data.pairs import Collate
@@ -48,24 +49,8 @@ def test_uniform_numbers_depend_on_their_own_seed_alone():
     assert abs(counts - numbers.size / 20).max() < 5 * (numbers.size / 20) ** 0.5
 
 
-def write_sources(folder):
-    """CIFAR-10's binary version and MNIST's files, zipped, with a few images."""
-    draws = np.random.default_rng(0)
-    (folder / "cifar-10-batches-bin").mkdir(parents=True)
-    for k in range(1, 6):
-        records = draws.integers(0, 256, (4, 3073), dtype=np.uint8)
-        records[:, 0] = [k, 0, 9, 3]
-        (folder / "cifar-10-batches-bin" / f"data_batch_{k}.bin").write_bytes(records.tobytes())
-    digits = draws.integers(0, 256, (6, 28, 28), dtype=np.uint8)
-    labels = np.arange(6, dtype=np.uint8)
-    for name, array in {"train-images-idx3-ubyte.gz": digits, "train-labels-idx1-ubyte.gz": labels}.items():
-        head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
-        (folder / name).write_bytes(gzip.compress(head + array.tobytes()))
-    return digits
-
-
 def test_photographs_and_digits_from_their_own_files(tmp_path):
-    digits = write_sources(tmp_path)
+    digits = write_cifar_mnist(tmp_path)
     pairs = read_cifar_mnist(tmp_path, tmp_path, n=30)
     assert len(pairs) == 30 and pairs[0].image.shape == (32, 32, 4) and "20 kept" in str(pairs.report)
     assert {pair.labels["mnist"] for pair in pairs} == set("012345")
@@ -81,13 +66,23 @@ def test_photographs_and_digits_from_their_own_files(tmp_path):
     ("file", "content", "message"),
     [
         ("cifar-10-batches-bin/data_batch_2.bin", b"x" * 3000, "data_batch_2.bin: 3000 bytes are no whole number of records"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x03" + b"\0" * 40)[:-9], "cannot be unzipped"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x03\0\0\0\x06\0\0\0\x1c\0\0\0\x1c"), "not the whole of an idx file"),
+        (
+            "train-images-idx3-ubyte.gz",
+            gzip.compress(b"\0\0\x08\x03" + b"\0" * 40)[:-9],
+            "idx3-ubyte.gz: .*again",
+        ),
+        (
+            "train-images-idx3-ubyte.gz",
+            gzip.compress(b"\0\0\x08\x03\0\0\0\x06\0\0\0\x1c\0\0\0\x1c"),
+            "idx3-ubyte.gz: .*again",
+        ),
         ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\x02\0\1"), "6 images and 2 labels"),
+        ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\x01\x0b"), "digits 0 to 9"),
+        ("train-labels-idx1-ubyte.gz", b"", "train-labels-idx1-ubyte.gz: "),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, file, content, message):
-    write_sources(tmp_path)
+    write_cifar_mnist(tmp_path)
     (tmp_path / file).write_bytes(content)
     with pytest.raises(BadData, match=message):
         read_cifar_mnist(tmp_path, tmp_path)

@@ -17,6 +17,7 @@ from jaxtyping import UInt8
 from pydantic import PositiveInt
 
 from ...core.config import check_choice
+from ...core.files import parsing
 from ...core.seeds import rng
 from ..images import load_images
 from ..pairs import Pair
@@ -48,20 +49,20 @@ def read_cifar_binary(
 def read_idx(
     folder: Path,  # with the files
     name: str,  # e.g. "train-images-idx3-ubyte", with or without .gz
+    axes: int,  # 3 for images, 1 for labels
 ) -> UInt8[np.ndarray, "..."]:
     "Read an array in MNIST's own format; raise `BadData` if the file is cut or is none."
     path = next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
     if path is None:
         raise BadData(f"{folder}: neither {name} nor {name}.gz; give the folder with MNIST's four files")
-    try:
+    with parsing(path):
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
-        raise BadData(f"{path}: cannot be unzipped ({error}); get the file again") from error
-    axes = content[3] if content[:3] == b"\0\0\x08" else 0
-    shape = np.frombuffer(content[4 : 4 + 4 * axes], ">u4").astype(int)
-    if not axes or len(content) != 4 + 4 * axes + shape.prod():
-        raise BadData(f"{path}: not the whole of an idx file of bytes; get the file again")
-    return np.frombuffer(content[4 + 4 * axes :], np.uint8).reshape(shape)
+        if content[:3] != b"\0\0\x08" or content[3] != axes:
+            raise BadData(f"{path}: no idx file of bytes with {axes} axes; get the file again")
+        array = np.frombuffer(content[4 + 4 * axes :], np.uint8).reshape(np.frombuffer(content[4 : 4 + 4 * axes], ">u4").astype(int))
+    if axes == 3 and array.shape[1:] != (28, 28) or axes == 1 and array.size and array.max() > 9:
+        raise BadData(f"{path}: not MNIST's, which has digits 0 to 9 of 28 x 28 pixels; give the folder with MNIST's four files")
+    return array
 
 # %% ../../../nbs/data/attributes/cifar_mnist.ipynb #fa8d19e8
 def labelled_pixels(
@@ -78,9 +79,9 @@ def labelled_pixels(
     if folder and kind == "cifar":
         pixels, names = read_cifar_binary(folder, part)
     elif folder:
-        digits = read_idx(folder, f"{MNIST_FILES[part]}-images-idx3-ubyte")
+        digits = read_idx(folder, f"{MNIST_FILES[part]}-images-idx3-ubyte", 3)
         pixels = np.repeat(np.pad(digits, ((0, 0), (2, 2), (2, 2)))[..., None], 3, 3)
-        names = [str(k) for k in read_idx(folder, f"{MNIST_FILES[part]}-labels-idx1-ubyte")]
+        names = [str(k) for k in read_idx(folder, f"{MNIST_FILES[part]}-labels-idx1-ubyte", 1)]
     else:
         images, classes, _ = read_labelled_images(path, limit=limit)
         return load_images([image for image, _ in images], SIZE), [classes[k] for _, k in images], images.report

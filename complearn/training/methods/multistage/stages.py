@@ -155,7 +155,7 @@ def multistage_arguments(
     return merge({"steps": steps, "ramp": scale.ramp_for(steps)}, switches)
 
 # %% ../../../../nbs/training/methods/multistage/stages.ipynb #367a02f4
-@method("multistage", model={"kind": "stages"}, colour=2, arguments=multistage_arguments)
+@method("multistage", model={"kind": "stages"}, arguments=multistage_arguments)
 def multistage(
     model: nn.Module,  # a `Stages`
     steps: PositiveInt,  # of all stages together
@@ -187,13 +187,13 @@ def multistage(
 
 # %% ../../../../nbs/training/methods/multistage/stages.ipynb #9823a7dd
 ONE_STAGE = {
-    "simclr": ("One stage: SimCLR (Chen et al. 2020).", 0), "moco": ("One stage: MoCo-v2 (Chen et al. 2020).", 1),
-    "ifm": ("One stage: implicit feature modification (Robinson et al. 2021).", 3),
-    "ts": ("One stage: a temperature that moves (Kukleva et al. 2023).", 4),
-    "fd": ("One stage: feature dropout (after Tamkin et al. 2022).", 5),
-}  # fmt: skip
+    "simclr": "SimCLR (Chen et al. 2020)",
+    "moco": "MoCo-v2 (Chen et al. 2020)",
+    "ifm": "implicit feature modification (Robinson et al. 2021)",
+    "ts": "a temperature that moves (Kukleva et al. 2023)",
+    "fd": "feature dropout (after Tamkin et al. 2022)",
+}
 
-for _name, (_about, _colour) in ONE_STAGE.items():
-    method(
-        _name, about=_about, model={"kind": "stages", "stages": 1}, colour=_colour, arguments=multistage_arguments
-    )(partial(multistage, objective=_name))
+for _name, _what in ONE_STAGE.items():
+    _alone = method(_name, about=f"One stage: {_what}.", model={"kind": "stages", "stages": 1}, arguments=multistage_arguments)
+    _alone(partial(multistage, objective=_name))
