@@ -10,7 +10,7 @@ const picture = (view, alt) => {
 
 class Edits {
   constructor(model, node) {
-    Object.assign(this, { model, options: 0 });
+    this.model = model;
     this.status = statusLine({ role: "alert" });
     const body = h("div", { class: "cl-body" }, this.makeSources(), this.makeEdit());
     this.node = h("div", { class: "cl cl-edits" }, this.makeTop(), body);
@@ -114,7 +114,6 @@ class Edits {
     const operator = ({ name, about, count: left }) =>
       button([name, h("span", { class: "cl-number" }, count(left))], () => click(name), { title: about, disabled: !left, "data-operator": name });
     fill(this.operators, operators.map(operator));
-    this.choices = options.length;
     const line = (label, pieces) => [h("span", { class: "cl-label" }, label), h("p", { class: "cl-line" }, marked(pieces))];
     const nothing = operators.some(({ count: left }) => left) ? "Click an operator." : "";
     fill(this.captions, line("Caption", source), caption.length ? line("Edit", caption) : h("p", { class: "cl-muted" }, nothing));
