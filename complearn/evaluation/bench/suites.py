@@ -296,6 +296,10 @@ SUITES |= {
     ),
     "flickr30k": flickr_suite("flickr30k", "Young et al. 2014", ("flickr30k/flickr30k-images", "flickr30k/images"), TEST_LISTS[1]),
     "flickr8k": flickr_suite("flickr8k", "Hodosh et al. 2013", ("flickr8k/Flicker8k_Dataset", "flickr8k/images"), TEST_LISTS[0]),
+}
+
+# %% ../../../nbs/evaluation/bench/suites.ipynb #8a78af7d
+SUITES |= {
     "retrieval": Suite(lambda name, args: read(name, **args), Retrieval, "any reader's pairs, R@k both ways"),
     "phrases": Suite(lambda name, args: read(name, **args), PhraseRetrieval, "photos of any reader's captions and of their phrases, R@k"),
     "swaps": Suite(
