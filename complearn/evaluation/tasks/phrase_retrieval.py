@@ -72,7 +72,7 @@ def draw_queries(
 # %% ../../../nbs/evaluation/tasks/phrase_retrieval.ipynb #ea86de6f
 RECALLS = (1, 5)
 
-
+# %% ../../../nbs/evaluation/tasks/phrase_retrieval.ipynb #a315a79f
 @dataclass(frozen=True, eq=False)
 class PhraseRetrieval(Task):
     "Recall at 1 and 5 of photos, for sentences and for their phrases."
