@@ -58,7 +58,7 @@ def plain_tokens(
     words = re.findall(r"\w+(?:['-]\w+)*", DROPPED.sub(" ", text.lower()))
     return ["a" if word == "an" else word for word in words]
 
-
+# %% ../../../nbs/analysis/identifiability/explanations.ipynb #350cabe8
 @dataclass(frozen=True)
 class Pattern:
     "A sentence with gaps."

@@ -62,7 +62,7 @@ def similarity_rows(
         rows.append(row(method, seed, None, None, data, split, name, *numbers, len(values)))
     return rows
 
-
+# %% ../../../nbs/analysis/identifiability/similarity.ipynb #16079cb9
 def call_similarity_rows(
     parses: Sequence[Parse],  # of captions
     context: EditContext,

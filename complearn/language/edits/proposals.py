@@ -81,7 +81,7 @@ def kind_fits(
     }
     return kind not in words or not changed or bool(changed & words[kind])
 
-
+# %% ../../../nbs/language/edits/proposals.ipynb #05aac76f
 PARTS = {"obj": "noun", "att": "adjective", "rel": "preposition"}  # of what comes in
 
 
