@@ -25,7 +25,8 @@ def source_title(
     source: Mapping[str, Any],  # of training pairs: {"name": reader, "args": {...}}
 ) -> str:
     "The folder around a data set's photos; without one the name of its reader."
-    source = source["args"]["source"] if source["name"] == "disjoint" else source
+    while "source" in source["args"]:  # a reader of another's pairs
+        source = source["args"]["source"]
     return Path(source["args"].get("images", "")).parent.name or source["name"]
 
 
