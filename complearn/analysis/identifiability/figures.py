@@ -23,7 +23,7 @@ def encoders_figure(
     parts = rows.method.str.rsplit(", ", n=1).str
     rows = rows.assign(encoder=rows.method if parts[0].nunique() > 1 else parts[1])
     names = list(dict.fromkeys(rows.encoder))
-    figure = make_subplots(1, 2, column_widths=[0.25, 0.75], subplot_titles=["held-out pairs", "hard negatives"])
+    figure = make_subplots(1, 2, column_widths=[0.3, 0.7], subplot_titles=["held-out pairs", "hard negatives"])
     for column, (metric, factor) in enumerate((("contrastive_loss", 1), ("accuracy", 100)), 1):
         chosen = rows[(rows.metric == metric) & (rows.split != "mean")]
         points = bands(chosen, ("encoder", "split"))
@@ -32,10 +32,10 @@ def encoders_figure(
             error = {"type": "data", "symmetric": False, "array": factor * (part.high - part["mean"]), "thickness": 1}
             error |= {"arrayminus": factor * (part["mean"] - part.low)}
             look = {"name": name, "marker_color": PALETTE[place % len(PALETTE)], "error_y": error, "legendgroup": name}
-            figure.add_bar(x=part.split, y=factor * part["mean"], showlegend=column == 1, **look, row=1, col=column)
+            figure.add_bar(x=part.split.str.replace(" ", "<br>"), y=factor * part["mean"], showlegend=column == 1, **look, row=1, col=column)
     figure.update_yaxes(title="contrastive loss", row=1, col=1)
     figure.update_yaxes(title="accuracy, %", range=[0, 100], row=1, col=2)
-    return figure.update_layout(template=theme, title=title, barmode="group")
+    return figure.update_xaxes(automargin=True).update_layout(template=theme, title=title, barmode="group")
 
 # %% ../../../nbs/analysis/identifiability/figures.ipynb #02bec313
 @figure_of_texts
@@ -54,7 +54,7 @@ def separation_figure(
             look = {"mode": "markers", "marker": {"size": 9, "color": PALETTE[place % len(PALETTE)]}, "legendgroup": name, "name": name}
             figure.add_scatter(x=part.split, y=part["mean"], error_y=error, showlegend=column == 1, **look, row=1, col=column)
     figure.update_yaxes(title="A-distance (0: a guess, 2: certain)", row=1, col=1)
-    return figure.update_layout(template=theme, title=title, scattermode="group")
+    return figure.update_xaxes(automargin=True).update_layout(template=theme, title=title, scattermode="group")
 
 
 @figure_of_texts
