@@ -32,7 +32,8 @@ def encoders_figure(
             error = {"type": "data", "symmetric": False, "array": factor * (part.high - part["mean"]), "thickness": 1}
             error |= {"arrayminus": factor * (part["mean"] - part.low)}
             look = {"name": name, "marker_color": PALETTE[place % len(PALETTE)], "error_y": error, "legendgroup": name}
-            figure.add_bar(x=part.split.str.replace(" ", "<br>"), y=factor * part["mean"], showlegend=column == 1, **look, row=1, col=column)
+            labels = part.split.str.replace(" ", "<br>")
+            figure.add_bar(x=labels, y=factor * part["mean"], showlegend=column == 1, **look, row=1, col=column)
     figure.update_yaxes(title="contrastive loss", row=1, col=1)
     figure.update_yaxes(title="accuracy, %", range=[0, 100], row=1, col=2)
     return figure.update_xaxes(automargin=True).update_layout(template=theme, title=title, barmode="group")
