@@ -151,8 +151,8 @@ def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_pa
     run = experiment("experiments/ablations", tmp_path, report_from=str(measured))
     assert run.good and not (tmp_path / "runs").exists()
     shown, drawn = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb"), tables(tmp_path / "report.ipynb")
-    assert len(shown) == 13 and shown == drawn, "`make reports` draws it again"
-    check_photos(shown[9])
+    assert len(shown) == 15 and shown == drawn, "`make reports` draws it again"
+    check_photos(shown[11])
     lines = [line for line in read_results(measured)["rows"] if (line["method"], line["data"]) == ("codebook_clip", "average")]
     scores = [100 * line["value"] for line in lines if line["split"] == "COMP"]
     half = stats.sem(scores) * stats.t.ppf(0.975, len(scores) - 1)
