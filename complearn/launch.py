@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['make_parser', 'read_arguments', 'main']
 
-# %% ../nbs/launch.ipynb #n003
+# %% ../nbs/launch.ipynb #c63ebf0f
 import argparse
 import os
 import signal
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch._dynamo  # noqa: F401  an optimizer imports it: here, once for all forks
 import torch.distributed as dist
 
 from .core.checksums import write_listed
@@ -20,13 +21,14 @@ from .core.files import read_json
 from .evaluation.bench import monitors  # noqa: F401  registers its evaluations
 from .training.engine.processes import Stopped
 from .training.methods.catalogue import load_method
+from .training.runs.forks import serve
 from .training.runs.launch import launch, prepare
 
-# %% ../nbs/launch.ipynb #de6b47e2
+# %% ../nbs/launch.ipynb #381c746c
 def make_parser() -> argparse.ArgumentParser:
     "The parser of the command's arguments."
     parser = argparse.ArgumentParser(prog="python -m complearn.launch", description="Start a run, or resume it.")
-    parser.add_argument("run", help="the run's folder")
+    parser.add_argument("run", help="the run's folder; - forks for each request on standard input, as a study does")
     parser.add_argument("--config", help="a JSON file, to make the run from if it does not exist yet")
     parser.add_argument("--device", help="auto, cpu or cuda, instead of the configuration's")
     parser.add_argument("--allow-code", action="append", default=[], metavar="FILE:METHOD", help="a method outside complearn to allow")
@@ -55,12 +57,14 @@ def read_arguments(
         parser.error(f"{options.config}: {error}" if options.config else str(error))
     return options
 
-# %% ../nbs/launch.ipynb #n006
+# %% ../nbs/launch.ipynb #54871c4c
 def main(
     arguments: Sequence[str] | None = None,  # None: the program's own
 ) -> int:  # exit code
     "Start or resume a run from a terminal."
     options = read_arguments(arguments)
+    if options.run == "-":
+        return serve(main)
     try:
         run = launch(options.run, options.device, not options.quiet, options.online)
         if not int(os.environ.get("RANK", 0)):

@@ -12,7 +12,7 @@ warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
 
 LITTLE = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
-MODEL = {"kind": "grounded", "vision": LITTLE | {"size": 16, "patch": 8}, "text": LITTLE}
+MODEL = {"kind": "grounded", "vision": LITTLE | {"size": 16, "patch": 8}, "text": LITTLE, "dropout": 0.0}
 DATA = {"name": "generated", "args": {"n_train": 48, "size": 16}}
 TRAIN = {"batch_size": 8, "log_every": 1, "checkpoint_every": 3, "precision": "fp32", "device": "cpu"}
 

@@ -11,7 +11,14 @@ from notebook_cells import tables
 from scipy import stats
 
 from complearn.analysis.claims.judging import Claim, Side, claim_about, judge, side_values, verdict
-from complearn.analysis.claims.tables import StudyResults, claims_figure, claims_table, read_studies, readable_claims
+from complearn.analysis.claims.tables import (
+    StudyResults,
+    claims_figure,
+    claims_table,
+    join_studies,
+    read_studies,
+    readable_claims,
+)
 from complearn.core.results import read_results, row, write_results
 from complearn.evaluation.statistics import detectable_difference, paired_power
 
@@ -64,6 +71,43 @@ def test_first_and_last_go_by_step_and_patterns_by_name():
     first, last = (side_values(alone, Side("il", "interact-*", which), CELLS) for which in ("first", "last"))
     assert len(last) and not len(first)
     assert not len(side_values(rows, Side("il", "distil-*"), CELLS))
+
+
+def test_a_side_may_stand_at_anothers_steps():
+    """Seed by seed: the first generation may end at another step, and a checkpoint of no generation counts for nothing."""
+    place = lambda method, seed, phase, step, value: row(method, seed, phase, step, "d", "x", "accuracy", value)
+    rows = [place("il", seed, f"interact-{g:02d}", 10 * g + seed, 0.1 * g) for seed in (0, 1) for g in (1, 2)]
+    rows += [place("cb", seed, f"step-{step}", step, step / 100) for seed in (0, 1) for step in (5, 10, 11, 20, 21, 30)]
+    cells = (("d", "x", "accuracy"),)
+    first, last = (Side("cb", at=Side("il", "interact-*", which)) for which in ("first", "last"))
+    assert side_values(pd.DataFrame(rows), first, cells).to_dict() == {0: 0.10, 1: 0.11}
+    assert side_values(pd.DataFrame(rows), last, cells).to_dict() == {0: 0.20, 1: 0.21}
+    assert side_values(pd.DataFrame([line for line in rows if line["step"] != 11]), first, cells).to_dict() == {0: 0.10}
+    assert str(first) == "cb (step of first interact-*)"
+
+
+def test_files_of_one_setting_are_one_study():
+    """A switch of one file is compared with a control of another; other questions, or no record of runs, keep a file apart."""
+    about = {"source": {"name": "generated", "args": {"shapes": 8}}, "steps": 4, "model": {}, "train": {"lr": 0.1}, "switches": {}}
+    scores = lambda method, seeds, gain: [row(method, s, "end", 4, "d", "x", "accuracy", 0.5 + gain + 0.01 * s) for s in seeds]
+
+    def study(name, rows, asked=1, **more):
+        runs = {f"{line['method']}-s{line['seed']}": {"code": name} for line in rows}
+        labels = {line["method"]: {"method": line["method"]} for line in rows}
+        setting = about | {"asked": {"n": asked}, "rows": labels, "seeds": [0], "runs": runs} | more
+        return StudyResults(name, setting, pd.DataFrame(rows))
+
+    both = [
+        study("main", scores("il", (0, 1, 2), 0.1) + scores("cb", (0, 1, 2), 0)),
+        study("arms", scores("free", (0, 1), 0.3) + scores("il", (0, 1), 0.1)),
+    ]
+    (joined,) = join_studies(both)
+    assert joined.name == "main + arms" and len(joined.rows) == 8 and joined.code == "arms, main"
+    assert set(joined.setting["rows"]) == {"il", "cb", "free"} and len(joined.setting["runs"]) == 8
+    told = judge(claim(a=Side("free"), b=Side("cb"), cells=(("d", "x", "accuracy"),)), joined.rows)
+    assert told["n"] == 2 and told["difference"] == pytest.approx(0.3)
+    for other in ({"asked": 2}, {"steps": 8}, {"runs": ["il-s0"]}):
+        assert [one.name for one in join_studies([both[0], study("arms", scores("free", (0, 1), 0.3), **other)])] == ["main", "arms"]
 
 
 def test_a_seed_counts_only_where_every_cell_is_there():

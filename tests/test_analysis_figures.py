@@ -272,6 +272,12 @@ def test_the_outlined_patch_is_the_firing_one():
             line.row
         )
     assert code_label(table, 11) == "<b>code 11</b> · dead" and "%" in code_label(table, 2)
+    assert figure.layout.title.text.endswith("outlined: the patch with the highest score</sup>")  # a dead code never fires
+
+
+def test_the_title_of_an_image_says_whose_codes_it_shows():
+    shown = [image_codes(book(), 0, np.zeros((16, 16, 3), np.uint8), **more) for more in ({}, {"title": "The codes of il_clip"})]
+    assert [figure.layout.title.text.partition("<br>")[0] for figure in shown] == ["The codes of image 0", "The codes of il_clip"]
 
 
 def test_overlay_dims_cold_patches_only():

@@ -286,6 +286,40 @@ def test_newcomers_are_averaged_before_seeds():
     assert newcomers.newcomer_differences(rows_table(means), ["none"]).empty and newcomers.newcomer_means([]) == []
 
 
+def test_lessons_that_move_still_are_left_out_and_how_they_went_is_compared():
+    about = [(m, s, k) for m in ("x", "y", "z") for s in range(3) for k in (0, 1)]
+    table = [row(m, s, "end", 20, "w", f"newcomer {k}", "learn_gain", 0.02 if (m, s, k) == ("x", 1, 0) else 0.0) for m, s, k in about]
+    score = lambda m, s: 0.5 + 0.1 * s + 0.05 * (m == "y")
+    table += [row(m, s, "end", 20, "newcomers: average", "COMP", "accuracy", score(m, s)) for m, s, k in about if not k]
+    settled = newcomers.settled_rows(rows_table(table))
+    assert len(settled) == len(table) - 3 and not ((settled.method == "x") & (settled.seed == 1)).any()  # one of two newcomers moves
+    lines = newcomers.newcomer_differences(settled, ["x"]).set_index(["better", "than"])
+    assert lines.n.to_dict() == {("y", "x"): 2, ("z", "x"): 2} and lines["mean"].round(9).to_dict() == {("y", "x"): 0.05, ("z", "x"): 0.0}
+    steps = {"x": 40, "y": 30}  # z never reaches it
+    table += [row(m, s, "end", 20, "w", f"newcomer {k}", "steps_to_0.2", steps[m] + s + 2 * k if m in steps else None) for m, s, k in about]
+    table += [row(m, s, "end", 20, "w", f"newcomer {k}", "learn_last", 0.5 + 0.1 * (m == "z")) for m, s, k in about]
+    lines = newcomers.lesson_differences(rows_table(table), ["x", "y"]).set_index(["metric", "better", "than"])["mean"].round(9)
+    assert lines.to_dict() == {
+        ("learn_last", "y end", "x end"): 0.0, ("learn_last", "z end", "x end"): 0.1, ("learn_last", "z end", "y end"): 0.1,
+        ("steps_to_0.2", "y end", "x end"): -10.0,
+    }  # fmt: skip
+    assert newcomers.lesson_differences(rows_table(table), ["none"]).empty
+
+
+def test_schooling_is_what_the_own_agent_adds_to_the_newcomer():
+    """Paired by model and step: a newcomer of an earlier step, or of a model that was not judged, counts for nothing."""
+    own = [row(m, s, "end", 20, "average", "COMP", "accuracy", 0.7 + 0.01 * s) for m in ("x", "y") for s in range(3)]
+    own += [row("x", s, "end", 20, "generated/w", "COMP", "accuracy", 0.1) for s in range(3)]
+    taught = [("x", s, 20, 0.6) for s in range(3)] + [("y", s, 20, 0.65 + 0.01 * s) for s in range(2)]
+    taught += [("x", 0, 10, 0.1), ("z", 0, 20, 0.9)]
+    means = [row(m, s, "end", at, "newcomers: average", "COMP", "accuracy", score) for m, s, at, score in taught]
+    table = newcomers.schooling_rows(rows_table(own), rows_table(means))
+    assert len(table) == 3 * 5 and set(table.step) == {20} and set(table.method) == {"x", "y"}
+    values = table.set_index(["data", "method", "seed"]).value.round(9)
+    assert values["last agent minus newcomer"].to_dict() == {("x", 0): 0.1, ("x", 1): 0.11, ("x", 2): 0.12, ("y", 0): 0.05, ("y", 1): 0.05}
+    assert values["newcomer", "y", 1] == 0.66 and values["last agent", "y", 1] == 0.71
+
+
 def test_a_window_looks_back_only_and_a_foreign_log_is_refused():
     log = pd.DataFrame({"kind": "step", "step": [1, 2, 3], "matched": [0.0, 1.0, 0.5]})
     assert list(learnability.lesson(log, 2).value) == [0.0, 0.5, 0.75]

@@ -1,6 +1,7 @@
 """The commands for concept graphs and splits, from a terminal's arguments to files."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from complearn.apps.concepts.command import main
 from complearn.data.divergence.selection import read_split
 from complearn.language.concepts.graph import read_graph
+from complearn.training.methods.scales import SCALES
+from complearn.training.runs.launch import launch
+from complearn.training.runs.study import Study
 
 TREES = {
     "a dog on grass": "(NP (NP (DT a) (NN dog)) (PP (IN on) (NP (NN grass))))",
@@ -45,8 +49,9 @@ def test_what_training_never_shows_is_listed(files, capsys):
     captions = [str(files / "captions.csv"), str(files / "new.txt"), "--parser", "rules", "--quiet"]
     assert main(["unseen", *captions, "--output", str(files / "unseen.csv")]) == 0
     assert pd.read_csv(files / "unseen.csv").values.tolist() == [["[NP] above [NP]", 2]]
+    assert "1 predicates of the test captions are not in training; the most frequent:\n" in capsys.readouterr().out
     assert main(["unseen", *captions, "--kind", "primitives"]) == 0
-    assert "0 primitives of the test captions are not in training" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[-1] == "0 primitives of the test captions are not in training"  # and no empty table
 
 
 def test_pruned_trees_make_another_graph(files):
@@ -76,3 +81,27 @@ def test_what_cannot_be_done_is_said(arguments, says, files, capsys):
     (files / "others.jsonl").write_text("\n".join([lines[0], json.dumps(other), lines[2]]))
     assert main([part.format(files) for part in arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_scores_of_phrases_are_written(tmp_path, capsys):
+    preset, text = SCALES["smoke"], {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    source = {"name": "generated", "args": {"n_train": 32, "n_test": 8, "size": 16, "kinds": ["conjunction"], "shapes": 4, "colours": 4}}
+    towers, rows = {"vision": text | {"patch": 8}, "text": text}, {"vse": {"method": "vse"}, "clip": {"method": "clip"}}
+    study = Study(tmp_path, rows, [0], source, preset, 2, towers, preset.train(2, 8))
+    for label in rows:
+        launch(study.run(label, 0).path)
+    folder, output = (lambda label: str(study.run(label, 0).path)), str(tmp_path / "scores.csv")
+    assert main(["scores", folder("vse"), "", output, "--most", "5"]) == 0
+    assert "5 captions" in capsys.readouterr().out
+    table, model = pd.read_csv(output), study.snapshot("vse", 0).model("cpu")
+    pairs, factor = study.snapshot("vse", 0).pairs()[:5], model.logit_scale.exp().item()
+    images = model.encode_images(model.collate([replace(pair, caption=None) for pair in pairs]))
+    scores = model.similarity(images, model.encode_texts(model.collate([replace(pair, image=None) for pair in pairs])))
+    for k, line in enumerate(table[table.parent == -1].itertuples()):
+        assert (line.own, line.other) == pytest.approx([factor * float(scores[n % 5, k]) for n in (k, k + 1)], abs=1e-3)
+        assert line.text == pairs[k].caption
+    assert {"a", "and"}.isdisjoint(table[table.primitive].text) and (table.image != table.other_image).all()
+    assert main(["scores", folder("clip"), "", output]) == 2
+    assert "does not score concepts" in capsys.readouterr().err
+    assert main(["scores", folder("vse"), "", output, "--most", "1"]) == 2
+    assert "all 1 captions are of one image" in capsys.readouterr().err

@@ -10,7 +10,14 @@ import pytest
 from complearn.core.seeds import rng
 from complearn.language.edits.base import OPERATORS, Edit
 from complearn.language.edits.captions import swaps
-from complearn.language.edits.scenes import SCENE_OPERATORS, contradictions, edit_statement, operator_yields, sample_edit
+from complearn.language.edits.scenes import (
+    SCENE_OPERATORS,
+    applicable_kinds,
+    contradictions,
+    edit_statement,
+    operator_yields,
+    sample_edit,
+)
 from complearn.language.scenes.geometry import layout_problems
 from complearn.language.scenes.grammar import say
 from complearn.language.scenes.graphs import Item, SceneGraph
@@ -161,6 +168,16 @@ def test_worlds_too_small_for_an_operator_yield_nothing():
     assert sample_edit("negate", relation_only, rng(0)) is None and sample_edit("add_att", relation_only, rng(0), tries=5) is None
     share = operator_yields(SMALL, 60)
     assert share["swap_rel"] == 0 and share["replace_obj"] > 0.9 and share["swap_obj"] > 0.2
+
+
+@pytest.mark.parametrize("world", [CONFIG, replace(SMALL, objects=(1, 5), kinds=KINDS, mention=(0.0, 0.0, 1.0))], ids=["large", "small"])
+@pytest.mark.parametrize("operator", SCENE_OPERATORS)
+def test_a_kind_that_is_ruled_out_never_takes_the_operator(operator, world):
+    for kind in set(KINDS) - set(applicable_kinds(operator, world)):
+        drawn = rng(3, "ruled out", operator, kind)
+        for _ in range(25):
+            graph, statement = sample_pair(world, drawn, (kind,))
+            assert edit_statement(operator, statement, graph, drawn, world) is None, (kind, statement)
 
 
 def test_held_out_pairs_hold_for_negatives_too():

@@ -203,6 +203,15 @@ def test_two_exchanges_of_the_same_pair_are_no_composition():
     assert "A blue car in front of a red bus." not in [edit.caption for edit in edits]
 
 
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("caption", CAPTIONS)
+def test_a_caption_that_can_take_so_many_calls_always_does(caption, n):
+    """However the first is drawn: a site that leaves no room for a second is given back."""
+    possible = bool(caption_edits(parsed(caption), context(), ["swap", "replace"], n))
+    drawn = [draw_edit(parsed(caption), context(), draw, ["swap", "replace"], n) for draw in range(12)]
+    assert [edit is not None for edit in drawn] == [possible] * 12
+
+
 def test_a_caption_with_one_site_takes_no_two_calls():
     assert draw_edit(parsed("a cat"), context(), 0, ["replace_obj"], 2) is None
     assert caption_edits(parsed("a cat"), context(), ["replace_obj"], 2) == []

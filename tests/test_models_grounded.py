@@ -18,7 +18,7 @@ from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.models.codebook.codebook import ChunkedMax, masked_max
 from complearn.models.dual import ModelConfig
-from complearn.models.grounded.matchmap import match_scores, match_scores_of_pairs, max_products, naive_match_scores
+from complearn.models.grounded.matchmap import READINGS, match_scores, match_scores_of_pairs, max_products, naive_match_scores
 from complearn.models.grounded.model import Grounded, GroundedConfig, SearchScorer, build_grounded, tower_specs
 from complearn.models.grounded.streams import LanguageStream, VisionStream, fitting_heads, freeze_queries, grid_of, top_patterns
 from complearn.models.registry import KINDS, assemble, build, read_model, register_model, title_of, write_config
@@ -57,13 +57,13 @@ def sides(i=5, p=6, t=4, w=7, d=8, dtype=torch.float32, seed=0):
 
 
 def loop(images, texts, mask, reading):
-    """Three loops and a max, as Eq. 1 reads; or the mean, as the released code."""
+    """Three loops and a max, as Eq. 1 reads; its mean over words, as the released code; or the mean of everything."""
     table = torch.zeros(len(images), len(texts), dtype=torch.float64)
     for i, picture in enumerate(images.double()):
         for t, text in enumerate(texts.double()):
             words = [[float(place @ word) for place in picture] for word, real in zip(text, mask[t]) if real]
-            if reading == "max":
-                table[i, t] = sum(max(row) for row in words)
+            if reading != "mean":
+                table[i, t] = sum(max(row) for row in words) / (1 if reading == "max" else len(words))
             else:
                 table[i, t] = sum(map(sum, words)) / sum(map(len, words))
     return table
@@ -72,7 +72,7 @@ def loop(images, texts, mask, reading):
 # --- match-maps
 
 
-@pytest.mark.parametrize("reading", ("max", "mean"))
+@pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("sizes", ({}, {"w": 1}, {"p": 1}, {"i": 1, "t": 1}, {"i": 1, "p": 1, "t": 1, "w": 1, "d": 1}, {"i": 2, "t": 9}))
 def test_matches_equal_a_triple_loop(reading, sizes):
     images, texts, mask = sides(**sizes)
@@ -84,7 +84,7 @@ def test_matches_equal_a_triple_loop(reading, sizes):
     assert torch.allclose(match_scores_of_pairs(images, texts, mask, index, reading).double().view_as(expected), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("reading", ("max", "mean"))
+@pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
 def test_gradients_are_those_of_the_naive_one(reading, dtype):
     images, texts, mask = sides(6, 9, 6, 5, 12, dtype)
@@ -100,7 +100,7 @@ def test_gradients_are_those_of_the_naive_one(reading, dtype):
         assert quick.dtype == dtype and torch.allclose(naive.float(), quick.float(), atol=1e-5, rtol=0 if dtype == torch.float32 else 1e-2)
 
 
-@pytest.mark.parametrize("reading", ("max", "mean"))
+@pytest.mark.parametrize("reading", READINGS)
 def test_gradcheck(reading):
     images, texts, mask = sides(3, 4, 3, 3, 5, torch.float64)
     leaves = (images.requires_grad_(), texts.requires_grad_())
@@ -164,7 +164,7 @@ def test_what_cannot_match_says_so():
         match_scores(images, texts[..., :6], mask)
     with pytest.raises(ValueError, match="text 2 of 4 has no word"):
         match_scores(images, texts, mask & (torch.arange(4) != 2)[:, None])
-    with pytest.raises(ValueError, match="'max' .* or 'mean' .*, not 'sum'"):
+    with pytest.raises(ValueError, match="'max' .*, 'word_mean' .* or 'mean' .*, not 'sum'"):
         match_scores(images, texts, mask, "sum")
     with pytest.raises(ValueError, match="no position"):
         match_scores(images[:, :0], texts, mask)
@@ -281,11 +281,45 @@ def test_layers_that_cannot_be():
 def test_the_eye_codes_every_place_and_can_do_without_attention():
     tower = VisionTransformer(size=16, patch=4, width=12, depth=1, heads=2)
     stream, images = VisionStream(tower, 16, heads=12), torch.randn(2, 3, 16, 16)
-    assert stream.grid == (4, 4) and stream.position.shape == (4, 4, 16) and stream.attention.heads == 2
+    assert stream.grid == (4, 4) and stream.position.shape == (4, 4, 16) and stream.attention.self_attn.num_heads == 2
     assert stream(images).shape == (2, 16, 16)
     plain = VisionStream(tower, 16, attention=False)
     assert torch.allclose(plain(images), plain.embed(tower(images).tokens)) and not hasattr(plain, "position")
     assert [fitting_heads(width, 12) for width in (768, 384, 64, 32, 7)] == [12, 12, 8, 4, 1]
+
+
+def by_hand(block, x):
+    """The block of Vaswani et al. (2017, Sec. 3.1 to 3.3), head by head and place by place, from its weights."""
+    heads, (places, width) = block.self_attn.num_heads, x.shape
+    each, joint = width // heads, x @ block.self_attn.in_proj_weight.T + block.self_attn.in_proj_bias
+    mixed = torch.zeros_like(x)
+    for h in range(heads):
+        query, key, value = (joint[:, part * width + h * each : part * width + (h + 1) * each] for part in range(3))
+        for place in range(places):
+            shares = (query[place] @ key.T / each**0.5).softmax(0)
+            mixed[place, h * each : (h + 1) * each] = sum(shares[other] * value[other] for other in range(places))
+    centred = lambda x: x - x.mean(1, keepdim=True)
+    normal = lambda x, norm: centred(x) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+    x = normal(x + mixed @ block.self_attn.out_proj.weight.T + block.self_attn.out_proj.bias, block.norm1)
+    inner = (x @ block.linear1.weight.T + block.linear1.bias).clamp(min=0)
+    return normal(x + inner @ block.linear2.weight.T + block.linear2.bias, block.norm2)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_eye_has_the_papers_block(training):
+    """Attention, residual, norm, then a feed-forward part four times as wide, residual, norm (Zhang et al. 2021, A.1.1)."""
+    stream = VisionStream(VisionTransformer(size=16, patch=8, width=12, depth=1, heads=2).freeze(), 16, heads=2)
+    for parameter in stream.attention.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    images = torch.randn(3, 3, 16, 16)
+    places = stream.embed(stream.places(images)) + stream.position.flatten(0, 1)
+    expected = torch.stack([by_hand(stream.attention, x) for x in places])
+    stream.train(training)
+    for module in stream.attention.modules():
+        assert not isinstance(module, torch.nn.Dropout) or module.p == 0.1
+        module.p = 0.0
+    stream.attention.self_attn.dropout = 0.0
+    assert stream.attention.linear1.out_features == 64 and torch.allclose(stream(images), expected, atol=1e-5)
 
 
 def test_a_frozen_eye_is_remembered_and_never_moves():
@@ -325,18 +359,34 @@ def test_it_is_a_scorer_and_pairs_agree_with_the_table(model):
 
 
 @pytest.mark.parametrize(
-    "switches", ({"reading": "mean"}, {"unit": True}, {"attention": False}, {"width": 8}, {"unit": True, "reading": "mean"})
+    "switches",
+    (
+        {"reading": "mean"},
+        {"reading": "word_mean", "marks": True},
+        {"unit": True},
+        {"attention": False},
+        {"width": 8},
+        {"unit": True, "reading": "mean"},
+    ),
 )
 def test_switches(tokenizer, switches):
     model = build_grounded(CONFIG | switches, tokenizer)
     batch = model.collate(pairs_of())
     images, texts = model.encode_images(batch), model.encode_texts(batch)
     width = switches.get("width", 16)
+    assert (texts.mask.sum(1) == batch.mask.sum(1) - 2 * (not switches.get("marks", False))).all()  # without start and end
     assert images.values.shape == (4, 16, width)
     expected = loop(images.values, texts.values, texts.mask, switches.get("reading", "max"))
     assert torch.allclose(model.similarity(images, texts).double(), expected, atol=1e-5)
     lengths = images.values.norm(dim=-1)
     assert torch.allclose(lengths, torch.ones_like(lengths), atol=1e-5) == switches.get("unit", False)
+
+
+def test_marks_have_maps_where_they_count(tokenizer):
+    picture, text = pairs_of()[0].image, CAPTIONS[0]
+    plain, marked = (build_grounded(CONFIG | {"marks": marks}, tokenizer).match_map(picture, text) for marks in (False, True))
+    assert marked.words == ("(mark)", *plain.words, "(mark)") and torch.allclose(marked.heat[1:-1], plain.heat, atol=1e-5)
+    assert marked.score == pytest.approx(float(marked.heat.amax((1, 2)).sum()), abs=1e-4)
 
 
 def test_an_unknown_reading_is_refused(model):
@@ -435,15 +485,15 @@ def test_saved_and_loaded_it_says_the_same(kind, more, tokenizer, tmp_path):
 
 
 def test_fingerprints_tell_readings_apart(tokenizer):
-    marks = {build_grounded(CONFIG | more, tokenizer).fingerprint() for more in ({}, {"reading": "mean"}, {"unit": True})}
-    assert len(marks) == 3
+    marks = {build_grounded(CONFIG | more, tokenizer).fingerprint() for more in ({}, {"reading": "mean"}, {"marks": True}, {"unit": True})}
+    assert len(marks) == 4
 
 
 def test_configurations_that_cannot_be(tokenizer):
     for wrong, said in (
         ({"kind": "lexical"}, "no kind of model 'lexical'.*; there are dual, grounded, classifier"),
         ({"kind": "grounded", "codebook": {}}, "no model key 'codebook'.*; there are vision, text"),
-        ({"kind": "grounded", "reading": "sum"}, "model.reading should be 'max' or 'mean', not 'sum'"),
+        ({"kind": "grounded", "reading": "sum"}, "model.reading should be 'max', 'word_mean' or 'mean', not 'sum'"),
         ({"kind": "grounded", "search": True}, 'give "relations"'),
         ({"kind": "grounded", "relations": {"predicates": ["on"]}}, "model.relations.objects is missing"),
         ({"kind": "grounded", "vision": "huge"}, "unknown tower 'huge'"),
@@ -483,9 +533,8 @@ def test_a_kind_of_ones_own(tokenizer):
 def test_the_offline_towers(tmp_path):
     """EfficientNet-lite0 and MiniLM: frozen eye, all six layers but their queries and keys."""
     model = build({"kind": "grounded"})
-    assert (
-        isinstance(model, Grounded) and model.vision.grid == (7, 7) and model.language.width == 384 and model.vision.attention.heads == 12
-    )
+    assert isinstance(model, Grounded) and model.vision.grid == (7, 7) and model.language.width == 384
+    assert model.vision.attention.self_attn.num_heads == 12
     free = {name for name, p in model.named_parameters() if p.requires_grad}
     assert not any(name.startswith("vision.tower.") or ".query." in name or ".key." in name or "embeddings" in name for name in free)
     assert sum("encoder.layer." in name and ".value.weight" in name for name in free) == 6

@@ -72,21 +72,23 @@ def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_leaves_a_run_that_goes_on(tmp_path):
-    run = prepared(tmp_path / "run", steps=4000, checkpoint_every=0)
+@pytest.mark.parametrize("many", [1, 2])  # two are forks of one process
+def test_an_interrupted_sweep_leaves_runs_that_go_on(tmp_path, many):
+    runs = [prepared(tmp_path / f"run-{n}", steps=4000, checkpoint_every=0) for n in range(many)]
     imports = "import signal; from complearn.core.runs import Run; from complearn.training.runs.sweep import run_all"
     imports += "; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a suite in the background has it ignored
-    code = f"{imports}; run_all([Run({str(run.path)!r})], 4000, 'cpu')"
+    code = f"{imports}; run_all([Run(path) for path in {[str(run.path) for run in runs]!r}], 4000, 'cpu', at_once={many})"
     sweep = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=os.environ | {"COMPLEARN_TYPECHECK": "0"})
     until = time.monotonic() + 120
-    while progress_of(run) < 3 and time.monotonic() < until:
+    while min(map(progress_of, runs)) < 3 and time.monotonic() < until:
         time.sleep(0.1)
     sweep.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in sweep.communicate(timeout=90)[1]
-    there = run.checkpoints()
-    assert there and 3 <= int(there[-1].name.split("-")[-1]) < 4000 and run.done is None
-    with open(run.path / "lock", "a+") as file:  # nobody trains on
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for run in runs:
+        there = run.checkpoints()
+        assert there and 3 <= int(there[-1].name.split("-")[-1]) < 4000 and run.done is None
+        with open(run.path / "lock", "a+") as file:  # nobody trains on
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_several_processes_go_through_torchrun(tmp_path):

@@ -149,7 +149,8 @@ def serve():
     os.dup2(2, 1)  # what an import prints is no answer
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted((ROOT / "complearn").rglob("*.py"))]
     libraries = ["nbdev.test", "execnb.shell", "papermill.iorw", "pandas", "plotly.graph_objects", "sklearn.linear_model", "scipy.stats"]
-    for name in [*libraries, "ipywidgets", "anywidget", *(name for name in names if not name.endswith(("__init__", "_modidx")))]:
+    libraries += ["ipywidgets", "anywidget", "torch._dynamo"]
+    for name in [*libraries, *(name for name in names if not name.endswith(("__init__", "_modidx")))]:
         importlib.import_module(name)
     for line in sys.stdin:
         answers.write(json.dumps(fork(json.loads(line))) + "\n")

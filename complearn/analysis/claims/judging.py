@@ -29,8 +29,11 @@ class Side:
     method: str  # e.g. "il_clip"
     phase: str = "*"  # a pattern of phase names, e.g. "interact-*"
     which: str = "last"  # of the phases that match, by step: "first" or "last"
+    at: "Side | None" = None  # only at the step at which this side was measured, seed by seed
 
     def __str__(self):
+        if self.at is not None:
+            return f"{self.method} (step of {self.at.which} {self.at.phase})"
         return self.method if self.phase == "*" else f"{self.method} ({self.which} {self.phase})"
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #a8dd627a
@@ -73,15 +76,20 @@ def side_values(
     cells: Sequence[Cell],  # the measure
 ) -> pd.Series:  # one value per seed, by seed; empty where nothing was measured
     "The measure of one side, seed by seed."
-    side_rows = rows[(rows.method == side.method) & np.array([fnmatchcase(str(phase), side.phase) for phase in rows.phase], bool)]
-    values = []
-    for data, split, metric in cells:
-        in_cell = (side_rows.data == data) & (side_rows.split == split) & (side_rows.metric == metric)
-        part = side_rows[in_cell].dropna(subset=["seed", "value"])
-        part = part.sort_values("step", kind="stable", na_position="last").groupby("seed")  # a finished model may have no step
-        several = part.phase.nunique() > 1  # a phase that is also the last is not compared with itself
-        values.append(part.value.first()[several] if side.which == "first" else part.value.last())
+    values = [_cell_rows(rows, side, cell).value for cell in cells]
     return pd.concat(values, axis=1, join="inner").mean(axis=1).astype(float)
+
+
+def _cell_rows(rows: pd.DataFrame, side: Side, cell: Cell) -> pd.DataFrame:
+    "The row of one side and one cell, by seed."
+    of_side = (rows.method == side.method) & np.array([fnmatchcase(str(phase), side.phase) for phase in rows.phase], bool)
+    in_cell = (rows.data == cell[0]) & (rows.split == cell[1]) & (rows.metric == cell[2])
+    part = rows[of_side & in_cell].dropna(subset=["seed", "value"])
+    if side.at is not None:
+        part = part[part.step == part.seed.map(_cell_rows(rows, side.at, cell).step)]
+    part = part.sort_values("step", kind="stable", na_position="last").groupby("seed")  # a finished model may have no step
+    several = part.phase.nunique() > 1  # a phase that is also the last is not compared with itself
+    return part[["value", "step"]].first()[several] if side.which == "first" else part[["value", "step"]].last()
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #c010
 def verdict(

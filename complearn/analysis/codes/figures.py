@@ -127,7 +127,7 @@ def code_grid(
     figure.update_xaxes(range=[-0.55, k - 0.45], tickvals=list(range(k)), ticktext=[str(i + 1) for i in range(k)], **bare)
     figure.update_xaxes(title={"text": "rank of the image by its score for the code", "font": {"size": 13}})
     figure.update_yaxes(range=[len(codes) - 0.45, -0.55], tickvals=list(range(len(codes))), ticktext=labels, **bare)
-    heading = f"{title}<br><sup>bright: patches that the code scores high on; outlined: the patch that fired</sup>"
+    heading = f"{title}<br><sup>bright: patches that the code scores high on; outlined: the patch with the highest score</sup>"
     layout = {"width": 230 + cell * k, "height": 150 + cell * len(codes), "margin": {"l": 200, "r": 20, "t": 80, "b": 60}}
     return figure.update_layout(template=theme, title={"text": heading}, **layout)
 
@@ -158,7 +158,8 @@ def image_codes(
     image: UInt8[np.ndarray, "height width 3"],  # the picture itself
     words: CodeTable | None = None,  # the captions' table, for the codes' words
     n: int = 8,  # codes to show at most
-    caption: str = "",  # the image's caption, for the title
+    caption: str = "",  # the image's caption, for the line below the title
+    title: str = "",  # of the figure; empty: the image's number
 ) -> go.Figure:
     "The codes of an image by weight, and the patch that fired each (Zheng et al. 2024, Fig. 6b)."
     codes = table.codes_of(item, n)
@@ -171,9 +172,9 @@ def image_codes(
     figure.update_xaxes(title="weight in the image (all codes sum to 1)", rangemode="tozero", row=1, col=2)
     figure.update_yaxes(autorange="reversed", row=1, col=2)
     subtitle = f"{len(codes)} of {table.support[item]} codes shown, {codes.weight.sum():.0%} of the weight"
-    title = f"The codes of image {item}<br><sup>{subtitle}{f' — “{caption}”' if caption else ''}</sup>"
+    heading = f"{title or f'The codes of image {item}'}<br><sup>{subtitle}{f' — “{caption}”' if caption else ''}</sup>"
     layout = {"width": 900, "height": max(400, 150 + 38 * len(codes)), "margin": {"l": 60, "r": 30, "t": 80, "b": 60}}
-    return figure.update_layout(template=theme, title={"text": title}, showlegend=False, **layout)
+    return figure.update_layout(template=theme, title={"text": heading}, showlegend=False, **layout)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c025
 def log_ticks(

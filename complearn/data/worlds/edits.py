@@ -21,7 +21,7 @@ from .rendering import Scene
 from .splits import Split, compounds
 from ...language.scenes.sampling import SceneConfig, draw_statement
 from ...language.edits.base import Edit
-from ...language.edits.scenes import edit_statement
+from ...language.edits.scenes import applicable_kinds, edit_statement
 from ...language.scenes.grammar import Caption
 from ...language.scenes.graphs import SceneGraph
 from ...language.scenes.realise import realise
@@ -113,7 +113,8 @@ def draw_edits(
 ) -> DrawnEdits:  # `n` edits, or fewer if the operator does not apply in this world
     "Draw edits of a part; edit k is the same whatever `n` is."
     drawn, queue = DrawnEdits(operator), None if statements is None else iter(statements)
-    while len(drawn.edits) < n:
+    possible = applicable_kinds(operator, config)  # otherwise no caption need be tried
+    while possible and len(drawn.edits) < n:
         generator, failures, edit = rng(seed, "edit", part, operator, len(drawn.edits)), 0, None
         for statement in draw_statements(config, split, part, generator) if queue is None else queue:
             edit = _edit(operator, statement, config, split, part, generator) if is_applicable(operator, statement) else None

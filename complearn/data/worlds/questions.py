@@ -66,7 +66,7 @@ def atom_counts(
     "The numbers of atoms that this world's statements have, over training and test."
     counts = Counter()
     for part in ("seen", "test") if world.split.atoms else ("test",):
-        counts.update({atoms: len(statements) for atoms, statements in world.statements(part, n).items()})
+        counts.update(len(statement.atoms()) for statement in world.statements(part, n))
     return [atoms for atoms in sorted(counts) if counts[atoms] >= share * counts.total()]
 
 # %% ../../../nbs/data/worlds/questions.ipynb #c008

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['MAX_STORED', 'CHUNK', 'WorldPairs', 'same_bag_rivals', 'World', 'world_from', 'read_generated']
 
-# %% ../../../nbs/data/worlds/world.ipynb #c002
+# %% ../../../nbs/data/worlds/world.ipynb #af2d9edd
 import hashlib
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 from ...core.config import check_choice
@@ -85,7 +85,7 @@ def same_bag_rivals(
     texts = {bag: {text for text, other in zip(captions, bags) if other == bag} for bag in set(bags)}
     return [len(texts[bag]) - 1 for bag in bags]
 
-# %% ../../../nbs/data/worlds/world.ipynb #c009
+# %% ../../../nbs/data/worlds/world.ipynb #4aeae8d9
 class World:
     "Training pairs, test pairs and benchmarks from one configuration."
 
@@ -95,6 +95,7 @@ class World:
     ):
         self.config = config
         self.drawn_edits: dict[tuple, DrawnEdits] = {}  # by (operator, n, part, atoms)
+        self._statements: dict[tuple[str, int], Statement | None] = {}  # by part and number
         self.scenes = {"test": config.scenes()}
         held_out = frozenset()
         if config.split == "systematic":
@@ -149,11 +150,14 @@ class World:
 
     def pair(self, part: str, k: int) -> Pair:
         "Pair number k of a part, its picture not yet rendered."
-        k_drawn = int(self._divergent[k]) if self.config.split == "divergence" and part == "test" else k
-        graph, statement = self.draw(part, k_drawn)
-        caption = self.say(statement, derive(self.config.seed, "wording", part, k_drawn))
-        name = f"{part}-{k_drawn}"
-        word = partial(self.say, wording=derive(self.config.seed, "wording", part, k_drawn))  # as the pair's own caption
+        return self.drawn(part, int(self._divergent[k]) if self.config.split == "divergence" and part == "test" else k)
+
+    def drawn(self, part: str, k: int) -> Pair:
+        "The pair of draw number k of a part, whether or not the split selects it, its picture not yet rendered."
+        graph, statement = self.draw(part, k)
+        caption = self.say(statement, derive(self.config.seed, "wording", part, k))
+        name = f"{part}-{k}"
+        word = partial(self.say, wording=derive(self.config.seed, "wording", part, k))  # as the pair's own caption
         look = partial(self.scene, name=name)
         negatives = Contradictions(statement, graph, self.scenes[part], word, partial(self._allows, part), look)
         return Pair(self.scene(graph, name), caption.text, name, name, tree=caption.tree, graph=graph, negatives=negatives)
@@ -198,15 +202,17 @@ class World:
 
     # questions
 
-    @lru_cache(maxsize=8)  # noqa: B019 (a world lives as long as its run)
-    def statements(self, part: str, n: int) -> dict[int, list[Statement]]:
-        "Statements of a part by their number of atoms, for cells of one complexity; no scenes are made."
-        by_atoms = defaultdict(list)
-        for k in range(n):
-            for statement in draw_statements(self.scenes[part], self.split, part, rng(self.config.seed, "complexity", part, k)):
-                by_atoms[len(statement.atoms())].append(statement)
-                break
-        return by_atoms
+    def statement(self, part: str, k: int) -> Statement | None:
+        "Statement number k of a part, for cells of one complexity; no scene is made, and there is none if no draw is of the part."
+        if (part, k) not in self._statements:
+            generator = rng(self.config.seed, "complexity", part, k)
+            self._statements[part, k] = next(draw_statements(self.scenes[part], self.split, part, generator), None)
+        return self._statements[part, k]
+
+    def statements(self, part: str, n: int, atoms: int | None = None) -> Iterator[Statement]:
+        "The first n statements of a part, those of so many atoms alone; each is drawn when it is asked for."
+        drawn = (self.statement(part, k) for k in range(n))
+        return (statement for statement in drawn if statement and atoms in (None, len(statement.atoms())))
 
     def edits(
         self,
@@ -218,7 +224,7 @@ class World:
         "Edits of an operator, drawn once."
         key, select = (operator, n, part, atoms), self.config.split == "divergence" and part == "test"
         if key not in self.drawn_edits:
-            statements = None if atoms is None else self.statements(part, 2_000 + 40 * n)[atoms]
+            statements = None if atoms is None else self.statements(part, 2_000 + 40 * n, atoms)
             number = 3 * n if select else n
             drawn = draw_edits(operator, number, self.scenes[part], self.split, part, self.config.seed, statements=statements)
             self.drawn_edits[key] = select_divergent(drawn, self.compounds, n) if select else drawn
@@ -234,7 +240,7 @@ class World:
         return make_benchmark(self, name, n, part)
 
     def recognition(self, n: int | Sequence[int] = 500) -> Recognition:
-        "Single objects and their classes, such as \"a red circle\": the first n, or those of the given numbers."
+        'Single objects and their classes, such as "a red circle": the first n, or those of the given numbers.'
         return make_recognition(self, n)
 
     def describe(

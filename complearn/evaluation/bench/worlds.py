@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NAMES', 'render_choices', 'world_bench', 'experiment_bench', 'training_corpus', 'SeedData', 'StudyData']
 
-# %% ../../../nbs/evaluation/bench/worlds.ipynb #n003
-from collections.abc import Mapping, Sequence
+# %% ../../../nbs/evaluation/bench/worlds.ipynb #73587770
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -104,7 +104,7 @@ class SeedData:
     bench: Bench
     overlap: dict[str, Any]  # what training and questions share, for results.json
 
-# %% ../../../nbs/evaluation/bench/worlds.ipynb #a1de4754
+# %% ../../../nbs/evaluation/bench/worlds.ipynb #08dd7a25
 @dataclass
 class StudyData:
     "The data of a study by seed: worlds are drawn with the run's seed, unless the source states theirs; other data are the same for all."
@@ -113,6 +113,7 @@ class StudyData:
     benchmarks: Mapping[str, Mapping[str, Any]]  # published benchmarks, see `suites.read_bench`
     n: int  # questions of every split of a world
     overlap: str = "drop"  # "drop", "keep" or "refuse", see `bench.disjoint_training`
+    ask: Callable[[World | None, Sequence[Pair]], Bench] | None = None  # the questions about a world or training pairs; None: as above
     _read: dict[int | None, SeedData] = field(default_factory=dict)
 
     @property
@@ -139,7 +140,7 @@ class StudyData:
             source = self.source_of(seed) if self.by_seed else dict(self.source)
             world = world_from(source["args"]) if source["name"] == "generated" else None
             pairs = world.train if world is not None else read(source["name"], **source["args"])
-            bench = experiment_bench(world, self.benchmarks, self.n)
+            bench = self.ask(world, pairs) if self.ask else experiment_bench(world, self.benchmarks, self.n)
             source, train, overlap = disjoint_training(source, pairs, bench, self.overlap)
             self._read[key] = SeedData(source, world, train, bench, overlap)
         return self._read[key]

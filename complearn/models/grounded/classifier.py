@@ -31,8 +31,9 @@ class ClassifierConfig:
     classes: tuple[str, ...] = ()  # names
     vision: Any = "efficientnet_lite0"  # a size, a name, or {"tower": size or name, "frozen": ..., ...}
     width: int | None = None  # of the stream; None: the tower's
-    attention: bool = True  # self-attention over positions, with their code
-    heads: int = 12  # of that attention, or as many as the width allows
+    attention: bool = True  # a transformer block over positions, with their code
+    heads: int = 12  # of its attention, or as many as the width allows
+    dropout: float | int = 0.1  # in that block
     fit: Literal["crop", "pad", "squash"] | None = None  # how oblong images become square; None: as the tower wants
     memory: int = 1024  # megabytes of cache for the outputs of a frozen tower, on a CPU
 
@@ -60,7 +61,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.config, self.classes, self.tokenizer = config, config.classes, None
         self.collate = Collate(vision.make_transform(config.fit), None, keep=("labels",))
-        self.vision = VisionStream(vision, config.width or vision.width, config.attention, config.heads, config.memory)
+        self.vision = VisionStream(vision, config.width or vision.width, config.attention, config.heads, config.dropout, config.memory)
         self.head = nn.Linear(self.vision.width, len(self.classes))
 
     def forward(

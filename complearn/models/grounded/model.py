@@ -50,11 +50,13 @@ class GroundedConfig:
     vision: Any = "efficientnet_lite0"  # a size, a name, or {"tower": size or name, "frozen": ..., ...}
     text: Any = "minilm"  # a size, a name, or {"tower": size or name, ...}
     width: int | None = None  # of the common space; None: the text tower's
-    attention: bool = True  # self-attention over the picture's positions
-    heads: int = 12  # of that attention, or as many as the width allows
+    attention: bool = True  # a transformer block over the picture's positions, with their code
+    heads: int = 12  # of its attention, or as many as the width allows
+    dropout: float | int = 0.1  # in that block; the text tower's is the objective's
     layers: int | Literal["all"] | None = None  # text layers that train, from the top; "all": embeddings too; None: 8, "all" if fresh
     freeze_qk: bool | None = None  # query and key projections of the text tower stay; None: yes, but not in a fresh tower
-    reading: Literal["max", "mean"] = "max"  # of match-maps: the sum over words of the best position (Eq. 1), or the mean (released code)
+    reading: Literal["max", "word_mean", "mean"] = "max"  # of match-maps: the best position, summed over words (Eq. 1); meaned; mean of all
+    marks: bool = False  # start and end tokens count as words, as in the released code (with "word_mean")
     unit: bool = False  # vectors of the common space have length 1
     relations: RelationConfig | None = None  # predicates, objects, heads, d; None: no stage 3
     search: bool = False  # two more heads that make one vector of each image and text (Eqs. 15-16); needs relations
@@ -117,7 +119,7 @@ class Grounded(nn.Module):
         fresh = text.architecture.get("kind") == "text"
         layers = ("all" if fresh else 8) if config.layers is None else config.layers
         self.language = LanguageStream(text, layers, not fresh if config.freeze_qk is None else config.freeze_qk)
-        self.vision = VisionStream(vision, text.width, config.attention, config.heads, config.memory)
+        self.vision = VisionStream(vision, text.width, config.attention, config.heads, config.dropout, config.memory)
         width = config.width or text.width
         self.heads = nn.ModuleDict({side: nn.Linear(text.width, width) for side in ("vision", "language")})
         for head in self.heads.values():
@@ -161,6 +163,8 @@ class Grounded(nn.Module):
         if batch.ids is None:
             raise ValueError("the language stream got a batch without captions; collate pairs that have them")
         states, words = self.language(batch.ids, batch.mask)
+        if self.config.marks:
+            words = F.pad(batch.mask, (0, words.shape[1] - batch.mask.shape[1]))
         return self.project(states, "language"), words
 
     def forward(
@@ -233,7 +237,7 @@ class Grounded(nn.Module):
         "One text's words as the tokenizer cut them, and their products with an image's places."
         word_places, spans = mask[0].nonzero()[:, 0], self.tokenizer([text]).spans[0]
         heat = rearrange(word_maps(places, tokens)[0, word_places], "k (y x) -> k y x", y=self.vision.grid[0])
-        return tuple(text[slice(*spans[k])] for k in word_places.tolist()), heat.cpu()
+        return tuple(text[slice(*spans[k])] or "(mark)" for k in word_places.tolist()), heat.cpu()
 
     def search_scorer(self) -> "SearchScorer":
         "The scorer with one vector per item; raise ValueError without search heads."
@@ -241,7 +245,8 @@ class Grounded(nn.Module):
 
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
-        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), self.config.reading, self.config.unit)
+        config = (self.config.reading, self.config.marks, self.config.unit)
+        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), *config)
 
 # %% ../../../nbs/models/grounded/model.ipynb #c010
 def build_grounded(

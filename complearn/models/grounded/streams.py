@@ -53,7 +53,7 @@ def fitting_heads(
     fitting = [h for h in range(1, heads + 1) if width % h == 0]
     return max([h for h in fitting if width // h >= 8] or fitting[:1])
 
-# %% ../../../nbs/models/grounded/streams.ipynb #c013
+# %% ../../../nbs/models/grounded/streams.ipynb #1fe60e4a
 class VisionStream(nn.Module):
     "Images to one vector per position (Zhang et al. 2021, Sec. 3.1 and A.1.1)."
 
@@ -61,8 +61,9 @@ class VisionStream(nn.Module):
         self,
         tower: Tower,  # of vision; freeze it first if it is to stay as it is
         width: int,  # of the language stream
-        attention: bool = True,  # self-attention over positions, with their code; off: the embedder alone
-        heads: int = 12,  # of the attention, or as many as the width allows
+        attention: bool = True,  # a transformer block over positions, with their code; off: the embedder alone
+        heads: int = 12,  # of its attention, or as many as the width allows
+        dropout: float | int = 0.1,  # in that block, in training
         memory: int = 1024,  # megabytes for what a frozen tower said, on a CPU
     ):
         super().__init__()
@@ -72,8 +73,8 @@ class VisionStream(nn.Module):
         self.embed = nn.Linear(tower.width, width)
         if attention:
             self.position = nn.Parameter(0.02 * torch.randn(*self.grid, width))
-            self.norm = nn.LayerNorm(width)
-        self.attention = Attention(width, fitting_heads(width, heads)) if attention else None
+        block = lambda: nn.TransformerEncoderLayer(width, fitting_heads(width, heads), 4 * width, dropout, batch_first=True)
+        self.attention = block() if attention else None
 
     def places(
         self,
@@ -89,8 +90,7 @@ class VisionStream(nn.Module):
         x = self.embed(self.places(images))
         if self.attention is None:
             return x
-        x = x + rearrange(self.position, "y x d -> (y x) d")
-        return self.norm(x + self.attention(x))
+        return self.attention(x + rearrange(self.position, "y x d -> (y x) d"))
 
 # %% ../../../nbs/models/grounded/streams.ipynb #c016
 def top_patterns(

@@ -152,7 +152,10 @@ GROUNDING_ROWS: dict[str, dict[str, dict]] = {
     "layers": layer_rows(),
     "queries": {"Q and K frozen": {"model": {"freeze_qk": True}}, "Q and K free": {"model": {"freeze_qk": False}}},
     "dropout": {f"dropout {share}": {"grounded": {"dropout": share}} for share in (0.1, 0.3)},
-    "reading": {"mean of the map": {"model": {"reading": "mean"}}},
+    "reading": {
+        "mean over words": {"model": {"reading": "word_mean"}}, "as released": {"model": {"reading": "word_mean", "marks": True}},
+        "mean of the map": {"model": {"reading": "mean"}},
+    },
     "unit": {"unit vectors": {"model": {"unit": True}}},
     "attention": {"no attention": {"model": {"attention": False}}},
     "baselines": {"clip": {"method": "clip"}},

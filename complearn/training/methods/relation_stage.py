@@ -102,7 +102,7 @@ def relation_patterns(
     if model.relations is None:
         raise ValueError('method relating needs a model with relations: "model": {"relations": {"predicates": [...], "objects": [...]}}')
     text = tuple(f"language.{name}" for name in model.language.patterns(layers))
-    parts = {"attention": ("vision.attention.*", "vision.norm.*"), "all": ("vision.*",), "none": ()}[vision]
+    parts = {"attention": ("vision.attention.*",), "all": ("vision.*",), "none": ()}[vision]
     return ("relations.*", *(parts if vision == "all" or model.vision.attention is not None else ()), *text)
 
 # %% ../../../nbs/training/methods/relation_stage.ipynb #c024

@@ -87,7 +87,7 @@ SCALES = Registry("preset", {
     "paper": Scale(
         {"preset": "rich", "size": 224, "n_train": 3_000_000}, "base32", "base32",
         codes=16_384, steps=90_000, batch=1024, every=3000, seeds=(0,), shares=(1 / 15, 1 / 90, 5 / 90), generations=12,
-        iterated={"schedule": "run"}, lr=5e-4, precision="auto", ramp=500, n=1000, n_monitor=200,
+        iterated={"schedule": "run"}, lr=5e-4, clip=None, precision="auto", ramp=500, n=1000, n_monitor=200,
     ),
     "released": Scale(
         {"preset": "rich", "size": 224, "n_train": 3_000_000}, "base32", "base32",

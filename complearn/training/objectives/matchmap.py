@@ -36,7 +36,7 @@ def gather_tokens(
 # %% ../../../nbs/training/objectives/matchmap.ipynb #n008
 def matchmap_scores(
     out: Any,  # a `GroundedOutput` of this process's batch
-    reading: str,  # of match-maps: "max" or "mean"
+    reading: str,  # of match-maps, see `models.grounded.matchmap.READINGS`
     direction: str = "both",  # "language", "vision" or "both"
 ) -> dict[str, Float[Tensor, "batch all"]]:  # "language": own images against all texts; "vision": own texts against all images
     "The similarities that the losses need."
