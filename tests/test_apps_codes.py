@@ -526,7 +526,8 @@ def drive(page, name):
     page.wait_for_selector(".cl-grid[aria-label*='“red”']")
     page.wait_for_function("document.querySelectorAll('.cl-card').length && !document.querySelector('.cl-pending')")
     page.focus(".cl-grid")
-    if page.locator(".cl-card").count() > 1:
+    cards = page.locator(".cl-card").all_inner_texts()
+    for _ in range(next(place for place, card in enumerate(cards) if "dead" not in card)):  # a code that fires has a match in another model
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     opened = page.locator(".cl-card.cl-active .cl-line b").inner_text().replace("★", "").strip()

@@ -102,9 +102,10 @@ def test_recursion_by_level_equals_recursion_by_node(top, sizes, dtype, switches
         gradients = torch.autograd.grad((vectors * weights).sum(), list(named.values()), allow_unused=True)
         results.append((vectors.detach(), {name: g for name, g in zip(named, gradients) if g is not None}))
     (levels, quick), (nodes, slow) = results
-    assert torch.allclose(levels, nodes, atol=1e-5)
+    bound = 1e-4 if dtype is torch.float32 else 1e-12
+    assert torch.allclose(levels, nodes, rtol=bound, atol=bound / 10)
     assert quick.keys() == slow.keys()
-    assert max(float((quick[name] - slow[name]).abs().max()) for name in quick) < 1e-4
+    assert max(float((quick[name] - slow[name]).abs().max() / slow[name].abs().max().clamp_min(1)) for name in quick) < bound
 
 
 def test_a_pair_does_not_depend_on_the_pairs_beside_it(collate, tokenizer):

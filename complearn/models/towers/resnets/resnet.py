@@ -50,7 +50,9 @@ class ResNetVision(Tower):
             self.module.conv1 = nn.Conv2d(channels, 64, 3, stride=1 if stem == "cifar" else 2, padding=1, bias=False)
             nn.init.kaiming_normal_(self.module.conv1.weight, mode="fan_out", nonlinearity="relu")
             self.module.maxpool = nn.Identity()
-        self.module.to(memory_format=torch.channels_last)
+        # oneDNN's strided 1x1 convolutions write past their buffer on AVX2 where fewer channels come in than a block holds (its issue 6035)
+        self.layout = torch.channels_last if width >= 16 else torch.contiguous_format
+        self.module.to(memory_format=self.layout)
         self.transform = {"size": size, "mean": (0.5,) * channels, "std": (0.5,) * channels}
         self.width = self.pooled_width = self.module.num_features
 
@@ -58,5 +60,5 @@ class ResNetVision(Tower):
         self,
         images: Float[Tensor, "batch channel size size"],  # normalised pixels
     ) -> TowerOutput:
-        tokens = patch_tokens(self.module.forward_features(images.contiguous(memory_format=torch.channels_last)), self.width)
+        tokens = patch_tokens(self.module.forward_features(images.contiguous(memory_format=self.layout)), self.width)
         return TowerOutput(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device), tokens.mean(1))
