@@ -22,7 +22,7 @@ from .evaluation.bench import monitors  # noqa: F401  registers its evaluations
 from .training.engine.processes import Stopped
 from .training.methods.catalogue import load_method
 from .training.runs.forks import serve
-from .training.runs.launch import launch, prepare
+from .training.runs.launch import launch, prepare, read_ahead
 
 # %% ../nbs/launch.ipynb #381c746c
 def make_parser() -> argparse.ArgumentParser:
@@ -64,7 +64,7 @@ def main(
     "Start or resume a run from a terminal."
     options = read_arguments(arguments)
     if options.run == "-":
-        return serve(main)
+        return serve(main, read_ahead)
     try:
         run = launch(options.run, options.device, not options.quiet, options.online)
         if not int(os.environ.get("RANK", 0)):

@@ -15,12 +15,13 @@ from checker import RGB, WORDS, is_true, look, read_caption
 
 from complearn.data.divergence.measure import compound_divergence
 from complearn.data.images import load_images
+from complearn.data.negatives import Negatives, negative_caption
 from complearn.data.worlds.audits import audit
 from complearn.data.worlds.config import WORLDS, WorldConfig
 from complearn.data.worlds.questions import BENCHMARKS
 from complearn.data.worlds.rendering import Scene
 from complearn.data.worlds.splits import SPLITS, Split, compounds, held_out_pairs
-from complearn.data.worlds.world import World, read_generated, same_bag_rivals, world_from
+from complearn.data.worlds.world import World, read_generated, same_bag_rivals, shared_world, world_from
 from complearn.language.edits.scenes import SCENE_OPERATORS
 from complearn.language.scenes.graphs import COLOURS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
 from complearn.language.scenes.propositions import bindings
@@ -162,6 +163,27 @@ def test_another_process_draws_the_same():
     said = {subprocess.run([sys.executable, "-c", code], **how).stdout for _ in range(2)}
     pair = read_generated("test", n_test=9)[7]
     assert said == {f"{pair.caption} {pair.image.sum()}\n"}
+
+
+def test_a_world_is_shared_by_its_configuration(tmp_path):
+    """Worlds of a folder are not: its pictures may have changed."""
+    settings = {"preset": "small", "n_train": 8}
+    first = shared_world(settings)
+    assert shared_world({"n_train": 8}) is first is shared_world(replace(WORLDS["small"], n_train=8)) and world_from(settings) is not first
+    others = [shared_world(settings | {"seed": seed}) for seed in (1, 2)]
+    assert shared_world(settings) is not first and shared_world(settings | {"seed": 2}) is others[1]  # the last two are kept
+    assert read_generated(preset="small", n_train=8, seed=2) is others[1].train
+
+
+def test_pairs_drawn_at_once_are_those_drawn_on_demand(monkeypatch):
+    wanted, worlds = Negatives(calls=2), [world_from({"preset": "middle", "n_train": 70}) for _ in range(2)]
+    worlds[0].train.draw_all(wanted)
+    text = lambda pairs, k: (pairs[k].caption, negative_caption(pairs[k], pairs[k].caption, 5, wanted))
+    expected = [text(worlds[1].train, k) for k in range(70)]
+    monkeypatch.setattr(World, "draw", None)  # nothing is drawn later
+    monkeypatch.setattr("complearn.data.negatives.compose_edits", None)
+    assert [text(worlds[0].train, k) for k in range(70)] == expected
+    assert all((worlds[0].train[k].image == worlds[1].train[k].image).all() for k in range(70))
 
 
 def test_pairs_are_a_sequence():

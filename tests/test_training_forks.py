@@ -26,10 +26,20 @@ def main(words):
         time.sleep(60)
     if words[0] == "leave":
         raise SystemExit(7)
+    print(*shared, flush=True) if words[0] == "0" and shared else None
     return int(words[0])
 
 
-sys.exit(serve(main))
+shared = []
+
+
+def before(words):
+    if words[0] == "3":
+        raise ValueError("said by the fork itself")
+    shared.append(words[1]) if len(words) > 1 else None
+
+
+sys.exit(serve(main, before))
 """
 
 
@@ -56,6 +66,14 @@ def test_codes_and_logs_are_each_forks_own(forks, tmp_path):
     assert [(tmp_path / f"{word}.txt").read_text() for word in ("0", "3")] == ["began 0\n", "began 3\n"]
     forks.start(["0"], tmp_path / "3.txt").wait(60)
     assert (tmp_path / "3.txt").read_text() == "began 3\nbegan 0\n"  # added to what was there
+
+
+def test_forks_share_what_was_made_before_them(forks, tmp_path):
+    """What cannot be made is left to the fork, which tells why."""
+    for words in (["0", "one"], ["3"], ["0", "two"]):
+        forks.start(words, tmp_path / f"{words[-1]}.txt").wait(60)
+    assert (tmp_path / "one.txt").read_text() == "began 0 one\none\n"
+    assert (tmp_path / "two.txt").read_text() == "began 0 two\none two\n"
 
 
 def test_a_signal_ends_one_fork_and_no_other(forks, tmp_path):

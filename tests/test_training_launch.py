@@ -12,13 +12,14 @@ from PIL import Image
 
 from complearn.core.checksums import write_listed
 from complearn.core.runs import Run, find
+from complearn.data.worlds.world import World
 from complearn.launch import main
 from complearn.training.engine.checkpoints import load_checkpoint
 from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.clip import clip
 from complearn.training.methods.registry import method
 from complearn.training.runs.config import EVALUATIONS, RunConfig, Start, Train
-from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.launch import launch, prepare, read_ahead
 from complearn.training.runs.snapshots import Snapshot
 from complearn.training.runs.warm_start import load_start
 
@@ -235,3 +236,18 @@ def test_a_start_of_none_is_no_start(tmp_path):
     runs = [prepare(tmp_path / name, training_runs.config(method) | more) for name, more in (("with", {"start": None}), ("without", {}))]
     one, other = (Snapshot(launch(run.path, progress=False)).model().state_dict() for run in runs)
     assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_a_run_finds_the_world_that_was_read_ahead(tmp_path, monkeypatch):
+    """Its data are those it would have drawn; of other readers nothing is read ahead."""
+    settings = {"method": {"name": "negclip", "args": {"steps": 6, "ramp": 2}}, "train": GOOD["train"] | {"negatives": {"calls": 2}}}
+    alone = launch(prepare(tmp_path / "alone", changed(**settings)).path, "cpu", progress=False)
+    monkeypatch.setattr("complearn.data.worlds.world._SHARED", {})
+    read_ahead([str(prepare(tmp_path / "run", changed(**settings, seed=GOOD["seed"])).path), "--device", "cpu"])
+    monkeypatch.setattr(World, "draw", None)
+    ahead = launch(tmp_path / "run", "cpu", progress=False)
+    losses = [run.metrics().loss.dropna().tolist() for run in (ahead, alone)]
+    assert losses[0] == losses[1] and len(losses[0]) > 1
+    read_ahead([str(prepare(tmp_path / "folder", changed(data={"name": "folder", "args": {"folder": "nowhere"}})).path)])
+    with pytest.raises(OSError, match="nothing"):
+        read_ahead([str(tmp_path / "nothing")])

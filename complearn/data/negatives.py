@@ -77,16 +77,42 @@ class Contradictions(Sequence):
         negatives: Negatives = Negatives(),  # how many calls of which operators
     ) -> dict[str, list[str]]:
         "The captions by operator, without operators that do not apply; those of several calls together."
+        return {operator: [self._text(edit) for edit in edits] for operator, edits in self.edits_by_operator(negatives).items()}
+
+    def edits_by_operator(
+        self,
+        negatives: Negatives = Negatives(),  # how many calls of which operators
+    ) -> dict[str, list[Edit]]:
+        "The same as edits, not yet put into words."
         key = (negatives.calls or 1, negatives.operator_names)
         if key not in self._by_operator:
-            captions: dict[str, list[str]] = {}
+            groups: dict[str, list[Edit]] = {}
             for edit in self._edits(*key):
                 if self.keep(edit.caption):
-                    group = edit.operator if key[0] == 1 else "several"
-                    captions.setdefault(group, []).append(text := self.say(edit.caption).text)
-                    self.claims[text], self.edits[text] = claim_numbers(edit.caption), edit
-            self._by_operator[key] = captions
+                    groups.setdefault(edit.operator if key[0] == 1 else "several", []).append(edit)
+            self._by_operator[key] = groups
         return self._by_operator[key]
+
+    def draw(
+        self,
+        negatives: Negatives,  # how many calls of which operators
+        generator: np.random.Generator,  # where chance comes from
+    ) -> str | None:  # None if there is none
+        "One of the captions: an operator that applies, then a caption of it, each drawn evenly."
+        if not (groups := list(self.edits_by_operator(negatives).values())):
+            return None
+        group = groups[int(generator.integers(len(groups)))]
+        return self._text(group[int(generator.integers(len(group)))])
+
+    def _text(self, edit: Edit) -> str:
+        if edit.caption not in self._texts:
+            text = self._texts[edit.caption] = self.say(edit.caption).text
+            self.claims[text], self.edits[text] = claim_numbers(edit.caption), edit
+        return self._texts[edit.caption]
+
+    @cached_property
+    def _texts(self) -> dict[Statement, str]:
+        return {}
 
     def _edits(self, calls: int, operators: tuple[str, ...]) -> list[Edit]:
         if calls == 1:
@@ -100,17 +126,17 @@ class Contradictions(Sequence):
         return list(edits.values())
 
     @cached_property
-    def _by_operator(self) -> dict[tuple, dict[str, list[str]]]:
+    def _by_operator(self) -> dict[tuple, dict[str, list[Edit]]]:
         return {}
 
     @cached_property
     def edits(self) -> dict[str, Edit]:
-        "The edits behind the captions that are computed, by caption."
+        "The edits behind the captions that were put into words, by caption."
         return {}
 
     @cached_property
     def claims(self) -> dict[str, Int64[np.ndarray, "clause 6"]]:
-        "What the right caption and, once they are computed, the wrong ones say, see `data.facts`."
+        "What the right caption and, once they are put into words, the wrong ones say, see `data.facts`."
         return {self.say(self.statement).text: claim_numbers(self.statement)}
 
     @cached_property
@@ -195,8 +221,8 @@ def negative_caption(
         edit = draw_swap(caption, draw or 0)
         return None if edit is None else edit.caption
     if isinstance(negatives, Contradictions):
-        groups = list(negatives.by_operator(wanted).values())
-    elif isinstance(negatives, EditedCaptions):
+        return negatives.draw(wanted, generator)
+    if isinstance(negatives, EditedCaptions):
         groups = [negatives.choose(wanted)]
     else:
         groups = [[negatives] if isinstance(negatives, str) else list(negatives or ())]

@@ -21,6 +21,7 @@ from .bench import judge
 from .worlds import world_bench
 from ..tasks.choices import Choices
 from ..tasks.recognition import Recognition
+from ...data.worlds.world import shared_world
 from ...models.scoring import Scorer
 from ...training.runs.config import EVALUATIONS
 
@@ -31,7 +32,7 @@ def world_tasks(
     n: int,  # items of every split; images for recognition
 ) -> tuple[Choices, Recognition]:
     "The questions of `world_monitor`, made once."
-    bench = world_bench(json.loads(world), n, ("sugarcrepe",), retrieval=False)
+    bench = world_bench(shared_world(json.loads(world)), n, ("sugarcrepe",), retrieval=False)
     return bench.get("generated/sugarcrepe", Choices([])), replace(bench["generated/objects"], train=())
 
 # %% ../../../nbs/evaluation/bench/monitors.ipynb #c008

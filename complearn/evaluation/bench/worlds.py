@@ -13,7 +13,7 @@ from typing import Any
 from ...data.benchmarks.items import Choice
 from ...data.images import load_images
 from ...data.pairs import Pair
-from ...data.worlds.world import World, world_from
+from ...data.worlds.world import World, shared_world, world_from
 from ...data.readers.registry import read
 from .bench import Bench, disjoint_training
 from ..blind import Corpus
@@ -138,7 +138,7 @@ class StudyData:
         key = seed if self.by_seed else None
         if key not in self._read:
             source = self.source_of(seed) if self.by_seed else dict(self.source)
-            world = world_from(source["args"]) if source["name"] == "generated" else None
+            world = shared_world(source["args"]) if source["name"] == "generated" else None
             pairs = world.train if world is not None else read(source["name"], **source["args"])
             bench = self.ask(world, pairs) if self.ask else experiment_bench(world, self.benchmarks, self.n)
             source, train, overlap = disjoint_training(source, pairs, bench, self.overlap)

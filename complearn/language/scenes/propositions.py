@@ -9,6 +9,7 @@ __all__ = ['ATTRIBUTES', 'VALUES', 'Phrase', 'fits', 'Exists', 'Absent', 'Relate
 # %% ../../../nbs/language/scenes/propositions.ipynb #c002
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from .geometry import relation_truth
@@ -132,6 +133,10 @@ class Statement:
 
     def atoms(self) -> dict[Atom, str | int]:
         "Every word of content: its address and its value. Complexity is their number."
+        return dict(self._atoms)
+
+    @cached_property
+    def _atoms(self) -> dict[Atom, str | int]:
         atoms = {Atom(c, slot, kind): getattr(phrase, kind) for c, slot, phrase in self.phrases() for kind in phrase.mentioned()}
         for number, clause in enumerate(self.clauses):
             if isinstance(clause, Relates):

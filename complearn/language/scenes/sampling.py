@@ -10,6 +10,7 @@ __all__ = ['PICTURED', 'KINDS', 'NEEDS', 'SceneConfig', 'are_exclusive', 'is_all
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -62,8 +63,17 @@ class SceneConfig:
 
     def values(self, kind: str) -> tuple[str | int, ...]:
         "The values a kind of word takes in this world."
+        return self._values[kind]
+
+    @cached_property
+    def _values(self) -> dict[str, tuple[str | int, ...]]:
         counts = tuple(range(1, min(3, self.objects[1]) + 1))
-        return {"shape": self.shapes, "colour": self.colours, "size": self.sizes, "texture": self.textures, "count": counts}[kind]
+        return {"shape": self.shapes, "colour": self.colours, "size": self.sizes, "texture": self.textures, "count": counts}
+
+    @cached_property
+    def held_pairs(self) -> frozenset[tuple[str, str]]:
+        "The pairs held out, to look up."
+        return frozenset(self.held_out)
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c010
 def are_exclusive(
@@ -112,7 +122,7 @@ def is_allowed(
         and sum(clause.relation == "inside" for clause in related) <= 1
         and config.atoms[0] <= len(statement.atoms()) <= config.atoms[1]
         and all(are_exclusive(a, b) for a, b in itertools.combinations(phrases, 2))
-        and bool(bindings(statement) & set(config.held_out)) == (config.held == "require" and bool(config.held_out))
+        and bindings(statement).isdisjoint(config.held_pairs) != (config.held == "require" and bool(config.held_out))
     )
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c016
@@ -137,7 +147,7 @@ def is_held_out(
     config: SceneConfig,  # the world
 ) -> bool:  # whether it is a pair that the world must not show
     "Whether an object is held out of training."
-    return config.held == "exclude" and any((getattr(sketch, kind), sketch.shape) in config.held_out for kind in ATTRIBUTES)
+    return config.held == "exclude" and any((getattr(sketch, kind), sketch.shape) in config.held_pairs for kind in ATTRIBUTES)
 
 
 def choose(

@@ -6,6 +6,7 @@
 __all__ = ['Messages', 'serve', 'is_running', 'Fork', 'Forks']
 
 # %% ../../../nbs/training/runs/forks.ipynb #c3fe45a8
+import gc
 import json
 import os
 import select
@@ -45,11 +46,17 @@ class Messages:
 # %% ../../../nbs/training/runs/forks.ipynb #89460350
 def serve(
     main: Callable[[Sequence[str]], int],  # runs a command's arguments, returns its exit code
+    before: Callable[[Sequence[str]], None] = lambda arguments: None,  # called with them in this process, for what forks shall share
 ) -> int:  # exit code, of this process or, in a fork, of its command
     'Fork for every request on standard input: {"arguments": [...], "log": file}.'
     requests, children = Messages(0), set()
     while not requests.ended:
         for request in requests.read(0.05):
+            with suppress(OSError, ValueError):  # its own fork will say so in its log
+                before(request["arguments"])
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()  # a fork copies the memory that its collector touches
             child = os.fork()
             if child == 0:
                 os.setsid()
