@@ -478,6 +478,7 @@ time.sleep(120)"""
         (["codes", "--gallery", "."], "--gallery belongs to search; leave it out for codes"),
         (["codes", "--runs", "none"], "--runs none is not a folder"),
         (["edits", "--captions", "none.csv"], "--captions none.csv is not a file"),
+        (["concepts", "--graph", "none"], "--graph none is not a folder"),
         (["review"], "--edits negatives.jsonl, written by"),
     ],
 )

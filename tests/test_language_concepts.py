@@ -14,6 +14,7 @@ from complearn.language.concepts.denotations import (
     compositions,
     denotation,
     image_compounds,
+    mentions,
     neighbourhood,
     search_concepts,
     unseen,
@@ -211,3 +212,15 @@ def test_captions_without_a_model_are_parsed_by_rules():
     parses = parse(["Two dogs on the grass.", " "], "rules", progress=False)
     assert [bool(each.error) for each in parses] == [False, True]
     assert build_graph(parses[:1]).predicates["text"].tolist() == ["[NP] on [NP]", "two [NN]", "the [NN]"]
+
+
+def test_the_captions_of_a_concept_are_those_of_its_lines(graph):
+    assert mentions(graph, "the grass").values.tolist() == [["a", "1", graph.texts[0][0]], ["c", "3", "a dog on the grass"]]
+    assert mentions(graph, "the grass", "[NP] on [NP]")["id"].tolist() == ["c"]
+    for text in graph.places:
+        assert list(dict.fromkeys(mentions(graph, text)["image"])) == denotation(graph, text)
+        used = set(wholes(graph, text, 99)["predicate"])
+        ids = [set(mentions(graph, text, predicate)["id"]) for predicate in used]
+        assert not used or set.union(*ids) <= set(mentions(graph, text)["id"])
+    with pytest.raises(ValueError, match="no predicate around 'the grass' .*; there are"):
+        mentions(graph, "the grass", "[NP] under [NP]")

@@ -164,7 +164,7 @@ def wait_for(
     last = " ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
     raise RuntimeError(f"the server did not answer within {patience:g} s; its last lines were: {last or 'none'}")
 
-# %% ../../nbs/apps/serving.ipynb #c009
+# %% ../../nbs/apps/serving.ipynb #0821243b
 APPS = {
     "search": """import os
 from complearn.apps.search.app import search
@@ -174,10 +174,15 @@ from complearn.apps.codes.app import codes
 codes(runs=os.environ.get("COMPLEARN_RUNS") or None)""",
     "edits": """import os
 from complearn.apps.edits.app import edits
+os.chdir(os.environ.get("COMPLEARN_FOLDER") or ".")
 edits(os.environ.get("COMPLEARN_CAPTIONS") or None, runs=os.environ.get("COMPLEARN_RUNS") or None)""",
     "review": """import os
 from complearn.apps.edits.review import review
 review(os.environ.get("COMPLEARN_EDITS") or "negatives.jsonl")""",
+    "concepts": """import os
+from complearn.apps.concepts.app import concepts
+os.chdir(os.environ.get("COMPLEARN_FOLDER") or ".")
+concepts(os.environ.get("COMPLEARN_CAPTIONS") or None, os.environ.get("COMPLEARN_GRAPH") or None)""",
 }
 
 
@@ -191,8 +196,14 @@ def app_notebook(
     notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return write_json(Path(folder) / f"{app}.ipynb", notebook)
 
-# %% ../../nbs/apps/serving.ipynb #c010
-OPTIONS = {"runs": ("codes", "edits", "search"), "gallery": ("search",), "captions": ("edits",), "edits": ("review",)}  # -> apps
+# %% ../../nbs/apps/serving.ipynb #467fb51e
+OPTIONS = {  # -> apps
+    "runs": ("codes", "edits", "search"),
+    "gallery": ("search",),
+    "captions": ("concepts", "edits"),
+    "graph": ("concepts",),
+    "edits": ("review",),
+}
 
 
 def main(
@@ -203,16 +214,20 @@ def main(
     parser.add_argument("app", choices=sorted(APPS), help="the app to show")
     parser.add_argument("--runs", help="folder with trained models below it")
     parser.add_argument("--gallery", help="folder of pictures to search in")
-    parser.add_argument("--captions", help="file of captions to edit")
+    parser.add_argument("--captions", help="file of captions; or a reader and its arguments, '{name: coco, args: {...}}'")
+    parser.add_argument("--graph", help="folder of a concept graph")
     parser.add_argument("--edits", help="file of edits to review")
     options = parser.parse_args(arguments)
     if options.app == "review" and not options.edits:
         parser.error("review needs a file: --edits negatives.jsonl, written by python -m complearn.apps.edits captions.csv negatives.jsonl")
-    env = {}
+    env = {"COMPLEARN_FOLDER": os.getcwd()}  # that the arguments of a reader start from
     for name, apps in OPTIONS.items():
-        path, is_folder = getattr(options, name), name in ("runs", "gallery")
+        path, is_folder = getattr(options, name), name in ("runs", "gallery", "graph")
         if path and options.app not in apps:
             parser.error(f"--{name} belongs to {' and '.join(apps)}; leave it out for {options.app}")
+        if path and name == "captions" and path.lstrip().startswith("{"):
+            env["COMPLEARN_CAPTIONS"] = path
+            continue
         if path and not (Path(path).is_dir() if is_folder else Path(path).is_file()):
             parser.error(f"--{name} {path} is not a {'folder' if is_folder else 'file'}; give one that exists")
         if path:

@@ -6,7 +6,7 @@
 __all__ = ['LONGEST', 'Choice', 'describe_changes', 'name_choices', 'PlainCaption', 'SceneCaption', 'word_spans', 'atom_span',
            'clean_caption', 'caption_pairs', 'CaptionGallery']
 
-# %% ../../../nbs/apps/edits/captions.ipynb #d4aafa58
+# %% ../../../nbs/apps/edits/captions.ipynb #40649243
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .command import EditSettings
-from ...core.config import RequestError
+from ...core.config import RequestError, parse_yaml
 from ...data.negatives import Contradictions
 from ...data.pairs import Pair
 from ...data.readers.edits import read_captions
@@ -195,15 +195,17 @@ def clean_caption(
         raise RequestError(f"the caption has {len(caption):,} characters, and {LONGEST:,} are read; shorten it to a sentence or two")
     return caption, "Control characters were left out of the caption." if visible != text else ""
 
-# %% ../../../nbs/apps/edits/captions.ipynb #31350ade
+# %% ../../../nbs/apps/edits/captions.ipynb #fcaa90d3
 def caption_pairs(
-    captions: Any = None,  # pairs, strings, a file of captions, or a reader and its arguments; None: generated scenes and COCO captions
+    captions: Any = None,  # pairs, strings, a file, or a reader and its arguments, as text too; None: generated scenes and COCO captions
 ) -> Pairs:  # with a report of the rows that were left out
     "Pairs that have a caption."
     if captions is None:
         world = world_from("small")
         checked = [Pair(None, tree.caption, f"coco-{k}", f"coco-{k}") for k, tree in enumerate(checked_captions())]
         return Pairs([*(world.pair("test", k) for k in range(100)), *checked])
+    if isinstance(captions, str) and captions.lstrip().startswith("{"):
+        captions = parse_yaml(captions, "captions")
     if isinstance(captions, (str, Path)):
         rows = read_captions(captions)
         return Pairs([Pair(None, row.caption, row.id, row.image_id) for row in rows], rows.report)

@@ -1,18 +1,12 @@
 // Edits of a caption, call by call: the caption and where it comes from on the left; its tree, the operators, both captions
 // with their changes in colour, pictures and scores on the right. The kernel's side is complearn.apps.edits.controller.
-import { button, bytes, connect, count, download, fill, h, marked, objectURL, statusLine, toggle, track } from "./shared.js";
-
-// A picture of a message; its file is released once it is drawn.
-const picture = (view, alt) => {
-  const url = objectURL(view);
-  return h("img", { src: url, alt, draggable: "false", onload: () => URL.revokeObjectURL(url) });
-};
+import { button, bytes, connect, count, download, fill, h, marked, picture, statusLine, toggle, track } from "./shared.js";
 
 class Edits {
   constructor(model, node) {
     this.model = model;
     this.status = statusLine({ role: "alert" });
-    const body = h("div", { class: "cl-body" }, this.makeSources(), this.makeEdit());
+    const body = h("div", { class: "cl-split" }, this.makeSources(), this.makeEdit());
     this.node = h("div", { class: "cl cl-edits" }, this.makeTop(), body);
     fill(node, this.node);
   }
@@ -28,12 +22,12 @@ class Edits {
     this.keepLabel = h("label", { class: "cl-row cl-small cl-muted", hidden: true }, this.keep, "keep the picture beside it");
     const edit = button("Take this caption", () => this.openText(), { class: "cl-primary" });
     const form = h("section", { "aria-label": "caption to edit" }, h("h3", {}, "Caption"), this.text, this.keepLabel, h("div", { class: "cl-row" }, edit));
-    this.gallery = h("section", { class: "cl-gallery", "aria-label": "captions to take" });
-    this.history = h("section", { class: "cl-history", "aria-label": "edits that were made", hidden: true });
-    return h("div", { class: "cl-sources" }, form, this.gallery, this.history);
+    this.gallery = h("section", { class: "cl-gallery cl-entries", "aria-label": "captions to take" });
+    this.history = h("section", { class: "cl-history cl-entries", "aria-label": "edits that were made", hidden: true });
+    return h("div", { class: "cl-side" }, form, this.gallery, this.history);
   }
   makeEdit() {
-    this.note = h("p", { class: "cl-small cl-note" });
+    this.note = h("p", { class: "cl-small cl-remark" });
     this.tree = h("div", { class: "cl-tree", role: "img" });
     this.operators = h("div", { class: "cl-row cl-operators", role: "group", "aria-label": "operators" });
     this.captions = h("div", { class: "cl-captions" });
@@ -42,7 +36,7 @@ class Edits {
     const part = (label, ...children) => h("section", { "aria-label": label }, h("h3", {}, label), children);
     this.parts = [part("Tree", this.tree), part("Operators", this.operators), part("Caption and edit", this.captions, this.steps), this.pictures];
     this.empty = h("p", { class: "cl-muted" }, "Type a caption on the left, or take one from the list.");
-    return h("div", { class: "cl-edit" }, this.status, this.note, this.empty, this.parts);
+    return h("div", { class: "cl-main" }, this.status, this.note, this.empty, this.parts);
   }
   send(request, busy = "") {
     if (busy) this.status.report(busy, true);
@@ -85,7 +79,7 @@ class Edits {
     const size = Math.max(1, captions.length);
     const range = h("span", { class: "cl-small cl-muted cl-grow" }, total ? `${count(start + 1)} to ${count(next)} of ${count(total)}` : "none");
     const pages = [range, turn("Previous", Math.max(0, start - size), start === 0), turn("Next", next, next >= total)];
-    const remark = fault ? h("p", { class: "cl-small cl-note" }, fault) : null;
+    const remark = fault ? h("p", { class: "cl-small cl-remark" }, fault) : null;
     fill(this.gallery, h("h3", {}, "Or one of these"), remark, captions.map(entry), h("div", { class: "cl-row" }, pages));
   }
   receiveCaption({ text, words, cells, note }) {

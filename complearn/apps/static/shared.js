@@ -43,6 +43,11 @@ export const download = (name, text) => {
 export const bytes = (view) => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
 export const numbers = (Kind, view) => new Kind(bytes(view).slice().buffer);
 export const objectURL = (view) => URL.createObjectURL(new Blob([bytes(view)]));
+// A picture of a message; its file is released once it is drawn.
+export const picture = (view, alt) => {
+  const url = objectURL(view);
+  return h("img", { src: url, alt, draggable: "false", onload: () => URL.revokeObjectURL(url) });
+};
 
 // The line that reports long work, an error, or nothing.
 export const statusLine = (attributes) => {

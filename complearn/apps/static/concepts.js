@@ -1,0 +1,164 @@
+// The concepts of some captions: a search with suggestions on the left; on the right one concept, what it is made of, the
+// predicates that take it, what it is a part of, and its pictures. The kernel's side is complearn.apps.concepts.controller.
+import { button, bytes, connect, count, download, fill, h, picture, statusLine, toggle, track } from "./shared.js";
+
+// A predicate as text in which the blanks stand back.
+const template = (text) => text.split(/(\[[A-Z]+\])/).map((part, k) => (k % 2 ? h("i", {}, part) : part));
+const some = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
+
+class Concepts {
+  constructor(model, node) {
+    Object.assign(this, { model, asked: 0, concept: null });
+    this.status = statusLine({ role: "alert" });
+    const body = h("div", { class: "cl-split" }, this.makeSearch(), this.makeConcept());
+    this.node = h("div", { class: "cl cl-concepts" }, this.makeTop(), body);
+    fill(node, this.node);
+  }
+  makeTop() {
+    this.back = button("← Back", () => this.send({ action: "move", step: -1 }), { disabled: true, title: "Alt and the left arrow" });
+    this.forward = button("Forward →", () => this.send({ action: "move", step: 1 }), { disabled: true, title: "Alt and the right arrow" });
+    this.numbers = h("span", { class: "cl-small cl-muted cl-grow" });
+    return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Concepts"), this.numbers, this.back, this.forward);
+  }
+  makeSearch() {
+    const placeholder = "such as: a dog";
+    this.text = h("input", { type: "search", placeholder, "aria-label": "concept to search", spellcheck: "false", autocomplete: "off" });
+    this.text.addEventListener("input", () => this.searchSoon());
+    this.found = h("div", { class: "cl-entries cl-found", role: "group", "aria-label": "concepts that are found" });
+    this.remark = h("p", { class: "cl-small cl-remark" });
+    return h("div", { class: "cl-side" }, h("section", { "aria-label": "search" }, h("h3", {}, "Search"), this.text, this.found), this.remark);
+  }
+  makeConcept() {
+    const part = (label) => {
+      const head = h("h3", { class: "cl-row" });
+      const lines = h("div", { class: "cl-lines" });
+      return Object.assign(h("section", { "aria-label": label }, head, lines), { head, lines });
+    };
+    this.heading = h("div", { class: "cl-heading" });
+    this.parts = part("made of");
+    this.relations = part("relations");
+    this.wholes = part("part of");
+    this.pictures = part("pictures");
+    this.pictures.lines.className = "cl-pictures";
+    this.empty = h("p", { class: "cl-muted" }, "Search a concept on the left, or take one from the list.");
+    const grid = h("div", { class: "cl-graph" }, h("div", {}, this.parts, this.relations), this.wholes);
+    this.shown = h("div", { class: "cl-shown", hidden: true }, this.heading, grid, this.pictures);
+    return h("div", { class: "cl-main" }, this.status, this.empty, this.shown);
+  }
+  send(request, busy = "") {
+    if (busy) this.status.report(busy, true);
+    this.model.send(request);
+  }
+  open(text, predicate = "") {
+    this.send({ action: "open_concept", text, predicate });
+  }
+  // While somebody types, the kernel is asked when the hand rests.
+  searchSoon() {
+    clearTimeout(this.asked);
+    this.asked = setTimeout(() => this.send({ action: "search", text: this.text.value }), 120);
+  }
+
+  // What each message of the kernel changes. An error stays until something works.
+  receive(content, buffers) {
+    const receivers = {
+      graph: () => this.receiveGraph(content),
+      found: () => this.receiveFound(content),
+      concept: () => this.receiveConcept(content),
+      pictures: () => this.receivePictures(content, buffers),
+      table: () => download(content.name, content.text),
+      busy: () => this.status.report(content.text, true),
+      error: () => this.status.report(content.text),
+    };
+    if (!["busy", "error", "found"].includes(content.type)) this.status.report("");
+    receivers[content.type]?.();
+  }
+  receiveGraph({ numbers, note }) {
+    this.numbers.textContent = numbers.map(([name, number]) => `${count(number)} ${name}`).join(", ");
+    this.remark.textContent = note;
+  }
+  receiveFound({ query, rows }) {
+    if (document.activeElement !== this.text) this.text.value = query;
+    const most = Math.max(1, ...rows.map(([, , images]) => images));
+    const entry = ([text, , images]) =>
+      toggle([h("span", { class: "cl-grow" }, text), h("span", { class: "cl-bar" }, track(images / most)), h("span", { class: "cl-number" }, count(images))], text === this.concept, () => this.open(text), {
+        title: `${text}: ${some(images, "image")}`,
+        "data-concept": text,
+      });
+    fill(this.found, rows.length ? rows.map(entry) : h("p", { class: "cl-muted" }, "No concept holds these words in this order; search for one of them."));
+  }
+  receiveConcept(content) {
+    const { text, primitive, images, captions, predicate, back, forward } = content;
+    const focused = this.shown.contains(document.activeElement) ? document.activeElement : null;
+    this.concept = text;
+    this.back.disabled = !back;
+    this.forward.disabled = !forward;
+    this.empty.hidden = true;
+    this.shown.hidden = false;
+    for (const entry of this.found.querySelectorAll("[data-concept]")) entry.setAttribute("aria-pressed", String(entry.dataset.concept === text));
+    const facts = `${primitive ? "primitive" : "concept"}, in ${some(captions, "caption")} of ${some(images, "image")}`;
+    fill(this.heading, h("h2", { tabindex: "-1" }, text), h("span", { class: "cl-muted" }, facts));
+    const chip = (concept) => button(concept, () => this.open(concept), { "data-jump": concept });
+    const number = (value, most) => [h("span", { class: "cl-bar" }, track(value / most)), h("span", { class: "cl-number" }, count(value))];
+    const list = (part, label, name, line, nothing) => {
+      const rows = content[name];
+      const total = content[`n_${name}`];
+      const most = Math.max(1, ...rows.map((row) => row[row.length - 1]));
+      const of = total > rows.length ? `, the ${count(rows.length)} most frequent of ${count(total)}` : "";
+      fill(part.head, h("span", {}, label, of));
+      fill(part.lines, rows.length ? rows.map((row) => h("div", { class: "cl-line" }, line(row), number(row[row.length - 1], most))) : h("p", { class: "cl-muted" }, nothing));
+    };
+    const made = ([name, parts]) => h("div", { class: "cl-row cl-grow" }, h("span", { class: "cl-template" }, template(name)), parts.map(chip));
+    list(this.parts, "Made of", "parts", made, "Nothing: it is a single word.");
+    const related = ([name]) => {
+      const on = name === predicate;
+      return h("div", { class: "cl-grow" }, toggle(template(name), on, () => this.open(text, on ? "" : name), { "data-predicate": name, title: name }));
+    };
+    list(this.relations, "Relations: the predicates that take it", "relations", related, "None: it is always a whole caption.");
+    const above = ([name, whole]) => h("div", { class: "cl-grow" }, button(whole, () => this.open(whole), { "data-jump": whole, title: name }));
+    list(this.wholes, predicate ? ["Part of, by ", h("span", { class: "cl-template" }, template(predicate))] : "Part of", "wholes", above, "Nothing: it is always a whole caption.");
+    if (!focused || focused.isConnected) return;
+    const same = [...this.relations.lines.querySelectorAll("button")].find((each) => each.dataset.predicate === focused.dataset.predicate);
+    (same ?? this.heading.firstChild).focus({ preventScroll: true }); // what was clicked is gone: the keyboard stays here
+  }
+  receivePictures({ start, total, page, rows, n_picked, note }, buffers) {
+    const tile = ({ image, captions, picked }, k) => {
+      const drawn = bytes(buffers[k]).length ? picture(buffers[k], captions[0]) : null;
+      const attributes = { title: captions.join("\n"), "data-image": image };
+      return toggle([drawn, h("span", {}, drawn ? captions[0] : captions.join(" · "))], picked, () => this.send({ action: "pick", image }), attributes);
+    };
+    const next = start + rows.length;
+    const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
+    const label = `Pictures ${count(start + 1)} to ${count(next)} of ${count(total)}${n_picked ? `, ${count(n_picked)} selected` : ""}`;
+    const clear = n_picked ? button("Select none", () => this.send({ action: "clear" })) : null;
+    const save = button("Save as CSV", () => this.send({ action: "export_table" }), { title: "the captions of the selected pictures; of all, where none is" });
+    const turns = total > page ? [turn("Previous", Math.max(0, start - page), start === 0), turn("Next", next, next >= total)] : [];
+    const focused = this.pictures.lines.contains(document.activeElement) ? document.activeElement.dataset.image : null;
+    fill(this.pictures.head, h("span", { class: "cl-grow" }, label), turns, clear, save);
+    fill(this.pictures.lines, note ? h("p", { class: "cl-small cl-remark" }, note) : null, rows.map(tile));
+    for (const each of this.pictures.lines.children) if (focused && each.dataset.image === focused) each.focus();
+  }
+  // Enter opens what is typed; arrows go through the list below; Alt and an arrow go back and forward.
+  onKey(event) {
+    const { target, key } = event;
+    if (!this.node.contains(target)) return;
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    const entries = [this.text, ...this.found.querySelectorAll("button")];
+    const place = entries.indexOf(target);
+    const to = place + ({ ArrowUp: -1, ArrowDown: 1 }[key] ?? 0);
+    if (event.altKey && step) this.send({ action: "move", step });
+    else if (target === this.text && key === "Enter" && !event.isComposing) this.open(this.text.value);
+    else if (place >= 0 && to !== place && entries[to]) entries[to].focus();
+    else {
+      if (!event.ctrlKey && !event.metaKey) event.stopPropagation(); // letters, Enter and arrows are the field's and the buttons' own
+      return;
+    }
+    event.stopPropagation();
+    event.preventDefault();
+  }
+}
+
+function render({ model, el }) {
+  const app = new Concepts(model, el);
+  return connect(app, model, { keydown: (event) => app.onKey(event) });
+}
+export default { render };
