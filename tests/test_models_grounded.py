@@ -523,7 +523,7 @@ def test_a_kind_of_ones_own(tokenizer):
         with pytest.raises(ValueError, match="no model key 'depth' .*there are width"):
             read_model({"kind": "own", "depth": 3})
         with pytest.raises(ValueError, match="cannot be put together"):
-            assemble({"kind": "own"}, text_tower(), text_tower(), tokenizer)
+            assemble({"kind": "own"}, [text_tower(), text_tower()], tokenizer)
     finally:
         del KINDS.entries["own"]
     assert read_model({}) == ModelConfig() and write_config(read_model({"kind": "grounded"}))["kind"] == "grounded"

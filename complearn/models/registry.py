@@ -7,9 +7,9 @@ __all__ = ['KINDS', 'Kind', 'register_model', 'dual_title', 'grounded_title', 'g
            'read_model', 'build', 'needs_tokenizer', 'added_parts', 'search_fault', 'write_config', 'assemble',
            'title_of']
 
-# %% ../../nbs/models/registry.ipynb #c002
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+# %% ../../nbs/models/registry.ipynb #17c89ec4
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import nn
@@ -23,21 +23,24 @@ from .composer.vse import VSE, VSEConfig
 from .grounded.classifier import ClassifierConfig, build_classifier
 from .dual import Dual, ModelConfig, build_model
 from .grounded.model import Grounded, GroundedConfig, build_grounded
-from .stages.model import StagesConfig, build_stages
+from .stages.model import StagesConfig, assemble_stages, build_stages
 from .towers.base import SIZES, Tower
 from .towers.factory import LOADERS, read_spec
 
-# %% ../../nbs/models/registry.ipynb #c005
+# %% ../../nbs/models/registry.ipynb #b2f7f05d
 @dataclass(frozen=True)
 class Kind:
     "A kind of model: how it is configured and built, and what it can do."
 
     config: type  # the dataclass of its configuration
     build: Callable[..., nn.Module]  # configuration, tokenizer, seed -> model
-    assemble: Callable[..., nn.Module] | None = None  # configuration, vision tower, text tower, tokenizer -> model; None: never saved
+    assemble: Callable[..., nn.Module] | None = None  # configuration, the towers, tokenizer -> model; None: it is never saved
+    towers: Callable[[nn.Module], dict[str, Tower]] = lambda model: {"vision": model.vision.tower, "text": model.language.tower}
     title: Callable[[Any], str] = lambda config: f"{getattr(config, 'kind', 'dual')} model"  # its name on a model card
     text_tower: Callable[[Any], Any] = lambda config: config.text  # the specification of its text tower; None: it has none
     later_parts: tuple[str, ...] = ()  # parts that a later stage may add: keys of the configuration and names of submodules
+    grows: Mapping[str, str] = field(default_factory=dict)  # numbers that a later run may raise -> the submodules that grow by them
+    extends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # kinds to start from -> keys and submodules that they lack
     search_fault: Callable[[Any], str] = lambda config: ""  # why it cannot search, with the remedy; empty: it can
 
 
@@ -86,7 +89,7 @@ register_model(
     text_tower=lambda config: None, search_fault=lambda config: "names classes and reads no texts; choose another run",
 )  # fmt: skip
 
-# %% ../../nbs/models/registry.ipynb #cmp02
+# %% ../../nbs/models/registry.ipynb #528c06db
 register_model(
     "composer", ComposerConfig, Composer.build, assemble=Composer, search_fault=lambda config: SEARCH_FAULT,
     title=lambda config: f"COMPOSER with {config.layers} layers of composition and modulator {config.modulator}",
@@ -96,7 +99,8 @@ register_model(
     title=lambda config: f"two-stream model with {config.layers} rounds of cross-attention",
 )  # fmt: skip
 register_model(
-    "stages", StagesConfig, build_stages, title=lambda config: f"encoders of images of {config.stages} stages",
+    "stages", StagesConfig, build_stages, assemble=assemble_stages, towers=lambda model: model.towers, grows={"stages": "encoders"},
+    title=lambda config: f"encoders of images of {config.stages} stages",
     text_tower=lambda config: None, search_fault=lambda config: "reads images alone and no texts; choose another run",
 )  # fmt: skip
 register_model("vse", VSEConfig, VSE.build, assemble=VSE, title=lambda config: "VSE dual encoder")
@@ -132,7 +136,7 @@ def build(
     "A model of any kind; the parameters depend on configuration and seed alone."
     return kind_of(config).build(read_model(config), tokenizer, seed)
 
-# %% ../../nbs/models/registry.ipynb #n003
+# %% ../../nbs/models/registry.ipynb #35194278
 def needs_tokenizer(
     config: Any,  # a mapping, perhaps with "kind", or a configuration
 ) -> bool:
@@ -145,11 +149,14 @@ def added_parts(
     before: Any,  # a model's configuration, as a mapping or read
     after: Any,  # that of the model which starts from its weights
 ) -> list[str]:
-    "The parts that the second model has and the first has not, as far as its kind adds them in a later stage."
+    "The parts that the second model has and the first has not, as far as its kind adds them in a later run."
+    kind = kind_of(after)
     if kind_name(before) != kind_name(after):
-        return []
+        return list(kind.extends.get(kind_name(before), ()))
     first, second = read_model(before), read_model(after)
-    return [name for name in kind_of(after).later_parts if getattr(second, name) and not getattr(first, name)]
+    added = [name for name in kind.later_parts if getattr(second, name) and not getattr(first, name)]
+    grown = [(name, module) for name, module in kind.grows.items() if getattr(second, name) > getattr(first, name)]
+    return added + [part for names in grown for part in names]
 
 
 def search_fault(
@@ -161,7 +168,7 @@ def search_fault(
     except ValueError as error:
         return f"has a model that cannot be read: {error}"
 
-# %% ../../nbs/models/registry.ipynb #c013
+# %% ../../nbs/models/registry.ipynb #08ca462b
 def write_config(
     config: Any,  # of any kind
 ) -> dict:  # plain values, from which `read_model` makes it again
@@ -172,15 +179,14 @@ def write_config(
 
 def assemble(
     config: Any,  # a mapping, perhaps with "kind", or a configuration
-    vision: Tower,  # the vision tower
-    text: Tower,  # the text tower
-    tokenizer: Any,  # captions, names -> Tokens
+    towers: Sequence[Tower],  # in the order of the kind's `towers`: vision and text, or one for each stage
+    tokenizer: Any,  # captions, names -> Tokens; None without a text tower
 ) -> nn.Module:
     "A model of any kind from towers that are there."
     kind = kind_of(config)
     if kind.assemble is None:
         raise ValueError(f"models of kind '{kind_name(config)}' cannot be put together from towers; give `register_model` an `assemble`")
-    return kind.assemble(read_model(config), vision, text, tokenizer)
+    return kind.assemble(read_model(config), *towers, tokenizer)
 
 
 def title_of(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FILES', 'model_card', 'save_model', 'load_model']
 
-# %% ../../nbs/models/saving.ipynb #c002
+# %% ../../nbs/models/saving.ipynb #e67141a9
 import json
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -18,7 +18,7 @@ from torch import nn
 
 from ..core.checksums import LIST, verify, write_checksums
 from ..core.files import atomic_folder, plain, read_json, write_json
-from .registry import assemble, title_of, write_config
+from .registry import assemble, kind_of, title_of, write_config
 from .towers.checkpoints import check_weights
 from .towers.factory import build_tower
 from .towers.tokenizers import load_tokenizer
@@ -39,12 +39,12 @@ def model_card(
             lines += ["", f"## {heading.capitalize()}", "", text if isinstance(value, (str, int, float)) else f"```json\n{text}\n```"]
     return "\n".join(lines) + "\n"
 
-# %% ../../nbs/models/saving.ipynb #c011
+# %% ../../nbs/models/saving.ipynb #b7911cf0
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "model_card.md", LIST)
 
 
 def save_model(
-    model: nn.Module,  # of any kind, with `config`, `tokenizer` and two towers; on any device
+    model: nn.Module,  # of any kind that can be assembled; on any device
     folder: Path | str,  # made anew; an earlier model in it is replaced
     facts: Mapping[str, Any] | None = None,  # what made it, for the model card
 ) -> Path:  # the folder
@@ -53,29 +53,31 @@ def save_model(
     strange = sorted(file.name for file in folder.iterdir() if file.name not in FILES) if folder.is_dir() else []
     if strange:
         raise FileExistsError(f"{folder} holds more than a model ({', '.join(strange[:3])}); save into a folder of its own")
-    towers = {"vision": model.vision.tower, "text": model.language.tower}
+    towers = kind_of(model.config).towers(model)
     parts = {name: {"architecture": tower.architecture, "frozen": tower.frozen} for name, tower in towers.items()}
     with atomic_folder(folder) as temporary:
         save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, temporary / FILES[1])
-        model.tokenizer.save(temporary / FILES[2])
+        if model.tokenizer is not None:
+            model.tokenizer.save(temporary / FILES[2])
         (temporary / FILES[3]).write_text(model_card(model, facts or {}), encoding="utf-8")
         write_json(temporary / FILES[0], {"format": 1, "model": write_config(model.config), "towers": parts})
         write_checksums(temporary)
     return folder
 
-# %% ../../nbs/models/saving.ipynb #c013
+# %% ../../nbs/models/saving.ipynb #11ea3308
 def load_model(
     folder: Path | str,  # what `save_model` wrote
     device: torch.device | str = "cpu",  # where to
 ) -> nn.Module:  # of the kind that was saved, in evaluation mode
     "Load a saved model; needs neither network nor the places that its towers came from. Raise DamagedFile that names a damaged file."
     folder = Path(folder)
-    missing = [name for name in FILES[:3] if not (folder / name).is_file()]
+    description = read_json(verify(folder / FILES[0])) if (folder / FILES[0]).is_file() else {}
+    texts = "text" in description.get("towers", ("text",))
+    missing = [name for name in FILES[: 3 if texts else 2] if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(
             f"{folder} is not a saved model: {', '.join(missing)} missing; a folder of save_model holds {', '.join(FILES)}"
         )
-    description = read_json(verify(folder / FILES[0]))
     if description.get("format") != 1:
         raise ValueError(f"{folder / FILES[0]} has format {description.get('format')!r}, this version reads 1; is it a saved model?")
     place = f"{folder / FILES[0]}: towers"
@@ -83,7 +85,7 @@ def load_model(
     for name, part in description["towers"].items():
         if part["frozen"]:
             towers[name].freeze()
-    model = assemble(description["model"], towers["vision"], towers["text"], load_tokenizer(verify(folder / FILES[2])))
+    model = assemble(description["model"], list(towers.values()), load_tokenizer(verify(folder / FILES[2])) if texts else None)
     weights = load_file(verify(folder / FILES[1]))
     check_weights(model, weights, str(folder / FILES[1]))
     model.load_state_dict(weights)

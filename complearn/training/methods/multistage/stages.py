@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ONE_STAGE', 'Grouping', 'check_budget', 'group_images', 'begin_stage', 'end_stage', 'GroupedCollate', 'stage_loader',
-           'multistage_arguments', 'multistage']
+           'multistage_arguments', 'stage_lengths', 'multistage']
 
 # %% ../../../../nbs/training/methods/multistage/stages.ipynb #4d3a848a
 import copy
@@ -57,30 +57,32 @@ def check_budget(
     remedy = "take fewer clusters or stages, or smaller batches"
     return f"{clusters} clusters in {stages - 1} stages make {groups} groups, and {pairs} images fill {pairs // batch} batches; {remedy}"
 
-# %% ../../../../nbs/training/methods/multistage/stages.ipynb #6b32146f
+# %% ../../../../nbs/training/methods/multistage/stages.ipynb #1d30ed6c
 def group_images(
     state: State,  # of a run whose stages so far have been learned
     stage: int,  # which begins, from 1
     grouping: Grouping,  # how
 ) -> torch.Tensor:  # (2, stage, pair): the clusters of every stage so far; and the groups to draw from, in every row
-    "Cluster the training set by the last stage, and combine that with the clusters before."
-    loader = state.loader
-    vectors = stage_vectors(state.model, stage - 1, loader.pairs, loader.collate, grouping.vectors)
-    latest = cluster(vectors, grouping.clusters, derive(state.seed, "stage", stage))
-    before = state.extra["assignments"].cpu().numpy() if stage > 1 else np.empty((0, len(latest)), np.int64)
-    assignments = np.concatenate([before, latest[None]])
+    "Cluster the training set by each stage that has not been clustered yet, and combine that with the clusters before."
+    loader, known = state.loader, state.extra.get("assignments")
+    rows = [] if known is None else list(known.cpu().numpy())
+    for earlier in range(len(rows), stage):
+        vectors = stage_vectors(state.model, earlier, loader.pairs, loader.collate, grouping.vectors)
+        rows.append(cluster(vectors, grouping.clusters, derive(state.seed, "stage", earlier + 1)))
+    assignments = np.stack(rows)
     groups = pseudo_labels(assignments, grouping.clusters)
     if grouping.small == "merge":
         groups = merge_small(groups, vectors, loader.batch_size)
     return torch.from_numpy(np.stack([assignments, np.broadcast_to(groups, assignments.shape)]))
 
-# %% ../../../../nbs/training/methods/multistage/stages.ipynb #50c1d72c
+# %% ../../../../nbs/training/methods/multistage/stages.ipynb #d5a4dbfe
 def begin_stage(
     stage: int,  # from 0
     stages: int,  # of the run
     grouping: Grouping,  # how images are grouped
     objective: nn.Module,  # of the stage
     inherit: bool,  # whether its encoder begins with the weights of the stage before
+    first: int = 0,  # the run's first stage: those before it were learned in the run that this one starts from
 ) -> Callable[[State], None]:  # for a phase's `on_start`
     "Make the groups that a stage draws from."
 
@@ -89,10 +91,14 @@ def begin_stage(
         if inherit and stage:
             model.inherit(stage)
         objective.restart(model.encoders[stage])
-        if not stage:
+        if stage == first:
+            if int(model.learned) < first:
+                remedy = f'say "start" with the run that has learned them, or leave out "first": {first}'
+                raise ValueError(f"{first} stages were to be learned before this run, and {int(model.learned)} are; {remedy}")
             message = check_budget(grouping.clusters, stages, len(state.loader.pairs), size) if stages > 1 else None
             if message:
                 warnings.warn(message, stacklevel=2)
+        if not stage:
             return
         if rank_and_world()[0] == 0:
             made = group_images(state, stage, grouping).to(model.device)
@@ -145,7 +151,7 @@ def stage_loader(
 
     return make
 
-# %% ../../../../nbs/training/methods/multistage/stages.ipynb #105dedb9
+# %% ../../../../nbs/training/methods/multistage/stages.ipynb #4d23de7a
 def multistage_arguments(
     scale: Scale,  # the preset
     steps: int,  # of the whole run
@@ -154,7 +160,21 @@ def multistage_arguments(
     "The arguments of multistage learning for a budget."
     return merge({"steps": steps, "ramp": scale.ramp_for(steps)}, switches)
 
-# %% ../../../../nbs/training/methods/multistage/stages.ipynb #367a02f4
+
+def stage_lengths(
+    steps: int,  # of the run
+    stages: int,  # of the model
+    first: int = 0,  # that the run trains
+) -> dict[int, int]:  # stage -> steps
+    "The steps of each stage of a run; the first has what is left over. Raise ValueError if there are too few."
+    count = stages - first
+    if count < 1:
+        raise ValueError(f"stage {first} is none of a model of {stages} stages; give the model {first + 1} or more")
+    if steps < count:
+        raise ValueError(f"{steps} steps are too few for {count} stages; give at least {count}")
+    return {stage: steps // count + (steps % count if stage == first else 0) for stage in range(first, stages)}
+
+# %% ../../../../nbs/training/methods/multistage/stages.ipynb #67cb09c0
 @method("multistage", model={"kind": "stages"}, arguments=multistage_arguments)
 def multistage(
     model: nn.Module,  # a `Stages`
@@ -166,21 +186,20 @@ def multistage(
     grouping: Mapping[str, Any] | None = None,  # fields of `Grouping` that differ
     inherit: bool = False,  # each stage begins with the weights of the one before, not afresh
     ramp: NonNegativeInt = 0,  # linear warm-up at the start of each stage, steps
+    first: NonNegativeInt = 0,  # the stages before this one were learned in the run that this one starts from
 ) -> list[Phase]:
     "Multistage contrastive learning (Zhang et al. 2024)."
     if not hasattr(model, "encoders"):
         raise ValueError('this method needs a model of images alone: "model": {"kind": "stages", "vision": ...}')
     count, views = len(model.encoders), strict(Views, dict(views or {}), "views")
     grouping, phases = strict(Grouping, dict(grouping or {}), "grouping"), []
-    if steps < count:
-        raise ValueError(f"{steps} steps are too few for {count} stages; give at least {count}")
+    lengths = stage_lengths(steps, count, first)
     options, shared = dict(options or {}), 5 if objective == "moco" else 4  # the encoder, stage, temperature and views are given here
     check_arguments(UNIMODAL[objective].__init__, options, f"objective {objective!r}", skip=shared)
-    for stage in range(count):
+    for stage, length in lengths.items():
         encoder = (model.encoders[stage],) if objective == "moco" else ()
         loss = UNIMODAL[objective](*encoder, stage=stage, temperature=float(temperature), views=views, **options)
-        length = steps // count + (steps % count if stage == 0 else 0)
-        hooks = {"on_start": begin_stage(stage, count, grouping, loss, inherit), "on_end": end_stage(stage)}
+        hooks = {"on_start": begin_stage(stage, count, grouping, loss, inherit, first), "on_end": end_stage(stage)}
         loader, trained = stage_loader(stage, grouping.small), (f"encoders.{stage}.*",)
         phases.append(Phase(f"stage-{stage}", length, loss, trained, loader, schedule="phase", ramp=min(ramp, length // 2), **hooks))
     return phases
