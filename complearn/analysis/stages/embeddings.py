@@ -5,15 +5,13 @@
 # %% auto #0
 __all__ = ['FORMATS', 'stage_embeddings', 'write_embeddings', 'read_embeddings']
 
-# %% ../../../nbs/analysis/stages/embeddings.ipynb #32aa2e37
+# %% ../../../nbs/analysis/stages/embeddings.ipynb #90527f7a
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from .groupings import Labels
 from ...core.config import check_choice
+from ...core.extras import need
 from ...core.files import write_bytes_atomic
 from ...data.pairs import Pair
 from ...training.methods.multistage.clusters import stage_vectors
@@ -37,7 +36,7 @@ def stage_embeddings(
     parts = {f"stage-{k}": stage_vectors(model, k, pairs, model.collate, output, batch_size) for k in stages}
     return parts | {"integrated": torch.cat(list(parts.values()), 1)}
 
-# %% ../../../nbs/analysis/stages/embeddings.ipynb #809f9509
+# %% ../../../nbs/analysis/stages/embeddings.ipynb #331ae0c2
 FORMATS = (".npz", ".parquet")
 
 
@@ -63,11 +62,12 @@ def write_embeddings(
     if path.suffix == ".npz":
         np.savez(buffer, keys=np.array(keys, dtype=str), **arrays, **{name: np.array([*map(str, part)]) for name, part in metadata.items()})
     else:
+        pa, parquet = need("pyarrow", "readers"), need("pyarrow.parquet", "readers")
         lists = {name: pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), part.shape[1]) for name, part in arrays.items()}
-        pq.write_table(pa.table({"keys": keys, **lists, **{name: list(part) for name, part in metadata.items()}}), buffer)
+        parquet.write_table(pa.table({"keys": keys, **lists, **{name: list(part) for name, part in metadata.items()}}), buffer)
     return write_bytes_atomic(path, buffer.getvalue())
 
-# %% ../../../nbs/analysis/stages/embeddings.ipynb #f724461b
+# %% ../../../nbs/analysis/stages/embeddings.ipynb #d692b787
 def read_embeddings(
     path: str | Path,  # from `write_embeddings`
 ) -> tuple[list[str], dict[str, Float[Tensor, "image _"]]]:  # keys; vectors by name, without metadata
@@ -79,7 +79,7 @@ def read_embeddings(
             columns = {name: file[name] for name in file.files}
         arrays = {name: part for name, part in columns.items() if part.ndim == 2 and part.dtype.kind == "f"}
     else:
-        table = pq.read_table(path)
+        pa, table = need("pyarrow", "readers"), need("pyarrow.parquet", "readers").read_table(path)
         lists = {field.name: table[field.name].combine_chunks() for field in table.schema if pa.types.is_fixed_size_list(field.type)}
         arrays = {name: part.flatten().to_numpy().reshape(len(part), -1) for name, part in lists.items()}
         columns = {name: table[name].to_pylist() for name in table.column_names if name == "keys"}
