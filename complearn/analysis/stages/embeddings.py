@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORMATS', 'stage_embeddings', 'write_embeddings', 'read_embeddings']
 
-# %% ../../../nbs/analysis/stages/embeddings.ipynb #90527f7a
+# %% ../../../nbs/analysis/stages/embeddings.ipynb #8826bd93
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
