@@ -60,9 +60,8 @@ def best_positions(
     held: int | None = None,  # most products to hold at once; None: see `max_products`
 ) -> Float[Tensor, "image word"]:
     "The largest match of every word in every image; among equals the gradient goes to one."
-    each = images.shape[1] * len(words)
-    rows = max(1, (held or max_products(len(images) * each, images.device)) // max(1, each))
-    return ChunkedMax.apply(images, words, position_mask, rows)[0]
+    held = held or max_products(images.shape[0] * images.shape[1] * len(words), images.device)
+    return ChunkedMax.apply(images, words, position_mask, held)[0]
 
 # %% ../../../nbs/models/grounded/matchmap.ipynb #c010
 def masked_mean(

@@ -1,0 +1,49 @@
+"""Time and memory: what is counted, what is not, and that the ways take turns."""
+
+import pytest
+import torch
+
+from complearn.core.measuring import Cost, Ledger, clock, measure_ways
+
+
+def test_views_and_changes_in_place_are_not_new():
+    before = torch.zeros(1000)
+    with Ledger() as ledger:
+        before.view(10, 100).t().add_(1)
+        torch.add(before, 1, out=before)
+    assert ledger.most == ledger.largest == 0
+
+
+def test_what_is_freed_no_longer_counts():
+    with Ledger() as ledger:
+        for _ in range(5):
+            torch.ones(1000)
+        kept = [torch.ones(1000) for _ in range(3)]
+    assert ledger.most == 12_000 == 4000 * len(kept) and ledger.largest == 4000
+    del kept
+    assert ledger.now == 0
+
+
+def test_gradients_are_counted_but_not_as_the_largest():
+    leaf = torch.ones(50, 40, requires_grad=True)
+    with Ledger([leaf]) as ledger:
+        (gradient,) = torch.autograd.grad((leaf[:, :10].contiguous() ** 2).sum(), leaf)
+    assert ledger.largest == 4 * 500 and ledger.most >= 4 * 2000 and gradient.shape == leaf.shape
+
+
+def test_ways_take_turns_in_alternating_order(monkeypatch):
+    called, now = [], iter(range(100))
+    monkeypatch.setattr("complearn.core.measuring.clock", lambda device: next(now))
+    costs = measure_ways({name: lambda name=name: called.append(name) for name in "ab"}, turns=3)
+    assert "".join(called) == "ab" + "ab" + "ba" + "ab"
+    assert costs["a"].seconds == [1, 1, 1] == costs["b"].seconds
+
+
+def test_a_ratio_is_taken_within_a_turn():
+    assert Cost([2.0, 40.0, 6.0]).over(Cost([1.0, 10.0, 2.0])) == (3.0, 2.0, 4.0)
+
+
+@pytest.mark.gpu
+def test_memory_on_a_gpu():
+    costs = measure_ways({"one": lambda: torch.ones(2**20, device="cuda") + 0}, turns=1, device="cuda")
+    assert costs["one"].most == 2**23 and costs["one"].largest == 0 and clock("cuda") > 0
