@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from complearn.core.measuring import Ledger
+from complearn.evaluation.costs import Ledger
 from complearn.models.codebook.codebook import ChunkedMax, Codebook, best_tokens, find_scale, masked_max, usage
 from complearn.models.codebook.sparsemax import newton_threshold, prefix_threshold, sparsemax, threshold
 

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from complearn.core.measuring import Ledger
 from complearn.data.benchmarks.items import Choice
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer
+from complearn.evaluation.costs import Ledger
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.models.codebook.codebook import ChunkedMax, masked_max

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from complearn.core.measuring import Cost, Ledger, clock, measure_ways
+from complearn.evaluation.costs import Cost, Ledger, clock, measure_ways
 
 
 def test_views_and_changes_in_place_are_not_new():
@@ -33,7 +33,7 @@ def test_gradients_are_counted_but_not_as_the_largest():
 
 def test_ways_take_turns_in_alternating_order(monkeypatch):
     called, now = [], iter(range(100))
-    monkeypatch.setattr("complearn.core.measuring.clock", lambda device: next(now))
+    monkeypatch.setattr("complearn.evaluation.costs.clock", lambda device: next(now))
     costs = measure_ways({name: lambda name=name: called.append(name) for name in "ab"}, turns=3)
     assert "".join(called) == "ab" + "ab" + "ba" + "ab"
     assert costs["a"].seconds == [1, 1, 1] == costs["b"].seconds
