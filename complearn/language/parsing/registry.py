@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PARSERS', 'PORTION', 'find_parser', 'parse_each', 'Parses', 'parse', 'write_parses', 'read_parses']
 
-# %% ../../../nbs/language/parsing/registry.ipynb #c7530e91
+# %% ../../../nbs/language/parsing/registry.ipynb #11f07029
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +20,7 @@ from ...core.files import BadData, describe_fault, parse_json, read_text, write_
 from .base import PROPERTIES, IncompleteParse, Parse, Parser, check_words
 from .brackets import parse_brackets, tree_parse
 from .cache import ParseCache, parse_key
+from .corrections import corrections_path, read_corrections, with_corrections
 from .dependencies import model_version, parse_dependencies
 from .flat import parse_rules
 from ..trees import Tree, parse_bracketed
@@ -90,14 +91,14 @@ def _checked(
         raise ValueError(f"the leaves of its tree are {short_repr(parse.tree.leaves())}, which are not the words")
     return replace(parse, parser=name, error=parse.error or ("" if parse.words else "there is no word in it"))
 
-# %% ../../../nbs/language/parsing/registry.ipynb #c0283ebf
+# %% ../../../nbs/language/parsing/registry.ipynb #8b9e8078
 PORTION = 2000  # captions that are looked up, parsed and kept together
 
 
 def parse_each(
     captions: Iterable[str],
     parser: str | Parser | Callable = "spacy",  # a name of `PARSERS`; or a function of captions that returns a `Parse` or a tree for each
-    cache: bool | str | Path = True,  # whether parses are kept on disk, or the folder
+    cache: bool | str | Path = True,  # whether parses are kept on disk and corrected trees beside them are used, or the folder
     progress: bool = True,  # whether a bar shows rate and time left
     requires: Sequence[str] = (),  # what is needed of the parses, e.g. ("head", "tree"): a parser without it is refused at once
     **settings: Any,  # of the parser, plain values
@@ -105,15 +106,17 @@ def parse_each(
     "Parse captions one portion after the other."
     name, entry = find_parser(parser, settings, requires)
     version = entry.version(**settings) if entry.version else ""
-    store = ParseCache("" if cache is True else cache) if cache and version else None
+    kept = ParseCache("" if cache is True else cache) if cache else None
+    store, trees = kept if version else None, read_corrections(corrections_path(kept.path)) if kept else {}
     function = lambda texts: entry.function(texts, **settings)
     total = len(captions) if isinstance(captions, Sequence) else None
     with tqdm(total=total, unit=" captions", desc=f"parsing ({name})", delay=2, disable=not progress) as bar:
         for portion in [list(captions)] if entry.aligned else _portions(captions):
             if entry.aligned:
-                yield from (replace(parse, parser=name) for parse in function(portion))
+                parses = (replace(parse, parser=name) for parse in function(portion))
             else:
-                yield from _parse_portion(portion, function, name, store, [version, settings])
+                parses = _parse_portion(portion, function, name, store, [version, settings])
+            yield from with_corrections(parses, trees)
             bar.update(len(portion))
 
 # %% ../../../nbs/language/parsing/registry.ipynb #52ee94b8
