@@ -1,14 +1,22 @@
 """The concept explorer: its controller's answers and errors, its tables, and the app on a page."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from browser import attach, check_requests, open_chromium, screenshot
 
+from complearn.analysis.trees.score_figures import node_scores
 from complearn.apps.concepts.app import concepts
 from complearn.apps.concepts.controller import ConceptsController
+from complearn.apps.concepts.messages import sentence_nodes
+from complearn.core.runs import Run
 from complearn.data.pairs import Pair
+from complearn.data.word_tokenizer import WordTokenizer
+from complearn.data.worlds.world import world_from
 from complearn.language.concepts.graph import write_graph
+from complearn.language.parsing.brackets import tree_parse
 from complearn.language.trees import parse_bracketed
+from complearn.models.registry import build, read_model
 
 TREES = {
     "A dog on grass": "(NP (NP (DT A) (NN dog)) (PP (IN on) (NP (NN grass))))",
@@ -118,9 +126,98 @@ def test_a_graph_alone_has_captions_and_with_its_pairs_pictures(tmp_path):
     assert "the captions that the graph was made of" in asked(concepts(others, graph), "connect")["graph"]["note"]
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Corrections of one test are not another's."""
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("COMPLEARN_CORRECTIONS", raising=False)
+
+
+def small_model(kind="composer", captions=TREES):
+    little = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    config = {"kind": kind, "layers": 3} if kind == "composer" else {}
+    config |= {"vision": little | {"size": 16, "patch": 8}, "text": little}
+    return build(read_model(config), WordTokenizer.fit([*captions]), seed=1).eval()
+
+
+def test_every_concept_of_a_sentence_has_the_models_scores_for_both_pictures():
+    pairs, model = make_pairs(), small_model()
+    app = concepts(pairs, models={"small": model, "clip": small_model("clip")})
+    content = asked(app, "open_sentence", id="1")["sentence"]
+    expected = node_scores(model, pairs[1], {"own": pairs[1].image, "other": pairs[2].image})
+    assert content["images"] == ["1.jpg", "2.jpg"] and content["model"] == "small"
+    assert [node["text"] for node in content["nodes"]] == expected.text.tolist() == ["a dog near a cat", "a dog", "dog", "a cat", "cat"]
+    for name in ("own", "other"):
+        assert [node[name] for node in content["nodes"]] == pytest.approx(expected[name].tolist()) == app.scores[name].tolist()
+    cells = {tuple(cell[1:3]): cell[4] for cell in content["cells"] if cell[4] >= 0}
+    assert cells == {(0, 5): 0, (0, 2): 1, (1, 2): 2, (3, 5): 3, (4, 5): 4}
+    assert asked(app, "another_picture")["sentence"]["images"][1] == "3.jpg"
+    refused = asked(app, "open_model", source="clip")["sentence"]
+    assert "does not score concepts; take a model of kind composer" in refused["note"] and refused["nodes"][0]["own"] is None
+    assert asked(app, "close_sentence")["sentence"]["text"] == ""
+
+
+def test_marks_at_the_ends_and_words_that_were_cut_do_not_shift_scores():
+    parse = tree_parse('"Two dogs!"', parse_bracketed("(NP (`` \") (CD Two) (NNS dogs) (. !) ('' \"))"))
+    scores = pd.DataFrame([(1, "Two dogs", 0.5, 0.25)], columns=["start", "text", "own", "other"])
+    nodes, cells = sentence_nodes(parse, scores)
+    assert nodes == [{"text": "two dogs", "own": 0.5, "other": 0.25}, {"text": "dogs", "own": None, "other": None}]
+    assert cells[0] == ["NP", 0, 5, 2, 0]
+
+
+def test_a_tree_that_is_corrected_stays_corrected_and_is_scored():
+    wrong = "(NP (DT a) (NN dog) (PP (IN near) (NP (DT a) (NN cat))))"
+    pairs = make_pairs()
+    pairs[1] = Pair(pairs[1].image, "a dog near a cat", "1", "1.jpg", parse_bracketed(wrong))
+    app = concepts(pairs, models=small_model())
+    before = asked(app, "open_sentence", id="1")["sentence"]
+    assert before["tree"] == wrong and not before["corrected"] and len(before["nodes"]) == 4
+    for tree, place in (
+        (wrong[:-1], "'(' at character 0 is never closed"),
+        (wrong.replace("dog", "cow"), "leaf 1 is 'cow', and the caption goes on with 'dog near"),
+        (wrong + ")", "character 56: ')' follows a finished tree"),
+    ):
+        assert place in (text := refusal(app, "correct", tree=tree)) and "mend it there" in text
+    after = asked(app, "correct", tree=TREES["a dog near a cat"])["sentence"]
+    assert after["corrected"] and after["file"] in after["note"] and len(after["nodes"]) == len(app.scores) == 5
+    again = concepts(pairs)
+    assert asked(again, "open_concept", text="a dog")["concept"]["captions"] == 2, "the graph is made of corrected trees"
+    assert asked(again, "open_sentence", id="1")["sentence"]["tree"] == TREES["a dog near a cat"]
+    back = asked(again, "correct", tree="")["sentence"]
+    assert back["tree"] == wrong and not back["corrected"]
+
+
+def test_a_sentence_that_can_not_be_shown_says_what_to_do(tmp_path):
+    app = concepts(make_pairs(pictures=False), models=small_model())
+    assert "open one of those under a picture" in refusal(app, "open_sentence", id="9")
+    for action in ("correct", "another_picture"):
+        assert "click Tree under a picture" in refusal(app, action)
+    assert "open the app with pairs" in asked(app, "open_sentence", id="0")["sentence"]["note"]
+    assert "there is no other picture" in refusal(app, "another_picture")
+
+    def broken(captions):
+        raise OSError("the disk is gone")
+
+    app = concepts(["a dog near a cat"], parser=broken)
+    failed = asked(app, "open_sentence", id="caption-0")["sentence"]
+    assert "the disk is gone" in failed["note"] and "Correct it by hand" in failed["note"] and failed["cells"] == []
+    assert len(asked(app, "correct", tree=TREES["a dog near a cat"])["sentence"]["nodes"]) == 5
+    app.controller.source.corrections.write_text("broken\n")
+    assert "mend or delete the line" in refusal(app, "open_sentence", id="caption-0")
+
+
+def test_a_run_without_a_model_is_listed_with_the_reason(tmp_path):
+    Run.create(tmp_path / "run", {"method": "made up"})
+    app = concepts(make_pairs(), runs=tmp_path)
+    assert app.controller.chosen == -1 and "run is no training of complearn.launch" in refusal(app, "open_model", source="run")
+    assert "give the folder under which runs lie" in asked(concepts(make_pairs(), runs=tmp_path / "none"), "connect")["graph"]["note"]
+
+
 @pytest.mark.parametrize("name", sorted(ConceptsController.actions))
 def test_no_request_of_a_page_makes_an_exception_escape(name):
-    check_requests(concepts(make_pairs()).run_action("open_concept", text="a dog").controller, name)
+    app = concepts(make_pairs(), models={"small": small_model()})
+    app.run_action("open_concept", text="a dog").run_action("open_sentence", id="0")
+    check_requests(app.controller, name)
 
 
 @pytest.mark.browser
@@ -137,8 +234,8 @@ def test_on_a_page(tmp_path):
         page.keyboard.press("Enter")
         text(".cl-heading", "a red triangle")
         page.wait_for_selector(".cl-pictures img >> nth=3")
-        page.click(".cl-pictures > button >> nth=1")
-        page.wait_for_selector(".cl-pictures > [aria-pressed=true]")
+        page.click(".cl-tile > button >> nth=1")
+        page.wait_for_selector(".cl-tile > [aria-pressed=true]")
         screenshot(page, "concepts-1-light")
         page.click("[data-predicate='[NP] below [NP]']")
         text("[aria-label=\"part of\"] h3", "[NP] below [NP]")
@@ -156,6 +253,46 @@ def test_on_a_page(tmp_path):
         page.set_viewport_size({"width": 480, "height": 900})
         screenshot(page, "concepts-3-narrow")
         page.click("text=Back")
-        page.wait_for_selector(".cl-pictures > [aria-pressed=true]")
+        page.wait_for_selector(".cl-tile > [aria-pressed=true]")
         page.close()
     assert not faults and len(app.selection) == 1
+
+
+@pytest.mark.browser
+def test_a_sentence_on_a_page():
+    pairs, faults = [world_from("small").pair("test", k) for k in range(40)], []
+    app = concepts(pairs, models={"untrained": small_model(captions=[pair.caption for pair in pairs])})
+    with open_chromium() as browser:
+        page = attach(browser, "concepts", app.controller)
+        page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
+        page.click("[data-concept='a red triangle']")
+        page.click("[data-tree] >> nth=0")
+        page.wait_for_selector("[data-node] small")
+        page.hover("[data-node='2']")
+        own, other = app.scores[["own", "other"]].iloc[2]
+        shown = page.inner_text(".cl-detail")
+        assert f"{own:.3f} for its own picture, {other:.3f} for the other" in shown and "triangle" in shown
+        assert f"{other:.3f}" in page.locator(".cl-pair figcaption").all_inner_texts()[1]
+        screenshot(page, "concepts-4-sentence")
+        page.click("[data-edit]")
+        tree = page.input_value("[aria-label='correction of the tree'] textarea")
+        page.fill("[aria-label='correction of the tree'] textarea", tree[:-1])
+        page.click("[data-keep]")
+        page.wait_for_function("document.querySelector('.cl-status').textContent.includes('never closed')")
+        assert page.input_value("[aria-label='correction of the tree'] textarea") == tree[:-1], "what was typed is still there"
+        words = " ".join(f"(X {word})" for word in app.controller.sentence.pair.caption.split())
+        page.fill("[aria-label='correction of the tree'] textarea", f"(S {words})")
+        page.click("[data-keep]")
+        page.wait_for_function("document.querySelector('.cl-sentence .cl-remark').textContent.includes('is kept in')")
+        assert page.locator("[data-node]").count() == 1
+        page.close()
+        page = attach(browser, "concepts", app.controller, dark=True)  # the page is opened again
+        page.click("[data-edit]")
+        page.click("text=As the parser found it")
+        page.wait_for_selector("[data-node='2']")
+        screenshot(page, "concepts-5-sentence-dark")
+        page.focus("[data-node='1']")
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".cl-sentence", state="hidden")
+        page.close()
+    assert not faults and app.controller.sentence is None

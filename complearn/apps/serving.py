@@ -164,7 +164,7 @@ def wait_for(
     last = " ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
     raise RuntimeError(f"the server did not answer within {patience:g} s; its last lines were: {last or 'none'}")
 
-# %% ../../nbs/apps/serving.ipynb #0821243b
+# %% ../../nbs/apps/serving.ipynb #e0c1cfcf
 APPS = {
     "search": """import os
 from complearn.apps.search.app import search
@@ -182,7 +182,8 @@ review(os.environ.get("COMPLEARN_EDITS") or "negatives.jsonl")""",
     "concepts": """import os
 from complearn.apps.concepts.app import concepts
 os.chdir(os.environ.get("COMPLEARN_FOLDER") or ".")
-concepts(os.environ.get("COMPLEARN_CAPTIONS") or None, os.environ.get("COMPLEARN_GRAPH") or None)""",
+captions, graph = (os.environ.get(f"COMPLEARN_{name}") or None for name in ("CAPTIONS", "GRAPH"))
+concepts(captions, graph, runs=os.environ.get("COMPLEARN_RUNS") or None)""",
 }
 
 
@@ -196,9 +197,9 @@ def app_notebook(
     notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return write_json(Path(folder) / f"{app}.ipynb", notebook)
 
-# %% ../../nbs/apps/serving.ipynb #467fb51e
+# %% ../../nbs/apps/serving.ipynb #a3a17b5c
 OPTIONS = {  # -> apps
-    "runs": ("codes", "edits", "search"),
+    "runs": ("codes", "concepts", "edits", "search"),
     "gallery": ("search",),
     "captions": ("concepts", "edits"),
     "graph": ("concepts",),

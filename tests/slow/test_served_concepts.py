@@ -29,8 +29,8 @@ def test_the_explorer_is_served(program, tmp_path):
         page.press(".cl-concepts input", "Enter")
         page.click("[data-predicate='[NP] below [NP]']")
         page.wait_for_selector("[data-predicate='[NP] below [NP]'][aria-pressed=true]")
-        page.click(".cl-pictures > button >> nth=0")
-        page.wait_for_selector(".cl-pictures > [aria-pressed=true] img")
+        page.click(".cl-tile > button >> nth=0")
+        page.wait_for_selector(".cl-tile > [aria-pressed=true] img")
         screenshot(page, f"{program}-concepts")
         if program == "jupyterlab":
             assert page.locator(".jp-Notebook .jp-Cell").count() == 3, "keys that the app was meant to have edited the notebook"

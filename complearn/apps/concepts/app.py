@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['ConceptExplorer', 'concepts']
 
-# %% ../../../nbs/apps/concepts/app.ipynb #358b3203
+# %% ../../../nbs/apps/concepts/app.ipynb #28936c48
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import pandas as pd
 
 from .controller import ConceptsController
 from .messages import concept_relations, selection_table
-from .sources import open_source
+from .sources import ConceptSource, concept_models, open_source
 from ..pages import join_script, join_style
 from ..widgets import AppWidget
 from ...core.config import RequestError
+from ...core.runs import Run
 from ...language.concepts.graph import ConceptGraph
 
-# %% ../../../nbs/apps/concepts/app.ipynb #68d5c78a
+# %% ../../../nbs/apps/concepts/app.ipynb #4164810b
 class ConceptExplorer(AppWidget):
     "A concept graph in a notebook."
 
@@ -40,11 +42,32 @@ class ConceptExplorer(AppWidget):
             raise RequestError('no concept is open; open one: explorer.run_action("open_concept", text="a dog")')
         return concept_relations(self.controller.source.graph, self.controller.view.text)
 
-# %% ../../../nbs/apps/concepts/app.ipynb #e5d68de5
+    @property
+    def scores(self) -> pd.DataFrame:
+        "The open sentence's concepts with the model's score for its own picture and for the other; see `node_scores`."
+        sentence = self.controller.opened()
+        if sentence.table is None:
+            raise RequestError(sentence.note or "no model scores the sentence; give one: concepts(pairs, runs=...)")
+        return sentence.table
+
+# %% ../../../nbs/apps/concepts/app.ipynb #c0de2a1d
 def concepts(
     captions: Any = None,  # pairs, strings, a file, a reader and its arguments, or the folder of a graph; None: generated scenes
     graph: str | Path | ConceptGraph | None = None,  # of these captions, or its folder; None: it is made
     parser: str = "spacy",  # a name of `language.parsing.registry.PARSERS`, for captions without trees
+    models: Any | Mapping[str, Any] = None,  # a model that scores concepts, or models by name: composer, vse, two_stream
+    runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
 ) -> ConceptExplorer:
     "Walk through the concepts of some captions (Zhang et al. 2021)."
-    return ConceptExplorer(ConceptsController(lambda progress: open_source(captions, graph, parser, progress)))
+    sources, fault = [], ""
+    try:
+        sources = concept_models(models, runs)
+    except FileNotFoundError as error:
+        fault = f"{error}."
+
+    def read(progress: Callable[[str], None]) -> ConceptSource:
+        source = open_source(captions, graph, parser, progress)
+        source.note = f"{fault} {source.note}".strip()
+        return source
+
+    return ConceptExplorer(ConceptsController(read, sources))

@@ -5,35 +5,50 @@
 # %% auto #0
 __all__ = ['ConceptsController']
 
-# %% ../../../nbs/apps/concepts/controller.ipynb #0b8bba26
-from collections.abc import Callable
+# %% ../../../nbs/apps/concepts/controller.ipynb #ad3f50cb
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .messages import View, concept_message, found_message, graph_message, pictures_message, selection_table
+from complearn.apps.concepts.messages import (
+    Sentence,
+    View,
+    concept_message,
+    found_message,
+    graph_message,
+    pictures_message,
+    scored_sentence,
+    selection_table,
+    sentence_message,
+)
 from .sources import ConceptSource
 from ..widgets import Controller, Message, action
 from ...core.config import RequestError
 from ...language.concepts.denotations import concept_numbers, mentions
 from ...language.concepts.graph import plain_text
+from ...language.parsing.base import Parse
+from ...language.parsing.corrections import write_correction
 
-# %% ../../../nbs/apps/concepts/controller.ipynb #690f8cf9
+# %% ../../../nbs/apps/concepts/controller.ipynb #2a4fbe18
 class ConceptsController(Controller):
     "The explorer's state and actions."
 
     def __init__(
         self,
         read: Callable[[Callable[[str], None]], ConceptSource],  # opens the graph; it is given a function that takes lines about long work
+        models: Sequence[Any] = (),  # that score sentences, from `concept_models`
         page_size: int = 18,  # pictures on a page
     ):
-        super().__init__()
+        super().__init__(models)
         self.read, self.page_size = read, page_size
         self.source: ConceptSource | None = None
         self.views: tuple[View, ...] = ()
         self.place, self.query = -1, ""
+        self.sentence: Sentence | None = None
+        self.chosen = next((number for number, model in enumerate(self.sources) if model.can_search), -1)
 
     def state(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("source", "views", "place", "query")}
+        return {name: getattr(self, name) for name in ("source", "views", "place", "query", "sentence", "chosen")}
 
     def open_first(self) -> None:
         if self.source is None:
@@ -59,7 +74,11 @@ class ConceptsController(Controller):
 
     def page_messages(self) -> list[Message]:
         "All messages that make a view of the present state."
-        return [graph_message(self.source), found_message(self.source.graph, self.query), *self.shown()]
+        return [graph_message(self.source), found_message(self.source.graph, self.query), *self.shown(), *self.tree()]
+
+    def tree(self) -> list[Message]:
+        "The open sentence."
+        return [sentence_message(self.source, self.sentence, self.sources)]
 
     def title(self) -> str:
         "The title of a saved page."
@@ -128,3 +147,77 @@ class ConceptsController(Controller):
     def export_table(self) -> list[Message]:
         "What is selected, as CSV."
         return [({"type": "table", "name": "concepts.csv", "text": selection_table(self.source, self.view).to_csv(index=False)}, [])]
+
+    # a sentence and its tree
+
+    def opened(self) -> Sentence:
+        "The open sentence; raise RequestError if there is none."
+        if self.sentence is None:
+            raise RequestError("no sentence is open; click Tree under a picture")
+        return self.sentence
+
+    def show(self, parse: Parse, note: str = "") -> list[Message]:
+        "Show the open sentence with a tree, and score it if there are a model and two pictures."
+        sentence = self.sentence = replace(self.opened(), parse=parse, table=None, model="", note=note)
+        if self.chosen < 0 or parse.tree is None:
+            return self.tree()
+        if sentence.pair.image is None or sentence.other[1] is None:
+            self.sentence = replace(sentence, note=f"{note} A model needs two pictures: open the app with pairs that have some.".strip())
+            return self.tree()
+        model = self.sources[self.chosen]
+        self.progress(f"scoring with {model.name}")
+        try:
+            with self.opening(model.name):
+                self.sentence = scored_sentence(sentence, model.name, model.scorer)
+        except self.expected as error:  # the tree is of use without scores
+            self.sentence = replace(sentence, note=f"{note} {error}".strip())
+        return self.tree()
+
+    @action()
+    def open_sentence(self, id: str) -> list[Message]:
+        "Open a caption as a tree, beside the next image of the data."
+        pair, images = self.source.pair(id), list(self.source.images)
+        self.progress("parsing")
+        parse = self.source.parse(pair)
+        others = [name for name in images if name != pair.image_id]
+        after = images.index(pair.image_id) % len(others) if pair.image_id in images and others else 0
+        other = others[after] if others else ""
+        self.sentence = Sentence(pair, parse, (other, self.source.images.get(other)))
+        return self.show(parse)
+
+    @action()
+    def another_picture(self) -> list[Message]:
+        "Compare with the next image of the data."
+        sentence, images = self.opened(), list(self.source.images)
+        others = [name for name in images if name != sentence.pair.image_id]
+        if len(others) < 2:
+            raise RequestError("there is no other picture to compare with; open the app with pairs of more images")
+        other = others[(others.index(sentence.other[0]) + 1) % len(others)]
+        self.sentence = replace(sentence, other=(other, self.source.images[other]))
+        return self.show(sentence.parse)
+
+    @action()
+    def open_model(self, source: int | str) -> list[Message]:
+        "Score with another model."
+        number = self.source_number(source)
+        if not self.sources[number].can_search:
+            raise RequestError(f"{self.sources[number].name} {self.sources[number].state}")
+        self.chosen = number
+        return self.show(self.sentence.parse) if self.sentence else self.tree()
+
+    @action()
+    def correct(self, tree: str = "") -> list[Message]:
+        "Keep a tree that was written by hand, from now on; an empty one: as the parser found it."
+        sentence = self.opened()
+        with self.opening(self.source.corrections.name):
+            write_correction(self.source.corrections, sentence.parse, tree)
+        if not tree.strip():
+            return self.show(self.source.parse(sentence.pair), "The tree is the parser's again.")
+        note = f"The tree is kept in {self.source.corrections}; the graph has it when it is made again."
+        return self.show(self.source.parse(sentence.pair), note)
+
+    @action()
+    def close_sentence(self) -> list[Message]:
+        "Show no sentence."
+        self.sentence = None
+        return self.tree()

@@ -4,19 +4,28 @@
 
 # %% auto #0
 __all__ = ['SIDE', 'View', 'found_message', 'concept_relations', 'concept_message', 'pictures_message', 'graph_message',
-           'selection_table']
+           'selection_table', 'Sentence', 'scored_sentence', 'covered', 'sentence_nodes', 'sentence_message']
 
-# %% ../../../nbs/apps/concepts/messages.ipynb #20c154ff
-from dataclasses import dataclass
+# %% ../../../nbs/apps/concepts/messages.ipynb #404d3d69
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
+from ...analysis.trees.score_figures import node_scores
 from .sources import ConceptSource
+from ..edits.messages import MOST_LEAVES, tree_cells
 from ..widgets import Message
+from ...core.config import RequestError
 from ...core.files import BadData, plain
+from ...data.pairs import Pair
 from ...evaluation.search.gallery import thumbnail
 from ...language.concepts.denotations import compositions, concept_numbers, mentions, search_concepts, wholes
-from ...language.concepts.graph import ConceptGraph, plain_text
+from ...language.concepts.graph import ConceptGraph, concept_text, plain_text
+from ...language.concepts.rules import find_concepts, is_mark
+from ...language.parsing.base import Parse
+from ...language.parsing.corrections import read_corrections
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #2f646fdb
 @dataclass(frozen=True)
@@ -118,3 +127,90 @@ def selection_table(
     lines = lines[lines["image"].isin(view.picked)] if view.picked else lines
     captions = [source.caption(id, sentence) for id, sentence in lines[["id", "sentence"]].itertuples(index=False)]
     return lines.assign(concept=plain_text(view.text), predicate=view.predicate, caption=captions)[columns].reset_index(drop=True)
+
+# %% ../../../nbs/apps/concepts/messages.ipynb #bb194333
+@dataclass(frozen=True)
+class Sentence:
+    "A caption that is looked at as a tree."
+
+    pair: Pair  # with its picture, where there is one
+    parse: Parse
+    other: tuple[str, Any] = ("", None)  # another image, and its picture
+    table: pd.DataFrame | None = None  # from `node_scores`: columns own and other
+    model: str = ""  # that scored
+    note: str = ""  # why there are no scores, or what was done
+
+
+def scored_sentence(
+    sentence: Sentence,
+    name: str,  # of the model
+    model: Any,  # that scores concepts
+) -> Sentence:
+    "A sentence with a model's scores for both pictures; raise RequestError if the model cannot score it."
+    pair = replace(sentence.pair, tree=sentence.parse.tree)
+    try:
+        table = node_scores(model, pair, {"own": pair.image, "other": sentence.other[1]})
+    except (ValueError, KeyError) as error:
+        raise RequestError(f"{name} does not score this sentence: {error}; choose another model or another sentence") from error
+    return replace(sentence, table=table, model=name)
+
+# %% ../../../nbs/apps/concepts/messages.ipynb #bc566df3
+def covered(
+    start: int,  # the first character
+    text: str,  # from there on
+) -> tuple[int, int]:  # first character and the one after the last
+    "The characters of a text without marks at its ends."
+    begin, end = 0, len(text)
+    while end > begin and is_mark(text[end - 1]):
+        end -= 1
+    while begin < end and is_mark(text[begin]):
+        begin += 1
+    return start + begin, start + end
+
+
+def sentence_nodes(
+    parse: Parse,  # with a tree
+    table: pd.DataFrame | None = None,  # from `node_scores`
+) -> tuple[list[dict], list[list]]:  # concepts: text, own, other; cells of the tree, each with its concept's number, or -1
+    "The concepts of a tree with their scores, and the tree's cells."
+    rows = [] if table is None else table[["start", "text", "own", "other"]].itertuples(index=False)
+    scores = {covered(start, text): (own, other) for start, text, own, other in rows}
+    place = lambda start, stop: covered(a := parse.words[start].span[0], parse.caption[a : parse.words[stop - 1].span[1]])
+    numbers, nodes = {}, []
+    for concept in find_concepts(parse.tree):
+        key = place(concept.start, concept.stop)
+        own, other = scores.get(key, (None, None))
+        numbers[key] = len(nodes)
+        nodes.append({"text": concept_text(parse, concept.start, concept.stop), "own": own, "other": other})
+    cells = [[label, start, stop, height, numbers.get(place(start, stop), -1)] for label, start, stop, height in tree_cells(parse.tree)]
+    return nodes, cells
+
+# %% ../../../nbs/apps/concepts/messages.ipynb #4aaffceb
+def sentence_message(
+    source: ConceptSource,
+    sentence: Sentence | None,  # None: none is open
+    models: Sequence[Any] = (),  # from `concept_models`
+) -> Message:
+    "A sentence, its tree and its two pictures."
+    if sentence is None:
+        return {"type": "sentence", "text": ""}, []
+    pair, parse, note = sentence.pair, sentence.parse, sentence.note
+    drawn = parse.tree is not None and len(parse.words) <= MOST_LEAVES
+    nodes, cells = sentence_nodes(parse, sentence.table) if drawn else ([], [])
+    if not drawn:
+        reason = f"a tree of more than {MOST_LEAVES} words is not drawn" if parse.tree else parse.error or "the parser gives none"
+        remedy = "Correct it by hand, or open the app with another parser: concepts(parser=...)"
+        note = f"There is no tree to see: {reason}. {remedy}. {note}".strip()
+    names = [model.name for model in models]
+    corrected = pair.caption in read_corrections(source.corrections)
+    content = {"type": "sentence", "id": pair.id, "text": pair.caption, "words": [word.text for word in parse.words], "note": note}
+    content |= {"cells": cells, "nodes": nodes, "tree": str(parse.tree or ""), "corrected": corrected, "file": str(source.corrections)}
+    content |= {"images": [pair.image_id, sentence.other[0]], "models": names, "model": sentence.model}
+    files = []
+    for image in (pair.image, sentence.other[1]):
+        try:
+            files.append(b"" if image is None else thumbnail(image, 2 * SIDE))
+        except (BadData, OSError) as error:
+            files.append(b"")
+            content["note"] = f"{note} {error}.".strip()
+    return plain(content), files

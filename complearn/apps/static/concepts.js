@@ -1,6 +1,6 @@
 // The concepts of some captions: a search with suggestions on the left; on the right one concept, what it is made of, the
 // predicates that take it, what it is a part of, and its pictures. The kernel's side is complearn.apps.concepts.controller.
-import { button, bytes, connect, count, download, fill, h, picture, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, download, drawTree, fill, h, picture, statusLine, toggle, track } from "./shared.js";
 
 // A predicate as text in which the blanks stand back.
 const template = (text) => text.split(/(\[[A-Z]+\])/).map((part, k) => (k % 2 ? h("i", {}, part) : part));
@@ -8,7 +8,7 @@ const some = (number, one, more = `${one}s`) => `${count(number)} ${number === 1
 
 class Concepts {
   constructor(model, node) {
-    Object.assign(this, { model, asked: 0, concept: null });
+    Object.assign(this, { model, asked: 0, concept: null, sentence: null });
     this.status = statusLine({ role: "alert" });
     const body = h("div", { class: "cl-split" }, this.makeSearch(), this.makeConcept());
     this.node = h("div", { class: "cl cl-concepts" }, this.makeTop(), body);
@@ -43,7 +43,33 @@ class Concepts {
     this.empty = h("p", { class: "cl-muted" }, "Search a concept on the left, or take one from the list.");
     const grid = h("div", { class: "cl-graph" }, h("div", {}, this.parts, this.relations), this.wholes);
     this.shown = h("div", { class: "cl-shown", hidden: true }, this.heading, grid, this.pictures);
-    return h("div", { class: "cl-main" }, this.status, this.empty, this.shown);
+    return h("div", { class: "cl-main" }, this.status, this.makeSentence(), this.empty, this.shown);
+  }
+  makeSentence() {
+    const open = () => this.send({ action: "open_model", source: +this.models.value }, "scoring");
+    this.models = h("select", { "aria-label": "model that scores", hidden: true, onchange: open });
+    this.another = button("Another picture", () => this.send({ action: "another_picture" }, "scoring"));
+    const correct = button("Correct the tree", () => this.editTree(true), { "data-edit": "tree" });
+    const close = button("Close", () => this.send({ action: "close_sentence" }), { title: "Escape" });
+    this.tree = h("div", { class: "cl-tree", role: "group", "aria-label": "constituents" });
+    this.pair = h("div", { class: "cl-row cl-pair" });
+    this.detail = h("p", { class: "cl-row cl-detail", "aria-live": "polite" });
+    this.sentenceNote = h("p", { class: "cl-small cl-remark" });
+    this.treeText = h("textarea", { rows: "4", "aria-label": "the tree as it should be, in brackets", spellcheck: "false" });
+    const keep = button("Keep this tree", () => this.send({ action: "correct", tree: this.treeText.value }, "checking"), { class: "cl-primary", "data-keep": "tree" });
+    this.takeBack = button("As the parser found it", () => this.send({ action: "correct", tree: "" }, "parsing"));
+    const cancel = button("Cancel", () => this.editTree(false));
+    this.editor = h("section", { "aria-label": "correction of the tree", hidden: true }, this.treeText, h("div", { class: "cl-row" }, keep, this.takeBack, cancel));
+    this.sentenceHead = h("span", { class: "cl-grow" });
+    const head = h("h3", { class: "cl-row" }, this.sentenceHead, this.models, this.another, correct, close);
+    this.sentencePart = h("section", { class: "cl-sentence", "aria-label": "sentence", hidden: true }, head, this.sentenceNote, this.tree, this.editor, this.detail, this.pair);
+    return this.sentencePart;
+  }
+  editTree(on) {
+    this.editor.hidden = !on;
+    if (!on) return;
+    this.treeText.value = this.sentence.tree;
+    this.treeText.focus();
   }
   send(request, busy = "") {
     if (busy) this.status.report(busy, true);
@@ -65,6 +91,7 @@ class Concepts {
       found: () => this.receiveFound(content),
       concept: () => this.receiveConcept(content),
       pictures: () => this.receivePictures(content, buffers),
+      sentence: () => this.receiveSentence(content, buffers),
       table: () => download(content.name, content.text),
       busy: () => this.status.report(content.text, true),
       error: () => this.status.report(content.text),
@@ -121,10 +148,12 @@ class Concepts {
     (same ?? this.heading.firstChild).focus({ preventScroll: true }); // what was clicked is gone: the keyboard stays here
   }
   receivePictures({ start, total, page, rows, n_picked, note }, buffers) {
-    const tile = ({ image, captions, picked }, k) => {
+    const tile = ({ image, ids, captions, picked }, k) => {
       const drawn = bytes(buffers[k]).length ? picture(buffers[k], captions[0]) : null;
       const attributes = { title: captions.join("\n"), "data-image": image };
-      return toggle([drawn, h("span", {}, drawn ? captions[0] : captions.join(" · "))], picked, () => this.send({ action: "pick", image }), attributes);
+      const show = toggle([drawn, h("span", {}, drawn ? captions[0] : captions.join(" · "))], picked, () => this.send({ action: "pick", image }), attributes);
+      const trees = ids.map((id, n) => button(n ? `${n + 1}` : "Tree", () => this.send({ action: "open_sentence", id }, "parsing"), { title: `tree of: ${captions[n]}`, "data-tree": id }));
+      return h("div", { class: "cl-tile" }, show, h("div", { class: "cl-group" }, trees));
     };
     const next = start + rows.length;
     const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
@@ -135,7 +164,48 @@ class Concepts {
     const focused = this.pictures.lines.contains(document.activeElement) ? document.activeElement.dataset.image : null;
     fill(this.pictures.head, h("span", { class: "cl-grow" }, label), turns, clear, save);
     fill(this.pictures.lines, note ? h("p", { class: "cl-small cl-remark" }, note) : null, rows.map(tile));
-    for (const each of this.pictures.lines.children) if (focused && each.dataset.image === focused) each.focus();
+    for (const each of this.pictures.lines.querySelectorAll("[data-image]")) if (focused && each.dataset.image === focused) each.focus();
+  }
+  // A concept of the tree is a button: what has the keyboard or the pointer shows its two scores.
+  receiveSentence(content, buffers) {
+    this.sentencePart.hidden = !content.text;
+    if (!content.text) return;
+    const fresh = this.sentence?.id !== content.id;
+    const { words, cells, nodes, note, corrected, images, models, model } = (this.sentence = content);
+    this.sentenceNote.textContent = note;
+    fill(this.models, models.map((name, value) => h("option", { value }, name)));
+    this.sentenceHead.textContent = model ? "Sentence, each concept with its score for its own picture | for the other" : "Sentence";
+    this.models.hidden = !models.length;
+    this.models.value = Math.max(0, models.indexOf(model));
+    this.takeBack.hidden = !corrected;
+    this.editor.hidden = true;
+    const score = (value) => (value == null ? "" : value.toFixed(2));
+    const made = (cell, attributes) => {
+      const [label, , , , number] = cell;
+      if (number < 0) return h("span", attributes, label);
+      const { own, other } = nodes[number];
+      const sign = own == null || own === other ? "" : own > other ? "own" : "other";
+      const show = () => this.showNode(number);
+      const numbers = own == null ? null : h("small", {}, `${score(own)} | ${score(other)}`);
+      return button([label, numbers], show, { ...attributes, class: `${attributes.class} cl-node`, "data-node": number, "data-sign": sign, onmouseenter: show, onfocus: show });
+    };
+    drawTree(this.tree, words, cells, made);
+    this.bars = ["its own picture", "another picture"].map((label, k) => h("figcaption", {}, label));
+    const frame = (label, k) => (bytes(buffers[k]).length ? h("figure", {}, picture(buffers[k], label), this.bars[k], h("span", { class: "cl-small cl-muted" }, images[k])) : null);
+    fill(this.pair, ["its own picture", "another picture"].map(frame));
+    this.another.hidden = !images[1];
+    this.showNode(0);
+    if (fresh) this.sentencePart.scrollIntoView({ block: "nearest" });
+  }
+  showNode(number) {
+    const node = this.sentence.nodes[number];
+    fill(this.detail);
+    if (!node) return;
+    const { text, own, other } = node;
+    for (const each of this.tree.querySelectorAll("[data-node]")) each.classList.toggle("cl-shown-node", +each.dataset.node === number);
+    const gap = own == null ? "" : `${own.toFixed(3)} for its own picture, ${other.toFixed(3)} for the other (${own >= other ? "+" : "−"}${Math.abs(own - other).toFixed(3)})`;
+    fill(this.detail, h("b", {}, text), h("span", {}, gap), button("Open the concept", () => this.open(text), { "data-jump": text }));
+    ["its own picture", "another picture"].forEach((label, k) => (this.bars[k].textContent = own == null ? label : `${label}: ${[own, other][k].toFixed(3)}`));
   }
   // Enter opens what is typed; arrows go through the list below; Alt and an arrow go back and forward.
   onKey(event) {
@@ -146,6 +216,7 @@ class Concepts {
     const place = entries.indexOf(target);
     const to = place + ({ ArrowUp: -1, ArrowDown: 1 }[key] ?? 0);
     if (event.altKey && step) this.send({ action: "move", step });
+    else if (key === "Escape" && this.sentencePart.contains(target)) this.editor.hidden ? this.send({ action: "close_sentence" }) : this.editTree(false);
     else if (target === this.text && key === "Enter" && !event.isComposing) this.open(this.text.value);
     else if (place >= 0 && to !== place && entries[to]) entries[to].focus();
     else {

@@ -1,6 +1,6 @@
 // Edits of a caption, call by call: the caption and where it comes from on the left; its tree, the operators, both captions
 // with their changes in colour, pictures and scores on the right. The kernel's side is complearn.apps.edits.controller.
-import { button, bytes, connect, count, download, fill, h, marked, picture, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, download, drawTree, fill, h, marked, picture, statusLine, toggle, track } from "./shared.js";
 
 class Edits {
   constructor(model, node) {
@@ -90,15 +90,8 @@ class Edits {
     this.text.value = text;
     this.drawTree(words, cells);
   }
-  // Rows grow upwards from the words: a constituent of height k stands k rows above them.
   drawTree(words, cells) {
-    const levels = Math.max(0, ...cells.map(([, , , height]) => height));
-    const cell = ([label, start, stop, height]) => {
-      const place = `grid-column: ${start + 1} / ${stop + 1}; grid-row: ${levels - height + 1}`;
-      return h("span", { class: height > 1 ? "cl-phrase" : "cl-tag", style: place, title: words.slice(start, stop).join(" ") }, label);
-    };
-    const word = (text, i) => h("b", { style: `grid-column: ${i + 1}; grid-row: ${levels + 1}` }, text);
-    fill(this.tree, cells.map(cell), words.map(word));
+    drawTree(this.tree, words, cells);
     this.tree.parentNode.hidden = !cells.length;
     this.tree.setAttribute("aria-label", `constituents: ${cells.filter((each) => each[3] > 1).map(([label, a, b]) => `${label} ${words.slice(a, b).join(" ")}`).join("; ")}`);
   }

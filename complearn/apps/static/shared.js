@@ -32,6 +32,19 @@ export const percent = (share) => {
 // was put in or left out.
 export const marked = (pieces) => pieces.map(([text, call]) => (call < 0 ? text : h("mark", { class: `cl-call-${call % 6}` }, text)));
 
+// A tree whose rows grow upwards from the words: a constituent of height k stands k rows above them. Cells are
+// [label, first word, the word after the last, height, ...]; `make` may draw them in another way.
+export const drawTree = (node, words, cells, make = (cell, attributes) => h("span", attributes, cell[0])) => {
+  const levels = Math.max(0, ...cells.map(([, , , height]) => height));
+  const cell = (each) => {
+    const [, start, stop, height] = each;
+    const place = `grid-column: ${start + 1} / ${stop + 1}; grid-row: ${levels - height + 1}`;
+    return make(each, { class: height > 1 ? "cl-phrase" : "cl-tag", style: place, title: words.slice(start, stop).join(" ") });
+  };
+  const word = (text, i) => h("b", { style: `grid-column: ${i + 1}; grid-row: ${levels + 1}` }, text);
+  fill(node, cells.map(cell), words.map(word));
+};
+
 // Save a text as a file of the browser's user.
 export const download = (name, text) => {
   const url = URL.createObjectURL(new Blob([text]));

@@ -18,7 +18,7 @@ from .base import Parse, Word
 from .brackets import tree_parse
 from ..trees import parse_bracketed
 
-# %% ../../../nbs/language/parsing/corrections.ipynb #cf031462
+# %% ../../../nbs/language/parsing/corrections.ipynb #d924326c
 def corrected_parse(
     parse: Parse,  # of the caption, or failed
     tree: str,  # as it should be, in brackets
@@ -32,7 +32,8 @@ def corrected_parse(
         return replace(made, parser=parse.parser)
     for k, (word, found) in enumerate(zip(made.words, parse.words)):
         if word.span != found.span:
-            raise RequestError(f"the tree cannot be taken: leaf {k} is {word.text!r}, and the caption's word {k} is {found.text!r}; mend it there")
+            differs = f"leaf {k} is {word.text!r}, and the caption's word {k} is {found.text!r}"
+            raise RequestError(f"the tree cannot be taken: {differs}; mend it there")
     words = tuple(_tagged(found, word.tag) for word, found in zip(made.words, parse.words))
     return replace(parse, words=words, tree=made.tree)
 
