@@ -99,7 +99,7 @@ def split_output(
     cut = lambda part: AgentOutput(**{name: None if value is None else value[part] for name, value in values.items()})
     return cut(slice(n)), cut(slice(n, None))
 
-# %% ../../nbs/models/dual.ipynb #c013
+# %% ../../nbs/models/dual.ipynb #cfed5725
 class Dual(nn.Module):
     "CLIP, or Codebook-CLIP where there is a codebook; a `Scorer`."
 
@@ -138,15 +138,23 @@ class Dual(nn.Module):
         self,
         batch: Batch,  # images, or their vectors, and captions
     ) -> DualOutput:
+        return self.compare(batch, self.vision)
+
+    def compare(
+        self,
+        batch: Batch,  # images, or their vectors, and captions
+        vision: Agent,  # that reads the images
+    ) -> DualOutput:
+        "What a training step needs of a vision agent and the language agent."
         if self.training:
             with torch.no_grad():  # kept in bounds, and free to come back
                 self.logit_scale.clamp_(max=math.log(100))
         negative_image = None
         if batch.negative_images is not None:  # both in one pass of the vision agent
-            image, shown = split_output(self.read(self.vision, join_negative_images(batch)), len(batch))
+            image, shown = split_output(self.read(vision, join_negative_images(batch)), len(batch))
             negative_image = shown.embedding
         else:
-            image = self.read(self.vision, batch) if batch.image_vectors is None else AgentOutput(batch.image_vectors)
+            image = self.read(vision, batch) if batch.image_vectors is None else AgentOutput(batch.image_vectors)
         if batch.negative_ids is None:
             text, negative = self.read(self.language, batch), None
         else:  # both in one pass of the language agent

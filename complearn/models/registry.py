@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'Kind', 'register_model', 'dual_title', 'grounded_title', 'g
            'read_model', 'build', 'needs_tokenizer', 'added_parts', 'search_fault', 'write_config', 'assemble',
            'title_of']
 
-# %% ../../nbs/models/registry.ipynb #17c89ec4
+# %% ../../nbs/models/registry.ipynb #1a1c3fc7
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from .composer.vse import VSE, VSEConfig
 from .grounded.classifier import ClassifierConfig, build_classifier
 from .dual import Dual, ModelConfig, build_model
 from .grounded.model import Grounded, GroundedConfig, build_grounded
+from .stages.clip import ClipStages, ClipStagesConfig, build_clip_stages
 from .stages.model import StagesConfig, assemble_stages, build_stages
 from .towers.base import SIZES, Tower
 from .towers.factory import LOADERS, read_spec
@@ -89,7 +90,7 @@ register_model(
     text_tower=lambda config: None, search_fault=lambda config: "names classes and reads no texts; choose another run",
 )  # fmt: skip
 
-# %% ../../nbs/models/registry.ipynb #528c06db
+# %% ../../nbs/models/registry.ipynb #24739172
 register_model(
     "composer", ComposerConfig, Composer.build, assemble=Composer, search_fault=lambda config: SEARCH_FAULT,
     title=lambda config: f"COMPOSER with {config.layers} layers of composition and modulator {config.modulator}",
@@ -102,6 +103,10 @@ register_model(
     "stages", StagesConfig, build_stages, assemble=assemble_stages, towers=lambda model: model.towers, grows={"stages": "encoders"},
     title=lambda config: f"encoders of images of {config.stages} stages",
     text_tower=lambda config: None, search_fault=lambda config: "reads images alone and no texts; choose another run",
+)  # fmt: skip
+register_model(
+    "clip_stages", ClipStagesConfig, build_clip_stages, assemble=ClipStages, grows={"stages": "encoders"},
+    extends={"dual": ("kind", "stages", "encoders", "learned")}, title=lambda config: f"CLIP dual encoder of {config.stages} stages",
 )  # fmt: skip
 register_model("vse", VSEConfig, VSE.build, assemble=VSE, title=lambda config: "VSE dual encoder")
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['extension_config', 'add_stage']
 
-# %% ../../../nbs/analysis/stages/extension.ipynb #081716c3
+# %% ../../../nbs/analysis/stages/extension.ipynb #142ed126
 import os
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,10 @@ from typing import Any
 from ...core.checksums import read_checksums, verify, write_listed
 from ...core.runs import Run
 from ...models.registry import read_model
-from ...training.methods.multistage.stages import stage_lengths
 from ...training.runs.launch import prepare
 from ...training.runs.snapshots import Snapshot
 
-# %% ../../../nbs/analysis/stages/extension.ipynb #781e2fdf
+# %% ../../../nbs/analysis/stages/extension.ipynb #3c14755a
 def extension_config(
     run: Run,  # a finished one of a method with stages
     folder: str | Path,  # of the new run
@@ -30,8 +29,8 @@ def extension_config(
         fault = "has no stages" if stages is None else "has not ended"
         raise ValueError(f"{run.path} {fault}; add a stage to a finished run of multistage or multistage_clip")
     given, snapshot = config["method"]["args"], Snapshot(run)
-    last = stage_lengths(given["steps"], stages, given.get("first", 0))[stages - 1]
-    method = {"name": config["method"]["name"], "args": given | arguments | {"steps": steps or last, "first": stages}}
+    ends = [0, *(entry["step"] for entry in run.snapshots(checkpoints=False))]
+    method = {"name": config["method"]["name"], "args": given | arguments | {"steps": steps or ends[-1] - ends[-2], "first": stages}}
     start = {"run": os.path.relpath(run.path, Path(folder).resolve()), **snapshot.selector, "weights": snapshot.checksums}
     return {**config, "method": method, "model": {**config["model"], "stages": stages + 1}, "start": start}
 

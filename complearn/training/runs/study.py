@@ -28,12 +28,12 @@ from .measured import Measured
 from .snapshots import Snapshot
 from .sweep import run_all
 
-# %% ../../../nbs/training/runs/study.ipynb #n006
+# %% ../../../nbs/training/runs/study.ipynb #096f143d
 PARTS = ("codebook", "model", "train")  # of a configuration, where switches may stand beside those of methods
 
 
 def check_switches(
-    switches: Mapping[str, Any],  # by method, or "codebook", "model", "train"
+    switches: Iterable[str],  # names: of methods, or "codebook", "model", "train"
     methods: Iterable[str],  # names of the methods that are to be trained
 ) -> None:
     "Raise ValueError if a switch would change nothing: it belongs to no method that is trained and to no part of a configuration."
@@ -58,7 +58,7 @@ class Row:
         switches = {name: value for name, value in values.items() if name != "method"}
         try:
             method = load_method(values.get("method", ""))
-            check_switches(switches, [method.name])
+            check_switches([name for name in switches if name != "start"], [method.name])
         except ValueError as error:
             raise ValueError(f"row {label!r}: {error}") from None
         return cls(method, switches)
@@ -109,7 +109,7 @@ def nested_means(
         inner[names[-1]] = float(value)
     return nested
 
-# %% ../../../nbs/training/runs/study.ipynb #5e9db5a8
+# %% ../../../nbs/training/runs/study.ipynb #da8d7ec2
 @dataclass
 class Study:
     "Rows x seeds on one setting."
@@ -135,6 +135,7 @@ class Study:
         if len(set(folders.values())) < len(folders):
             raise ValueError(f"two rows would share a folder: {folders}; give them names that differ in letters or digits")
         self.folders = folders
+        self.rounds = self._rounds()
 
     def source(
         self,
@@ -163,7 +164,29 @@ class Study:
             "train": merge(merge(self.train, method.batches), switches.get("train", {})),
             "evaluate": {name: {**entry, "args": entry.get("args", {}) | names} for name, entry in evaluate.items()},
             "seed": seed,
-        }
+        } | self._start(label, seed)
+
+    def _start(self, label: str, seed: int) -> dict[str, Any]:
+        start = self.table[label].switches.get("start")
+        return {"start": {"run": f"../{self.name(start['row'], seed)}", "phase": start["phase"]}} if start else {}
+
+    def _rounds(self) -> list[list[str]]:  # labels that can be trained side by side, round by round
+        before = {label: row.switches["start"] for label, row in self.table.items() if "start" in row.switches}
+        for label, start in before.items():
+            if not isinstance(start, Mapping) or set(start) != {"row", "phase"} or start["row"] not in self.table:
+                expected = '{"row": another row, "phase": the name of its phase}'
+                raise ValueError(f"row {label!r} starts from {start!r}; expected is {expected}, and there are {', '.join(self.table)}")
+        rounds, waiting = [], list(self.table)
+        while waiting:
+            ready = [label for label in waiting if label not in before or before[label]["row"] not in waiting]
+            if not ready:
+                raise ValueError(f"rows {', '.join(waiting)} start from each other; one of them must start from nothing")
+            rounds, waiting = [*rounds, ready], [label for label in waiting if label not in ready]
+        return rounds
+
+    def _starts(self, keys: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        found = [(self.table[label].switches["start"]["row"], seed) for label, seed in keys if "start" in self.table[label].switches]
+        return found + self._starts(found) if found else []
 
     @property
     def keys(self) -> list[tuple[str, int]]:
@@ -204,7 +227,9 @@ class Study:
     ) -> pd.DataFrame:  # what each row used: means over seeds
         "Train every run that is not done, several side by side."
         began = time.perf_counter()
-        run_all(list(self.runs.values()), self.steps, device=device, at_once=int(at_once), processes=int(processes))
+        for labels in self.rounds:
+            runs = [run for (label, _), run in self.runs.items() if label in labels]
+            run_all(runs, self.steps, device=device, at_once=int(at_once), processes=int(processes))
         print(f"training took {time.perf_counter() - began:.0f} s of wall time for {len(self.runs)} runs")
         return self.budgets
 
@@ -247,10 +272,13 @@ class Study:
         self.measured.check(self.common | {"asked": asked})
         known = {key: self.measured.holds(self.name(*key), self.configuration(*key)) for key in self.keys}
         waiting = {self.run(*key): key for key, done in known.items() if not done}
+        needed = self._starts(list(waiting.values()))
         print(f"{len(known)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
         about = self.setting | self.common | {"asked": asked} | dict(setting)
 
         def ended(run: Run) -> None:
+            if run not in waiting:  # measured before, and trained for those that start from it
+                return
             label, seed = waiting[run]
             rows, facts = self._ask(function, label, seed, device)
             snapshot = self.snapshot(label, seed)
@@ -261,7 +289,10 @@ class Study:
             self.measured.add(run.path.name, record, rows, about, means)
 
         how = {"device": device, "at_once": int(at_once), "processes": int(processes), "total": len(known)}
-        run_all(list(waiting), self.steps, **how, on_end=ended)
+        for labels in self.rounds:
+            keys = [key for key in self.keys if key[0] in labels and (not known[key] or key in needed)]
+            if keys:
+                run_all([self.run(*key) for key in keys], self.steps, **how, on_end=ended)
         stored, rows = self.measured.read()
         versions = {record[name] for record in stored["runs"].values() for name in ("code", "judged_by")}
         if len(versions) > 1:

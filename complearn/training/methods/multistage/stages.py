@@ -120,7 +120,7 @@ def end_stage(
     "Count a stage as learned."
     return lambda state: state.model.learned.fill_(stage + 1)
 
-# %% ../../../../nbs/training/methods/multistage/stages.ipynb #0f8308bb
+# %% ../../../../nbs/training/methods/multistage/stages.ipynb #5d344969
 @dataclass(frozen=True)
 class GroupedCollate:
     "Make a batch of pairs with their groups."
@@ -135,12 +135,13 @@ class GroupedCollate:
 def stage_loader(
     stage: int,  # from 0
     small: str,  # see `Grouping`
+    views: bool = True,  # the batches bring random numbers for views
 ) -> Callable[[State], Loader]:  # for a phase's `loader`
     "The batches of a stage."
 
     def make(state: State) -> Loader:
         loader = copy.copy(state.loader)
-        loader.collate = replace(loader.collate, chances=2 * NUMBERS)
+        loader.collate = replace(loader.collate, chances=2 * NUMBERS) if views else loader.collate
         if stage:
             groups = state.extra["groups"].cpu().numpy()
             loader.sampler = ClusterSampler(
