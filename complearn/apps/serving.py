@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FOREIGN_HOST', 'POLICY', 'TEMPLATE', 'APPS', 'OPTIONS', 'free_port', 'server_options', 'run_voila', 'write_template',
-           'run_while_parent_lives', 'serving', 'wait_for', 'app_notebook', 'main']
+           'run_while_parent_lives', 'serving', 'wait_for', 'app_notebook', 'app_settings', 'main']
 
-# %% ../../nbs/apps/serving.ipynb #c002
+# %% ../../nbs/apps/serving.ipynb #f7905b36
 import argparse
 import os
 import runpy
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..core.config import RequestError
 from ..core.extras import need
 from ..core.files import write_json
 
@@ -197,7 +198,7 @@ def app_notebook(
     notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return write_json(Path(folder) / f"{app}.ipynb", notebook)
 
-# %% ../../nbs/apps/serving.ipynb #a3a17b5c
+# %% ../../nbs/apps/serving.ipynb #2d011c09
 OPTIONS = {  # -> apps
     "runs": ("codes", "concepts", "edits", "search"),
     "gallery": ("search",),
@@ -207,6 +208,25 @@ OPTIONS = {  # -> apps
 }
 
 
+def app_settings(
+    app: str,  # one of `APPS`
+    options: Mapping[str, str | None],  # of the command line
+) -> dict[str, str]:  # environment variables
+    "What an app's notebook reads; raise RequestError if an option is not the app's, or names nothing that is there."
+    env = {"COMPLEARN_FOLDER": os.getcwd()}  # that the arguments of a reader start from
+    for name, apps in OPTIONS.items():
+        path, is_folder = options[name], name in ("runs", "gallery", "graph")
+        if not path:
+            continue
+        if app not in apps:
+            raise RequestError(f"--{name} belongs to {' and '.join(apps)}; leave it out for {app}")
+        is_reader = name == "captions" and path.lstrip().startswith("{")
+        if not is_reader and not (Path(path).is_dir() if is_folder else Path(path).is_file()):
+            raise RequestError(f"--{name} {path} is not a {'folder' if is_folder else 'file'}; give one that exists")
+        env[f"COMPLEARN_{name.upper()}"] = path if is_reader else str(Path(path).resolve())
+    return env
+
+# %% ../../nbs/apps/serving.ipynb #9bc8716a
 def main(
     arguments: list[str] | None = None,  # None: the command line's
 ) -> None:
@@ -221,18 +241,10 @@ def main(
     options = parser.parse_args(arguments)
     if options.app == "review" and not options.edits:
         parser.error("review needs a file: --edits negatives.jsonl, written by python -m complearn.apps.edits captions.csv negatives.jsonl")
-    env = {"COMPLEARN_FOLDER": os.getcwd()}  # that the arguments of a reader start from
-    for name, apps in OPTIONS.items():
-        path, is_folder = getattr(options, name), name in ("runs", "gallery", "graph")
-        if path and options.app not in apps:
-            parser.error(f"--{name} belongs to {' and '.join(apps)}; leave it out for {options.app}")
-        if path and name == "captions" and path.lstrip().startswith("{"):
-            env["COMPLEARN_CAPTIONS"] = path
-            continue
-        if path and not (Path(path).is_dir() if is_folder else Path(path).is_file()):
-            parser.error(f"--{name} {path} is not a {'folder' if is_folder else 'file'}; give one that exists")
-        if path:
-            env[f"COMPLEARN_{name.upper()}"] = str(Path(path).resolve())
+    try:
+        env = app_settings(options.app, vars(options))
+    except RequestError as error:
+        parser.error(str(error))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leave through the context that ends the server
     with tempfile.TemporaryDirectory(prefix="complearn-") as folder, serving(app_notebook(options.app, folder), env=env) as address:
         print(f"{options.app}: {address} (only on this machine, only with this address; Ctrl-C ends it)", flush=True)
