@@ -1,0 +1,43 @@
+"""The experiment of CLIP in stages: what it writes, what it draws from a results file, what it refuses before training."""
+
+import pytest
+from notebook_cells import run_cells, tables
+
+from complearn.core.results import read_results
+
+
+@pytest.mark.slow
+def test_stages_are_judged_beside_their_controls_and_a_results_file_is_drawn_without_training(smoke, experiment, tmp_path):
+    measured = smoke("experiments/multistage_clip").folder
+    report = read_results(measured)
+    rows, runs = report["rows"], report["setting"]["runs"]
+    methods = {line["method"] for line in rows if line["data"] == "average"}
+    parts = {f"{n} stages, {part}" for n in (2, 3) for part in ("soup", *(f"stage {k}" for k in range(n)))}
+    assert methods == {"clip", "clip, longer", "tuned", "2 stages", "3 stages"} | parts
+    assert {line["split"] for line in rows if line["data"] == "average"} >= {"COMP", "CLS"}
+    spent = {name: record["budget"]["steps"] for name, record in runs.items()}
+    assert spent["tuned-s0"] == spent["2-stages-s0"] == spent["3-stages-s0"] == spent["clip-longer-s0"] - spent["clip-s0"]
+    assert all(runs[name]["configuration"]["start"]["run"] == "../clip-s0" for name in ("tuned-s0", "2-stages-s0", "3-stages-s0"))
+    agreement = {line["split"]: line["value"] for line in rows if line["metric"] == "ami" and line["method"] == "3 stages"}
+    assert len(agreement) == 9 and agreement["stage 0 ~ stage 0"] == 1
+    assert any("swap" in line["split"] for line in rows if line["method"] == "3 stages, soup")
+    run = experiment("experiments/multistage_clip", tmp_path, report_from=str(measured / "results.json"))
+    assert run.good and not (tmp_path / "runs").exists()
+    assert tables(tmp_path / "report.ipynb")[-1] == tables(measured / "report.ipynb")[-1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"preset": "tiny"}, "no preset 'tiny'; there are smoke"),
+        ({"objective": "triplet"}, "no objective 'triplet'"),
+        ({"stages": [0]}, "numbers above 0"),
+        ({"tuning": 0.0}, "a share above 0"),
+        ({"blocks": 9}, "has 1 blocks.*give 1 to 1"),
+        ({"switches": '{"multistage": {}}'}, "'multistage'"),
+    ],
+)
+def test_what_cannot_be_is_said_before_training(tmp_path, changed, message):
+    with pytest.raises(ValueError, match=message):
+        run_cells("multistage_clip", "study.measure(", out_dir=str(tmp_path / "out"), device="cpu", **changed)
+    assert not list((tmp_path / "out" / "runs").glob("*/checkpoints/*"))
