@@ -8,7 +8,10 @@ import pytest
 
 from complearn.apps.concepts.command import main
 from complearn.data.divergence.selection import read_split
+from complearn.language.concepts.denotations import compositions
 from complearn.language.concepts.graph import read_graph
+from complearn.language.parsing.corrections import write_correction
+from complearn.language.parsing.registry import read_parses
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.launch import launch
 from complearn.training.runs.study import Study
@@ -52,6 +55,16 @@ def test_what_training_never_shows_is_listed(files, capsys):
     assert "1 predicates of the test captions are not in training; the most frequent:\n" in capsys.readouterr().out
     assert main(["unseen", *captions, "--kind", "primitives"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "0 primitives of the test captions are not in training"  # and no empty table
+
+
+def test_a_tree_that_was_corrected_is_used_in_place_of_the_files(files, monkeypatch):
+    monkeypatch.setenv("COMPLEARN_CORRECTIONS", str(files / "corrections.jsonl"))
+    command = ["graph", *(str(files / name) for name in ("captions.csv", "graph")), "--parses", str(files / "parses.jsonl")]
+    caption = "a dog on grass"
+    assert main(command) == 0 and compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["[NP] on [NP]"]
+    (parse,) = read_parses(files / "parses.jsonl")[:1]
+    write_correction(files / "corrections.jsonl", parse, "(NP (DT a) (NN dog) (PP (IN on) (NN grass)))")
+    assert main(command) == 0 and compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["a [NN] on grass"]
 
 
 def test_pruned_trees_make_another_graph(files):

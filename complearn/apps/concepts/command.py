@@ -6,7 +6,7 @@
 __all__ = ['caption_pairs', 'source_graph', 'source_candidates', 'make_parser', 'file_parses', 'graph_command', 'split_command',
            'unseen_command', 'scores_command', 'main']
 
-# %% ../../../nbs/apps/concepts/command.ipynb #6021d97e
+# %% ../../../nbs/apps/concepts/command.ipynb #0fb69ffb
 import argparse
 import sys
 from collections.abc import Sequence
@@ -31,6 +31,8 @@ from ...language.concepts.denotations import unseen
 from ...language.concepts.graph import ConceptGraph, read_graph, write_graph
 from ...language.concepts.pruning import prune_parse
 from ...language.parsing.base import Parse
+from ...language.parsing.cache import ParseCache
+from ...language.parsing.corrections import corrections_path, read_corrections, with_corrections
 from ...language.parsing.registry import PARSERS, read_parses
 from ...training.runs.snapshots import latest_snapshot
 
@@ -107,19 +109,20 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
-# %% ../../../nbs/apps/concepts/command.ipynb #4938335a
+# %% ../../../nbs/apps/concepts/command.ipynb #65cc981c
 def file_parses(
     path: str,  # JSON lines, from the command `parse`
     pairs: Sequence[Pair],
 ) -> list[Parse]:  # one per pair
-    "Read the parses of captions; raise BadData if they are others'."
+    "Read the parses of captions, with the trees that were corrected since; raise BadData if they are others'."
     read = read_parses(path)
     if len(read) != len(pairs):
         raise BadData(f"{path}: {len(read)} parses for {len(pairs)} captions; parse that file of captions again")
     for number, (each, pair) in enumerate(zip(read, pairs), 1):
         if not each.error and each.caption != pair.caption:
             raise BadData(f"{path} line {number}: the parse of {each.caption[:40]!r}, and the caption is {pair.caption[:40]!r}")
-    return [replace(each, caption=pair.caption) if each.error else each for each, pair in zip(read, pairs)]
+    trees = read_corrections(corrections_path(ParseCache().path))
+    return list(with_corrections((replace(each, caption=pair.caption) if each.error else each for each, pair in zip(read, pairs)), trees))
 
 # %% ../../../nbs/apps/concepts/command.ipynb #bcc654b9
 def graph_command(
