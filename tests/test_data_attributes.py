@@ -68,16 +68,16 @@ def test_photographs_and_digits_from_their_own_files(tmp_path):
         ("cifar-10-batches-bin/data_batch_2.bin", b"x" * 3000, "data_batch_2.bin: 3000 bytes are no whole number of records"),
         (
             "train-images-idx3-ubyte.gz",
-            gzip.compress(b"\0\0\x08\x03" + b"\0" * 40)[:-9],
+            gzip.compress(b"\0\0\x08\x03" + b"\0" * 40, mtime=0)[:-9],
             "idx3-ubyte.gz: .*again",
         ),
         (
             "train-images-idx3-ubyte.gz",
-            gzip.compress(b"\0\0\x08\x03\0\0\0\x06\0\0\0\x1c\0\0\0\x1c"),
+            gzip.compress(b"\0\0\x08\x03\0\0\0\x06\0\0\0\x1c\0\0\0\x1c", mtime=0),
             "idx3-ubyte.gz: .*again",
         ),
-        ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\x02\0\1"), "6 images and 2 labels"),
-        ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\x01\x0b"), "digits 0 to 9"),
+        ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\x02\0\1", mtime=0), "6 images and 2 labels"),
+        ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\x01\x0b", mtime=0), "digits 0 to 9"),
         ("train-labels-idx1-ubyte.gz", b"", "train-labels-idx1-ubyte.gz: "),
     ],
 )
