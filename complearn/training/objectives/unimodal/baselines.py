@@ -43,7 +43,7 @@ class IFM(SimCLR):
             losses = [info_nce(values / self.temperature, targets, same) for values in (cosines, moved)]
             return {"ifm_loss": sum(losses) / 2} | found_share(cosines, targets, same)
 
-# %% ../../../../nbs/training/objectives/unimodal/baselines.ipynb #add0a816
+# %% ../../../../nbs/training/objectives/unimodal/baselines.ipynb #aa54702c
 class TemperatureSchedule(SimCLR):
     "SimCLR whose temperature goes up and down (Kukleva et al. 2023, Eq. 6)."
 
@@ -58,13 +58,15 @@ class TemperatureSchedule(SimCLR):
         super().__init__(stage, temperature, views)
         if highest < temperature or period < 2:
             raise ValueError(f"highest is at least the temperature {temperature}, and a period has two steps or more")
-        self.lowest, self.highest, self.period = temperature, highest, period
+        self.highest, self.period = highest, period
         self.register_buffer("step", torch.tensor(0))
 
-    def compare(self, vectors, batch):
+    def current_temperature(self):
         wave = (1 + math.cos(2 * math.pi * int(self.step) / self.period)) / 2
-        self.temperature = self.lowest + (self.highest - self.lowest) * wave
-        return super().compare(vectors, batch) | {"temperature": torch.tensor(self.temperature)}
+        return self.temperature + (self.highest - self.temperature) * wave
+
+    def compare(self, vectors, batch):
+        return super().compare(vectors, batch) | {"temperature": torch.tensor(self.current_temperature())}
 
     def after_step(self, step):
         self.step.fill_(step)

@@ -44,7 +44,7 @@ def nt_xent_logits(
     targets = rows[0] + (torch.arange(count, device=vectors.device) + count // 2) % count
     return vectors.float() @ gather(vectors).float().T, targets, same[rows]
 
-# %% ../../../../nbs/training/objectives/unimodal/simclr.ipynb #405b2c73
+# %% ../../../../nbs/training/objectives/unimodal/simclr.ipynb #f8cc2af4
 class SimCLR(Objective):
     "The loss of one stage's projections (Chen et al. 2020)."
 
@@ -71,7 +71,11 @@ class SimCLR(Objective):
         "The loss of the views' vectors."
         with torch.autocast(vectors.device.type, enabled=False):
             cosines, targets, same = nt_xent_logits(vectors, batch)
-            return {"simclr_loss": info_nce(cosines / self.temperature, targets, same)} | found_share(cosines, targets, same)
+            return {"simclr_loss": info_nce(cosines / self.current_temperature(), targets, same)} | found_share(cosines, targets, same)
+
+    def current_temperature(self) -> float:
+        "The temperature of the coming step."
+        return self.temperature
 
     def restart(self, encoder: Any) -> None:
         "Called when the stage begins, e.g. to copy its encoder."
