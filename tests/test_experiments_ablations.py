@@ -137,7 +137,7 @@ def test_the_command_in_the_notebook_goes_on_with_the_study_on_photos(file):
     switches = {"train": {"words": {"min_count": 3}, "captions_too": True, "preload": True}}
     switches |= {"model": {"stored": True}} if frozen else {}
     model = scale.model({"tower": "efficientnet_lite0", "size": 160} if frozen else vision, {}, "squash")
-    rows = ablation_rows(["clip", "il_clip", "negclip", "il_negclip"], "codebook_clip")
+    rows = ablation_rows(["clip", "codebook_restarts", "il_clip", "negclip", "il_negclip"], "codebook_clip")
     source = setting["source"]  # the photos are not here; what they share with the questions was dropped
     assert source["name"] == "disjoint" and 0 < len(source["args"]["exclude"]) < 100
     study = Study("/nowhere", rows, setting["seeds"], source, scale, steps, model, scale.train(steps, scale.batch), switches, {}, file)

@@ -32,11 +32,11 @@ from ...language.scenes.sampling import PICTURED
 from ...language.scenes.graphs import SceneGraph
 from ...language.scenes.propositions import Statement
 
-# %% ../../../nbs/data/worlds/world.ipynb #5ff28ec5
+# %% ../../../nbs/data/worlds/world.ipynb #6d411d19
 MAX_STORED = 2**31  # bytes of pictures that a part may keep in memory; beyond, scenes are rendered batch by batch
 CHUNK = 64  # pairs that are made and rendered together
 
-
+# %% ../../../nbs/data/worlds/world.ipynb #cbabc935
 class WorldPairs(Sequence):
     "The pairs of one part of a world, made on demand and kept."
 

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from ...core.config import check_choice
+from ...core.device import describe_device
 from ...core.results import code_version, row, write_results
 from ...core.runs import Run, folder_name
 from ..engine.journal import BUDGET
@@ -284,7 +285,7 @@ class Study:
             snapshot = self.snapshot(label, seed)
             rows = rows + training_rows(run.metrics(), method=label, seed=seed, phase=snapshot.phase, step=snapshot.step)
             record = {"method": label, "seed": seed, "configuration": run.config, "budget": budget(run), "facts": facts}
-            record |= {"code": run.provenance["code"], "judged_by": code_version()}
+            record |= {"code": run.provenance["code"], "judged_by": code_version(), "device": describe_device(device)}
             means = lambda lines: nested_means([line for line in lines if line["split"] == "mean"] or lines, ("method", "data", "metric"))
             self.measured.add(run.path.name, record, rows, about, means)
 
