@@ -64,6 +64,7 @@ def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
     with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.launch"):
         run_all([good, bad], 8, device="cpu", at_once=1)
     assert Run.open(good.path).done["step"] == 8 == progress_of(good)
+    assert "leaked" not in (good.path / "log.txt").read_text()  # a library's word at the end of a fork
     before = (good.path / "metrics.jsonl").read_bytes()
     ended = []
     run_all([good], 8, device="cpu", on_end=ended.append)

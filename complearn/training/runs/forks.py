@@ -65,13 +65,17 @@ def serve(
                 for source, target in ((nothing, 0), (log, 1), (log, 2)):
                     os.dup2(source, target)
                 sys.argv[1:] = request["arguments"]
-                return main(request["arguments"])
+                try:
+                    return main(request["arguments"])
+                finally:
+                    gc.unfreeze()  # else libraries take what the collector leaves at the end for leaks, and say so
             children.add(child)
         for child in list(children):
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 children.discard(child)
                 os.write(1, json.dumps({"pid": child, "code": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
+    gc.unfreeze()
     return 0
 
 # %% ../../../nbs/training/runs/forks.ipynb #72b86e99
