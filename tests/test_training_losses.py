@@ -9,9 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from complearn.evaluation.costs import Ledger
 from complearn.training.engine.phases import Phase, batches_before, full_rate_steps, lr_factor, match_names, set_trainable
 from complearn.training.methods.iterated import divide_steps, iterated
 from complearn.training.methods.scales import SCALES
+from complearn.training.objectives.contrastive import in_batch_accuracy, vector_accuracy
+from complearn.training.objectives.joint import JointPairs
+from complearn.training.objectives.log_sums import log_sums
 from complearn.training.objectives.losses import (
     contrastive_loss,
     distil_cosine,
@@ -37,12 +41,65 @@ def loop(image, text, scale, image_ids):
     return loss / (2 * n)
 
 
-@pytest.mark.parametrize("n,d,scale,photos", itertools.product((2, 5, 16), (3, 32), (1.0, 14.3, 100.0), (0, 2)))
-def test_contrastive_equals_a_loop(n, d, scale, photos):
+@pytest.mark.parametrize("n,d,scale,photos,held", itertools.product((2, 5, 16), (3, 32), (1.0, 14.3, 100.0), (0, 2), (None, 33)))
+def test_contrastive_equals_a_loop(n, d, scale, photos, held):
     image, text = unit(n, d, 0), unit(n, d, 1)
     ids = torch.arange(n) // (photos or 1)
-    found = contrastive_loss(image, text, torch.tensor(scale), ids[:, None] == ids)
+    found = contrastive_loss(image, text, torch.tensor(scale), lambda top, bottom: ids[top:bottom, None] == ids, held)
     assert found.item() == pytest.approx(loop(image, text, scale, ids.tolist()), abs=2e-5 * scale)
+
+
+def plain_contrastive(image, text, scale, same):
+    "The loss as autograd has it, with the whole table; in double precision."
+    logits = scale.double() * image.double() @ text.double().T
+    own = torch.arange(len(image))
+    logits = logits.masked_fill(same & (own[:, None] != own), -torch.inf)
+    return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+
+@pytest.mark.parametrize("n,d,photos,held", itertools.product((1, 3, 17, 40), (2, 24), (0, 1, 3), (None, 1, 130)))
+@pytest.mark.parametrize("dtype, close", [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.bfloat16, 0.02), (torch.float16, 0.003)])
+def test_contrastive_in_blocks_has_the_same_value_and_gradients(n, d, photos, held, dtype, close):
+    """Photos with one caption, with two or three; all of one photo; one row at a time, some, all."""
+    image, text = (unit(n, d, seed).to(dtype).requires_grad_() for seed in (0, 1))
+    ids = torch.arange(n) // photos if photos else torch.zeros(n, dtype=torch.int64)
+    scale = torch.tensor(14.3, requires_grad=True)
+    leaves = (image, text, scale)
+    wanted = plain_contrastive(*leaves, ids[:, None] == ids)
+    got = contrastive_loss(*leaves, lambda top, bottom: ids[top:bottom, None] == ids, held)
+    assert got.dtype == torch.float32 and torch.allclose(got.double(), wanted, atol=1e-5)
+    gradients = zip(torch.autograd.grad(3 * wanted, leaves), torch.autograd.grad(3 * got, leaves))
+    assert all(b.dtype == a.dtype and torch.allclose(a, b, rtol=close, atol=close) for a, b in gradients)
+
+
+@pytest.mark.parametrize("held", [None, 10])
+def test_log_sums_of_either_side_alone_pass_gradcheck(held):
+    """Also the scale's gradient of each side by itself, and a key that is a negative of no row."""
+    g = torch.Generator().manual_seed(3)
+    draw = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64).requires_grad_()
+    excluded = torch.rand(4, 5, generator=g) < 0.3
+    excluded[:, 3], excluded[:, 0] = True, False
+    leaves = (draw(4, 3), draw(5, 3), torch.tensor(2.0, dtype=torch.float64, requires_grad=True), draw(4), draw(5))
+    sums = lambda *given: log_sums(*given, lambda top, bottom: excluded[top:bottom], held)
+    finite = [0, 1, 2, 4]
+    assert torch.autograd.gradcheck(lambda *given: sums(*given)[0], leaves)
+    assert torch.autograd.gradcheck(lambda *given: sums(*given)[1][finite], leaves)
+    assert torch.autograd.gradcheck(lambda *given: sums(*given)[0].sum() * sums(*given)[1][finite].prod(), leaves)
+
+
+
+def test_a_large_batch_never_holds_its_square():
+    """Neither the similarities nor the mask of equal pairs; the memory of a batch four times as large grows with the vectors alone."""
+    most = {}
+    for count in (512, 2048):
+        image, text = (unit(count, 8, seed).requires_grad_() for seed in (0, 1))
+        scale, pairs = torch.tensor(14.3, requires_grad=True), JointPairs(torch.arange(count) // 2, torch.arange(count), 0, count)
+        with Ledger() as ledger:
+            contrastive_loss(image, text, scale, pairs.same, held=2**14).backward()
+            vector_accuracy(image, text, pairs, held=2**14)
+        assert ledger.largest <= 4 * 2**14
+        most[count] = ledger.most
+    assert most[2048] < 8 * 4 * 2**14 + 40 * 2048 * 8 * 4 < 2048**2 * 4 and most[2048] < 2 * most[512]
 
 
 def test_contrastive_is_symmetric_and_a_large_scale_does_not_overflow():
@@ -50,6 +107,15 @@ def test_contrastive_is_symmetric_and_a_large_scale_does_not_overflow():
     scale = torch.tensor(100.0)
     assert torch.allclose(contrastive_loss(image, text, scale), contrastive_loss(text, image, scale))
     assert torch.isfinite(contrastive_loss(image, -image, torch.tensor(1e4)))
+
+
+@pytest.mark.parametrize("held", [None, 1, 40])
+def test_accuracy_of_vectors_is_that_of_their_scores(held):
+    image, text = unit(23, 4, 5), F.normalize(unit(23, 4, 5) + 0.6 * unit(23, 4, 6), dim=-1)
+    text[3] = text[4]  # a tie counts as wrong
+    pairs = JointPairs(torch.arange(23) // 2, torch.arange(23) % 20, 0, 23)
+    wanted = in_batch_accuracy(image @ text.T, pairs.same())
+    assert 0 < wanted < 1 and vector_accuracy(image, text, pairs, held) == wanted
 
 
 def test_contrastive_ignores_autocast():

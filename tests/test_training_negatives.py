@@ -15,7 +15,7 @@ from complearn.core.runs import Run
 from complearn.core.seeds import rng
 from complearn.data.facts import claim_numbers, may_hold, scene_numbers
 from complearn.data.negatives import Negatives, negative_caption
-from complearn.data.pairs import Batch, Collate, Pair, same_pairs
+from complearn.data.pairs import Batch, Collate, Pair
 from complearn.data.worlds.world import world_from
 from complearn.language.scenes.graphs import SHAPES, Item, SceneGraph
 from complearn.language.scenes.nouns import Noun
@@ -27,6 +27,7 @@ from complearn.models.saving import load_model, save_model
 from complearn.models.towers.spectral import top_singular_values
 from complearn.training.engine import trainer
 from complearn.training.methods.registry import Named, make_phases
+from complearn.training.objectives.joint import joint_pairs
 from complearn.training.objectives.losses import contrastive_loss
 from complearn.training.objectives.negclip import NegCLIP, PairPool, contrasting_neighbours, excluded_captions
 from complearn.training.runs.launch import launch, make_trainer, prepare
@@ -151,7 +152,7 @@ def test_with_nothing_hard_it_is_the_contrastive_loss():
     out, batch, *_ = scene()
     batch.has_negative = torch.zeros(6, dtype=torch.bool)
     measures = NegCLIP(6, pool=9).compute_losses(out, None, batch)
-    plain = contrastive_loss(out.image, out.text, out.scale, same_pairs(batch.image_ids))
+    plain = contrastive_loss(out.image, out.text, out.scale, joint_pairs(batch).same)
     assert torch.isclose(measures["contrastive_loss"], plain, atol=1e-6) and measures["with_negative"] == 0
     assert all(torch.isfinite(value) for value in measures.values())
 

@@ -52,9 +52,10 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_loss_and_its_gradients(together):
+@pytest.mark.parametrize("name", ("loss", "blocks"))
+def test_the_loss_and_its_gradients(together, name):
     loss, a, b, scale = training_ranks.loss_and_gradients(0, 1)
-    ranks = [torch.load(together / f"loss-{r}.pt", weights_only=True) for r in (0, 1)]
+    ranks = [torch.load(together / f"{name}-{r}.pt", weights_only=True) for r in (0, 1)]
     mean = lambda i: (ranks[0][i] + ranks[1][i]) / 2
     assert torch.allclose(mean(0), loss, atol=1e-6) and torch.allclose(mean(3), scale, atol=1e-6)
     # averaging gradients over processes, as the wrapper does, halves what each process has for its rows

@@ -32,7 +32,7 @@ class Sigmoid(Objective):
         self.bias = nn.Parameter(torch.tensor(-10.0))
 
     def compute_losses(self, out, model, batch):
-        rows = joint_pairs(batch)[1]
+        rows = joint_pairs(batch).rows
         logits = 10.0 * out.image.float() @ gather(out.text.float()).T + self.bias
         return {"sigmoid_loss": F.binary_cross_entropy_with_logits(logits, F.one_hot(rows, logits.shape[1]).float())}
 

@@ -18,17 +18,17 @@ def vectors():
     return draw(0), draw(1), ids
 
 
-def loss_and_gradients(rank, world):
+def loss_and_gradients(rank, world, held=None):
     """The contrastive loss of this process's rows, and its gradient for them."""
-    from complearn.training.objectives.joint import gather
+    from complearn.training.objectives.joint import JointPairs, gather
     from complearn.training.objectives.losses import contrastive_loss
 
     a, b, ids = vectors()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
     a, b = a[share].requires_grad_(), b[share].requires_grad_()
     scale = torch.tensor(9.0, requires_grad=True)
-    same = ids[share][:, None] == gather(ids[share])[None]
-    loss = contrastive_loss(F.normalize(a, dim=-1), F.normalize(b, dim=-1), scale, same)
+    pairs = JointPairs(gather(ids[share]), None, share.start, len(a))
+    loss = contrastive_loss(F.normalize(a, dim=-1), F.normalize(b, dim=-1), scale, pairs.same, held)
     loss.backward()
     return [loss.detach(), a.grad, b.grad, scale.grad]
 
@@ -53,7 +53,8 @@ def main(folder):
     folder = Path(folder)
     processes = start_processes("cpu", expected=2)
     assert processes.world == dist.get_world_size() == 2 and processes.rank == dist.get_rank()
-    torch.save(loss_and_gradients(processes.rank, 2), folder / f"loss-{processes.rank}.pt")
+    for name, held in (("loss", None), ("blocks", 16)):  # all rows at once, two at a time
+        torch.save(loss_and_gradients(processes.rank, 2, held), folder / f"{name}-{processes.rank}.pt")
     for name in ("whole", "parts"):
         trainer = make_trainer(Run.open(folder / name), progress=False)
         at_phases, keep = [], trainer.end_phase

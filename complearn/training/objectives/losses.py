@@ -6,7 +6,9 @@
 __all__ = ['info_nce', 'vector_info_nce', 'contrastive_loss', 'distil_kl', 'shared_mass', 'find_temperature', 'distil_sparsemax',
            'distil_cosine']
 
-# %% ../../../nbs/training/objectives/losses.ipynb #c002
+# %% ../../../nbs/training/objectives/losses.ipynb #fd16a489
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from ...models.codebook.codebook import bisect_threshold
 from .joint import gather, rank_and_world
+from .log_sums import log_sums
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c012
 def info_nce(
@@ -51,17 +54,29 @@ def vector_info_nce(
             extra = (scale.float() * extra.float().masked_fill(absent, 0)).masked_fill(absent, -torch.inf)
         return info_nce(logits, targets, excluded, extra, shares)
 
-# %% ../../../nbs/training/objectives/losses.ipynb #c014
+# %% ../../../nbs/training/objectives/losses.ipynb #749973bc
 def contrastive_loss(
     image: Float[Tensor, "batch dim"],  # this process's unit image vectors
     text: Float[Tensor, "batch dim"],  # this process's unit text vectors, in the same order
     scale: Float[Tensor, ""],  # inverse temperature
-    excluded: Bool[Tensor, "batch all"] | None = None,  # True where two pairs are no negatives (columns: of all processes)
+    same: Callable[[int, int], Bool[Tensor, "some all"]] | None = None,  # images from, up to -> True where two pairs are no negatives
+    held: int | None = None,  # most similarities to hold at once, see `row_blocks`
 ) -> Float[Tensor, ""]:
     "Symmetric contrastive loss of the joint batch of all processes (Radford et al. 2021; Zheng et al. 2024, Eq. 1 both ways)."
-    targets = torch.arange(len(image), device=image.device) + rank_and_world()[0] * len(image)
-    image_loss = vector_info_nce(image, gather(text), scale, targets, excluded)
-    return (image_loss + vector_info_nce(text, gather(image), scale, targets, excluded)) / 2
+    count, (rank, world) = len(image), rank_and_world()
+    own = slice(rank * count, (rank + 1) * count)
+    image, text = image.float(), text.float()  # once, so that the parts of a gradient are added in fp32
+    texts = gather(text)
+
+    def excluded(top, bottom):  # the right text always counts
+        return same(top, bottom).index_put((at[: bottom - top], at[top:bottom] + own.start), at.new_zeros((), dtype=torch.bool))
+
+    with torch.autocast(image.device.type, enabled=False):
+        right = scale.float() * (image * text).sum(-1)
+        at = torch.arange(count, device=image.device)
+        rows, columns = log_sums(image, texts, scale, right, gather(right), None if same is None else excluded, held)
+        columns = columns if world == 1 else torch.logsumexp(gather(columns[None]), 0)[own]
+        return (rows.mean() + columns.mean()) / 2
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c020
 def distil_kl(

@@ -50,7 +50,7 @@ def matchmap_scores(
         scores["vision"] = match_scores(gather(out.image), out.text, out.words, reading).T
     return scores
 
-# %% ../../../nbs/training/objectives/matchmap.ipynb #n009
+# %% ../../../nbs/training/objectives/matchmap.ipynb #d47c03df
 DIRECTIONS = ("both", "language", "vision")
 
 
@@ -73,11 +73,12 @@ class Grounding(Objective):
         return super().forward(model, batch)
 
     def compute_losses(self, out, model, batch):
-        same, rows = joint_pairs(batch)
+        pairs = joint_pairs(batch)
+        same, rows = pairs.same(), pairs.rows
         scores = matchmap_scores(out, model.config.reading, self.losses)
         directions = [direction for direction in scores if self.losses in (direction, "both")]
-        losses = {f"{name}_loss": info_nce(scores[name] / self.temperature, rows, same[rows]) for name in directions}
-        return losses | self.measures(scores[directions[0]][:, rows], same[rows][:, rows])
+        losses = {f"{name}_loss": info_nce(scores[name] / self.temperature, rows, same) for name in directions}
+        return losses | self.measures(scores[directions[0]][:, rows], same[:, rows])
 
     @torch.no_grad()
     def measures(

@@ -6,13 +6,15 @@
 __all__ = ['LOOKED_THROUGH', 'excluded_captions', 'PairPool', 'caption_numbers', 'known_facts', 'contrasting_neighbours',
            'NegCLIP']
 
-# %% ../../../nbs/training/objectives/negclip.ipynb #c002
+# %% ../../../nbs/training/objectives/negclip.ipynb #d7bd2d94
+from dataclasses import replace
+
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ...data.facts import CLAUSE, CLAUSES, SCENE, may_hold
-from ...data.pairs import Batch, same_pairs
+from ...data.pairs import Batch
 from .contrastive import Contrastive
 from .joint import gather, joint_pairs
 from .losses import vector_info_nce
@@ -117,7 +119,7 @@ def contrasting_neighbours(
     order, chosen = ((present & ~twins) * torch.arange(n, 0, -1, device=places.device)).topk(k)  # the first ones, in their order
     return places.gather(1, chosen), order > 0
 
-# %% ../../../nbs/training/objectives/negclip.ipynb #c011
+# %% ../../../nbs/training/objectives/negclip.ipynb #a4a36667
 class NegCLIP(Contrastive):
     "The contrastive loss against wrong captions and near pairs (Yuksekgonul et al. 2023, as in Zheng et al. 2024, Sec. 4.1)."
 
@@ -137,18 +139,19 @@ class NegCLIP(Contrastive):
     def compute_losses(self, out, model, batch):
         if self.texts and out.negative is None:
             raise ValueError('NegCLIP needs wrong captions in the batch; say "train": {"negatives": "auto"} in the run\'s configuration')
-        same, rows = joint_pairs(batch)
-        measures, more_texts, more_images = self.measures(out, same[rows][:, rows]), [], None
+        pairs = joint_pairs(batch)
+        measures, more_texts, more_images = self.measures(out, pairs), [], None
+        same, rows = pairs.same(), pairs.rows
         if self.texts:
-            cosines, text_measures = self.wrong_texts(out, batch, same_pairs(gather(batch.image_ids))[rows])
+            cosines, text_measures = self.wrong_texts(out, batch, replace(pairs, caption_ids=None).same())
             more_texts.append(cosines)
             measures |= text_measures
         if self.neighbours:
             near_texts, more_images, image_measures = self.near_pairs(out, batch)
             more_texts.append(near_texts)
             measures |= image_measures
-        loss = vector_info_nce(out.image, gather(out.text), out.scale, rows, same[rows], torch.cat(more_texts, 1))
-        loss = loss + vector_info_nce(out.text, gather(out.image), out.scale, rows, same[rows], more_images)
+        loss = vector_info_nce(out.image, gather(out.text), out.scale, rows, same, torch.cat(more_texts, 1))
+        loss = loss + vector_info_nce(out.text, gather(out.image), out.scale, rows, same, more_images)
         return {"contrastive_loss": loss / 2} | measures
 
     def wrong_texts(

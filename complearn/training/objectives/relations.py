@@ -116,7 +116,7 @@ class RelationGrounding(Objective):
         share = lambda right: right.sum() / max(1, len(right))
         return {"relations_right": share(relations_right), "objects_right": share(objects_right), "triplets": present.sum().float()}
 
-# %% ../../../nbs/training/objectives/relations.ipynb #n014
+# %% ../../../nbs/training/objectives/relations.ipynb #3b68bd80
 class SearchContrastive(Objective):
     "Contrast the search heads' image vectors with their caption vectors, at a fixed temperature."
 
@@ -133,8 +133,8 @@ class SearchContrastive(Objective):
         return self.compute_losses(model(batch, reading="search"), unwrap(model), batch)
 
     def compute_losses(self, out, model, batch):
-        same, rows = joint_pairs(batch)
+        pairs = joint_pairs(batch)
         scale = torch.tensor(1 / self.temperature, device=out.image.device)
-        loss = contrastive_loss(out.image, out.text, scale, same[rows])
+        loss = contrastive_loss(out.image, out.text, scale, pairs.same)
         scores = out.image.float() @ out.text.float().T
-        return {"search_loss": loss, "matched": in_batch_accuracy(scores, same[rows][:, rows])}
+        return {"search_loss": loss, "matched": in_batch_accuracy(scores, pairs.same()[:, pairs.rows])}

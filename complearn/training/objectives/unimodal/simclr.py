@@ -33,16 +33,16 @@ def double(
     groups = None if batch.groups is None else torch.cat([batch.groups] * 2)
     return Batch(images, None, None, ids, batch.keys * 2, groups=groups)
 
-# %% ../../../../nbs/training/objectives/unimodal/simclr.ipynb #f448677c
+# %% ../../../../nbs/training/objectives/unimodal/simclr.ipynb #783575f2
 def nt_xent_logits(
     vectors: Float[Tensor, "view dim"],  # this process's unit vectors: first views, then second ones
     batch: Batch,  # the doubled one
 ) -> tuple[Float[Tensor, "view all"], Int64[Tensor, "view"], Bool[Tensor, "view all"]]:  # cosines, right keys, no negatives
     "Cosines of this process's views with those of all processes."
-    same, rows = joint_pairs(batch)
+    pairs = joint_pairs(batch)
     count = len(vectors)
-    targets = rows[0] + (torch.arange(count, device=vectors.device) + count // 2) % count
-    return vectors.float() @ gather(vectors).float().T, targets, same[rows]
+    targets = pairs.start + (torch.arange(count, device=vectors.device) + count // 2) % count
+    return vectors.float() @ gather(vectors).float().T, targets, pairs.same()
 
 # %% ../../../../nbs/training/objectives/unimodal/simclr.ipynb #f8cc2af4
 class SimCLR(Objective):
