@@ -1,5 +1,6 @@
 """The codebook read-out against naive versions and entmax."""
 
+import itertools
 import math
 
 import entmax
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from complearn.evaluation.costs import Ledger
-from complearn.models.codebook.codebook import ChunkedMax, Codebook, best_tokens, find_scale, masked_max, usage
+from complearn.models.codebook.codebook import Codebook, find_scale, usage
+from complearn.models.codebook.maximum import ChunkedMax, best_tokens, masked_max, take_maxima
+from complearn.models.codebook.read_out import read_codes
 from complearn.models.codebook.sparsemax import newton_threshold, prefix_threshold, sparsemax, threshold
 
 
@@ -171,7 +174,7 @@ MAX_SHAPES = ((8, 6, 5, 30), (1, 1, 3, 1), (5, 1, 4, 7), (3, 9, 4, 1), (2, 4, 6,
 @pytest.mark.parametrize("pulling", [0, 1, 3, 1000])  # codes of each row with a gradient
 def test_chunked_max_has_the_same_values_and_gradients(masked, held, shape, pulling, monkeypatch):
     """In bf16 two tokens may round to the same score, so there the winner's place is not compared."""
-    monkeypatch.setattr("complearn.models.codebook.codebook.BLOCK", 16)
+    monkeypatch.setattr("complearn.models.codebook.maximum.BLOCK", 16)
     rows, each, width, count = shape
     g = torch.Generator().manual_seed(held)
     for dtype, close in ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.1)):
@@ -237,6 +240,110 @@ def test_read_out_against_naive(similarity, init):
     wanted = naive_read_out(tokens, mask, codebook.codes, similarity, 2.0)
     assert torch.allclose(weights, wanted[0], atol=1e-5) and torch.allclose(message, wanted[1], atol=1e-5)
     assert mask.gather(1, firing).all()
+
+
+def test_the_maximum_takes_the_first_of_equal_tokens():
+    """Also where a token's number has more digits than the products' format."""
+    for dtype, each in itertools.product((torch.float64, torch.float32, torch.bfloat16, torch.float16), (1, 7, 300, 2050)):
+        products = torch.randn(3, each, 5, generator=torch.Generator().manual_seed(each)).to(dtype)
+        if each > 1:
+            products[0, [each // 2, -1], 1] = 9.0
+            products[1] = -torch.inf
+        values, places = products.max(1)
+        first = (products == values[:, None]).long().argmax(1)
+        got, at = take_maxima(products.clone())
+        assert torch.equal(got.to(dtype), values) and torch.equal(at, first)
+
+
+READ_SHAPES = ((1, 1, 3, 1), (4, 1, 5, 40), (3, 7, 4, 1), (5, 9, 8, 300))  # rows, tokens, width, codes
+
+
+@pytest.mark.parametrize("shape", READ_SHAPES)
+@pytest.mark.parametrize("scale", [1e-3, 3.0, 1e3])  # all codes in the support, some, one
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("refined", [True, False])
+@pytest.mark.parametrize("held", [None, 30])
+def test_reading_codes_is_the_single_operations(shape, scale, unit, refined, held, monkeypatch):
+    """Values and gradients of message, weights and scores against autograd through the formulas, with masked rows."""
+    monkeypatch.setattr("complearn.models.codebook.maximum.BLOCK", 16)
+    rows, each, width, count = shape
+    g = torch.Generator().manual_seed(rows)
+    tokens = F.normalize(torch.randn(rows, each, width, generator=g), dim=-1).requires_grad_()
+    codes = (3 * torch.randn(count, width, generator=g)).requires_grad_()
+    mask = torch.rand(rows, each, generator=g) < 0.6
+    mask[:, 0] = True
+    scale = torch.tensor(scale)
+    r, fired = masked_max(tokens @ (F.normalize(codes, dim=-1) if unit else codes).T, mask)
+    weights = entmax.sparsemax(scale * r, dim=-1)
+    wanted = (r, weights, weights @ codes)
+    scores, firing, *rest = read_codes(tokens, codes, scale, mask, unit, refined=refined, held=held)
+    support = weights > 0
+    assert torch.equal(firing[support], fired[support]) and torch.allclose(scores, r, atol=0.1 if refined else 1e-5)
+    got = (scores, *rest)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=2e-4) for a, b in zip(wanted[1:], got[1:]))
+    pulls = [torch.randn(value.shape, generator=g) for value in wanted]
+    pulls[0] = pulls[0] * support  # outside the support a search in bf16 may take another token
+    for used in ([0], [1], [2], [1, 2], [0, 1, 2]):
+        losses = [sum((values[i] * pulls[i]).sum() for i in used) for values in (wanted, got)]
+        gradients = [torch.autograd.grad(loss, (tokens, codes), retain_graph=True) for loss in losses]
+        assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-3 * max(1, float(scale))) for a, b in zip(*gradients))
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_reading_codes_passes_gradcheck(unit):
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    tokens, codes = draw(3, 4, 5).requires_grad_(), draw(9, 5).requires_grad_()
+    mask, scale = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 0], [1, 1, 1, 1]]).bool(), torch.tensor(2.0, dtype=torch.float64)
+
+    def read(tokens, codes):
+        scores, _, weights, message = read_codes(tokens, codes, scale, mask, unit, held=20)
+        return scores, weights, message
+
+    assert torch.autograd.gradcheck(read, (tokens, codes))
+
+
+@pytest.mark.parametrize("dtype, close", [(torch.bfloat16, 0.08), (torch.float16, 0.01)])
+def test_half_precision_is_read_in_fp32(dtype, close):
+    draw = lambda *shape: torch.randn(*shape, generator=torch.Generator().manual_seed(7))
+    tokens, codes = F.normalize(draw(4, 6, 32), dim=-1).to(dtype).requires_grad_(), draw(80, 32).to(dtype).requires_grad_()
+    exact = [tensor.detach().float().requires_grad_() for tensor in (tokens, codes)]
+    found, wanted = (read_codes(*leaves, torch.tensor(6.0)) for leaves in ((tokens, codes), exact))
+    assert all(value.dtype == torch.float32 for value in (found[0], found[2], found[3]))
+    assert (found[3] - wanted[3]).norm() < close * wanted[3].norm()
+    ours, theirs = (torch.autograd.grad(values[3].sin().sum(), leaves) for values, leaves in ((found, (tokens, codes)), (wanted, exact)))
+    assert all(a.dtype == dtype and (a.float() - b).norm() < 3 * close * b.norm() for a, b in zip(ours, theirs))
+
+
+def test_a_search_in_bf16_loses_no_winner():
+    """Tokens that nearly tie: the products in bf16 alone take other winners, the refined ones those of fp32."""
+    g = torch.Generator().manual_seed(2)
+    tokens = F.normalize(torch.randn(8, 1, 64, generator=g) + 0.01 * torch.randn(8, 12, 64, generator=g), dim=-1)
+    codes, scale = F.normalize(torch.randn(500, 64, generator=g), dim=-1), torch.tensor(20.0)
+    full, refined, rough = (read_codes(tokens, codes, scale, **how) for how in ({}, {"refined": True}, {"dtype": torch.bfloat16}))
+    support = full[2] > 0
+    assert torch.equal(full[1][support], refined[1][support]) and torch.equal(refined[2] > 0, support)
+    assert torch.allclose(full[3], refined[3], atol=1e-6)
+    assert (rough[1] != full[1])[support].float().mean() > 0.1
+
+
+@pytest.mark.parametrize("search", ["full", "bf16"])
+def test_a_codebook_reads_at_once_what_it_reads_in_two_steps(search):
+    codebook, tokens = Codebook(300, 16, temperature=0.1, search=search), torch.randn(5, 7, 16)
+    scores, firing = codebook.scores(tokens)
+    weights, message = codebook.read_out(scores)
+    found = codebook.read(tokens)
+    assert torch.allclose(found[2], weights, atol=1e-5) and torch.allclose(found[3], message, atol=1e-5)
+    assert torch.equal(found[1][weights > 0], firing[weights > 0]) and torch.equal(found[0], scores) == (search == "full")
+    with pytest.raises(ValueError, match="search"):
+        Codebook(3, 4, search="fast")
+
+
+def test_reading_codes_holds_neither_all_products_nor_the_codes_twice():
+    tokens, codes = torch.randn(16, 49, 64, requires_grad=True), torch.randn(8192, 64, requires_grad=True)
+    with Ledger() as ledger:
+        read_codes(tokens, codes, torch.tensor(50.0), held=2**16)[3].sum().backward()
+    gradients, table = 4 * (tokens.numel() + codes.numel()), 4 * 16 * 8192
+    assert ledger.largest <= max(4 * codes.numel(), 2 * table) and ledger.most < gradients + 10 * table < 4 * 16 * 49 * 8192
 
 
 def test_init_norms():
@@ -330,6 +437,11 @@ def test_on_a_gpu_as_on_the_cpu():
     codebook.cuda()
     gpu = codebook.read_out(codebook.scores(tokens.cuda())[0])
     assert all(torch.allclose(a, b.cpu(), atol=1e-4) for a, b in zip(cpu, gpu))
+    tokens, scale = F.normalize(tokens, dim=-1), torch.tensor(9.0)
+    for refined in (False, True):
+        cpu = read_codes(tokens, codebook.codes.detach().cpu(), scale, refined=refined)
+        gpu = read_codes(tokens.cuda(), codebook.codes.detach(), scale.cuda(), refined=refined)
+        assert torch.allclose(cpu[2], gpu[2].cpu(), atol=1e-4) and torch.allclose(cpu[3], gpu[3].cpu(), atol=1e-4)
 
 
 @pytest.mark.parametrize("share", (0.1, 0.15, 0.4))

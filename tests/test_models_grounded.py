@@ -17,7 +17,7 @@ from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer
 from complearn.evaluation.costs import Ledger
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
-from complearn.models.codebook.codebook import ChunkedMax, masked_max
+from complearn.models.codebook.maximum import ChunkedMax, masked_max
 from complearn.models.dual import ModelConfig
 from complearn.models.grounded.matchmap import READINGS, match_scores, match_scores_of_pairs, max_products, naive_match_scores
 from complearn.models.grounded.model import Grounded, GroundedConfig, SearchScorer, build_grounded, tower_specs

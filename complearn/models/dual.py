@@ -130,8 +130,7 @@ class Dual(nn.Module):
         queries, mask = agent(batch)
         if self.codebook is None:
             return AgentOutput(F.normalize(queries.float(), dim=-1))
-        scores, firing = self.codebook.scores(queries, mask)
-        weights, message = self.codebook.read_out(scores, agent.modality)
+        scores, firing, weights, message = self.codebook.read(queries, mask, agent.modality)
         return AgentOutput(F.normalize(message.float(), dim=-1), scores, firing, weights)
 
     def forward(

@@ -15,7 +15,7 @@ from einops import einsum, rearrange, reduce
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ..codebook.codebook import ChunkedMax
+from ..codebook.maximum import ChunkedMax
 
 # %% ../../../nbs/models/grounded/matchmap.ipynb #c005
 READINGS = ("max", "word_mean", "mean")

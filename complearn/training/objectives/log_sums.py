@@ -28,7 +28,7 @@ class LogSums(torch.autograd.Function):
     "Log-sum-exp of scaled products over rows and over columns, in blocks of rows."
 
     @staticmethod
-    def logits(queries, keys, scale, excluded, top, bottom):
+    def _logits(queries, keys, scale, excluded, top, bottom):
         logits = (queries[top:bottom] @ keys.T).mul_(scale)
         return logits if excluded is None else logits.masked_fill_(excluded(top, bottom), -torch.inf)
 
@@ -37,7 +37,7 @@ class LogSums(torch.autograd.Function):
         rows, columns = torch.empty_like(row_right), torch.full_like(column_right, -torch.inf)
         ctx.blocks, ctx.excluded, ctx.only = list(row_blocks(len(queries), len(keys), held, queries.is_cuda)), excluded, None
         for top, bottom in ctx.blocks:
-            logits = LogSums.logits(queries, keys, scale, excluded, top, bottom)
+            logits = LogSums._logits(queries, keys, scale, excluded, top, bottom)
             rows[top:bottom] = (logits - row_right[top:bottom, None]).logsumexp(1)
             columns = torch.logaddexp(columns, (logits - column_right).logsumexp(0))
             ctx.only = logits if len(ctx.blocks) == 1 and any(ctx.needs_input_grad) else None
@@ -54,7 +54,7 @@ class LogSums(torch.autograd.Function):
         for top, bottom in ctx.blocks:
             logits = ctx.only
             if logits is None:
-                logits = LogSums.logits(queries, keys, scale, ctx.excluded, top, bottom)
+                logits = LogSums._logits(queries, keys, scale, ctx.excluded, top, bottom)
             shares = (logits - row_sums[top:bottom, None]).exp_().mul_(row_pull[top:bottom, None])
             shares += (logits - column_sums).exp_().mul_(column_pull)
             to_queries[top:bottom] = shares @ keys
