@@ -16,6 +16,7 @@ from complearn.language.concepts.denotations import (
     image_compounds,
     mentions,
     neighbourhood,
+    relations,
     search_concepts,
     unseen,
     wholes,
@@ -150,6 +151,15 @@ def test_pruned_trees_keep_their_words_and_lose_phrases():
 def graph():
     texts = [DOGS, PIZZA, "(NP (NP (DT A) (NN dog)) (PP (IN on) (NP (DT the) (NN grass))) (. .))", "(S (NP (NNS dogs)) (VP (VBP run)))"]
     return build_graph(parsed(*texts), ["1", "2", "3", "1"], ["a", "b", "c", "d"])
+
+
+def test_captions_are_counted_and_not_how_often_they_say_a_thing():
+    twice = "(NP (NP (DT a) (NN dog)) (CC and) (NP (DT a) (NN dog)))"
+    counted = build_graph(parsed(twice, "(NP (NP (DT a) (NN dog)) (CC and) (NP (DT a) (NN cat)))"))
+    assert len(counted.lines(counted.places["a dog"][0])) == 3
+    assert wholes(counted, "a dog")["captions"].tolist() == [1, 1]
+    assert compositions(counted, "a dog").values.tolist() == [["a [NN]", ["dog"], 2]]
+    assert relations(counted, "a dog").values.tolist() == [["[NP] and [NP]", 2]]
 
 
 def test_captions_share_their_concepts(graph):

@@ -21,7 +21,7 @@ from ...core.config import RequestError
 from ...core.files import BadData, plain
 from ...data.pairs import Pair
 from ...evaluation.search.gallery import thumbnail
-from ...language.concepts.denotations import compositions, concept_numbers, mentions, search_concepts, wholes
+from ...language.concepts.denotations import compositions, concept_numbers, mentions, relations, search_concepts, wholes
 from ...language.concepts.graph import ConceptGraph, concept_text, plain_text
 from ...language.concepts.rules import find_concepts, is_mark
 from ...language.parsing.base import Parse
@@ -69,13 +69,13 @@ def concept_message(
     "A concept, its parts, its wholes and its relations."
     graph, numbers = source.graph, concept_numbers(source.graph, view.text)
     ways, above = compositions(graph, view.text), wholes(graph, view.text, len(graph.parts))
-    relations = above.groupby("predicate", sort=False)["captions"].sum().sort_values(ascending=False, kind="stable").reset_index()
+    around = relations(graph, view.text)
     above = above[above["predicate"] == view.predicate] if view.predicate else above
     everywhere = mentions(graph, view.text)
     content = {"type": "concept", "text": plain_text(view.text), "predicate": view.predicate, "back": back, "forward": forward}
     content |= {"primitive": all(graph.concepts["primitive"].iloc[numbers]), "captions": len(everywhere)}
     content |= {"images": int(everywhere["image"].nunique())}
-    for name, table in (("parts", ways), ("relations", relations), ("wholes", above)):
+    for name, table in (("parts", ways), ("relations", around), ("wholes", above)):
         content |= {name: table.head(most).values.tolist(), f"n_{name}": len(table)}
     return plain(content), []
 
