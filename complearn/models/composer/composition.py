@@ -97,8 +97,9 @@ class CompositionTransformer(nn.Module):
         region_mask: Bool[Tensor, "image region"],  # True where a region is real
         images: Int64[Tensor, "concept"],  # the picture in front of each concept
     ) -> Float[Tensor, "concept width"]:  # the first slot at the end
-        x, slot_key, seen = self.text[0](slots, rearrange(slot_mask, "b n -> b 1 1 n")), rearrange(slot_mask, "b n -> b 1 1 n"), None
-        mask = region_mask[images] if len(self.text_cross) else region_mask
+        slot_key, seen, rounds = rearrange(slot_mask, "b n -> b 1 1 n"), None, len(self.text_cross)
+        x = self.text[0](slots, slot_key, first=not rounds)
+        mask = region_mask[images] if rounds else region_mask
         for round, cross in enumerate(self.text_cross):
             keys = cross.keys(regions)[images] if seen is None else cross.keys(seen)
             before, x = x, cross(x, keys, mask)
@@ -106,5 +107,5 @@ class CompositionTransformer(nn.Module):
                 other = self.image_cross[round]
                 seen = other(regions[images] if seen is None else seen, other.keys(before), slot_mask)
                 seen = self.image[round + 1](seen, rearrange(mask, "b n -> b 1 1 n"))
-            x = self.text[round + 1](x, slot_key)
+            x = self.text[round + 1](x, slot_key, first=round + 1 == rounds)
         return self.norm(x[:, 0])

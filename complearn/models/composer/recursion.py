@@ -174,8 +174,9 @@ class Recursion(nn.Module):
             widest = int(texts.mask[texts_here].sum(1).max()) if size else 0
             ids_here, mask, children = (part[texts_here, :widest] for part in (texts.ids, texts.mask, texts.children))
             if level == 0:
-                parts = (embedding(ids_here[:, 1:]), mask[:, 1:], regions, region_mask, images)
-                vectors = torch.cat([vectors, self.primitives(*parts)]) if size else vectors
+                if size:
+                    (ids_here, mask, images), inverse = _distinct(ids_here[:, 1:], mask[:, 1:], images)
+                    vectors = self.primitives(embedding(ids_here), mask, regions, region_mask, images)[inverse]
                 continue
             x, bound = slots[slot_rows[texts_here], :widest], children >= 0
             inside = vectors[rank[(offsets[pair_rows[rows]][:, None] + children)[bound]]]
@@ -183,6 +184,17 @@ class Recursion(nn.Module):
             vectors = torch.cat([vectors, self.composition(x, mask, seen, region_mask, images)])
         out = vectors.new_zeros(len(pairs), concepts.shape[1], vectors.shape[-1])
         return out.index_put((pair_rows, numbers), vectors[rank])
+
+
+
+def _distinct(
+    ids: Int64[Tensor, "row token"],  # sub-words
+    mask: Bool[Tensor, "row token"],  # True where a sub-word is real
+    images: Int64[Tensor, "row"],
+) -> tuple[tuple[Tensor, Tensor, Tensor], Int64[Tensor, "row"]]:  # the same, each distinct row once; the place of each row
+    "Each noun in front of each picture once."
+    rows, inverse = torch.cat([images[:, None], ids.where(mask, -1)], 1).unique(dim=0, return_inverse=True)
+    return (rows[:, 1:].clamp(min=0), rows[:, 1:] >= 0, rows[:, 0]), inverse
 
 # %% ../../../nbs/models/composer/recursion.ipynb #5bbe09ee
 def naive_vectors(

@@ -59,8 +59,10 @@ class Attention(nn.Module):
         self,
         x: Float[Tensor, "batch token width"],  # token features
         key_mask: Bool[Tensor, "batch 1 1 token"] | None = None,  # True where a token may be looked at
-    ) -> Float[Tensor, "batch token width"]:
+        first: bool = False,  # only the first token looks, where no other is wanted
+    ) -> Float[Tensor, "batch seen width"]:
         query, key, value = rearrange(self.inner(x), "b n (three h d) -> three b h n d", three=3, h=self.heads)
+        query = query[:, :, :1] if first else query
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask, is_causal=self.causal)
         return self.outer(rearrange(mixed, "b h n d -> b n (h d)"))
 
@@ -93,8 +95,9 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "batch token width"],  # token features
         key_mask: Bool[Tensor, "batch 1 1 token"] | None = None,  # True where a token may be looked at
-    ) -> Float[Tensor, "batch token width"]:
-        x = x + self.attention(self.norm1(x), key_mask)
+        first: bool = False,  # only the first token looks, where no other is wanted
+    ) -> Float[Tensor, "batch seen width"]:
+        x = (x[:, :1] if first else x) + self.attention(self.norm1(x), key_mask, first)
         return x + self.mlp(self.norm2(x))
 
 # %% ../../../nbs/models/towers/base.ipynb #c012
