@@ -26,7 +26,7 @@ from complearn.models.composer.regions import Regions
 from complearn.models.registry import build, read_model, search_fault, title_of, write_config
 from complearn.models.saving import load_model, save_model
 from complearn.models.scoring import Scorer, encode_all
-from complearn.models.towers.base import TextTransformer
+from complearn.models.towers.base import Block, TextTransformer
 
 LITTLE = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
 TOWERS = {"vision": LITTLE | {"size": 16, "patch": 8}, "text": LITTLE}
@@ -128,6 +128,24 @@ def test_argument_order_matters_but_for_replace(collate, tokenizer):
         model(regions, mask, batch.ids, batch.concepts, here)[0, 0].cumsum(0).sum().backward()
         used = [p.grad is not None and bool(p.grad.abs().sum() > 0) for name, p in model.modulator.named_parameters()]
         assert all(used) and bool(used) == (form != "replace")
+
+
+def test_the_first_slot_alone_is_what_it_is_beside_the_others():
+    block, mask = Block(16, 2, 3), (torch.arange(5) < torch.tensor([[5], [2]]))[:, None, None]
+    x = torch.randn(2, 5, 16, requires_grad=True)
+    whole, alone = (torch.autograd.grad(out[:, 0].square().sum(), x)[0] for out in (block(x, mask), block(x, mask, first=True)))
+    assert torch.allclose(block(x, mask)[:, :1], block(x, mask, first=True), atol=1e-6) and torch.allclose(whole, alone, atol=1e-5)
+
+
+def test_a_noun_that_several_captions_say_of_a_picture_is_grounded_once(collate, tokenizer, monkeypatch):
+    model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2).eval()
+    noun, phrase = Tree("NN", ("dog",)), Tree("NP", (Tree("DT", ("the",)), Tree("NN", ("dog",))))
+    batch, rows = collate([pair(noun), pair(phrase, "1"), pair(Tree("NN", ("ball",)), "2")]), []
+    ground = model.primitives.forward
+    monkeypatch.setattr(model.primitives, "forward", lambda words, *rest: rows.append(len(words)) or ground(words, *rest))
+    pairs = torch.cartesian_prod(torch.arange(2), torch.arange(3))
+    vectors = model(torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool), batch.ids, batch.concepts, pairs)
+    assert rows == [4] and torch.equal(vectors[0, 0], vectors[1, 1]) and not torch.equal(vectors[0, 0], vectors[3, 0])
 
 
 def test_an_even_number_of_layers_is_refused():

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['READERS', 'Part', 'read', 'check_reader', 'check_part', 'read_source', 'read_joined', 'read_disjoint', 'read_edited',
-           'read_split_part']
+           'correct_trees', 'read_corrected', 'read_split_part']
 
-# %% ../../../nbs/data/readers/registry.ipynb #c002
+# %% ../../../nbs/data/readers/registry.ipynb #9e953dce
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,12 +27,18 @@ from .shards import read_webdataset
 from .tables import read_hf, read_parquet
 from ..divergence.selection import read_split, take_part
 from ..overlap import resolve_overlap, without_pairs
-from ..reports import BadData, Pairs, Report
+from ..pairs import Pair
+from ..reports import BadData, Pairs, Report, existing_path
 from ..sprites.clipart import read_abstract_scenes
 from ..sprites.galleries import read_gallery
 from ..sprites.stamps import read_stamps
 from ..visual_genome.reader import read_visual_genome
 from ..worlds.world import read_generated
+from ...language.parsing.base import Parse
+from ...language.parsing.brackets import given_trees
+from ...language.parsing.corrections import read_corrections, with_corrections
+from ...language.parsing.registry import parse
+from ...language.trees import Tree
 
 # %% ../../../nbs/data/readers/registry.ipynb #c004
 READERS = Registry("reader")
@@ -149,6 +156,43 @@ def read_edited(
     report = getattr(pairs, "report", Report(source["name"], len(pairs)))
     notes = [*report.notes, f"{count} of {len(edited)} pairs have negatives of {'; '.join(str(records.report) for records in files)}"]
     return Pairs(edited, Report(report.source, len(edited), report.skipped, notes, report.details))
+
+# %% ../../../nbs/data/readers/registry.ipynb #dfabe382
+def correct_trees(
+    pairs: Sequence[Pair],  # with captions
+    path: Path,  # of corrections, see `language.parsing.corrections`
+    parser: str = "",  # of captions without a tree; empty: they stay without
+) -> Pairs:
+    "Give pairs the trees that a person has put right, and the others theirs; raise BadData if one does not fit its caption."
+    corrections = read_corrections(path)
+    without = list(dict.fromkeys(pair.caption for pair in pairs if pair.caption and pair.tree is None)) if parser else []
+    parsed = {each.caption: each.tree for each in parse(without, parser)} if without else {}
+
+    def tree_of(pair: Pair) -> Tree | None:
+        tree = pair.tree or parsed.get(pair.caption)
+        if pair.caption not in corrections:
+            return tree
+        found = parse([pair.caption], given_trees([tree]), cache=False, progress=False) if tree else [Parse(pair.caption, error="no tree")]
+        return next(with_corrections(found, corrections)).tree
+
+    treed, before = [replace(pair, tree=tree_of(pair)) for pair in pairs], getattr(pairs, "report", Report("in memory", len(pairs)))
+    captions = [pair.caption for pair in pairs if pair.caption in corrections]
+    note = f"{len(captions)} of {len(pairs)} pairs have corrected trees of {path.name}"
+    note += f"; {len(corrections) - len(set(captions))} of its {len(corrections)} captions are not there"
+    return Pairs(treed, Report(before.source, len(treed), before.skipped, [*before.notes, note], before.details))
+
+# %% ../../../nbs/data/readers/registry.ipynb #2992db0c
+@READERS.register("corrected")
+def read_corrected(
+    source: Part,  # the data set: {"name": reader, "args": {...}}
+    file: str,  # the .jsonl file of corrected trees, or its folder
+    parser: str = "spacy",  # of captions without a tree that nobody has corrected; "" leaves them without
+) -> Pairs:
+    "Read a data set with trees, corrected where a person has done so; the report counts them."
+    path, pairs = existing_path(file, "the file of corrected trees"), read_source(source)
+    if hasattr(pairs, "world"):
+        raise ValueError("a generated world has the trees of its own grammar; correct those of captions that people wrote")
+    return correct_trees(pairs, path / "corrections.jsonl" if path.is_dir() else path, parser)
 
 # %% ../../../nbs/data/readers/registry.ipynb #e7cf0200
 @READERS.register("split")
