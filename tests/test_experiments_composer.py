@@ -13,6 +13,7 @@ from scipy import stats
 from complearn.analysis.claims.composer import COMPOSER_CLAIMS, RIVALS
 from complearn.analysis.claims.judging import judge
 from complearn.analysis.runs.divergence import divergence_slopes, gap_table
+from complearn.core.files import read_json
 from complearn.core.results import read_results, row
 from complearn.data.worlds.galleries import best_recall, gallery_pairs, gallery_split
 from complearn.data.worlds.world import world_from
@@ -180,8 +181,13 @@ def test_captions_of_ones_own_are_split_against_their_training(experiment, tmp_p
     folder = lambda part: {"folder": str(tmp_path / part)}
     test = {"name": "folder", "args": folder("test")}
     given = {"data": "folder", "data_args": json.dumps(folder("train")), "candidates": json.dumps(test)}
+    correction = {"caption": "the cat on a mat", "tree": "(NP (NP (DT the) (NN cat)) (PP (IN on) (NP (DT a) (NN mat))))"}
+    (tmp_path / "corrections.jsonl").write_text(json.dumps(correction) + "\n")
+    given |= {"corrections": str(tmp_path)}
     run = experiment("experiments/composer", tmp_path / "out", **given, trees="rules", size=6, overlap="keep", rows=["composer"])
     assert run.good, run.text
+    report = read_json(next((tmp_path / "out" / "runs").glob("*/data.json")))["report"]
+    assert "1 of 16 pairs have corrected trees of corrections.jsonl" in report
     rows = read_results(tmp_path / "out")["rows"]
     levels = {line["data"]: line["value"] for line in rows if line["metric"] == "divergence"}
     assert levels["mcd"] > levels["in_domain"]

@@ -213,7 +213,8 @@ class ConceptsController(Controller):
             write_correction(self.source.corrections, sentence.parse, tree)
         if not tree.strip():
             return self.show(self.source.parse(sentence.pair), "The tree is the parser's again.")
-        note = f"The tree is kept in {self.source.corrections}; the graph has it when it is made again."
+        later = "the graph has it when it is made again, and training when it reads its data through the reader 'corrected'"
+        note = f"The tree is kept in {self.source.corrections}; {later}."
         return self.show(self.source.parse(sentence.pair), note)
 
     @action()
