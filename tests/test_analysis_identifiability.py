@@ -7,8 +7,9 @@ import torch
 from complearn.analysis.identifiability.encoders import BlindScorer, batch_similarities, best_scale, contrastive_losses, loss_gap
 from complearn.analysis.identifiability.linear_world import LinearWorld, identifiability
 from complearn.analysis.identifiability.measures import encoder_rows
+from complearn.analysis.identifiability.probes import CaptionProbe, WorldProbe, shared_scene
 from complearn.analysis.identifiability.separation import a_distance, edit_shift, modality_gap, shift_effect
-from complearn.analysis.identifiability.variants import all_orders, blind_readings, find_atoms, put_atoms, world_words
+from complearn.language.readings import all_orders, blind_readings, find_atoms, put_atoms, world_words
 from complearn.core.seeds import rng
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
@@ -57,7 +58,7 @@ def test_it_is_the_mean_over_all_orders_and_of_many_atoms_the_sorted_text(made):
 
 def test_each_encoder_fails_where_it_is_blind_with_every_pair_tied(made):
     world, model, _, _ = made
-    rows = encoder_rows(model, world, {"method": "clip", "seed": 0, "phase": None, "step": 0}, n=12, batch=32, most=64)
+    rows = encoder_rows(model, WorldProbe(world), {"method": "clip", "seed": 0, "phase": None, "step": 0}, n=12, batch=32, most=64)
     cells = {(line["method"], line["split"]): line for line in rows if line["metric"] == "accuracy"}
     blind = [
         ("order", "swap_att"),

@@ -6,7 +6,7 @@
 __all__ = ['ModelConfig', 'AgentOutput', 'DualOutput', 'join_negatives', 'join_negative_images', 'split_output', 'Dual',
            'build_model']
 
-# %% ../../nbs/models/dual.ipynb #c002
+# %% ../../nbs/models/dual.ipynb #66b7fbb6
 import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
@@ -25,14 +25,17 @@ from .features import weights_fingerprint
 from .scoring import Attribution, Encoded, evaluation_mode, cosine, full_precision
 from .towers.factory import check_tower
 from .towers.base import Tower
+from .towers.tokenizers import BlindTokenizer
+from ..language.readings import Reading
 
-# %% ../../nbs/models/dual.ipynb #c006
+# %% ../../nbs/models/dual.ipynb #99bf9001
 @dataclass(frozen=True)
 class ModelConfig:
     "The configuration of a dual encoder; plain JSON values."
 
     vision: Any = "tiny"  # a size, a name, or {"tower": size or name, ...}
     text: Any = "tiny"  # likewise
+    reading: Reading | None = None  # what of a caption the language agent sees, e.g. {"blind_to": "order"}; None: all of it
     width: int | None = None  # of the shared space, and of the codes; None: the text tower's
     codebook: CodebookConfig | None = None  # e.g. {"codes": 256}; None: plain CLIP
     query_head: bool = True  # with a codebook: LayerNorm, Linear, GELU, LayerNorm, Linear before the codes; off: one Linear
@@ -99,7 +102,7 @@ def split_output(
     cut = lambda part: AgentOutput(**{name: None if value is None else value[part] for name, value in values.items()})
     return cut(slice(n)), cut(slice(n, None))
 
-# %% ../../nbs/models/dual.ipynb #cfed5725
+# %% ../../nbs/models/dual.ipynb #6665362a
 class Dual(nn.Module):
     "CLIP, or Codebook-CLIP where there is a codebook; a `Scorer`."
 
@@ -113,8 +116,8 @@ class Dual(nn.Module):
         tokenizer: Any,  # captions, names -> Tokens
     ):
         super().__init__()
-        self.config, self.tokenizer = config, tokenizer
-        self.collate = Collate(vision.make_transform(config.fit), tokenizer)
+        self.config, self.tokenizer = config, tokenizer if config.reading is None else BlindTokenizer(tokenizer, config.reading)
+        self.collate = Collate(vision.make_transform(config.fit), self.tokenizer)
         width, queries = config.width or text.pooled_width, config.codebook is not None
         self.vision = Agent("vision", vision, width, queries, config.query_head, config.memory, config.spectral, config.stored)
         self.language = Agent("language", text, width, queries, config.query_head, spectral=config.spectral)
@@ -250,12 +253,13 @@ class Dual(nn.Module):
 
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
-        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict())
+        reading = [] if self.config.reading is None else [asdict(self.config.reading)]
+        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), *reading)
 
     def image_fingerprint(self) -> str:
         "A hash of what decides the vectors of images: not of the language agent."
         parts, config = [self.vision] + ([self.codebook] if self.codebook is not None else []), asdict(self.config)
-        decides = {name: value for name, value in config.items() if name not in ("text", "memory", "stored")}
+        decides = {name: value for name, value in config.items() if name not in ("text", "reading", "memory", "stored")}
         return weights_fingerprint(nn.ModuleList(parts), asdict(self.collate.transform), decides)
 
 # %% ../../nbs/models/dual.ipynb #c015

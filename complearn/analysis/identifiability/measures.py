@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EDITS', 'untrained_model', 'encoder_rows', 'edit_vectors', 'separation_rows', 'gap_rows']
 
-# %% ../../../nbs/analysis/identifiability/measures.ipynb #2769f1bd
+# %% ../../../nbs/analysis/identifiability/measures.ipynb #a5a53a1c
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,43 +14,41 @@ import torch
 
 from .encoders import BlindScorer, batch_similarities, best_scale, contrastive_losses, loss_gap
 from .separation import a_distance, edit_shift, modality_gap, shift_effect
-from .variants import blind_readings, world_words
+from .probes import CaptionProbe, WorldProbe
 from ...core.results import row
 from ...core.runs import Run
-from ...data.worlds.world import World
+from ...data.pairs import Pair
 from ...evaluation.bench.bench import judge
-from ...evaluation.bench.worlds import world_bench
 from ...models.registry import build, read_model
 from ...models.scoring import encode_all
 from ...models.towers.tokenizers import load_tokenizer
 
-# %% ../../../nbs/analysis/identifiability/measures.ipynb #31818680
+# %% ../../../nbs/analysis/identifiability/measures.ipynb #066a51f0
 def untrained_model(
     run: Run,  # of a dual encoder
-    world: World,  # whose pairs a codebook is calibrated on
+    pairs: Sequence[Pair],  # of its training, on which a codebook is calibrated
 ) -> Any:  # the model, in evaluation mode
     "A run's model before its first step."
     model = build(read_model(run.config["model"]), load_tokenizer(run.tokenizer_file), run.config.get("seed", 0)).eval()
     with torch.no_grad():
-        model.calibrate(model.collate(world.train[: min(128, len(world.train))]))
+        model.calibrate(model.collate(pairs[: min(128, len(pairs))]))
     return model
 
-# %% ../../../nbs/analysis/identifiability/measures.ipynb #7232e3c0
+# %% ../../../nbs/analysis/identifiability/measures.ipynb #d5ba983b
 def encoder_rows(
     model: Any,  # a dual encoder with a `logit_scale`
-    world: World,  # that it was trained in
+    probe: WorldProbe | CaptionProbe,  # what it is measured on
     place: dict[str, Any],  # method, seed, phase and step of its rows
     n: int = 200,  # questions of each split
     batch: int = 128,  # pairs that choose among each other
     most: int = 1024,  # held-out pairs
 ) -> list[dict]:  # of method "METHOD, ENCODER": contrastive_loss, loss_gap; accuracy with ties of each split
-    "Loss and hard negatives of the original and of each pseudo-optimal encoder."
-    scale, rows, pairs = float(model.logit_scale.exp().detach()), [], world.test[: min(most, len(world.test))]
-    bench = world_bench(world, n, ("sugarcrepe",), recognition=False, retrieval=False)
-    original = batch_similarities(model, pairs, batch)
-    readings = blind_readings(world_words(world.config.scenes()))
+    "Loss and hard negatives of the original and of each pseudo-optimal encoder; of a model that was trained blind, its own."
+    scale, rows, pairs = float(model.logit_scale.exp().detach()), [], probe.pairs[: min(most, len(probe.pairs))]
+    bench, original = probe.bench(n), batch_similarities(model, pairs, batch)
+    readings = {} if model.config.reading is not None else probe.readings
     for name, scorer in {"original": model, **{name: BlindScorer(model, read) for name, read in readings.items()}}.items():
-        label = {**place, "method": f"{place['method']}, {name}"}
+        label = {**place, "method": f"{place['method']}, {name}" if readings else place["method"]}
         table = batch_similarities(scorer, pairs, batch)
         for split, scales in (("trained temperature", (scale, scale)), ("best temperature", (best_scale(table), best_scale(original)))):
             gap = loss_gap(*(contrastive_losses(part, at) for part, at in zip((table, original), scales)))
@@ -60,22 +58,21 @@ def encoder_rows(
         rows += judge(scorer, bench, label["method"], label["seed"], label["phase"], label["step"])
     return rows
 
-# %% ../../../nbs/analysis/identifiability/measures.ipynb #5b20a5a3
+# %% ../../../nbs/analysis/identifiability/measures.ipynb #0799ca31
 EDITS = ("swap_att", "swap_obj", "replace_att", "replace_obj", "replace_rel", "add_att", "add_obj", "negate")
 
 
 def edit_vectors(
     model: Any,  # a scorer with one vector per item
-    world: World,  # that it was trained in
+    probe: WorldProbe | CaptionProbe,  # what it is measured on
     operator: str,  # one of `EDITS`
     n: int,  # edits
 ) -> dict[str, Any] | None:  # captions, edits, images: unit vectors; groups: equal where two texts are; None where none were drawn
     "Captions, their edits and their images as a model sees them."
-    edits = world.edits(operator, n).edits
+    edits = probe.edits(operator, n)
     if len(edits) < 20:
         return None
-    texts = [(world.say(edit.source, 0).text, world.say(edit.caption, 0).text) for edit in edits]
-    images = [world.scene(edit.source_graph, f"edit-{k}") for k, edit in enumerate(edits)]
+    texts, images = [pair for *pair, _ in edits], [image for *_, image in edits]
     unit = lambda encoded: (v := encoded.values.double().cpu().numpy()) / np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12)
     sides = {name: unit(encode_all(model, texts=[pair[k] for pair in texts])) for k, name in enumerate(("captions", "edits"))}
     return sides | {"images": unit(encode_all(model, images=images)), "groups": [" | ".join(sorted(pair)) for pair in texts]}
@@ -83,7 +80,7 @@ def edit_vectors(
 
 def separation_rows(
     model: Any,  # a scorer with one vector per item
-    world: World,  # that it was trained in
+    probe: WorldProbe | CaptionProbe,  # what it is measured on
     place: dict[str, Any],  # method, seed, phase and step of its rows
     n: int = 400,  # edits of each operator
     operators: Sequence[str] = EDITS,  # those that captions do not take are left out
@@ -91,7 +88,7 @@ def separation_rows(
     "How well captions are told from their edits, operator by operator."
     rows = []
     for operator in operators:
-        vectors = edit_vectors(model, world, operator, n)
+        vectors = edit_vectors(model, probe, operator, n)
         if vectors is None:
             continue
         captions, edits, images, groups = (vectors[name] for name in ("captions", "edits", "images", "groups"))
@@ -101,16 +98,16 @@ def separation_rows(
         rows.append(row(**place, data="texts", split=operator, metric="edit_shift", value=edit_shift(captions, edits), n=len(captions)))
     return rows
 
-# %% ../../../nbs/analysis/identifiability/measures.ipynb #72d71bc2
+# %% ../../../nbs/analysis/identifiability/measures.ipynb #f6c04120
 def gap_rows(
     model: Any,  # a dual encoder with a `logit_scale`
-    world: World,  # that it was trained in
+    probe: WorldProbe | CaptionProbe,  # what it is measured on
     place: dict[str, Any],  # method, seed, phase and step of its rows
     operator: str = "swap_att",  # of the hard negatives
     n: int = 400,  # edits
 ) -> list[dict]:  # of data "modality gap": distance, separability; loss and accuracy by shift
     "The distance between images and texts, and what shifting them does; none where captions do not take the operator."
-    vectors, data = edit_vectors(model, world, operator, n), "modality gap"
+    vectors, data = edit_vectors(model, probe, operator, n), "modality gap"
     if vectors is None:
         return []
     gap, scale = modality_gap(vectors["images"], vectors["captions"]), float(model.logit_scale.exp().detach())

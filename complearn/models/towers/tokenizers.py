@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['LONGEST_WORD', 'MOST_JOINED', 'LibraryTokenizer', 'lower_letters', 'compare_word', 'matching_words', 'original_spans',
-           'HFTokenizer', 'CLIPTokenizer', 'open_clip_tokenizer', 'load_tokenizer']
+           'HFTokenizer', 'CLIPTokenizer', 'BlindTokenizer', 'open_clip_tokenizer', 'load_tokenizer']
 
-# %% ../../../nbs/models/towers/tokenizers.ipynb #c002
+# %% ../../../nbs/models/towers/tokenizers.ipynb #16048c65
 import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 
 from ...core.extras import need
 from ...data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
+from ...language.readings import Reading
 
 # %% ../../../nbs/models/towers/tokenizers.ipynb #c005
 class LibraryTokenizer:
@@ -258,6 +260,34 @@ class CLIPTokenizer(LibraryTokenizer):
     ) -> "CLIPTokenizer":
         "The tokenizer that `to_dict` described."
         return cls(values["context"], values["clean"])
+
+# %% ../../../nbs/models/towers/tokenizers.ipynb #6ab4b5e0
+class BlindTokenizer:
+    "A tokenizer that sees one text for all captions which an encoder is not to tell apart; its tokens have no places in the caption."
+
+    def __init__(
+        self,
+        tokenizer: Any,  # captions, names -> Tokens
+        reading: Reading,  # what of a caption is seen
+    ):
+        self.tokenizer, self.reading = tokenizer, reading
+
+    def __call__(
+        self,
+        captions: Sequence[str],  # the texts
+        names: Sequence[str] | None = None,  # their pairs, for messages
+    ) -> Tokens:
+        "Tokenise what is seen of captions."
+        tokens = self.tokenizer([self.reading(caption) for caption in captions], names)
+        return replace(tokens, spans=tuple(((0, 0),) * len(row) for row in tokens.spans))
+
+    def __len__(self) -> int:
+        return len(self.tokenizer)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "tokenizer":  # not yet set, as when it is copied
+            raise AttributeError(name)
+        return getattr(self.tokenizer, name)
 
 # %% ../../../nbs/models/towers/tokenizers.ipynb #c013
 def open_clip_tokenizer(
