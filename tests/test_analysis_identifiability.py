@@ -9,13 +9,22 @@ from complearn.analysis.identifiability.linear_world import LinearWorld, identif
 from complearn.analysis.identifiability.measures import encoder_rows
 from complearn.analysis.identifiability.probes import CaptionProbe, WorldProbe, shared_scene
 from complearn.analysis.identifiability.separation import a_distance, edit_shift, modality_gap, shift_effect
-from complearn.language.readings import all_orders, blind_readings, find_atoms, put_atoms, world_words
 from complearn.core.seeds import rng
+from complearn.data.fixtures.negatives import SUGARCREPE_TEXTS
+from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
+from complearn.language.edits.scenes import edit_statement
+from complearn.language.readings import Reading, all_orders, blind_readings, find_atoms, put_atoms, world_words
+from complearn.language.scenes.propositions import truth
+from complearn.language.scenes.realise import sample_pair
 from complearn.models.dual import build_model
+from complearn.models.saving import load_model, save_model
 from complearn.models.scoring import encode_all
+from complearn.training.methods.scales import SCALES
+from complearn.training.runs.study import Study
 
+COLOURS = ["red", "green", "blue", "yellow", "purple", "orange", "cyan", "pink"]
 WORLD = {"preset": "small", "shapes": 4, "colours": 4, "n_train": 64, "n_test": 64, "kinds": ["relation"], "size": 16}
 
 
@@ -124,3 +133,66 @@ def test_training_finds_the_shared_block_and_no_noise():
     before, after = identifiability(LinearWorld(seed=3), 0), identifiability(LinearWorld(seed=3), 200)
     assert after["loss"] < before["loss"] and after["z_inv from text"] > 0.95 and after["z_inv from image"] > 0.95
     assert abs(after["token noise from text"]) < 0.05 and abs(after["image's own part from image"]) < 0.05
+
+
+@pytest.mark.parametrize("reading", [{"blind_to": "order"}, {"blind_to": "class", "words": COLOURS}, {"blind_to": "additions", "words": COLOURS}])
+def test_a_model_that_is_trained_blind_stays_blind_when_it_is_saved_and_read(reading, tmp_path):
+    world, tower = world_from(WORLD), {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
+    source = {"name": "generated", "args": WORLD}
+    table = {"blind": {"method": "clip", "model": {"reading": reading}}}
+    model = {"vision": tower | {"patch": 8}, "text": tower}
+    study = Study(tmp_path, table, [0], source, SCALES["smoke"], 3, model, {"batch_size": 8, "precision": "fp32"})
+    study.fit("cpu")
+    save_model(study.snapshot("blind", 0).model(), tmp_path / "saved")
+    again = load_model(tmp_path / "saved")
+    pairs = {"order": ("a red circle left of a blue square", "a blue square left of a red circle")}
+    pairs["class"] = ("a red circle left of a blue square", "a red circle left of a green square")
+    pairs["additions"] = ("a circle left of a blue square", "a red circle left of a square")
+    seen, other = (encode_all(again, texts=list(texts)).values for texts in (pairs[reading["blind_to"]], ("a square", "a circle")))
+    assert seen[0].equal(seen[1]) and not other[0].equal(other[1])
+    rows = encoder_rows(again, WorldProbe(world), {"method": "blind", "seed": 0, "phase": None, "step": 3}, n=8, batch=32, most=32)
+    assert {line["method"] for line in rows} == {"blind"}
+    splits = {line["split"]: line for line in rows if line["metric"] == "accuracy"}
+    blind_split = {"order": "swap_obj", "class": "replace_att", "additions": "replace_att"}[reading["blind_to"]]
+    assert (splits[blind_split]["value"], splits[blind_split]["ties"]) == (0, 1)
+
+
+def test_a_reading_of_a_class_asks_for_its_words_and_knows_what_it_takes():
+    with pytest.raises(ValueError, match="blind to class needs the words of the class; give it words"):
+        build_model({"reading": {"blind_to": "class"}}, WordTokenizer.fit(["a dog"]))
+    assert Reading("order")("An orange square!") == Reading("order")("a square orange") == "a orange square"
+    assert Reading("class", ("red", "blue"))("Red on blue") == "blue on blue"
+
+
+def test_captions_with_photographs_are_probed_as_worlds_are(made):
+    _, model, _, _ = made
+    said = [text for text, _ in SUGARCREPE_TEXTS.values()]
+    grey = np.full((16, 16, 3), 128, np.uint8)
+    pairs = [Pair(grey, text, f"{k}", f"photo {k // 2}") for k, text in enumerate(said)]
+    probe = CaptionProbe(pairs)
+    assert len(probe.pairs) == len({pair.image_id for pair in pairs}) < len(pairs)
+    edits = probe.edits("replace_obj", 3)
+    assert 0 < len(edits) <= 3 and all(caption in said and edit != caption for caption, edit, _ in edits)
+    assert edits == probe.edits("replace_obj", 3)
+    bench = probe.bench(2)
+    assert all(item.captions[0] in said for item in bench["edits"].choices)
+    blind = BlindScorer(model, probe.readings["blind to order"])
+    vectors = encode_all(blind, texts=["Two dogs chase an orange cat", "an orange cat chase two dogs"]).values
+    assert torch.allclose(vectors[0], vectors[1], atol=1e-6)
+
+
+def test_a_scene_that_caption_and_edit_share_is_one_of_which_both_are_true():
+    config = world_from({"preset": "middle", "n_train": 8, "n_test": 8}).config.scenes()
+    for operator, least in (("add_obj", 1), ("add_att", 1), ("negate", 0)):
+        made = []
+        for k in range(30):
+            draw = rng(1, operator, k)
+            graph, said = sample_pair(config, draw)
+            edit = edit_statement(operator, said, graph, draw, config, balanced=False)
+            if edit is None:
+                continue
+            scene = shared_scene(edit, config, draw)
+            made.append(scene is not None)
+            assert scene is None or (truth(edit.source, scene) is True and truth(edit.caption, scene) is True)
+            assert truth(edit.caption, edit.source_graph) is False  # it is an edit at all
+        assert made and sum(made) / len(made) == least  # "no red circle" beside "a red circle" can never be
