@@ -32,7 +32,8 @@ class WordRow:
     "A row of a word list."
 
     relation: Literal[
-        "group", "opposite", "alike", "fixed", "mass", "either", "enclosing", "male", "female", "bland", "animate", "intransitive", "form"
+        "group", "opposite", "alike", "fixed", "mass", "either", "enclosing", "male", "female", "person", "bland", "animate", "intransitive",
+        "form",
     ]
     part: Part  # of speech
     words: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(split_words)]  # separated by semicolons
@@ -173,9 +174,14 @@ class WordRelations:
         return self.words("either", "noun")
 
     @cached_property
-    def bland(self) -> frozenset[str]:
-        "Adjectives that say too little to be added."
-        return self.words("bland", "adjective")
+    def bland(self) -> dict[str, frozenset[str]]:
+        "Words that say too little to be added, or are likely true of any picture, by part of speech."
+        return {part: self.words("bland", part) for part in ("noun", "adjective")}
+
+    @cached_property
+    def persons(self) -> frozenset[str]:
+        "Nouns that name a person, who takes no colour."
+        return self.words("person", "noun")
 
     def suits(self, adjective: str, noun: str) -> bool:
         "Whether an adjective may stand with a noun: nothing but what lives is young."
