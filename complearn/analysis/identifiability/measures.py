@@ -52,7 +52,7 @@ def encoder_rows(
         table = batch_similarities(scorer, pairs, batch)
         for split, scales in (("trained temperature", (scale, scale)), ("best temperature", (best_scale(table), best_scale(original)))):
             gap = loss_gap(*(contrastive_losses(part, at) for part, at in zip((table, original), scales)))
-            about = label | {"data": "held-out pairs", "split": split, "n": len(pairs)}
+            about = label | {"data": probe.held, "split": split, "n": len(pairs)}
             rows.append(row(**about, metric="contrastive_loss", value=gap["loss"]))
             rows.append(row(**about, metric="loss_gap", value=gap["gap"], low=gap["low"], high=gap["high"]))
         rows += judge(scorer, bench, label["method"], label["seed"], label["phase"], label["step"])

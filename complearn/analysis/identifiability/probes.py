@@ -37,6 +37,8 @@ Edited = tuple[str, str, Any]  # a caption, its edit, and an image of which the 
 class WorldProbe:
     "A generated world."
 
+    held = "held-out pairs"
+
     def __init__(self, world: World):
         self.world, self.pairs, self.train = world, world.test, world.train
         self.readings: Mapping[str, Callable[[str], Sequence[str]]] = blind_readings(world_words(world.config.scenes()))
@@ -56,6 +58,8 @@ COLOUR_NAMES = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "b
 
 class CaptionProbe:
     "Captions with photographs, of any reader."
+
+    held = "held-out captions"
 
     def __init__(
         self,
