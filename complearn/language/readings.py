@@ -134,5 +134,6 @@ class Reading:
         if self.blind_to == "order" and not self.words:
             return sorted_words(caption)
         spans = find_atoms(caption, self.words)
-        atoms = {"order": sorted(caption[slice(*span)] for span in spans), "class": [min(self.words)] * len(spans), "additions": [""] * len(spans)}
-        return put_atoms(caption, spans, atoms[self.blind_to])
+        if self.blind_to == "order":
+            return put_atoms(caption, spans, sorted(caption[slice(*span)] for span in spans))
+        return put_atoms(caption, spans, [min(self.words) if self.blind_to == "class" else ""] * len(spans))

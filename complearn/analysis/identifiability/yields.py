@@ -19,7 +19,7 @@ from ...evaluation.statistics import wilson
 from ...language.edits.base import Edit
 from ...language.edits.composition import Yields
 from ...language.lexicon.ngrams import NgramModel
-from ...language.lexicon.plausibility import balance, blind_accuracy, blind_differences
+from ...language.lexicon.plausibility import balance, blind_accuracy, blind_differences, filter_models
 
 # %% ../../../nbs/analysis/identifiability/yields.ipynb #0c337436
 EITHER = "swap or replace"
@@ -55,15 +55,16 @@ def drawn_rows(
 def blind_rows(
     edits: Sequence[Edit],  # of one family
     family: str,
-    models: Mapping[str, NgramModel],  # by the name of their corpus; the first is the filter's
+    judges: Mapping[str, NgramModel],  # by the name of their corpus
+    models: Sequence[NgramModel],  # the filter's
     data: str,  # name of the captions
     seed: int,
 ) -> list[dict]:  # splits `before` and `after` the filter; `value` is the share of edits for which a judge prefers the caption
     "What blind judges make of edits, before and after the plausibility filter; 0.5 is chance."
-    differences = {name: blind_differences(edits, model) for name, model in models.items()}
+    differences = {name: blind_differences(edits, model) for name, model in judges.items()}
     first = next(iter(differences.values()))
     rows = []
-    for split, numbers in (("before", np.arange(len(edits))), ("after", balance(first, seed))):
+    for split, numbers in (("before", np.arange(len(edits))), ("after", balance(blind_differences(edits, *models), seed))):
         accuracy = blind_accuracy(first[numbers])[:2]
         values = {"words": accuracy[0], "characters": accuracy[1]}
         values |= {f"3-grams of {name}": blind_accuracy(each[numbers])[2] for name, each in differences.items()}

@@ -29,8 +29,7 @@ from ...data.readers.edits import CaptionRow, edit_values, pair_captions, read_c
 from ...data.readers.registry import read
 from ...language.edits.composition import Yields, all_sites, count_edits, draw_composition
 from ...language.edits.sites import EditContext, operator_names
-from ...language.lexicon.ngrams import NgramModel
-from ...language.lexicon.plausibility import balance, blind_differences
+from ...language.lexicon.plausibility import balance, blind_differences, filter_models
 from ...language.parsing.base import Parse
 from ...language.parsing.registry import parse
 from ...models.generators import CausalGenerator, EndpointGenerator, Generator, generate_edits
@@ -208,12 +207,12 @@ def filter_plausible(
     captions = [row.caption for row in read_captions(corpus) if row.caption not in edited]
     if not captions:
         raise RequestError(f"{corpus} holds none but the captions that are edited; give other captions of the same kind")
-    model, kept = NgramModel(captions), {}
+    models, kept = filter_models(captions), {}
     for k, record in enumerate(records):
         for i, edit in enumerate(record.read_edits()):
             groups.setdefault(edit.operator.partition("_")[0], []).append(((k, i), edit))
     for places, edits in (zip(*group) for group in groups.values()):
-        for number in balance(blind_differences(edits, model), seed):
+        for number in balance(blind_differences(edits, *models), seed):
             kept.setdefault(places[number][0], []).append(places[number][1])
     lines = []
     for k, record in enumerate(records):
