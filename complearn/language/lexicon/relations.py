@@ -32,8 +32,8 @@ class WordRow:
     "A row of a word list."
 
     relation: Literal[
-        "group", "opposite", "alike", "fixed", "mass", "either", "enclosing", "male", "female", "person", "bland", "animate", "intransitive",
-        "form",
+        "group", "opposite", "alike", "fixed", "mass", "either", "enclosing", "male", "female", "person", "bland", "animate",
+        "intransitive", "form",
     ]
     part: Part  # of speech
     words: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(split_words)]  # separated by semicolons
