@@ -7,7 +7,7 @@ __all__ = ['TOLERANCE', 'BLIND', 'HELD', 'THEIRS', 'EDITED', 'CAUSAL_LENS', 'pse
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #0b94b4ee
 from .iterated import COMP
-from .judging import Cell, Claim, Side
+from .judging import Claim, Side
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #09153dd1
 TOLERANCE = 0.1  # nats of the contrastive loss
