@@ -246,7 +246,7 @@ def test_sizes_hold_together():
 
 
 def test_bad_configurations_say_what_to_do(tokenizer):
-    with pytest.raises(ValueError, match="no model key 'vison' .* there are vision, text, width"):
+    with pytest.raises(ValueError, match="no model key 'vison' .* there are vision, text, reading, width"):
         read_model({"vison": "tiny"})
     with pytest.raises(ValueError, match="unknown tower 'huge'; known: tiny"):
         build_model({"vision": "huge"}, tokenizer)
