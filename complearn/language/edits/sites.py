@@ -82,12 +82,12 @@ class EditContext:
         texts = (self.words(each, "all") for each in (parse, *self.views))
         return frozenset().union(own, others, *related, *texts)
 
-# %% ../../../nbs/language/edits/sites.ipynb #c11d67ee
+# %% ../../../nbs/language/edits/sites.ipynb #db9a038c
 COMMON_ADJECTIVES = ("red", "blue", "green", "yellow", "black", "white")  # where the corpus says nothing
 NEW_ADJECTIVES = 12  # of one noun, the most frequent first
 TYPICAL = 0.25  # share of a noun's adjectives: what is said so often is likely true of any, as orange of cones
 
-
+# %% ../../../nbs/language/edits/sites.ipynb #445cb32f
 class EditableCaption(CaptionAtoms):
     "The atoms of a caption, and what may come into it."
 

@@ -183,9 +183,8 @@ def run_all(
                 time.sleep(0.25)
                 for run in take_ended(children, commands):
                     on_end(run)
-                done = {run: min(steps, progress_of(run)) for run in runs}
-                bar.update(sum(done.values()) - bar.n)
-                bar.set_postfix_str(", ".join(run.path.name + " (reading its data)" * (not done[run]) for run in children))
+                bar.update(sum(min(steps, progress_of(run)) for run in runs) - bar.n)
+                bar.set_postfix_str(", ".join(run.path.name + " (reads its data)" * (not progress_of(run)) for run in children))
         finally:
             stop(list(children.values()))
     return list(runs)
