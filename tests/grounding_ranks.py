@@ -64,7 +64,7 @@ def related(rank, world, name):
     tokenizer = WordTokenizer.fit([pair.caption for pair in ranked])
     model = build(MODEL | {"relations": relations, "search": True}, tokenizer, 0).eval()
     collate = CollateWithTriplets(model.collate, TripletEncoder(sides, relations["objects"], 2))
-    objective = SearchContrastive() if name == "search" else RelationGrounding(dropout=0.0)
+    objective = SearchContrastive() if name == "search" else RelationGrounding()
     told = objective(model, collate(pairs[rank * 8 // world : (rank + 1) * 8 // world], range(rank * 8 // world, (rank + 1) * 8 // world)))
     loss = sum(value for key, value in told.items() if key.endswith("_loss"))
     loss.backward()

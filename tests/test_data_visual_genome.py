@@ -17,9 +17,11 @@ from complearn.data.reports import BadData
 from complearn.data.visual_genome.files import json_items
 from complearn.data.visual_genome.names import (
     OBJECT_CLASSES,
+    PREDICATE_ALIASES,
     PUBLISHED_NEAR,
     RELATION_LABELS,
     alias_table,
+    is_swapped,
     merge_predicate,
     merged_counts,
     read_aliases,
@@ -51,6 +53,16 @@ def test_every_label_means_itself_and_no_word_means_two():
     assert set(table.values()) == set(RELATION_LABELS)
     assert all(merge_predicate(word) == label for word, label in table.items())
     assert [strip_predicate(text) for text in ("is on a", "a", "are", "that is the")] == ["on", "a", "are", "the"]
+
+
+def test_passive_predicates_turn_the_pair_around():
+    """Every predicate that ends in "by" under an active label, and no label itself."""
+    passive = ("by", "held", "worn", "covered")
+    by = {word for word, entry in PREDICATE_ALIASES.items() if word.endswith(" by") and entry.label not in passive}
+    active = {word for word in by if not word.split()[0].endswith("ing") or word == "being pulled by"}
+    same = {"owned by", "filled by", "connected by", "on a leash held by"}
+    assert {word for word in active if not is_swapped(word)} == same
+    assert not any(map(is_swapped, RELATION_LABELS)) and not is_swapped("holding") and is_swapped("is eaten by the")
 
 
 def test_counts_are_filtered_before_they_are_merged():
@@ -322,4 +334,4 @@ def test_names_for_a_model(scenes):
 def test_the_lists_are_installed_with_the_package():
     patterns = ast.literal_eval(re.search(r"package_data=(\{.*?\}),\n", (ROOT / "setup.py").read_text())[1])["complearn"]
     files = {path.name for pattern in patterns for path in (ROOT / "complearn").glob(pattern)}
-    assert {"object_classes.json", "relation_labels.json", "predicate_aliases.json", "word_lists.json"} <= files
+    assert {"object_classes.json", "relation_labels.json", "predicate_aliases.csv", "word_lists.json"} <= files

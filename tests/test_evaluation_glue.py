@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 
 from complearn.data.reports import BadData
 from complearn.evaluation.tasks.glue import files as glue_files
-from complearn.evaluation.tasks.glue.probes import Glue, rank_interval
+from complearn.evaluation.tasks.glue.probes import Glue, pair_features, rank_interval
+from complearn.models.towers.libraries import HFText
+from complearn.models.towers.tokenizers import HFTokenizer
+from complearn.models.wordspace import WordSpace
 
 SENTENCES = ("A dog\x0c runs.", "A cat\u2028 sleeps.", 'He said "no.', "A line\x1c of\x85 signs\r here.")
 
@@ -78,3 +82,24 @@ def test_rank_intervals_are_scipys():
         one, two = draw.integers(0, 6, (2, n)).astype(float)
         value, low, high = rank_interval(one, two, 300)
         assert np.isclose(value, spearmanr(one, two).statistic) and low <= high
+
+
+def test_two_sentences_are_read_together_as_in_bert():
+    """Against the input written out by hand: [CLS] a [SEP] b [SEP], the second sentence marked, and the mean over all tokens."""
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "dogs", "run", "cats", "sleep"]
+    inner = transformers.BertTokenizerFast(vocab={word: k for k, word in enumerate(words)})
+    size = {"vocab_size": len(words), "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)
+    module = transformers.BertModel(transformers.BertConfig(**size), add_pooling_layer=False).eval()
+    torch.nn.init.normal_(module.embeddings.token_type_embeddings.weight)
+    tower = HFText(module.config.to_dict(), module=module)
+    tower.tokenizer = HFTokenizer(inner, 16)
+    space = WordSpace(tower, cache=False)
+    found = space.pairs([("dogs run", "cats sleep"), ("cats", "run")])
+    ids, segments = torch.tensor([[2, 5, 6, 3, 7, 8, 3]]), torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
+    with torch.no_grad():
+        expected = module(input_ids=ids, token_type_ids=segments).last_hidden_state.mean(1)
+    np.testing.assert_allclose(found[:1], expected.numpy(), atol=1e-5)
+    texts = [("dogs run", "cats sleep"), ("cats", "run")]
+    assert pair_features(space, texts).shape == (2, 8) and pair_features(space, texts, joint=False).shape == (2, 32)

@@ -385,7 +385,7 @@ def test_marks_have_maps_where_they_count(tokenizer):
 
 
 def test_an_unknown_reading_is_refused(model):
-    with pytest.raises(ValueError, match="as captions, relations, search; not 'boxes'"):
+    with pytest.raises(ValueError, match="as captions, relations, search, words; not 'boxes'"):
         model(model.collate([Pair(None, "red", "a", "a")]), reading="boxes")
 
 

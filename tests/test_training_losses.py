@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from complearn.evaluation.costs import Ledger
+from complearn.training.engine.optimization import adamw
 from complearn.training.engine.phases import Phase, batches_before, full_rate_steps, lr_factor, match_names, set_trainable
 from complearn.training.methods.iterated import divide_steps, iterated
 from complearn.training.methods.scales import SCALES
@@ -169,6 +170,38 @@ def test_rates_over_a_run():
     assert lr_factor(phases, 1, 0) == pytest.approx((1 + math.cos(math.pi * 10 / 25)) / 2)
     assert lr_factor(phases, 2, 0) == pytest.approx(0.5) and lr_factor(phases, 2, 5) == pytest.approx(0.5)
     assert all(0 < lr_factor(phases, i, s) <= 1 for i, p in enumerate(phases) for s in range(p.steps))
+
+
+def test_a_rate_that_is_halved():
+    """After every 15 of 100 epochs, whatever the schedule: six halvings."""
+    phase = Phase("a", 1000, None, schedule="phase", ramp=10, halve=150)
+    assert [lr_factor([phase], 0, step) for step in (0, 9, 149, 150, 299, 300, 999)] == [0.1, 1.0, 1.0, 0.5, 0.5, 0.25, 2.0**-6]
+    with pytest.raises(ValueError, match="halve >= 0"):
+        Phase("a", 10, None, halve=-1)
+
+
+@pytest.mark.parametrize("decoupled", [True, False])
+def test_parts_learn_at_their_shares_of_the_rate(decoupled):
+    """Against an optimizer of torch for each part alone."""
+    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    nets = [torch.nn.ModuleDict({"old": torch.nn.Linear(3, 3), "new": torch.nn.Linear(3, 3)}) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    one = adamw(dict(nets[0].named_parameters()), 0.1, 0.05, (0.95, 0.999), shares={"*": 1.0, "old.*": 0.01}, decoupled=decoupled)
+    parts = [(part, p.ndim) for part in nets[1] for p in nets[1][part].parameters()]
+    rates, betas = {"old": 1e-3, "new": 0.1}, (0.95, 0.999)
+    some = lambda part, n: [p for p in nets[1][part].parameters() if p.ndim == n]
+    several = [kind(some(part, n), rates[part], betas, weight_decay=0.05 * (n > 1)) for part, n in parts]
+    for step in range(4):
+        for net, optimizers in zip(nets, ([one], several)):
+            net.zero_grad()
+            x = torch.arange(6.0).reshape(2, 3) + step
+            sum(net[part](x).square().sum() for part in net).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+    for a, b in zip(nets[0].parameters(), nets[1].parameters()):
+        torch.testing.assert_close(a, b)
+    with pytest.raises(ValueError, match="'head.*' matches no parameter"):
+        adamw(dict(nets[0].named_parameters()), shares={"head.*": 2.0})
 
 
 def test_phases_that_share_a_name_share_a_cosine_and_a_constant_rate_stays():

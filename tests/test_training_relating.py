@@ -155,7 +155,7 @@ def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
     assert eye and all(name.startswith(("attention.", "norm.")) for name in eye)
 
 
-@pytest.mark.parametrize("objective", [RelationGrounding(dropout=0.0), SearchContrastive()])
+@pytest.mark.parametrize("objective", [RelationGrounding(), SearchContrastive()])
 def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, objective):
     """Also where one of the parts has no triplet at all."""
     model = build(MODEL, tokens).eval()
@@ -197,6 +197,10 @@ def test_a_model_without_the_parts_is_refused(tokens):
         make_phases(Named("relating", {"steps": 2, "search_steps": 2}), half)
     with pytest.raises(ValueError, match="vision is one of"):
         relation_patterns(half, 2, "eyes")
+    whole = build(MODEL, tokens)
+    names = [name for name, _ in whole.named_parameters()]
+    trained = {vision: match_names(names, relation_patterns(whole, 0, vision)) for vision in ("attention", "embedder")}
+    assert trained["embedder"] - trained["attention"] == {"vision.embed.weight", "vision.embed.bias"}, "as the released code trains"
 
 
 def config(**more):
@@ -263,7 +267,8 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     model = build(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
     set_trainable(model, relation_patterns(model, "all", "all"))
     batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(scenes)
-    optimizer, objective = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3), RelationGrounding(dropout=0.0)
+    optimizer, objective = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3), RelationGrounding()
+    model.language.set_dropout(0.0)
     for _ in range(90):
         loss = sum(value for name, value in objective(model, batch).items() if name.endswith("_loss"))
         optimizer.zero_grad()

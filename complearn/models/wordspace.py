@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TokenEncoder', 'mean_token', 'token_features', 'special_ids', 'vocabulary', 'vocabulary_statistics', 'embed',
-           'unknown_words', 'WordSpace']
+           'reads_pairs', 'embed_pairs', 'unknown_words', 'WordSpace']
 
 # %% ../../nbs/models/wordspace.ipynb #c002
 import hashlib
@@ -118,6 +118,32 @@ def embed(
         vectors.append(mean_token(token_features(encoder, ids, mask), mask, before, after, special))
     return torch.cat(vectors)[order.argsort()]
 
+# %% ../../nbs/models/wordspace.ipynb #0a8b0163
+def reads_pairs(tokenizer: Any) -> bool:
+    "Whether a tokenizer can put two sentences into one input, as BERT's does."
+    return getattr(getattr(tokenizer, "tokenizer", None), "sep_token", None) is not None
+
+
+def embed_pairs(
+    encoder: TokenEncoder,  # a tower of `transformers`
+    tokenizer: Any,  # its tokenizer
+    pairs: Sequence[tuple[str, str]],  # sentences
+    batch_size: int = 256,  # pairs at once
+) -> Float[Tensor, "pair width"]:
+    "One vector per pair of sentences that are read together: the mean over all tokens, not standardised (Zhang et al. 2021, App. B.6)."
+    vectors = []
+    for start in range(0, len(pairs), batch_size):
+        first, second = (list(side) for side in zip(*pairs[start : start + batch_size]))
+        options = {"padding": True, "truncation": True, "max_length": tokenizer.context, "return_token_type_ids": True}
+        told = tokenizer.tokenizer(first, second, return_tensors="pt", **options)
+        marked = told["token_type_ids"] if getattr(encoder.module.config, "type_vocab_size", 1) > 1 else None
+        read = encoder if marked is None else lambda ids, mask, marked=marked: encoder(ids, mask, marked.to(ids.device))
+        where = next(encoder.parameters()).device
+        with evaluation_mode(encoder):
+            states = token_features(read, told["input_ids"].to(where), told["attention_mask"].bool().to(where))
+        vectors.append(mean_token(states, told["attention_mask"].bool()))
+    return torch.cat(vectors)
+
 # %% ../../nbs/models/wordspace.ipynb #c017
 def unknown_words(
     tokenizer: Any,  # texts -> `Tokens`
@@ -131,7 +157,7 @@ def unknown_words(
     tokens = tokenizer(list(words))
     return [word for word, bad in zip(words, ((tokens.ids == unknown) & tokens.mask).any(1).tolist()) if bad]
 
-# %% ../../nbs/models/wordspace.ipynb #c021
+# %% ../../nbs/models/wordspace.ipynb #203cbb73
 @dataclass
 class WordSpace:
     "A semantic space: texts -> standardised vectors."
@@ -173,6 +199,18 @@ class WordSpace:
     def statistics(self) -> Float[Tensor, "2 width"]:
         "Mean and deviation over the vocabulary; made at first use."
         return self._known(self.fingerprint())
+
+    @property
+    def reads_pairs(self) -> bool:
+        "Whether two sentences can be read together."
+        return isinstance(self.encoder, nn.Module) and hasattr(self.encoder, "module") and reads_pairs(self.tokenizer)
+
+    def pairs(
+        self,
+        texts: Sequence[tuple[str, str]],  # sentences
+    ) -> Float[np.ndarray, "pair width"]:
+        "A vector for each pair of sentences that are read together, not standardised."
+        return embed_pairs(self.encoder, self.tokenizer, texts).numpy()
 
     def __call__(
         self,

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['coco_id', 'photo_filter', 'CocoPhoto', 'CocoCaption', 'coco_photos', 'read_coco', 'KarpathyPhoto', 'KarpathySentence',
-           'read_karpathy', 'read_flickr']
+           'read_karpathy', 'read_flickr', 'flickr8k']
 
 # %% ../../../nbs/data/readers/coco.ipynb #c002
 import os
@@ -191,3 +191,18 @@ def read_flickr(
     missing = [name for name in keep or () if coco_id(name) not in captioned]
     first = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
     return collector.finish([f"{len(missing)} listed photos have no caption in {path.name} ({first})"] if missing else [])
+
+# %% ../../../nbs/data/readers/coco.ipynb #fed4fce6
+def flickr8k(
+    part: str,  # "train" or "dev", or another whose list of photos is there
+    folder: Path | str = "",  # with flickr8k/; empty: the working directory, else what COMPLEARN_REAL_DATA names
+) -> dict[str, Any]:  # {"name": "flickr", "args": {...}}
+    "A part of Flickr8k, for a configuration; raise FileNotFoundError if it is not there."
+    named = folder if str(folder) else "" if Path("flickr8k").is_dir() else os.environ.get("COMPLEARN_REAL_DATA", "")
+    home = Path(named) / "flickr8k"
+    names = {"images": "Images", "token_file": "Flickr8k.token.txt", "split_file": f"Flickr_8k.{part}Images.txt"}
+    for name in names.values():
+        if not (home / name).exists():
+            remedy = "give data_args, or name the folder that holds flickr8k/ by COMPLEARN_REAL_DATA"
+            raise FileNotFoundError(f"{home / name} does not exist; {remedy}")
+    return {"name": "flickr", "args": {argument: str(home / name) for argument, name in names.items()}}

@@ -6,7 +6,7 @@
 __all__ = ['Dropped', 'End', 'TripletCleaner', 'VisualGenomePairs', 'image_path', 'wordnet_classes', 'image_names',
            'read_visual_genome']
 
-# %% ../../../nbs/data/visual_genome/reader.ipynb #c002
+# %% ../../../nbs/data/visual_genome/reader.ipynb #50adba3a
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
@@ -18,7 +18,7 @@ from ..pairs import Pair
 from ..readers.coco import coco_id
 from ..reports import BadData, Collector, Pairs, existing_path
 from .files import FILES, REMEDY, GenomeItem, GenomeObject, GenomeRelation, Thing, genome_items, read_things
-from .names import OBJECT_CLASSES, merge_predicate, most_frequent, normalize_predicate, read_aliases
+from .names import OBJECT_CLASSES, is_swapped, merge_predicate, most_frequent, normalize_predicate, read_aliases
 from .triplets import Triplet
 from ...language.lexicon.wordnet import Classes, UnknownSynset, WordNet
 
@@ -34,7 +34,7 @@ class End:
     thing: Thing  # with its name and attributes
     label: str | None  # its class
 
-# %% ../../../nbs/data/visual_genome/reader.ipynb #c005
+# %% ../../../nbs/data/visual_genome/reader.ipynb #f50ac70f
 class TripletCleaner:
     "Turn the relationships of images into triplets, and count what is dropped."
 
@@ -43,10 +43,11 @@ class TripletCleaner:
         things: Mapping[int, Mapping[int, Thing]],  # from `read_things`
         classes: Callable[[str], str | None],  # synset -> class; raises `UnknownSynset`
         labels: Mapping[str, str | None],  # frequent predicate -> label, None if it has no label
+        swapped: Container[str] = (),  # predicates whose subject is their label's object
         max_attributes: int = 2,  # in a phrase
         keep_unclassed: bool = False,  # keep triplets of objects outside all classes
     ):
-        self.things, self.classes, self.labels = things, classes, labels
+        self.things, self.classes, self.labels, self.swapped = things, classes, labels, swapped
         self.max_attributes, self.keep_unclassed = max_attributes, keep_unclassed
         self.counts: Counter = Counter()
         self.faults: list[str] = []
@@ -95,6 +96,7 @@ class TripletCleaner:
                 rules.append(rule)
         if rules:
             raise rules[0]
+        ends = ends[::-1] if predicate in self.swapped else ends
         subject, other = (end.thing.phrase(self.max_attributes) for end in ends)
         triplet = Triplet(subject, label, other, ends[0].label, ends[1].label)
         if subject == other:
@@ -237,7 +239,7 @@ def _make_pairs(
         collector.add(pair, f"image_data.json {number}")
     return collector.finish(notes, VisualGenomePairs)
 
-# %% ../../../nbs/data/visual_genome/reader.ipynb #c013
+# %% ../../../nbs/data/visual_genome/reader.ipynb #da22461a
 def read_visual_genome(
     folder: Path | str,  # with image_data.json, objects.json, relationships.json; perhaps attributes.json, object_synsets.json
     images: Path | str | None = None,  # with VG_100K and VG_100K_2, or the images themselves; None: the same folder
@@ -263,7 +265,8 @@ def read_visual_genome(
     classes, more_aliases = wordnet_classes(folder, wordnet), read_aliases(aliases) if aliases else None
     predicates = _count_predicates(folder)
     labels = {word: merge_predicate(word, more_aliases) for word, n in predicates.items() if n > rare}
-    clean = TripletCleaner(read_things(folder, collector), classes, labels, max_attributes, keep_unclassed)
+    swapped = {word for word in labels if is_swapped(word, more_aliases)}
+    clean = TripletCleaner(read_things(folder, collector), classes, labels, swapped, max_attributes, keep_unclassed)
     names = image_names(folder, collector)
     triplets = _clean_images(folder, names, clean, min_triplets, collector)
     clean.check(max_bad)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['READINGS', 'INITIAL_MATCH', 'IMAGE_METHOD', 'TEXT_METHOD', 'RelationConfig', 'GroundedConfig', 'is_untrained',
-           'tower_specs', 'GroundedOutput', 'Grounded', 'build_grounded', 'SearchScorer']
+           'tower_specs', 'GroundedOutput', 'WordStates', 'Grounded', 'build_grounded', 'SearchScorer']
 
 # %% ../../../nbs/models/grounded/model.ipynb #c002
 from dataclasses import asdict, dataclass
@@ -62,6 +62,7 @@ class GroundedConfig:
     search: bool = False  # two more heads that make one vector of each image and text (Eqs. 15-16); needs relations
     fit: Literal["crop", "pad", "squash"] | None = None  # how oblong images become square; None: as the vision tower wants
     memory: int = 1024  # megabytes of cache for the outputs of a frozen vision tower, on a CPU
+    stored: bool = False  # keep these outputs as files too, in the folder for caches, for other runs
 
     def __post_init__(self):
         check_tower(self.vision, "vision")
@@ -98,8 +99,15 @@ class GroundedOutput:
     text: Float[Tensor, "batch token width"]
     words: Bool[Tensor, "batch token"]  # True where a token is a word
 
+
+@dataclass(frozen=True)
+class WordStates:
+    "What the language stream makes of each token."
+
+    states: Float[Tensor, "batch token width"]
+
 # %% ../../../nbs/models/grounded/model.ipynb #c007
-READINGS = ("captions", "relations", "search")  # match-maps with captions, triplets of phrases, one vector per image and text
+READINGS = ("captions", "relations", "search", "words")  # match-maps, triplets of phrases, a vector per image and text, captions alone
 INITIAL_MATCH = 0.1  # size of a match between an unrelated word and position, before training
 
 # %% ../../../nbs/models/grounded/model.ipynb #c008
@@ -119,7 +127,7 @@ class Grounded(nn.Module):
         fresh = text.architecture.get("kind") == "text"
         layers = ("all" if fresh else 8) if config.layers is None else config.layers
         self.language = LanguageStream(text, layers, not fresh if config.freeze_qk is None else config.freeze_qk)
-        self.vision = VisionStream(vision, text.width, config.attention, config.heads, config.dropout, config.memory)
+        self.vision = VisionStream(vision, text.width, config.attention, config.heads, config.dropout, config.memory, config.stored)
         width = config.width or text.width
         self.heads = nn.ModuleDict({side: nn.Linear(text.width, width) for side in ("vision", "language")})
         for head in self.heads.values():
@@ -171,13 +179,16 @@ class Grounded(nn.Module):
         self,
         batch: Batch,  # images and captions; or images and phrases, for "relations"
         reading: str = "captions",  # one of `READINGS`: which part of the model reads the batch
-    ) -> GroundedOutput | RelationOutput | SearchOutput:  # for "captions", "relations", "search"
+    ) -> GroundedOutput | RelationOutput | SearchOutput | WordStates:  # for "captions", "relations", "search", "words"
         if reading not in READINGS:
             raise ValueError(f"a grounded model reads a batch as {', '.join(READINGS)}; not {reading!r}")
         if reading == "relations":
             return relate(self, batch)
         if reading == "search":
             return search(self, batch)
+        if reading == "words":
+            states = self.language(batch.ids, batch.mask)[0]
+            return WordStates(F.pad(states, (0, 0, 0, batch.ids.shape[1] - states.shape[1])))
         text, words = self.caption_tokens(batch)
         room = batch.ids.shape[1] - text.shape[1]  # negative where a tower works in its full context
         return GroundedOutput(self.image_positions(batch), F.pad(text, (0, 0, 0, room)), F.pad(words, (0, room)))

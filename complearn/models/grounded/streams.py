@@ -65,11 +65,12 @@ class VisionStream(nn.Module):
         heads: int = 12,  # of its attention, or as many as the width allows
         dropout: float | int = 0.1,  # in that block, in training
         memory: int = 1024,  # megabytes for what a frozen tower said, on a CPU
+        stored: bool = False,  # keep it as files too, for other runs
     ):
         super().__init__()
         keep_position_grid(tower)
         tower.tokens_only()
-        self.tower, self.width, self.memory, self.grid = tower, width, OutputCache(memory), grid_of(tower)
+        self.tower, self.width, self.memory, self.grid = tower, width, OutputCache(memory, stored), grid_of(tower)
         self.embed = nn.Linear(tower.width, width)
         if attention:
             self.position = nn.Parameter(0.02 * torch.randn(*self.grid, width))
@@ -198,6 +199,14 @@ class LanguageStream(nn.Module):
             if isinstance(module, nn.Dropout):
                 module.p = share
 
+    def word_mask(
+        self,
+        mask: Bool[Tensor, "batch token"],  # True where a token is real
+    ) -> Bool[Tensor, "batch token"]:
+        "Which tokens are words: not start, end and padding."
+        start, end = (getattr(self.tower, name, True) for name in ("start", "end"))
+        return content_mask(mask, start, end, keep_end=False)
+
     def forward(
         self,
         ids: Int64[Tensor, "batch token"],  # token ids
@@ -205,5 +214,4 @@ class LanguageStream(nn.Module):
     ) -> tuple[Float[Tensor, "batch said width"], Bool[Tensor, "batch said"]]:  # states; True at words, not at start, end and padding
         states = self.tower(ids, mask).tokens
         room = (0, states.shape[1] - ids.shape[1])  # a tower may drop columns that are all padding, or add some
-        start, end = (getattr(self.tower, name, True) for name in ("start", "end"))
-        return states, content_mask(F.pad(mask, room), start, end, keep_end=False)
+        return states, self.word_mask(F.pad(mask, room))

@@ -246,8 +246,10 @@ class HFText(Tower):
         self,
         ids: Int64[Tensor, "batch token"],  # token ids
         mask: Bool[Tensor, "batch token"],  # True where a token is real
+        segments: Int64[Tensor, "batch token"] | None = None,  # 1 at the second of two sentences that are read together; None: one alone
     ) -> TowerOutput:
-        tokens = self.module(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        more = {} if segments is None else {"token_type_ids": segments}
+        tokens = self.module(input_ids=ids, attention_mask=mask.long(), **more).last_hidden_state
         real = mask[..., None].to(tokens.dtype)
         last = tokens[torch.arange(len(ids), device=ids.device), mask.sum(1) - 1]
         pooled = {"mean": (tokens * real).sum(1) / real.sum(1), "first": tokens[:, 0], "last": last}[self.pool]

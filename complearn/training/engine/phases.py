@@ -28,17 +28,21 @@ class Phase:
     optim: dict | None = None  # None: go on with the optimizer there is; else a fresh AdamW with these settings
     schedule: str = "run"  # one cosine over the whole "run", over this "phase", or over all phases that share another name; or "constant"
     ramp: int = 0  # linear warm-up, steps
+    halve: int = 0  # steps after which the rate is halved, again and again, instead of a cosine; 0: as `schedule` says
     on_start: Callable | None = None  # called with State before the first step; what it makes lives in state.model or state.extra
     on_end: Callable | None = None  # called with State after the last step
+    on_enter: Callable | None = None  # called with the model at the start and on resume: what no checkpoint holds, e.g. dropout
 
     def __post_init__(self):
         if not isinstance(self.schedule, str) or not self.schedule:
             raise ValueError(f"phase '{self.name}': schedule is 'run', 'phase', 'constant' or another name, not {self.schedule!r}")
-        if self.steps < 1 or self.ramp < 0:
-            raise ValueError(f"phase '{self.name}': needs steps >= 1 and ramp >= 0, not steps={self.steps}, ramp={self.ramp}")
-        unknown = set(self.optim or {}) - {"lr", "weight_decay", "betas", "eps"}
+        if self.steps < 1 or min(self.ramp, self.halve) < 0:
+            given = f"steps={self.steps}, ramp={self.ramp}, halve={self.halve}"
+            raise ValueError(f"phase '{self.name}': needs steps >= 1, ramp >= 0 and halve >= 0, not {given}")
+        unknown = set(self.optim or {}) - {"lr", "weight_decay", "betas", "eps", "shares", "decoupled"}
         if unknown:
-            raise ValueError(f"phase '{self.name}': optim knows lr, weight_decay, betas and eps, not {sorted(unknown)}")
+            known = "lr, weight_decay, betas, eps, shares and decoupled"
+            raise ValueError(f"phase '{self.name}': optim knows {known}, not {sorted(unknown)}")
 
 # %% ../../../nbs/training/engine/phases.ipynb #c009
 @dataclass
@@ -110,6 +114,8 @@ def lr_factor(
     "The factor of the coming step's learning rate; a function of the position alone, so resume is exact."
     phase = phases[index]
     ramp = min(1.0, (phase_step + 1) / phase.ramp) if phase.ramp else 1.0
+    if phase.halve:
+        return ramp * 0.5 ** (phase_step // phase.halve)
     if phase.schedule == "constant":
         return ramp
     together = {index} if phase.schedule == "phase" else set(range(len(phases)))

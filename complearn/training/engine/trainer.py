@@ -199,7 +199,7 @@ class Trainer:
         "Make a fresh optimizer with the settings of the last phase that states some, else the run's."
         stated = [phase.optim for phase in self.phases[: self.state.phase_index + 1] if phase.optim is not None]
         self.optim = self.settings.optim | (stated[-1] if stated else {})
-        self.state.optimizer = adamw([*self.model.parameters(), *self.objective_parameters.values()], **self.optim)
+        self.state.optimizer = adamw(dict(self.model.named_parameters()) | self.objective_parameters, **self.optim)
 
     def begin_phase(self) -> None:
         "Make what the phase starts with, then write a checkpoint; at the run's end only the checkpoint."
@@ -267,6 +267,8 @@ class Trainer:
         state, phase, stopwatch = self.state, self.phase, self.journal.stopwatch
         if not set_trainable(self.model, phase.trainable) and not self.own_parameters():
             raise ValueError(f"phase '{phase.name}' trains nothing: {list(phase.trainable)} leaves no parameter free")
+        if phase.on_enter is not None:
+            phase.on_enter(self.model)
         phase.objective.train()
         wrapped = self.processes.wrap(self.model)
         loader = self.loader_of(phase)
@@ -295,7 +297,7 @@ class Trainer:
         seed_everything(self.seed, *keys)
         lr = self.optim["lr"] * lr_factor(self.phases, state.phase_index, state.phase_step)
         for group in state.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["share"]
         measures = self.backward(wrapped, batch, keys)
         own_parameters = self.own_parameters()
         self.processes.average_gradients(own_parameters)

@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'GROUNDING_ROWS', 'classify', 'with_classifier', 'grounding_scale', 'grounded_arguments',
-           'grounding_arguments', 'grounded', 'grounding', 'layer_rows', 'text_depth', 'grounding_rows']
+           'grounding_arguments', 'ShuffledPhotos', 'shuffled_loader', 'grounded', 'masked_words', 'grounding',
+           'layer_rows', 'text_depth', 'grounding_rows']
 
-# %% ../../../nbs/training/methods/grounding.ipynb #c002
+# %% ../../../nbs/training/methods/grounding.ipynb #092c05cc
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt
@@ -16,6 +18,9 @@ from torch import nn
 
 from ...core.config import strict, unknown_name
 from ...core.runs import Run
+from ...core.seeds import rng
+from ...data.loading import Loader
+from ...data.pairs import Pair
 from ...models.grounded.classifier import copy_vision_stream
 from ...models.grounded.model import is_untrained
 from ...models.registry import build, read_model
@@ -26,9 +31,10 @@ from ..engine.checkpoints import read_tensors
 from ..engine.phases import Phase, State
 from .clip import in_order
 from .registry import METHODS, Named, load_method, make_phases, merge, method
-from .relation_stage import relating
+from .relation_stage import language_dropout, relating
 from .scales import SCALES, Scale
 from ..objectives.classification import Classification
+from ..objectives.masked import MaskedWords
 from ..objectives.matchmap import Grounding
 
 # %% ../../../nbs/training/methods/grounding.ipynb #n002
@@ -68,6 +74,10 @@ PAPER = {
     "vision": "timm:vgg16", "text": "hf:bert-base-uncased", "batch": 180, "lr": 5e-5, "ramp": 0,
     "steps": 65_000,  # 100 epochs of 118,287 images (A.2)
     "relation_share": 77_900 / 65_000,  # 150 epochs of 93,512 images in batches of 180 (A.3.2)
+    "grounding": {  # Adam at one rate for all parts, halved after every 15 epochs
+        "ground": {"new_lr": None, "decoupled": False, "halve": 9_750},
+        "relate": {"lr": 1e-5, "language_lr": None, "search_lr": 1e-5, "decoupled": False, "halve": 7_790},
+    },
 }  # fmt: skip
 
 
@@ -87,8 +97,8 @@ def grounded_arguments(
 ) -> dict[str, Any]:
     "Arguments of `grounded` for a budget."
     new = is_untrained(scale.text, "text")
-    defaults = {"steps": steps, "lr": scale.lr if new else 5e-5, "ramp": scale.ramp} | ({"dropout": 0.0} if new else {})
-    return merge(defaults, switches)
+    rates = {"lr": scale.lr, "new_lr": None, "dropout": 0.0} if new else {}
+    return merge({"steps": steps, "ramp": scale.ramp} | rates | scale.grounding.get("ground", {}), switches)
 
 
 def grounding_arguments(
@@ -99,31 +109,94 @@ def grounding_arguments(
     "Arguments of `grounding` for a budget."
     new = is_untrained(scale.text, "text")
     ground = {name: value for name, value in grounded_arguments(scale, steps, {}).items() if name != "steps"}
-    relate = {"layers": "all", "vision": "all", "dropout": 0.0} if new else {"dropout": 0.1}
-    relate = {"lr": scale.lr if new else 1e-5, "ramp": scale.ramp} | relate
+    fresh = {"lr": scale.lr, "language_lr": None, "search_lr": scale.lr, "layers": "all", "vision": "all", "dropout": 0.0}
+    relate = {"ramp": scale.ramp} | (fresh if new else {}) | scale.grounding.get("relate", {})
     lengths = {"steps": steps, "relation_steps": max(1, round(scale.relation_share * steps)), "search_steps": max(1, steps // 4)}
     return merge(lengths | {"ground": ground, "relate": relate}, switches)
+
+# %% ../../../nbs/training/methods/grounding.ipynb #8a2357da
+@dataclass(frozen=True)
+class ShuffledPhotos(Sequence):
+    "Pairs in which every photo stands with another photo's captions, always the same."
+
+    pairs: Sequence[Pair]  # as they were
+    seed: int = 0  # of the order
+
+    @cached_property
+    def sources(self) -> list[int]:
+        "For each pair, the pair whose photo it takes."
+        first = {pair.image_id: i for i, pair in reversed(list(enumerate(self.pairs)))}
+        order = [list(first)[i] for i in rng(self.seed, "shuffled photos").permutation(len(first))]
+        following = dict(zip(order, order[1:] + order[:1]))
+        return [first[following[pair.image_id]] for pair in self.pairs]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return replace(self.pairs[index], image=self.pairs[self.sources[index]].image)
+
+
+def shuffled_loader(state: State) -> Loader:
+    "A run's loader with the captions of other photos, for `Phase.loader`."
+    run = state.loader
+    processes = {"workers": run.workers, "rank": run.rank, "world": run.world}
+    return Loader(ShuffledPhotos(run.pairs, run.seed), run.collate, run.batch_size, run.seed, **processes)
 
 # %% ../../../nbs/training/methods/grounding.ipynb #c012
 @method("grounded", model={"kind": "grounded"}, arguments=grounded_arguments)
 def grounded(
     model: nn.Module,  # a grounded model
     steps: PositiveInt,  # of stage 2
-    lr: float | int = 5e-5,  # base learning rate
+    lr: float | int = 5e-5,  # of the language stream, which is pretrained
+    new_lr: float | int | None = 1e-3,  # of the heads and of the vision stream's own layers, which are new; None: `lr`
     weight_decay: float | int = 5e-7,  # on matrices
     betas: tuple[float, ...] | list[float] = (0.95, 0.999),  # Adam's two
+    decoupled: bool = True,  # decay: AdamW's; off: Adam's, as in the paper
+    halve: NonNegativeInt = 0,  # steps after which the rate is halved, as in the paper; 0: a cosine
     temperature: float | int = 0.1,  # of the losses
     losses: str = "both",  # "both", "language" or "vision", see `Grounding`
     layers: int | str | None = None,  # text layers that train, from the top; None: as the model is configured
     dropout: float | int | None = 0.3,  # of the language stream; None: as it is
     ramp: NonNegativeInt = 0,  # linear warm-up, steps
+    shuffled: bool = False,  # every photo has another's captions: a control that learns no grounding
 ) -> list[Phase]:
-    "Stage 2: the language stream's top, the eye's attention and the heads learn from captions (Zhang et al. 2021, Sec. 3.1, A.2)."
+    "Stage 2: the language stream's top, the vision stream's attention and the heads learn from captions (Zhang et al. 2021, Sec. 3.1)."
     if not hasattr(model, "patterns"):
         raise ValueError('method grounded needs a grounded model: "model": {"kind": "grounded", ...}')
-    optim = {"lr": lr, "weight_decay": weight_decay, "betas": tuple(betas)}
-    objective = Grounding(temperature, losses, dropout)
-    return [Phase("ground", steps, objective, model.patterns(layers), optim=optim, schedule="phase", ramp=ramp)]
+    base = lr if new_lr is None else new_lr
+    pretrained = ["language.*"] + ([] if is_untrained(model.config.vision, "vision") else ["vision.tower.*"])
+    shares = {} if new_lr is None else dict.fromkeys(pretrained, lr / new_lr)
+    optim = {"lr": base, "shares": shares, "weight_decay": weight_decay, "betas": tuple(betas), "decoupled": decoupled}
+    way = {"schedule": "phase", "ramp": ramp, "halve": halve, "on_enter": language_dropout(dropout)}
+    loader = shuffled_loader if shuffled else None
+    return [Phase("ground", steps, Grounding(temperature, losses), model.patterns(layers), loader, optim, **way)]
+
+# %% ../../../nbs/training/methods/grounding.ipynb #29b18a9e
+@method("masked_words", model={"kind": "grounded"}, arguments=grounded_arguments)
+def masked_words(
+    model: nn.Module,  # a grounded model, of which the language stream trains
+    steps: PositiveInt,  # of training
+    lr: float | int = 5e-5,  # of the language stream
+    new_lr: float | int | None = 1e-3,  # of the layer that guesses, which is new; None: `lr`
+    weight_decay: float | int = 5e-7,  # on matrices
+    betas: tuple[float, ...] | list[float] = (0.95, 0.999),  # Adam's two
+    share: float | int = 0.15,  # of the words that are hidden
+    layers: int | str | None = None,  # text layers that train, from the top; None: as the model is configured
+    dropout: float | int | None = 0.3,  # of the language stream; None: as it is
+    ramp: NonNegativeInt = 0,  # linear warm-up, steps
+) -> list[Phase]:
+    "Guessing hidden words of the captions, without pictures (Devlin et al. 2019)."
+    if not hasattr(model, "patterns"):
+        raise ValueError('method masked_words needs a grounded model: "model": {"kind": "grounded", ...}')
+    objective = MaskedWords(model.language.width, len(model.tokenizer), share)
+    shares = {} if new_lr is None else {"language.*": lr / new_lr}
+    optim = {"lr": lr if new_lr is None else new_lr, "shares": shares, "weight_decay": weight_decay, "betas": tuple(betas)}
+    trained = tuple(f"language.{name}" for name in model.language.patterns(layers))
+    way = {"schedule": "phase", "ramp": ramp, "on_enter": language_dropout(dropout)}
+    return [Phase("read", steps, objective, trained, optim=optim, **way)]
 
 # %% ../../../nbs/training/methods/grounding.ipynb #c014
 @method("grounding", model={"kind": "grounded", "relations": {}, "search": True}, arguments=grounding_arguments)
@@ -155,6 +228,10 @@ GROUNDING_ROWS: dict[str, dict[str, dict]] = {
     "reading": {
         "mean over words": {"model": {"reading": "word_mean"}}, "as released": {"model": {"reading": "word_mean", "marks": True}},
         "mean of the map": {"model": {"reading": "mean"}},
+    },
+    "controls": {
+        "shuffled pairs": {"grounded": {"shuffled": True}}, "text only": {"method": "masked_words"},
+        "language frozen": {"model": {"layers": 0}},
     },
     "unit": {"unit vectors": {"model": {"unit": True}}},
     "attention": {"no attention": {"model": {"attention": False}}},

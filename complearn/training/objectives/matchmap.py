@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ...models.grounded.matchmap import match_scores
-from ..engine.objective import Objective, unwrap
+from ..engine.objective import Objective
 from .contrastive import in_batch_accuracy
 from .joint import gather, joint_pairs, rank_and_world
 from .losses import info_nce
@@ -61,16 +61,11 @@ class Grounding(Objective):
         self,
         temperature: float | int = 0.1,  # of both
         losses: str = "both",  # "both"; "language": Loss_l alone, among texts; "vision": Loss_v alone, among images (Table 2 of A.2)
-        dropout: float | int | None = None,  # of the language stream while this trains; None: as it is
     ):
         super().__init__()
         if losses not in DIRECTIONS or temperature <= 0:
             raise ValueError(f"losses is one of {', '.join(DIRECTIONS)}, at a temperature above 0; not {losses!r}, {temperature}")
-        self.temperature, self.losses, self.dropout = temperature, losses, dropout
-
-    def forward(self, model, batch):
-        unwrap(model).language.set_dropout(self.dropout)
-        return super().forward(model, batch)
+        self.temperature, self.losses = temperature, losses
 
     def compute_losses(self, out, model, batch):
         pairs = joint_pairs(batch)

@@ -62,16 +62,14 @@ class RelationGrounding(Objective):
         losses: tuple[str, ...] = RELATION_LOSSES,  # which of the three train
         temperature: float = 1.0,  # of both contrastive losses
         spare: bool = False,  # other relations that hold of a pair are no negatives of its relation; unknown ones never are
-        dropout: float | None = None,  # of the language stream while this trains; None: as it is
     ):
         super().__init__()
         if not losses or set(losses) - set(RELATION_LOSSES) or temperature <= 0:
             names = ", ".join(RELATION_LOSSES)
             raise ValueError(f"losses are some of {names}, at a temperature above 0; got {list(losses)}, {temperature}")
-        self.losses, self.temperature, self.spare, self.dropout = tuple(losses), temperature, spare, dropout
+        self.losses, self.temperature, self.spare = tuple(losses), temperature, spare
 
     def forward(self, model, batch):
-        unwrap(model).language.set_dropout(self.dropout)
         return self.compute_losses(model(batch, reading="relations"), unwrap(model), batch)
 
     def compute_losses(self, out, model, batch):

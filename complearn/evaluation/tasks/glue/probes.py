@@ -69,15 +69,18 @@ def _correlation(x: Float[np.ndarray, "draw item"], y: Float[np.ndarray, "draw i
     spread = np.sqrt((x**2).sum(1) * (y**2).sum(1))
     return np.where(spread > 0, (x * y).sum(1) / np.where(spread > 0, spread, 1), 0)
 
-# %% ../../../../nbs/evaluation/tasks/glue/probes.ipynb #c013
+# %% ../../../../nbs/evaluation/tasks/glue/probes.ipynb #84ec6b00
 Features = Callable[[Sequence[str]], np.ndarray]  # sentences -> a vector each
 
 
 def pair_features(
     features: Features,  # of the frozen encoder
     texts: Sequence[tuple[str, ...]],  # one sentence or two each
+    joint: bool = True,  # two sentences are read together where the encoder can, see `WordSpace.pairs`
 ) -> Float[Tensor, "item feature"]:
     "A vector per example."
+    if joint and len(texts[0]) == 2 and getattr(features, "reads_pairs", False):
+        return torch.from_numpy(np.asarray(features.pairs(texts), dtype=np.float32))
     sentences = list(dict.fromkeys(text for pair in texts for text in pair))
     vectors, place = np.asarray(features(sentences), dtype=np.float32), {text: i for i, text in enumerate(sentences)}
     sides = [torch.from_numpy(vectors[[place[pair[k]] for pair in texts]]) for k in range(len(texts[0]))]
@@ -125,7 +128,7 @@ def _judge(output: Tensor, true: np.ndarray, metric: str, draws: int) -> tuple[f
         return rank_interval(output[:, 0].double().numpy().round(5), true.astype(float), draws if draws > 1 else 0)
     return metric_interval(output.argmax(1).numpy(), true, output.shape[1], metric, draws)
 
-# %% ../../../../nbs/evaluation/tasks/glue/probes.ipynb #c017
+# %% ../../../../nbs/evaluation/tasks/glue/probes.ipynb #b8af2dba
 @dataclass(frozen=True, eq=False)
 class Glue(Task):
     "A frozen encoder on a task in GLUE's format (Zhang et al. 2021, App. B.6), blind baseline majority."
@@ -135,6 +138,7 @@ class Glue(Task):
     task: GlueTask  # how it is judged
     seed: int = 0  # of the head
     epochs: int = 30  # of the head
+    joint: bool = True  # two sentences are read together where the encoder can
 
     @property
     def names(self) -> list[str]:  # of the classes; one where the answers are numbers
@@ -151,7 +155,7 @@ class Glue(Task):
 
     def run(self, scorer: Features, batch_size: int = 256, device: torch.device | str | None = None) -> list[Score]:
         y, true = self.answers(self.train), self.answers(self.dev)
-        train, dev = pair_features(scorer, self.train.texts), pair_features(scorer, self.dev.texts)
+        train, dev = (pair_features(scorer, part.texts, self.joint) for part in (self.train, self.dev))
         mean, deviation = train.mean(0), train.std(0).clamp_min(1e-6)
         target = (y - y.mean()) / y.std().clamp_min(1e-6) if y.is_floating_point() else y
         head = fit_head((train - mean) / deviation, target, len(self.names), self.task.metric, self.seed, self.epochs)
