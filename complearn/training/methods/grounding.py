@@ -34,7 +34,7 @@ from .registry import METHODS, Named, load_method, make_phases, merge, method
 from .relation_stage import language_dropout, relating
 from .scales import SCALES, Scale
 from ..objectives.classification import Classification
-from ..objectives.masked import MaskedWords
+from ..objectives.unimodal.masked import MaskedWords
 from ..objectives.matchmap import Grounding
 
 # %% ../../../nbs/training/methods/grounding.ipynb #n002
