@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CIFAR_CLASSES', 'CIFAR_FILES', 'MNIST_FILES', 'SIZE', 'read_cifar_binary', 'read_idx', 'labelled_pixels', 'overlay',
-           'read_cifar_mnist']
+           'shrink', 'read_cifar_mnist']
 
 # %% ../../../nbs/data/attributes/cifar_mnist.ipynb #d06508e2
 import gzip
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from einops import reduce
 from jaxtyping import UInt8
 from pydantic import PositiveInt
 
@@ -92,8 +93,8 @@ def labelled_pixels(
 
 # %% ../../../nbs/data/attributes/cifar_mnist.ipynb #a3d903b1
 def overlay(
-    photographs: tuple[UInt8[np.ndarray, "photo 32 32 3"], Sequence[str]],  # pixels and class names
-    digits: tuple[UInt8[np.ndarray, "digit 32 32 3"], Sequence[str]],  # likewise
+    photographs: tuple[UInt8[np.ndarray, "photo size size 3"], Sequence[str]],  # pixels and class names
+    digits: tuple[UInt8[np.ndarray, "digit size size 3"], Sequence[str]],  # likewise
     n: int,  # images
     seed: int,  # of who is laid over whom
     name: str,  # of the set, for the pairs' ids
@@ -106,18 +107,32 @@ def overlay(
     labels = [{"cifar": photographs[1][i], "mnist": digits[1][j]} for i, j in places]
     return [Pair(image, None, key, key, labels=label) for image, key, label in zip(images, keys, labels)]
 
-# %% ../../../nbs/data/attributes/cifar_mnist.ipynb #7f91e216
+# %% ../../../nbs/data/attributes/cifar_mnist.ipynb #b38d9b6c
+def shrink(
+    pixels: UInt8[np.ndarray, "image 32 32 3"],  # of photographs or digits
+    size: int,  # side in pixels; divides 32
+) -> UInt8[np.ndarray, "image size size 3"]:
+    "Average squares of pixels."
+    if size == SIZE:
+        return pixels
+    means = reduce(pixels.astype(np.float32), "n (y a) (x b) c -> n y x c", "mean", y=size, x=size)
+    return np.round(means).astype(np.uint8)
+
+# %% ../../../nbs/data/attributes/cifar_mnist.ipynb #1d061f66
 def read_cifar_mnist(
     cifar: Path | str,  # a parquet file, a folder of classes, or cifar-10-batches-bin
     mnist: Path | str,  # a parquet file, a folder of classes, or a folder with MNIST's idx files
     part: Literal["train", "test"] = "train",  # of the sets' own files; parquet files and folders of classes are one part each
     n: PositiveInt | None = None,  # images; None: as many as photographs
     seed: int = 0,  # of who is laid over whom
+    size: Literal[32, 16, 8] = 32,  # pixels of a side; below 32 they are averaged
 ) -> Pairs:
     "Read photographs with handwritten digits in a fourth channel, the two independent of each other (Chen et al. 2021)."
     check_choice("part", part, ("train", "test"))
+    check_choice("size", size, (32, 16, 8))
     *photographs, report = labelled_pixels("cifar", cifar, part, n)
     *digits, more = labelled_pixels("mnist", mnist, part, n)
+    photographs[0], digits[0] = (shrink(pixels, size) for pixels in (photographs[0], digits[0]))
     pairs = overlay(tuple(photographs), tuple(digits), n or len(photographs[0]), seed, f"cifar-mnist-{part}-{seed}")
     notes = [f"photographs: {report}", f"digits: {more}"]
     return Pairs(pairs, Report(f"CIFAR-MNIST, {part}", len(pairs), notes=notes))
