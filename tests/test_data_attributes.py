@@ -1,6 +1,7 @@
 """Data sets of independent attributes, two views of a batch, and batches of one group each."""
 
 import gzip
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ import torch
 from PIL import Image
 
 from complearn.core.seeds import derive, uniforms
-from complearn.data.attributes.cifar_mnist import labelled_pixels, read_cifar_mnist
+from complearn.data.attributes.celeba import independent, read_celeba
+from complearn.data.attributes.cifar_mnist import labelled_pixels, read_cifar_mnist, shrink
 from complearn.data.attributes.cluster_sampler import ClusterSampler
+from complearn.data.attributes.stl10 import read_stl10
 from complearn.data.attributes.trifeature import Trifeature, read_trifeature
 from complearn.data.attributes.two_views import NUMBERS, Views
-from complearn.data.fixtures.specimens import write_cifar_mnist
+from complearn.data.fixtures.specimens import write_celeba, write_cifar_mnist, write_stl10
 from complearn.data.images import BrokenImage, Transform, load_images
 from complearn.data.loading import Loader, fingerprint
 from complearn.data.pairs import Collate
@@ -197,3 +200,83 @@ def test_small_groups_give_smaller_batches_or_none():
         ClusterSampler(np.arange(60), 8, 0)
     with pytest.raises(ValueError, match="take batches of at most 20"):
         ClusterSampler(np.arange(60) % 3, 32, 0, "drop")
+
+
+def test_photographs_at_half_the_side_are_means_of_four_pixels(tmp_path):
+    write_cifar_mnist(tmp_path)
+    whole, half = (read_cifar_mnist(tmp_path, tmp_path, size=size) for size in (32, 16))
+    assert half[3].image.shape == (16, 16, 4) and half[3].labels == whole[3].labels
+    assert abs(half[3].image[5, 2] - whole[3].image[10:12, 4:6].astype(float).mean((0, 1))).max() <= 0.5
+    assert shrink(np.full((1, 32, 32, 3), 9, np.uint8), 8).tolist() == np.full((1, 8, 8, 3), 9).tolist()
+    with pytest.raises(ValueError, match="size"):
+        read_cifar_mnist(tmp_path, tmp_path, size=12)
+
+
+@pytest.mark.parametrize(("balance", "size"), [("equal", 40), ("marginal", 90)])
+def test_drawn_attributes_are_independent_and_as_many_as_can_be(balance, size):
+    items = [(1, 1)] * 10 + [(1, 0)] * 40 + [(0, 1)] * 40 + [(0, 0)] * 60
+    counts = Counter(items[k] for k in independent(items, 0, balance))
+    total = sum(counts.values())
+    assert abs(total - size) <= 4 and total >= size - 4
+    first, second = ({value: sum(n for key, n in counts.items() if key[k] == value) for value in (0, 1)} for k in (0, 1))
+    for (a, b), n in counts.items():
+        assert abs(n - first[a] * second[b] / total) < 1.5
+    if balance == "marginal":
+        assert abs(first[1] / total - 50 / 150) < 0.03
+    assert independent(items, 0, balance) != independent(items, 1, balance)
+
+
+def test_faces_are_read_from_text_and_from_csv_with_their_parts(tmp_path):
+    write_celeba(tmp_path)
+    pairs = read_celeba(tmp_path, "train", ("Black_Hair", "Male"))
+    assert Counter(tuple(pair.labels.values()) for pair in pairs) == dict.fromkeys([(a, b) for a in ("yes", "no") for b in ("yes", "no")], 2)
+    assert all(pair.labels == {"Black_Hair": "yes" if k % 2 else "no", "Male": "yes" if k // 2 % 2 else "no"}
+               for pair in pairs for k in [int(pair.id[:6]) - 1])  # fmt: skip
+    assert {int(pair.id[:6]) for pair in read_celeba(tmp_path, "test", ("Black_Hair", "Male"))} == {9, 10, 11, 12}
+    assert len(read_celeba(tmp_path, "all", ("Smiling",), "none")) == 12
+    for name in ("list_attr_celeba", "list_eval_partition"):
+        lines = (tmp_path / f"{name}.txt").read_text().splitlines()
+        lines = ["image_id," + lines[1].replace(" ", ","), *lines[2:]] if name == "list_attr_celeba" else ["image_id,partition", *lines]
+        (tmp_path / f"{name}.csv").write_text("\n".join(",".join(line.split()) for line in lines))
+        (tmp_path / f"{name}.txt").unlink()
+    assert [(pair.id, pair.labels) for pair in read_celeba(tmp_path, "train", ("Black_Hair", "Male"))] == [
+        (pair.id, pair.labels) for pair in pairs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "message"),
+    [
+        (lambda text: text.replace("12\n", "13\n", 1), {}, "line 1: '13' images were to come, and 12 did"),
+        (lambda text: text.replace("000004.png  1", "000004.png  2"), {}, "line 6: '000004.png' has 3 values"),
+        (lambda text: text.replace("000004.png  1", "000004.png"), {}, "line 6: '000004.png' has 2 values; expected are 3"),
+        (lambda text: text.replace("000005.png", "000001.png"), {}, "line 7: '000001.png' stands there already"),
+        (lambda text: text, {"attributes": ("Blond",)}, "no attribute in list_attr_celeba.txt 'Blond'"),
+        (lambda text: text, {"attributes": ("Male", "Smiling", "Black_Hair"), "part": "train"}, r"occurs in none of 8 items; leave out"),
+        (lambda text: text, {"part": "val"}, "no image of .val."),
+    ],
+)
+def test_a_broken_table_of_faces_is_named(tmp_path, change, arguments, message):
+    write_celeba(tmp_path)
+    path = tmp_path / "list_attr_celeba.txt"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(ValueError, match=message):
+        read_celeba(tmp_path, **({"attributes": ("Black_Hair", "Male")} | arguments))
+
+
+def test_photographs_of_stl10_stand_upright_and_those_without_a_class_have_no_label(tmp_path):
+    write_stl10(tmp_path)
+    content = (tmp_path / "train_X.bin").read_bytes()
+    pairs = read_stl10(tmp_path)
+    assert [pair.labels for pair in pairs] == [{"class": "airplane"}, {"class": "truck"}, {"class": "cat"}, None, None]
+    k, channel, column, line = 2, 1, 40, 7
+    assert pairs[k].image[line, column, channel] == content[((k * 3 + channel) * 96 + column) * 96 + line]
+    assert load_images([pairs[4].image], 96).shape == (1, 96, 96, 3) and len(read_stl10(tmp_path, "train", n=2)) == 2
+    (tmp_path / "train_y.bin").write_bytes(bytes([1, 11, 4]))
+    with pytest.raises(BadData, match="3 classes .1 to 11. for 3 photographs, of 1 to 10"):
+        read_stl10(tmp_path, "train")
+    (tmp_path / "unlabeled_X.bin").write_bytes(content[:-1])
+    with pytest.raises(BadData, match="no whole number of photographs"):
+        read_stl10(tmp_path, "unlabeled")
+    with pytest.raises(BadData, match="test_X.bin"):
+        read_stl10(tmp_path, "test")

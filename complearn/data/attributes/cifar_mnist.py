@@ -129,7 +129,8 @@ def read_cifar_mnist(
 ) -> Pairs:
     "Read photographs with handwritten digits in a fourth channel, the two independent of each other (Chen et al. 2021)."
     check_choice("part", part, ("train", "test"))
-    check_choice("size", size, (32, 16, 8))
+    if size not in (32, 16, 8):
+        raise ValueError(f"size is 32, 16 or 8 pixels, not {size!r}")
     *photographs, report = labelled_pixels("cifar", cifar, part, n)
     *digits, more = labelled_pixels("mnist", mnist, part, n)
     photographs[0], digits[0] = (shrink(pixels, size) for pixels in (photographs[0], digits[0]))

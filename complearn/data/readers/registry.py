@@ -16,7 +16,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from ...core.config import Registry, check_arguments, unknown_name
+from ..attributes.celeba import read_celeba
 from ..attributes.cifar_mnist import read_cifar_mnist
+from ..attributes.stl10 import read_stl10
 from ..attributes.trifeature import read_trifeature
 from ..benchmarks.nlvr import read_nlvr
 from .coco import read_coco, read_flickr, read_karpathy
@@ -60,6 +62,8 @@ for _name, _function in {
     "objects": read_drawn_objects,
     "trifeature": read_trifeature,
     "cifar_mnist": read_cifar_mnist,
+    "celeba": read_celeba,
+    "stl10": read_stl10,
     "generated": read_generated,
 }.items():
     READERS.add(_name, _function)
