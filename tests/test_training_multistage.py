@@ -86,6 +86,16 @@ def test_the_temperature_goes_down_and_up_and_is_resumed():
     resumed = TemperatureSchedule(temperature=0.1, highest=0.9, period=8)
     resumed.load_state_dict(schedule.state_dict())
     assert resumed.compare(vectors, doubled([1, 2]))["temperature"] == schedule.compare(vectors, doubled([1, 2]))["temperature"]
+    resumed.after_step(10)
+    assert int(resumed.step) == 10, "a resumed stage counts on"
+    later = TemperatureSchedule(temperature=0.1, highest=0.9, period=8)  # a stage that begins at step 100 of a run
+    for _ in ("as it is", "restarted"):
+        waves = []
+        for step in range(100, 109):
+            waves.append(later.compare(vectors, doubled([1, 2]))["temperature"].item())
+            later.after_step(step + 1)
+        assert waves == pytest.approx(seen)
+        later.restart(None)
 
 
 def test_a_queue_forgets_its_oldest_keys_and_only_keys_of_the_own_group_are_negatives():

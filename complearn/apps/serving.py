@@ -180,6 +180,9 @@ edits(os.environ.get("COMPLEARN_CAPTIONS") or None, runs=os.environ.get("COMPLEA
     "review": """import os
 from complearn.apps.edits.review import review
 review(os.environ.get("COMPLEARN_EDITS") or "negatives.jsonl")""",
+    "stages": """import os
+from complearn.apps.stages.app import stages
+stages(runs=os.environ.get("COMPLEARN_RUNS") or None)""",
     "concepts": """import os
 from complearn.apps.concepts.app import concepts
 os.chdir(os.environ.get("COMPLEARN_FOLDER") or ".")
@@ -200,7 +203,7 @@ def app_notebook(
 
 # %% ../../nbs/apps/serving.ipynb #2d011c09
 OPTIONS = {  # -> apps
-    "runs": ("codes", "concepts", "edits", "search"),
+    "runs": ("codes", "concepts", "edits", "search", "stages"),
     "gallery": ("search",),
     "captions": ("concepts", "edits"),
     "graph": ("concepts",),

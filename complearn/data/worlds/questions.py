@@ -9,6 +9,7 @@ __all__ = ['SUGARCREPE_OPERATORS', 'SWAP_OPERATORS', 'ATOM_OPERATORS', 'BENCHMAR
 # %% ../../../nbs/data/worlds/questions.ipynb #c002
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from ...language.scenes.propositions import Exists, Phrase, Statement
 SUGARCREPE_OPERATORS = ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
 SWAP_OPERATORS = ("swap_att", "swap_obj", "swap_rel")
 ATOM_OPERATORS = ("replace_att", "replace_obj", "replace_rel")
-BENCHMARKS = ("sugarcrepe", "cola", "winoground", "operators", "images", "crepe_systematicity", "crepe_productivity")
+BENCHMARKS = ("sugarcrepe", "cola", "winoground", "patterns", "operators", "images", "crepe_systematicity", "crepe_productivity")
 
 
 class Cell(NamedTuple):
@@ -45,7 +46,7 @@ def benchmark_cells(
 ) -> list[Cell]:
     "The cells of a benchmark in a world."
     operators = {"sugarcrepe": SUGARCREPE_OPERATORS, "cola": SUGARCREPE_OPERATORS, "winoground": SWAP_OPERATORS,
-                 "operators": SCENE_OPERATORS, "images": SCENE_OPERATORS}  # fmt: skip
+                 "patterns": SCENE_OPERATORS, "operators": SCENE_OPERATORS, "images": SCENE_OPERATORS}  # fmt: skip
     if name in operators:
         return [Cell(operator, (operator,), part) for operator in operators[name]]
     if name == "crepe_systematicity":
@@ -77,7 +78,7 @@ def make_benchmark(
     part: str = "test",  # "seen" or "test"
 ) -> list[Choice]:
     "The questions of a benchmark, cell by cell; a cell without edits in this world is left out."
-    form = {"cola": "image", "images": "image", "winoground": "group"}.get(name, "text")
+    form = {"cola": "image", "images": "image", "winoground": "group", "patterns": "group"}.get(name, "text")
     sides, questions = 1 if form == "group" else 2, []
     for cell in benchmark_cells(world, name, part):
         operators = [operator for operator in cell.operators if world.edits(operator, 1, cell.part, cell.atoms).edits]
@@ -90,6 +91,8 @@ def make_benchmark(
             word = partial(world.say, wording=derive(world.config.seed, "wording", key))
             of_cell += make_questions(edit, form, cell.split, f"{name}-{key}", word, partial(world.scene, name=key))
         questions += of_cell[: n - n % sides]
+    if name == "patterns":  # as MMVP, of which the image score alone is published
+        questions = [replace(question, metrics=("image_score",)) for question in questions]
     return questions
 
 # %% ../../../nbs/data/worlds/questions.ipynb #c010

@@ -59,7 +59,8 @@ class TemperatureSchedule(SimCLR):
         if highest < temperature or period < 2:
             raise ValueError(f"highest is at least the temperature {temperature}, and a period has two steps or more")
         self.highest, self.period = highest, period
-        self.register_buffer("step", torch.tensor(0))
+        self.register_buffer("step", torch.tensor(0))  # of the stage
+        self.register_buffer("before", torch.tensor(-1))  # the run's steps before the stage; -1: it has taken none
 
     def current_temperature(self):
         wave = (1 + math.cos(2 * math.pi * int(self.step) / self.period)) / 2
@@ -69,7 +70,13 @@ class TemperatureSchedule(SimCLR):
         return super().compare(vectors, batch) | {"temperature": torch.tensor(self.current_temperature())}
 
     def after_step(self, step):
-        self.step.fill_(step)
+        if int(self.before) < 0:
+            self.before.fill_(step - 1)
+        self.step.fill_(step - int(self.before))
+
+    def restart(self, encoder):
+        self.step.fill_(0)
+        self.before.fill_(-1)
 
 # %% ../../../../nbs/training/objectives/unimodal/baselines.ipynb #642c4115
 class FeatureDropout(SimCLR):
