@@ -44,7 +44,7 @@ def picture_files(
             files.append(b"")
     return files
 
-# %% ../../../nbs/apps/stages/messages.ipynb #e145efca
+# %% ../../../nbs/apps/stages/messages.ipynb #00edfbf0
 def models_message(
     sources: Sequence[StageSource],
     number: int,  # of the open one
@@ -66,7 +66,7 @@ def anchors_message(
     content = {"type": "anchors", "start": first, "total": len(source.pairs), "page": page, "rows": rows, "anchor": view.anchor}
     return plain(content), picture_files(source, numbers, SIDE // 2)
 
-
+# %% ../../../nbs/apps/stages/messages.ipynb #725e7b83
 def stages_message(
     source: StageSource,
     view: AnchorView,
@@ -91,7 +91,7 @@ def stages_message(
     content = {"type": "stages", "anchor": anchor, "id": source.pairs[anchor].id, "values": list(own.items()), "count": view.count}
     return plain(content | {"rows": rows, "n_picked": len(view.picked)}), picture_files(source, images)
 
-
+# %% ../../../nbs/apps/stages/messages.ipynb #d52ac9c5
 def selection_table(
     source: StageSource,
     view: AnchorView,
