@@ -229,7 +229,8 @@ def test_drawn_attributes_are_independent_and_as_many_as_can_be(balance, size):
 def test_faces_are_read_from_text_and_from_csv_with_their_parts(tmp_path):
     write_celeba(tmp_path)
     pairs = read_celeba(tmp_path, "train", ("Black_Hair", "Male"))
-    assert Counter(tuple(pair.labels.values()) for pair in pairs) == dict.fromkeys([(a, b) for a in ("yes", "no") for b in ("yes", "no")], 2)
+    combinations = [(a, b) for a in ("yes", "no") for b in ("yes", "no")]
+    assert Counter(tuple(pair.labels.values()) for pair in pairs) == dict.fromkeys(combinations, 2)
     assert all(pair.labels == {"Black_Hair": "yes" if k % 2 else "no", "Male": "yes" if k // 2 % 2 else "no"}
                for pair in pairs for k in [int(pair.id[:6]) - 1])  # fmt: skip
     assert {int(pair.id[:6]) for pair in read_celeba(tmp_path, "test", ("Black_Hair", "Male"))} == {9, 10, 11, 12}

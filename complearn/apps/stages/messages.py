@@ -79,7 +79,8 @@ def stages_message(
     for name, part in table.groupby("stage", sort=False):
         clusters = stages.groups[name]
         line = {"stage": name, "by": [[column, float(agreement.loc[name, column])] for column in agreement.columns]}
-        line |= {"cluster": int(clusters[anchor]), "clusters": len(set(clusters.tolist())), "size": int((clusters == clusters[anchor]).sum())}
+        size = int((clusters == clusters[anchor]).sum())
+        line |= {"cluster": int(clusters[anchor]), "clusters": len(set(clusters.tolist())), "size": size}
         line |= {"inside": inside[inside.stage == name][["attribute", "value", "share", "overall"]].values.tolist()}
         line["neighbours"] = [
             {"picture": images.index(row["image"]), "number": row["image"], "id": source.pairs[row["image"]].id, "cosine": row["cosine"]}

@@ -84,9 +84,9 @@ def independent(
     counts, columns = Counter(combinations), [Counter(column) for column in zip(*combinations)]
     wanted = {(): 1.0}
     for column in columns:
-        total = len(column) if balance == "equal" else sum(column.values())
-        share = lambda count: 1 / total if balance == "equal" else count / total
-        wanted = {(*values, value): weight * share(count) for values, weight in wanted.items() for value, count in column.items()}
+        equal = dict.fromkeys(column, 1 / len(column))
+        shares = equal if balance == "equal" else {value: count / len(combinations) for value, count in column.items()}
+        wanted = {(*values, value): weight * share for values, weight in wanted.items() for value, share in shares.items()}
     if missing := [values for values in wanted if not counts[values]]:
         raise ValueError(f"{missing[0]} occurs in none of {len(combinations)} items; leave out an attribute, or give more items")
     size = min(counts[values] / weight for values, weight in wanted.items())
