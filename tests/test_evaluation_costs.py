@@ -1,5 +1,9 @@
 """Time and memory: what is counted, what is not, and that the ways take turns."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -47,3 +51,20 @@ def test_a_ratio_is_taken_within_a_turn():
 def test_memory_on_a_gpu():
     costs = measure_ways({"one": lambda: torch.ones(2**20, device="cuda") + 0}, turns=1, device="cuda")
     assert costs["one"].most == 2**23 and costs["one"].largest == 0 and clock("cuda") > 0
+
+
+def test_the_costs_in_the_readme_are_those_of_the_files():
+    """Each row of its three tables, from data/measured/benchmarks."""
+    root = Path(__file__).parents[1]
+    read = lambda name: json.loads((root / "data" / "measured" / "benchmarks" / f"{name}.results.json").read_text())["methods"]
+    cells, rows, text = lambda *values: [f"{value:.2f}" for value in values], [], (root / "README.md").read_text()
+    for split, v in read("readout").items():
+        autograd = v["naive_over_ours"] * v["ours_over_bare"]
+        rows.append([split.rsplit(" ", 1)[1], *cells(autograd, v["ours_over_bare"], v["searched_over_bare"], v["memory_ratio"])])
+    for split, v in read("contrastive").items():
+        names = ("plain_over_ours", "open_clip_over_ours", "ours_MB", "plain_MB", "open_clip_MB")
+        rows.append([split.split()[1], *cells(*(v[name] for name in names))])
+    assert all(f"| {' | '.join(row)} |" in text for row in rows)
+    steps = re.findall(r"^\| ((?:clip|codebook) \w+) \| (\w+ \w+) \| (\S+) \|$", text, re.M)
+    measured = read("step")
+    assert len(steps) == 5 and all(cells(measured[f"{step} over {other}"]["ratio"]) == [value] for step, other, value in steps)

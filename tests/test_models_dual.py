@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from complearn.data.pairs import Batch, Pair
 from complearn.data.word_tokenizer import WordTokenizer
@@ -13,7 +14,7 @@ from complearn.models.agents import build_seeded, copy_weights
 from complearn.models.dual import build_model
 from complearn.models.registry import read_model
 from complearn.models.scoring import Scorer
-from complearn.models.towers.base import SIZES, Attention, TextTransformer, VisionTransformer, content_mask
+from complearn.models.towers.base import SIZES, Attention, TextTransformer, VisionTransformer, attend, content_mask
 
 CAPTIONS = ["a red circle above a blue square", "a blue circle above a red square", "a green star", "two small dotted red circles"]
 CODES = {"codes": 48}
@@ -46,6 +47,26 @@ def test_attention_against_softmax():
         logits = logits.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
         heads.append(logits.softmax(-1) @ v[..., part])
     assert torch.allclose(attention(x), attention.outer(torch.cat(heads, -1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype, close", [(torch.float32, 1e-6), (torch.bfloat16, 0.03), (torch.float16, 0.004)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("count", [1, 17, 600])
+def test_attention_in_half_precision_is_the_fused_one(dtype, close, causal, masked, count):
+    """Values and gradients against torch's kernel in fp32; 600 tokens are more than plain products are used for."""
+    if causal and masked:
+        pytest.skip("torch's kernel takes one or the other")
+    g = torch.Generator().manual_seed(count)
+    leaves = [torch.randn(2, 2, count, 8, generator=g).to(dtype).requires_grad_() for _ in range(3)]
+    exact = [leaf.detach().float().requires_grad_() for leaf in leaves]
+    mask = torch.rand(2, 1, 1, count, generator=g) < 0.7 if masked else None
+    if masked:
+        mask[..., 0] = True
+    found, wanted = attend(*leaves, mask, causal), F.scaled_dot_product_attention(*exact, attn_mask=mask, is_causal=causal)
+    assert found.dtype == dtype and torch.allclose(found.float(), wanted, atol=close)
+    for a, b in zip(torch.autograd.grad(found.float().sin().sum(), leaves), torch.autograd.grad(wanted.sin().sum(), exact)):
+        assert a.dtype == dtype and (a.float() - b).norm() <= close + 3 * close * b.norm()
 
 
 def test_patches_equal_a_convolution():

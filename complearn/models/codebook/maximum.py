@@ -9,7 +9,7 @@ __all__ = ['BLOCK', 'masked_max', 'max_gradients', 'take_maxima', 'largest_produ
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 # %% ../../../nbs/models/codebook/maximum.ipynb #3948d08a
@@ -26,7 +26,7 @@ def masked_max(
 # %% ../../../nbs/models/codebook/maximum.ipynb #8612a755
 def max_gradients(
     gradient: Float[Tensor, "batch code"],  # of the largest scores
-    firing: Int64[Tensor, "batch code"],  # the tokens that gave them
+    firing: Int[Tensor, "batch code"],  # the tokens that gave them
     tokens: Float[Tensor, "batch token width"],  # as they were
     codes: Float[Tensor, "code width"],  # as they were
 ) -> tuple[Float[Tensor, "batch token width"], Float[Tensor, "code width"]]:  # of tokens, of codes, in fp32 at least
@@ -34,7 +34,7 @@ def max_gradients(
     exact = torch.promote_types(tokens.dtype, torch.float32)
     rows, each = tokens.shape[:2]
     code, row = gradient.T.nonzero(as_tuple=True)
-    place, pull = firing[row, code] + each * row, gradient[row, code].to(exact)
+    place, pull = firing[row, code].long() + each * row, gradient[row, code].to(exact)
     starts = lambda groups, count: F.pad(torch.bincount(groups, minlength=count).cumsum(0), (1, -1))
     add = lambda at, vectors, starts, weights: F.embedding_bag(at, vectors, starts, per_sample_weights=weights, mode="sum")
     flat = rearrange(tokens.detach().to(exact), "b n d -> (b n) d")

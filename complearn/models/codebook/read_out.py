@@ -53,7 +53,8 @@ class ReadOut(torch.autograd.Function):
             refine(values, firing, tokens, codes, lengths, mask, scale)
         weights = sparsemax(scale * values)
         ctx.unit = unit
-        ctx.save_for_backward(tokens, codes, scale, lengths, values, firing, weights)
+        places = firing.to(torch.int16 if tokens.shape[1] < 2**15 else torch.int32)  # kept until the backward pass
+        ctx.save_for_backward(tokens, codes, scale, lengths, values if unit else None, places, weights)
         ctx.mark_non_differentiable(firing)
         ctx.set_materialize_grads(False)
         return values, firing, weights, weights @ codes
@@ -61,12 +62,12 @@ class ReadOut(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, to_values, _, to_weights, to_message):
-        tokens, codes, scale, lengths, values, firing, weights = ctx.saved_tensors
+        tokens, codes, scale, lengths, values, places, weights = ctx.saved_tensors
         pull = torch.zeros_like(weights) if to_message is None else to_message @ codes.T
         pull = pull if to_weights is None else pull.add_(to_weights)
         pull = jacobian_product(pull, weights).mul_(scale)
         pull = (pull if to_values is None else pull.add_(to_values)).div_(lengths)
-        to_tokens, to_codes = max_gradients(pull, firing, tokens, codes)
+        to_tokens, to_codes = max_gradients(pull, places, tokens, codes)
         if ctx.unit:
             to_codes.addcmul_(codes, rearrange(pull.mul_(values).sum(0) / lengths, "c -> c 1"), value=-1)
         if to_message is not None:
