@@ -318,7 +318,7 @@ def test_a_complexity_is_that_of_both_captions():
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_question_is_asked_from_both_sides(name):
     asked = tiny("middle" if name == "crepe_productivity" else "rich").benchmark(name, 2 if name == "crepe_productivity" else 4)
-    form = {"cola": "image", "images": "image", "winoground": "group"}.get(name, "text")
+    form = {"cola": "image", "images": "image", "winoground": "group", "patterns": "group"}.get(name, "text")
     assert {question.form for question in asked} == {form} and len({question.id for question in asked}) == len(asked)
     assert all(len(question.image_ids) == len(question.images) for question in asked)
     assert all(" ".join(tree.leaves()) == caption for question in asked for caption, tree in zip(question.captions, question.trees))

@@ -24,7 +24,7 @@ from complearn.models.grounded.relations import RelationOutput
 from complearn.models.registry import build
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import read_tensors
-from complearn.training.engine.phases import State, set_trainable
+from complearn.training.engine.phases import State, match_names, set_trainable
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.methods.relation_stage import relation_patterns, triplet_loader, with_triplets
 from complearn.training.objectives.relations import RELATION_LOSSES, RelationGrounding, SearchContrastive
@@ -327,7 +327,7 @@ def test_stage_1_with_and_without_attention_and_its_eye_handed_on(tmp_path):
         task = Classification(test, train, classifier.classes)
         for scores in (task.run(classifier), task.blind([])["majority"]):
             assert [score.metric for score in scores] == ["top1", "top5"]
-    then = {"name": "grounded", "args": {"steps": 1, "lr": 1e-12}}
+    then = {"name": "grounded", "args": {"steps": 1, "lr": 1e-12, "new_lr": None}}
     more = config() | {"method": {"name": "with_classifier", "args": {"run": str(tmp_path / "aTrue"), "then": then}}}
     eye, grounded = Snapshot(tmp_path / "aTrue").model(), Snapshot(launch(prepare(tmp_path / "then", more).path, progress=False)).model()
     torch.testing.assert_close(grounded.vision.embed.weight, eye.vision.embed.weight, atol=1e-6, rtol=1e-5)

@@ -108,7 +108,7 @@ def concreteness_answers(
     r = components.correlation(means["at"].to_numpy(), means["rating"].to_numpy(), 2)[0] if len(means) > 2 else float("nan")
     return [*lines, ("category", "pc1_concreteness_abs_r", abs(r), None, None, len(means))]
 
-# %% ../../../nbs/analysis/words/measures.ipynb #55ea2319
+# %% ../../../nbs/analysis/words/measures.ipynb #eb554a30
 def other_answers(
     embed: Callable[[Sequence[str]], np.ndarray],  # texts -> a vector each
     vectors: Float[np.ndarray, "word feature"],  # of all words
@@ -134,7 +134,7 @@ def other_answers(
         lines.append(("words", "nouns", "photo_rho", similarity_correlation(embed(nouns), looks), None, None, len(nouns)))
     return lines
 
-
+# %% ../../../nbs/analysis/words/measures.ipynb #b7bc3390
 def word_answers(
     space: Callable[[Sequence[str]], np.ndarray],  # a word space
     asked: WordQuestions,

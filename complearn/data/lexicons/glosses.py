@@ -49,7 +49,7 @@ def gloss(
     definition = re.sub(r"\([^)]*\)", " ", line.partition("|")[2].lower())
     return " ".join(re.split(r'[;:"]', definition)[0].split())
 
-# %% ../../../nbs/data/lexicons/glosses.ipynb #e5895e0a
+# %% ../../../nbs/data/lexicons/glosses.ipynb #b5f3f9ac
 VAGUE = ("any", "another", "certain", "many", "other", "same", "such", "various")  # adjectives of WordNet that describe nothing
 
 
@@ -82,7 +82,7 @@ def gloss_query(
             return f"{adjective} {noun}"
     return None
 
-
+# %% ../../../nbs/data/lexicons/glosses.ipynb #ecf5a954
 def gloss_queries(
     folder: str | Path,  # WordNet's, with nouns and adjectives
     words: Iterable[str],  # the possible targets

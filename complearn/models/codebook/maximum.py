@@ -43,7 +43,7 @@ def max_gradients(
     to_tokens = add(code[order], codes.detach().to(exact), starts(place, len(flat)), pull[order])
     return to_tokens.view_as(tokens), to_codes
 
-# %% ../../../nbs/models/codebook/maximum.ipynb #5faabc30
+# %% ../../../nbs/models/codebook/maximum.ipynb #b1b2a95f
 BLOCK = 1024  # codes at a time: few enough for a processor's cache
 
 
@@ -59,7 +59,7 @@ def take_maxima(
     places = each - products.eq_(rearrange(best, "b c -> b 1 c")).mul_(rearrange(from_the_end, "n -> 1 n 1")).amax(1).long()
     return best, places.clamp_(max=each - 1)  # NaN equals nothing
 
-
+# %% ../../../nbs/models/codebook/maximum.ipynb #503dad8b
 def largest_products(
     tokens: Float[Tensor, "batch token width"],  # queries
     codes: Float[Tensor, "code width"],  # the codebook

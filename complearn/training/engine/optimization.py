@@ -34,13 +34,15 @@ def adamw(
     decoupled: bool = True,  # off: Adam, whose decay is a part of the gradient (Kingma and Ba 2015)
 ) -> torch.optim.Optimizer:
     "AdamW without decay on gains, biases and the logit scale; a frozen parameter has no gradient and is passed over."
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}  # matrices first
     for pattern in shares or {}:
         match_names(list(parameters), [pattern])  # a pattern without a parameter is an error
-    for name, parameter in parameters.items():
-        decay = weight_decay if parameter.ndim >= 2 else 0.0
-        groups.setdefault((decay, rate_share(name, shares or {})), []).append(parameter)
-    lines = [{"params": group, "weight_decay": decay, "share": share, "lr": lr * share} for (decay, share), group in groups.items()]
+    for name, parameter in sorted(parameters.items(), key=lambda item: item[1].ndim < 2):
+        groups.setdefault((parameter.ndim >= 2, rate_share(name, shares or {})), []).append(parameter)
+    decay = lambda is_matrix: weight_decay if is_matrix else 0.0
+    lines = [
+        {"params": group, "weight_decay": decay(is_matrix), "share": share, "lr": lr * share} for (is_matrix, share), group in groups.items()
+    ]
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     return kind(lines, lr=lr, betas=tuple(betas), eps=eps, fused=True)
 

@@ -69,7 +69,7 @@ def with_classifier(
 
     return [replace(first, on_start=in_order(copy_vision, first.on_start)), *rest]
 
-# %% ../../../nbs/training/methods/grounding.ipynb #n007
+# %% ../../../nbs/training/methods/grounding.ipynb #3ae11ac0
 PAPER = {
     "vision": "timm:vgg16", "text": "hf:bert-base-uncased", "batch": 180, "lr": 5e-5, "ramp": 0,
     "steps": 65_000,  # 100 epochs of 118,287 images (A.2)
@@ -100,7 +100,7 @@ def grounded_arguments(
     rates = {"lr": scale.lr, "new_lr": None, "dropout": 0.0} if new else {}
     return merge({"steps": steps, "ramp": scale.ramp} | rates | scale.grounding.get("ground", {}), switches)
 
-
+# %% ../../../nbs/training/methods/grounding.ipynb #9abed11d
 def grounding_arguments(
     scale: Scale,  # the preset, with the row's towers
     steps: int,  # of stage 2

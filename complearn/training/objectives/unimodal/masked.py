@@ -45,7 +45,7 @@ def hide(
     read = torch.where(chosen & (fate < 0.8), hidden, ids)
     return torch.where(chosen & (fate >= 0.8) & (fate < 0.9), others, read), chosen
 
-# %% ../../../../nbs/training/objectives/unimodal/masked.ipynb #9d478c87
+# %% ../../../../nbs/training/objectives/unimodal/masked.ipynb #49833274
 def token_embedding(
     tower: nn.Module,  # of text
 ) -> Float[Tensor, "token width"]:
@@ -57,7 +57,7 @@ def token_embedding(
         raise ValueError(f"the text tower {type(tower).__name__} does not say where its tokens' vectors are; take one such as BERT")
     return tower.embed.weight
 
-
+# %% ../../../../nbs/training/objectives/unimodal/masked.ipynb #db819b02
 class MaskedWords(Objective):
     "Guess hidden words from the rest of a caption."
 
