@@ -39,10 +39,9 @@ def adamw(
         match_names(list(parameters), [pattern])  # a pattern without a parameter is an error
     for name, parameter in sorted(parameters.items(), key=lambda item: item[1].ndim < 2):
         groups.setdefault((parameter.ndim >= 2, rate_share(name, shares or {})), []).append(parameter)
-    decay = lambda is_matrix: weight_decay if is_matrix else 0.0
-    lines = [
-        {"params": group, "weight_decay": decay(is_matrix), "share": share, "lr": lr * share} for (is_matrix, share), group in groups.items()
-    ]
+    lines = []
+    for (is_matrix, share), group in groups.items():
+        lines.append({"params": group, "weight_decay": weight_decay if is_matrix else 0.0, "share": share, "lr": lr * share})
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     return kind(lines, lr=lr, betas=tuple(betas), eps=eps, fused=True)
 
