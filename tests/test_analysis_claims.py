@@ -10,7 +10,7 @@ from conftest import ROOT
 from notebook_cells import tables
 from scipy import stats
 
-from complearn.analysis.claims.judging import Claim, Side, claim_about, judge, side_values, verdict
+from complearn.analysis.claims.judging import Claim, Side, chance_levels, claim_about, judge, side_values, verdict
 from complearn.analysis.claims.tables import (
     StudyResults,
     claims_figure,
@@ -19,8 +19,10 @@ from complearn.analysis.claims.tables import (
     read_studies,
     readable_claims,
 )
+from complearn.analysis.runs.summaries import compositional_names
 from complearn.core.results import read_results, row, write_results
 from complearn.evaluation.statistics import detectable_difference, paired_power
+from complearn.evaluation.tasks.choices import Choices
 
 CELLS = (("d", "x", "accuracy"), ("d", "y", "accuracy"))
 
@@ -289,6 +291,20 @@ def test_two_guessers_and_smoke_runs_bear_nothing_out():
     assert judge(claim(), pd.DataFrame(guess + high))["verdict"] == "at chance"
     assert judge(claim(), pd.DataFrame(made_up() + blind))["verdict"] == "holds"
     assert judge(claim(), pd.DataFrame(made_up()), "smoke")["verdict"] == "too short"
+
+
+def test_the_chance_level_of_comp_is_that_of_what_models_are_averaged_over():
+    data = {
+        "generated/sugarcrepe": ("accuracy", 0.5),
+        "generated/patterns": ("image_score", 0.25),
+        "generated/winoground": ("image_score", 0.25),
+    }
+    data["generated/sugarcrepe, seen"] = ("accuracy", 0.9)
+    blind = [row("chance", 0, None, None, name, "mean", metric, level, n=4) for name, (metric, level) in data.items()]
+    levels = chance_levels(pd.DataFrame(blind))
+    tasks = {name: Choices([]) for name in data} | {"generated/objects": None}
+    assert compositional_names(tasks) == compositional_names(list(data)) == ["generated/sugarcrepe", "generated/winoground"]
+    assert levels["average", "COMP", "accuracy"] == 0.375
 
 
 def test_every_side_of_a_claim_is_something_that_can_be_trained():

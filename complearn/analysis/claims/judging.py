@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..runs.summaries import averages
+from ..runs.summaries import averages, compositional_names
 from ...evaluation.statistics import paired_power, paired_test
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #c004
@@ -110,8 +110,8 @@ def chance_levels(
 ) -> pd.Series:  # the chance level by data, split and metric
     "The chance level of every cell that has one, the averages among them."
     blind = rows[rows.method == "chance"].drop_duplicates(["data", "split", "metric"]).assign(seed=0, phase="", step=0)
-    compositional = [name for name in blind.data.unique() if not name.endswith(", seen")]
-    table = pd.DataFrame([*blind.to_dict("records"), *averages(blind, compositional)], columns=rows.columns)
+    averaged = averages(blind, compositional_names(blind.data.unique()))
+    table = pd.DataFrame([*blind.to_dict("records"), *averaged], columns=rows.columns)
     return table.set_index(["data", "split", "metric"]).value.astype(float)
 
 

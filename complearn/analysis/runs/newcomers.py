@@ -14,13 +14,12 @@ import pandas as pd
 
 from .curves import bands
 from .learnability import teacher_difference
-from .summaries import averages
+from .summaries import averages, compositional_names
 from ...core.files import plain
 from ...core.results import code_version, row
 from ...evaluation.bench.bench import Bench, judge
 from ...evaluation.comparisons import comparisons_to
 from ...evaluation.statistics import over_seeds
-from ...evaluation.tasks.choices import Choices
 from ...training.runs.lessons import Lesson
 from ...training.runs.snapshots import Snapshot
 
@@ -38,8 +37,7 @@ def newcomer_rows(
         return stored[-1]
     tasks = bench()
     scores = judge(Snapshot(lesson.run).model(device), tasks, **lesson.place, device=device)
-    compositional = [name for name, task in tasks.items() if isinstance(task, Choices) and not name.endswith(", seen")]
-    scores += averages(scores, compositional) if scores else []
+    scores += averages(scores, compositional_names(tasks)) if scores else []
     rows = [{**line, "data": f"newcomer {lesson.text_seed}: {line['data']}"} for line in scores]
     lesson.run.log({"kind": "judged", "by": key, "rows": rows})
     return rows
