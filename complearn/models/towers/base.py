@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PLAIN_TOKENS', 'LAYER_LISTS', 'SIZES', 'TowerOutput', 'attend', 'check_sizes', 'Attention', 'Block', 'Tower',
-           'VisionTransformer', 'content_mask', 'find_layers', 'TextTransformer']
+           'VisionTransformer', 'content_mask', 'find_layers', 'TextTransformer', 'compile_towers']
 
 # %% ../../../nbs/models/towers/base.ipynb #c002
 from dataclasses import dataclass
@@ -268,7 +268,8 @@ class TextTransformer(Tower):
             raise ValueError(
                 f"captions of {ids.shape[1]} tokens came to a tower with a context of {self.context}; truncate in the tokenizer"
             )
-        longest = int(mask.sum(1).max()) if mask.device.type == "cpu" else ids.shape[1]  # asking a GPU would make it wait
+        whole = mask.device.type != "cpu" or torch.compiler.is_compiling()  # asking a GPU would make it wait, and break the graph
+        longest = ids.shape[1] if whole else int(mask.sum(1).max())
         ids, mask = ids[:, :longest], mask[:, :longest]
         x = self.embed(ids) + self.position[:longest]
         key_mask = None if self.causal else rearrange(mask, "b n -> b 1 1 n")
@@ -283,6 +284,18 @@ class TextTransformer(Tower):
         for block in self.blocks:
             if not isinstance(block.mlp[-1], nn.Dropout):
                 block.mlp.append(nn.Dropout(0.0))
+
+# %% ../../../nbs/models/towers/base.ipynb #54cbfc96
+def compile_towers(
+    model: nn.Module,  # whose towers are trained
+) -> int:  # how many there are
+    "Compile every tower in place by `torch.compile`; raise ValueError if there is none that trains."
+    towers = [module for module in model.modules() if isinstance(module, Tower) and not module.frozen]
+    if not towers:
+        raise ValueError("there is nothing to compile: no tower of this model trains; leave out compile=True")
+    for tower in towers:
+        tower.compile()
+    return len(towers)
 
 # %% ../../../nbs/models/towers/base.ipynb #c023
 SIZES = {

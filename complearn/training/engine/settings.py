@@ -21,6 +21,7 @@ class TrainSettings:
     betas: tuple[float, float] = (0.9, 0.98)  # AdamW's two
     clip: PositiveFloat | None = 1.0  # largest gradient norm; None: no clipping
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # of the forward pass
+    compile: bool = False  # the towers, by torch.compile: minutes at the start, then faster steps
     accumulate: PositiveInt = 1  # parts in which a batch is encoded; the loss stays that of the joint batch
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of averaged weights, which are then evaluated and kept; None: off
     every: NonNegativeInt = 0  # steps between evaluations; 0: at the ends of phases only
@@ -37,5 +38,5 @@ class TrainSettings:
     @property
     def identity(self) -> dict[str, Any]:
         "What changes a run's result; how often it logs or writes does not."
-        bookkeeping = {"every", "checkpoint_every", "keep", "log_every", "explode", "precision"}
+        bookkeeping = {"every", "checkpoint_every", "keep", "log_every", "explode", "precision", "compile"}
         return {name: value for name, value in asdict(self).items() if name not in bookkeeping}

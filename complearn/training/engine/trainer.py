@@ -23,6 +23,7 @@ from tqdm.auto import tqdm
 from ...core.device import autocast, pick_precision
 from ...core.runs import Run
 from ...core.seeds import seed_everything
+from ...models.towers.base import compile_towers
 from .accumulation import GradCache
 from .checkpoints import Checkpointer, identity_of, remove_leftovers
 from .journal import Journal, check_loss, count_tokens
@@ -106,6 +107,8 @@ class Trainer:
         self.device, self.progress, self.seed, self.before_done = self.processes.device, progress, seed, before_done
         self.precision = pick_precision(self.device, self.settings.precision)
         self.run, self.phases, self.loader, self.model = run, list(phases), loader, model.to(self.device)
+        if self.settings.compile:
+            compile_towers(self.model)
         self.objectives = list({id(phase.objective): phase.objective.to(self.device) for phase in phases}.values())
         self.objective_parameters = objective_parameters(model, self.objectives)
         self.processes.broadcast(list(self.objective_parameters.values()))
