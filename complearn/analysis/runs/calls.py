@@ -31,7 +31,7 @@ def chains(
 def calls_table(
     rows: Sequence[Mapping],  # flat rows of averages
     split: str = "COMP",  # which average
-) -> pd.DataFrame:  # model, loss, calls, mean, low, high, seeds; gain, gain_low, gain_high: over the number of calls before; p; pairs of seeds
+) -> pd.DataFrame:  # model, loss, calls, mean, low, high, seeds; gain over the number of calls before, its low, high, p, pairs of seeds
     "Each number of calls, and what it adds to the one before, paired over seeds."
     table = pd.DataFrame(rows)
     table, lines = table[table.split == split], []
@@ -43,7 +43,8 @@ def calls_table(
             line = {"model": model, "loss": loss, "calls": calls, "mean": p["mean"], "low": p.low, "high": p.high, "seeds": p.n}
             if before is not None:
                 gain = comparison(table, label, before).iloc[0]
-                line |= {"gain": gain["mean"], "gain_low": gain.get("low"), "gain_high": gain.get("high"), "p": gain.get("p_t"), "pairs": gain["n"]}
+                line |= {"gain": gain["mean"], "gain_low": gain.get("low"), "gain_high": gain.get("high")}
+                line |= {"p": gain.get("p_t"), "pairs": gain["n"]}
             lines.append(line)
             before = label
     columns = ["model", "loss", "calls", "mean", "low", "high", "seeds", "gain", "gain_low", "gain_high", "p", "pairs"]
