@@ -423,6 +423,10 @@ def test_leave_one_out_is_as_many_parts_as_words_and_noise_is_not_read():
     one, other = norm_readout.read_out(x, norms, folds=0), norm_readout.read_out(x, norms, folds=40)
     assert one.f1_held_out[0] > 0.8 and one.f1_held_out[1] < 0.5
     assert np.allclose(one.f1, other.f1) and np.allclose(one.likelihood, other.likelihood, atol=1e-3), "the order of words does not matter"
+    ends = norm_readout.read_out(x, norms, folds=4, shares=(0.6, 0.1))
+    assert ends.strongest.tolist() == [False, True] and ends.weakest.tolist() == [True, False], "where the chosen penalties sit"
+    notes = norm_readout.reading_notes(ends)[1:]
+    assert [note.split(":")[0] for note in notes] == [f"1 of 2 features chose the {end} penalty" for end in ("strongest", "weakest")]
     told = norm_readout.compare_read_outs(one.assign(f1_held_out=0.0), one)
     assert told.type.tolist() == ["a", "b", "all"] and told.unread_before.tolist()[-1] == 2 and "real" in told.improved.iloc[-1]
     with pytest.raises(ValueError, match="folds is 0"):

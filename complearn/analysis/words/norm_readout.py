@@ -206,7 +206,7 @@ def read_out(
     vectors: Float[np.ndarray, "word feature"],  # of the norms' words, in their order
     norms: Norms,  # features with words that have and that lack them
     folds: int = 10,  # parts; 0: leave one word out, as the paper
-    shares: Sequence[float] = tuple(np.geomspace(0.9, 0.03, 10)),  # penalties, of the one at which every weight is 0
+    shares: Sequence[float] = tuple(np.geomspace(0.9, 0.003, 16)),  # penalties, of the one at which every weight is 0
     axes: int | None = None,  # principal coordinates; None: all
     intercept: bool = True,  # Eq. 7 prints none
     seed: int = 0,  # of the parts
@@ -234,7 +234,8 @@ def read_out(
     columns = {"feature": norms.features, "type": norms.types, "positives": norms.has.sum(0), "n": len(part)}
     columns |= {"share": np.array(order)[chosen], "used": (weights[int(intercept) :] != 0).sum(0).cpu().numpy()}
     columns |= {"f1": f1(inside, norms.has), "f1_held_out": f1(held_out, norms.has), "likelihood": judgements[chosen, 0, every]}
-    columns |= {"unsettled": (unsettled + ~settled).cpu().numpy(), "weakest": chosen == len(order) - 1, "nested": bool(nested)}
+    columns |= {"unsettled": (unsettled + ~settled).cpu().numpy(), "nested": bool(nested)}
+    columns |= {"weakest": chosen == len(order) - 1, "strongest": chosen == 0}
     return pd.DataFrame(columns)
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c030
@@ -246,6 +247,8 @@ def reading_notes(
     notes = [f"the penalty behind each held-out word {how} the words that it judges"]
     if late := int(table.unsettled.sum()):
         notes.append(f"{late} regressions, of {int((table.unsettled > 0).sum())} features, had not settled at their last step")
+    if table.strongest.any():
+        notes.append(f"{int(table.strongest.sum())} of {len(table)} features chose the strongest penalty: little of them can be read")
     if table.weakest.any():
         notes.append(f"{int(table.weakest.sum())} of {len(table)} features chose the weakest penalty: a longer path might end elsewhere")
     return notes
