@@ -6,10 +6,12 @@ import itertools
 import pandas as pd
 import pytest
 
+from complearn.analysis.identifiability import overlap
 from complearn.analysis.identifiability.explanations import LEVELS, CaptionPatterns, Pattern, plain_tokens, unreached_reason
 from complearn.analysis.identifiability.overlap import ANY, TWO, ExplainedNegative, overlap_rows, overlap_table, read_negative_sets
 from complearn.analysis.identifiability.similarity import call_similarity_rows, edit_distance, ngram_cosine
 from complearn.data.benchmarks.aro import read_aro_attribution, read_negclip
+from complearn.data.benchmarks.items import Choice
 from complearn.data.fixtures.negatives import write_negatives
 from complearn.data.readers.edits import read_captions
 from complearn.data.reports import BadData
@@ -125,3 +127,36 @@ def test_each_call_takes_a_negative_further_from_its_caption():
     means = rows[(rows.metric == "edit_distance") & (rows.split == "the same captions")].value.astype(float)
     assert means.is_monotonic_increasing and rows[rows.metric == "yield"].value.tolist() == [1, 0.5, 0.5]
     assert plain_tokens("An owl's nest!") == ["a", "owl's", "nest"]
+
+
+@pytest.mark.parametrize("null", overlap.NULLS)
+def test_a_random_negative_changes_as_many_words_as_the_sets_own(null):
+    texts = [
+        ("a man rides a horse", "a man leads a horse"),
+        ("two dogs sleep", "two dogs sleep soundly"),
+        ("a red bus stops", "a bus red stops"),
+    ]
+    choices = [Choice("s", (None,), pair, str(k)) for k, pair in enumerate(texts)]
+    words = {word for right, _ in texts for word in right.split()}
+    made = [choice for seed in range(20) for choice in overlap.random_negatives(choices, null, seed=seed)]
+    assert len(made) > 40 and all(choice.captions[1] != choice.captions[0] for choice in made)
+    for choice in made:
+        before, after = (text.split() for text in choice.captions)
+        assert set(after) <= words, "words of the set's captions alone"
+        own = texts[int(choice.id)]
+        if choice.id == "0":
+            changed = [k for k in range(5) if before[k] != after[k]]
+            assert len(changed) == 1 and (null == overlap.NULLS[1] or changed == [own[1].split().index("leads")])
+        if choice.id == "1":
+            assert len(after) == (4 if null == overlap.NULLS[0] else 3)
+    assert {choice.id for seed in range(9) for choice in overlap.random_negatives(choices, null, most=1, seed=seed)} == {"0"}
+
+
+@with_spacy
+def test_chance_explains_places_and_not_words():
+    context = EditContext.of_corpus(parse(["a man rides a horse"], cache=False, progress=False))
+    choices = [Choice("s", (None,), ("a man rides a horse", "a man leads a horse"), str(k)) for k in range(20)]
+    rows = {(line["method"], line["metric"]): line["value"] for line in overlap.null_rows(choices, "d", context, progress=False)}
+    assert set(rows) == {(null, level) for null in overlap.NULLS for level in overlap.LEVELS}
+    there, anywhere = (rows[null, "exact"] for null in overlap.NULLS)
+    assert there > 0.3 and anywhere > 0 and max(rows[null, "offered"] for null in overlap.NULLS) == 0
