@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ORDERED', 'NEGATIVE_SETS', 'ANY', 'TWO', 'NULLS', 'read_negative_sets', 'ExplainedNegative', 'explain_choices',
-           'overlap_rows', 'random_negatives', 'overlap_examples', 'overlap_table', 'null_rows']
+           'overlap_rows', 'random_negatives', 'overlap_examples', 'overlap_table', 'null_rows', 'beside_chance']
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #195b36a1
 import re
@@ -202,3 +202,16 @@ def null_rows(
         explained = explain_choices(random_negatives(choices, null, most), data, context, progress=progress)
         rows += [line | {"method": null} for line in overlap_rows(explained) if (line["method"], line["split"]) == (ANY, "all")]
     return rows
+
+# %% ../../../nbs/analysis/identifiability/overlap.ipynb #3d178184
+def beside_chance(
+    rows: pd.DataFrame,  # results rows from `overlap_rows` and `null_rows`
+) -> pd.DataFrame:  # by set and level: shares in per cent with their intervals, and points above the larger null
+    "What the operators explain of a set's negatives, and of random ones."
+    part = rows[(rows.split == "all") & rows.metric.isin(LEVELS) & rows.method.isin([ANY, *NULLS])]
+    part = part.assign(**{name: 100 * part[name].astype(float) for name in ("value", "low", "high")})
+    part = part.assign(cell=[f"{line.value:.1f} [{line.low:.1f}, {line.high:.1f}]" for line in part.itertuples()])
+    shape = {"index": ["data", "metric"], "columns": "method", "sort": False, "aggfunc": "first"}
+    table, values = (part.pivot_table(values=name, **shape).reindex(columns=[ANY, *NULLS]) for name in ("cell", "value"))
+    above = (values[ANY] - values[list(NULLS)].max(axis=1)).round(1)
+    return table.fillna("not measured").assign(**{"above chance": above})
