@@ -73,7 +73,7 @@ def hard_negative_rows(
     calls: Sequence[int] = (1, 2),  # numbers of calls
     losses: Sequence[str] = ("negclip", "triplet_clip"),
     models: Sequence[str] = ("clip",),  # also "codebook_clip" and "il_clip"
-    operators: Sequence[str] = OPERATORS,  # that may be called
+    operators: Sequence[str] | None = OPERATORS,  # that may be called; None: all that made the negatives of the data
 ) -> dict[str, dict]:  # label -> row of a study
     "The rows of a study of hard negatives; raise ValueError for an unknown model or loss."
     codebook, rows = {"model": {"codebook": {}}}, {}
@@ -88,6 +88,6 @@ def hard_negative_rows(
             else:
                 row = {"method": loss, loss: {"neighbours": 0}} | (codebook if model == "codebook_clip" else {})
             for n in calls:
-                train = {"negatives": {"calls": int(n), "operators": list(operators)}}
+                train = {"negatives": {"calls": int(n)} | ({} if operators is None else {"operators": list(operators)})}
                 rows[f"{model}, {loss}, {n} call{'s' * (n > 1)}"] = row | {"train": train}
     return rows
