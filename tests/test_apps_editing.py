@@ -57,13 +57,15 @@ def test_a_caption_is_edited_call_by_call_and_back():
     swap = ask("call", operator="swap_att")["edit"]
     assert [piece for piece in swap["source"] if piece[1] == 0] == [["red", 0], ["brown", 0]]
     assert [piece for piece in swap["caption"] if piece[1] == 0] == [["brown", 0], ["red", 0]]
-    twice = ask("call", operator="negate")["edit"]
-    assert "".join(text for text, _ in twice["caption"]) == "A man in a brown shirt does not ride a red horse near two dogs."
-    assert [step["operator"] for step in twice["steps"]] == ["swap_att", "negate"] and {call for _, call in twice["caption"]} == {-1, 0, 1}
-    assert "does not apply to this caption after swap_att and negate" in refusal(app.controller, "call", operator="swap_att")
+    assert "does not apply to this caption after swap_att" in refusal(app.controller, "call", operator="negate"), "it would deny the exchange"
+    twice = ask("call", operator="replace_rel", choice=0)["edit"]
+    text = "".join(text for text, _ in twice["caption"])
+    assert text == "A man in a brown shirt rides a red horse far from two dogs."
+    assert [step["operator"] for step in twice["steps"]] == ["swap_att", "replace_rel"] and {call for _, call in twice["caption"]} == {-1, 0, 1}
+    assert "does not apply to this caption after swap_att and replace_rel" in refusal(app.controller, "call", operator="swap_att")
     assert len(ask("undo")["edit"]["steps"]) == 1 and ask("undo", every=True)["edit"]["steps"] == []
     assert ask("recall", number=1)["edit"] == twice
-    assert app.history.operator.tolist() == ["swap_att", "swap_att+negate"] and app.history.calls.tolist() == [1, 2]
+    assert app.history.operator.tolist() == ["swap_att", "swap_att+replace_rel"] and app.history.calls.tolist() == [1, 2]
     assert app.history.before[0] == "red; brown" and app.history.caption_score.isna().all()
     ask("undo")
     options = ask("call", operator="replace_obj")["edit"]
@@ -180,7 +182,7 @@ def test_on_a_page():
         page.click("[data-operator=swap_att]:not(:disabled)")
         page.wait_for_selector(".cl-line mark")
         assert page.locator(".cl-captions mark").all_inner_texts() == ["black", "white", "white", "black"]
-        page.click("[data-operator=negate]")
+        page.click("[data-operator=replace_rel]:not(:disabled)")
         page.wait_for_selector(".cl-captions .cl-call-1")
         page.click("[data-undo=last]")
         page.wait_for_selector(".cl-captions .cl-call-1", state="detached")
@@ -197,4 +199,4 @@ def test_on_a_page():
         page.wait_for_selector("figure:nth-child(2) .cl-bar")
         screenshot(page, "edits-2-scene")
         page.close()
-    assert not faults and app.history.operator.tolist() == ["swap_att", "swap_att+negate", "swap_att"]
+    assert not faults and app.history.operator.tolist() == ["swap_att", "swap_att+replace_rel", "swap_att"]

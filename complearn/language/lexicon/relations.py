@@ -152,6 +152,7 @@ class WordRelations:
         self.verb_names = frozenset(self.verbs.values())
         self._alternatives: dict[tuple[str, str], tuple[str, ...]] = {}
         self._related: dict[tuple[str, str, bool], frozenset[str]] = {}
+        self._known: dict[str, set[str]] = {}  # by part of speech
 
     @cache  # noqa: B019
     def words(self, relation: str, part: str) -> frozenset[str]:
@@ -248,6 +249,32 @@ class WordRelations:
                     words.update(*(by_above.get(place, ()) for place in table.senses(word)))
             self._related[key] = frozenset(words)
         return self._related[key]
+
+    def implies(
+        self,
+        word: str,  # of a caption, in its dictionary form
+        other: str,  # any word, likewise
+        part: Part,  # of speech of the other
+        hyponyms: bool = True,  # as for `related`
+    ) -> bool:
+        "As `related`, of any other word, and not of the pool's alone."
+        if other in self.related(word, part, hyponyms) or part not in self.tables:
+            return other in self.related(word, part, hyponyms)
+        table = self.tables[part]
+        return bool(table.senses(other) & table.above(word) or hyponyms and table.above(other) & table.senses(word))
+
+    def knows(
+        self,
+        word: str,  # in its dictionary form
+        part: Part,  # of speech
+    ) -> bool:
+        "Whether the word lists, the corpus's vocabulary or WordNet have a word."
+        if not self._known:
+            for row in self.rows:
+                self._known.setdefault(row.part, set()).update(row.words)
+            for name, words in self.vocabulary.items():
+                self._known.setdefault(name, set()).update(words)
+        return word in self._known.get(part, ()) or part in self.tables and bool(self.tables[part].wordnet.senses(word))
 
     @cached_property
     def _cousins(self) -> dict[int, list[str]]:
