@@ -171,7 +171,7 @@ class CaptionAtoms:
         "Some words with the phrases that follow at once, which a parser may have hung on another word."
         words, members = self.parse.words, set(members)
         while (following := max(members) + 1) < len(words):
-            while words[following].relation in ("det", "amod", "compound", "nummod", "poss", "advmod") and words[following].head > following:
+            while words[following].relation in ("det", "amod", "compound", "nummod", "poss") and words[following].head > following:
                 following = words[following].head
             word = words[following]
             if word.relation not in ("prep", "cc") and not (word.relation == "conj" and word.tag.startswith("N")):
