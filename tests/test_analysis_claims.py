@@ -10,6 +10,7 @@ from conftest import ROOT
 from notebook_cells import tables
 from scipy import stats
 
+from complearn.analysis.claims.causal_lens import CAUSAL_LENS, pseudo_optimal
 from complearn.analysis.claims.judging import Claim, Side, chance_levels, claim_about, judge, side_values, verdict
 from complearn.analysis.claims.tables import (
     StudyResults,
@@ -19,6 +20,7 @@ from complearn.analysis.claims.tables import (
     read_studies,
     readable_claims,
 )
+from complearn.analysis.identifiability.measures import EDITS
 from complearn.analysis.runs.summaries import compositional_names
 from complearn.core.results import read_results, row, write_results
 from complearn.evaluation.statistics import detectable_difference, paired_power
@@ -132,6 +134,54 @@ def test_a_seed_counts_only_where_every_cell_is_there():
 )
 def test_verdicts(low, high, margin, word):
     assert verdict(low, high, margin) == word
+
+
+@pytest.mark.parametrize(
+    "values, word", [([0.1, 0.2, 0.3], "holds"), ([0.0] * 3, "holds"), ([0.3, 0.5, 0.9], "not shown"), ([0.8] * 3, "does not hold")]
+)
+def test_a_side_may_be_a_fixed_number(values, word):
+    """At or below chance: the interval over seeds decides; equal values are a point, and chance rows do not call it off."""
+    rows = [row("il", seed, "end", 4, "d", "x", "accuracy", value) for seed, value in enumerate(values)]
+    rows.append(row("chance", None, None, None, "d", "x", "accuracy", 0.5))
+    below = claim(b=Side("chance", value=0.5), cells=(("d", "x", "accuracy"),), sign=-1)
+    told = judge(below, pd.DataFrame(rows))
+    assert told["verdict"] == word and told["b"] == 0.5 and told["n"] == 3
+    if len(set(values)) > 1:
+        low, high = stats.ttest_1samp(values, 0.5).confidence_interval(0.95)
+        assert np.allclose([told["low"], told["high"]], [0.5 - high, 0.5 - low])
+    else:
+        assert told["low"] == told["high"] == pytest.approx(0.5 - values[0])
+    assert judge(below, pd.DataFrame(rows[:1]))["verdict"] == "no interval"
+    assert StudyResults("one", {}, pd.DataFrame(rows[:3])).holds(below)
+
+
+def test_an_optional_claim_has_a_line_only_where_it_was_measured():
+    studies = [StudyResults("one", {}, pd.DataFrame(made_up()))]
+    optional = [claim(optional=True), claim(headline="nobody is better", a=Side("nobody"), optional=True)]
+    assert claims_table([*optional, claim(a=Side("nobody"))], studies).verdict.tolist() == ["holds", "not measured"]
+
+
+def test_a_pseudo_optimal_encoder_needs_questions_that_it_cannot_tell():
+    """A lower loss alone is no claim; and what is asked on photographs differs in one colour."""
+    fits, fails = pseudo_optimal("added colour", "trained", "photographs")
+    assert {cell[:2] for cell in fails.cells} == {("colours", "add_colour")} and fits.control is fails
+    rows = [row(name, k, "end", 4, "held-out captions", "best temperature", "contrastive_loss", value + 0.01 * k * (1 + value))
+            for name, value in (("clip, trained blind to added colour", 2.05), ("clip, original", 2.0)) for k in range(3)]  # fmt: skip
+    assert judge(fits, pd.DataFrame(rows))["verdict"] == "no control"
+    ties = [row("clip, trained blind to added colour", k, "end", 4, "colours", "add_colour", "accuracy", 0.0) for k in range(3)]
+    assert judge(fits, pd.DataFrame(rows + ties))["verdict"] == "holds"
+    sees = [{**line, "value": 0.9 + 0.01 * line["seed"]} for line in ties]
+    assert judge(fits, pd.DataFrame(rows + sees))["verdict"] == "not beyond its control"
+
+
+def test_every_operator_is_compared_before_and_after_training_and_hard_negatives():
+    apart = [claim for claim in CAUSAL_LENS if claim.number == 17]
+    assert {claim.cells[0][1] for claim in apart} == set(EDITS)
+    places = [(name, data, split) for name in ("clip", "clip, negclip, 2 calls") for data in ("texts", "pairs") for split in EDITS]
+    rows = [row(name, k, "end", 4, data, split, "a_distance", len(name) + k % 2) for name, data, split in places for k in range(3)]
+    table = claims_table(apart, [StudyResults("one", {}, pd.DataFrame(rows))])
+    assert (table[table.n > 0].compared == "clip, negclip, 2 calls - clip").all() and (table.n > 0).sum() == 16
+    assert (table[table.n == 0].compared == "clip - clip, untrained").all() and (table.n == 0).sum() == 16
 
 
 def test_one_seed_gives_no_verdict_and_no_row_gives_none_measured():

@@ -3,17 +3,26 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import GroupKFold
 
-from complearn.analysis.identifiability.encoders import BlindScorer, batch_similarities, best_scale, contrastive_losses, loss_gap
-from complearn.analysis.identifiability.linear_world import LinearWorld, identifiability
-from complearn.analysis.identifiability.measures import encoder_rows
-from complearn.analysis.identifiability.probes import CaptionProbe, WorldProbe, shared_scene
-from complearn.analysis.identifiability.separation import a_distance, edit_shift, modality_gap, shift_effect
+from complearn.analysis.identifiability.encoders import (
+    BlindScorer,
+    batch_similarities,
+    best_scale,
+    contrastive_losses,
+    held_out_losses,
+    loss_gap,
+)
+from complearn.analysis.identifiability.linear_world import LinearWorld, as_tensor, fit_encoders, identifiability
+from complearn.analysis.identifiability.measures import edit_vectors, encoder_rows, gap_rows, separation_rows
+from complearn.analysis.identifiability.probes import COLOUR_NAMES, CaptionProbe, WorldProbe, shared_scene
+from complearn.analysis.identifiability.separation import a_distance, edit_shift, modality_gap, shift_effect, text_groups
 from complearn.core.seeds import rng
 from complearn.data.fixtures.negatives import SUGARCREPE_TEXTS
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
+from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.language.edits.scenes import edit_statement
 from complearn.language.readings import Reading, all_orders, blind_readings, find_atoms, put_atoms, world_words
 from complearn.language.scenes.propositions import truth
@@ -55,6 +64,21 @@ def test_the_order_blind_encoder_is_equal_on_a_thousand_permuted_captions(made):
     assert sum(a != b for a, b in zip(captions, changed)) > 900
 
 
+def test_captions_of_more_than_five_atoms_are_sorted_and_as_blind(made):
+    """The other branch of the orders: six to twelve atoms, shuffled a thousand times, are one text."""
+    _, model, words, scorers = made
+    every, draw = [word for forms in words.values() for word in forms], rng(0, "long captions")
+    noun = lambda: f"a {draw.choice(words['colour'])} {draw.choice(words['shape'])}"
+    captions = [" and ".join([f"{noun()} left of {noun()}", *(noun() for _ in range(1 + k % 4))]) for k in range(1000)]
+    assert {len(find_atoms(caption, every)) for caption in captions} == {7, 9, 11, 13}
+    changed = [permuted(caption, every, k) for k, caption in enumerate(captions)]
+    assert sum(a != b for a, b in zip(captions, changed)) == 1000
+    assert all(all_orders(a, every) == all_orders(b, every) and len(all_orders(a, every)) == 1 for a, b in zip(captions, changed))
+    some = slice(0, 100)
+    vectors = [encode_all(scorers["blind to order"], texts=texts[some]).values for texts in (captions, changed)]
+    assert (vectors[0] - vectors[1]).abs().max() < 1e-6
+
+
 def test_it_is_the_mean_over_all_orders_and_of_many_atoms_the_sorted_text(made):
     _, model, words, scorers = made
     every = [word for forms in words.values() for word in forms]
@@ -73,8 +97,10 @@ def test_each_encoder_fails_where_it_is_blind_with_every_pair_tied(made):
         ("order", "swap_att"),
         ("order", "swap_obj"),
         ("colour", "replace_att"),
+        ("colour", "replace_colour"),
         ("colour", "swap_att"),
         ("added colour", "replace_att"),
+        ("added colour", "add_colour"),
     ]
     for name, split in blind:
         line = cells[f"clip, blind to {name}", split]
@@ -82,6 +108,104 @@ def test_each_encoder_fails_where_it_is_blind_with_every_pair_tied(made):
     assert cells["clip, original", "swap_att"]["ties"] < 1 and cells["clip, blind to order", "replace_att"]["ties"] < 1
     gaps = {(line["method"], line["split"]): line["value"] for line in rows if line["metric"] == "loss_gap"}
     assert len(gaps) == 8 and all(gaps["clip, original", split] == 0 for split in ("trained temperature", "best temperature"))
+    assert cells["clip, blind to colour", "add_colour"]["ties"] < 1 and cells["clip, original", "add_colour"]["ties"] < 1
+
+
+def naive_loss(model, pairs, scale, texts=None):
+    """Pair by pair, the captions' vectors given or encoded."""
+    images = encode_all(model, images=[pair.image for pair in pairs]).values.double()
+    texts = encode_all(model, texts=[pair.caption for pair in pairs]).values.double() if texts is None else texts
+    total = 0.0
+    for i in range(len(pairs)):
+        free = [j for j in range(len(pairs)) if j == i or pairs[j].caption != pairs[i].caption]
+        rows, columns = (torch.stack([scale * (a[i] @ b[j]) for j in free]) for a, b in ((images, texts), (texts, images)))
+        total -= 2 * scale * (images[i] @ texts[i]) - torch.logsumexp(rows, 0) - torch.logsumexp(columns, 0)
+    return total.item() / (2 * len(pairs))
+
+
+def test_the_gap_of_a_blind_encoder_is_the_difference_of_naive_losses(made):
+    world, model, words, scorers = made
+    place, pairs = {"method": "clip", "seed": 0, "phase": None, "step": 0}, world.test[:24]
+    probe = WorldProbe(world)
+    probe.bench, probe.pairs = lambda n: {}, pairs
+    rows = encoder_rows(model, probe, place, batch=12, most=24)
+    value = {(line["method"], line["split"], line["metric"]): line["value"] for line in rows}
+    every, scale = [word for forms in words.values() for word in forms], float(model.logit_scale.exp().detach())
+    means = [encode_all(model, texts=all_orders(pair.caption, every)).values.double().mean(0) for pair in pairs]
+    blind = torch.stack([mean / mean.norm() for mean in means])
+    halves = [slice(0, 12), slice(12, 24)]
+    trained = [[naive_loss(model, pairs[half], scale, texts) for half in halves] for texts in (None, None)]
+    trained[1] = [naive_loss(model, pairs[half], scale, blind[half]) for half in halves]
+    assert value["clip, blind to order", "trained temperature", "contrastive_loss"] == pytest.approx(np.mean(trained[1]), abs=1e-5)
+    gap = np.mean(np.subtract(trained[1], trained[0]))
+    assert value["clip, blind to order", "trained temperature", "loss_gap"] == pytest.approx(gap, abs=1e-5)
+    best = [best_scale(batch_similarities(scorer, pairs[:12], 12)) for scorer in (model, scorers["blind to order"])]
+    gap = naive_loss(model, pairs[halves[1]], best[1], blind[halves[1]]) - naive_loss(model, pairs[halves[1]], best[0])
+    assert value["clip, blind to order", "best temperature", "loss_gap"] == pytest.approx(gap, abs=1e-5)
+
+
+def test_the_best_temperature_is_found_on_other_batches_than_the_loss():
+    draw = torch.Generator().manual_seed(0)
+    tables = torch.rand(4, 6, 6, generator=draw)
+    other = torch.cat([tables[:2], torch.rand(2, 6, 6, generator=draw)])
+    assert torch.equal(held_out_losses(tables), contrastive_losses(tables[2:], best_scale(tables[:2])))
+    assert torch.equal(held_out_losses(other), contrastive_losses(other[2:], best_scale(tables[:2])))  # the same temperature
+    with pytest.raises(ValueError, match="one batch cannot be halved"):
+        held_out_losses(tables[:1])
+
+
+def test_questions_about_colour_differ_in_one_colour(made):
+    world, _, words, _ = made
+    probe, colours = WorldProbe(world), words["colour"]
+    without = lambda text: " ".join(word for word in text.split() if word not in colours).replace("an ", "a ")
+    seen = lambda text: sorted(word for word in text.split() if word in colours)
+    for operator, more in (("replace_att", 0), ("add_att", 1)):
+        edits = probe.colour_edits(operator, 8)
+        assert len(edits) == 8 and edits == probe.colour_edits(operator, 8)[:8]
+        for edit in edits:
+            assert without(edit.caption) == without(edit.edit) and len(seen(edit.edit)) == len(seen(edit.caption)) + more
+    bench = probe.bench(4)
+    assert {item.split for item in bench["generated/colours"].choices} == {"replace_colour", "add_colour"}
+    one = WorldProbe(world_from({**WORLD, "colours": 1}))
+    assert one.colour_edits("add_att", 2) == one.colour_edits("replace_att", 2) == [] and "generated/colours" not in one.bench(2)
+    some = WorldProbe(world_from({**WORLD, "mention": [0, 0, 0.5]}))
+    assert some.colour_edits("add_att", 4)
+
+
+def components(pairs):
+    """Naive connected components: sets that are merged while two have a text in common."""
+    sets = [set(pair) for pair in pairs]
+    while True:
+        clash = next(((a, b) for a in range(len(sets)) for b in range(a) if sets[a] & sets[b]), None)
+        if clash is None:
+            return [next(k for k, members in enumerate(sets) if pair[0] in members) for pair in pairs]
+        sets[clash[1]] |= sets.pop(clash[0])
+
+
+def test_no_text_is_in_two_folds(made):
+    world, model, _, _ = made
+    draw = np.random.default_rng(0)
+    for texts, number in ((9, 12), (40, 25), (200, 60)):
+        pairs = [tuple(f"text {k}" for k in draw.choice(texts, 2, replace=False)) for _ in range(number)]
+        groups, naive = text_groups(pairs), components(pairs)
+        assert len(set(zip(groups, naive))) == len(set(groups)) == len(set(naive))
+    texts = [tuple(edit[:2]) for edit in WorldProbe(world).edits("replace_att", 60)]
+    groups = np.array(text_groups(texts))
+    assert len(set(groups.tolist())) < len({frozenset(pair) for pair in texts})  # some hang together by way of others
+    if len(set(groups.tolist())) >= 5:
+        for train, test in GroupKFold(5).split(groups, groups=groups):
+            train, test = ({text for k in part for text in texts[k]} for part in (train, test))
+            assert train.isdisjoint(test)
+
+
+def test_an_operator_whose_texts_all_hang_together_is_left_out(made):
+    world, model, _, _ = made
+    probe = WorldProbe(world)
+    chain = probe.edits("swap_att", 1)[0]
+    probe.edits = lambda operator, n: [chain._replace(caption=f"a {k}", edit=f"a {k + 1}") for k in range(40)]
+    assert edit_vectors(model, probe, "swap_att", 40) is None
+    place = {"method": "clip", "seed": 0, "phase": None, "step": 0}
+    assert separation_rows(model, probe, place, 40, ["swap_att"]) == gap_rows(model, probe, place, n=40) == []
 
 
 def test_the_loss_on_pairs_is_the_naive_one(made):
@@ -124,8 +248,68 @@ def test_the_gap_closes_when_it_is_shifted_away():
     texts = images - np.array([2, 0, 0, 0, 0, 0])
     images, texts = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (images, texts))
     assert modality_gap(images, texts)["separability"] == 1 and modality_gap(images, images)["distance"] == 0
-    effect = shift_effect(images, texts, np.roll(texts, 1, 0), 10.0, (0.0, 1.0))
+    effect = shift_effect(images, texts, np.roll(texts, 1, 0), 10.0, shifts=(0.0, 1.0))
     assert effect.gap[1] < 0.2 < effect.gap[0] and effect.accuracy[1] > 0.9 and effect.loss[1] < effect.loss[0]
+
+
+def unit_rows(draw, *shape):
+    vectors = draw.normal(size=shape)
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("moved", ["both", "images", "texts"])
+def test_a_shift_is_the_naive_one_and_equal_captions_are_no_rivals(moved):
+    draw = np.random.default_rng(2)
+    images, texts, edits, others = unit_rows(draw, 4, 12, 5)
+    captions = [f"text {k // 2}" for k in range(12)]
+    texts[1::2] = texts[::2]  # twins
+    table = shift_effect(images, texts, edits, 7.0, others, captions, moved, (0.0, 0.8))
+    gap, norm = images.mean(0) - texts.mean(0), np.linalg.norm
+    for line in table.to_dict("records"):
+        by_image = -line["shift"] * gap * {"both": 0.5, "images": 1, "texts": 0}[moved]
+        by_text = line["shift"] * gap * {"both": 0.5, "images": 0, "texts": 1}[moved]
+        score = lambda image, text, by_image=by_image, by_text=by_text: (
+            ((image + by_image) @ (text + by_text)) / norm(image + by_image) / norm(text + by_text)
+        )
+        total = 0.0
+        for i in range(12):
+            free = [j for j in range(12) if j == i or captions[j] != captions[i]]
+            total += np.log(sum(np.exp(7 * score(images[i], texts[j])) for j in free)) - 7 * score(images[i], texts[i])
+            total += np.log(sum(np.exp(7 * score(images[j], texts[i])) for j in free)) - 7 * score(images[i], texts[i])
+        assert line["loss"] == pytest.approx(total / 24)
+        assert line["accuracy"] == np.mean([score(i, t) > score(i, e) + 1e-6 for i, t, e in zip(images, texts, edits)])
+        assert line["image_accuracy"] == np.mean([score(i, t) > score(o, t) + 1e-6 for i, t, o in zip(images, texts, others)])
+
+
+def test_a_shift_of_texts_cannot_change_the_choice_of_a_caption_and_one_of_images_can():
+    """Right and wrong captions as far along the gap as each other keep equal lengths, so the algebra is exact."""
+    draw = np.random.default_rng(3)
+    half = unit_rows(draw, 200, 4)
+    side = lambda first, rest: np.concatenate([np.full((len(rest), 1), first), np.sqrt(1 - first**2) * rest], 1)
+    both = lambda first: side(first, np.concatenate([half, -half]))  # the mean lies on the first axis, and so does the gap
+    images, texts = both(0.5), both(-0.5)
+    edits = side(-0.5, unit_rows(draw, 400, 4))
+    tables = {
+        moved: shift_effect(images, texts, edits, 5.0, side(0.5, unit_rows(draw, 400, 4)), None, moved) for moved in ("images", "texts")
+    }
+    assert tables["texts"].accuracy.nunique() == tables["images"].image_accuracy.nunique() == 1
+    uneven = unit_rows(draw, 400, 5)  # wrong captions nearer to the images, or farther
+    assert shift_effect(images, texts, uneven, 5.0, None, None, "images", (0.0, 1.5)).accuracy.nunique() == 2
+
+
+def test_gap_rows_ask_for_captions_and_for_images_and_say_what_was_moved(made):
+    world, model, _, _ = made
+    place, probe = {"method": "clip", "seed": 0, "phase": None, "step": 0}, WorldProbe(world)
+    rows = gap_rows(model, probe, place, n=30)
+    metrics = {(line["split"], line["metric"]) for line in rows}
+    for suffix in ("", ", images alone", ", texts alone"):
+        assert {(f"shift 0.5{suffix}", name) for name in ("gap", "loss", "accuracy", "image_accuracy")} <= metrics
+    vectors = edit_vectors(model, probe, "swap_att", 30)
+    naive = ((vectors["captions"] * (vectors["images"] - vectors["edit_images"])).sum(1) > 1e-6).mean()
+    value = {(line["split"], line["metric"]): line["value"] for line in rows}
+    assert value["shift 0", "image_accuracy"] == value["shift 0, texts alone", "image_accuracy"] == naive
+    for edit in probe.edits("swap_att", 3):
+        assert edit.image.graph != edit.edit_image.graph
 
 
 @pytest.mark.slow
@@ -133,6 +317,27 @@ def test_training_finds_the_shared_block_and_no_noise():
     before, after = identifiability(LinearWorld(seed=3), 0), identifiability(LinearWorld(seed=3), 200)
     assert after["loss"] < before["loss"] and after["z_inv from text"] > 0.95 and after["z_inv from image"] > 0.95
     assert abs(after["token noise from text"]) < 0.05 and abs(after["image's own part from image"]) < 0.05
+    assert min(after[f"representation of {side} from z_inv"] for side in ("text", "image")) > 0.95
+
+
+def test_both_directions_of_the_linear_world_are_least_squares():
+    world = LinearWorld(seed=1)
+    values, (image, text) = identifiability(world, 5, 2, 600, 8), fit_encoders(world, 5, width=8, seed=2)
+    drawn = world.draw(600, 9)
+    with torch.no_grad():
+        sides = {"image": image(as_tensor(drawn["image"])).numpy(), "text": text(as_tensor(drawn["tokens"])).numpy()}
+    assert all(side.shape == (600, 8) for side in sides.values())
+
+    def naive(given, wanted):
+        given = np.c_[given, np.ones(len(given))]
+        weights = np.linalg.lstsq(given[:300], wanted[:300], rcond=None)[0]
+        rest = wanted[300:] - given[300:] @ weights
+        return 1 - (rest**2).sum() / ((wanted[300:] - wanted[:300].mean(0)) ** 2).sum()
+
+    for name, side in sides.items():
+        assert values[f"representation of {name} from z_inv"] == pytest.approx(naive(drawn["z_inv"], side), abs=1e-4)
+        assert values[f"z_inv from {name}"] == pytest.approx(naive(side, drawn["z_inv"]), abs=1e-3)
+    assert values["image's own part from image"] == pytest.approx(naive(sides["image"], drawn["image_private"]), abs=1e-3)
 
 
 @pytest.mark.parametrize("blind_to", ["order", "class", "additions"])
@@ -151,10 +356,10 @@ def test_a_model_that_is_trained_blind_stays_blind_when_it_is_saved_and_read(bli
     pairs["additions"] = ("a circle left of a blue square", "a red circle left of a square")
     seen, other = (encode_all(again, texts=list(texts)).values for texts in (pairs[blind_to], ("a square", "a circle")))
     assert seen[0].equal(seen[1]) and not other[0].equal(other[1])
-    rows = encoder_rows(again, WorldProbe(world), {"method": "blind", "seed": 0, "phase": None, "step": 3}, n=8, batch=32, most=32)
+    rows = encoder_rows(again, WorldProbe(world), {"method": "blind", "seed": 0, "phase": None, "step": 3}, n=8, batch=32, most=64)
     assert {line["method"] for line in rows} == {"blind"}
     splits = {line["split"]: line for line in rows if line["metric"] == "accuracy"}
-    blind_split = {"order": "swap_obj", "class": "replace_att", "additions": "replace_att"}[blind_to]
+    blind_split = {"order": "swap_obj", "class": "replace_colour", "additions": "add_colour"}[blind_to]
     assert (splits[blind_split]["value"], splits[blind_split]["ties"]) == (0, 1)
 
 
@@ -173,13 +378,29 @@ def test_captions_with_photographs_are_probed_as_worlds_are(made):
     probe = CaptionProbe(pairs)
     assert len(probe.pairs) == len({pair.image_id for pair in pairs}) < len(pairs)
     edits = probe.edits("replace_obj", 3)
-    assert 0 < len(edits) <= 3 and all(caption in said and edit != caption for caption, edit, _ in edits)
+    assert 0 < len(edits) <= 3 and all(edit.caption in said and edit.edit != edit.caption for edit in edits)
     assert edits == probe.edits("replace_obj", 3)
     bench = probe.bench(2)
     assert all(item.captions[0] in said for item in bench["edits"].choices)
     blind = BlindScorer(model, probe.readings["blind to order"])
     vectors = encode_all(blind, texts=["Two dogs chase an orange cat", "an orange cat chase two dogs"]).values
     assert torch.allclose(vectors[0], vectors[1], atol=1e-6)
+
+
+def test_questions_about_colour_on_photographs_tie_for_a_blind_encoder(made):
+    _, model, _, _ = made
+    captions = ["A red ball lies near a small dog", "a man in a blue shirt holds a ball", "An orange cat sits on a large box",
+                "a woman rides a brown horse", "a dog runs on a beach", "a boy holds a ball and a stick"]  # fmt: skip
+    grey = np.full((16, 16, 3), 128, np.uint8)
+    probe = CaptionProbe([Pair(grey, text, f"{k}", f"photo {k}") for k, text in enumerate(captions)])
+    without = lambda text: " ".join(word for word in text.lower().split() if word not in COLOUR_NAMES).replace("an ", "a ")
+    for split, operator, more, name in (("replace_colour", "replace_att", 0, "colour"), ("add_colour", "add_att", 1, "added colour")):
+        edits = probe.colour_edits(operator, 6)
+        assert edits and all(without(edit.caption) == without(edit.edit) and edit.caption != edit.edit for edit in edits)
+        assert all(len(edit.edit.split()) == len(edit.caption.split()) + more for edit in edits)
+        assert [item.captions for item in probe.bench(6)["colours"].choices if item.split == split] == [edit[:2] for edit in edits]
+        items = evaluate_choices(BlindScorer(model, probe.readings[f"blind to {name}"]), probe.bench(6)["colours"].choices)
+        assert items[items.split == split].tied.all() and not items[items.split == split].right.any()
 
 
 def test_a_scene_that_caption_and_edit_share_is_one_of_which_both_are_true():

@@ -30,6 +30,7 @@ class Side:
     phase: str = "*"  # a pattern of phase names, e.g. "interact-*"
     which: str = "last"  # of the phases that match, by step: "first" or "last"
     at: "Side | None" = None  # only at the step at which this side was measured, seed by seed
+    value: float | None = None  # a fixed number, such as a level of chance, in place of rows
 
     def __str__(self):
         if self.at is not None:
@@ -52,6 +53,7 @@ class Claim:
     margin: float = 0.0  # by how much `a` may be worse, for a claim of no harm
     minus: tuple[Side, Side] | None = None  # an interaction: the difference of these two is subtracted
     control: "Claim | None" = None  # has to hold, too
+    optional: bool = False  # has no line in a table where it was not measured
     variants: bool = False  # rows that train `a`'s method with other switches are settings of this claim
 
     def __post_init__(self):
@@ -75,7 +77,9 @@ def side_values(
     side: Side,  # which of them
     cells: Sequence[Cell],  # the measure
 ) -> pd.Series:  # one value per seed, by seed; empty where nothing was measured
-    "The measure of one side, seed by seed."
+    "The measure of one side, seed by seed; a fixed number at every seed that there is."
+    if side.value is not None:
+        return pd.Series(side.value, index=rows.seed.dropna().unique(), dtype=float)
     values = [_cell_rows(rows, side, cell).value for cell in cells]
     return pd.concat(values, axis=1, join="inner").mean(axis=1).astype(float)
 
@@ -133,7 +137,8 @@ def claim_test(
     claim: Claim,  # a headline
     rows: pd.DataFrame,  # result rows of one experiment
 ) -> tuple[pd.DataFrame, dict[str, Any]]:  # the sides' values by seed; mean, low, high, p_t, p_sign, p_floor, detectable, claimed, power
-    "Test one claim, paired over seeds, in the paper's direction; with a margin, p is that of a difference below minus the margin."
+    """Test one claim, paired over seeds, in the paper's direction; with a margin, p is that of a difference below minus the margin.
+    The interval against a fixed number is a point where all seeds are equal."""
     values = pd.concat([side_values(rows, side, claim.cells) for side in claim.sides], axis=1, join="inner")
     if not len(values):
         return values, {}
@@ -141,6 +146,8 @@ def claim_test(
     gains = claim.sign * subtract([values[column] for column in values]) + claim.margin
     test = paired_test(gains, np.zeros(len(gains)))
     measures = test.measures()
+    if test.low is None and len(gains) > 1 and any(side.value is not None for side in claim.sides):
+        measures |= {"low": test.mean, "high": test.mean}  # no spread over seeds: a point
     measures |= {name: measures[name] - claim.margin for name in ("mean", "low", "high") if measures[name] is not None}
     claimed = claim.sign * subtract(claim.theirs) if claim.theirs else None
     known = claimed is not None and test.deviation is not None
@@ -157,7 +164,8 @@ def judge(
     if not measures:
         return {"n": 0, "verdict": "not measured"}
     result = {"a": values[0].mean(), "b": values[1].mean(), "n": len(values), "difference": measures.pop("mean"), **measures}
-    if preset == "smoke" or above_chance(rows, claim.cells, [values[column] for column in values]) is False:
+    fixed = any(side.value is not None for side in claim.sides)  # then chance may be what is compared with
+    if preset == "smoke" or (not fixed and above_chance(rows, claim.cells, [values[column] for column in values]) is False):
         return result | {"verdict": "too short" if preset == "smoke" else "at chance"}
     word = verdict(result["low"], result["high"], claim.margin)
     if word == "holds" and claim.control is not None:

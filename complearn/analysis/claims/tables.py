@@ -75,7 +75,8 @@ class StudyResults:
         claim: Claim,  # that may be judged by these rows
     ) -> bool:
         "Whether there are rows of every side and every cell of a claim, perhaps of different seeds."
-        methods, cells = {side.method for side in claim.sides}, {(data, metric) for data, _, metric in claim.cells}
+        methods = {side.method for side in claim.sides if side.value is None}
+        cells = {(data, metric) for data, _, metric in claim.cells}
         return methods <= set(self.rows.method) and cells <= set(zip(self.rows.data, self.rows.metric))
 
     def variants(
@@ -134,7 +135,7 @@ TABLE += ["p_t", "p_sign", "p_floor", "verdict", "variant", "study", "world", "s
 def claims_table(
     claims: Sequence[Claim],  # headlines
     studies: Sequence[StudyResults],  # what was measured
-) -> pd.DataFrame:  # one line per claim and setting
+) -> pd.DataFrame:  # one line per claim and setting; none of an optional claim that was not measured
     "Which claim holds, on which results, and by how much."
     lines = []
     for claim in claims:
@@ -149,7 +150,8 @@ def claims_table(
         about = {"number": claim.number, "headline": claim.headline, "where": claim.where, "margin": claim.margin}
         pairs = [" - ".join(f"{number:g}" for number in claim.theirs[k : k + 2]) for k in range(0, len(claim.theirs), 2)]
         about |= {"theirs": f"({pairs[0]}) - ({pairs[1]})" if len(pairs) > 1 else "".join(pairs)}
-        lines += [about | line for line in measured or [{"n": 0, "verdict": "not measured", "compared": str(claim)}]]
+        missing = [] if claim.optional else [{"n": 0, "verdict": "not measured", "compared": str(claim)}]
+        lines += [about | line for line in measured or missing]
     return pd.DataFrame(lines).reindex(columns=TABLE).fillna({"variant": "", "study": "", "world": ""})
 
 # %% ../../../nbs/analysis/claims/tables.ipynb #4561f618

@@ -63,11 +63,12 @@ def shift_figure(
     rows: pd.DataFrame,  # results rows of data "modality gap" and splits "shift 0.5"
     title: str = "Shifting images and texts along their gap",  # of the figure
 ) -> go.Figure:
-    "Loss and accuracy against hard negatives for each shift: 0 is as trained, at 1 the means meet."
-    rows = rows[rows.split.str.startswith("shift ")]
+    "Loss and accuracy against hard negatives for each shift of both sides by half: 0 is as trained, at 1 the means meet."
+    rows = rows[rows.split.str.fullmatch(r"shift [-\d.]+")]  # both sides, each by half
     rows = rows.assign(shift=rows.split.str.removeprefix("shift ").astype(float))
-    panels, methods = {"loss": "contrastive loss", "accuracy": "accuracy against swaps"}, list(dict.fromkeys(rows.method))
-    figure = make_subplots(1, 2, subplot_titles=list(panels.values()))
+    panels = {"loss": "contrastive loss", "accuracy": "choice of caption", "image_accuracy": "choice of image"}
+    panels, methods = {name: title for name, title in panels.items() if name in set(rows.metric)}, list(dict.fromkeys(rows.method))
+    figure = make_subplots(1, max(1, len(panels)), subplot_titles=list(panels.values()))
     for column, metric in enumerate(panels, 1):
         points = bands(rows[rows.metric == metric], ("method", "shift")).sort_values("shift")
         for place, name in enumerate(methods):

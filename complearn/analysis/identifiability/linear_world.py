@@ -101,13 +101,16 @@ def identifiability(
     steps: int = 600,  # of training; 0: random encoders
     seed: int = 0,  # of the training
     n: int = 4000,  # pairs that are read off
-) -> dict[str, float]:  # loss; R^2 of z_inv, noise of tokens and the image's private part, from text or image
-    "What trained encoders hold of each variable."
-    image, text = fit_encoders(world, steps, seed=seed)
+    width: int | None = None,  # of the representation; None: the size of z_inv
+) -> dict[str, float]:  # loss; R^2 of z_inv, noise of tokens and the image's private part from text or image, and of these from z_inv
+    "What trained encoders hold of each variable, and how much of them z_inv explains."
+    image, text = fit_encoders(world, steps, width=width, seed=seed)
     drawn = world.draw(n, 7 + seed)
     with torch.no_grad():
         images, texts = image(as_tensor(drawn["image"])), text(as_tensor(drawn["tokens"]))
         loss = linear_loss(images[:256], texts[:256]).item()
+    explained = {"representation of text": texts, "representation of image": images}
     sides = {"z_inv from text": (texts, "z_inv"), "token noise from text": (texts, "noise"), "z_inv from image": (images, "z_inv")}
     sides |= {"image's own part from image": (images, "image_private")}
-    return {"loss": loss} | {name: r_squared(side.numpy(), drawn[variable]) for name, (side, variable) in sides.items()}
+    held = {name: r_squared(side.numpy(), drawn[variable]) for name, (side, variable) in sides.items()}
+    return {"loss": loss} | held | {f"{name} from z_inv": r_squared(drawn["z_inv"], side.numpy()) for name, side in explained.items()}
