@@ -160,3 +160,11 @@ def test_chance_explains_places_and_not_words():
     assert set(rows) == {(null, level) for null in overlap.NULLS for level in overlap.LEVELS}
     there, anywhere = (rows[null, "exact"] for null in overlap.NULLS)
     assert there > 0.3 > anywhere and max(rows[null, "offered"] for null in overlap.NULLS) == 0
+
+
+@with_spacy
+def test_two_calls_of_which_one_denies_the_other_make_nothing():
+    [parsed] = parse(["The man is sitting on a bench."], cache=False, progress=False)
+    patterns = CaptionPatterns(parsed, EditContext.of_corpus([parsed]))
+    assert not patterns.takes_two("The woman is not sitting on a bench.")
+    assert patterns.takes_two("The woman is sitting on a horse.")

@@ -189,7 +189,7 @@ class CaptionPatterns:
         same = next((k for k, (a, b) in enumerate(zip(tokens[::-1], words[::-1])) if a != b), min(len(tokens), len(words)))
         for (left, start, stop), (right, other_start, other_stop) in itertools.combinations(self.places, 2):
             reaches = min(start, other_start) <= first and max(stop, other_stop) >= len(tokens) - same
-            if reaches and not left[0].atoms & right[0].atoms and self.pattern([left, right]).distance(words) == 0:
+            if reaches and not left[0].excludes(right[0]) and self.pattern([left, right]).distance(words) == 0:
                 return True
         return False
 
