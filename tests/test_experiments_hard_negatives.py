@@ -34,6 +34,14 @@ def test_rows_of_every_model_loss_and_number_of_calls_are_runs():
             assert model != "il_clip" or (arguments["loss"] == "triplet") == (rest[0] == "triplet_clip")
 
 
+def test_the_control_of_pictures_reads_twice_the_pairs():
+    rows, scale = hard_negative_rows((1,), models=("clip", "codebook_clip"), batch=64), SCALES["smoke"]
+    study = Study("/nowhere", rows, [0], SOURCE, scale, 20, scale.model(), scale.train(20, 64))
+    sizes = {label: RunConfig.read(study.configuration(label, 0)).train.batch_size for label in rows}
+    doubled = {label for label, size in sizes.items() if size == 128}
+    assert doubled == {"clip, twice the pairs", "codebook_clip, twice the pairs"} and {*sizes.values()} == {64, 128}
+
+
 @pytest.mark.parametrize("wrong", ({"models": ["clap"]}, {"losses": ["hinge"]}))
 def test_unknown_models_and_losses_are_named(wrong):
     with pytest.raises(ValueError, match="no (model|loss) '(clap|hinge)'"):

@@ -74,12 +74,14 @@ def hard_negative_rows(
     losses: Sequence[str] = ("negclip", "triplet_clip"),
     models: Sequence[str] = ("clip",),  # also "codebook_clip" and "il_clip"
     operators: Sequence[str] | None = OPERATORS,  # that may be called; None: all that made the negatives of the data
+    batch: int = 0,  # pairs per step; adds each model without negatives on twice as many, which TripletCLIP encodes; 0: not added
 ) -> dict[str, dict]:  # label -> row of a study
     "The rows of a study of hard negatives; raise ValueError for an unknown model or loss."
     codebook, rows = {"model": {"codebook": {}}}, {}
     for model in models:
         check_choice("model", model, ("clip", "codebook_clip", "il_clip"))
         rows[model] = {"method": model}
+        rows |= {f"{model}, twice the pairs": {"method": model, "train": {"batch_size": 2 * batch}}} if batch else {}
         for loss in losses:
             check_choice("loss", loss, ("negclip", "triplet_clip"))
             arguments = {"loss": "negclip" if loss == "negclip" else "triplet", "neighbours": 0}
