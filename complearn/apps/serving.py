@@ -62,7 +62,18 @@ TEMPLATE = """{%- extends 'voila/templates/lab/index.html.j2' -%}
 {%- block notebook_css -%}
 {{ resources.include_js("static/voila-style.js") }}
 {{ spinner.css() }}
-<style>.jp-mod-noOutputs.jp-mod-noInput { display: none; }</style>
+<style>
+.jp-mod-noOutputs.jp-mod-noInput { display: none; }
+html.theme-dark, html.theme-dark body { background: #111111; color-scheme: dark; }
+html.theme-dark { --jp-layout-color0: #1d2126; --jp-layout-color1: #15181c; --jp-layout-color2: #2a2f36; --jp-border-color2: #454c55;
+  --jp-ui-font-color0: #f4f5f7; --jp-ui-font-color1: #c2c7cd; --jp-content-font-color1: #f4f5f7; }
+</style>
+<script>
+const system = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("theme-dark", system.matches);
+system.addEventListener("change", follow);
+follow();
+</script>
 {{ super.super() }}
 {%- endblock -%}
 {%- block html_head_js_mermaidjs -%}{%- endblock -%}
@@ -179,7 +190,8 @@ os.chdir(os.environ.get("COMPLEARN_FOLDER") or ".")
 edits(os.environ.get("COMPLEARN_CAPTIONS") or None, runs=os.environ.get("COMPLEARN_RUNS") or None)""",
     "review": """import os
 from complearn.apps.edits.review import review
-review(os.environ.get("COMPLEARN_EDITS") or "negatives.jsonl")""",
+os.chdir(os.environ.get("COMPLEARN_FOLDER") or ".")
+review(os.environ.get("COMPLEARN_EDITS") or "negatives.jsonl", os.environ.get("COMPLEARN_CAPTIONS") or ())""",
     "stages": """import os
 from complearn.apps.stages.app import stages
 stages(runs=os.environ.get("COMPLEARN_RUNS") or None)""",
@@ -205,7 +217,7 @@ def app_notebook(
 OPTIONS = {  # -> apps
     "runs": ("codes", "concepts", "edits", "search", "stages"),
     "gallery": ("search",),
-    "captions": ("concepts", "edits"),
+    "captions": ("concepts", "edits", "review"),
     "graph": ("concepts",),
     "edits": ("review",),
 }
@@ -238,7 +250,7 @@ def main(
     parser.add_argument("app", choices=sorted(APPS), help="the app to show")
     parser.add_argument("--runs", help="folder with trained models below it")
     parser.add_argument("--gallery", help="folder of pictures to search in")
-    parser.add_argument("--captions", help="file of captions; or a reader and its arguments, '{name: coco, args: {...}}'")
+    parser.add_argument("--captions", help="file of captions; or a reader and its arguments, '{name: coco, args: {...}}', with its pictures")
     parser.add_argument("--graph", help="folder of a concept graph")
     parser.add_argument("--edits", help="file of edits to review")
     options = parser.parse_args(arguments)

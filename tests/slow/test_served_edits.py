@@ -58,6 +58,12 @@ def test_both_apps_are_served(program, tmp_path):
             screenshot_in_dark(page, ".cl-edits", "jupyterlab-edits-dark")
         else:
             assert not foreign, "a request left the machine"
+            colour = "getComputedStyle(document.querySelector('.cl-edits')).backgroundColor"
+            bright = page.evaluate(colour)
+            page.emulate_media(color_scheme="dark")
+            page.wait_for_function(f"{colour} === 'rgb(21, 24, 28)'")
+            screenshot(page, "voila-edits-dark")
+            assert bright == "rgb(255, 255, 255)", "the page follows the system's colours"
             page.reload()  # another kernel: the review goes on where it stopped
             page.wait_for_function("document.querySelector('.cl-progress')?.textContent.startsWith('100 %')")
         page.close()

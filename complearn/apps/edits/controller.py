@@ -6,6 +6,7 @@
 __all__ = ['EditsController', 'changed_texts', 'history_table']
 
 # %% ../../../nbs/apps/edits/controller.ipynb #5e9d13d6
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from ...core.config import RequestError, check_choice
 from ...core.files import plain
 from ...core.seeds import rng
 from ...data.pairs import Pair
+from ...data.readers.edits import edit_values
 from ...language.edits.base import Edit
 from ...language.edits.sites import CAPTION_EDITS
 from ...models.scoring import encode_all, evaluation_mode
@@ -214,6 +216,21 @@ class EditsController(Controller):
     def export_table(self) -> list[Message]:
         "What was made, as CSV."
         return [({"type": "table", "name": "edits.csv", "text": history_table(self).to_csv(index=False)}, [])]
+
+    @action(needs_model=False)
+    def export_lines(self) -> list[Message]:
+        "What was made, as the JSON lines that training and review read."
+        groups: dict[tuple, list[Edit]] = {}
+        for record in self.history:
+            groups.setdefault((record.caption.pair.id, record.caption.pair.image_id, record.caption.text), []).append(record.edit)
+        lines = []
+        for number, ((name, image, caption), made) in enumerate(groups.items()):
+            typed = name == "typed"
+            ids = {"id": f"typed-{number}" if typed else name, "image_id": f"typed-{number}" if typed else image}
+            edits = list({edit.caption: edit_values(edit) for edit in made}.values())
+            lines.append(ids | {"caption": caption, "negatives": [values["caption"] for values in edits], "edits": edits})
+        text = "".join(f"{json.dumps(plain(line), ensure_ascii=False)}\n" for line in lines)
+        return [({"type": "table", "name": "edits.jsonl", "text": text}, [])]
 
 # %% ../../../nbs/apps/edits/controller.ipynb #eaa09d7d
 def changed_texts(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from .captions import clean_caption
+from .captions import caption_pairs, clean_caption
 from .messages import SIDE, caption_pieces, edit_pieces
 from ..pages import join_script, join_style
 from ..widgets import AppWidget, Controller, Message, action
@@ -183,7 +183,7 @@ class ReviewApp(AppWidget):
 
 def review(
     path: str | Path,  # of a file of edits, as `python -m complearn.apps.edits` writes it
-    pairs: Sequence[Pair] = (),  # with pictures, found by image_id
+    pairs: Any = (),  # with pictures, found by image_id; or a reader and its arguments, as text too
 ) -> ReviewApp:
     "Go through a file of edits: accept, reject, correct."
-    return ReviewApp(ReviewController(path, pairs))
+    return ReviewApp(ReviewController(path, caption_pairs(pairs)))

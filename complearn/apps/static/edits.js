@@ -28,7 +28,7 @@ class Edits {
   }
   makeEdit() {
     this.note = h("p", { class: "cl-small cl-remark" });
-    this.tree = h("div", { class: "cl-tree", role: "img" });
+    this.tree = h("div", { class: "cl-tree", role: "img", tabindex: "0" });
     this.operators = h("div", { class: "cl-row cl-operators", role: "group", "aria-label": "operators" });
     this.captions = h("div", { class: "cl-captions" });
     this.steps = h("section", { class: "cl-steps", "aria-label": "calls" });
@@ -44,6 +44,7 @@ class Edits {
   }
   openText() {
     const keep_picture = !this.keepLabel.hidden && this.keep.checked;
+    if (!this.text.value.trim()) this.showParts(false); // what the answer says is about no caption
     this.send({ action: "open_text", text: this.text.value, keep_picture }, "parsing");
   }
 
@@ -84,11 +85,14 @@ class Edits {
   }
   receiveCaption({ text, words, cells, note }) {
     this.note.textContent = note;
-    this.empty.hidden = !!text;
-    for (const part of this.parts) part.hidden = !text;
+    this.showParts(!!text);
     if (!text) return;
     this.text.value = text;
     this.drawTree(words, cells);
+  }
+  showParts(shown) {
+    this.empty.hidden = shown;
+    for (const part of this.parts) part.hidden = !shown;
   }
   drawTree(words, cells) {
     drawTree(this.tree, words, cells);
@@ -135,8 +139,10 @@ class Edits {
   receiveHistory({ records, total }) {
     const entry = ({ number, operator, pieces, current }) =>
       toggle([h("span", { class: "cl-small cl-muted" }, operator), h("span", {}, marked(pieces))], current, () => this.send({ action: "recall", number }));
-    const save = button("Save as CSV", () => this.send({ action: "export_table" }));
-    const head = h("h3", { class: "cl-row" }, h("span", { class: "cl-grow" }, `Made: ${count(total)}`), save);
+    const save = (label, action, title) => button(label, () => this.send({ action }), { title });
+    const lines = save("JSONL", "export_lines", "save as the lines that training and review read");
+    const saves = [save("CSV", "export_table", "save as a table"), lines];
+    const head = h("h3", { class: "cl-row" }, h("span", { class: "cl-grow" }, `Made: ${count(total)}`), saves);
     this.history.hidden = !total;
     fill(this.history, head, records.map(entry).reverse());
   }

@@ -56,17 +56,35 @@ def _file_rows(path: Path) -> Iterable[tuple[str, Any, str]]:
             return [(f"{path.name} line {k}", {"caption": line.rstrip("\r\n")}, "") for k, line in enumerate(file, 1)]
     return [(f"{path.name} line {row.line}", row.cells, row.fault) for row in read_rows(path)]
 
-# %% ../../../nbs/data/readers/edits.ipynb #f7bb3341
+# %% ../../../nbs/data/readers/edits.ipynb #553137f5
+def _check_column(path: Path, rows: list[dict], column: str) -> None:
+    "Raise BadData that names the columns there are if no row of a table has the one that is to hold the captions."
+    if not rows or any(column in row for row in rows):
+        return
+    columns = [str(name) for name in dict.fromkeys(name for row in rows[:100] for name in row)]
+    if not columns and path.suffix in (".csv", ".tsv"):  # no row has as many cells as the first line
+        columns = read_text(path).partition("\n")[0].strip().split("," if path.suffix == ".csv" else "\t")
+    if len(columns) == 1 and ";" in columns[0]:
+        remedy = "its cells are parted by semicolons: write commas, or tabs in a .tsv file"
+    else:
+        remedy = "rename the one that holds them, or name it: --column NAME, read_captions(path, column=NAME)"
+    raise BadData(f"{path.name}: it needs a column {column!r}, and its columns are {', '.join(columns)[:200] or 'none'}; {remedy}")
+
+
 def read_captions(
     path: Path | str,  # .csv, .tsv, .jsonl, .txt, .gz with a caption per line, or COCO's .json or .json.gz
+    column: str = "caption",  # of a table, that holds them
 ) -> Records:  # of `CaptionRow`; `report` names what was left out
     "Read the captions of a file."
     path = existing_path(path, "the file of captions")
     collector, rows, names = Collector(path.name, max_bad=1), {}, [item.name for item in fields(_Cells)]
-    for where, values, fault in _file_rows(path):
+    content = list(_file_rows(path))
+    _check_column(path, [values for _, values, _ in content if isinstance(values, dict)], column)
+    for where, values, fault in content:
         with collector.sample(where, "bad row"):
             if fault or not isinstance(values, dict):
                 raise BadData(f"{where}: {fault or 'an object with the key caption was expected'}")
+            values = values if column == "caption" else {**values, "caption": values.get(column)}
             known = {key: value for key, value in values.items() if key in names and (key == "caption" or value not in (None, ""))}
             cells = read_record(_Cells, known, where)
             name = cells.id or where
@@ -124,6 +142,7 @@ class EditedCaption:
     edits: list[dict] = field(default_factory=list)
     takes: dict[str, int] = field(default_factory=dict)  # edits that each operator offers
     error: str = ""  # why there is no parse
+    reason: str = ""  # why there is no negative
     refused: dict[str, int] = field(default_factory=dict)  # proposals that a check refused, by reason
     generator: str = ""  # what proposed them, where it was no rule
 
