@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 from browser import attach, check_requests, open_chromium, screenshot
+from PIL import Image
 
 from complearn.apps.edits.review import ReviewController, review
+from complearn.apps.serving import OPTIONS, app_settings
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import read_edits
 from complearn.data.readers.registry import read

@@ -250,7 +250,7 @@ def main(
     parser.add_argument("app", choices=sorted(APPS), help="the app to show")
     parser.add_argument("--runs", help="folder with trained models below it")
     parser.add_argument("--gallery", help="folder of pictures to search in")
-    parser.add_argument("--captions", help="file of captions; or a reader and its arguments, '{name: coco, args: {...}}', with its pictures")
+    parser.add_argument("--captions", help="file of captions; or a reader and its arguments, '{name: coco, args: {...}}', with pictures")
     parser.add_argument("--graph", help="folder of a concept graph")
     parser.add_argument("--edits", help="file of edits to review")
     options = parser.parse_args(arguments)

@@ -7,7 +7,7 @@ __all__ = ['find_edit', 'review_pieces', 'ReviewController', 'ReviewApp', 'revie
 
 # %% ../../../nbs/apps/edits/review.ipynb #da369e9b
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,4 +186,5 @@ def review(
     pairs: Any = (),  # with pictures, found by image_id; or a reader and its arguments, as text too
 ) -> ReviewApp:
     "Go through a file of edits: accept, reject, correct."
-    return ReviewApp(ReviewController(path, caption_pairs(pairs)))
+    given = caption_pairs(pairs) if isinstance(pairs, (str, Mapping)) else pairs
+    return ReviewApp(ReviewController(path, given))
