@@ -82,7 +82,7 @@ def edit_vectors(
     sides |= {name: None if images[0] is None else unit(encode_all(model, images=images)) for name, images in shown.items()}
     return sides | {"texts": texts, "groups": groups}
 
-
+# %% ../../../nbs/analysis/identifiability/measures.ipynb #55c7780f
 def separation_rows(
     model: Any,  # a scorer with one vector per item
     probe: WorldProbe | CaptionProbe,  # what it is measured on

@@ -100,7 +100,7 @@ def missing_reason(
         return "the parser found no noun"
     return "no place for the operators"
 
-
+# %% ../../../nbs/apps/edits/command.ipynb #6a780976
 def edit_row(
     row: CaptionRow,
     parsed: Parse,  # of its caption
@@ -287,7 +287,7 @@ def other_captions(
         raise RequestError(f"{corpus}: {sentences} of {len(captions)} lines hold several words, so these are no captions; {remedy}")
     return captions
 
-
+# %% ../../../nbs/apps/edits/command.ipynb #b965b4e9
 def filter_plausible(
     path: Path | str,  # a file of edits, .jsonl
     corpus: Path | str,  # a file of other captions, see `read_captions`
@@ -372,7 +372,7 @@ def read_rows_of(
     pairs = read(options.reader, **values)
     return pair_captions(pairs), images_of(pairs) if options.rank_by else {}
 
-
+# %% ../../../nbs/apps/edits/command.ipynb #53eee8a3
 def main(
     arguments: Sequence[str] | None = None,  # None: the program's own
 ) -> int:  # exit code

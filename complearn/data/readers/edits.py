@@ -70,7 +70,7 @@ def _check_column(path: Path, rows: list[dict], column: str) -> None:
         remedy = "rename the one that holds them, or name it: --column NAME, read_captions(path, column=NAME)"
     raise BadData(f"{path.name}: it needs a column {column!r}, and its columns are {', '.join(columns)[:200] or 'none'}; {remedy}")
 
-
+# %% ../../../nbs/data/readers/edits.ipynb #8748693c
 def read_captions(
     path: Path | str,  # .csv, .tsv, .jsonl, .txt, .gz with a caption per line, or COCO's .json or .json.gz
     column: str = "caption",  # of a table, that holds them
@@ -112,7 +112,7 @@ def edit_values(
     values = {"caption": edit.caption, "operator": edit.operator, "spans": plain(edit.spans), "grammatical": edit.grammatical}
     return values | ({"calls": [edit_values(call) | {"source": call.source} for call in edit.calls]} if edit.calls else {})
 
-
+# %% ../../../nbs/data/readers/edits.ipynb #ae30f6e2
 @dataclass(frozen=True)
 class EditRecord:
     "An edit as a file holds it."

@@ -89,7 +89,7 @@ def kind_fits(
     }
     return kind not in words or not changed or bool(changed & words[kind])
 
-
+# %% ../../../nbs/language/edits/proposals.ipynb #ea2311e4
 def base_forms(
     caption: EditableCaption,  # knows irregular verbs
     word: str,
@@ -161,7 +161,7 @@ def part_and_tag(
         return "number" if "CD" in tags else "adjective", ""
     return "noun", next((tag for tag in reversed(tags) if tag in ("NN", "NNS")), "")
 
-
+# %% ../../../nbs/language/edits/proposals.ipynb #02e43651
 def preposition_after(
     caption: EditableCaption,
     difference: Difference,  # that changes a preposition, or a part of one
@@ -172,7 +172,7 @@ def preposition_after(
     first = min(words & changed, default=0)
     return " ".join(text for i in sorted(words) for text in (difference[1] if i == first else [] if i in changed else [caption.texts[i]]))
 
-
+# %% ../../../nbs/language/edits/proposals.ipynb #a0ceab0a
 def incoming_fault(
     caption: EditableCaption,
     kind: str,  # "obj", "att" or "rel"
