@@ -85,4 +85,4 @@ export default { render };
 
 def test_the_files_are_installed_with_the_package():
     text = (ROOT / "setup.py").read_text()
-    assert '"apps/static/*"' in text and {path.suffix for path in STATIC.iterdir()} == {".js", ".css", ".html"}
+    assert '"apps/static/*"' in text and {path.suffix for path in STATIC.iterdir()} == {".js", ".css", ".html", ".j2"}
