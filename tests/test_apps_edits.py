@@ -183,7 +183,8 @@ def test_captions_without_negatives_are_named_with_the_reason(tmp_path):
 
 @with_spacy
 def test_an_operator_of_ones_own_is_named_with_its_module(captions_csv, tmp_path, monkeypatch):
-    monkeypatch.setattr(CAPTION_EDITS, "entries", dict(CAPTION_EDITS.entries))
+    for name in ("entries", "sources"):
+        monkeypatch.setattr(CAPTION_EDITS, name, dict(getattr(CAPTION_EDITS, name)))
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own_shouting.py").write_text(
         "from complearn.language.edits.sites import CAPTION_EDITS\n\n@CAPTION_EDITS.register('shout')\ndef shout(caption):\n"

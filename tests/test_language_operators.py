@@ -136,7 +136,8 @@ def test_names_of_operators():
 
 
 def test_a_function_of_ones_own_is_an_operator(monkeypatch):
-    monkeypatch.setattr(CAPTION_EDITS, "entries", dict(CAPTION_EDITS.entries))
+    for name in ("entries", "sources"):
+        monkeypatch.setattr(CAPTION_EDITS, name, dict(getattr(CAPTION_EDITS, name)))
 
     @CAPTION_EDITS.register("shout")
     def shout(caption):
@@ -293,7 +294,8 @@ def test_sites_know_what_goes_with_a_denial():
 
 
 def test_an_operator_of_ones_own_that_denies_is_a_denial(monkeypatch):
-    monkeypatch.setattr(CAPTION_EDITS, "entries", dict(CAPTION_EDITS.entries))
+    for name in ("entries", "sources"):
+        monkeypatch.setattr(CAPTION_EDITS, name, dict(getattr(CAPTION_EDITS, name)))
 
     @CAPTION_EDITS.register("lack")
     def lack(caption):
