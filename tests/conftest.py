@@ -69,6 +69,15 @@ def real_data() -> Path:
     return folder
 
 
+@pytest.fixture
+def own_operators(monkeypatch):
+    """A test may register operators on captions; they are gone after it."""
+    from complearn.language.edits.sites import CAPTION_EDITS
+
+    for name in ("entries", "sources"):
+        monkeypatch.setattr(CAPTION_EDITS, name, dict(getattr(CAPTION_EDITS, name)))
+
+
 # --- things that are built once, whichever worker asks first
 
 

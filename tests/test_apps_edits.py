@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,10 +15,12 @@ from complearn.apps.edits.command import EditSettings, edit_captions, filter_pla
 from complearn.apps.edits.ranking import Ranker, open_scorer
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
-from complearn.data.negatives import Negatives, negative_caption
-from complearn.data.pairs import Pair
+from complearn.data.loading import fingerprint
+from complearn.data.negatives import Negatives, negative_caption, negative_image
+from complearn.data.overlap import find_overlap
+from complearn.data.pairs import Pair, preload
 from complearn.data.readers.edits import CaptionRow, EditedCaption, edit_values, negative_choices, read_captions, read_edits, with_negatives
-from complearn.data.readers.registry import read
+from complearn.data.readers.registry import read, read_source
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.edits.base import Edit
 from complearn.language.edits.sites import CAPTION_EDITS
@@ -182,9 +185,7 @@ def test_captions_without_negatives_are_named_with_the_reason(tmp_path):
 
 
 @with_spacy
-def test_an_operator_of_ones_own_is_named_with_its_module(captions_csv, tmp_path, monkeypatch):
-    for name in ("entries", "sources"):
-        monkeypatch.setattr(CAPTION_EDITS, name, dict(getattr(CAPTION_EDITS, name)))
+def test_an_operator_of_ones_own_is_named_with_its_module(captions_csv, own_operators, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own_shouting.py").write_text(
         "from complearn.language.edits.sites import CAPTION_EDITS\n\n@CAPTION_EDITS.register('shout')\ndef shout(caption):\n"
@@ -287,6 +288,29 @@ def test_negatives_find_their_pairs_for_training_and_as_a_benchmark(tmp_path):
         Image.new("RGB", (8, 8)).save(tmp_path / "p" / "a.png")
         (tmp_path / "p" / "captions.csv").write_text("image,caption\na.png,a zebra\n")
         read("edited", source={"name": "folder", "args": {"folder": str(tmp_path / "p")}}, edits=str(tmp_path / "edits.jsonl"))
+
+
+def test_pictures_of_negatives_are_captioned_with_them(tmp_path):
+    line = {"id": "0", "image_id": "a.png", "caption": "a cat", "negatives": ["a dog", "a cow"]}
+    (tmp_path / "edits.jsonl").write_text(json.dumps(line) + "\n")
+    folders = []
+    for name, caption, colour in (("a", "a cat", 10), ("b", "a dog", 200)):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8), (colour,) * 3).save(tmp_path / name / f"{name}.png")
+        (tmp_path / name / "captions.csv").write_text(f"image,caption\n{name}.png,{caption}\n")
+        folders.append({"name": "folder", "args": {"folder": str(tmp_path / name)}})
+    edits = str(tmp_path / "edits.jsonl")
+    pairs = read("edited", source=folders[0], edits=edits, images=folders[1])
+    assert "1 of 2 negatives have a picture" in str(pairs.report)
+    (loaded,) = preload(pairs, 4)
+    assert (loaded.image == 10).all() and list(loaded.negative_images) == ["a dog"] and (loaded.negative_images["a dog"] == 200).all()
+    assert negative_image(pairs[0], "a cow") is None and Path(negative_image(pairs[0], "a dog")[0]).name == "b.png"
+    other = read("edited", source=folders[0], edits=edits)
+    shared = [find_overlap(each, read_source(folders[1]), captions=False).images for each in (pairs, other)]
+    assert shared == [(pairs[0].id,), ()], "a photo that training sees as a negative's picture is seen"
+    assert fingerprint(other) != fingerprint(read_source(folders[0])), "given negatives are part of a data set"
+    with pytest.raises(BadData, match="caption each picture with the negative it shows"):
+        read("edited", source=folders[0], edits=edits, images=folders[0])
 
 
 def test_training_asks_for_negatives_of_so_many_calls_and_never_gets_others(tmp_path):

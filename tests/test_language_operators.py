@@ -135,10 +135,7 @@ def test_names_of_operators():
         operator_names(["swop"])
 
 
-def test_a_function_of_ones_own_is_an_operator(monkeypatch):
-    for name in ("entries", "sources"):
-        monkeypatch.setattr(CAPTION_EDITS, name, dict(getattr(CAPTION_EDITS, name)))
-
+def test_a_function_of_ones_own_is_an_operator(own_operators):
     @CAPTION_EDITS.register("shout")
     def shout(caption):
         for each in caption.objects:
@@ -293,10 +290,7 @@ def test_sites_know_what_goes_with_a_denial():
     assert free_options(outside, [(deny, 0)]) and "without a dead bird" in compose(caption.caption, [(outside, 0), (deny, 0)]).caption
 
 
-def test_an_operator_of_ones_own_that_denies_is_a_denial(monkeypatch):
-    for name in ("entries", "sources"):
-        monkeypatch.setattr(CAPTION_EDITS, name, dict(getattr(CAPTION_EDITS, name)))
-
+def test_an_operator_of_ones_own_that_denies_is_a_denial(own_operators):
     @CAPTION_EDITS.register("lack")
     def lack(caption):
         for each in caption.objects:

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Int
 
 from ..core.seeds import derive, rng, torch_generator
+from .negatives import Contradictions
 from .pairs import Batch, Collate, Pair
 from ..language.edits.captions import MOST_WORDS
 
@@ -224,11 +225,13 @@ def _identity(batch: Batch) -> Batch:
 def fingerprint(
     pairs: Sequence[Pair],  # a training set
 ) -> str:  # 16 hexadecimal digits
-    "A hash of a data set's ids, captions and image names, or the result of its own `fingerprint()`."
+    "A hash of a data set's ids, captions, given negatives and image names, or the result of its own `fingerprint()`."
     if hasattr(pairs, "fingerprint"):
         return pairs.fingerprint()
     digest = hashlib.blake2b(digest_size=8)
     for pair in pairs:
         name = Path(pair.image).name if isinstance(pair.image, (str, Path)) else ""
-        digest.update("\x1f".join((pair.id, pair.image_id, pair.caption or "", name, *(pair.views or ()))).encode() + b"\x1e")
+        given = () if isinstance(pair.negatives, Contradictions) else pair.negatives or ()
+        texts = (*(pair.views or ()), *([given] if isinstance(given, str) else given))
+        digest.update("\x1f".join((pair.id, pair.image_id, pair.caption or "", name, *texts)).encode() + b"\x1e")
     return digest.hexdigest()

@@ -53,7 +53,8 @@ def item_contents(
             yield list(item.images), list(item.image_ids), list(item.captions)
         else:
             captions = [item.caption, *(item.views or ()), *_texts(item.negatives)]
-            yield [item.image] if item.image is not None else [], [item.image_id], [text for text in captions if text]
+            images = [item.image, *(item.negative_images or {}).values()]
+            yield [image for image in images if image is not None], [item.image_id], [text for text in captions if text]
 
 
 def _texts(negatives: Any) -> list[str]:

@@ -258,10 +258,16 @@ def preload(
     fit: str = "crop",  # see `fit_image`
     channels: int = 3,  # see `load_images`
 ) -> list[Pair]:  # the same pairs with uint8 arrays as images
-    "Decode and resize each distinct image once; `len(distinct) * size**2 * channels` bytes."
+    "Decode and resize each distinct image once, those of negatives too; `len(distinct) * size**2 * channels` bytes."
     first = {pair.image_id: pair.image for pair in reversed(pairs)}
+    first |= {(text, id(image)): image for pair in pairs for text, image in (pair.negative_images or {}).items()}
     names, pixels = list(first), {}
     for start in range(0, len(names), 256):  # scenes are drawn faster together
         part = names[start : start + 256]
         pixels |= zip(part, load_images([first[name] for name in part], size, fit, channels))
-    return [replace(pair, image=pixels[pair.image_id]) for pair in pairs]
+
+    def with_pixels(pair: Pair) -> Pair:
+        shown = pair.negative_images and {text: pixels[text, id(image)] for text, image in pair.negative_images.items()}
+        return replace(pair, image=pixels[pair.image_id], negative_images=shown)
+
+    return [with_pixels(pair) for pair in pairs]

@@ -27,12 +27,12 @@ def chains(
             found.setdefault((model, rest[0]), {0: model} if model in methods else {})[int(rest[1].split()[0])] = label
     return {key: dict(sorted(chain.items())) for key, chain in found.items()}
 
-# %% ../../../nbs/analysis/runs/calls.ipynb #f1062f5d
+# %% ../../../nbs/analysis/runs/calls.ipynb #66ed9ce8
 def calls_table(
     rows: Sequence[Mapping],  # flat rows of averages
     split: str = "COMP",  # which average
-) -> pd.DataFrame:  # model, loss, calls, mean, low, high, seeds; gain over the number of calls before, its low, high, p, pairs of seeds
-    "Each number of calls, and what it adds to the one before, paired over seeds."
+) -> pd.DataFrame:  # model, loss, calls, mean, low, high, seeds; gain over the number before, its low, high, p, pairs of seeds; over_plain
+    "Each number of calls, and what it adds to the one before and to plain training, paired over seeds."
     table = pd.DataFrame(rows)
     table, lines = table[table.split == split], []
     points = bands(table, ("method",)).set_index("method")
@@ -45,27 +45,35 @@ def calls_table(
                 gain = comparison(table, label, before).iloc[0]
                 line |= {"gain": gain["mean"], "gain_low": gain.get("low"), "gain_high": gain.get("high")}
                 line |= {"p": gain.get("p_t"), "pairs": gain["n"]}
+            if calls and 0 in chain:
+                gain = comparison(table, label, chain[0]).iloc[0]
+                line |= {"over_plain": gain["mean"], "over_plain_low": gain.get("low"), "over_plain_high": gain.get("high")}
             lines.append(line)
             before = label
     columns = ["model", "loss", "calls", "mean", "low", "high", "seeds", "gain", "gain_low", "gain_high", "p", "pairs"]
+    columns += ["over_plain", "over_plain_low", "over_plain_high"]
     return pd.DataFrame(lines, columns=columns).astype({"seeds": "Int64", "pairs": "Int64"})
 
-# %% ../../../nbs/analysis/runs/calls.ipynb #be59b6c0
+# %% ../../../nbs/analysis/runs/calls.ipynb #45418f78
 @figure_of_texts
 def calls_figure(
     table: pd.DataFrame,  # from `calls_table`
     yields: Mapping[int | str, float] | None = None,  # share of captions that take a number of calls
-    title: str = "Compositional accuracy by number of calls",  # of the figure
+    title: str = "What negatives add, by number of calls",  # of the figure
 ) -> go.Figure:
-    "Mean accuracy with its interval over seeds, against the number of calls."
+    "What each number of calls adds to plain training, paired over seeds, with its interval."
     figure = go.Figure(layout={"template": theme, "title": title})
-    for place, ((model, loss), line) in enumerate(table.groupby(["model", "loss"], sort=False)):
-        up, down = (100 * (line.high - line["mean"]), 100 * (line["mean"] - line.low))
+    trained = table[table.calls > 0].dropna(subset="over_plain")
+    for place, ((model, loss), line) in enumerate(groups := list(trained.groupby(["model", "loss"], sort=False))):
+        up, down = (100 * (line.over_plain_high - line.over_plain), 100 * (line.over_plain - line.over_plain_low))
         error = {"type": "data", "array": up, "arrayminus": down, "symmetric": False, "thickness": 1}
         look = {"mode": "lines+markers", "line": {"color": PALETTE[place % len(PALETTE)]}, "error_y": error}
-        figure.add_scatter(x=line.calls, y=100 * line["mean"], name=f"{model}, {loss} ({line.seeds.max()} seeds)", **look)
+        beside = 0.05 * (place - (len(groups) - 1) / 2)  # so that no bar hides another
+        figure.add_scatter(x=line.calls + beside, y=100 * line.over_plain, name=f"{model}, {loss}", customdata=line.seeds, **look)
+    figure.add_hline(0, line={"color": "gray", "width": 1})
+    figure.update_traces(hovertemplate="%{y:.2f} points, %{customdata} seeds")
     shares = {int(calls): f"<br>{share:.0%} take it" for calls, share in (yields or {}).items()}
-    ticks = sorted(set(table.calls))
-    texts = ["plain" if calls == 0 else f"{calls}{shares.get(calls, '')}" for calls in ticks]
-    figure.update_xaxes(title="calls of operators", tickvals=ticks, ticktext=texts)
-    return figure.update_yaxes(title="accuracy, %")
+    ticks = sorted(set(trained.calls))
+    texts = [f"{calls}{shares.get(calls, '')}" for calls in ticks]
+    figure.update_xaxes(title={"text": "calls of operators", "standoff": 20}, tickvals=ticks, ticktext=texts)
+    return figure.update_yaxes(title="accuracy over plain training, points")

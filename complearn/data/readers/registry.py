@@ -150,8 +150,9 @@ def read_disjoint(
 def read_edited(
     source: Part,  # the data set: {"name": reader, "args": {...}}
     edits: str | Sequence[str],  # the .jsonl file of edits of its captions, or several, such as one for each number of calls
+    images: Part | None = None,  # a data set whose captions are such negatives, with pictures that somebody made of them
 ) -> Pairs:
-    "Read a data set with given negatives; raise `BadData` if not a single caption has one."
+    "Read a data set with given negatives; raise `BadData` if not a single caption has one, or not a single one its picture."
     pairs, files = read_source(source), [read_edits(path) for path in ([edits] if isinstance(edits, str) else edits)]
     edited, count = with_negatives(pairs, [record for records in files for record in records])
     names = ", ".join(records.report.source for records in files)
@@ -159,6 +160,15 @@ def read_edited(
         raise BadData(f"{names}: none of the captions is one of {source['name']!r}; edit the captions of that data set")
     report = getattr(pairs, "report", Report(source["name"], len(pairs)))
     notes = [*report.notes, f"{count} of {len(edited)} pairs have negatives of {'; '.join(str(records.report) for records in files)}"]
+    if images is not None:
+        pictures = read_source(images)
+        shown = {pair.caption: pair.image for pair in pictures if pair.caption and pair.image is not None}
+        edited = [replace(pair, negative_images={text: shown[text] for text in pair.negatives if text in shown}) for pair in edited]
+        negatives = {text for pair in edited for text in pair.negatives}
+        if not (found := negatives & shown.keys()):
+            remedy = "caption each picture with the negative that it shows"
+            raise BadData(f"{names}: none of the negatives is a caption of {images['name']!r}; {remedy}")
+        notes.append(f"{len(found)} of {len(negatives)} negatives have a picture of {getattr(pictures, 'report', images['name'])}")
     return Pairs(edited, Report(report.source, len(edited), report.skipped, notes, report.details))
 
 # %% ../../../nbs/data/readers/registry.ipynb #dfabe382

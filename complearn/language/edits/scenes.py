@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Proposal', 'SCENE_OPERATORS', 'CONTRADICTING', 'edit_statement', 'applicable_kinds', 'sample_edit', 'operator_yields',
-           'contradictions', 'chain_edits', 'compose_edits', 'realise_edit', 'call_yields']
+           'contradictions', 'chain_edits', 'compose_edits', 'realise_edit']
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c002
 import itertools
@@ -334,16 +334,3 @@ def realise_edit(
 ) -> Edit:  # its `graph` is close to the scene of its source; None where no scene was found
     "Find a scene of which an edited caption is true and its source is false."
     return replace(edit, graph=realise(edit.caption, config, generator, (edit.source,), edit.source_graph.items))
-
-# %% ../../../nbs/language/edits/scenes.ipynb #1edce732
-def call_yields(
-    config: SceneConfig,  # the world
-    calls: Sequence[int] = (1, 2, 3, 4),  # numbers of calls
-    operators: Sequence[str] = CONTRADICTING,  # those that may be called
-    n: int = 100,  # how many scenes to try
-    seed: int = 0,  # where chance comes from
-) -> dict[int, float]:  # for each number of calls, the share of statements that took so many
-    "The share of statements that take several calls."
-    pairs = [sample_pair(config, rng(seed, "yield", i)) for i in range(n)]
-    takes = lambda i, k: compose_edits(*pairs[i][::-1], k, rng(seed, "calls", k, i), operators, config) is not None
-    return {k: sum(takes(i, k) for i in range(n)) / n for k in calls}
