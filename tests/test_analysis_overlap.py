@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from complearn.analysis.identifiability import overlap
 from complearn.analysis.identifiability.explanations import LEVELS, CaptionPatterns, Pattern, plain_tokens, unreached_reason
 from complearn.analysis.identifiability.overlap import ANY, TWO, ExplainedNegative, overlap_rows, overlap_table, read_negative_sets
 from complearn.analysis.identifiability.similarity import call_similarity_rows, edit_distance, ngram_cosine
+from complearn.core.results import read_results, rows_table
 from complearn.data.benchmarks.aro import read_aro_attribution, read_negclip
 from complearn.data.benchmarks.items import Choice
 from complearn.data.fixtures.negatives import write_negatives
@@ -168,3 +170,17 @@ def test_two_calls_of_which_one_denies_the_other_make_nothing():
     patterns = CaptionPatterns(parsed, EditContext.of_corpus([parsed]))
     assert not patterns.takes_two("The woman is not sitting on a bench.")
     assert patterns.takes_two("The woman is sitting on a horse.")
+
+
+@with_spacy
+@pytest.mark.slow
+def test_what_a_language_model_wrote_stands_beside_the_rules(experiment, tmp_path):
+    choices = read_negative_sets(write_negatives(tmp_path / "data"), ["sugarcrepe"])["sugarcrepe"]
+    lines = [{"id": item.id, "image_id": "", "caption": item.captions[0], "negatives": ["a shoe"]} for item in choices]
+    (tmp_path / "written.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    asked = {"sets": ["sugarcrepe"], "others": json.dumps({"language model": str(tmp_path / "written.jsonl")})}
+    assert experiment("experiments/overlap", tmp_path / "out", **asked).good
+    rows = rows_table(read_results(tmp_path / "out")["rows"])
+    table = rows[rows.split == "all"].set_index(["method", "metric"]).value
+    assert table["language model, 1 call", "edit_distance"] > table["rules, 1 call", "edit_distance"]
+    assert "language model" not in table.index.get_level_values("method"), "measured, so not called unmeasured"
