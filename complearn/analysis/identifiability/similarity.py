@@ -63,7 +63,7 @@ def similarity_rows(
         rows.append(row(method, seed, None, None, data, split, name, *numbers, len(values)))
     return rows
 
-# %% ../../../nbs/analysis/identifiability/similarity.ipynb #727da83a
+# %% ../../../nbs/analysis/identifiability/similarity.ipynb #f830c1e6
 def call_similarity_rows(
     parses: Sequence[Parse],  # of captions
     context: EditContext,
@@ -89,6 +89,7 @@ def call_similarity_rows(
     return rows
 
 
+# %% ../../../nbs/analysis/identifiability/similarity.ipynb #e137b006
 def file_similarity_rows(
     records: Iterable[EditedCaption],  # a file of edits
     captions: Collection[str],  # of the set; edits of others are left out
