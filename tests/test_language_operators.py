@@ -52,14 +52,20 @@ def tokens(text):
     return Counter(re.findall(r"\w+|[^\w\s]", re.sub(r"\ban\b", "a", text.lower())))
 
 
+def check_spans(edit):
+    """Nothing but what the spans name, and articles, has changed."""
+    changes = [(before, edit.caption[slice(*after)]) for before, after in edit.spans]
+    padded = [(span, f"{text} " if span[0] == span[1] else text) for span, text in changes]
+    assert rewrite(edit.source, padded)[0].replace(" ", "") == edit.caption.replace(" ", "")
+    for before, after in edit.spans:
+        assert edit.source[slice(*before)] != edit.caption[slice(*after)], "a span names what has not changed"
+
+
 def check(caption):
     """What holds of every edit of a caption, whatever the caption is."""
     for edit in caption_edits(parsed(caption), context()):
         assert edit.caption != caption and edit.caption.lower() != caption.lower() and edit.source == caption
-        changes = [(before, edit.caption[slice(*after)]) for before, after in edit.spans]
-        padded = [(span, f"{text} " if span[0] == span[1] else text) for span, text in changes]
-        rebuilt = rewrite(caption, padded)[0]
-        assert rebuilt.replace(" ", "") == edit.caption.replace(" ", "")  # nothing but spans and articles has changed
+        check_spans(edit)
         if edit.operator.startswith("swap"):
             assert tokens(edit.caption) == tokens(caption)
         assert caption[:1].isupper() == edit.caption[:1].isupper() or not edit.caption[:1].isalpha()
@@ -273,6 +279,20 @@ def test_no_composition_denies_twice_or_changes_what_a_call_denies(caption, draw
     assert len(before) <= 1 and not (before and denials(caption))
     for denied in re.findall(r"(?:without|isn't on|is not riding|does not sit on) (a \w+ \w+)", edit.caption):
         assert denied in caption, f"{caption} -> {edit.caption}: what is denied was changed"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(CAPTIONS) | denying_captions(), st.integers(0, 9), st.integers(2, 4))
+def test_a_composition_is_a_chain_of_calls_whose_spans_say_what_changed(caption, draw, n):
+    edit = draw_edit(parsed(caption), context(), draw, n=n)
+    if edit is None:
+        return
+    check_spans(edit)
+    made = [caption, *(call.caption for call in edit.calls)]
+    assert [call.source for call in edit.calls] == made[:-1] and made[-1] == edit.caption and len(edit.calls) == n
+    assert len({text.lower() for text in made}) == n + 1, "a call undoes another"
+    for call in edit.calls:
+        check_spans(call)
 
 
 def test_sites_know_what_goes_with_a_denial():
