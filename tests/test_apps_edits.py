@@ -309,7 +309,7 @@ def test_pictures_of_negatives_are_captioned_with_them(tmp_path):
     shared = [find_overlap(each, read_source(folders[1]), captions=False).images for each in (pairs, other)]
     assert shared == [(pairs[0].id,), ()], "a photo that training sees as a negative's picture is seen"
     assert fingerprint(other) != fingerprint(read_source(folders[0])), "given negatives are part of a data set"
-    with pytest.raises(BadData, match="caption each picture with the negative it shows"):
+    with pytest.raises(BadData, match="caption each picture with the negative that it shows"):
         read("edited", source=folders[0], edits=edits, images=folders[0])
 
 
