@@ -88,7 +88,6 @@ def call_similarity_rows(
         rows.append(row(method, seed, None, None, data, "all", "yield", len(edits) / max(1, len(parses)), n=len(parses)))
     return rows
 
-
 # %% ../../../nbs/analysis/identifiability/similarity.ipynb #e137b006
 def file_similarity_rows(
     records: Iterable[EditedCaption],  # a file of edits
