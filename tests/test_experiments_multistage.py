@@ -29,6 +29,8 @@ def test_every_stage_and_all_together_are_probed_and_a_results_file_is_drawn_wit
         ({"data": "cifar_mnist"}, "cifar_mnist needs test images"),
         ({"clusters": -1}, "numbers above 0"),
         ({"switches": '{"inherits": true}'}, "'multistage'.*inherits"),
+        ({"variants": '{"worse": {"inherits": true}}'}, "'multistage'.*inherits"),
+        ({"variants": '{"alone": {}}', "methods": ["simclr"]}, "name multistage among the methods"),
         ({"data_args": '{"shapes": 11}'}, "shapes"),
     ],
 )

@@ -22,7 +22,7 @@ from complearn.data.readers.registry import read
 from complearn.models.registry import build, needs_tokenizer, search_fault
 from complearn.models.stages.model import soup
 from complearn.training.methods.multistage.clusters import cluster, decode_labels, merge_small, pseudo_labels, stage_vectors
-from complearn.training.methods.multistage.stages import multistage
+from complearn.training.methods.multistage.stages import Grouping, group_images, multistage
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.unimodal.baselines import IFM, UNIMODAL, FeatureDropout, TemperatureSchedule
 from complearn.training.objectives.unimodal.moco import MoCo
@@ -229,6 +229,15 @@ def test_a_stage_draws_every_batch_from_one_group_of_pseudo_labels(whole, tmp_pa
         assert len(set(batch.groups.tolist())) == 1 and batch.chances.shape == (len(batch), 2 * NUMBERS)
     again = stage_vectors(trainer.model, 0, trainer.loader.pairs, trainer.loader.collate)
     assert torch.allclose(again.norm(dim=1), torch.ones(60), atol=1e-5)
+
+
+def test_shuffled_clusters_have_the_same_sizes_and_other_images(tmp_path):
+    trainer = make_trainer(prepare(tmp_path / "multistage-s0", config(stages=2, steps=6)), progress=False)
+    trainer.fit()
+    plain = trainer.state.extra["assignments"].numpy()
+    del trainer.state.extra["assignments"]
+    mixed = group_images(trainer.state, 1, Grouping(2, small="partial", shuffled=True))[0].numpy()
+    assert np.bincount(plain[0]).tolist() == np.bincount(mixed[0]).tolist() and not (plain == mixed).all()
 
 
 def test_a_stage_can_begin_with_the_weights_of_the_one_before(tmp_path):

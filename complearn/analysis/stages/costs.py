@@ -53,14 +53,16 @@ def encoding_flops(
 # %% ../../../nbs/analysis/stages/costs.ipynb #2bbf461d
 def stage_seconds(
     run: Run,  # a finished one
-) -> pd.DataFrame:  # a line per stage: stage, steps, seconds, between
+) -> pd.DataFrame:  # a line per stage: stage, steps; seconds and between on the clock, cpu_seconds and cpu_between of the processor
     "Read the time of each stage's steps, and of the work between it and the next, from a run's log."
-    records, lines, before = run.records(), [], {"step": 0, "wall_seconds": 0.0}
-    between = {record["stage"] - 1: record["wall_seconds"] for record in records if record["kind"] == "clusters"}
+    records, lines, before = run.records(), [], {"step": 0, "wall_seconds": 0.0, "cpu_seconds": 0.0}
+    between = {record["stage"] - 1: record for record in records if record["kind"] == "clusters"}
     for phase in dict.fromkeys(record["phase"] for record in records if record["kind"] == "step"):
         last = [record for record in records if record["kind"] == "step" and record["phase"] == phase][-1]
+        work = between.get(len(lines), {"wall_seconds": 0.0, "cpu_seconds": 0.0})
         line = {"stage": phase, "steps": last["step"] - before["step"], "seconds": last["wall_seconds"] - before["wall_seconds"]}
-        lines.append(line | {"between": between.get(len(lines), 0.0)})
+        line |= {"between": work["wall_seconds"], "cpu_seconds": last["cpu_seconds"] - before["cpu_seconds"]}
+        lines.append(line | {"cpu_between": work.get("cpu_seconds", float("nan"))})  # older logs lack it
         before = last
     return pd.DataFrame(lines)
 
@@ -81,13 +83,15 @@ def stage_costs(
 def cost_table(
     costs: Mapping[str, Sequence[Mapping[str, Any]]],  # run -> lines of `stage_costs`
     methods: Mapping[str, str],  # run -> its method
-) -> pd.DataFrame:  # a line per method: TFLOPs, seconds, TFLOPS, between (largest share), encoding
+) -> pd.DataFrame:  # a line per method: TFLOPs, seconds, TFLOPs per second, largest shares of what lies between stages, encoding
     "What the runs of each method have cost: means over seeds."
     lines = []
     for name, stages in costs.items():
         table = pd.DataFrame(stages)
         operations, seconds = float((table.flops * table.steps).sum()) / 1e12, float(table.seconds.sum() + table.between.sum())
-        share = float((table.between / table.seconds).max())
-        line = {"TFLOPs": operations, "seconds": seconds, "TFLOPs per second": operations / seconds, "between stages, share": share}
+        table = table.reindex(columns=table.columns.union(["cpu_seconds", "cpu_between"]))  # of results that lack them
+        line = {"TFLOPs": operations, "seconds": seconds, "TFLOPs per second": operations / seconds}
+        line["between stages, share"] = float((table.between / table.seconds).max())
+        line["of processor time"] = float((table.cpu_between / table.cpu_seconds).astype(float).max())
         lines.append({"method": methods[name], **line, "encoding, times one stage": float(table.ratio.iloc[0])})
     return pd.DataFrame(lines).groupby("method", sort=False).mean()

@@ -22,7 +22,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ....core.config import check_arguments, strict
-from ....core.seeds import derive
+from ....core.seeds import derive, rng
 from ....data.attributes.cluster_sampler import ClusterSampler
 from ....data.attributes.two_views import NUMBERS, Views
 from ....data.loading import Loader
@@ -42,6 +42,7 @@ class Grouping:
     clusters: PositiveInt = 5  # K
     vectors: Literal["features", "projection"] = "features"  # that are clustered
     small: Literal["merge", "drop", "partial"] = "merge"  # what becomes of groups smaller than a batch
+    shuffled: bool = False  # clusters of the same sizes, but any images: a control
 
 
 def check_budget(
@@ -68,7 +69,8 @@ def group_images(
     rows = [] if known is None else list(known.cpu().numpy())
     for earlier in range(len(rows), stage):
         vectors = stage_vectors(state.model, earlier, loader.pairs, loader.collate, grouping.vectors)
-        rows.append(cluster(vectors, grouping.clusters, derive(state.seed, "stage", earlier + 1)))
+        labels = cluster(vectors, grouping.clusters, derive(state.seed, "stage", earlier + 1))
+        rows.append(rng(state.seed, "shuffled", earlier).permutation(labels) if grouping.shuffled else labels)
     assignments = np.stack(rows)
     groups = pseudo_labels(assignments, grouping.clusters)
     if grouping.small == "merge":
@@ -102,7 +104,7 @@ def begin_stage(
     "Make the groups that a stage draws from."
 
     def start(state: State) -> None:
-        model, began, size = state.model, time.perf_counter(), state.loader.batch_size
+        model, began, size = state.model, (time.perf_counter(), time.process_time()), state.loader.batch_size
         if inherit and stage:
             model.inherit(stage)
         objective.restart(model.encoders[stage])
@@ -119,7 +121,9 @@ def begin_stage(
         state.extra |= {"assignments": made[0].contiguous(), "groups": made[1, 0].contiguous()}
         sizes = torch.unique(state.extra["groups"], return_counts=True)[1].tolist()
         facts = {"groups": len(sizes), "smallest": min(sizes), "largest": max(sizes), "fill a batch": sum(n >= size for n in sizes)}
-        state.log({"kind": "clusters", "stage": stage, **facts, "wall_seconds": round(time.perf_counter() - began, 3)})
+        spent = {"wall_seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}
+        spent = {name: round(value, 3) for name, value in spent.items()}
+        state.log({"kind": "clusters", "stage": stage, **facts, "sizes": sorted(sizes, reverse=True), **spent})
 
     return start
 
