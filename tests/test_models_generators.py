@@ -68,6 +68,8 @@ CHECKED = {  # operator, caption, proposal -> why it is refused; empty: it is ta
     ("swap_att", "A red cup near a blue plate", "A blue cup near a red plate"): "",
     ("swap_att", "A red cup near a blue plate", "A blue plate near a red cup"): "exchanges what says the same",
     ("swap_rel", "A dog on a table under a lamp", "A dog under a table on a lamp"): "",
+    ("swap_rel", "A man on a bench in a park", "A man in a bench on a park"): "where it cannot stand",
+    ("swap_att", "A dirty cup in a small room", "A small cup in a dirty room"): "exchanges what says the same",
     ("swap_obj", "A dog on a table under a lamp", "A dog under a table on a lamp"): "exchanges no two nouns",
     ("replace_rel", "A man rides a horse", "A man pushes a horse"): "",
     ("replace_rel", "A man rides a horse", "A man mounts a horse"): "do not know as a verb",

@@ -9,6 +9,7 @@ __all__ = ['TOLERANCE', 'CHANCE', 'HELD', 'ASKED', 'BLIND', 'THEIRS', 'EDITED', 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #0b94b4ee
 from .iterated import COMP
 from .judging import Claim, Side
+from ...language.edits.base import calls_label
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #baab0e4c
 TOLERANCE = 0.1  # nats of the contrastive loss
@@ -49,7 +50,7 @@ def more_calls(
     model: str = "clip",
 ) -> Claim:
     "Hard negatives of n calls teach more than those of n - 1."
-    name = lambda k: f"{model}, {loss}, {k} call{'s' * (k > 1)}" if k else model
+    name = lambda k: f"{model}, {loss}, {calls_label(k)}" if k else model
     theirs = THEIRS[loss] if n == 2 and model == "clip" else ()
     headline, control = f"{n} calls beat {n - 1}" if n > 1 else "hard negatives of one call help", None
     if n == 1 and loss == "triplet_clip":  # whose negatives are pictures, too
@@ -74,7 +75,7 @@ def apart(
     return Claim(f"{cause} separates {what}: {operator}", "Sec. 5", after, before, cells, number=17, optional=bool(training))
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #df52cbc5
-HARDER = tuple(f"clip, {loss}, {n} call{'s' * (n > 1)}" for loss in THEIRS for n in (1, 2, 3, 4))  # labels of rows
+HARDER = tuple(f"clip, {loss}, {calls_label(n)}" for loss in THEIRS for n in (1, 2, 3, 4))  # labels of rows
 CAUSAL_LENS: tuple[Claim, ...] = (
     *(claim for captions in HELD for how in ("made", "trained") for kind in BLIND for claim in pseudo_optimal(kind, how, captions)),
     *(more_calls(loss, n) for n in (1, 2, 3, 4) for loss in THEIRS),

@@ -17,6 +17,7 @@ from ...core.results import row
 from ...core.seeds import rng
 from ...data.readers.edits import EditedCaption
 from ...evaluation.statistics import bootstrap_interval
+from ...language.edits.base import calls_label
 from ...language.edits.composition import all_sites, draw_composition
 from ...language.edits.sites import EditContext
 from ...language.parsing.base import Parse
@@ -82,7 +83,7 @@ def call_similarity_rows(
                 drawn[n][each.caption] = edit.caption
     rows, common = [], set.intersection(*({*edits} for edits in drawn.values()))
     for n, edits in drawn.items():
-        method = f"rules, {n} call{'s' * (n > 1)}"
+        method = f"rules, {calls_label(n)}"
         rows += similarity_rows(edits.items(), method, data, "all", seed)
         rows += similarity_rows(((caption, edits[caption]) for caption in edits if caption in common), method, data, SAME, seed)
         rows.append(row(method, seed, None, None, data, "all", "yield", len(edits) / max(1, len(parses)), n=len(parses)))
@@ -101,5 +102,5 @@ def file_similarity_rows(
         calls = {edit.caption: max(1, len(edit.calls)) for edit in record.read_edits()}
         for text in record.negatives if record.caption in captions else ():
             pairs.setdefault(calls.get(text, 1), []).append((record.caption, text))
-    rows = [similarity_rows(part, f"{method}, {n} call{'s' * (n > 1)}", data) for n, part in sorted(pairs.items())]
+    rows = [similarity_rows(part, f"{method}, {calls_label(n)}", data) for n, part in sorted(pairs.items())]
     return [line for part in rows for line in part] or [row(method, None, None, None, data, "all", name, None, n=0) for name in MEASURES]

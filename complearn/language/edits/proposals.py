@@ -17,7 +17,7 @@ from ...core.config import check_choice
 from .atoms import is_denial
 from .base import Edit
 from .captions import DESCRIPTIVE_MODIFIERS
-from .operators import is_ordered
+from .operators import attributes_differ, is_ordered, prepositions_fit
 from .sites import CAPTION_EDITS, EditableCaption, EditContext
 from ..lexicon.relations import verb_forms
 from ..parsing.base import Parse
@@ -229,9 +229,14 @@ def swap_fault(
         same = caption.alike(left.name, right.name, "noun") or not is_ordered(caption, left, right) and (alike or bool(moved["att"]))
     elif kind == "att":
         one_name = attributes[i].name == attributes[j].name
-        same = one_name or bool(moved["obj"]) or caption.alike(caption.texts[i], caption.texts[j], "adjective")
+        first, second = caption.texts[i], caption.texts[j]
+        differ = attributes[i].count == i or attributes_differ(caption, first, second)
+        same = one_name or bool(moved["obj"]) or not differ or caption.alike(first, second, "adjective")
     else:
-        same = bool(moved["obj"]) or caption.alike(relations[i].name, relations[j].name, relations[i].part)
+        left, right = relations[i], relations[j]
+        same = bool(moved["obj"]) or caption.alike(left.name, right.name, left.part)
+        if left.part == right.part == "preposition" and not prepositions_fit(caption, left, right):
+            return "puts a preposition where it cannot stand"
     return "exchanges what says the same either way round" if same else None
 
 # %% ../../../nbs/language/edits/proposals.ipynb #6b82d361

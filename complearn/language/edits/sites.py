@@ -116,7 +116,8 @@ class EditableCaption(CaptionAtoms):
         most = max(5, TYPICAL * sum(count[noun, word] for word in used))  # of few captions no habit can be told
         words = [word for word in used if ("adjective", word) in self.relations.listed and count[noun, word] <= most]
         words = words or (COMMON_ADJECTIVES if ("noun", noun) in self.relations.listed else ())
-        barred = self.barred("adjective") | self.relations.bland["adjective"]
+        usual = self.relations.usual.get(noun.rpartition(" ")[2], frozenset())
+        barred = self.barred("adjective") | self.relations.bland["adjective"] | usual
         return [word for word in words if word not in barred and self.relations.suits(word, noun)][:NEW_ADJECTIVES]
 
     def determined_as_one(self, each: CaptionObject) -> bool | None:
@@ -180,6 +181,8 @@ def find_sites(
             brought = {word for texts in options for text in texts for word in text.split()}
             denies = any(map(is_denial, brought - {word for text in before for word in text.split()}))
             scope = frozenset().union(*map(caption.denial_scope, words)) if denies else frozenset()
+            if any(caption.texts[i] == "some" for i in scope if i > min(words)):  # it would have to become any
+                continue
             sites.append(Site(operator, tuple(spans), options, words, scope))
     return sites
 

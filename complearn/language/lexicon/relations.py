@@ -33,7 +33,7 @@ class WordRow:
 
     relation: Literal[
         "group", "opposite", "alike", "fixed", "mass", "either", "enclosing", "male", "female", "person", "bland", "animate",
-        "intransitive", "form",
+        "intransitive", "form", "usual", "posture",
     ]
     part: Part  # of speech
     words: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(split_words)]  # separated by semicolons
@@ -183,6 +183,11 @@ class WordRelations:
     def persons(self) -> frozenset[str]:
         "Nouns that name a person, who takes no colour."
         return self.words("person", "noun")
+
+    @cached_property
+    def usual(self) -> dict[str, frozenset[str]]:
+        "Adjectives that go without saying, by noun."
+        return {row.words[0]: frozenset(row.words[1:]) for row in self.rows if row.relation == "usual"}
 
     def suits(self, adjective: str, noun: str) -> bool:
         "Whether an adjective may stand with a noun: nothing but what lives is young."

@@ -14,6 +14,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ...core.config import check_arguments, check_choice
+from ...language.edits.base import calls_label
 from ..engine.phases import Phase
 from .clip import calibrate
 from .registry import method
@@ -91,5 +92,5 @@ def hard_negative_rows(
                 row = {"method": loss, loss: {"neighbours": 0}} | (codebook if model == "codebook_clip" else {})
             for n in calls:
                 train = {"negatives": {"calls": int(n)} | ({} if operators is None else {"operators": list(operators)})}
-                rows[f"{model}, {loss}, {n} call{'s' * (n > 1)}"] = row | {"train": train}
+                rows[f"{model}, {loss}, {calls_label(n)}"] = row | {"train": train}
     return rows
