@@ -116,7 +116,7 @@ EXPECTED = {
     ("swap_rel", "a man sitting on a bench in a park"): set(),  # in a bench on a park
     ("swap_rel", "a sheep grazing on grass in a field"): set(),
     ("replace_rel", "a dog in front of a tree"): {"a dog behind a tree"},
-    ("add_att", "a boy plays in the ocean"): {f"a boy plays in the {colour} ocean" for colour in ("red", "green", "yellow", "black", "white")},
+    ("add_att", "a boy plays in the ocean"): {f"a boy plays in the {name} ocean" for name in "red green yellow black white".split()},
     ("add_att", "a couple in bed"): set(),
     ("negate", "a bus covered in some decoration"): set(),  # it would be any decoration
     ("negate", "some people are riding horses"): {"some people are not riding horses"},

@@ -209,7 +209,7 @@ def moved_words(
     after = [word for word in re.findall(r"\w+(?:['-]\w+)*", text.lower()) if word in before]
     return [i for i, old, new in zip(numbers, before, after) if old != new] if len(after) == len(before) else []
 
-
+# %% ../../../nbs/language/edits/proposals.ipynb #5a9e0102
 def swap_fault(
     caption: EditableCaption,
     kind: str,  # "obj", "att" or "rel"
