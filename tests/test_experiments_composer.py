@@ -193,3 +193,27 @@ def test_captions_of_ones_own_are_split_against_their_training(experiment, tmp_p
     assert levels["mcd"] > levels["in_domain"]
     refused = experiment("experiments/composer", tmp_path / "other", **given | {"candidates": "{}"})
     assert not refused.result.good and "which images the questions are chosen from" in refused.text
+
+
+@pytest.mark.slow
+def test_composer_is_one_of_the_methods_of_the_main_experiment(experiment, tmp_path):
+    run = experiment("experiments/iterated_learning", tmp_path, methods=["clip", "composer"])
+    assert run.good, run.text
+    results = read_results(tmp_path)
+    cells = lambda method: {(line["data"], line["split"]) for line in results["rows"] if line["method"] == method}
+    assert cells("composer") == cells("clip") and ("average", "COMP") in cells("clip")
+    assert results["setting"]["budgets"]["composer"]["cpu_seconds"] > 0  # its cost stands beside it
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("learnability", "methods: composer trains a model of kind composer, which has no vision agent and language agent"),
+        ("lipschitz", "methods: composer trains a model of kind composer, which has no vision agent and language agent"),
+        ("search", "methods: composer scores an image and a text together and has no vector of either; choose a dual encoder"),
+        ("multistage", "methods: composer trains a model of kind composer, which reads captions, and these images have none"),
+    ],
+)
+def test_experiments_that_need_another_model_refuse_composer_before_they_train(name, reason, experiment, tmp_path):
+    run = experiment(f"experiments/{name}", tmp_path, methods=["clip" if name != "multistage" else "simclr", "composer"])
+    assert not run.result.good and reason in run.text and not (tmp_path / "runs").exists()

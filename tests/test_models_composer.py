@@ -211,11 +211,11 @@ def test_a_sentence_without_a_noun_is_all_predicate(caption, collate, tokenizer)
 @pytest.mark.slow
 def test_height_thirty_and_two_hundred_tokens(collate, tokenizer):
     deep = Tree("NP", (Tree("DT", ("the",)), Tree("NN", ("dog",))))
-    for _ in range(28):
+    for _ in range(29):
         deep = Tree("NP", (deep, Tree("PP", (Tree("IN", ("near",)), Tree("NP", (Tree("NN", ("ball",)),))))))
     long = Tree("S", tuple(Tree("NP", (Tree("JJ", ("red",)), Tree("NN", ("dog",)))) for _ in range(100)))
     batch = collate([pair(deep, "deep"), pair(long, "long")])
-    assert heights(batch.concepts).amax(1).tolist() == [29, 2] and batch.mask.sum(1).tolist()[1] == 202
+    assert heights(batch.concepts).amax(1).tolist() == [30, 2] and batch.mask.sum(1).tolist()[1] == 202
     model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2)
     regions, mask = torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool)
     vectors = model(regions, mask, batch.ids, batch.concepts, torch.tensor([[0, 0], [0, 1]]))
@@ -331,6 +331,20 @@ def test_regions_that_a_pair_brings_are_read_with_their_mask(kind, tokenizer):
     assert model.vision.tower.frozen
     scores = model.similarity(encode_all(model, images=[first, second]), encode_all(model, texts=["the dog", "the ball"]))
     assert scores.shape == (2, 2) and torch.isfinite(scores).all()
+
+
+def test_a_frozen_towers_outputs_are_stored_for_other_models(tokenizer, pictures, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path))
+    frozen = {"vision": TOWERS["vision"] | {"frozen": True}}
+    first, second = (model_of(kind, tokenizer, **frozen, stored=True) for kind in ("composer", "vse"))
+    batch = first.collate(pairs_of(pictures))
+    first(batch)
+    files = sorted(tmp_path.rglob("*.safetensors"))
+    assert len(files) == len(pictures)
+    monkeypatch.setattr(second.vision.tower, "forward", None)  # is not asked any more
+    assert torch.isfinite(second(second.collate(pairs_of(pictures))).scores).all() and sorted(tmp_path.rglob("*.safetensors")) == files
+    model_of("composer", tokenizer, **frozen)(batch)
+    assert sorted(tmp_path.rglob("*.safetensors")) == files
 
 
 def test_an_image_without_regions_is_an_error_that_names_the_pair(tokenizer):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Kind', 'register_model', 'dual_title', 'grounded_title', 'grounded_search_fault', 'kind_name', 'kind_of',
-           'read_model', 'build', 'needs_tokenizer', 'added_parts', 'search_fault', 'write_config', 'assemble',
-           'title_of']
+           'read_model', 'build', 'needs_tokenizer', 'added_parts', 'search_fault', 'agents_fault', 'write_config',
+           'assemble', 'title_of']
 
 # %% ../../nbs/models/registry.ipynb #1a1c3fc7
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +43,7 @@ class Kind:
     grows: Mapping[str, str] = field(default_factory=dict)  # numbers that a later run may raise -> the submodules that grow by them
     extends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # kinds to start from -> keys and submodules that they lack
     search_fault: Callable[[Any], str] = lambda config: ""  # why it cannot search, with the remedy; empty: it can
+    agents: bool = False  # whether it has a vision agent and a language agent, of which either can be replaced
 
 
 KINDS = Registry("kind of model")
@@ -80,7 +81,7 @@ def grounded_search_fault(
     return "" if config.search else "has no search heads, which come with stage 3; choose a run of grounding with relations"
 
 
-register_model("dual", ModelConfig, build_model, assemble=Dual, title=dual_title)
+register_model("dual", ModelConfig, build_model, assemble=Dual, title=dual_title, agents=True)
 register_model(
     "grounded", GroundedConfig, build_grounded, assemble=Grounded, title=grounded_title, later_parts=("relations", "search"),
     search_fault=grounded_search_fault,
@@ -172,6 +173,14 @@ def search_fault(
         return kind_of(config).search_fault(read_model(config))
     except ValueError as error:
         return f"has a model that cannot be read: {error}"
+
+
+def agents_fault(
+    config: Any,  # a mapping, perhaps with "kind", or a configuration
+) -> str:
+    "Why a model of this configuration has no language agent to replace and no agents to bound; empty where it has."
+    reason = "which has no vision agent and language agent of their own; choose clip, codebook_clip, il_clip or another dual encoder"
+    return "" if kind_of(config).agents else f"trains a model of kind {kind_name(config)}, {reason}"
 
 # %% ../../nbs/models/registry.ipynb #08ca462b
 def write_config(

@@ -29,6 +29,7 @@ class PairConfig:
     text: Any = "tiny"  # a size, a name, or {"tower": size or name, ...}
     fit: Literal["crop", "pad", "squash"] | None = None  # how oblong images become square; None: as the vision tower wants
     memory: int = 1024  # megabytes of cache for the outputs of a frozen vision tower, on a CPU
+    stored: bool = False  # keep these outputs as files too, in the folder for caches, for other runs
     regions: PositiveInt | None = None  # features of the regions that pairs bring; None: regions are the vision tower's places
     trees: str = "given"  # of captions: by the pairs; or a parser's, e.g. "spacy" or "rules"; where there is none, by rules
     heads: PositiveInt = 12  # of self-attention, or as many as the width allows

@@ -100,7 +100,7 @@ class PairScorer(nn.Module):
 
     def __init__(
         self,
-        config: Any,  # with `fit`, `memory`, `regions` and `trees`
+        config: Any,  # with `fit`, `memory`, `stored`, `regions` and `trees`
         vision: Tower,
         language: nn.Module,  # holds the text tower as `tower`
         tokenizer: Any,  # captions, names -> Tokens
@@ -108,7 +108,7 @@ class PairScorer(nn.Module):
         super().__init__()
         self.config, self.tokenizer, self.language = config, tokenizer, language
         self.collate = ConceptCollate(vision.make_transform(config.fit), tokenizer, regions=config.regions, trees=config.trees)
-        self.vision = RegionStream(vision, language.tower.width, config.memory, config.regions)
+        self.vision = RegionStream(vision, language.tower.width, config.memory, config.regions, config.stored)
 
     @classmethod
     def build(

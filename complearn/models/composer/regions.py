@@ -68,11 +68,12 @@ class RegionStream(nn.Module):
         width: int,  # of the regions
         memory: int = 1024,  # megabytes of cache for the outputs of a frozen tower
         given: int | None = None,  # features of each region that pairs bring; None: regions are the tower's places
+        stored: bool = False,  # keep the outputs of a frozen tower as files too, for other runs
     ):
         super().__init__()
         keep_position_grid(tower)
         tower.tokens_only()
-        self.tower, self.width, self.memory, self.given = tower, width, OutputCache(memory), given
+        self.tower, self.width, self.memory, self.given = tower, width, OutputCache(memory, stored), given
         if given is None:
             rows, columns = grid_of(tower)
             corners = [(x / columns, y / rows, (x + 1) / columns, (y + 1) / rows) for y in range(rows) for x in range(columns)]
