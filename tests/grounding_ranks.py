@@ -40,7 +40,7 @@ def loss_and_gradients(rank, world, losses="both"):
     longest = int(words[share].sum(1).max())
     image, text, words = image[share].requires_grad_(), text[share, :longest].clone().requires_grad_(), words[share, :longest]
     model = nn.Module()
-    model.config = type("", (), {"reading": "max"})
+    model.config = type("", (), {"reading": "word_mean"})
     batch = Batch(None, None, None, ids[share], tuple(map(str, range(8)))[share])
     told = Grounding(losses=losses).compute_losses(GroundedOutput(image, text, words), model, batch)
     loss = sum(value for name, value in told.items() if name.endswith("_loss"))

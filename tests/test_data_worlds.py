@@ -16,6 +16,7 @@ from checker import RGB, WORDS, is_true, look, read_caption
 from complearn.data.divergence.measure import compound_divergence
 from complearn.data.images import load_images
 from complearn.data.negatives import Negatives, negative_caption
+from complearn.data.readers.registry import read
 from complearn.data.worlds.audits import audit
 from complearn.data.worlds.config import WORLDS, WorldConfig
 from complearn.data.worlds.questions import BENCHMARKS
@@ -361,6 +362,12 @@ def test_recognition_covers_its_classes():
 def test_settings_survive_json():
     for config in WORLDS.values():
         assert WorldConfig(**json.loads(json.dumps(asdict(config)))) == config
+
+
+def test_all_shapes_may_be_asked_for_by_word():
+    """As a reader's arguments come from a command line."""
+    pairs = read("generated", preset="small", shapes="all", n_train=4, n_test=4)
+    assert pairs.world.config.words("shapes") == world_from({"preset": "small", "shapes": 8}).config.words("shapes")
 
 
 @pytest.mark.parametrize("settings, message", [

@@ -12,17 +12,27 @@ from stand_ins import constant, hashed, random_scorer
 from complearn.data.benchmarks.items import Choice
 from complearn.data.benchmarks.nlvr import read_claims
 from complearn.data.pairs import Pair
+from complearn.data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
 from complearn.evaluation.bench.bench import disjoint_training, judge, judge_blind, stamp
-from complearn.evaluation.bench.monitors import sugarcrepe_monitor, world_monitor, world_tasks
+from complearn.evaluation.bench.monitors import (
+    held_out_losses,
+    held_out_monitor,
+    held_out_settings,
+    sugarcrepe_monitor,
+    world_monitor,
+    world_tasks,
+)
 from complearn.evaluation.bench.worlds import NAMES, experiment_bench, render_choices, training_corpus, world_bench
 from complearn.evaluation.blind import Corpus, NgramScorer
 from complearn.evaluation.tasks.base import Score, Task
 from complearn.evaluation.tasks.choices import Choices, evaluate_choices, summarise_choices
 from complearn.evaluation.tasks.statements import Statements
 from complearn.models.dual import build_model
+from complearn.models.registry import build
 from complearn.models.scoring import evaluation_mode
+from complearn.training.objectives.relations import RelationGrounding
 
 WORLD = {"shapes": 3, "colours": 3, "n_train": 400, "n_test": 80}
 CAPTIONS = ["a red circle", "a blue square left of a red circle"]
@@ -262,3 +272,52 @@ def test_ngram_is_fitted_on_the_benchs_captions_alone():
     rows = judge_blind({"toy": Choices(items)}, ["b a", "b a c"])
     learned = {r["method"]: r for r in rows if r["metric"] == "accuracy"}
     assert learned["blind_ngram"]["value"] == 1.0 == evaluate_choices(NgramScorer.fit(["b a", "b a c"]), items)["right"].item()
+
+
+# --- held-out pairs
+
+
+def test_held_out_losses_are_those_of_loops():
+    """Equation 2 of Zhang et al. 2021 pair by pair; an equal caption is no rival."""
+    pairs = world_from(WORLD).test[:9]
+    pairs = [*pairs, Pair(pairs[0].image, pairs[1].caption, "twin", "twin")]
+    scorer = random_scorer()
+    images, texts = (scorer.encode_images(scorer.collate(pairs)), scorer.encode_texts(scorer.collate(pairs)))
+    scores = scorer.similarity(images, texts) / 0.2
+    found = held_out_losses(scorer, pairs, 0.2)
+    for name, table in (("language_loss", scores), ("vision_loss", scores.T)):
+        total = 0.0
+        for i in range(10):
+            rivals = [j for j in range(10) if j == i or pairs[j].caption != pairs[i].caption]
+            total += float(table[i, rivals].logsumexp(0) - table[i, i]) / 10
+        assert float(found[name]) == pytest.approx(total, rel=1e-4)
+
+
+def test_a_model_with_relations_is_asked_about_held_out_triplets():
+    """What the monitor says is what the objective says of the same triplets, and both say the same again."""
+    world = WORLD | {"kinds": ["relation"]}
+    tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    names = {"predicates": ["left of", "right of", "above", "below"], "objects": ["circle", "square", "triangle"], "heads": 2, "d": 8}
+    plain = {"kind": "grounded", "vision": tower | {"size": 32, "patch": 8}, "text": tower}
+    tokenizer = WordTokenizer.fit(world_from(world).captions(100))
+    source = {"name": "generated", "args": world}
+    rows = {
+        more: held_out_monitor(build(plain | ({"relations": names} if more else {}), tokenizer, 0), source=source, n=8) for more in (0, 1)
+    }
+    metrics = {more: {row["metric"] for row in lines} for more, lines in rows.items()}
+    assert "relation_top1" not in metrics[0] and metrics[1] >= metrics[0] | {"relation_top1", "relation_loss", "pair_loss", "object_loss"}
+    model = build(plain | {"relations": names}, tokenizer, 0).eval()
+    pairs = [pair for pair in world_from(world).test[:8] if pair_triplets(pair, tuple(names["predicates"]))]
+    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(names["predicates"]), tuple(names["objects"]), None))(pairs)
+    expected = RelationGrounding()(model, batch)
+    by_metric = {row["metric"]: row["value"] for row in rows[1]}
+    for name in ("relation_loss", "pair_loss", "object_loss"):
+        assert by_metric[name] == pytest.approx(float(expected[name]), rel=1e-4)
+
+
+def test_what_is_held_out_of_a_study():
+    world = {"name": "generated", "args": WORLD}
+    photos, triplets = {"name": "coco", "args": {"images": "a"}}, {"name": "visual_genome", "args": {"part": "test"}}
+    assert held_out_settings(world, {}, n=5) == {"held_out": {"name": "held_out_monitor", "args": {"source": world, "n": 5}}}
+    made = held_out_settings(photos, {"retrieval": {"name": "flickr", "args": {}}}, triplets)["held_out"]["args"]
+    assert made == {"source": {"name": "flickr", "args": {}}, "n": 100, "triplets": triplets} and held_out_settings(photos, {}) == {}

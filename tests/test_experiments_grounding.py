@@ -32,13 +32,14 @@ def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
     made = {label: study.configuration(label, 0) for label in rows}
     for config in made.values():
         RunConfig.read(config)
-    whole = made.pop("grounding")
-    told = {label: config["method"]["args"]["relate"].pop("losses", None) for label, config in made.items() if label != "grounded"}
+    whole = made.pop("relational")
+    told = {label: config["method"]["args"].pop("losses", None) for label, config in made.items() if label != "grounded"}
     sets = [{"relation", "pair", "object"} - set(kept) for kept in told.values()]
     assert len(told) == 6 and sorted(map(len, sets)) == [1, 1, 1, 2, 2, 2] and len({*map(frozenset, sets)}) == 6
     assert told["no Loss_rel"] == ["pair", "object"] and told["Loss_obj alone"] == ["pair"] and told["classification alone"] == ["object"]
     for label in told:
         assert made[label]["method"] == whole["method"] and made[label]["model"] == whole["model"]
+        assert made[label]["start"] == whole["start"] == {"run": "../grounded-s0", "phase": "ground"}, "stage 2 is trained once for all"
 
 
 @pytest.mark.slow
@@ -56,8 +57,10 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
     }
     names = run_cells("grounding", out_dir=str(tmp_path / "out"), seeds="[1]", fit="pad", device="cpu", at_once=2, **given)
     method = Run.open(tmp_path / "out" / "runs" / "no_loss_rel-s1").config["method"]
-    assert method["args"]["relate"]["data"] == {"name": "visual_genome", "args": asked["args"] | {"part": "train"}}
-    assert method["args"]["relate"]["losses"] == ["pair", "object"] and method["args"]["relate"]["layers"] == "all"
+    assert method["args"]["data"] == {"name": "visual_genome", "args": asked["args"] | {"part": "train"}}
+    assert method["args"]["losses"] == ["pair", "object"] and method["args"]["layers"] == "all"
+    whole = Run.open(tmp_path / "out" / "runs" / "whole-s1").config["method"]["args"]["relate"]
+    assert whole == {name: value for name, value in method["args"].items() if name not in ("steps", "search_steps", "losses")}
     results = read_results(tmp_path / "out")
     own = [row for row in results["rows"] if row["data"] == "visual_genome/triplets"]
     held = read("visual_genome", **asked["args"], part="test")
@@ -124,5 +127,5 @@ def test_captions_without_relations_teach_stage_2_alone(tmp_path, capsys):
     judge = {"retrieval": {"name": "generated", "args": WORLD}}
     given = {"data": "coco", "data_args": json.dumps(args), "judge": json.dumps(judge), "out_dir": str(tmp_path / "o")}
     names = run_cells("grounding", "study = Study(", sweep='["baselines", "relations"]', **given)
-    assert "coco has captions and no relations: stage 2 is trained alone, without grounding" in capsys.readouterr().out
-    assert names["relational"] == [] and "grounded" in names["rows_asked"] and "grounding" not in names["rows_asked"]
+    assert "coco has captions and no relations: stage 2 is trained alone, without relational" in capsys.readouterr().out
+    assert names["relational"] == [] and "grounded" in names["rows_asked"] and "relational" not in names["rows_asked"]

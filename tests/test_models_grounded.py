@@ -64,7 +64,7 @@ def loop(images, texts, mask, reading):
         for t, text in enumerate(texts.double()):
             words = [[float(place @ word) for place in picture] for word, real in zip(text, mask[t]) if real]
             if reading != "mean":
-                table[i, t] = sum(max(row) for row in words) / (1 if reading == "max" else len(words))
+                table[i, t] = sum(max(row) for row in words) / (1 if reading == "word_sum" else len(words))
             else:
                 table[i, t] = sum(map(sum, words)) / sum(map(len, words))
     return table
@@ -122,7 +122,7 @@ def test_what_is_no_word_has_no_part_and_no_gradient():
 def test_places_that_do_not_count_never_win():
     images, texts, mask = sides()
     seen = torch.arange(6) < torch.tensor([6, 1, 3, 2, 5])[:, None]
-    cut = torch.stack([loop(images[i : i + 1, : int(seen[i].sum())], texts, mask, "max")[0] for i in range(5)])
+    cut = torch.stack([loop(images[i : i + 1, : int(seen[i].sum())], texts, mask, "word_mean")[0] for i in range(5)])
     assert torch.allclose(match_scores(images, texts, mask, position_mask=seen).double(), cut, atol=1e-5)
     mean = torch.stack([loop(images[i : i + 1, : int(seen[i].sum())], texts, mask, "mean")[0] for i in range(5)])
     assert torch.allclose(match_scores(images, texts, mask, "mean", position_mask=seen).double(), mean, atol=1e-5)
@@ -133,7 +133,7 @@ def test_places_that_do_not_count_never_win():
 def test_among_equal_places_the_gradient_goes_to_one():
     images = torch.ones(2, 5, 3, requires_grad=True)
     texts, mask = torch.ones(2, 2, 3), torch.ones(2, 2, dtype=torch.bool)
-    match_scores(images, texts, mask).sum().backward()
+    match_scores(images, texts, mask, "word_sum").sum().backward()
     assert ((images.grad != 0).any(-1).sum(1) == 1).all() and images.grad.sum() == 2 * 4 * 3
 
 
@@ -159,7 +159,7 @@ def test_what_cannot_match_says_so():
         match_scores(images, texts[..., :6], mask)
     with pytest.raises(ValueError, match="text 2 of 4 has no word"):
         match_scores(images, texts, mask & (torch.arange(4) != 2)[:, None])
-    with pytest.raises(ValueError, match="'max' .*, 'word_mean' .* or 'mean' .*, not 'sum'"):
+    with pytest.raises(ValueError, match="'word_mean' .*, 'word_sum' .* or 'mean' .*, not 'sum'"):
         match_scores(images, texts, mask, "sum")
     with pytest.raises(ValueError, match="no position"):
         match_scores(images[:, :0], texts, mask)
@@ -349,7 +349,7 @@ def test_it_is_a_scorer_and_pairs_agree_with_the_table(model):
     table = model.similarity(images, texts)
     index = [(i, t) for i in range(4) for t in range(4)]
     assert torch.allclose(table.flatten(), model.similarity(images, texts, index), atol=1e-5)
-    assert torch.allclose(table.double(), loop(images.values, texts.values, texts.mask, "max"), atol=1e-5)
+    assert torch.allclose(table.double(), loop(images.values, texts.values, texts.mask, "word_mean"), atol=1e-5)
     assert (texts.values[~texts.mask] == 0).all()
 
 
@@ -357,7 +357,8 @@ def test_it_is_a_scorer_and_pairs_agree_with_the_table(model):
     "switches",
     (
         {"reading": "mean"},
-        {"reading": "word_mean", "marks": True},
+        {"reading": "word_sum"},
+        {"marks": True},
         {"unit": True},
         {"attention": False},
         {"width": 8},
@@ -371,7 +372,7 @@ def test_switches(tokenizer, switches):
     width = switches.get("width", 16)
     assert (texts.mask.sum(1) == batch.mask.sum(1) - 2 * (not switches.get("marks", False))).all()  # without start and end
     assert images.values.shape == (4, 16, width)
-    expected = loop(images.values, texts.values, texts.mask, switches.get("reading", "max"))
+    expected = loop(images.values, texts.values, texts.mask, switches.get("reading", "word_mean"))
     assert torch.allclose(model.similarity(images, texts).double(), expected, atol=1e-5)
     lengths = images.values.norm(dim=-1)
     assert torch.allclose(lengths, torch.ones_like(lengths), atol=1e-5) == switches.get("unit", False)
@@ -381,7 +382,7 @@ def test_marks_have_maps_where_they_count(tokenizer):
     picture, text = pairs_of()[0].image, CAPTIONS[0]
     plain, marked = (build_grounded(CONFIG | {"marks": marks}, tokenizer).match_map(picture, text) for marks in (False, True))
     assert marked.words == ("(mark)", *plain.words, "(mark)") and torch.allclose(marked.heat[1:-1], plain.heat, atol=1e-5)
-    assert marked.score == pytest.approx(float(marked.heat.amax((1, 2)).sum()), abs=1e-4)
+    assert marked.score == pytest.approx(float(marked.heat.amax((1, 2)).mean()), abs=1e-4)
 
 
 def test_an_unknown_reading_is_refused(model):
@@ -417,7 +418,7 @@ def test_a_match_map_adds_up_to_the_score(model):
     pair = pairs_of()[0]
     found = model.match_map(pair.image, "a blue square")
     assert found.words == ("a", "blue", "square") and found.heat.shape == (3, 4, 4)
-    assert float(found.heat.flatten(1).amax(1).sum()) == pytest.approx(found.score, abs=1e-4)
+    assert float(found.heat.flatten(1).amax(1).mean()) == pytest.approx(found.score, abs=1e-4)
     batch = model.collate([Pair(pair.image, "a blue square", "0", "0")])
     assert found.score == pytest.approx(float(model.similarity(model.encode_images(batch), model.encode_texts(batch))), abs=1e-4)
 
@@ -488,7 +489,7 @@ def test_configurations_that_cannot_be(tokenizer):
     for wrong, said in (
         ({"kind": "lexical"}, "no kind of model 'lexical'.*; there are dual, grounded, classifier"),
         ({"kind": "grounded", "codebook": {}}, "no model key 'codebook'.*; there are vision, text"),
-        ({"kind": "grounded", "reading": "sum"}, "model.reading should be 'max', 'word_mean' or 'mean', not 'sum'"),
+        ({"kind": "grounded", "reading": "sum"}, "model.reading should be 'word_mean', 'word_sum' or 'mean', not 'sum'"),
         ({"kind": "grounded", "search": True}, 'give "relations"'),
         ({"kind": "grounded", "relations": {"predicates": ["on"]}}, "model.relations.objects is missing"),
         ({"kind": "grounded", "vision": "huge"}, "unknown tower 'huge'"),

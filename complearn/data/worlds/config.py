@@ -8,7 +8,7 @@ __all__ = ['WORLDS', 'CUTOUT_WORLDS', 'WorldConfig']
 # %% ../../../nbs/data/worlds/config.ipynb #c002
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from ...core.config import check_choice
 from ..sprites.composites import BACKDROPS
@@ -23,7 +23,7 @@ from ...language.scenes.nouns import Noun
 class WorldConfig:
     "What a world holds, how it looks, and how it is split. Raises `ValueError` for what cannot be drawn."
 
-    shapes: int | Sequence[str] = 3  # how many, or which
+    shapes: int | Literal["all"] | Sequence[str] = 3  # how many, which, or "all"
     colours: int | Sequence[str] = 3  # how many, or which
     sizes: Sequence[str] = ("large",)
     textures: int | Sequence[str] = 1  # how many, or which
@@ -73,7 +73,8 @@ class WorldConfig:
             colours = {form.colour for noun in nouns for form in noun.forms}
             return {"shapes": nouns, "colours": tuple(c for c in COLOUR_WORDS if c in colours), "textures": TEXTURES[:1]}[name]
         vocabulary = {"shapes": SHAPES, "colours": tuple(COLOURS), "textures": TEXTURES}[name]
-        return vocabulary[: getattr(self, name)] if isinstance(getattr(self, name), int) else tuple(getattr(self, name))
+        chosen = getattr(self, name)
+        return vocabulary if chosen == "all" else vocabulary[:chosen] if isinstance(chosen, int) else tuple(chosen)
 
     def nouns(self, part: str = "test") -> tuple[Noun, ...]:
         "A skin's nouns, with the pictures that a part of the world shows."

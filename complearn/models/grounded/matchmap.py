@@ -18,7 +18,7 @@ from torch import Tensor
 from ..codebook.maximum import ChunkedMax
 
 # %% ../../../nbs/models/grounded/matchmap.ipynb #c005
-READINGS = ("max", "word_mean", "mean")
+READINGS = ("word_mean", "word_sum", "mean")
 
 
 def check_reading(
@@ -26,7 +26,7 @@ def check_reading(
 ) -> str:  # the same
     "An unknown reading of a match-map is an error that lists the known ones."
     if reading not in READINGS:
-        ways = "'max' (sum over words of the best position), 'word_mean' (the mean instead of the sum) or 'mean' (of everything)"
+        ways = "'word_mean' (mean over words of the best position), 'word_sum' (their sum) or 'mean' (of everything)"
         raise ValueError(f"a match-map is read by {ways}, not {reading!r}")
     return reading
 
@@ -35,13 +35,13 @@ def naive_match_scores(
     images: Float[Tensor, "image position width"],  # a vector per position
     texts: Float[Tensor, "text word width"],  # a vector per token
     mask: Bool[Tensor, "text word"],  # True where a token is a word
-    reading: str = "max",  # one of `READINGS`
+    reading: str = "word_mean",  # one of `READINGS`
 ) -> Float[Tensor, "image text"]:
     "Similarity of every image with every text, all match-maps at once: the reference for `match_scores`."
     maps = einsum(images, texts, "i p d, t w d -> i t p w")
     if check_reading(reading) != "mean":
         total = reduce(maps.amax(2).masked_fill(~mask, 0), "i t w -> i t", "sum")
-        return total if reading == "max" else total / mask.sum(1)
+        return total if reading == "word_sum" else total / mask.sum(1)
     return reduce(maps.mean(2).masked_fill(~mask, 0), "i t w -> i t", "sum") / mask.sum(1)
 
 # %% ../../../nbs/models/grounded/matchmap.ipynb #c008
@@ -95,7 +95,7 @@ def match_scores(
     images: Float[Tensor, "image position width"],  # a vector per position
     texts: Float[Tensor, "text word same"],  # a vector per token, of the same width
     mask: Bool[Tensor, "text word"],  # True where a token is a word
-    reading: str = "max",  # "max": sum over words of the best position (Eq. 1); "word_mean": their mean (released code); "mean": of all
+    reading: str = "word_mean",  # mean over words of the best position (released code); "word_sum": their sum (Eq. 1); "mean": of all
     position_mask: Bool[Tensor, "image position"] | None = None,  # True where a position counts; None: all
     held: int | None = None,  # most products to hold at once; None: as much as is good
 ) -> Float[Tensor, "image text"]:
@@ -107,7 +107,7 @@ def match_scores(
         best = best_positions(images, texts[mask], position_mask, held)
         spread = best.new_zeros(len(images), mask.numel()).index_copy(1, mask.flatten().nonzero()[:, 0], best)
         total = reduce(spread, "i (t w) -> i t", "sum", w=mask.shape[1])
-        return total if reading == "max" else total / mask.sum(1)
+        return total if reading == "word_sum" else total / mask.sum(1)
 
 # %% ../../../nbs/models/grounded/matchmap.ipynb #c017
 def match_scores_of_pairs(
@@ -115,7 +115,7 @@ def match_scores_of_pairs(
     texts: Float[Tensor, "text word same"],  # a vector per token, of the same width
     mask: Bool[Tensor, "text word"],  # True where a token is a word
     pairs: Any,  # (P, 2) index pairs (image, text), a tensor or a list
-    reading: str = "max",  # one of `READINGS`
+    reading: str = "word_mean",  # one of `READINGS`
     position_mask: Bool[Tensor, "image position"] | None = None,  # True where a position counts; None: all
     at_a_time: int = 256,  # pairs
 ) -> Float[Tensor, "pair"]:
@@ -131,7 +131,7 @@ def match_scores_of_pairs(
         if position_mask is not None:
             heat = heat.masked_fill(~rearrange(position_mask[i], "p n -> p 1 n"), -torch.inf)
         total = heat.amax(2).masked_fill(~mask[t], 0).sum(1)
-        scores.append(total if reading == "max" else total / mask[t].sum(1))
+        scores.append(total if reading == "word_sum" else total / mask[t].sum(1))
     return torch.cat(scores) if scores else images.new_zeros(0)
 
 

@@ -55,8 +55,8 @@ class GroundedConfig:
     dropout: float | int = 0.1  # in that block; the text tower's is the objective's
     layers: int | Literal["all"] | None = None  # text layers that train, from the top; "all": embeddings too; None: 8, "all" if fresh
     freeze_qk: bool | None = None  # query and key projections of the text tower stay; None: yes, but not in a fresh tower
-    reading: Literal["max", "word_mean", "mean"] = "max"  # of match-maps: the best position, summed over words (Eq. 1); meaned; mean of all
-    marks: bool = False  # start and end tokens count as words, as in the released code (with "word_mean")
+    reading: Literal["word_mean", "word_sum", "mean"] = "word_mean"  # of match-maps, see `match_scores`
+    marks: bool = False  # start and end tokens count as words, as in the released code
     unit: bool = False  # vectors of the common space have length 1
     relations: RelationConfig | None = None  # predicates, objects, heads, d; None: no stage 3
     search: bool = False  # two more heads that make one vector of each image and text (Eqs. 15-16); needs relations

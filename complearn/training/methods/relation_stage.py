@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ATTENTION', 'VISION_PARTS', 'triplet_loader', 'Subset', 'with_triplets', 'phase_data', 'language_dropout',
-           'relation_patterns', 'relating']
+           'relation_patterns', 'relating_arguments', 'relating']
 
 # %% ../../../nbs/training/methods/relation_stage.ipynb #c002
 import copy
@@ -21,8 +21,10 @@ from ...data.reports import BadData
 from ...data.pairs import Pair
 from ...data.readers.registry import read
 from ...data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
+from ...models.grounded.model import is_untrained
 from ..engine.phases import Phase, State
-from .registry import Named, method
+from .registry import Named, merge, method
+from .scales import Scale
 from ..objectives.relations import RELATION_LOSSES, RelationGrounding, SearchContrastive
 
 # %% ../../../nbs/training/methods/relation_stage.ipynb #c016
@@ -114,13 +116,25 @@ def relation_patterns(
     parts = [part for part in VISION_PARTS[vision] if model.vision.attention is not None or part != ATTENTION]
     return ("relations.*", *parts, *text)
 
+# %% ../../../nbs/training/methods/relation_stage.ipynb #6df1b1f0
+def relating_arguments(
+    scale: Scale,  # the preset, with the row's towers
+    steps: int,  # of stage 2
+    switches: Mapping[str, Any],  # arguments that differ
+) -> dict[str, Any]:
+    "Arguments of `relating` for a budget."
+    fresh = {"lr": scale.lr, "language_lr": None, "search_lr": scale.lr, "layers": "all", "vision": "all", "dropout": 0.0}
+    lengths = {"steps": max(1, round(scale.relation_share * steps)), "search_steps": max(1, steps // 4)}
+    rates = (fresh if is_untrained(scale.text, "text") else {}) | scale.grounding.get("relate", {})
+    return merge(lengths | {"ramp": scale.ramp} | rates, switches)
+
 # %% ../../../nbs/training/methods/relation_stage.ipynb #c024
-@method("relating", model={"kind": "grounded"})
+@method("relating", model={"kind": "grounded", "relations": {}, "search": True}, arguments=relating_arguments)
 def relating(
     model: nn.Module,  # a grounded model with relations
     steps: PositiveInt,  # of stage 3
     search_steps: NonNegativeInt = 0,  # of the search heads after it; 0: leave them
-    lr: float = 2e-4,  # of the relations and of what trains of the vision stream
+    lr: float = 5e-4,  # of the relations and of what trains of the vision stream
     language_lr: float | None = 1e-5,  # of the language stream, which is pretrained; None: `lr`
     weight_decay: float = 5e-7,  # on matrices
     betas: tuple[float, ...] | list[float] = (0.95, 0.999),  # Adam's two
