@@ -1,5 +1,7 @@
 """Tools for finished stages: how many clusters, when to stop, metadata, files of embeddings, saved stages, and one more stage."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -211,6 +213,17 @@ def test_a_stage_is_added_to_finished_stages_alone(runs, tmp_path):
     smaller = prepare(tmp_path / "fewer-s0", {**values, "model": values["model"] | {"stages": 1}, "method": config(1, 3)["method"]})
     with pytest.raises(ValueError, match="whose model is another.*stages"):
         launch(smaller.path, progress=False)
+
+
+def test_a_run_of_earlier_stages_that_is_missing_is_named(runs, tmp_path):
+    with pytest.raises(FileNotFoundError, match="gone-s0"):
+        add_stage(tmp_path / "gone-s0", tmp_path / "three-s0")
+    copy = shutil.copytree(runs[2].path, tmp_path / "two-s0")
+    new = add_stage(copy, tmp_path / "three-s0")
+    shutil.rmtree(copy)
+    with pytest.raises(FileNotFoundError, match="the start of .*three-s0.*two-s0"):
+        launch(new.path, progress=False)
+    assert Run.open(new.path).done is None
 
 
 def test_an_added_stage_refuses_other_data_than_the_stages_before_were_trained_on(runs, tmp_path, monkeypatch):

@@ -259,6 +259,17 @@ def test_too_many_groups_for_the_images_are_warned_about(tmp_path):
         trainer.begin_or_resume()
 
 
+@pytest.mark.parametrize(
+    ("small", "message"),
+    [("partial", "drawn as smaller batches"), ("drop", "left out"), ("merge", "joined")],
+)
+def test_groups_that_do_not_fill_a_batch_are_counted_in_a_warning(tmp_path, small, message):
+    grouping = {"clusters": 7, "small": small}
+    trainer = make_trainer(prepare(tmp_path / "small-s0", config(stages=2, steps=2, grouping=grouping)), progress=False)
+    with pytest.warns(UserWarning, match=rf"stage 1: \d of 7 groups do not fill a batch of 8 \(\d+ of 60 images\), .*{message}"):
+        trainer.fit()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [2, 5, 9])
 def test_a_run_that_is_killed_inside_a_stage_goes_on_to_the_same_result(whole, tmp_path, step):

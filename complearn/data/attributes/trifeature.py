@@ -122,6 +122,13 @@ class Trifeature(Renderable):
     colour: int  # place in `COLOURS`
     draw: int  # its place, size and angles
 
+    @property
+    def place(self) -> tuple[float, float]:
+        "Where its middle is, to the right and downwards, between -1 and 1."
+        chance = uniforms([self.draw], 7)[0]
+        room = 0.5 - 0.15 * chance[0]
+        return tuple(float(room * (2 * chance[k] - 1)) for k in (1, 2))
+
     @classmethod
     def render_batch(cls, images: Sequence["Trifeature"], size: int) -> UInt8[np.ndarray, "image size size 3"]:
         numbers = [np.array([getattr(image, name) for image in images]) for name in ("shape", "texture", "colour")]
