@@ -38,6 +38,7 @@ def test_every_named_row_is_a_run_that_differs_in_what_it_says():
     assert configs["vse, sentences alone"].model.trees == "rules" and configs["composer"].model.trees == "given"
     assert [configs[f"composer, {form}"].model.modulator for form in ("mlp", "replace")] == ["mlp", "replace"]
     assert configs["composer, nouns off"].model.primitives == "off" and configs["composer"].model.primitives == "both"
+    assert configs["composer, 30% pruned"].model.prune == 0.3 and configs["composer"].model.prune == 0
     losses = {label: (config.method.args.get("mvsa"), config.method.args.get("order_weight")) for label, config in configs.items()}
     assert losses["composer"] == (None, None) and losses["composer, no MVSA"] == ("off", None)
     assert losses["two_stream, sentences alone"] == losses["composer, sentences alone"] == ("off", 0.0)

@@ -192,6 +192,18 @@ def test_trees_come_from_pairs_from_rules_or_from_a_parser(tokenizer, monkeypatc
         read_model({"kind": "vse", "trees": "brackets"})
 
 
+def test_pruned_trees_lose_phrases_the_same_ones_each_time(tokenizer):
+    pairs = [pair(tree(3, np.random.default_rng(k)), str(k)) for k in range(20)]
+    concepts = {share: ConceptCollate(Transform(16), tokenizer, prune=share)(pairs).concepts for share in (0.0, 0.5, 1.0)}
+    whole, half, none = (present(each).sum(1) for each in concepts.values())
+    assert (none <= half).all() and (half <= whole).all() and none.sum() < half.sum() < whole.sum()
+    model = model_of("composer", tokenizer, prune=0.5)
+    assert torch.equal(model.collate(pairs).concepts, concepts[0.5])
+    assert model.fingerprint() != model_of("composer", tokenizer).fingerprint()
+    with pytest.raises(ValueError, match="prune"):
+        model_of("composer", tokenizer, prune=30)
+
+
 def test_another_caption_of_the_image_does_not_get_the_pairs_tree(tokenizer):
     collate = ConceptCollate(Transform(16), tokenizer, choose=True)
     one = Pair(None, "the dog", "0", "0", tree=parse_bracketed("(NP (DT the) (NN dog))"), views=("the red ball runs",))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...core.config import check_choice
 from ...data.pairs import Batch, Collate, Pair, number
+from ...language.concepts.pruning import pruned_tree
 from ...language.concepts.rules import LABELS, find_concepts
 from ...language.parsing.flat import flat_tree
 from ...language.parsing.registry import PARSERS, parse
@@ -87,6 +88,7 @@ class ConceptCollate(Collate):
     keep: tuple[str, ...] = ("spans",)
     trees: str = "given"  # by the pairs, or by a parser of `language.parsing`, e.g. "spacy" or "rules"
     regions: int | None = None  # features of the regions that pairs bring in place of images; None: images are read
+    prune: float = 0.0  # share of phrases that each tree loses at random, see `prune_tree`
 
     def __post_init__(self):
         super().__post_init__()
@@ -99,8 +101,10 @@ class ConceptCollate(Collate):
     ) -> list[Tree | None]:
         "The trees of some captions; None where there is none."
         if self.trees == "given":
-            return [pair.tree if caption == pair.caption else None for pair, caption in zip(pairs, captions)]
-        return [parsed.tree for parsed in parse(list(captions), self.trees, progress=False)]
+            trees = [pair.tree if caption == pair.caption else None for pair, caption in zip(pairs, captions)]
+        else:
+            trees = [parsed.tree for parsed in parse(list(captions), self.trees, progress=False)]
+        return [tree and pruned_tree(caption, tree, self.prune) for caption, tree in zip(captions, trees)]
 
     def lines(
         self,

@@ -7,11 +7,11 @@ __all__ = ['PairConfig', 'ComposerConfig', 'Composer']
 
 # %% ../../../nbs/models/composer/model.ipynb #192fba64
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int64
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from .concepts import check_trees, present
@@ -32,6 +32,7 @@ class PairConfig:
     stored: bool = False  # keep these outputs as files too, in the folder for caches, for other runs
     regions: PositiveInt | None = None  # features of the regions that pairs bring; None: regions are the vision tower's places
     trees: str = "given"  # of captions: by the pairs; or a parser's, e.g. "spacy" or "rules"; where there is none, by rules
+    prune: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of phrases that trees lose at random, the same ones each time (Table 7)
     heads: PositiveInt = 12  # of self-attention, or as many as the width allows
     cross_width: PositiveInt | None = None  # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
     cross_heads: PositiveInt = 8  # of cross-attention, or as many as its width allows

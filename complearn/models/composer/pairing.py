@@ -100,14 +100,15 @@ class PairScorer(nn.Module):
 
     def __init__(
         self,
-        config: Any,  # with `fit`, `memory`, `stored`, `regions` and `trees`
+        config: Any,  # a `PairConfig`
         vision: Tower,
         language: nn.Module,  # holds the text tower as `tower`
         tokenizer: Any,  # captions, names -> Tokens
     ):
         super().__init__()
         self.config, self.tokenizer, self.language = config, tokenizer, language
-        self.collate = ConceptCollate(vision.make_transform(config.fit), tokenizer, regions=config.regions, trees=config.trees)
+        settings = {"regions": config.regions, "trees": config.trees, "prune": config.prune}
+        self.collate = ConceptCollate(vision.make_transform(config.fit), tokenizer, **settings)
         self.vision = RegionStream(vision, language.tower.width, config.memory, config.regions, config.stored)
 
     @classmethod
@@ -211,7 +212,7 @@ class PairScorer(nn.Module):
 
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
-        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), self.collate.trees)
+        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), self.collate.trees, self.collate.prune)
 
 
 SEARCH_FAULT = "scores an image and a text together and has no vector of either; choose a dual encoder to search with"

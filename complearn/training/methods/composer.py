@@ -69,6 +69,7 @@ COMPOSER_ROWS: dict[str, dict[str, dict]] = {
     "nll": {"composer, MVSA by likelihood": {"method": "composer", "composer": {"mvsa": "nll"}}},
     "modulator": {f"composer, {form}": {"method": "composer", "model": {"modulator": form}} for form in ("mlp", "replace")},
     "primitives": {f"composer, nouns {keys}": {"method": "composer", "model": {"primitives": keys}} for keys in ("regions", "off")},
+    "pruned": {f"composer, {share:.0%} pruned": {"method": "composer", "model": {"prune": share}} for share in (0.1, 0.3, 0.5)},
     "composer, sentences": {"composer, sentences alone": {"method": "composer", "composer": SENTENCES}},
 }
 
