@@ -2,13 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
 from notebook_cells import run_cells
+from PIL import Image
 
 from complearn.core.results import read_results
 from complearn.core.runs import Run
 from complearn.data.fixtures.benchmarks import write_benchmarks
 from complearn.data.fixtures.visual_genome import write_visual_genome
+from complearn.data.readers.coco import flickr8k
 from complearn.data.readers.registry import read
 from complearn.training.methods.grounding import grounding_rows, grounding_scale
 from complearn.training.methods.registry import merge
@@ -129,3 +132,35 @@ def test_captions_without_relations_teach_stage_2_alone(tmp_path, capsys):
     names = run_cells("grounding", "study = Study(", sweep='["baselines", "relations"]', **given)
     assert "coco has captions and no relations: stage 2 is trained alone, without relational" in capsys.readouterr().out
     assert names["relational"] == [] and "grounded" in names["rows_asked"] and "relational" not in names["rows_asked"]
+
+
+def test_flickr8k_is_read_from_the_folder_of_real_data(tmp_path, monkeypatch, capsys):
+    """With data=flickr and no more: its training photos teach stage 2, its dev photos are the questions and what is held out."""
+    root = tmp_path / "real" / "flickr8k"
+    (root / "Images").mkdir(parents=True)
+    lines = []
+    for number in range(6):
+        Image.fromarray(np.full((24, 24, 3), 30 * number, np.uint8)).save(root / "Images" / f"{number}.jpg")
+        lines += [f"{number}.jpg#{k}\ta photo of thing {number} taken {k} times" for k in range(5)]
+    (root / "Flickr8k.token.txt").write_text("\n".join(lines))
+    (root / "Flickr_8k.trainImages.txt").write_text("\n".join(f"{k}.jpg" for k in range(4)))
+    (root / "Flickr_8k.devImages.txt").write_text("4.jpg\n5.jpg")
+    monkeypatch.setenv("COMPLEARN_REAL_DATA", str(tmp_path / "real"))
+    names = run_cells("grounding", "study.fit(", data="flickr", sweep="[]", out_dir=str(tmp_path / "o"), device="cpu")
+    assert names["relational"] == [] and len(names["train"]) == 20 and list(names["bench"]) == ["retrieval"]
+    run = next(iter(names["runs"].values()))
+    assert run.config["data"]["name"] == "flickr" and run.config["evaluate"]["held_out"]["args"]["source"] == flickr8k("dev")
+
+
+@pytest.mark.slow
+def test_the_settings_of_stage_2_are_drawn_against_what_they_give(tmp_path, monkeypatch):
+    """Every setting of the grid is trained, counted and drawn (App. Figs. 3 and 12)."""
+    monkeypatch.setenv("BROWSER_PATH", "none")
+    monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")  # of the processes that train
+    text = json.dumps({"tower": "tiny", "width": 16, "depth": 2, "heads": 2})
+    given = {"sweep": ["layer grid"], "text": text, "steps": 2, "data_args": json.dumps(WORLD | {"n_train": 128}), "wordnet": ""}
+    names = run_cells("grounded_words", out_dir=str(tmp_path / "out"), device="cpu", at_once=2, **given)
+    counts = names["table"][names["table"].metric == "trained_parameters"].set_index("method").value
+    label = lambda k, queries: counts[f"top {k} layers, Q and K {queries}, dropout 0.1"]
+    assert label(2, "free") > label(2, "frozen") > label(1, "frozen") and set(names["drawn"]) == {"layers", "clustering"}
+    assert {line.split(",")[0] for line in names["drawn"]["layers"].data[0].text} == {"top 1", "top 2"}

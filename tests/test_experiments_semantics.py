@@ -35,7 +35,7 @@ def run(out_dir, shown=None, **parameters):
             exec(compile(cell.source, "cell", "exec"), left)
         if "parameters" in cell.metadata.get("tags", []):
             left |= {"preset": "smoke", "out_dir": str(out_dir), "device": "cpu", **parameters}
-    return left, read_results(out_dir)
+    return left, None if parameters.get("report_from") else read_results(out_dir)
 
 
 @pytest.fixture
@@ -92,6 +92,24 @@ def test_every_method_is_drawn_and_held_against_the_first(small):
     assert {"method", "metric", "type", "improved"} == set(results["methods"]["improved_norms"][0])
 
 
+def test_a_report_shows_what_was_measured_and_opens_no_model(small, monkeypatch):
+    folder, asked = small
+    about = {"lexicon": str(folder / "lexicon"), "models": '["a", "b"]', "queries": '[["striped horse", "zebra"], ["young dog", "puppy"]]'}
+    measured, results = run(folder / "out", **about)
+    asked.clear()
+    file = next((folder / "out").glob("*results.json"))
+    report, _ = run(folder / "report", report_from=str(file))
+    assert not asked and not report["vectors"] and not (folder / "report" / "results.json").exists()
+    for name in ("by_prototype", "table", "changed", "mean_of"):
+        assert report[name].astype(str).equals(measured[name].astype(str)), name
+    for data in ("semcat", "silhouette", "norms", "queries/mean"):
+        assert report["gains_table"](data).equals(measured["gains_table"](data))
+    assert len(measured["by_prototype"]) == 12 and set(measured["by_prototype"].columns) == set(measured["drawn_as"].values())
+    lists = measured["by_prototype"].loc["animal"].loc["dog"]
+    assert all("dog" not in words.split(", ") and words.count(",") == 14 for words in lists)
+    assert results["setting"]["norm_types"] == report["type_of"]
+
+
 def test_training_captions_are_those_of_the_run_whose_snapshot_is_looked_into(tmp_path, capsys):
     """They were never read: the notebook looked for a run where a snapshot stood."""
     run = Run.create(tmp_path / "clip-s0", {"model": {}, "data": {"name": "generated", "args": {"n_train": 8, "n_test": 4, "size": 16}}})
@@ -99,7 +117,7 @@ def test_training_captions_are_those_of_the_run_whose_snapshot_is_looked_into(tm
     places = [spaces.SpaceSource("before", None, None, "minilm"), *spaces.space_sources([str(run.path)])]
     [source] = [cell.source for cell in nbformat.read(NOTEBOOK, 4).cells if "def training_captions" in cell.source]
     names = {"captions": "", "found": places, "run_data": run_data, "captions_of": captions_of}
-    exec(compile(source.partition("texts = training_captions()")[0], "cell", "exec"), names)
+    exec(compile(source.partition("texts = ")[0], "cell", "exec"), names)
     texts = names["training_captions"]()
     assert len(texts) >= 8 and all(isinstance(text, str) for text in texts) and places[0].run is None
     run.config["data"] = {"name": "coco", "args": {"folder": str(tmp_path / "none")}}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TIE', 'QUERIES', 'PROTOTYPES', 'Embed', 'unit_vectors', 'rank', 'neighbours', 'warn_unknown', 'query_table',
-           'slope_table', 'prototype_table', 'separation']
+           'slope_table', 'prototype_table', 'separation', 'top_words']
 
 # %% ../../../nbs/analysis/words/neighbours.ipynb #c002
 import warnings
@@ -150,3 +150,11 @@ def separation(
     nearest = np.array([line[line["prototype"]] for _, line in table.iterrows()])
     others = np.array([max(line[name] for name in names if name != line["prototype"]) for _, line in table.iterrows()])
     return float((nearest > others + TIE).mean())
+
+# %% ../../../nbs/analysis/words/neighbours.ipynb #44e82ccc
+def top_words(
+    table: pd.DataFrame,  # from `prototype_table`
+) -> pd.DataFrame:  # prototype, words: a text
+    "The words near each prototype (Zhang et al. 2021, Tables 8-11)."
+    listed = table.sort_values("rank", kind="stable").groupby("prototype", sort=False).word.agg(", ".join)
+    return listed.rename("words").reset_index()

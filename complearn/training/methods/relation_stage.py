@@ -134,7 +134,7 @@ def relating(
     model: nn.Module,  # a grounded model with relations
     steps: PositiveInt,  # of stage 3
     search_steps: NonNegativeInt = 0,  # of the search heads after it; 0: leave them
-    lr: float = 5e-4,  # of the relations and of what trains of the vision stream
+    lr: float = 1e-3,  # of the relations and of what trains of the vision stream, which are new
     language_lr: float | None = 1e-5,  # of the language stream, which is pretrained; None: `lr`
     weight_decay: float = 5e-7,  # on matrices
     betas: tuple[float, ...] | list[float] = (0.95, 0.999),  # Adam's two

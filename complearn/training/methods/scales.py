@@ -28,7 +28,7 @@ class Scale:
     generations: int = 3  # of iterated learning
     iterated: dict = field(default_factory=lambda: {"schedule": "generation"})  # further arguments of iterated learning
     grounding: dict = field(default_factory=dict)  # further arguments of grounding's stages, {"ground": ..., "relate": ...}
-    relation_share: float = 0.5  # steps of the relation stage, times those of the stage before it
+    relation_share: float = 1.2  # steps of the relation stage, times those of the stage before it
     lr: float = 1e-3  # base learning rate
     clip: float | None = 1.0  # largest gradient norm; None: no clipping
     precision: str = "fp32"  # for towers this small, bf16 was not faster on a CPU
