@@ -4,18 +4,21 @@ import { button, bytes, connect, count, download, fill, h, numbers, objectURL, s
 
 const MAX_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
 const PART_BYTES = 4 * 2 ** 20; // servers close a connection on messages of more than ten megabytes
-const QUEUED = 96; // thumbnails in one request
+const MOST = 96; // thumbnails in one request
+const QUEUED = 24; // of those that are requested ahead of their use: few, so that a page that is looked at does not wait long behind it
 
 // --- thumbnails
 
-// They arrive as files and are requested in portions, one at a time, those nearest to the slider's place first.
+// They arrive as files. Those of the page that is looked at are requested at once; those that the slider may need later
+// follow in small portions, one at a time, those nearest to its place first.
 class Thumbnails {
   constructor(app) {
-    Object.assign(this, { app, loaded: new Map(), queue: [], waiting: false });
+    Object.assign(this, { app, loaded: new Map(), queue: [], requested: new Set(), waiting: false });
   }
   forget() {
     for (const { url } of this.loaded.values()) URL.revokeObjectURL(url);
     this.loaded.clear();
+    this.requested.clear();
     this.queue = [];
     this.waiting = false;
   }
@@ -23,6 +26,7 @@ class Thumbnails {
     const files = bytes(buffers[0]);
     let start = 0;
     content.items.forEach((item, n) => {
+      this.requested.delete(item);
       const file = files.slice(start, (start += content.sizes[n]));
       if (this.loaded.has(item)) return;
       const url = URL.createObjectURL(new Blob([file]));
@@ -30,21 +34,28 @@ class Thumbnails {
       picture.src = url; // held, so that it is decoded once
       this.loaded.set(item, { url, picture, name: content.names[n], caption: content.captions[n] });
     });
-    this.waiting = false;
+    this.waiting = this.requested.size > 0;
     this.app.grid.receive(content.items);
     this.request();
   }
+  missing(items) {
+    return [...new Set(items)].filter((item) => !this.loaded.has(item) && !this.requested.has(item));
+  }
   load(items, first = false) {
-    const missing = items.filter((item) => !this.loaded.has(item));
-    this.queue = first ? [...missing, ...this.queue] : [...this.queue, ...missing];
+    const missing = this.missing(items);
+    if (!first) this.queue.push(...missing);
+    for (let n = 0; first && n < missing.length; n += MOST) this.send(missing.slice(n, n + MOST));
     this.request();
   }
   request() {
-    if (this.waiting) return;
-    this.queue = [...new Set(this.queue)].filter((item) => !this.loaded.has(item));
-    if (!this.queue.length) return;
+    this.queue = this.missing(this.queue);
+    if (!this.waiting) this.send(this.queue.splice(0, QUEUED));
+  }
+  send(items) {
+    if (!items.length) return;
+    for (const item of items) this.requested.add(item);
     this.waiting = true;
-    this.app.send({ action: "load_thumbnails", items: this.queue.splice(0, QUEUED) });
+    this.app.send({ action: "load_thumbnails", items });
   }
 }
 
@@ -592,6 +603,7 @@ class Search {
       busy: () => this.status.report(content.text, true),
       notice: () => this.status.report(content.text, true),
       error: () => {
+        this.thumbnails.requested.clear();
         this.thumbnails.waiting = false;
         this.status.report(content.text);
       },
@@ -668,7 +680,8 @@ class Search {
     const { mixture } = this;
     const ends = [0, 1, 0.25, 0.75, 0.5].filter((alpha) => !mixture.position(alpha).reason);
     const first = ends.flatMap((alpha) => mixture.hits(alpha, mixture.page_size).map(({ item }) => item));
-    this.thumbnails.load([...new Set([...first, ...mixture.items])]);
+    this.thumbnails.queue = []; // those of an earlier query
+    this.thumbnails.load([...first, ...mixture.items]);
   }
   receiveHistory({ queries }, buffers) {
     const entry = ({ label, alpha, number, current }, n) => {
