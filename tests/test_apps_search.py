@@ -35,8 +35,9 @@ from PIL import Image
 
 from complearn.apps.search.app import search
 from complearn.apps.search.controller import SearchController, hits_table, selection_table
-from complearn.apps.search.sources import search_sources
+from complearn.apps.search.sources import run_source, search_sources
 from complearn.apps.serving import serving
+from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.models.scoring import Encoded, cosine
 
@@ -668,3 +669,9 @@ def test_in_jupyterlab_and_back_in_the_notebook(servers, chromium):
     page.wait_for_function("/FOUND \\S*-45-zebra.png 0.5 1 DataFrame/.test(document.body.innerText)")
     screenshot_in_dark(page, ".cl-search", "lab-5-dark")
     page.close()
+
+
+def test_a_run_of_composer_is_listed_with_the_reason(tmp_path):
+    config = {"method": {"name": "composer", "args": {}}, "model": {"kind": "composer"}, "data": {"name": "generated", "args": {}}}
+    source = run_source(Run.create(tmp_path / "composer-s0", config), None)
+    assert not source.can_search and "has no vector of either; choose a dual encoder to search with" in source.state
