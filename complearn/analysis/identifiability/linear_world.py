@@ -40,8 +40,8 @@ class LinearWorld:
         noise = drawn.normal(size=(n, self.tokens, self.private))
         image, before, tokens = np.concatenate([z_inv, private], 1) @ mixing(size, 2 * size), 0, []
         for number in range(self.tokens):
-            given = z_inv @ mixing(self.shared, self.private) + before
-            before = self.dependence * given + noise[:, number]
+            expected = z_inv @ mixing(self.shared, self.private) + before
+            before = self.dependence * expected + noise[:, number]
             tokens.append(np.concatenate([z_inv, before], 1) @ mixing(size, 2 * size))
         texts = np.stack(tokens, 1)
         return {"image": image, "tokens": texts, "z_inv": z_inv, "noise": noise.reshape(n, -1), "image_private": private}

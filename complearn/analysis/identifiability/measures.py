@@ -72,14 +72,14 @@ def edit_vectors(
 ) -> dict[str, Any] | None:  # captions, edits, images, edit_images: unit vectors; texts; groups of `text_groups`
     "Captions, their edits and their images as a model sees them; None where there are fewer than 20, or they do not make five groups."
     edits = probe.edits(operator, n)
-    texts = [(made.caption, made.edit) for made in edits]
+    texts = [(edit.caption, edit.edit) for edit in edits]
     groups = text_groups(texts)
     if len(edits) < 20 or len(set(groups)) < 5:
         return None
     unit = lambda encoded: (v := encoded.values.double().cpu().numpy()) / np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12)
     sides = {name: unit(encode_all(model, texts=[pair[k] for pair in texts])) for k, name in enumerate(("captions", "edits"))}
-    shown = {"images": [made.image for made in edits], "edit_images": [made.edit_image for made in edits]}
-    sides |= {name: None if images[0] is None else unit(encode_all(model, images=images)) for name, images in shown.items()}
+    pictures = {"images": [edit.image for edit in edits], "edit_images": [edit.edit_image for edit in edits]}
+    sides |= {name: None if images[0] is None else unit(encode_all(model, images=images)) for name, images in pictures.items()}
     return sides | {"texts": texts, "groups": groups}
 
 # %% ../../../nbs/analysis/identifiability/measures.ipynb #55c7780f

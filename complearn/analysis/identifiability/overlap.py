@@ -124,8 +124,8 @@ def overlap_rows(
             counts = Counter(levels)
             totals = np.cumsum([counts[level] for level in LEVELS])
             rows += [_share_row(name, data, split, level, int(k), n) for level, k in zip(LEVELS, totals) if k or name == ANY]
-        made = sum(not each.reason or each.reason == "two calls make it" for each in part)
-        rows.append(_share_row(TWO, data, split, "exact", made, n))
+        explained_by_two = sum(not each.reason or each.reason == "two calls make it" for each in part)
+        rows.append(_share_row(TWO, data, split, "exact", explained_by_two, n))
         reasons = Counter(each.reason for each in part if each.reason)
         rows += [_share_row("no operator", data, split, reason, k, n) for reason, k in reasons.most_common()]
     return rows
@@ -142,7 +142,7 @@ def random_negatives(
 ) -> list[Choice]:  # with one random negative each, whose words stand in captions of the set
     "Negatives of the same captions by chance, with as many words changed as in the set's own."
     words = [match.group() for choice in choices for match in re.finditer(r"\w+(?:['-]\w+)*", choice.captions[0])]
-    made = []
+    negatives = []
     for choice in choices[:: max(1, len(choices) // most)][:most]:
         caption, negative, draw = choice.captions[0], choice.captions[choice.right], rng(seed, "random negative", choice.id, null)
         changes = [(span, max(1, len(before), len(after))) for before, after, span, _ in word_differences(caption, negative)]
@@ -156,8 +156,8 @@ def random_negatives(
             drawn = drawn if start < stop else f"{drawn} " if start < len(text) else f" {drawn}"
             text = f"{text[:start]}{drawn}{text[stop:]}"
         if word_differences(caption, text):
-            made.append(replace(choice, captions=(caption, text), right=1))
-    return made
+            negatives.append(replace(choice, captions=(caption, text), right=1))
+    return negatives
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #f2130529
 def overlap_examples(

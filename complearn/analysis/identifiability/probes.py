@@ -50,8 +50,8 @@ def edit_choices(
     edits: Mapping[str, Sequence[Edited]],  # by split
 ) -> list[Choice]:
     "Edits as hard negatives."
-    made = [(split, k, edit) for split, each in edits.items() for k, edit in enumerate(each)]
-    return [Choice(split, (edit.image,), (edit.caption, edit.edit), f"{split}:{k}") for split, k, edit in made]
+    numbered = [(split, k, edit) for split, each in edits.items() for k, edit in enumerate(each)]
+    return [Choice(split, (edit.image,), (edit.caption, edit.edit), f"{split}:{k}") for split, k, edit in numbered]
 
 # %% ../../../nbs/analysis/identifiability/probes.ipynb #00d7857d
 class WorldProbe:
@@ -74,7 +74,7 @@ class WorldProbe:
     def colour_edits(self, operator: str, n: int) -> list[Edited]:
         """Edits of one colour, at most n; ADD puts it in and leaves nothing out. Where this world says all colours, ADD is asked in one
         like it that says half of them; none where there is one colour, or where captions never say one."""
-        scenes, split, found = self.world.scenes["test"], self.world.split, []
+        scenes, split, edits = self.world.scenes["test"], self.world.split, []
         *rest, often = scenes.mention
         scenes = replace(scenes, mention=(*rest, 0.5)) if operator == "add_att" and often >= 1 else scenes
         for k in range(20 * n if often and len(scenes.values("colour")) > 1 else 0):
@@ -83,16 +83,16 @@ class WorldProbe:
             edit = edit_statement(operator, statement, graph, draw, scenes, balanced=False)
             kinds = set() if edit is None else {atom.kind for pair in edit.spans for side in pair for atom in side}
             if kinds == {"colour"} and split.allows("test", [edit.source, edit.caption], draw.random()):
-                found.append(self._show(edit, f"{operator}-{k}"))
-            if len(found) == n:
+                edits.append(self._show(edit, f"{operator}-{k}"))
+            if len(edits) == n:
                 break
-        return found
+        return edits
 
     def bench(self, n: int) -> Bench:
         "Hard negatives, n of each split; of one colour by themselves, where there are any."
         items = edit_choices({split: self.colour_edits(operator, n) for split, operator in COLOUR_SPLITS.items()})
-        own = world_bench(self.world, n, ("sugarcrepe",), recognition=False, retrieval=False)
-        return own | ({"generated/colours": Choices(render_choices(items, self.world.config.size))} if items else {})
+        bench = world_bench(self.world, n, ("sugarcrepe",), recognition=False, retrieval=False)
+        return bench | ({"generated/colours": Choices(render_choices(items, self.world.config.size))} if items else {})
 
 # %% ../../../nbs/analysis/identifiability/probes.ipynb #cac2f15d
 COLOUR_NAMES = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white", "grey", "gray", "golden", "silver")
@@ -134,15 +134,15 @@ class CaptionProbe:
 
     def edits(self, operator: str, n: int, colours: bool = False) -> list[Edited]:
         "Edits by an operator, or those of one colour alone, one for a caption, at most n."
-        (parses, context), found = self.context, []
+        (parses, context), edits = self.context, []
         for pair in self.pairs:
             views = [parses[text] for text in pair.views or ()]
-            sites = all_sites(parses[pair.caption], context.for_image(views), (operator,)) if len(found) < n else {}
+            sites = all_sites(parses[pair.caption], context.for_image(views), (operator,)) if len(edits) < n else {}
             if colours:
                 sites = {operator: changed} if (changed := one_colour(pair.caption, sites.get(operator, ()))) else {}
             edit = draw_composition(sites, pair.caption, 1, rng(0, "probe", operator, pair.id)) if sites else None
-            found += [Edited(pair.caption, edit.caption, pair.image)] if edit is not None else []
-        return found
+            edits += [Edited(pair.caption, edit.caption, pair.image)] if edit is not None else []
+        return edits
 
     def colour_edits(self, operator: str, n: int) -> list[Edited]:
         "Edits of one colour, one for a caption, at most n."
@@ -183,9 +183,9 @@ def shared_rows(
     for operator in operators:
         draws = [rng(seed, "shared", operator, k) for k in range(n)]
         sampled = [(sample_pair(config, draw), draw) for draw in draws]
-        edits = [(edit_statement(operator, said, graph, draw, config, balanced=False), draw) for (graph, said), draw in sampled]
-        found = [shared_scene(edit, config, draw) is not None for edit, draw in edits if edit is not None]
-        if found:
-            share = {"value": sum(found) / len(found), "n": len(found)} | dict(zip(("low", "high"), wilson(sum(found), len(found))))
+        edits = [(edit_statement(operator, statement, graph, draw, config, balanced=False), draw) for (graph, statement), draw in sampled]
+        shared = [shared_scene(edit, config, draw) is not None for edit, draw in edits if edit is not None]
+        if shared:
+            share = {"value": sum(shared) / len(shared), "n": len(shared)} | dict(zip(("low", "high"), wilson(sum(shared), len(shared))))
             rows.append(row("texts", seed, None, None, "shared scenes", operator, "share", **share))
     return rows

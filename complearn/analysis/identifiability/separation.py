@@ -105,10 +105,10 @@ def shift_effect(
     share_right = lambda side, right, wrong: float(((side * (right - wrong)).sum(1) > 1e-6).mean())
     for shift in shifts:
         of_images, of_texts = -shift * back * gap, shift * forth * gap
-        seen, right = unit(images + of_images), unit(texts + of_texts)
-        logits = np.where(twins, -np.inf, scale * seen @ right.T)
+        left, right = unit(images + of_images), unit(texts + of_texts)
+        logits = np.where(twins, -np.inf, scale * left @ right.T)
         loss = float(np.mean([(logsumexp(logits, axis=axis) - logits.diagonal()).mean() for axis in (0, 1)]))
-        line = {"shift": shift, "gap": float(np.linalg.norm(seen.mean(0) - right.mean(0))), "loss": loss}
-        line["accuracy"] = share_right(seen, right, unit(edits + of_texts))
-        lines.append(line if edit_images is None else line | {"image_accuracy": share_right(right, seen, unit(edit_images + of_images))})
+        line = {"shift": shift, "gap": float(np.linalg.norm(left.mean(0) - right.mean(0))), "loss": loss}
+        line["accuracy"] = share_right(left, right, unit(edits + of_texts))
+        lines.append(line if edit_images is None else line | {"image_accuracy": share_right(right, left, unit(edit_images + of_images))})
     return pd.DataFrame(lines)

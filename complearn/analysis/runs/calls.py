@@ -20,12 +20,12 @@ def chains(
     methods: Sequence[str],  # labels of rows
 ) -> dict[tuple[str, str], dict[int, str]]:  # (model, loss) -> number of calls -> label
     "The rows that differ in their number of calls alone, plain training as 0."
-    found: dict[tuple[str, str], dict[int, str]] = {}
+    rows: dict[tuple[str, str], dict[int, str]] = {}
     for label in methods:
         model, *rest = label.split(", ")
         if len(rest) == 2 and rest[1].split()[0].isdigit():
-            found.setdefault((model, rest[0]), {0: model} if model in methods else {})[int(rest[1].split()[0])] = label
-    return {key: dict(sorted(chain.items())) for key, chain in found.items()}
+            rows.setdefault((model, rest[0]), {0: model} if model in methods else {})[int(rest[1].split()[0])] = label
+    return {key: dict(sorted(chain.items())) for key, chain in rows.items()}
 
 # %% ../../../nbs/analysis/runs/calls.ipynb #66ed9ce8
 def calls_table(

@@ -58,10 +58,10 @@ def name_choices(
     edits: Sequence[tuple[str, str, int, Call | Edit]],  # operator, label, first character that changes, call
 ) -> dict[str, list[Choice]]:  # by operator
     "Choices by operator; where two have one label, the number of the word is said."
-    seen = Counter((operator, label) for operator, label, *_ in edits)
+    counts = Counter((operator, label) for operator, label, *_ in edits)
     choices: dict[str, list[Choice]] = {}
     for operator, label, start, call in edits:
-        place = f", word {len(caption[:start].split()) + 1}" if seen[operator, label] > 1 else ""
+        place = f", word {len(caption[:start].split()) + 1}" if counts[operator, label] > 1 else ""
         choices.setdefault(operator, []).append(Choice(operator, label + place, call))
     return choices
 
@@ -83,8 +83,8 @@ class PlainCaption:
         calls: Sequence[Choice],  # that are made already
     ) -> dict[str, list[Choice]]:  # by operator
         "The edits that may be called next."
-        made = [choice.call for choice in calls]
-        free = [(site, option) for sites in self.sites.values() for site in sites for option in free_options(site, made)]
+        earlier = [choice.call for choice in calls]
+        free = [(site, option) for sites in self.sites.values() for site in sites for option in free_options(site, earlier)]
         return name_choices(self.text, [(call[0].operator, self.label(call), call[0].spans[0][0], call) for call in free])
 
     def label(self, call: Call) -> str:
@@ -121,8 +121,8 @@ class SceneCaption:
         pair: Pair,  # of a generated world: its negatives are `Contradictions`
     ):
         self.pair, self.world = pair, pair.negatives
-        said = self.world.say(self.world.statement)
-        self.text, self.tree, self.words = said.text, said.tree, word_spans(said.text)
+        caption = self.world.say(self.world.statement)
+        self.text, self.tree, self.words = caption.text, caption.tree, word_spans(caption.text)
 
     def choices(
         self,
@@ -209,9 +209,9 @@ def caption_pairs(
     if isinstance(captions, (str, Path)):
         rows = read_captions(captions)
         return Pairs([Pair(None, row.caption, row.id, row.image_id) for row in rows], rows.report)
-    given = read_source(captions) if isinstance(captions, Mapping) else captions
-    pairs = [Pair(None, pair, f"caption-{k}", f"caption-{k}") if isinstance(pair, str) else pair for k, pair in enumerate(given)]
-    report = getattr(given, "report", None)
+    source = read_source(captions) if isinstance(captions, Mapping) else captions
+    pairs = [Pair(None, pair, f"caption-{k}", f"caption-{k}") if isinstance(pair, str) else pair for k, pair in enumerate(source)]
+    report = getattr(source, "report", None)
     return Pairs([pair for pair in pairs if pair.caption and pair.caption.strip()], report if isinstance(report, Report) else None)
 
 # %% ../../../nbs/apps/edits/captions.ipynb #4f9b6f91

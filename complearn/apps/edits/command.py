@@ -118,14 +118,14 @@ def edit_row(
     for k in range(settings.draws if sites else 0):
         draw = rng(settings.seed, "negatives", row.id, row.caption, k)
         if generator is None:
-            made = [draw_composition(sites, row.caption, settings.calls, draw)]
+            drafts = [draw_composition(sites, row.caption, settings.calls, draw)]
         else:
-            made, reasons = generate_edits(parsed, context, [list(sites)[int(draw.integers(len(sites)))]], generator)
+            drafts, reasons = generate_edits(parsed, context, [list(sites)[int(draw.integers(len(sites)))]], generator)
             refused += reasons
-        edits |= {edit.caption: edit for edit in made if edit is not None and edit.caption not in edits}
-    kept = list(edits.values()) if ranker is None else ranker(row, list(edits.values()), settings.negatives)
-    values |= {"negatives": [edit.caption for edit in kept], "edits": [edit_values(edit) for edit in kept], "takes": count_edits(sites)}
-    values |= {} if kept or refused else {"reason": missing_reason(parsed, bool(sites), settings)}
+        edits |= {edit.caption: edit for edit in drafts if edit is not None and edit.caption not in edits}
+    chosen = list(edits.values()) if ranker is None else ranker(row, list(edits.values()), settings.negatives)
+    values |= {"negatives": [edit.caption for edit in chosen], "edits": [edit_values(edit) for edit in chosen], "takes": count_edits(sites)}
+    values |= {} if chosen or refused else {"reason": missing_reason(parsed, bool(sites), settings)}
     return values | ({"generator": settings.generator, "refused": dict(refused)} if settings.generator else {})
 
 # %% ../../../nbs/apps/edits/command.ipynb #a3a9ea8d
@@ -249,12 +249,12 @@ def summarize(
     path: Path | str,  # a file of edits
 ) -> tuple[pd.DataFrame, list[str]]:  # one row per operator; remarks
     "What a file of edits holds."
-    records, yields, made = read_edits(path), Yields(), Counter()
+    records, yields, counts = read_edits(path), Yields(), Counter()
     for record in records:
         yields.add(record.takes)
-        made.update(name for values in record.edits for name in values["operator"].split("+"))
+        counts.update(name for values in record.edits for name in values["operator"].split("+"))
     names = [name for name in dict.fromkeys([*CAPTION_EDITS, *yields.took]) if yields.took[name]]
-    rows = [(name, yields.took[name], yields.edits[name], made[name]) for name in names]
+    rows = [(name, yields.took[name], yields.edits[name], counts[name]) for name in names]
     table = pd.DataFrame(rows, columns=["operator", "captions that take it", "edits it offers", "negatives made with it"])
     without, reasons = [record for record in records if not record.negatives], {}
     for record in without:
@@ -296,20 +296,20 @@ def filter_plausible(
     "Write the plausible edits of a file beside it; raise RequestError if the corpus has no caption of its own."
     records, groups = read_edits(path), {}
     captions = other_captions(corpus, {record.caption for record in records})
-    models, kept = filter_models(captions), {}
+    models, plausible = filter_models(captions), {}
     for k, record in enumerate(records):
         for i, edit in enumerate(record.read_edits()):
             groups.setdefault(edit.operator.partition("_")[0], []).append(((k, i), edit))
     for places, edits in (zip(*group) for group in groups.values()):
         for number in balance(blind_differences(edits, *models), seed):
-            kept.setdefault(places[number][0], []).append(places[number][1])
+            plausible.setdefault(places[number][0], []).append(places[number][1])
     lines = []
     for k, record in enumerate(records):
-        chosen = [record.edits[i] for i in sorted(kept.get(k, ()))]
+        chosen = [record.edits[i] for i in sorted(plausible.get(k, ()))]
         lines.append(plain(replace(record, edits=chosen, negatives=[values["caption"] for values in chosen])))
     target = Path(path).with_suffix(".plausible.jsonl")
     write_bytes_atomic(target, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode())
-    n, left = sum(map(len, groups.values())), sum(map(len, kept.values()))
+    n, left = sum(map(len, groups.values())), sum(map(len, plausible.values()))
     remark = f"{left} of {n} negatives are plausible, by 3-grams of {len(captions)} captions: {target}"
     small = "" if left and len(captions) >= FEW else "; the corpus is small: some thousand captions of the same kind keep more"
     return target, remark + small

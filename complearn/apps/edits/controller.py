@@ -68,8 +68,8 @@ class EditsController(Controller):
         if self.caption is None:
             return [history_message(self.history, None)]
         pictures = self.caption.pictures(self.record.edit if self.record else None)
-        shown = [edit_message(self.caption, self.record), pictures_message(pictures, self.record)]
-        return [*shown, history_message(self.history, self.record)]
+        messages = [edit_message(self.caption, self.record), pictures_message(pictures, self.record)]
+        return [*messages, history_message(self.history, self.record)]
 
     def caption_messages(self) -> list[Message]:
         "The caption, and everything that belongs to it."
@@ -137,9 +137,9 @@ class EditsController(Controller):
         caption, self.record = self.caption, None
         if calls:
             same = (record for record in self.history if (record.caption.text, record.calls) == (caption.text, calls))
-            known = next((record for record in same if record.caption.pair.image is caption.pair.image), None)
-            self.record = known or self.scored(Record(self.caption, calls, self.caption.compose(calls)))
-            self.history = self.history if known else [*self.history, self.record]
+            earlier = next((record for record in same if record.caption.pair.image is caption.pair.image), None)
+            self.record = earlier or self.scored(Record(self.caption, calls, self.caption.compose(calls)))
+            self.history = self.history if earlier else [*self.history, self.record]
         return self.edit_messages()
 
     def scored(self, record: Record) -> Record:
@@ -163,7 +163,7 @@ class EditsController(Controller):
         check_choice("operator", operator, CAPTION_EDITS)
         choices = self.opened().choices(self.calls).get(operator, [])
         if not choices:
-            after = f" after {' and '.join(made.operator for made in self.calls)}" if self.calls else ""
+            after = f" after {' and '.join(each.operator for each in self.calls)}" if self.calls else ""
             raise RequestError(f"{operator} does not apply to this caption{after}; undo a call, or call another operator")
         if choice is None:
             choice = int(rng(self.seed, operator, self.caption.text, len(self.calls)).integers(len(choices)))
@@ -224,10 +224,10 @@ class EditsController(Controller):
         for record in self.history:
             groups.setdefault((record.caption.pair.id, record.caption.pair.image_id, record.caption.text), []).append(record.edit)
         lines = []
-        for number, ((name, image, caption), made) in enumerate(groups.items()):
+        for number, ((name, image, caption), group) in enumerate(groups.items()):
             typed = name == "typed"
             ids = {"id": f"typed-{number}" if typed else name, "image_id": f"typed-{number}" if typed else image}
-            edits = list({edit.caption: edit_values(edit) for edit in made}.values())
+            edits = list({edit.caption: edit_values(edit) for edit in group}.values())
             lines.append(ids | {"caption": caption, "negatives": [values["caption"] for values in edits], "edits": edits})
         text = "".join(f"{json.dumps(plain(line), ensure_ascii=False)}\n" for line in lines)
         return [({"type": "table", "name": "edits.jsonl", "text": text}, [])]

@@ -163,8 +163,8 @@ class ReviewController(Controller):
         target = self.path.with_name(f"{self.path.stem}.reviewed.jsonl")
         with self.opening(target.name):
             write_reviewed(target, self.records, self.decisions, self.path)
-        kept = sum(decision.text is not None for decision in self.decisions.values())
-        return [({"type": "exported", "text": f"{target} is written: {kept:,} negatives of {len(self.items):,} stand"}, [])]
+        accepted = sum(decision.text is not None for decision in self.decisions.values())
+        return [({"type": "exported", "text": f"{target} is written: {accepted:,} negatives of {len(self.items):,} stand"}, [])]
 
 # %% ../../../nbs/apps/edits/review.ipynb #93547e12
 class ReviewApp(AppWidget):
@@ -186,5 +186,5 @@ def review(
     pairs: Any = (),  # with pictures, found by image_id; or a reader and its arguments, as text too
 ) -> ReviewApp:
     "Go through a file of edits: accept, reject, correct."
-    given = caption_pairs(pairs) if isinstance(pairs, (str, Mapping)) else pairs
-    return ReviewApp(ReviewController(path, given))
+    pairs_read = caption_pairs(pairs) if isinstance(pairs, (str, Mapping)) else pairs
+    return ReviewApp(ReviewController(path, pairs_read))

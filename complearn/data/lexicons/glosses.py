@@ -29,8 +29,8 @@ def write_glosses(
         kind, lines, places = name[0], {}, {}
         for word, (ups, text) in entries.items():
             pointers = [("@", up) for up in ups] + [("%p", part) for part in (parts or {}).get(word, ())]
-            told = "".join(f"{symbol} <{other}> {kind} 0000 " for symbol, other in pointers)
-            lines[word] = f"<{word}> 03 {kind} 01 {word} 0 {len(pointers):03d} {told}| {text}\n"
+            pointer_text = "".join(f"{symbol} <{other}> {kind} 0000 " for symbol, other in pointers)
+            lines[word] = f"<{word}> 03 {kind} 01 {word} 0 {len(pointers):03d} {pointer_text}| {text}\n"
         for word in lines:  # a place has eight digits, whatever the word
             places[word] = sum(len(re.sub("<[^>]*>", "0" * 8, lines[before])) for before in list(lines)[: len(places)])
         written = "".join(re.sub("<([^>]*)>", lambda match, at=places: f"{at[match[1]]:08d}", line) for line in lines.values())
@@ -89,12 +89,12 @@ def gloss_queries(
     most: int = 400,  # queries, at equal steps of all
 ) -> list[tuple[str, str]]:  # query and target, each query once
     "Compositional queries for some words."
-    nouns, adjectives, found = WordNet(folder), WordNet(folder, "adj"), {}
+    nouns, adjectives, targets = WordNet(folder), WordNet(folder, "adj"), {}
     for word in dict.fromkeys(words):
         query = gloss_query(nouns, adjectives, word)
         if query and not any(part.startswith(word[:4]) or word.startswith(part) for part in query.split()):
-            found.setdefault(query, word)
-    queries = list(found.items())
+            targets.setdefault(query, word)
+    queries = list(targets.items())
     return [queries[i * len(queries) // most] for i in range(most)] if len(queries) > most else queries
 
 # %% ../../../nbs/data/lexicons/glosses.ipynb #1897092c

@@ -85,8 +85,8 @@ def read_captions(
             if fault or not isinstance(values, dict):
                 raise BadData(f"{where}: {fault or 'an object with the key caption was expected'}")
             values = values if column == "caption" else {**values, "caption": values.get(column)}
-            known = {key: value for key, value in values.items() if key in names and (key == "caption" or value not in (None, ""))}
-            cells = read_record(_Cells, known, where)
+            filled = {key: value for key, value in values.items() if key in names and (key == "caption" or value not in (None, ""))}
+            cells = read_record(_Cells, filled, where)
             name = cells.id or where
             if collector.is_blank(cells.caption, where):
                 collector.skip("empty caption", where, f"{where}: the caption is empty")
@@ -177,8 +177,8 @@ def with_negatives(
         captions = [(text, made_by.get(text, ())) for text in edited.negatives]
         for key in ((edited.id, edited.caption), ("", edited.image_id, edited.caption), ("", "", edited.caption)):
             keys.setdefault(key, []).extend(captions)
-    found = lambda pair: next((keys[key] for key in _pair_keys(pair) if key in keys), ())
-    pairs = [replace(pair, negatives=EditedCaptions(*(zip(*made) if (made := found(pair)) else ((), ())))) for pair in pairs]
+    captions_of = lambda pair: next((keys[key] for key in _pair_keys(pair) if key in keys), ())
+    pairs = [replace(pair, negatives=EditedCaptions(*(zip(*drawn) if (drawn := captions_of(pair)) else ((), ())))) for pair in pairs]
     return pairs, sum(bool(pair.negatives) for pair in pairs)
 
 

@@ -100,14 +100,14 @@ def reviewed_values(
     decisions: Mapping[DecisionKey, Decision],
 ) -> dict:  # plain values, see `EditedCaption`
     "A line of the reviewed file."
-    made = [decisions.get((record.id, record.caption, negative)) for negative in record.negatives]
-    standing = {decision.negative: decision.text for decision in made if decision is not None and decision.text is not None}
+    reviewed = [decisions.get((record.id, record.caption, negative)) for negative in record.negatives]
+    standing = {decision.negative: decision.text for decision in reviewed if decision is not None and decision.text is not None}
     edits = []
     for values in record.edits:
         if (negative := values.get("caption")) in standing:
             corrected = {"caption": standing[negative], "spans": [], "grammatical": None}
             edits.append(values if standing[negative] == negative else values | corrected)
-    reviews = [{"negative": each.negative, "verdict": each.verdict, "correction": each.correction} for each in made if each is not None]
+    reviews = [{"negative": each.negative, "verdict": each.verdict, "correction": each.correction} for each in reviewed if each is not None]
     return vars(record) | {"negatives": list(dict.fromkeys(standing.values())), "edits": edits, "reviews": reviews}
 
 

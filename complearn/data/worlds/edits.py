@@ -166,6 +166,6 @@ def make_questions(
     questions = []
     for side, order in ((0, slice(None)), (1, slice(None, None, -1))):
         this = slice(side, side + 1)
-        shown, read = (this, order) if form == "text" else (order, this)
-        questions.append(Choice(split, images[shown], captions[read], ids[side], ids[shown], trees=trees[read]))
+        looked_at, read = (this, order) if form == "text" else (order, this)
+        questions.append(Choice(split, images[looked_at], captions[read], ids[side], ids[looked_at], trees=trees[read]))
     return questions

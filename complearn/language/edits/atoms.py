@@ -114,17 +114,17 @@ class CaptionAtoms:
     @cached_property
     def prepositions(self) -> tuple[CaptionRelation, ...]:
         "The prepositions that the lists know and that govern an object, left to right; the longest phrase wins."
-        known, names, found, i = self.relations.prepositions, self.relations.pool["preposition"], [], 0
+        sizes, names, parts, i = self.relations.prepositions, self.relations.pool["preposition"], [], 0
         while i < len(self.words):
-            n = next((n for n in known.get(self.texts[i], ()) if i + n <= len(self.words) and " ".join(self.texts[i : i + n]) in names), 0)
+            n = next((n for n in sizes.get(self.texts[i], ()) if i + n <= len(self.words) and " ".join(self.texts[i : i + n]) in names), 0)
             last = i + max(n, 1) - 1
             target = self.child(last, "pobj") if n else None
             if target is not None and (n > 1 or self.words[i].relation in ("prep", "agent")) and target > last:
                 span = (self.words[i].span[0], self.words[last].span[1])
                 members = frozenset(range(i, last + 1))
-                found.append(CaptionRelation("preposition", " ".join(self.texts[i : last + 1]), span, members, self.words[i].head, target))
+                parts.append(CaptionRelation("preposition", " ".join(self.texts[i : last + 1]), span, members, self.words[i].head, target))
             i = last + 1
-        return tuple(found)
+        return tuple(parts)
 
     @cached_property
     def verbs(self) -> tuple[CaptionRelation, ...]:

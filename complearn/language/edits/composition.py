@@ -37,8 +37,8 @@ def compose(
     text, done, spans = caption, [], [list(site.spans) for site, _ in calls]
     for k, (site, option) in enumerate(calls):
         following = [span for later in spans[k + 1 :] for span in later]
-        made = [after for edit in done for _, after in edit]
-        step, places, moved = rewrite(text, list(zip(spans[k], site.options[option])), [*following, *made])
+        earlier = [after for edit in done for _, after in edit]
+        step, places, moved = rewrite(text, list(zip(spans[k], site.options[option])), [*following, *earlier])
         ahead = iter(moved)
         for later in spans[k + 1 :]:
             later[:] = [next(ahead) for _ in later]

@@ -148,7 +148,7 @@ ENCLOSED = ("in", "inside", "into", "outside")
 def replace_objects(caption: EditableCaption) -> Iterator[Proposal]:
     "Replace a noun by another that excludes it."
     for each in caption.objects:
-        mass, one = caption.is_mass(each.name), caption.determined_as_one(each)
+        mass, single = caption.is_mass(each.name), caption.determined_as_one(each)
         if caption.texts[each.head + 1 : each.head + 2] == ["of"]:  # a plate of
             continue
         nouns = [noun for noun in caption.alternatives(each.name, "noun") if (noun == "people") <= each.plural]
@@ -156,8 +156,8 @@ def replace_objects(caption: EditableCaption) -> Iterator[Proposal]:
             nouns = [noun for noun in nouns if noun in caption.relations.enclosing or caption.is_mass(noun)]
         if each.plural:
             nouns = [noun for noun in nouns if caption.is_mass(noun) is not True or noun == "people"]
-        elif one or mass is not None or each.determiner is None and each.head:
-            nouns = [noun for noun in nouns if caption.is_mass(noun) in (None, not one and mass is not False)]
+        elif single or mass is not None or each.determiner is None and each.head:
+            nouns = [noun for noun in nouns if caption.is_mass(noun) in (None, not single and mass is not False)]
         yield [each.span], [(_noun_form(caption, noun, each.plural),) for noun in nouns], each.words
 
 # %% ../../../nbs/language/edits/operators.ipynb #bc0f1cd3

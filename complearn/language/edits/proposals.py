@@ -130,15 +130,16 @@ def word_fault(
     "What speaks against a word."
     relations, context = caption.relations, caption.context
     corpus = getattr(context.vocabulary, f"{part}s", {})
-    known = lambda base: relations.knows(base, part) or base in corpus or part == "adjective" and base in DESCRIPTIVE_MODIFIERS
-    bases = [base for base in base_forms(caption, word, part) if known(base)]
+    is_known = lambda base: relations.knows(base, part) or base in corpus or part == "adjective" and base in DESCRIPTIVE_MODIFIERS
+    bases = [base for base in base_forms(caption, word, part) if is_known(base)]
     if not bases:
         return f"brings a word that the word lists, the corpus and WordNet do not know as {article(part)} {part}"
     if not any(has_form(caption, word, base, tag) for base in bases):
         return "brings a word in a wrong form"
     views = [(caption.parse, True), *((view, False) for view in context.views)]
-    said = lambda base: any(relations.implies(own, base, part, mine) for view, mine in views for own in context.words(view, part))
-    if {word, *bases} & caption.barred(part) or any(map(said, bases)):
+    words = [(text, is_own) for view, is_own in views for text in context.words(view, part)]
+    is_said = lambda base: any(relations.implies(text, base, part, is_own) for text, is_own in words)
+    if {word, *bases} & caption.barred(part) or any(map(is_said, bases)):
         return "brings a word that the captions of the image say or imply"
     return None
 
@@ -186,8 +187,8 @@ def incoming_fault(
             return f"brings no {part}"
         if part == "preposition":
             phrase = preposition_after(caption, difference)
-            known, implied = phrase in caption.relations.pool["preposition"], phrase in caption.barred(part)
-            if implied or not known:
+            is_listed, implied = phrase in caption.relations.pool["preposition"], phrase in caption.barred(part)
+            if implied or not is_listed:
                 return "brings a word that the captions of the image say or imply" if implied else "brings no preposition of the word lists"
             continue
         for word in incoming[:-1]:

@@ -38,11 +38,11 @@ def _articles(
     "Changes of the articles that the changes make wrong."
     corrections, ends = [], [0, *(span[1] for span, _ in changes)]
     for ((start, stop), text), end in zip(changes, ends):
-        found = ARTICLE.search(caption, max(end, start - 8), start)
+        match = ARTICLE.search(caption, max(end, start - 8), start)
         following = (text.lstrip() + caption[stop:]).lstrip().lower()
-        if found and following[:1].isalnum():
+        if match and following[:1].isalnum():
             right = article(following)
-            corrections.append((found.span(1), right.capitalize() if found[1][0] == "A" else right))
+            corrections.append((match.span(1), right.capitalize() if match[1][0] == "A" else right))
     return [change for change in corrections if caption[slice(*change[0])] != change[1]]
 
 # %% ../../../nbs/language/edits/rewriting.ipynb #0bf5c7c1

@@ -77,10 +77,10 @@ class EditContext:
 
     def barred(self, parse: Parse, part: str) -> frozenset[str]:
         "The words that must not come into a caption."
-        own, others = self.words(parse, part), {word for view in self.views for word in self.words(view, part)}
-        related = [self.relations.related(word, part) for word in own] + [self.relations.related(word, part, False) for word in others]
+        words, others = self.words(parse, part), {word for view in self.views for word in self.words(view, part)}
+        related = [self.relations.related(word, part) for word in words] + [self.relations.related(word, part, False) for word in others]
         texts = (self.words(each, "all") for each in (parse, *self.views))
-        return frozenset().union(own, others, *related, *texts)
+        return frozenset().union(words, others, *related, *texts)
 
 # %% ../../../nbs/language/edits/sites.ipynb #db9a038c
 COMMON_ADJECTIVES = ("red", "blue", "green", "yellow", "black", "white")  # where the corpus says nothing

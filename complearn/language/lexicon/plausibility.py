@@ -57,12 +57,12 @@ def balance(
     cells = defaultdict(list)
     for number, row in enumerate(differences):
         cells[tuple(int(np.sign(value)) * (1 + int(np.searchsorted(edge, abs(value)))) for value, edge in zip(row, edges))].append(number)
-    kept = []
+    chosen = []
     for cell, numbers in cells.items():
         mirror = tuple(-value for value in cell)
         count = len(numbers) if mirror == cell else min(len(numbers), len(cells.get(mirror, ())))
-        kept += [numbers[i] for i in rng(seed, "balance", *cell).permutation(len(numbers))[:count]]
-    return np.array(sorted(kept), dtype=int)
+        chosen += [numbers[i] for i in rng(seed, "balance", *cell).permutation(len(numbers))[:count]]
+    return np.array(sorted(chosen), dtype=int)
 
 
 def plausible_edits(

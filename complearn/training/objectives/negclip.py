@@ -177,15 +177,15 @@ class NegCLIP(Contrastive):
         "Each image against the neighbours' captions, each caption against their images; then the batch goes into the pool."
         ids, (claims, scenes), pool = torch.stack([batch.image_ids, caption_numbers(batch)], 1), known_facts(batch), self.pool
         claims, image = claims[:, 1], out.image.detach()
-        own, present = contrasting_neighbours(pool, image, ids, claims, scenes, self.neighbours)
-        places, valid = gather(own.flatten()), gather(present.flatten().long()).bool()
+        nearest, present = contrasting_neighbours(pool, image, ids, claims, scenes, self.neighbours)
+        places, valid = gather(nearest.flatten()), gather(present.flatten().long()).bool()
         twice = ((places[:, None] == places[None]) & valid[None]).tril(-1).any(1)
         related = pool.related(ids, places) | ~valid | twice
         excluded_images = related | may_hold(claims[:, None], pool.scenes[places][None])
         excluded_texts = related | may_hold(pool.claims[places][None], scenes[:, None])
         texts = (out.image.float() @ pool.texts[places].T).masked_fill(excluded_texts, -torch.inf)
         images = (out.text.float() @ pool.images[places].T).masked_fill(excluded_images, -torch.inf)
-        similarity = torch.einsum("b d, b k d -> b k", image.float(), pool.images[own])
+        similarity = torch.einsum("b d, b k d -> b k", image.float(), pool.images[nearest])
         measures = {"neighbour_cosine": (similarity * present).sum() / present.sum().clamp(min=1), "with_neighbour": present.float().mean()}
         if self.training:
             new = {"images": image, "texts": out.text.detach(), "ids": ids, "claims": claims, "scenes": scenes}
