@@ -53,7 +53,7 @@ def more_calls(
     name = lambda k: f"{model}, {loss}, {calls_label(k)}" if k else model
     theirs = THEIRS[loss] if n == 2 and model == "clip" else ()
     headline, control = f"{n} calls beat {n - 1}" if n > 1 else "hard negatives of one call help", None
-    if n == 1 and loss == "triplet_clip":  # whose negatives are pictures, too
+    if n == 1:  # twice the pairs are as many captions as NegCLIP reads, and as many pictures as TripletCLIP sees
         control = Claim(f"they beat twice the pairs ({model})", "", Side(name(1)), Side(f"{model}, twice the pairs"), COMP)
     about = {"number": 15 if n > 1 else None, "control": control}
     return Claim(f"{headline} ({model}, {loss})", "Table 2", Side(name(n)), Side(name(n - 1)), COMP, theirs, **about)
