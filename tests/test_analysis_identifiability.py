@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.model_selection import GroupKFold
 
+from complearn.analysis.identifiability import measures
 from complearn.analysis.identifiability.encoders import (
     BlindScorer,
     batch_similarities,
@@ -206,6 +207,25 @@ def test_an_operator_whose_texts_all_hang_together_is_left_out(made):
     assert edit_vectors(model, probe, "swap_att", 40) is None
     place = {"method": "clip", "seed": 0, "phase": None, "step": 0}
     assert separation_rows(model, probe, place, 40, ["swap_att"]) == gap_rows(model, probe, place, n=40) == []
+
+
+@pytest.mark.parametrize("operator", ["swap_att", "replace_obj"])
+def test_an_edit_goes_both_ways_round_so_that_words_alone_separate_nothing(made, monkeypatch, operator):
+    world, model, _, _ = made
+    probe, place, seen = WorldProbe(world), {"method": "clip", "seed": 0, "phase": None, "step": 0}, []
+    keep = lambda fits, wrong, groups: seen.append((fits, wrong, groups)) or a_distance(fits, wrong, groups)
+    monkeypatch.setattr(measures, "a_distance", keep)
+    rows = separation_rows(model, probe, place, 30, [operator])
+    vectors, ((fits, wrong, groups),) = edit_vectors(model, probe, operator, 30), seen
+    images, turned, captions, edits = (vectors[name] for name in ("images", "edit_images", "captions", "edits"))
+    n = len(captions)
+    assert fits.shape == wrong.shape == (2 * n, captions.shape[1]) and groups == vectors["groups"] * 2
+    for k in (0, n - 1):
+        assert np.allclose(fits[k], images[k] * captions[k]) and np.allclose(wrong[k], images[k] * edits[k])
+        assert np.allclose(fits[n + k], turned[k] * edits[k]) and np.allclose(wrong[n + k], turned[k] * captions[k])
+    assert [(line["data"], line["metric"]) for line in rows] == [("pairs", "a_distance"), ("texts", "edit_shift")]
+    blind = a_distance(np.concatenate([images, turned]) * 1.0, np.concatenate([images, turned]) * 1.0, groups)
+    assert blind["value"] == 0, "an encoder to which caption and edit are one"
 
 
 def test_the_loss_on_pairs_is_the_naive_one(made):

@@ -131,37 +131,67 @@ def test_each_call_takes_a_negative_further_from_its_caption():
     assert plain_tokens("An owl's nest!") == ["a", "owl's", "nest"]
 
 
-@pytest.mark.parametrize("null", overlap.NULLS)
-def test_a_random_negative_changes_as_many_words_as_the_sets_own(null):
-    texts = [
-        ("a man rides a horse", "a man leads a horse"),
-        ("two dogs sleep", "two dogs sleep soundly"),
-        ("a red bus stops", "a bus red stops"),
-    ]
+TEXTS = [
+    ("a man rides a horse", "a man leads a horse"),
+    ("two dogs sleep", "two dogs sleep soundly"),
+    ("a red bus stops", "a bus red stops"),
+    ("a cat sees the dog near a bowl", "a dog sees the cat near a bowl"),
+]
+
+
+def random_from(null, texts=TEXTS, seeds=20, **args):
     choices = [Choice("s", (None,), pair, str(k)) for k, pair in enumerate(texts)]
-    words = {word for right, _ in texts for word in right.split()}
-    made = [choice for seed in range(20) for choice in overlap.random_negatives(choices, null, seed=seed)]
-    assert len(made) > 40 and all(choice.captions[1] != choice.captions[0] for choice in made)
-    for choice in made:
-        before, after = (text.split() for text in choice.captions)
-        assert set(after) <= words, "words of the set's captions alone"
-        own = texts[int(choice.id)]
-        if choice.id == "0":
-            changed = [k for k in range(5) if before[k] != after[k]]
-            assert len(changed) == 1 and (null == overlap.NULLS[1] or changed == [own[1].split().index("leads")])
-        if choice.id == "1":
-            assert len(after) == (4 if null == overlap.NULLS[0] else 3)
-    assert {choice.id for seed in range(9) for choice in overlap.random_negatives(choices, null, most=1, seed=seed)} == {"0"}
+    pool = overlap.WordPool.of(choices, progress=False)
+    made = [choice for seed in range(seeds) for choice in overlap.random_negatives(choices, null, pool, seed=seed, **args)]
+    return pool, [(int(choice.id), *(text.split() for text in choice.captions)) for choice in made]
 
 
 @with_spacy
-def test_chance_explains_places_and_not_words():
+@pytest.mark.parametrize("null", [null for null, kind in overlap.NULLS.items() if kind == "other words"])
+def test_a_random_negative_changes_as_many_words_as_the_sets_own(null):
+    pool, made = random_from(null)
+    assert len(made) > 10 and {k for k, *_ in made} == {0, 1} and all(before != after for _, before, after in made)
+    for k, before, after in made:
+        assert {*after} <= {word for right, _ in TEXTS for word in right.split()}, "words of the set's captions alone"
+        changed = [place for place, words in enumerate(zip(before, after)) if words[0] != words[1]]
+        if k == 0:
+            assert len(changed) == 1 and (null == "random words anywhere" or changed == [2])
+        if k == 1:
+            assert len(after) == (3 if null == "random words anywhere" else 4)
+        if null == "words of their class there" and k == 0:
+            assert after[2] in pool.tagged["VBZ"]
+    assert {k for k, *_ in random_from(null, seeds=9, most=1)[1]} == {0}
+
+
+@with_spacy
+@pytest.mark.parametrize("null", [null for null, kind in overlap.NULLS.items() if kind == "the same words"])
+def test_an_exchange_by_chance_moves_as_many_words_and_adds_none(null):
+    pool, made = random_from(null, [TEXTS[0], TEXTS[3]], seeds=60)
+    sentences = {tuple(after) for _, _, after in made}
+    assert {k for k, *_ in made} == {1} and len(sentences) > 1
+    for _, before, after in made:
+        moved = [place for place, words in enumerate(zip(before, after)) if words[0] != words[1]]
+        assert sorted(before) == sorted(after) and 0 < len(moved) <= 2
+        if null == "others of their class exchanged":
+            assert {*moved} <= {1, 4, 7}, "the nouns"
+    if null == "others of their class exchanged":
+        assert len(sentences) == 3, "every pair of nouns"
+
+
+@with_spacy
+def test_chance_explains_places_and_classes_and_not_words():
     context = EditContext.of_corpus(parse(["a man rides a horse"], cache=False, progress=False))
     choices = [Choice("s", (None,), ("a man rides a horse", "a man leads a horse"), str(k)) for k in range(20)]
-    rows = {(line["method"], line["metric"]): line["value"] for line in overlap.null_rows(choices, "d", context, progress=False)}
-    assert set(rows) == {(null, level) for null in overlap.NULLS for level in overlap.LEVELS}
-    there, anywhere = (rows[null, "exact"] for null in overlap.NULLS)
-    assert there > 0.3 > anywhere and max(rows[null, "offered"] for null in overlap.NULLS) == 0
+    choices += [Choice("s", (None,), ("a girl kicks a ball", "a girl holds a ball"), f"other {k}") for k in range(20)]
+    explained = overlap.explain_choices(choices, "d", context, progress=False)
+    lines = overlap.null_rows(choices, explained, context, progress=False)
+    rows = {(line["method"], line["metric"]): line["value"] for line in lines}
+    assert {line["split"] for line in lines} == {"other words"} and rows[overlap.OWN, "exact"] == 1
+    there, anywhere, like = (rows[null, "exact"] for null in list(overlap.NULLS)[:3])
+    assert like == 1 > max(there, anywhere) and rows["random words there", "offered"] == 0
+    table = overlap.beside_chance(rows_table(lines))
+    assert table.loc[("d", "exact"), "above chance"].startswith("+0.0 [-") and table.loc[("d", "exact"), "negatives"] == 40
+    assert overlap.beside_chance(rows_table(lines), "the same words").empty
 
 
 @with_spacy

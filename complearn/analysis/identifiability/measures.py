@@ -89,17 +89,22 @@ def separation_rows(
     place: dict[str, Any],  # method, seed, phase and step of its rows
     n: int = 400,  # edits of each operator
     operators: Sequence[str] = EDITS,  # those that captions do not take are left out
-) -> list[dict]:  # a_distance and edit_shift of data "texts", a_distance of data "pairs"
-    "How well captions are told from their edits, operator by operator."
+) -> list[dict]:  # edit_shift of data "texts", and a_distance of it and of data "pairs"
+    """How well captions are told from their edits, operator by operator. Where SWAP and REPLACE have pictures of the edit, each edit is
+    taken both ways round, and texts, which alone could then say nothing, have no a_distance."""
     rows = []
     for operator in operators:
         vectors = edit_vectors(model, probe, operator, n)
         if vectors is None:
             continue
         captions, edits, images, groups = (vectors[name] for name in ("captions", "edits", "images", "groups"))
-        texts, pairs = a_distance(captions, edits, groups), a_distance(images * captions, images * edits, groups)
-        for data, measured in (("texts", texts), ("pairs", pairs)):
-            rows.append(row(**place, data=data, split=operator, metric="a_distance", **measured, groups=len(set(groups))))
+        sides = {"texts": (captions, edits), "pairs": (images * captions, images * edits)}
+        if (turned := vectors["edit_images"]) is not None and operator.startswith(("swap", "replace")):
+            fits, wrong = sides["pairs"]
+            sides, groups = {"pairs": (np.concatenate([fits, turned * edits]), np.concatenate([wrong, turned * captions]))}, 2 * groups
+        for data, (fits, wrong) in sides.items():
+            distance = a_distance(fits, wrong, groups)
+            rows.append(row(**place, data=data, split=operator, metric="a_distance", **distance, groups=len(set(groups))))
         rows.append(row(**place, data="texts", split=operator, metric="edit_shift", value=edit_shift(captions, edits), n=len(captions)))
     return rows
 
