@@ -1,6 +1,7 @@
 """Every notebook runs from top to bottom: rooms as `nbdev_test` runs them, experiments and benchmarks with preset smoke."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,27 @@ NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in N
 PAPERMILL_NAMES = [name for name in NAMES if name.startswith(("experiments/", "benchmarks/"))]
 
 
+CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|\w*\d\w*")  # addresses, paths, hashes and numbers
+
+
+def output_words(cell):
+    """The words of what a cell shows: no numbers, and in any order, since numbers decide where a table's lines break."""
+    outputs = [output for output in cell.get("outputs", []) if output.get("name") != "stderr"]
+    texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
+    return {*re.findall(r"[A-Za-z]\w+", CHANGING.sub(" ", "".join("".join(text) for text in texts)))}
+
+
 @pytest.mark.parametrize("name", [*PAPERMILL_NAMES, *(name for name in NAMES if name not in PAPERMILL_NAMES)])
-def test_notebook(name, warm, smoke, record_property):
-    result = smoke(name).result if name in PAPERMILL_NAMES else warm.run(ROOT / "nbs" / f"{name}.ipynb")
+def test_notebook(name, warm, smoke, record_property, tmp_path):
+    path, executed = ROOT / "nbs" / f"{name}.ipynb", tmp_path / "executed.ipynb"
+    result = smoke(name).result if name in PAPERMILL_NAMES else warm.run(path, report=executed)
     record_property("notebook", [name, result.seconds, result.cpu])
     assert result.good, f"nbs/{name}.ipynb failed:\n{result.message}"
+    if name not in PAPERMILL_NAMES:  # what experiments show is compared where their results are
+        cells, now = (json.loads(each.read_text(encoding="utf-8"))["cells"] for each in (path, executed))
+        old = {k: output_words(cell) ^ output_words(after) for k, (cell, after) in enumerate(zip(cells, now))}
+        remedy = f"python -m complearn.analysis.claims.reports nbs/{name}.ipynb"
+        assert not any(old.values()), f"nbs/{name}.ipynb shows old outputs or none; draw them again: {remedy}\n{old}"
 
 
 @pytest.mark.slow

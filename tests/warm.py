@@ -15,6 +15,7 @@ import tempfile
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,14 +65,31 @@ class Warm:
 
 def execute(task):
     """In a fork: run the notebook's cells; an error ends it."""
+    import nbdev.test
+    import pandas
     from execnb.nbio import read_nb, write_nb
     from execnb.shell import CaptureShell
     from nbdev.config import get_config
-    from nbdev.test import test_nb
+
+    class WrittenShell(CaptureShell):
+        """A shell that writes the notebook that it ran."""
+
+        def __init__(self, path, report):
+            super().__init__(path)
+            self.report = report
+
+        def run_all(self, notebook, **settings):
+            try:
+                super().run_all(notebook, **settings)
+            finally:
+                write_nb(notebook, self.report)
 
     path = Path(task["path"])
     if task["parameters"] is None:
-        good, _ = test_nb(path, skip_flags=get_config().tst_flags.split(), basepath=get_config().config_path)
+        if task["report"]:
+            pandas.set_option("display.max_columns", 20)  # as in a notebook, which this process is not
+            nbdev.test.CaptureShell = partial(WrittenShell, report=task["report"])
+        good, _ = nbdev.test.test_nb(path, skip_flags=get_config().tst_flags.split(), basepath=get_config().config_path)
         return good
     import nbformat
     from papermill.iorw import load_notebook_node
