@@ -2,19 +2,21 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
 from PIL import Image
 from stub_endpoint import stub_server
 
 from complearn.apps.edits.command import EditSettings, edit_captions, filter_plausible, main, summarize
 from complearn.apps.edits.ranking import Ranker, open_scorer
 from complearn.core.config import RequestError
-from complearn.core.files import BadData
+from complearn.core.files import BadData, plain
 from complearn.data.loading import fingerprint
 from complearn.data.negatives import Negatives, negative_caption, negative_image
 from complearn.data.overlap import find_overlap
@@ -101,6 +103,15 @@ def test_plausible_negatives_are_written_beside_the_others(tmp_path, capsys):
     assert "none but the captions that are edited" in capsys.readouterr().err
 
 
+@with_spacy
+@pytest.mark.parametrize("captions, remark", [(3, "3 captions are few to know"), (1500, "make more of each caption")])
+def test_a_filter_that_leaves_little_says_why(captions, remark, tmp_path):
+    (edited,) = [EditedCaption("1", "1", "a man rides a horse", ["a horse rides a man"], edits=[EDIT])]
+    (tmp_path / "edits.jsonl").write_text(json.dumps(plain(edited)) + "\n")
+    (tmp_path / "corpus.txt").write_text("".join(f"a man rides a horse to place {k}\n" for k in range(captions)))
+    assert remark in filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")[1]
+
+
 def test_of_edits_that_mirror_each_other_both_are_plausible(tmp_path):
     (tmp_path / "corpus.txt").write_text("one dog on a mat\n" * 3 + "one cat on a mat\n")
     exchanges = [("a dog on a mat", "a cat on a mat"), ("a cat on a mat", "a dog on a mat"), ("a dog on a mat", "a zebra on a mat")]
@@ -184,15 +195,37 @@ def test_captions_without_negatives_are_named_with_the_reason(tmp_path):
         assert any(reason in remark for remark in remarks), remarks
 
 
+EDIT = {"caption": "a horse rides a man", "operator": "swap_obj", "spans": []}
+
+
+def readme_operator():
+    """The operator that README shows, as written."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    return next(block for block in blocks if "@CAPTION_EDITS.register" in block)
+
+
 @with_spacy
 def test_an_operator_of_ones_own_is_named_with_its_module(captions_csv, own_operators, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "own_shouting.py").write_text(
-        "from complearn.language.edits.sites import CAPTION_EDITS\n\n@CAPTION_EDITS.register('shout')\ndef shout(caption):\n"
-        "    for each in caption.objects:\n        yield [each.span], [(f'{each.name}!',)], each.words\n"
+    (tmp_path / "own_toys.py").write_text(
+        readme_operator(), encoding="utf-8"
     )
-    assert main([str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators", "own_shouting:shout"]) == 0
-    assert read_edits(tmp_path / "out.jsonl")[0].negatives[0] in ("a red dog! on a bench", "a red dog on a bench!")
+    assert main([str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators", "own_toys:toy"]) == 0
+    assert read_edits(tmp_path / "out.jsonl")[0].negatives[0] in ("a red toy dog on a bench", "a red dog on a toy bench")
+
+
+@with_spacy
+def test_draws_go_on_until_a_caption_has_as_many_negatives_as_it_offers(tmp_path, capsys):
+    (tmp_path / "captions.txt").write_text("A man is smoking a pipe.\na red cup on a blue plate\n")
+    command = [str(tmp_path / "captions.txt"), str(tmp_path / "many.jsonl"), "--quiet", "--per-caption"]
+    assert main([*command, "12"]) == 0
+    for record in read_edits(tmp_path / "many.jsonl"):
+        assert len(set(record.negatives)) == min(12, sum(record.takes.values())) > 4
+    command[1] = str(tmp_path / "all.jsonl")
+    assert main([*command, "1000", "--operators=swap"]) == 0
+    first, second = read_edits(tmp_path / "all.jsonl")
+    assert len(first.negatives) < 1000 and "fewer than 1000 negatives, since they offer no more" in capsys.readouterr().out
+    assert sorted(second.negatives) == ["a blue cup on a red plate", "a red plate on a blue cup"]
 
 
 class Vowels:
@@ -240,9 +273,20 @@ def test_a_wrong_request_says_what_there_is(tmp_path, capsys):
     assert main([str(tmp_path / "captions.csv"), str(tmp_path / "out.jsonl"), "--operators", "swop"]) == 1
     assert "did you mean 'swap'" in capsys.readouterr().err
     assert main([str(tmp_path / "captions.csv"), str(tmp_path / "out.jsonl"), "--calls", "0"]) == 1
-    assert "settings.calls" in capsys.readouterr().err
-    assert main([str(tmp_path / "no.csv"), str(tmp_path / "out.jsonl")]) == 1
-    assert "does not exist" in capsys.readouterr().err
+    assert "--calls" in capsys.readouterr().err
+    wrong = {
+        "no.csv": "does not exist", ".": "--reader folder", "captions.doc": "ends in .csv", "empty.csv": "no caption is left; give a file",
+    }  # fmt: skip
+    (tmp_path / "captions.doc").write_text("a cat\n")
+    (tmp_path / "empty.csv").write_text("caption\n")
+    for name, message in wrong.items():
+        assert main([str(tmp_path / name), str(tmp_path / "out.jsonl")]) == 1
+        assert message in capsys.readouterr().err
+    command = [str(tmp_path / "captions.csv"), str(tmp_path / "out.jsonl")]
+    assert main([*command, "--candidates", "3"]) == 1
+    assert "name one by --rank-by" in capsys.readouterr().err
+    assert main([*command, "--generator", str(tmp_path / "nowhere")]) == 1
+    assert "the folder of the language model does not exist" in capsys.readouterr().err
 
 
 FILES = {

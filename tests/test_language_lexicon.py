@@ -12,6 +12,8 @@ BAD_ROWS = {
     "group,thing,cat; dog": "line 2: part should be",
     "group,noun,": "line 2: words should",
     "group,noun,cat,dog": "line 2: a row of 3 columns",
+    'group,noun,"cat, dog"': "line 2: 'cat, dog' has a comma in it; separate words by semicolons",
+    "group,noun,cat": "line 2: 'group' relates words, and 'cat' is one",
 }
 
 

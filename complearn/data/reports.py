@@ -292,4 +292,5 @@ def existing_path(
     if path.exists():
         return path
     parent = next((parent for parent in path.parents if parent.exists()), path)
-    raise BadData(f"{path}: {what} does not exist ({parent} does); {remedy}")
+    beside = f" ({parent} does)" if len(parent.parts) > 1 else ""
+    raise BadData(f"{path}: {what} does not exist{beside}; {remedy}")

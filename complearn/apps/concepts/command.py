@@ -135,7 +135,8 @@ def graph_command(
     print(pairs.report)
     write_graph(options.folder, graph)
     print(f"{options.folder}: {graph.report}")
-    print(pd.Series(graph.statistics()).round(2).to_string())
+    for name, value in graph.statistics().items():
+        print(f"{name:24}{f'{value:,}' if isinstance(value, int) else f'{value:.2f}':>10}")
 
 # %% ../../../nbs/apps/concepts/command.ipynb #8a44e041
 def split_command(
@@ -149,7 +150,8 @@ def split_command(
     print(f"{options.output}: {split.setting['usable']} of {split.setting['images']} images hold only primitives that training has")
     sizes = {name: len(images) for name, images in split.parts.items()}
     columns = {"images": pd.Series(sizes, dtype="Int64"), "divergence": pd.Series(split.divergences).round(3)}
-    print(pd.DataFrame(columns).reindex([*sizes, *(name for name in split.divergences if name not in sizes)]).to_string())
+    table = pd.DataFrame(columns).reindex([*sizes, *(name for name in split.divergences if name not in sizes)])
+    print(table.astype(object).where(table.notna(), "").to_string())
 
 # %% ../../../nbs/apps/concepts/command.ipynb #f8a2b76a
 def unseen_command(

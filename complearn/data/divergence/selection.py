@@ -103,7 +103,9 @@ def take_part(
     before = getattr(pairs, "report", Report("data set", len(pairs)))
     missing = sorted(named - {pair.image_id for pair in pairs})
     if not chosen:
-        raise BadData(f"{source}: no image of part {part!r} is in {before.source}; split the captions of that data set")
+        theirs, ours = next(iter(sorted(named)), "none"), next((pair.image_id for pair in pairs), "none")
+        remedy = f"the split names images such as {theirs!r}, the data set such as {ours!r}; split the captions of that data set"
+        raise BadData(f"{source}: no image of part {part!r} is in {before.source}: {remedy}")
     notes = [*before.notes, f"part {part!r} of {source}: {len(chosen)} of {len(pairs)} pairs"]
     if missing:
         notes.append(f"{len(missing)} images of the split are not there ({', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''})")

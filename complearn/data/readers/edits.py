@@ -54,6 +54,8 @@ def _file_rows(path: Path) -> Iterable[tuple[str, Any, str]]:
     if path.suffix in (".txt", ".gz"):
         with reading(path), (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
             return [(f"{path.name} line {k}", {"caption": line.rstrip("\r\n")}, "") for k, line in enumerate(file, 1)]
+    if path.suffix not in (".csv", ".tsv", ".jsonl", ".ndjson"):
+        raise BadData(f"{path.name}: a file of captions ends in .csv, .tsv, .jsonl, .txt, .gz or .json; name or convert it so")
     return [(f"{path.name} line {row.line}", row.cells, row.fault) for row in read_rows(path)]
 
 # %% ../../../nbs/data/readers/edits.ipynb #553137f5
@@ -77,6 +79,8 @@ def read_captions(
 ) -> Records:  # of `CaptionRow`; `report` names what was left out
     "Read the captions of a file."
     path = existing_path(path, "the file of captions")
+    if path.is_dir():
+        raise BadData(f"{path} is a folder; give a file of captions in it, or read it by name: '{{folder: {path}}}' --reader folder")
     collector, rows, names = Collector(path.name, max_bad=1), {}, [item.name for item in fields(_Cells)]
     content = list(_file_rows(path))
     _check_column(path, [values for _, values, _ in content if isinstance(values, dict)], column)
@@ -94,7 +98,7 @@ def read_captions(
                 collector.skip("repeated id", where, f"{where}: a caption with the id {name!r} stands there already")
             else:
                 rows[name] = CaptionRow(cells.caption, name, cells.image_id or cells.image or name)
-    return collector.records(list(rows.values()), "no caption is left: a table needs a column 'caption'")
+    return collector.records(list(rows.values()), "no caption is left; give a file with a caption in each row")
 
 
 def pair_captions(
