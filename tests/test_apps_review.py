@@ -56,11 +56,25 @@ def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):
     asked(app, "decide", verdict="rejected")
     done = asked(app, "decide", verdict="corrected", correction=" two  cows ")["item"]
     assert done["counts"] == {"accepted": 1, "rejected": 1, "corrected": 1} and done["correction"] == "two cows"
-    assert "2 negatives of 3 stand" in asked(app, "export")["exported"]["text"]
+    assert asked(app, "export")["exported"]["text"].endswith("is written: 1 accepted and 1 corrected; 1 rejected left out")
     reviewed = read_edits(path.with_name("negatives.reviewed.jsonl"))
     assert [record.negatives for record in reviewed] == [["a cat on a bed"], [], ["two cows"]] and reviewed[0].edits == [EDIT]
     assert app.decisions.verdict.tolist() == ["accepted", "rejected", "corrected"]
     assert path.read_text().count("\n") == 5, "the file under review is as it was"
+
+
+def test_an_export_says_what_is_left_out_and_may_keep_what_is_open(path):
+    app, target = review(path), path.with_name("negatives.reviewed.jsonl")
+    assert asked(app, "export")["exported"]["text"].endswith("is written: nothing stands; 3 open left out")
+    app.run_action("decide", verdict="rejected")
+    assert asked(app, "export")["exported"]["text"].endswith("nothing stands; 2 open and 1 rejected left out")
+    app.run_action("decide", verdict="accepted")
+    assert asked(app, "export")["exported"]["text"].endswith("1 accepted; 1 open and 1 rejected left out")
+    assert [record.negatives for record in read_edits(target)] == [["a dog on an bed"], [], []]
+    assert asked(app, "export", keep_open=True)["exported"]["text"].endswith("1 accepted and 1 open; 1 rejected left out")
+    assert [record.negatives for record in read_edits(target)] == [["a dog on an bed"], [], ["two cow"]]
+    assert json.loads(target.read_text().splitlines()[2])["reviews"] == [{"negative": "two cow", "verdict": "open", "correction": ""}]
+    assert app.decisions.verdict.tolist() == ["rejected", "accepted"], "what is kept open stays undecided"
 
 
 def test_the_edited_reader_trains_on_what_was_accepted(path):
@@ -156,6 +170,11 @@ def test_on_a_page(path):
         page.wait_for_function("document.querySelector('.cl-line:last-child').textContent === 'a dog under a bed'")
         screenshot(page, "review-2-done")
         page.click("text=Export")
-        page.wait_for_function("document.querySelector('.cl-status').textContent.includes('2 negatives of 3 stand')")
+        page.wait_for_function("document.querySelector('.cl-status').textContent.includes('1 rejected left out')")
+        page.click("[data-verdict=open]")
+        page.check("text=keep the open ones")
+        page.click("text=Export")
+        page.wait_for_function("document.querySelector('.cl-status').textContent.includes('1 accepted and 1 open; 1 rejected left out')")
+        screenshot(page, "review-3-exported")
         page.close()
-    assert not faults and read_edits(path.with_name("negatives.reviewed.jsonl"))[0].negatives == ["a cat on a bed", "a dog under a bed"]
+    assert not faults and read_edits(path.with_name("negatives.reviewed.jsonl"))[0].negatives == ["a cat on a bed", "a dog on an bed"]

@@ -1,10 +1,9 @@
 // The concepts of some captions: a search with suggestions on the left; on the right one concept, what it is made of, the
 // predicates that take it, what it is a part of, and its pictures. The kernel's side is complearn.apps.concepts.controller.
-import { button, bytes, connect, count, download, drawTree, fill, h, picture, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, download, drawTree, fill, h, picture, some, statusLine, toggle, track } from "./shared.js";
 
 // A predicate as text in which the blanks stand back.
 const template = (text) => text.split(/(\[[A-Z]+\])/).map((part, k) => (k % 2 ? h("i", {}, part) : part));
-const some = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
 
 class Concepts {
   constructor(model, node) {

@@ -1,8 +1,8 @@
 // Review of edits: a caption, a negative with its changes in colour, and what a person decides about it.
 // The kernel's side is complearn.apps.edits.review; every decision is kept there before the next negative is shown.
-import { button, bytes, connect, count, fill, h, marked, objectURL, percent, statusLine, track } from "./shared.js";
+import { button, bytes, connect, count, fill, h, marked, objectURL, percent, some, statusLine, track } from "./shared.js";
 
-const VERDICTS = ["accepted", "rejected", "corrected"];
+const VERDICTS = ["accepted", "rejected", "corrected", "open"];
 
 class Review {
   constructor(model, node) {
@@ -11,8 +11,10 @@ class Review {
     this.faults = h("div", { class: "cl-faults" });
     this.progress = h("div", { class: "cl-progress" });
     this.name = h("span", { class: "cl-muted cl-grow cl-name" });
-    this.save = button("Export", () => this.send({ action: "export" }), { title: "write what was accepted and corrected to a file of its own" });
-    const top = h("div", { class: "cl-row cl-top" }, h("h2", {}, "Review"), this.name, this.save);
+    this.keepOpen = h("input", { type: "checkbox" });
+    const open = h("label", { class: "cl-row cl-small", title: "the file holds the negatives without a decision too" }, this.keepOpen, "keep the open ones");
+    const save = button("Export", () => this.send({ action: "export", keep_open: this.keepOpen.checked }), { title: "write what was accepted and corrected to a file of its own" });
+    const top = h("div", { class: "cl-row cl-top" }, h("h2", {}, "Review"), this.name, open, save);
     this.node = h("div", { class: "cl cl-review" }, top, h("div", { class: "cl-body" }, this.progress, this.status, this.faults, this.makeCard()));
     fill(node, this.node);
     this.enable(false);
@@ -46,7 +48,7 @@ class Review {
     this.model.send(request);
   }
   enable(on) {
-    for (const control of this.node.querySelectorAll("button, textarea")) control.disabled = !on;
+    for (const control of this.node.querySelectorAll("button, textarea, input")) control.disabled = !on;
   }
   decide(verdict) {
     this.send({ action: "decide", verdict });
@@ -85,9 +87,9 @@ class Review {
     const { place, total, id, source, caption, operator, verdict, correction, counts, note } = (this.item = content);
     this.enable(true);
     this.status.report(note);
-    const decided = VERDICTS.reduce((sum, each) => sum + (counts[each] ?? 0), 0);
-    const numbers = [...VERDICTS.map((each) => `${count(counts[each] ?? 0)} ${each}`), `${count(total - decided)} open`];
-    const label = `${percent(decided / total)} of ${count(total)} negatives: ${numbers.join(", ")}`;
+    const decided = total - (counts.open ?? 0);
+    const numbers = VERDICTS.map((each) => `${count(counts[each] ?? 0)} ${each}`);
+    const label = `${percent(decided / total)} of ${some(total, "negative")}: ${numbers.join(", ")}`;
     fill(this.progress, track(decided / total), h("span", { class: "cl-small cl-muted", role: "status" }, label));
     const state = h("b", { class: "cl-verdict", "data-state": verdict || "open" }, verdict || "open");
     fill(this.head, state, h("span", {}, `${count(place + 1)} of ${count(total)}`), h("span", {}, operator), h("span", {}, `caption ${id}`));

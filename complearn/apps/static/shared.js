@@ -23,6 +23,7 @@ export const track = (share, kind = "") =>
   h("span", { class: "cl-track" }, h("i", { class: kind, style: `width:${(100 * Math.min(1, share)).toFixed(1)}%` }));
 
 export const count = (number) => number.toLocaleString("en-US");
+export const some = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 export const percent = (share) => {
   if (share === 0) return "0 %";
   return share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;

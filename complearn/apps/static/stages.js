@@ -1,8 +1,7 @@
 // The stages of a model: images to choose an anchor from on the left; on the right the anchor, and for every stage its
 // neighbours and the attribute that the stage groups by. The kernel's side is complearn.apps.stages.controller.
-import { button, bytes, connect, count, download, fill, h, percent, picture, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, download, fill, h, percent, picture, some, statusLine, toggle, track } from "./shared.js";
 
-const some = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
 const title = (stage) => (stage === "integrated" ? "All stages together" : stage.replace(/^stage-(\d+)$/, "Stage $1"));
 
 class Stages {
