@@ -284,10 +284,10 @@ def null_rows(
     return rows
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #d1a0ov14
-def _above(own, null) -> str:  # rows with value, low and high
-    gap = own.value - null.value
-    low = gap - np.hypot(own.value - own.low, null.high - null.value)
-    high = gap + np.hypot(own.high - own.value, null.value - null.low)
+def _above(observed, null) -> str:  # rows with value, low and high
+    gap = observed.value - null.value
+    low = gap - np.hypot(observed.value - observed.low, null.high - null.value)
+    high = gap + np.hypot(observed.high - observed.value, null.value - null.low)
     return f"{100 * gap:+.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #3d178184
@@ -302,9 +302,9 @@ def beside_chance(
     for (data, level), group in part.groupby(["data", "metric"], sort=False):
         by_method = {line.method: line for line in group.sort_values("value", ascending=False).itertuples()}
         cells = {name: f"{100 * line.value:.1f} [{100 * line.low:.1f}, {100 * line.high:.1f}]" for name, line in by_method.items()}
-        own, null = by_method.get(OWN), next((line for name, line in by_method.items() if name in nulls), None)
-        above = _above(own, null) if own and null else "not measured"
-        lines.append({"data": data, "level": level, "negatives": int(own.n) if own else 0} | cells | {"above chance": above})
+        observed, null = by_method.get(OWN), next((line for name, line in by_method.items() if name in nulls), None)
+        above = _above(observed, null) if observed and null else "not measured"
+        lines.append({"data": data, "level": level, "negatives": int(observed.n) if observed else 0} | cells | {"above chance": above})
     columns = ["negatives", OWN, *nulls, "above chance"]
     table = pd.DataFrame(lines, columns=["data", "level", *columns]).set_index(["data", "level"])
     return table.fillna("not measured")

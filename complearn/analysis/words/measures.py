@@ -35,8 +35,8 @@ def held_out_r2(
     if len(ratings) < 2 * folds or np.ptp(ratings) == 0:
         return float("nan")
     regression = RidgeCV(np.logspace(0, 4, 9)) if ridge else LinearRegression()
-    told = cross_val_predict(regression, points, ratings, cv=KFold(folds, shuffle=True, random_state=seed))
-    return float(1 - ((told - ratings) ** 2).sum() / ((ratings - ratings.mean()) ** 2).sum())
+    predictions = cross_val_predict(regression, points, ratings, cv=KFold(folds, shuffle=True, random_state=seed))
+    return float(1 - ((predictions - ratings) ** 2).sum() / ((ratings - ratings.mean()) ** 2).sum())
 
 # %% ../../../nbs/analysis/words/measures.ipynb #04c40c81
 def photo_prototypes(
@@ -46,12 +46,12 @@ def photo_prototypes(
     least: int = 5,  # photos of a noun
 ) -> dict[str, Float[np.ndarray, "feature"]]:  # by noun; centred
     "The mean features of the photos whose captions name each noun."
-    said = {}
+    photos_of_words = {}
     for photo, caption in captions:
         for word in {word.strip(".,!?\"'").lower() for word in caption.split()}:
-            said.setdefault(word, set()).add(photo)
-    shown = {noun: said[noun] for noun in nouns if len(said.get(noun, ())) >= least}
-    means = {noun: np.mean([features[photo] for photo in sorted(photos, key=str)], 0) for noun, photos in shown.items()}
+            photos_of_words.setdefault(word, set()).add(photo)
+    photos_of_nouns = {noun: photos_of_words[noun] for noun in nouns if len(photos_of_words.get(noun, ())) >= least}
+    means = {noun: np.mean([features[photo] for photo in sorted(photos, key=str)], 0) for noun, photos in photos_of_nouns.items()}
     middle = np.mean(list(features.values()), 0)
     return {noun: mean - middle for noun, mean in means.items()}
 
@@ -88,23 +88,24 @@ class WordQuestions:
 # %% ../../../nbs/analysis/words/measures.ipynb #5fdca037
 def concreteness_answers(
     vectors: Float[np.ndarray, "word feature"],  # of all words
-    asked: WordQuestions,
+    questions: WordQuestions,
 ) -> list[tuple]:  # split, metric, value, low, high, n
     "The first axis and concreteness, and how much of it a space holds: of all words, of seen and of unseen ones; by category."
-    space = components.principal(asked.words, vectors, 10)
-    rating = asked.concreteness.reindex(asked.words).to_numpy(dtype=float)
-    known, seen = np.isfinite(rating), np.array([word in asked.seen for word in asked.words])
+    space = components.principal(questions.words, vectors, 10)
+    rating = questions.concreteness.reindex(questions.words).to_numpy(dtype=float)
+    is_rated, is_seen = np.isfinite(rating), np.array([word in questions.seen for word in questions.words])
     lines = []
-    for split, which in {"all": known, "seen": known & seen, "unseen": known & ~seen}.items():
+    for split, which in {"all": is_rated, "seen": is_rated & is_seen, "unseen": is_rated & ~is_seen}.items():
         if which.sum() < 20:
             continue
-        r, low, high = components.correlation(space.coordinates[which, 0], rating[which], asked.draws)
+        r, low, high = components.correlation(space.coordinates[which, 0], rating[which], questions.draws)
         ends = sorted((abs(low), abs(high))) if low * high > 0 else (0.0, max(abs(low), abs(high)))
         lines.append((split, "pc1_concreteness_abs_r", abs(r), *ends, int(which.sum())))
         lines.append((split, "concreteness_r2_10", held_out_r2(space.coordinates[which], rating[which]), None, None, int(which.sum())))
         lines.append((split, "concreteness_r2_all", held_out_r2(vectors[which], rating[which], True), None, None, int(which.sum())))
-    table = pd.DataFrame({"at": space.coordinates[known, 0], "rating": rating[known]}, np.array(asked.words, dtype=object)[known])
-    means = components.category_means(table, asked.categories)
+    rated_words = np.array(questions.words, dtype=object)[is_rated]
+    table = pd.DataFrame({"at": space.coordinates[is_rated, 0], "rating": rating[is_rated]}, rated_words)
+    means = components.category_means(table, questions.categories)
     r = components.correlation(means["at"].to_numpy(), means["rating"].to_numpy(), 2)[0] if len(means) > 2 else float("nan")
     return [*lines, ("category", "pc1_concreteness_abs_r", abs(r), None, None, len(means))]
 
@@ -112,42 +113,42 @@ def concreteness_answers(
 def other_answers(
     embed: Callable[[Sequence[str]], np.ndarray],  # texts -> a vector each
     vectors: Float[np.ndarray, "word feature"],  # of all words
-    asked: WordQuestions,
+    questions: WordQuestions,
 ) -> list[tuple]:  # data, split, metric, value, low, high, n
     "The answers of a space to all but concreteness."
-    member: Bool[np.ndarray, "word category"] = silhouette.memberships(asked.words, asked.categories)
-    table = silhouette.category_table(silhouette.silhouettes(vectors, member), list(asked.categories))
-    lines = [("words", "category", "silhouette", *silhouette.mean_silhouette(table, asked.draws), len(table))]
-    if asked.norms is not None:
-        told = norm_readout.read_out(embed(asked.norms.words), asked.norms, folds=5, axes=100)
-        for kind, part in [("all", told), *told.groupby("type", sort=False)]:
+    member: Bool[np.ndarray, "word category"] = silhouette.memberships(questions.words, questions.categories)
+    table = silhouette.category_table(silhouette.silhouettes(vectors, member), list(questions.categories))
+    lines = [("words", "category", "silhouette", *silhouette.mean_silhouette(table, questions.draws), len(table))]
+    if questions.norms is not None:
+        readout = norm_readout.read_out(embed(questions.norms.words), questions.norms, folds=5, axes=100)
+        for kind, part in [("all", readout), *readout.groupby("type", sort=False)]:
             lines.append(("norms", kind, "f1_held_out", part.f1_held_out.mean(), None, None, len(part)))
-    for name, queries in asked.queries.items():
-        ranks = neighbours.query_table(embed, asked.words, vectors, queries)
+    for name, queries in questions.queries.items():
+        ranks = neighbours.query_table(embed, questions.words, vectors, queries)
         logs = np.log(ranks["rank"].astype(float))
         lines.append(("queries", name, "log_rank", logs.mean(), None, None, len(logs)))
         lines.append(("queries", name, "in_top_10", (ranks["rank"] <= 10).mean(), None, None, len(logs)))
         single = lambda query, target, value: ("queries", f"{query}: {target}", "log_rank", value, None, None, 1)
-        lines += [single(*one) for one in zip(ranks["query"], ranks.target, logs)]
-    if nouns := list(asked.prototypes):
-        looks = np.stack([asked.prototypes[noun] for noun in nouns])
+        lines += [single(*values) for values in zip(ranks["query"], ranks.target, logs)]
+    if nouns := list(questions.prototypes):
+        looks = np.stack([questions.prototypes[noun] for noun in nouns])
         lines.append(("words", "nouns", "photo_rho", similarity_correlation(embed(nouns), looks), None, None, len(nouns)))
     return lines
 
 # %% ../../../nbs/analysis/words/measures.ipynb #b7bc3390
 def word_answers(
     space: Callable[[Sequence[str]], np.ndarray],  # a word space
-    asked: WordQuestions,
+    questions: WordQuestions,
     **place: Any,  # method, seed, phase and step
 ) -> list[dict]:  # flat rows; what is not defined is left out
     "All answers of one word space."
-    vectors = space(asked.words)
-    lines = [("words", *line) for line in concreteness_answers(vectors, asked)] + other_answers(space, vectors, asked)
-    known = lambda value: None if value is None or not np.isfinite(value) else float(value)
-    made = [(data, split, metric, known(value), known(low), known(high), n) for data, split, metric, value, low, high, n in lines]
+    vectors = space(questions.words)
+    lines = [("words", *line) for line in concreteness_answers(vectors, questions)] + other_answers(space, vectors, questions)
+    finite = lambda value: None if value is None or not np.isfinite(value) else float(value)
+    answers = [(data, split, metric, finite(value), finite(low), finite(high), n) for data, split, metric, value, low, high, n in lines]
     return [
         row(**place, data=data, split=split, metric=metric, value=value, low=low, high=high, n=n)
-        for data, split, metric, value, low, high, n in made
+        for data, split, metric, value, low, high, n in answers
         if value is not None
     ]
 
@@ -161,8 +162,8 @@ def paired_queries(
 ) -> dict[str, float]:  # mean, low, high (of the reference's log rank less the method's), n (queries), seeds
     "How much nearer the targets are than in the reference, in log ranks: a paired bootstrap over queries."
     names = [f"{query}: {target}" for query, target in queries]
-    asked = rows[(rows.data == "queries") & (rows.metric == "log_rank") & rows.split.isin(names)]
-    table = asked[asked.method.isin([method, reference])].pivot_table(index=["split", "seed"], columns="method", values="value").dropna()
+    ranks = rows[(rows.data == "queries") & (rows.metric == "log_rank") & rows.split.isin(names)]
+    table = ranks[ranks.method.isin([method, reference])].pivot_table(index=["split", "seed"], columns="method", values="value").dropna()
     gains = (table[reference] - table[method]).groupby("split").mean()
     low, high = bootstrap_interval(gains, draws=draws)
     return {"mean": float(gains.mean()), "low": low, "high": high, "n": len(gains), "seeds": table.index.get_level_values("seed").nunique()}

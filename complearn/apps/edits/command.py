@@ -120,9 +120,9 @@ def edit_row(
         return values | {"negatives": [], "error": parsed.error}
     sites, edits, refused = all_sites(parsed, context, settings.operators), {}, Counter()
     takes = count_edits(sites)
-    wanted = min(settings.draws, sum(takes.values())) if settings.calls == 1 else settings.draws
+    most = min(settings.draws, sum(takes.values())) if settings.calls == 1 else settings.draws
     for k in range(settings.draws * (1 if generator else TRIES) if sites else 0):
-        if len(edits) == wanted:
+        if len(edits) == most:
             break
         draw = rng(settings.seed, "negatives", row.id, row.caption, k)
         if generator is None:

@@ -162,13 +162,13 @@ def read_edited(
     notes = [*report.notes, f"{count} of {len(edited)} pairs have negatives of {'; '.join(str(records.report) for records in files)}"]
     if images is not None:
         pictures = read_source(images)
-        shown = {pair.caption: pair.image for pair in pictures if pair.caption and pair.image is not None}
-        edited = [replace(pair, negative_images={text: shown[text] for text in pair.negatives if text in shown}) for pair in edited]
+        image_of = {pair.caption: pair.image for pair in pictures if pair.caption and pair.image is not None}
+        edited = [replace(pair, negative_images={text: image_of[text] for text in pair.negatives if text in image_of}) for pair in edited]
         negatives = {text for pair in edited for text in pair.negatives}
-        if not (found := negatives & shown.keys()):
+        if not (pictured := negatives & image_of.keys()):
             remedy = "caption each picture with the negative that it shows"
             raise BadData(f"{names}: none of the negatives is a caption of {images['name']!r}; {remedy}")
-        notes.append(f"{len(found)} of {len(negatives)} negatives have a picture of {getattr(pictures, 'report', images['name'])}")
+        notes.append(f"{len(pictured)} of {len(negatives)} negatives have a picture of {getattr(pictures, 'report', images['name'])}")
     return Pairs(edited, Report(report.source, len(edited), report.skipped, notes, report.details))
 
 # %% ../../../nbs/data/readers/registry.ipynb #dfabe382
@@ -186,8 +186,8 @@ def correct_trees(
         tree = pair.tree or parsed.get(pair.caption)
         if pair.caption not in corrections:
             return tree
-        found = parse([pair.caption], given_trees([tree]), cache=False, progress=False) if tree else [Parse(pair.caption, error="no tree")]
-        return next(with_corrections(found, corrections)).tree
+        parses = parse([pair.caption], given_trees([tree]), cache=False, progress=False) if tree else [Parse(pair.caption, error="no tree")]
+        return next(with_corrections(parses, corrections)).tree
 
     treed, before = [replace(pair, tree=tree_of(pair)) for pair in pairs], getattr(pairs, "report", Report("in memory", len(pairs)))
     captions = [pair.caption for pair in pairs if pair.caption in corrections]

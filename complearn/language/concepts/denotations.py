@@ -55,8 +55,8 @@ def denotation(
     "The images that show all of some concepts."
     codes, names = graph.images
     captions = [np.concatenate([graph.lines(number) for number in concept_numbers(graph, text)]) for text in texts]
-    shown = [set(codes[graph.parts["caption"].to_numpy()[lines]].tolist()) for lines in captions]
-    return [str(names[code]) for code in sorted(set.intersection(*shown))] if shown else []
+    image_sets = [set(codes[graph.parts["caption"].to_numpy()[lines]].tolist()) for lines in captions]
+    return [str(names[code]) for code in sorted(set.intersection(*image_sets))] if image_sets else []
 
 # %% ../../../nbs/language/concepts/denotations.ipynb #055a9727
 def mentions(
@@ -123,8 +123,8 @@ def _captions_around(
     "How many captions have each combination of values right around a concept."
     lines = np.concatenate([graph.lines(number) for number in concept_numbers(graph, text)])
     above = graph.parts["parent"].to_numpy()[lines]
-    found = graph.parts[["caption", *columns]].to_numpy()[above[above >= 0]]
-    return Counter(line[1:] for line in dict.fromkeys(map(tuple, found.tolist())))
+    values = graph.parts[["caption", *columns]].to_numpy()[above[above >= 0]]
+    return Counter(line[1:] for line in dict.fromkeys(map(tuple, values.tolist())))
 
 # %% ../../../nbs/language/concepts/denotations.ipynb #99e54e23
 def neighbourhood(
@@ -164,13 +164,13 @@ def image_compounds(
     "The predicates or primitives of every image."
     column, texts = ("predicate", graph.texts[1]) if kind == "predicates" else ("concept", graph.texts[0])
     numbers = graph.parts[column].to_numpy()
-    wanted = numbers >= 0 if kind == "predicates" else graph.concepts["primitive"].to_numpy()[numbers]
+    is_counted = numbers >= 0 if kind == "predicates" else graph.concepts["primitive"].to_numpy()[numbers]
     codes, names = graph.images
-    found = {str(name): Counter() for name in names}
-    counters = list(found.values())
-    for image, number in zip(codes[graph.parts["caption"].to_numpy()[wanted]].tolist(), numbers[wanted].tolist()):
+    compounds = {str(name): Counter() for name in names}
+    counters = list(compounds.values())
+    for image, number in zip(codes[graph.parts["caption"].to_numpy()[is_counted]].tolist(), numbers[is_counted].tolist()):
         counters[image][texts[number]] += 1
-    return found
+    return compounds
 
 # %% ../../../nbs/language/concepts/denotations.ipynb #5d5ccd4f
 def unseen(
@@ -180,10 +180,10 @@ def unseen(
 ) -> pd.DataFrame:  # text, captions; the most frequent first
     "What a test set uses and training never shows."
     table, column = ("predicates", "predicate") if kind == "predicates" else ("concepts", "concept")
-    known, counts = set(getattr(train, table)["text"]), test.parts[column].to_numpy()
+    training_texts, counts = set(getattr(train, table)["text"]), test.parts[column].to_numpy()
     counts = np.bincount(counts[counts >= 0], minlength=len(getattr(test, table)))
     lines = getattr(test, table).assign(captions=counts)
     if column == "concept":
         lines = lines[lines["primitive"] == (kind == "primitives")]
-    lines = lines[~lines["text"].isin(known)].sort_values("captions", ascending=False, kind="stable")
+    lines = lines[~lines["text"].isin(training_texts)].sort_values("captions", ascending=False, kind="stable")
     return lines[["text", "captions"]].reset_index(drop=True)

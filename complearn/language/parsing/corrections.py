@@ -25,17 +25,17 @@ def corrected_parse(
 ) -> Parse:  # with this tree and its tags; what else the parser found stands
     "A parse with another tree; raise RequestError that names the place where the tree goes wrong."
     try:
-        made = tree_parse(parse.caption, parse_bracketed(tree))
+        corrected = tree_parse(parse.caption, parse_bracketed(tree))
     except ValueError as error:
         raise RequestError(f"the tree cannot be taken: {describe_fault(error)}; mend it there") from None
     if parse.error or not parse.words:
-        return replace(made, parser=parse.parser)
-    for k, (word, found) in enumerate(zip(made.words, parse.words)):
-        if word.span != found.span:
-            differs = f"leaf {k} is {word.text!r}, and the caption's word {k} is {found.text!r}"
+        return replace(corrected, parser=parse.parser)
+    for k, (word, before) in enumerate(zip(corrected.words, parse.words)):
+        if word.span != before.span:
+            differs = f"leaf {k} is {word.text!r}, and the caption's word {k} is {before.text!r}"
             raise RequestError(f"the tree cannot be taken: {differs}; mend it there")
-    words = tuple(_tagged(found, word.tag) for word, found in zip(made.words, parse.words))
-    return replace(parse, words=words, tree=made.tree)
+    words = tuple(_tagged(before, word.tag) for word, before in zip(corrected.words, parse.words))
+    return replace(parse, words=words, tree=corrected.tree)
 
 
 def _tagged(
@@ -67,10 +67,10 @@ def write_correction(
     tree: str,  # as it should be, in brackets; empty: as the parser found it
 ) -> Parse:  # the corrected one
     "Check and keep a correction; raise RequestError that names the place where the tree goes wrong."
-    made = corrected_parse(parse, tree) if tree.strip() else parse
+    corrected = corrected_parse(parse, tree) if tree.strip() else parse
     path.parent.mkdir(parents=True, exist_ok=True)
-    append_line(path, {"caption": parse.caption, "tree": str(made.tree) if tree.strip() else ""})
-    return made
+    append_line(path, {"caption": parse.caption, "tree": str(corrected.tree) if tree.strip() else ""})
+    return corrected
 
 
 def read_corrections(

@@ -26,13 +26,13 @@ def phrases(
     parse: Parse,  # with a tree
 ) -> set[Phrase]:  # of `LABELS`
     "The phrases of a caption, without marks at their ends."
-    found = set()
+    spans = set()
     for tree, start, stop in walk(parse.require("tree").tree):
         while stop > start and not any(map(str.isalnum, parse.words[stop - 1].text)):
             stop -= 1
         if tree.label in LABELS and stop > start:
-            found.add((tree.label, parse.words[start].span[0], parse.words[stop - 1].span[1]))
-    return found
+            spans.add((tree.label, parse.words[start].span[0], parse.words[stop - 1].span[1]))
+    return spans
 
 # %% ../../../nbs/language/parsing/quality.ipynb #af14bf8d
 def checked_captions(
@@ -65,9 +65,9 @@ def bracket_scores(
     pairs = [(set() if parse.error else phrases(parse), phrases(truth)) for parse, truth in zip(parses, checked, strict=True)]
     scores = []
     for label in ("all", *LABELS):
-        kept = [[{item for item in group if label in ("all", item[0])} for group in pair] for pair in pairs]
-        n_right = sum(len(found & true) for found, true in kept)
-        n_found, n_true = sum(len(found) for found, _ in kept), sum(len(true) for _, true in kept)
+        labelled = [[{item for item in group if label in ("all", item[0])} for group in pair] for pair in pairs]
+        n_right = sum(len(proposed & true) for proposed, true in labelled)
+        n_found, n_true = sum(len(proposed) for proposed, _ in labelled), sum(len(true) for _, true in labelled)
         precision, recall = n_right / max(n_found, 1), n_right / max(n_true, 1)
         scores.append(BracketScore(label, precision, recall, 2 * n_right / max(n_found + n_true, 1), n_found, n_true))
     return scores

@@ -199,10 +199,11 @@ class PairScorer(nn.Module):
         pairs: Int64[Tensor, "pair 2"],
     ) -> Float[Tensor, "pair"]:
         "The sentences' scores of some pairs."
-        (seen, image), (read, text) = (side.unique(return_inverse=True) for side in pairs.T)
-        shown, captions = images[seen.to(images.values.device)].to(self.device), texts[read.to(texts.values.device)].to(self.device)
+        (image_numbers, image), (text_numbers, text) = (side.unique(return_inverse=True) for side in pairs.T)
+        pictures = images[image_numbers.to(images.values.device)].to(self.device)
+        captions = texts[text_numbers.to(texts.values.device)].to(self.device)
         ids, mask, concepts = unpack_captions(captions)
-        inputs = PairInputs(shown.values, shown.mask, ids, mask, self.sentences(concepts), torch.stack([image, text], 1))
+        inputs = PairInputs(pictures.values, pictures.mask, ids, mask, self.sentences(concepts), torch.stack([image, text], 1))
         scores = self.concept_scores(inputs)
         return scores[:, 0].float()
 

@@ -84,8 +84,8 @@ def word_embedding(
     tower: Tower,  # of text
 ) -> nn.Embedding:
     "A text tower's embedding of token ids; raise ValueError if it has another width than the tower."
-    found = [module for module in tower.modules() if isinstance(module, nn.Embedding)]
-    largest = max(found, key=lambda module: module.num_embeddings, default=None)
+    embeddings = [module for module in tower.modules() if isinstance(module, nn.Embedding)]
+    largest = max(embeddings, key=lambda module: module.num_embeddings, default=None)
     if largest is None or largest.embedding_dim != tower.width:
         raise ValueError(f"the text tower {type(tower).__name__} has no word embedding of its width {tower.width}; take BERT, say")
     return largest
@@ -167,7 +167,7 @@ class Recursion(nn.Module):
         order = texts.levels[template].argsort(stable=True)
         rank = torch.empty_like(order).index_put((order,), torch.arange(len(order), device=ids.device))
         sizes, begin, vectors = torch.bincount(texts.levels[template]).tolist(), 0, regions.new_zeros(0, regions.shape[-1])
-        seen, embedding = self.composition.look(regions, region_mask), word_embedding(self.tower)
+        looked_at, embedding = self.composition.look(regions, region_mask), word_embedding(self.tower)
         for level, size in enumerate(sizes):
             rows = order[begin : begin + size]
             texts_here, images, begin = template[rows], pairs[pair_rows[rows], 0], begin + size
@@ -181,7 +181,7 @@ class Recursion(nn.Module):
             x, bound = slots[slot_rows[texts_here], :widest], children >= 0
             inside = vectors[rank[(offsets[pair_rows[rows]][:, None] + children)[bound]]]
             x = x.index_put((bound,), self.modulator(x[bound], inside).to(x.dtype))
-            vectors = torch.cat([vectors, self.composition(x, mask, seen, region_mask, images)])
+            vectors = torch.cat([vectors, self.composition(x, mask, looked_at, region_mask, images)])
         out = vectors.new_zeros(len(pairs), concepts.shape[1], vectors.shape[-1])
         return out.index_put((pair_rows, numbers), vectors[rank])
 
@@ -222,8 +222,8 @@ def naive_vectors(
         blanks = torch.tensor([[label for _, label, _ in slots]], device=ids.device)
         predicate = model.predicates(torch.stack([word for word, _, _ in slots])[None], real, blanks)[0]
         bound = [slot if k < 0 else model.modulator(slot, vector(k)) for slot, (_, _, k) in zip(predicate, slots)]
-        seen = model.composition.look(picture, all_real)
-        return model.composition(torch.stack(bound)[None], real, seen, all_real, image)[0]
+        looked_at = model.composition.look(picture, all_real)
+        return model.composition(torch.stack(bound)[None], real, looked_at, all_real, image)[0]
 
     def vector(n: int) -> Tensor:
         if n not in vectors:

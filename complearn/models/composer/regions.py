@@ -46,16 +46,16 @@ def stack_regions(
     width: int,  # features of each region
 ) -> tuple[Float[Tensor, "pair region feature"], Bool[Tensor, "pair region"]]:  # features and places; True where a region is real
     "The regions of several images as one tensor; raise ValueError that names the pair if one has none, or others."
-    found = [pair.image if isinstance(pair.image, Regions) else pair.regions for pair in pairs]
-    for pair, regions in zip(pairs, found):
+    all_regions = [pair.image if isinstance(pair.image, Regions) else pair.regions for pair in pairs]
+    for pair, regions in zip(pairs, all_regions):
         if not isinstance(regions, Regions) or regions.features.shape[1] != width:
             have = f"{regions.features.shape[1]} features a region" if isinstance(regions, Regions) else "no regions"
             raise ValueError(f"pair {pair.id} has {have}, this model reads {width}; give the pair's `regions`, or configure the model")
-    longest = max(len(regions.features) for regions in found)
-    values = np.zeros((len(found), longest, width + 5), dtype=np.float32)
-    for k, regions in enumerate(found):
+    longest = max(len(regions.features) for regions in all_regions)
+    values = np.zeros((len(all_regions), longest, width + 5), dtype=np.float32)
+    for k, regions in enumerate(all_regions):
         values[k, : len(regions.features)] = np.concatenate([regions.features, box_places(regions.boxes)], 1)
-    lengths = torch.tensor([len(regions.features) for regions in found])
+    lengths = torch.tensor([len(regions.features) for regions in all_regions])
     return torch.from_numpy(values), torch.arange(longest) < lengths[:, None]
 
 # %% ../../../nbs/models/composer/regions.ipynb #5db575f9

@@ -85,11 +85,12 @@ class TwoStreams(nn.Module):
         "The product of both streams' ends."
         for block in self.image:
             regions = block(regions, rearrange(region_mask, "b n -> b 1 1 n"))
-        text, image, seen = self.tower(ids, mask).tokens[:, : ids.shape[1]][pairs[:, 1]], regions[pairs[:, 0]], region_mask[pairs[:, 0]]
+        text = self.tower(ids, mask).tokens[:, : ids.shape[1]][pairs[:, 1]]
+        image, image_mask = regions[pairs[:, 0]], region_mask[pairs[:, 0]]
         text_mask = mask[pairs[:, 1], : text.shape[1]]
         for round in self.rounds:
-            text, image = round(text, text_mask, image, seen)
-        return self.norms[0](text[:, 0]) * masked_mean(self.norms[1](image), seen)
+            text, image = round(text, text_mask, image, image_mask)
+        return self.norms[0](text[:, 0]) * masked_mean(self.norms[1](image), image_mask)
 
 # %% ../../../nbs/models/composer/two_stream.ipynb #749582d9
 class TwoStream(PairScorer):
@@ -111,7 +112,7 @@ class TwoStream(PairScorer):
         concepts, pairs = inputs.concepts, inputs.pairs
         real, (texts, text_mask) = present(concepts), concept_texts(inputs.ids, inputs.mask, concepts)
         rows = torch.zeros_like(real, dtype=torch.int64).masked_scatter(real, torch.arange(len(texts), device=texts.device))
-        asked, columns = real[pairs[:, 1]].nonzero().T
-        wanted = torch.stack([pairs[asked, 0], rows[pairs[asked, 1], columns]], 1)
-        scores = self.score(self.language(inputs.regions, inputs.region_mask, texts, text_mask, wanted))[:, 0].float()
-        return scores.new_zeros(len(pairs), concepts.shape[1]).index_put((asked, columns), scores)
+        pair_numbers, columns = real[pairs[:, 1]].nonzero().T
+        phrase_pairs = torch.stack([pairs[pair_numbers, 0], rows[pairs[pair_numbers, 1], columns]], 1)
+        scores = self.score(self.language(inputs.regions, inputs.region_mask, texts, text_mask, phrase_pairs))[:, 0].float()
+        return scores.new_zeros(len(pairs), concepts.shape[1]).index_put((pair_numbers, columns), scores)

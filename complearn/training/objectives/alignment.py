@@ -24,14 +24,14 @@ def sample_negatives(
     same: Bool[Tensor, "batch batch"],  # True where two pairs are no negatives of each other
 ) -> tuple[Int64[Tensor, "kind batch 2"], Bool[Tensor, "kind batch"]]:  # image and caption; True where it is a pair that counts
     "The right pair, another image, another caption and a hard image for each pair of a batch."
-    size, own = len(same), torch.arange(len(same), device=same.device)
-    ahead = (own[None] - own[:, None]) % size
+    size, numbers = len(same), torch.arange(len(same), device=same.device)
+    ahead = (numbers[None] - numbers[:, None]) % size
     other_image = ahead.masked_fill(same, size).argmin(1)
     other_caption = (-ahead % size).masked_fill(same, size).argmin(1)
     near = F.normalize(vectors.float(), dim=-1)
-    taken = same | (other_image[:, None] == own)
+    taken = same | (other_image[:, None] == numbers)
     hard = (near @ near.T).masked_fill(taken, -torch.inf).argmax(1)
-    pairs = torch.stack([own, other_image, own, hard]), torch.stack([own, own, other_caption, own])
+    pairs = torch.stack([numbers, other_image, numbers, hard]), torch.stack([numbers, numbers, other_caption, numbers])
     some = ~same.all(1)
     return torch.stack(pairs, -1), torch.stack([torch.ones_like(some), some, some, ~taken.all(1)])
 
@@ -50,8 +50,8 @@ def negative_concepts(
     other: Int64[Tensor, "batch concept column"],  # those of its negative caption
 ) -> tuple[Int64[Tensor, "batch concept"], Bool[Tensor, "batch concept"]]:  # number in the negative caption; True where there is one
     "A concept of the negative caption for each concept."
-    known = (other[:, None, :, TEXT] == own[:, :, None, TEXT]).any(1)
-    usable = (present(other) & ~known)[:, None]
+    is_shared = (other[:, None, :, TEXT] == own[:, :, None, TEXT]).any(1)
+    usable = (present(other) & ~is_shared)[:, None]
     size, numbers = own.shape[1], torch.arange(own.shape[1], device=own.device)
     distance = (heights(own)[:, :, None] - heights(other)[:, None]).abs() * size + (numbers[None] - numbers[:, None]) % size
     return distance.masked_fill(~usable, torch.iinfo(torch.int64).max).argmin(2), present(own) & usable.any(2)
@@ -133,18 +133,18 @@ class Alignment(Objective):
         batch: Batch,
     ) -> dict[str, Tensor]:
         "The three losses, weighted, and what is logged beside them."
-        sentences, own = scores[..., 0], batch.concepts
+        sentences, concepts = scores[..., 0], batch.concepts
         losses = {"match_loss": match_loss(sentences, counts)}
         if self.mvsa != "off":
-            other, image_own = own[pairs[2, :, 1]], own[pairs[1, :, 0]]
-            number, mask = negative_concepts(own, other)
-            shown = (own[:, :, None, TEXT] == image_own[:, None, :, TEXT]).any(2)
-            wanted = present(own) if self.primitives else present(own) & (own[..., PRIMITIVE] == 0)
-            masks = (mask & wanted & counts[2][:, None], ~shown & wanted & counts[1][:, None])
+            other, image_own = concepts[pairs[2, :, 1]], concepts[pairs[1, :, 0]]
+            number, mask = negative_concepts(concepts, other)
+            is_in_image = (concepts[:, :, None, TEXT] == image_own[:, None, :, TEXT]).any(2)
+            is_aligned = present(concepts) if self.primitives else present(concepts) & (concepts[..., PRIMITIVE] == 0)
+            masks = (mask & is_aligned & counts[2][:, None], ~is_in_image & is_aligned & counts[1][:, None])
             values = (scores[0], scores[2].gather(1, number), scores[1])
             losses["mvsa_loss"] = self.weights["mvsa"] * mvsa_loss(*values, masks, self.mvsa, self.alpha)
         if self.weights["order"] > 0:
-            losses["order_loss"] = self.weights["order"] * order_loss(scores[0], own, self.beta)
+            losses["order_loss"] = self.weights["order"] * order_loss(scores[0], concepts, self.beta)
         best = sentences[1:].masked_fill(~counts[1:], -torch.inf).amax(0)
         share = lambda right: right.float().mean()
         return losses | {"matched": share(sentences[0] - best > 1e-6), "lonely": share(~counts[1])}
