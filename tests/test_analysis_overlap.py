@@ -142,8 +142,8 @@ TEXTS = [
 def random_from(null, texts=TEXTS, seeds=20, **args):
     choices = [Choice("s", (None,), pair, str(k)) for k, pair in enumerate(texts)]
     pool = overlap.WordPool.of(choices, progress=False)
-    made = [choice for seed in range(seeds) for choice in overlap.random_negatives(choices, null, pool, seed=seed, **args)]
-    return pool, [(int(choice.id), *(text.split() for text in choice.captions)) for choice in made]
+    made = [pair for seed in range(seeds) for pair in overlap.random_negatives(choices, null, pool, seed=seed, **args)]
+    return pool, [(int(choice.id), choice.captions[0].split(), text.split()) for choice, text in made]
 
 
 @with_spacy
@@ -155,42 +155,59 @@ def test_a_random_negative_changes_as_many_words_as_the_sets_own(null):
         assert {*after} <= {word for right, _ in TEXTS for word in right.split()}, "words of the set's captions alone"
         changed = [place for place, words in enumerate(zip(before, after)) if words[0] != words[1]]
         if k == 0:
-            assert len(changed) == 1 and (null == "random words anywhere" or changed == [2])
+            assert len(changed) == 1 and (null == "random words anywhere" or changed == [2]), "one verb, and it stands there"
         if k == 1:
-            assert len(after) == (3 if null == "random words anywhere" else 4)
-        if null == "words of their class there" and k == 0:
+            assert len(after) == 4
+        if null.startswith("words of their class") and k == 0:
             assert after[2] in pool.tagged["VBZ"]
     assert {k for k, *_ in random_from(null, seeds=9, most=1)[1]} == {0}
 
 
 @with_spacy
+def test_what_takes_words_out_takes_as_many_out_by_chance():
+    for null in list(overlap.NULLS)[:4]:
+        _, made = random_from(null, [("a small red dog sleeps on a mat", "a red dog sleeps on a mat")], seeds=9)
+        assert all(len(after) == len(before) - 1 for _, before, after in made), null
+
+
+@with_spacy
 @pytest.mark.parametrize("null", [null for null, kind in overlap.NULLS.items() if kind == "the same words"])
-def test_an_exchange_by_chance_moves_as_many_words_and_adds_none(null):
-    pool, made = random_from(null, [TEXTS[0], TEXTS[3]], seeds=60)
-    sentences = {tuple(after) for _, _, after in made}
-    assert {k for k, *_ in made} == {1} and len(sentences) > 1
+def test_an_exchange_by_chance_moves_two_words_and_is_not_the_sets_own(null):
+    pool, made = random_from(null, [TEXTS[0], TEXTS[3], ("a cat sees the dog", "a dog sees the cat")], seeds=60)
+    sentences = {tuple(after) for k, _, after in made if k == 1}
+    assert tuple(TEXTS[3][1].split()) not in sentences and len(sentences) > 1
     for _, before, after in made:
         moved = [place for place, words in enumerate(zip(before, after)) if words[0] != words[1]]
-        assert sorted(before) == sorted(after) and 0 < len(moved) <= 2
-        if null == "others of their class exchanged":
+        assert sorted(before) == sorted(after) and len(moved) in (1, 2)
+        if null == "two words of a class exchanged":
             assert {*moved} <= {1, 4, 7}, "the nouns"
-    if null == "others of their class exchanged":
-        assert len(sentences) == 3, "every pair of nouns"
+    if null == "two words of a class exchanged":
+        assert len(sentences) == 2 and {k for k, *_ in made} == {1}, "of two nouns there is but the set's own exchange"
+
+
+@with_spacy
+def test_negatives_are_taken_from_the_first_to_the_last():
+    items = [Choice("s", (None,), ("a man rides a horse", f"a man rides a horse near {k} dogs"), str(k)) for k in range(25)]
+    pool = overlap.WordPool.of(items, progress=False)
+    places = [int(choice.id) for choice, _ in overlap.random_negatives(items, "random words there", pool, most=7)]
+    assert len(places) == 7 and places[0] == 0 and places[-1] == 24
 
 
 @with_spacy
 def test_chance_explains_places_and_classes_and_not_words():
-    context = EditContext.of_corpus(parse(["a man rides a horse"], cache=False, progress=False))
-    choices = [Choice("s", (None,), ("a man rides a horse", "a man leads a horse"), str(k)) for k in range(20)]
-    choices += [Choice("s", (None,), ("a girl kicks a ball", "a girl holds a ball"), f"other {k}") for k in range(20)]
+    texts = [("a man rides a horse", "a man leads a horse"), ("a girl kicks a ball", "a girl holds a ball")]
+    texts += [("a boy paints a cat", "a boy eats a cat")]
+    context = EditContext.of_corpus(parse([texts[0][0]], cache=False, progress=False))
+    choices = [Choice("s", (None,), pair, f"{k}") for k, pair in enumerate(texts)]
     explained = overlap.explain_choices(choices, "d", context, progress=False)
     lines = overlap.null_rows(choices, explained, context, progress=False)
     rows = {(line["method"], line["metric"]): line["value"] for line in lines}
     assert {line["split"] for line in lines} == {"other words"} and rows[overlap.OWN, "exact"] == 1
-    there, anywhere, like = (rows[null, "exact"] for null in list(overlap.NULLS)[:3])
-    assert like == 1 > max(there, anywhere) and rows["random words there", "offered"] == 0
+    there, anywhere, _, like = (rows[null, "exact"] for null in list(overlap.NULLS)[:4])
+    assert like == 1 >= max(there, anywhere) and rows["random words there", "exact" + overlap.MORE] == pytest.approx(1 - there)
     table = overlap.beside_chance(rows_table(lines))
-    assert table.loc[("d", "exact"), "above chance"].startswith("+0.0 [-") and table.loc[("d", "exact"), "negatives"] == 40
+    assert table.loc[("d", "exact"), "words of their class there"] == "100.0; +0.0 [+0.0, +0.0]"
+    assert table.loc[("d", "exact"), "negatives"] == 3
     assert overlap.beside_chance(rows_table(lines), "the same words").empty
 
 

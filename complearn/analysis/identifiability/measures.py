@@ -103,7 +103,7 @@ def separation_rows(
             fits, wrong = sides["pairs"]
             sides, groups = {"pairs": (np.concatenate([fits, turned * edits]), np.concatenate([wrong, turned * captions]))}, 2 * groups
         for data, (fits, wrong) in sides.items():
-            distance = a_distance(fits, wrong, groups)
+            distance = a_distance(fits, wrong, groups) | {"n": len(captions)}
             rows.append(row(**place, data=data, split=operator, metric="a_distance", **distance, groups=len(set(groups))))
         rows.append(row(**place, data="texts", split=operator, metric="edit_shift", value=edit_shift(captions, edits), n=len(captions)))
     return rows
