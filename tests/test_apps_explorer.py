@@ -1,5 +1,7 @@
 """The concept explorer: its controller's answers and errors, its tables, and the app on a page."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from complearn.apps.concepts.app import concepts
 from complearn.apps.concepts.controller import ConceptsController
 from complearn.apps.concepts.messages import sentence_nodes
 from complearn.core.runs import Run
+from complearn.data.divergence.compounds import pairs_graph, pairs_parses
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
@@ -52,6 +55,7 @@ def test_a_concept_shows_its_parts_its_wholes_its_relations_and_its_pictures():
     app = concepts(make_pairs())
     opened = asked(app, "connect")
     assert dict(opened["graph"]["numbers"]) | {"captions": 4, "images": 3} == dict(opened["graph"]["numbers"])
+    assert not asked(app, "search", text="a d")["found"]["more"]
     found = asked(app, "search", text="a d")["found"]["rows"]
     assert found == [["a dog", False, 1], ["a dog on grass", False, 1], ["a dog near a cat", False, 1]]
     dog = asked(app, "open_concept", text="A  dog")
@@ -120,7 +124,7 @@ def test_a_graph_alone_has_captions_and_with_its_pairs_pictures(tmp_path):
     graph = concepts(make_pairs()).run_action("connect").controller.source.graph
     write_graph(tmp_path / "graph", graph)
     alone = asked(concepts(tmp_path / "graph"), "open_concept", text="grass")["pictures"]
-    assert alone["rows"][0]["captions"] == ["a dog on grass"] and "give their pictures" in alone["note"]
+    assert alone["rows"][0]["captions"] == ["a dog on grass"] and "to see their pictures" in alone["note"]
     assert asked(concepts(make_pairs(), tmp_path / "graph"), "open_concept", text="grass")["pictures"]["note"] == ""
     others = [Pair(pair.image, pair.caption, pair.id, f"other-{pair.image_id}") for pair in make_pairs()]
     assert "the captions that the graph was made of" in asked(concepts(others, graph), "connect")["graph"]["note"]
@@ -163,6 +167,39 @@ def test_marks_at_the_ends_and_words_that_were_cut_do_not_shift_scores():
     nodes, cells = sentence_nodes(parse, scores)
     assert nodes == [{"text": "two dogs", "own": 0.5, "other": 0.25}, {"text": "dogs", "own": None, "other": None}]
     assert cells[0] == ["NP", 0, 5, 2, 0]
+
+
+def test_without_a_model_the_sentence_says_so(tmp_path):
+    app = concepts(make_pairs())
+    assert "Start the app with --runs FOLDER; in a notebook" in asked(app, "open_sentence", id="1")["sentence"]["unscored"]
+    words = concepts(make_pairs(pictures=False))
+    assert "--runs FOLDER and captions that have pictures" in asked(words, "open_sentence", id="1")["sentence"]["unscored"]
+    Run.create(tmp_path / "run", {"method": "made up"})
+    app = concepts(make_pairs(), runs=tmp_path)
+    assert "No scores: run is no training of complearn.launch" in asked(app, "open_sentence", id="1")["sentence"]["unscored"]
+    assert asked(concepts(make_pairs(), models=small_model()), "open_sentence", id="1")["sentence"]["unscored"] == ""
+
+
+def test_the_page_says_that_a_parser_is_loaded_once(tmp_path):
+    def busy(pairs, graph=None):
+        """What the page hears while two trees are opened."""
+        app, lines = concepts(pairs, graph, parser="rules"), []
+        app.controller.notify = lambda message: lines.append(message[0]["text"])
+        for number in ("0", "1"):
+            asked(app, "open_sentence", id=number)
+        return lines
+
+    pairs = make_pairs()
+    bare = [replace(pair, tree=None) for pair in pairs]
+    write_graph(tmp_path, pairs_graph(pairs, pairs_parses(pairs)))
+    assert busy(bare, str(tmp_path))[1:] == ["loading the parser: some seconds, once; later trees open quickly", "opening the tree"]
+    assert busy(bare) == ["loading the parser and finding the concepts of 4 captions", *["opening the tree"] * 2]
+    assert busy(pairs) == ["finding the concepts of 4 captions", *["opening the tree"] * 2]
+
+
+def test_a_search_says_that_there_are_more():
+    found = asked(concepts(), "connect")["found"]
+    assert len(found["rows"]) == 40 and found["more"]
 
 
 def test_a_tree_that_is_corrected_stays_corrected_and_is_scored():
@@ -234,6 +271,14 @@ def test_on_a_page(tmp_path):
         page.keyboard.press("Enter")
         text(".cl-heading", "a red triangle")
         page.wait_for_selector(".cl-pictures img >> nth=3")
+        more = "more => document.querySelector('.cl-found').classList.contains('cl-more') === more"
+        page.fill("input", "")
+        page.wait_for_function(more, arg=True)
+        page.locator(".cl-found > button").last.scroll_into_view_if_needed()
+        page.wait_for_function(more, arg=False)
+        page.fill("input", "a red square and a blue triangle")
+        page.wait_for_function("document.querySelectorAll('[data-concept]').length === 1")
+        assert page.locator(".cl-found .cl-bar").count() == 0, "there is nothing to compare"
         page.click(".cl-tile > button >> nth=1")
         page.wait_for_selector(".cl-tile > [aria-pressed=true]")
         screenshot(page, "concepts-1-light")
@@ -246,6 +291,13 @@ def test_on_a_page(tmp_path):
         page.fill("input", "a purple dog")
         page.press("input", "Enter")
         text(".cl-status", "search for one of its words")
+        page.wait_for_selector(".cl-shown.cl-stale")
+        assert page.locator(".cl-found > *").count() == 0, "the news stands once"
+        assert page.locator("text=Still open: a red triangle").is_visible()
+        screenshot(page, "concepts-6-not-found")
+        page.fill("input", "triangle")
+        page.wait_for_selector("[data-concept=triangle]")
+        assert page.locator(".cl-stale").count() == 0 and page.inner_text(".cl-status") == ""
         page.close()
         page = attach(browser, "concepts", app.controller, dark=True)  # the page is opened again
         page.wait_for_selector("[data-predicate='[NP] below [NP]'][aria-pressed=true]")

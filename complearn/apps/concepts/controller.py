@@ -177,7 +177,7 @@ class ConceptsController(Controller):
     def open_sentence(self, id: str) -> list[Message]:
         "Open a caption as a tree, beside the next image of the data."
         pair, images = self.source.pair(id), list(self.source.images)
-        self.progress("parsing")
+        self.progress(self.source.waiting_text(pair))
         parse = self.source.parse(pair)
         others = [name for name in images if name != pair.image_id]
         after = images.index(pair.image_id) % len(others) if pair.image_id in images and others else 0

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIDE', 'View', 'found_message', 'concept_relations', 'concept_message', 'pictures_message', 'graph_message',
-           'selection_table', 'Sentence', 'scored_sentence', 'covered', 'sentence_nodes', 'sentence_message']
+           'selection_table', 'Sentence', 'scored_sentence', 'covered', 'sentence_nodes', 'unscored_reason',
+           'sentence_message']
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #404d3d69
 from collections.abc import Sequence
@@ -44,8 +45,8 @@ def found_message(
     most: int = 40,  # concepts
 ) -> Message:
     "Concepts that hold some words."
-    rows = search_concepts(graph, text, most, begun=True)
-    return plain({"type": "found", "query": text, "rows": rows.values.tolist()}), []
+    rows = search_concepts(graph, text, most + 1, begun=True).values.tolist()
+    return plain({"type": "found", "query": text, "rows": rows[:most], "more": len(rows) > most}), []
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #3c0f3d39
 def concept_relations(
@@ -101,7 +102,8 @@ def pictures_message(
             faults.append(str(error))
             files.append(b"")
     note = f"{len(faults)} of these pictures cannot be shown: {faults[0]}" if faults else ""
-    note = note or ("" if source.images else "There are captions alone; give their pictures to see them: concepts(pairs)")
+    remedy = "start the app with --captions '{name: folder, args: {folder: FOLDER}}', or in a notebook concepts(pairs)"
+    note = note or ("" if source.images else f"There are captions alone; to see their pictures {remedy}.")
     content = {"type": "pictures", "start": first, "total": len(groups), "page": count, "rows": rows, "n_picked": len(view.picked)}
     return plain(content | {"note": note}), files
 
@@ -185,6 +187,19 @@ def sentence_nodes(
     cells = [[label, start, stop, height, numbers.get(place(start, stop), -1)] for label, start, stop, height in tree_cells(parse.tree)]
     return nodes, cells
 
+# %% ../../../nbs/apps/concepts/messages.ipynb #3d41c902
+def unscored_reason(
+    sentence: Sentence,
+    models: Sequence[Any] = (),  # from `concept_models`
+) -> str:
+    "Why no model scores a sentence, and what to do; empty where one may: then the sentence's own note says what failed."
+    if any(model.can_search for model in models):
+        return ""
+    if models:
+        return f"No scores: {'; '.join(f'{model.name} {model.state}' for model in models[:3])}"
+    without = " and captions that have pictures" * (sentence.pair.image is None or sentence.other[1] is None)
+    return f"No scores: no model is given. Start the app with --runs FOLDER{without}; in a notebook: concepts(pairs, runs=FOLDER)."
+
 # %% ../../../nbs/apps/concepts/messages.ipynb #4aaffceb
 def sentence_message(
     source: ConceptSource,
@@ -206,6 +221,7 @@ def sentence_message(
     content = {"type": "sentence", "id": pair.id, "text": pair.caption, "words": [word.text for word in parse.words], "note": note}
     content |= {"cells": cells, "nodes": nodes, "tree": str(parse.tree or ""), "corrected": corrected, "file": str(source.corrections)}
     content |= {"images": [pair.image_id, sentence.other[0]], "models": names, "model": sentence.model}
+    content |= {"unscored": unscored_reason(sentence, models)}
     files = []
     for image in (pair.image, sentence.other[1]):
         try:

@@ -38,6 +38,7 @@ class ConceptSource:
         parser: str = "spacy",  # of captions without trees
     ):
         self.parser, self.corrections = parser, corrections_path(ParseCache().path)
+        self.is_parser_open = False
         self.graph, self.note = graph, str(graph.report) if graph.report.counts else ""
         self.pairs = {pair.id: pair for pair in pairs if pair.caption}
         self.images = {pair.image_id: pair.image for pair in pairs if pair.image is not None}
@@ -71,7 +72,14 @@ class ConceptSource:
 
     def parse(self, pair: Pair) -> Parse:
         "A caption's tree, corrected where somebody has done so."
-        return next(pairs_parses([pair], self.parser))
+        parse = next(pairs_parses([pair], self.parser))
+        self.is_parser_open |= pair.tree is None
+        return parse
+
+    def waiting_text(self, pair: Pair) -> str:
+        "What is going on while a caption is parsed."
+        is_quick = self.is_parser_open or pair.tree is not None
+        return "opening the tree" if is_quick else "loading the parser: some seconds, once; later trees open quickly"
 
 # %% ../../../nbs/apps/concepts/sources.ipynb #5f1e16ef
 N_SCENES = 300  # generated, where nothing is given
@@ -89,14 +97,16 @@ def open_source(
     if captions is None and graph is None:
         world = world_from("small")
         captions = [world.pair("test", k) for k in range(N_SCENES)]
-    pairs = Pairs() if captions is None else caption_pairs(captions)
+    pairs, is_parsed = Pairs() if captions is None else caption_pairs(captions), False
     if isinstance(graph, (str, Path)):
         progress(f"reading {graph}")
         graph = read_graph(graph)
     elif graph is None:
-        progress(f"finding the concepts of {len(pairs):,} captions")
-        graph = pairs_graph(pairs, pairs_parses(pairs, parser))
+        without_tree = any(pair.tree is None for pair in pairs)
+        progress(f"{'loading the parser and ' * without_tree}finding the concepts of {len(pairs):,} captions")
+        graph, is_parsed = pairs_graph(pairs, pairs_parses(pairs, parser)), without_tree
     source = ConceptSource(graph, pairs, parser)
+    source.is_parser_open = is_parsed
     if pairs.report.n_skipped:
         source.note = f"{pairs.report}. {source.note}".strip()
     return source

@@ -1,13 +1,19 @@
 // The concepts of some captions: a search with suggestions on the left; on the right one concept, what it is made of, the
 // predicates that take it, what it is a part of, and its pictures. The kernel's side is complearn.apps.concepts.controller.
-import { button, bytes, connect, count, download, drawTree, fill, h, picture, some, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, download, drawTree, fill, h, picture, scrolling, some, statusLine, toggle, track } from "./shared.js";
 
 // A predicate as text in which the blanks stand back.
 const template = (text) => text.split(/(\[[A-Z]+\])/).map((part, k) => (k % 2 ? h("i", {}, part) : part));
+// What follows a line of a list: its number, with a bar where the numbers of the list differ.
+const numbered = (values, noun) => {
+  const most = Math.max(1, ...values);
+  const bars = new Set(values).size > 1;
+  return (value) => [bars && h("span", { class: "cl-bar" }, track(value / most)), h("span", { class: "cl-number", title: some(value, noun) }, count(value))];
+};
 
 class Concepts {
   constructor(model, node) {
-    Object.assign(this, { model, asked: 0, concept: null, sentence: null });
+    Object.assign(this, { model, asked: 0, concept: null, sentence: null, wanted: null, stale: false });
     this.status = statusLine({ role: "alert" });
     const body = h("div", { class: "cl-split" }, this.makeSearch(), this.makeConcept());
     this.node = h("div", { class: "cl cl-concepts" }, this.makeTop(), body);
@@ -23,14 +29,15 @@ class Concepts {
     const placeholder = "such as: a dog";
     this.text = h("input", { type: "search", placeholder, "aria-label": "concept to search", spellcheck: "false", autocomplete: "off" });
     this.text.addEventListener("input", () => this.searchSoon());
-    this.found = h("div", { class: "cl-entries cl-found", role: "group", "aria-label": "concepts that are found" });
+    this.found = scrolling(h("div", { class: "cl-entries cl-found", role: "group", "aria-label": "concepts that are found" }));
+    this.more = h("p", { class: "cl-small cl-muted" });
     this.remark = h("p", { class: "cl-small cl-remark" });
-    return h("div", { class: "cl-side" }, h("section", { "aria-label": "search" }, h("h3", {}, "Search"), this.text, this.found), this.remark);
+    return h("div", { class: "cl-side" }, h("section", { "aria-label": "search" }, h("h3", {}, "Search"), this.text, this.found, this.more), this.remark);
   }
   makeConcept() {
     const part = (label) => {
       const head = h("h3", { class: "cl-row" });
-      const lines = h("div", { class: "cl-lines" });
+      const lines = scrolling(h("div", { class: "cl-lines" }));
       return Object.assign(h("section", { "aria-label": label }, head, lines), { head, lines });
     };
     this.heading = h("div", { class: "cl-heading" });
@@ -42,7 +49,8 @@ class Concepts {
     this.empty = h("p", { class: "cl-muted" }, "Search a concept on the left, or take one from the list.");
     const grid = h("div", { class: "cl-graph" }, h("div", {}, this.parts, this.relations), this.wholes);
     this.shown = h("div", { class: "cl-shown", hidden: true }, this.heading, grid, this.pictures);
-    return h("div", { class: "cl-main" }, this.status, this.makeSentence(), this.empty, this.shown);
+    this.older = h("p", { class: "cl-muted", hidden: true });
+    return h("div", { class: "cl-main" }, this.status, this.older, this.makeSentence(), this.empty, this.shown);
   }
   makeSentence() {
     const open = () => this.send({ action: "open_model", source: +this.models.value }, "scoring");
@@ -54,6 +62,7 @@ class Concepts {
     this.pair = h("div", { class: "cl-row cl-pair" });
     this.detail = h("p", { class: "cl-row cl-detail", "aria-live": "polite" });
     this.sentenceNote = h("p", { class: "cl-small cl-remark" });
+    this.unscored = h("p", { class: "cl-small cl-muted" });
     this.treeText = h("textarea", { rows: "4", "aria-label": "the tree as it should be, in brackets", spellcheck: "false" });
     const keep = button("Keep this tree", () => this.send({ action: "correct", tree: this.treeText.value }, "checking"), { class: "cl-primary", "data-keep": "tree" });
     this.takeBack = button("As the parser found it", () => this.send({ action: "correct", tree: "" }, "parsing"));
@@ -61,7 +70,7 @@ class Concepts {
     this.editor = h("section", { "aria-label": "correction of the tree", hidden: true }, this.treeText, h("div", { class: "cl-row" }, keep, this.takeBack, cancel));
     this.sentenceHead = h("span", { class: "cl-grow" });
     const head = h("h3", { class: "cl-row" }, this.sentenceHead, this.models, this.another, correct, close);
-    this.sentencePart = h("section", { class: "cl-sentence", "aria-label": "sentence", hidden: true }, head, this.sentenceNote, this.tree, this.editor, this.detail, this.pair);
+    this.sentencePart = h("section", { class: "cl-sentence", "aria-label": "sentence", hidden: true }, head, this.sentenceNote, this.tree, this.unscored, this.editor, this.detail, this.pair);
     return this.sentencePart;
   }
   editTree(on) {
@@ -75,12 +84,24 @@ class Concepts {
     this.model.send(request);
   }
   open(text, predicate = "") {
+    this.wanted = text;
     this.send({ action: "open_concept", text, predicate });
+  }
+  // What was open before, while what is wanted now cannot be opened.
+  setStale(stale) {
+    this.stale = stale;
+    this.older.hidden = !stale || this.concept == null;
+    this.older.textContent = `Still open: ${this.concept}`;
+    for (const part of [this.shown, this.sentencePart]) part.classList.toggle("cl-stale", stale);
+  }
+  search(text) {
+    clearTimeout(this.asked);
+    this.send({ action: "search", text });
   }
   // While somebody types, the kernel is asked when the hand rests.
   searchSoon() {
     clearTimeout(this.asked);
-    this.asked = setTimeout(() => this.send({ action: "search", text: this.text.value }), 120);
+    this.asked = setTimeout(() => this.search(this.text.value), 120);
   }
 
   // What each message of the kernel changes. An error stays until something works.
@@ -93,29 +114,40 @@ class Concepts {
       sentence: () => this.receiveSentence(content, buffers),
       table: () => download(content.name, content.text),
       busy: () => this.status.report(content.text, true),
-      error: () => this.status.report(content.text),
+      error: () => this.receiveError(content),
     };
-    if (!["busy", "error", "found"].includes(content.type)) this.status.report("");
+    if (!["busy", "error"].includes(content.type) && (content.type !== "found" || this.stale)) {
+      this.status.report("");
+      this.setStale(false);
+    }
     receivers[content.type]?.();
   }
   receiveGraph({ numbers, note }) {
     this.numbers.textContent = numbers.map(([name, number]) => `${count(number)} ${name}`).join(", ");
     this.remark.textContent = note;
   }
-  receiveFound({ query, rows }) {
+  receiveError({ text }) {
+    this.status.report(text);
+    if (this.wanted == null) return;
+    this.wanted = null;
+    this.setStale(true);
+    if (!this.found.querySelector("button")) fill(this.found); // the error says it
+  }
+  receiveFound({ query, rows, more }) {
     if (document.activeElement !== this.text) this.text.value = query;
-    const most = Math.max(1, ...rows.map(([, , images]) => images));
+    const number = numbered(rows.map(([, , images]) => images), "image");
     const entry = ([text, , images]) =>
-      toggle([h("span", { class: "cl-grow" }, text), h("span", { class: "cl-bar" }, track(images / most)), h("span", { class: "cl-number" }, count(images))], text === this.concept, () => this.open(text), {
+      toggle([h("span", { class: "cl-grow" }, text), ...number(images)], text === this.concept, () => this.open(text), {
         title: `${text}: ${some(images, "image")}`,
         "data-concept": text,
       });
+    this.more.textContent = more ? `The ${count(rows.length)} in most images; type words to see others.` : "";
     fill(this.found, rows.length ? rows.map(entry) : h("p", { class: "cl-muted" }, "No concept holds these words in this order; search for one of them."));
   }
   receiveConcept(content) {
     const { text, primitive, images, captions, predicate, back, forward } = content;
     const focused = this.shown.contains(document.activeElement) ? document.activeElement : null;
-    this.concept = text;
+    [this.concept, this.wanted] = [text, null];
     this.back.disabled = !back;
     this.forward.disabled = !forward;
     this.empty.hidden = true;
@@ -124,14 +156,13 @@ class Concepts {
     const facts = `${primitive ? "primitive" : "concept"}, in ${some(captions, "caption")} of ${some(images, "image")}`;
     fill(this.heading, h("h2", { tabindex: "-1" }, text), h("span", { class: "cl-muted" }, facts));
     const chip = (concept) => button(concept, () => this.open(concept), { "data-jump": concept });
-    const number = (value, most) => [h("span", { class: "cl-bar" }, track(value / most)), h("span", { class: "cl-number" }, count(value))];
     const list = (part, label, name, line, nothing) => {
       const rows = content[name];
       const total = content[`n_${name}`];
-      const most = Math.max(1, ...rows.map((row) => row[row.length - 1]));
+      const number = numbered(rows.map((row) => row[row.length - 1]), "caption");
       const of = total > rows.length ? `, the ${count(rows.length)} most frequent of ${count(total)}` : "";
       fill(part.head, h("span", {}, label, of));
-      fill(part.lines, rows.length ? rows.map((row) => h("div", { class: "cl-line" }, line(row), number(row[row.length - 1], most))) : h("p", { class: "cl-muted" }, nothing));
+      fill(part.lines, rows.length ? rows.map((row) => h("div", { class: "cl-line" }, line(row), number(row[row.length - 1]))) : h("p", { class: "cl-muted" }, nothing));
     };
     const made = ([name, parts]) => h("div", { class: "cl-row cl-grow" }, h("span", { class: "cl-template" }, template(name)), parts.map(chip));
     list(this.parts, "Made of", "parts", made, "Nothing: it is a single word.");
@@ -151,7 +182,7 @@ class Concepts {
       const drawn = bytes(buffers[k]).length ? picture(buffers[k], captions[0]) : null;
       const attributes = { title: captions.join("\n"), "data-image": image };
       const show = toggle([drawn, h("span", {}, drawn ? captions[0] : captions.join(" · "))], picked, () => this.send({ action: "pick", image }), attributes);
-      const trees = ids.map((id, n) => button(n ? `${n + 1}` : "Tree", () => this.send({ action: "open_sentence", id }, "parsing"), { title: `tree of: ${captions[n]}`, "data-tree": id }));
+      const trees = ids.map((id, n) => button(n ? `${n + 1}` : "Tree", () => this.send({ action: "open_sentence", id }, "opening the tree"), { title: `tree of: ${captions[n]}`, "data-tree": id }));
       return h("div", { class: "cl-tile" }, show, h("div", { class: "cl-group" }, trees));
     };
     const next = start + rows.length;
@@ -170,8 +201,9 @@ class Concepts {
     this.sentencePart.hidden = !content.text;
     if (!content.text) return;
     const fresh = this.sentence?.id !== content.id;
-    const { words, cells, nodes, note, corrected, images, models, model } = (this.sentence = content);
+    const { words, cells, nodes, note, corrected, images, models, model, unscored } = (this.sentence = content);
     this.sentenceNote.textContent = note;
+    this.unscored.textContent = unscored;
     fill(this.models, models.map((name, value) => h("option", { value }, name)));
     this.sentenceHead.textContent = model ? "Sentence, each concept with its score for its own picture | for the other" : "Sentence";
     this.models.hidden = !models.length;
@@ -216,7 +248,10 @@ class Concepts {
     const to = place + ({ ArrowUp: -1, ArrowDown: 1 }[key] ?? 0);
     if (event.altKey && step) this.send({ action: "move", step });
     else if (key === "Escape" && this.sentencePart.contains(target)) this.editor.hidden ? this.send({ action: "close_sentence" }) : this.editTree(false);
-    else if (target === this.text && key === "Enter" && !event.isComposing) this.open(this.text.value);
+    else if (target === this.text && key === "Enter" && !event.isComposing) {
+      this.search(this.text.value);
+      this.open(this.text.value);
+    }
     else if (place >= 0 && to !== place && entries[to]) entries[to].focus();
     else {
       if (!event.ctrlKey && !event.metaKey) event.stopPropagation(); // letters, Enter and arrows are the field's and the buttons' own

@@ -46,6 +46,16 @@ export const drawTree = (node, words, cells, make = (cell, attributes) => h("spa
   fill(node, cells.map(cell), words.map(word));
 };
 
+// A list that scrolls says so where it goes on below.
+export const scrolling = (node) => {
+  const mark = () => node.classList.toggle("cl-more", node.scrollHeight - node.clientHeight - node.scrollTop > 4);
+  node.classList.add("cl-scroll");
+  node.addEventListener("scroll", mark);
+  new ResizeObserver(mark).observe(node);
+  new MutationObserver(mark).observe(node, { childList: true });
+  return node;
+};
+
 // Save a text as a file of the browser's user.
 export const download = (name, text) => {
   const url = URL.createObjectURL(new Blob([text]));
