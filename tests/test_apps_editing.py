@@ -234,13 +234,18 @@ def test_on_a_page():
         page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
         page.fill("textarea", "A black dog chases a white cat.")
         page.press("textarea", "Enter")
-        page.click("[data-operator=swap_att]:not(:disabled)")
+        focused = lambda: page.evaluate("document.activeElement.textContent")
+        page.focus("[data-operator=swap_att]:not(:disabled)")
+        page.keyboard.press("Enter")
         page.wait_for_selector(".cl-line mark")
+        assert focused() == "replace_rel6", "the operator has no place left: the keyboard goes on with the first that has"
         assert page.locator(".cl-captions mark").all_inner_texts() == ["black", "white", "white", "black"]
         page.click("[data-operator=replace_rel]:not(:disabled)")
         page.wait_for_selector(".cl-captions .cl-call-1")
-        page.click("[data-undo=last]")
+        page.focus("[data-undo=last]")
+        page.keyboard.press("Enter")
         page.wait_for_selector(".cl-captions .cl-call-1", state="detached")
+        assert focused() == "Undo"
         screenshot(page, "edits-1-calls")
         page.close()
         page = attach(browser, "edits", app.controller, dark=True)  # the page is opened again

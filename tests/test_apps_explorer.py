@@ -346,5 +346,6 @@ def test_a_sentence_on_a_page():
         page.focus("[data-node='1']")
         page.keyboard.press("Escape")
         page.wait_for_selector(".cl-sentence", state="hidden")
+        assert page.evaluate("document.activeElement.dataset.tree") == page.get_attribute("[data-tree] >> nth=0", "data-tree")
         page.close()
     assert not faults and app.controller.sentence is None

@@ -198,8 +198,13 @@ class Concepts {
   }
   // A concept of the tree is a button: what has the keyboard or the pointer shows its two scores.
   receiveSentence(content, buffers) {
+    const inside = this.sentencePart.contains(document.activeElement);
     this.sentencePart.hidden = !content.text;
-    if (!content.text) return;
+    if (!content.text) {
+      const opener = [...this.pictures.lines.querySelectorAll("[data-tree]")].find((each) => each.dataset.tree === this.sentence?.id);
+      if (inside) (opener ?? this.text).focus({ preventScroll: true });
+      return;
+    }
     const fresh = this.sentence?.id !== content.id;
     const { words, cells, nodes, note, corrected, images, models, model, unscored } = (this.sentence = content);
     this.sentenceNote.textContent = note;

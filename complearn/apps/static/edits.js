@@ -59,15 +59,26 @@ class Edits {
       state: () => this.receiveState(content),
       gallery: () => this.receiveGallery(content, buffers),
       caption: () => this.receiveCaption(content),
-      edit: () => this.receiveEdit(content),
+      edit: () => this.keepFocus(() => this.receiveEdit(content)),
       pictures: () => this.receivePictures(content, buffers),
-      history: () => this.receiveHistory(content),
+      history: () => this.keepFocus(() => this.receiveHistory(content)),
       table: () => download(content.name, content.text),
       busy: () => this.status.report(content.text, true),
       error: () => this.status.report(content.text),
     };
     if (!["busy", "error"].includes(content.type)) this.status.report("");
     receivers[content.type]?.();
+  }
+  // Where what has the keyboard is drawn anew, the keyboard goes on with what has the same name, or with the first operator.
+  keepFocus(draw) {
+    const before = document.activeElement;
+    const inside = this.node.contains(before);
+    draw();
+    if (!inside || before.isConnected) return;
+    const name = (control) => control.dataset.operator ?? control.getAttribute("aria-label") ?? control.textContent;
+    const controls = [...this.node.querySelectorAll("button:not(:disabled), select")];
+    const same = controls.find((control) => name(control) === name(before));
+    (same ?? this.operators.querySelector("button:not(:disabled)") ?? this.text).focus({ preventScroll: true });
   }
   receiveState({ sources, source }) {
     const option = ({ name, can_search, state }, i) => h("option", { value: i, disabled: !can_search, title: state }, name);
