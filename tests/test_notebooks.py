@@ -12,7 +12,7 @@ NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in N
 PAPERMILL_NAMES = [name for name in NAMES if name.startswith(("experiments/", "benchmarks/"))]
 
 
-CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|\w*\d\w*")  # addresses, paths, hashes and numbers
+CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|(?:tmp|complearn-)\w{8}\b|\w*\d\w*")  # addresses, paths, hashes, numbers
 
 
 def output_words(cell):
