@@ -186,6 +186,17 @@ def test_an_exchange_by_chance_moves_two_words_and_is_not_the_sets_own(null):
 
 
 @with_spacy
+def test_words_of_one_class_change_places_where_a_negative_moves_several():
+    pair = ("a red cat sees a small dog near an old bowl", "a small dog sees a red cat near an old bowl")
+    pool, made = random_from("two words of a class exchanged", [pair], seeds=60)
+    tags = [word.tag for word in pool.parses[pair[0]].words]
+    assert len(made) > 20
+    for _, before, after in made:
+        moved = [place for place, words in enumerate(zip(before, after)) if words[0] != words[1]]
+        assert len({tags[place] for place in moved}) == 1, (before, after)
+
+
+@with_spacy
 def test_negatives_are_taken_from_the_first_to_the_last():
     items = [Choice("s", (None,), ("a man rides a horse", f"a man rides a horse near {k} dogs"), str(k)) for k in range(25)]
     pool = overlap.WordPool.of(items, progress=False)

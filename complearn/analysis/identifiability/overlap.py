@@ -229,7 +229,8 @@ def _exchanged_words(caption: str, negative: str, null: str, pool: WordPool, dra
     if null == "two words of a class exchanged":
         moved = [tag for before, *_, span, _ in word_differences(caption, negative) for tag in pool.tags(caption, span) if before]
         pairs = [tag for tag in moved if len({word.text.lower() for word in words if word.tag == tag}) > 1]
-        words = [word for word in words if pairs and word.tag == pairs[int(draw.integers(len(pairs)))]] if pairs else []
+        chosen = pairs[int(draw.integers(len(pairs)))] if pairs else None
+        words = [word for word in words if pairs and word.tag == chosen]
     if len({word.text.lower() for word in words}) < 2:
         return caption
     first, second = (words[int(k)] for k in draw.choice(len(words), 2, replace=False))
