@@ -3,6 +3,7 @@
 import copy
 import csv
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -251,3 +252,16 @@ def test_a_run_finds_the_world_that_was_read_ahead(tmp_path, monkeypatch):
     read_ahead([str(prepare(tmp_path / "folder", changed(data={"name": "folder", "args": {"folder": "nowhere"}})).path)])
     with pytest.raises(OSError, match="nothing"):
         read_ahead([str(tmp_path / "nothing")])
+
+
+def test_an_interruption_that_a_library_makes_an_error_of_is_one_all_the_same(tmp_path, monkeypatch, capsys):
+    def build_schema(*args):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ValueError("SchemaError: Field `7`: KeyboardInterrupt") from error
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("complearn.launch.launch", build_schema)
+    assert main([str(tmp_path / "clip-s0"), "--quiet"]) == 130
+    assert "go on with: python -m complearn.launch" in capsys.readouterr().err and signal.getsignal(signal.SIGINT) is before
