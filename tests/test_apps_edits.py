@@ -112,6 +112,22 @@ def test_a_filter_that_leaves_little_says_why(captions, remark, tmp_path):
     assert remark in filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")[1]
 
 
+@pytest.mark.parametrize(
+    "caption, named",
+    [
+        ("Ein Mann in einem blauen Hemd steht auf einer Leiter", True),
+        ("A man in a blue shirt stands on a ladder", False),
+        ("brown dog", False),  # too short to say
+        ("Athletic man spiking volleyball near net", True),  # a doubt, not a verdict
+    ],
+)
+def test_captions_that_hardly_look_english_are_named(caption, named, tmp_path):
+    record = EditedCaption("7", "7", caption, [caption.upper()])
+    (tmp_path / "edits.jsonl").write_text(json.dumps(plain(record)) + "\n")
+    remarks = summarize(tmp_path / "edits.jsonl")[1]
+    assert any("few of English's commonest words" in remark and "7 “" in remark for remark in remarks) == named
+
+
 def test_of_edits_that_mirror_each_other_both_are_plausible(tmp_path):
     (tmp_path / "corpus.txt").write_text("one dog on a mat\n" * 3 + "one cat on a mat\n")
     exchanges = [("a dog on a mat", "a cat on a mat"), ("a cat on a mat", "a dog on a mat"), ("a dog on a mat", "a zebra on a mat")]
