@@ -51,7 +51,7 @@ def test_unknown_models_and_losses_are_named(wrong):
 @pytest.mark.slow
 def test_a_results_file_draws_the_notebook_again(smoke, experiment, tmp_path):
     first = smoke("experiments/hard_negatives")
-    assert read_results(first.folder)["setting"]["negatives"][1]["captions with a negative"] > 0.5
+    assert read_results(first.folder)["setting"]["negatives"]["2"]["captions with a negative"] > 0.5
     again = experiment("experiments/hard_negatives", tmp_path, report_from=str(first.folder / "results.json"))
     assert again.good and not (tmp_path / "runs").exists()
     shown, drawn = tables(first.folder / "report.ipynb"), tables(tmp_path / "report.ipynb")
@@ -87,7 +87,7 @@ def test_captions_of_ones_own_train_with_negatives_that_were_made_beforehand(exp
     given = asked | {"calls": [1, 2], "losses": ["negclip"], "batch_size": 8, "overlap": "keep"}
     assert experiment("experiments/hard_negatives", tmp_path / "out", **given).good
     results = read_results(tmp_path / "out")
-    one, two = results["setting"]["negatives"]
+    one, two = results["setting"]["negatives"].values()
     assert one["captions with a negative"] == two["captions with a negative"] == two["swap_obj"] == two["replace_obj"] == 1
     assert one["replace_obj"] == 0, "without `operators` all of the file are taken, of so many calls"
     assert {"clip", "clip, negclip, 1 call", "clip, negclip, 2 calls"} <= {row["method"] for row in results["rows"]}

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RECIPROCAL_VERB', 'JOINT_VERB', 'SYMMETRIC_LINK', 'LONGEST_LINK', 'DESCRIPTIVE_MODIFIERS', 'MOST_WORDS',
-           'CAPTION_OPERATORS', 'is_symmetric', 'exchange', 'swap_reach', 'swaps', 'draw_swap']
+           'LITTLE_WORDS', 'CAPTION_OPERATORS', 'is_symmetric', 'exchange', 'swap_reach', 'hardly_english', 'swaps',
+           'draw_swap']
 
 # %% ../../../nbs/language/edits/captions.ipynb #c002
 import itertools
@@ -109,6 +110,21 @@ def swap_reach(
     "The number of characters from a caption's start that take part in exchanges."
     further = next(itertools.islice(re.finditer(r"\w+", caption), MOST_WORDS, None), None)
     return len(caption) if further is None else further.start()
+
+# %% ../../../nbs/language/edits/captions.ipynb #a1c0de22
+LITTLE_WORDS = frozenset(
+    "a an the this that these those some no another other one two all each and or but of in on at by with from to into onto over under "
+    "above below behind beside near next between through across around up down off out for as while is are was were be being been am "
+    "has have had do does not there it its he him his she her hers they them their who which".split()
+)
+
+
+def hardly_english(
+    caption: str,
+) -> bool:  # False of fewer than five words, which say little
+    "Whether less than an eighth of a caption's words are English articles, prepositions and the like."
+    words = re.findall(r"[^\W\d_]+", caption.lower())
+    return len(words) > 4 and 8 * sum(word in LITTLE_WORDS for word in words) < len(words)
 
 # %% ../../../nbs/language/edits/captions.ipynb #c022
 CAPTION_OPERATORS = ("swap_att", "swap_obj", "swap_phrase")

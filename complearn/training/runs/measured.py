@@ -120,8 +120,10 @@ def merged(
     stored: Mapping[str, Any],  # the setting of a file
     new: Mapping[str, Any],  # that of a study which adds to it
 ) -> dict[str, Any]:
-    "Both settings in one: rows and arguments of both, the seeds of both, and else what is new."
-    both = {name: {**stored.get(name, {}), **new.get(name, {})} for name in ("rows", "arguments")}
+    "Both settings in one: tables by name, such as rows, and the seeds of both; the reference of the file; else what is new."
+    are_tables = lambda name: isinstance(stored.get(name), Mapping) and isinstance(new[name], Mapping)
+    both = {name: {**stored[name], **new[name]} for name in new if are_tables(name)}
+    both |= {name: stored[name] for name in ("reference",) if name in stored}
     return {**stored, **new, **both, "seeds": sorted({*stored.get("seeds", ()), *new.get("seeds", ())})}
 
 
