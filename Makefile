@@ -23,6 +23,7 @@ PRESET ?= full
 WORKERS ?= 2
 # one thread each: two workers, and what they start, share two cores
 RUN_TESTS := COMPLEARN_TYPECHECK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+BIOME := @biomejs/biome@2.6.8
 BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
 # notebook:study, of data/measured
 REPORTS := lipschitz:lipschitz purity:purity iterated_learning:iterated learnability:learnability classification:classification identifiability:identifiability hard_negatives:hard_negatives overlap:overlap concept_graph:concept_graph composer:composer caption_edits:caption_edits multistage:multistage multistage_clip:multistage_clip
@@ -44,6 +45,8 @@ help:
 .venv/.dev: .venv/.base
 	@echo "installing the extras dev, towers, readers, offline and parsers into .venv"
 	@$(PIP) install --quiet -c constraints.txt -e '.[dev,towers,readers,offline,parsers]'
+	@if command -v npm >/dev/null && npm install --silent --no-save --fetch-retries 0 --prefix .venv $(BIOME) >/dev/null 2>&1; \
+	then true; else echo "no npm, or it cannot install $(BIOME): the style of JavaScript and CSS is not checked"; fi
 	@touch $@
 
 .venv/.lab: .venv/.dev

@@ -412,6 +412,14 @@ def test_ruff_is_content():
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
 
 
+def test_biome_is_content_with_javascript_and_css():
+    biome = BIN.parent / "node_modules" / ".bin" / "biome"
+    if not biome.exists():
+        pytest.skip("biome is not in the environment: there was no npm when `make` made it")
+    done = subprocess.run([biome, "ci", "--colors=off"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def shipped():
     """Every file of the project: what git tracks or would, else whatever lies here outside environments, caches and outputs."""
     done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True)

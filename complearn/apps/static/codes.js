@@ -11,7 +11,7 @@ class Thumbnails {
     Object.assign(this, { size, limit, places: new Map() });
   }
   has(items) {
-    return items.every((item) => item < 0 || this.places.has(item));
+    return items.every(item => item < 0 || this.places.has(item));
   }
   add(items, view) {
     const { size } = this;
@@ -212,7 +212,7 @@ class CardGrid {
     words.textContent = text;
     if (!content) return;
     const side = Math.min(60, Math.max(20, (width - 20) / 3));
-    redraw(strip, 3 * side + 4, CARD.strip, (pen) =>
+    redraw(strip, 3 * side + 4, CARD.strip, pen =>
       content.best.forEach((item, n) => {
         if (item < 0) return;
         pen.save();
@@ -289,7 +289,7 @@ class CodeMap {
   constructor(panel) {
     this.panel = panel;
     const title = "every dot is a code; click one to open it";
-    this.box = h("div", { class: "cl-map", onclick: (event) => this.pick(event), title });
+    this.box = h("div", { class: "cl-map", onclick: event => this.pick(event), title });
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.box);
   }
@@ -297,14 +297,14 @@ class CodeMap {
     if (this.accent && this.accent !== getComputedStyle(this.box).getPropertyValue("--cl-accent").trim()) this.draw();
   }
   setPositions(positions, shares) {
-    const axis = (k) => {
+    const axis = k => {
       const values = Float32Array.from(shares, (_, i) => positions[2 * i + k]);
       const low = values.reduce((a, b) => Math.min(a, b), Infinity);
       const high = values.reduce((a, b) => Math.max(a, b), -Infinity);
-      return values.map((value) => (value - low) / Math.max(high - low, 1e-9));
+      return values.map(value => (value - low) / Math.max(high - low, 1e-9));
     };
     this.x = axis(0);
-    this.y = axis(1).map((value) => 1 - value);
+    this.y = axis(1).map(value => 1 - value);
     this.shares = shares;
     this.largest = shares.reduce((a, b) => Math.max(a, b), 1e-12);
     this.draw();
@@ -318,11 +318,11 @@ class CodeMap {
     this.width = box.clientWidth;
     this.height = box.clientHeight;
     const style = getComputedStyle(box);
-    const colour = (name) => style.getPropertyValue(name).trim();
+    const colour = name => style.getPropertyValue(name).trim();
     this.accent = colour("--cl-accent");
     const results = new Set(panel.orderBy === "word" ? panel.grid.order : []);
     const scale = Math.min(1, 60 / Math.sqrt(shares.length));
-    const dots = (pen) => {
+    const dots = pen => {
       const group = (name, alpha, belongs, radius) => {
         pen.fillStyle = colour(name);
         pen.globalAlpha = alpha;
@@ -333,18 +333,18 @@ class CodeMap {
           pen.fill();
         }
       };
-      const size = (code) => Math.max(1, scale * (2.5 + 6 * Math.sqrt(shares[code] / this.largest)));
+      const size = code => Math.max(1, scale * (2.5 + 6 * Math.sqrt(shares[code] / this.largest)));
       group(
         "--cl-muted",
         0.45,
-        (code) => !shares[code],
+        code => !shares[code],
         () => Math.max(0.7, 2 * scale),
       );
-      group("--cl-accent", 0.6, (code) => shares[code] && !results.has(code), size);
+      group("--cl-accent", 0.6, code => shares[code] && !results.has(code), size);
       group(
         "--cl-warning",
         1,
-        (code) => results.has(code),
+        code => results.has(code),
         () => 4,
       );
     };
@@ -373,14 +373,14 @@ class CodeMap {
 // --- the tabs
 
 const block = (title, ...children) => h("div", { class: "cl-block" }, h("span", { class: "cl-label" }, title), ...children);
-const note = (text) => h("p", { class: "cl-muted cl-empty" }, text);
+const note = text => h("p", { class: "cl-muted cl-empty" }, text);
 const meter = (name, share, number, attributes = {}) => {
   const parts = [h("span", { class: "cl-name" }, name), track(share), h("span", { class: "cl-number" }, number)];
   return h("div", { class: "cl-meter", ...attributes }, parts);
 };
 const codeName = (code, words) => h("span", {}, h("b", {}, String(code)), ` ${words.join(", ")}`);
 const thumbnail = (panel, item, side, marks, title, onclick) => {
-  const draw = (pen) => panel.thumbnails.draw(pen, item, 0, side, marks);
+  const draw = pen => panel.thumbnails.draw(pen, item, 0, side, marks);
   const picture = drawing(side, side, draw, { "aria-hidden": "true" });
   return button(picture, onclick, { class: "cl-thumbnail", title, "aria-label": title });
 };
@@ -454,9 +454,9 @@ function showImage(panel, content, buffers) {
   const tab = panel.tabs.image;
   const frame = h("div", { class: "cl-picture" });
   panel.thumbnails.add(content.items, buffers[0]);
-  const show = (n) => {
+  const show = n => {
     const marks = codes.code.length ? { grid: panel.book.grid, position: codes.position[n] } : {};
-    const draw = (pen) => panel.thumbnails.draw(pen, item, 0, side, marks);
+    const draw = pen => panel.thumbnails.draw(pen, item, 0, side, marks);
     fill(frame, drawing(side, side, draw, { "aria-label": content.caption || `image ${item}` }));
   };
   show(0);
@@ -510,7 +510,7 @@ const factorButtons = (panel, code, factor) =>
     ),
   );
 
-const rankChange = (rise) => {
+const rankChange = rise => {
   if (!rise) return h("span", { class: "cl-change" }, "–");
   const [kind, arrow] = rise > 0 ? ["cl-up", "▲"] : ["cl-down", "▼"];
   return h("span", { class: `cl-change ${kind}` }, `${arrow} ${count(Math.abs(rise))}`);
@@ -538,7 +538,7 @@ function ranking(panel, content, name, title) {
 // Surgery: the query's codes, each with a factor from off to four times; the results before and after.
 function showSurgery(panel, content, buffers) {
   const { codes, query } = content;
-  const edits = codes.factor.filter((factor) => factor !== 1).length;
+  const edits = codes.factor.filter(factor => factor !== 1).length;
   const most = Math.max(...codes.weight);
   panel.thumbnails.add(content.items, buffers[0]);
   const rows = codes.code.map((code, n) => {
@@ -582,7 +582,7 @@ class Panel {
     this.thumbnails = new Thumbnails(64);
     this.grid = new CardGrid(this);
     this.map = new CodeMap(this);
-    const open = (more) => this.send({ action: "open_model", source: +this.source.value, ...more });
+    const open = more => this.send({ action: "open_model", source: +this.source.value, ...more });
     this.source = h("select", { "aria-label": "model", onchange: () => open() });
     this.snapshot = h("select", { "aria-label": "snapshot", onchange: () => open({ snapshot: this.snapshot.value }) });
     this.summary = h("span", { class: "cl-muted cl-small" });
@@ -610,7 +610,7 @@ class Panel {
       placeholder: "a query, such as a caption",
       "aria-label": "query",
     });
-    const submit = (event) => {
+    const submit = event => {
       event.preventDefault();
       this.explorer.search(this, { text: this.field.value });
     };
@@ -623,7 +623,7 @@ class Panel {
       image: tab(note("Open an image: click one of a code's images.")),
       surgery: tab(form, this.surgery),
     };
-    const buttons = Object.keys(this.tabs).map((name) => {
+    const buttons = Object.keys(this.tabs).map(name => {
       const label = name[0].toUpperCase() + name.slice(1);
       return button(label, () => this.explorer.showTab(name), { role: "tab", "data-tab": name });
     });
@@ -738,7 +738,7 @@ class Panel {
     const codes = `${count(content.codes)} codes, ${count(Math.round(content.effective))} in effective use, ${count(content.dead)} dead`;
     this.summary.textContent = `${codes} · ${count(content.images)} images, median ${count(content.support)} codes each`;
     this.map.setPositions(numbers(Float32Array, buffers[0]), numbers(Float32Array, buffers[1]));
-    const methods = ["pca", "umap"].map((method) =>
+    const methods = ["pca", "umap"].map(method =>
       toggle(method.toUpperCase(), content.map === method, () => this.send({ action: "draw_map", method })),
     );
     fill(this.methods, methods);
@@ -761,7 +761,7 @@ class Explorer {
     this.orders = h("span", { class: "cl-group", role: "group", "aria-label": "order of the codes" });
     this.found = h("span", { class: "cl-muted cl-grow", role: "status" });
     this.compare = toggle("Compare two models", false, () => this.send({ action: "compare", on: this.panels.length < 2 }));
-    const submit = (event) => {
+    const submit = event => {
       event.preventDefault();
       this.searchWord();
     };
@@ -785,20 +785,20 @@ class Explorer {
     this.sendAll(word ? { action: "sort_codes", by: "word", word } : { action: "sort_codes", by: "usage" });
   }
   addWords(words) {
-    const former = [...this.vocabulary.children].map((option) => option.value);
+    const former = [...this.vocabulary.children].map(option => option.value);
     fill(
       this.vocabulary,
-      [...new Set([...words, ...former])].map((word) => h("option", { value: word })),
+      [...new Set([...words, ...former])].map(word => h("option", { value: word })),
     );
   }
   showOrder({ by, word, text }) {
-    const sort = (order) => {
+    const sort = order => {
       this.word.value = "";
       this.sendAll({ action: "sort_codes", by: order });
     };
     fill(
       this.orders,
-      ["usage", "index"].map((order) => toggle(`by ${order}`, by === order, () => sort(order))),
+      ["usage", "index"].map(order => toggle(`by ${order}`, by === order, () => sort(order))),
     );
     if (by === "word") this.word.value = word;
     this.found.textContent = text || "";
@@ -816,7 +816,7 @@ class Explorer {
   }
   openImage(panel, item) {
     this.showTab("image");
-    const same = this.panels.every((other) => other.book?.images === panel.book.images);
+    const same = this.panels.every(other => other.book?.images === panel.book.images);
     for (const target of same ? this.panels : [panel]) target.send({ action: "open_image", item });
   }
   search(panel, query) {
@@ -864,7 +864,7 @@ class Explorer {
       );
       fill(
         panel.snapshot,
-        snapshots.map((name) => h("option", { value: name }, name)),
+        snapshots.map(name => h("option", { value: name }, name)),
       );
       this.showSource(panel);
     });
@@ -889,7 +889,7 @@ class Explorer {
 
 function render({ model, el }) {
   const explorer = new Explorer(model, el);
-  const disconnect = connect(explorer, model, { keydown: (event) => explorer.onKey(event) });
+  const disconnect = connect(explorer, model, { keydown: event => explorer.onKey(event) });
   // JupyterLab takes outputs out of the page and puts them back, and changes its theme, without an event.
   const check = () => {
     for (const panel of explorer.panels) {

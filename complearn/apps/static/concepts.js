@@ -1,14 +1,32 @@
 // The concepts of some captions: a search with suggestions on the left; on the right one concept, what it is made of, the
 // predicates that take it, what it is a part of, and its pictures. The kernel's side is complearn.apps.concepts.controller.
-import { button, bytes, connect, count, download, drawTree, fill, h, picture, scrolling, some, statusLine, toggle, track } from "./shared.js";
+import {
+  button,
+  bytes,
+  connect,
+  count,
+  download,
+  drawTree,
+  fill,
+  h,
+  picture,
+  scrolling,
+  some,
+  statusLine,
+  toggle,
+  track,
+} from "./shared.js";
 
 // A predicate as text in which the blanks stand back.
-const template = (text) => text.split(/(\[[A-Z]+\])/).map((part, k) => (k % 2 ? h("i", {}, part) : part));
+const template = text => text.split(/(\[[A-Z]+\])/).map((part, k) => (k % 2 ? h("i", {}, part) : part));
 // What follows a line of a list: its number, with a bar where the numbers of the list differ.
 const numbered = (values, noun) => {
   const most = Math.max(1, ...values);
   const bars = new Set(values).size > 1;
-  return (value) => [bars && h("span", { class: "cl-bar" }, track(value / most)), h("span", { class: "cl-number", title: some(value, noun) }, count(value))];
+  return value => [
+    bars && h("span", { class: "cl-bar" }, track(value / most)),
+    h("span", { class: "cl-number", title: some(value, noun) }, count(value)),
+  ];
 };
 
 class Concepts {
@@ -32,10 +50,15 @@ class Concepts {
     this.found = scrolling(h("div", { class: "cl-entries cl-found", role: "group", "aria-label": "concepts that are found" }));
     this.more = h("p", { class: "cl-small cl-muted" });
     this.remark = h("p", { class: "cl-small cl-remark" });
-    return h("div", { class: "cl-side" }, h("section", { "aria-label": "search" }, h("h3", {}, "Search"), this.text, this.found, this.more), this.remark);
+    return h(
+      "div",
+      { class: "cl-side" },
+      h("section", { "aria-label": "search" }, h("h3", {}, "Search"), this.text, this.found, this.more),
+      this.remark,
+    );
   }
   makeConcept() {
-    const part = (label) => {
+    const part = label => {
       const head = h("h3", { class: "cl-row" });
       const lines = scrolling(h("div", { class: "cl-lines" }));
       return Object.assign(h("section", { "aria-label": label }, head, lines), { head, lines });
@@ -64,13 +87,31 @@ class Concepts {
     this.sentenceNote = h("p", { class: "cl-small cl-remark" });
     this.unscored = h("p", { class: "cl-small cl-muted" });
     this.treeText = h("textarea", { rows: "4", "aria-label": "the tree as it should be, in brackets", spellcheck: "false" });
-    const keep = button("Keep this tree", () => this.send({ action: "correct", tree: this.treeText.value }, "checking"), { class: "cl-primary", "data-keep": "tree" });
+    const keep = button("Keep this tree", () => this.send({ action: "correct", tree: this.treeText.value }, "checking"), {
+      class: "cl-primary",
+      "data-keep": "tree",
+    });
     this.takeBack = button("As the parser found it", () => this.send({ action: "correct", tree: "" }, "parsing"));
     const cancel = button("Cancel", () => this.editTree(false));
-    this.editor = h("section", { "aria-label": "correction of the tree", hidden: true }, this.treeText, h("div", { class: "cl-row" }, keep, this.takeBack, cancel));
+    this.editor = h(
+      "section",
+      { "aria-label": "correction of the tree", hidden: true },
+      this.treeText,
+      h("div", { class: "cl-row" }, keep, this.takeBack, cancel),
+    );
     this.sentenceHead = h("span", { class: "cl-grow" });
     const head = h("h3", { class: "cl-row" }, this.sentenceHead, this.models, this.another, correct, close);
-    this.sentencePart = h("section", { class: "cl-sentence", "aria-label": "sentence", hidden: true }, head, this.sentenceNote, this.tree, this.unscored, this.editor, this.detail, this.pair);
+    this.sentencePart = h(
+      "section",
+      { class: "cl-sentence", "aria-label": "sentence", hidden: true },
+      head,
+      this.sentenceNote,
+      this.tree,
+      this.unscored,
+      this.editor,
+      this.detail,
+      this.pair,
+    );
     return this.sentencePart;
   }
   editTree(on) {
@@ -135,14 +176,20 @@ class Concepts {
   }
   receiveFound({ query, rows, more }) {
     if (document.activeElement !== this.text) this.text.value = query;
-    const number = numbered(rows.map(([, , images]) => images), "image");
+    const number = numbered(
+      rows.map(([, , images]) => images),
+      "image",
+    );
     const entry = ([text, , images]) =>
       toggle([h("span", { class: "cl-grow" }, text), ...number(images)], text === this.concept, () => this.open(text), {
         title: `${text}: ${some(images, "image")}`,
         "data-concept": text,
       });
     this.more.textContent = more ? `The ${count(rows.length)} in most images; type words to see others.` : "";
-    fill(this.found, rows.length ? rows.map(entry) : h("p", { class: "cl-muted" }, "No concept holds these words in this order; search for one of them."));
+    fill(
+      this.found,
+      rows.length ? rows.map(entry) : h("p", { class: "cl-muted" }, "No concept holds these words in this order; search for one of them."),
+    );
   }
   receiveConcept(content) {
     const { text, primitive, images, captions, predicate, back, forward } = content;
@@ -152,44 +199,81 @@ class Concepts {
     this.forward.disabled = !forward;
     this.empty.hidden = true;
     this.shown.hidden = false;
-    for (const entry of this.found.querySelectorAll("[data-concept]")) entry.setAttribute("aria-pressed", String(entry.dataset.concept === text));
+    for (const entry of this.found.querySelectorAll("[data-concept]"))
+      entry.setAttribute("aria-pressed", String(entry.dataset.concept === text));
     const facts = `${primitive ? "primitive" : "concept"}, in ${some(captions, "caption")} of ${some(images, "image")}`;
     fill(this.heading, h("h2", { tabindex: "-1" }, text), h("span", { class: "cl-muted" }, facts));
-    const chip = (concept) => button(concept, () => this.open(concept), { "data-jump": concept });
+    const chip = concept => button(concept, () => this.open(concept), { "data-jump": concept });
     const list = (part, label, name, line, nothing) => {
       const rows = content[name];
       const total = content[`n_${name}`];
-      const number = numbered(rows.map((row) => row[row.length - 1]), "caption");
+      const number = numbered(
+        rows.map(row => row[row.length - 1]),
+        "caption",
+      );
       const of = total > rows.length ? `, the ${count(rows.length)} most frequent of ${count(total)}` : "";
       fill(part.head, h("span", {}, label, of));
-      fill(part.lines, rows.length ? rows.map((row) => h("div", { class: "cl-line" }, line(row), number(row[row.length - 1]))) : h("p", { class: "cl-muted" }, nothing));
+      fill(
+        part.lines,
+        rows.length
+          ? rows.map(row => h("div", { class: "cl-line" }, line(row), number(row[row.length - 1])))
+          : h("p", { class: "cl-muted" }, nothing),
+      );
     };
-    const made = ([name, parts]) => h("div", { class: "cl-row cl-grow" }, h("span", { class: "cl-template" }, template(name)), parts.map(chip));
+    const made = ([name, parts]) =>
+      h("div", { class: "cl-row cl-grow" }, h("span", { class: "cl-template" }, template(name)), parts.map(chip));
     list(this.parts, "Made of", "parts", made, "Nothing: it is a single word.");
     const related = ([name]) => {
       const on = name === predicate;
-      return h("div", { class: "cl-grow" }, toggle(template(name), on, () => this.open(text, on ? "" : name), { "data-predicate": name, title: name }));
+      return h(
+        "div",
+        { class: "cl-grow" },
+        toggle(template(name), on, () => this.open(text, on ? "" : name), { "data-predicate": name, title: name }),
+      );
     };
     list(this.relations, "Relations: the predicates that take it", "relations", related, "None: it is always a whole caption.");
-    const above = ([name, whole]) => h("div", { class: "cl-grow" }, button(whole, () => this.open(whole), { "data-jump": whole, title: name }));
-    list(this.wholes, predicate ? ["Part of, by ", h("span", { class: "cl-template" }, template(predicate))] : "Part of", "wholes", above, "Nothing: it is always a whole caption.");
+    const above = ([name, whole]) =>
+      h(
+        "div",
+        { class: "cl-grow" },
+        button(whole, () => this.open(whole), { "data-jump": whole, title: name }),
+      );
+    list(
+      this.wholes,
+      predicate ? ["Part of, by ", h("span", { class: "cl-template" }, template(predicate))] : "Part of",
+      "wholes",
+      above,
+      "Nothing: it is always a whole caption.",
+    );
     if (!focused || focused.isConnected) return;
-    const same = [...this.relations.lines.querySelectorAll("button")].find((each) => each.dataset.predicate === focused.dataset.predicate);
+    const same = [...this.relations.lines.querySelectorAll("button")].find(each => each.dataset.predicate === focused.dataset.predicate);
     (same ?? this.heading.firstChild).focus({ preventScroll: true }); // what was clicked is gone: the keyboard stays here
   }
   receivePictures({ start, total, page, rows, n_picked, note }, buffers) {
     const tile = ({ image, ids, captions, picked }, k) => {
       const drawn = bytes(buffers[k]).length ? picture(buffers[k], captions[0]) : null;
       const attributes = { title: captions.join("\n"), "data-image": image };
-      const show = toggle([drawn, h("span", {}, drawn ? captions[0] : captions.join(" · "))], picked, () => this.send({ action: "pick", image }), attributes);
-      const trees = ids.map((id, n) => button(n ? `${n + 1}` : "Tree", () => this.send({ action: "open_sentence", id }, "opening the tree"), { title: `tree of: ${captions[n]}`, "data-tree": id }));
+      const show = toggle(
+        [drawn, h("span", {}, drawn ? captions[0] : captions.join(" · "))],
+        picked,
+        () => this.send({ action: "pick", image }),
+        attributes,
+      );
+      const trees = ids.map((id, n) =>
+        button(n ? `${n + 1}` : "Tree", () => this.send({ action: "open_sentence", id }, "opening the tree"), {
+          title: `tree of: ${captions[n]}`,
+          "data-tree": id,
+        }),
+      );
       return h("div", { class: "cl-tile" }, show, h("div", { class: "cl-group" }, trees));
     };
     const next = start + rows.length;
     const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
     const label = `Pictures ${count(start + 1)} to ${count(next)} of ${count(total)}${n_picked ? `, ${count(n_picked)} selected` : ""}`;
     const clear = n_picked ? button("Select none", () => this.send({ action: "clear" })) : null;
-    const save = button("Save as CSV", () => this.send({ action: "export_table" }), { title: "the captions of the selected pictures; of all, where none is" });
+    const save = button("Save as CSV", () => this.send({ action: "export_table" }), {
+      title: "the captions of the selected pictures; of all, where none is",
+    });
     const turns = total > page ? [turn("Previous", Math.max(0, start - page), start === 0), turn("Next", next, next >= total)] : [];
     const focused = this.pictures.lines.contains(document.activeElement) ? document.activeElement.dataset.image : null;
     fill(this.pictures.head, h("span", { class: "cl-grow" }, label), turns, clear, save);
@@ -201,21 +285,25 @@ class Concepts {
     const inside = this.sentencePart.contains(document.activeElement);
     this.sentencePart.hidden = !content.text;
     if (!content.text) {
-      const opener = [...this.pictures.lines.querySelectorAll("[data-tree]")].find((each) => each.dataset.tree === this.sentence?.id);
+      const opener = [...this.pictures.lines.querySelectorAll("[data-tree]")].find(each => each.dataset.tree === this.sentence?.id);
       if (inside) (opener ?? this.text).focus({ preventScroll: true });
       return;
     }
     const fresh = this.sentence?.id !== content.id;
-    const { words, cells, nodes, note, corrected, images, models, model, unscored } = (this.sentence = content);
+    this.sentence = content;
+    const { words, cells, nodes, note, corrected, images, models, model, unscored } = content;
     this.sentenceNote.textContent = note;
     this.unscored.textContent = unscored;
-    fill(this.models, models.map((name, value) => h("option", { value }, name)));
+    fill(
+      this.models,
+      models.map((name, value) => h("option", { value }, name)),
+    );
     this.sentenceHead.textContent = model ? "Sentence, each concept with its score for its own picture | for the other" : "Sentence";
     this.models.hidden = !models.length;
     this.models.value = Math.max(0, models.indexOf(model));
     this.takeBack.hidden = !corrected;
     this.editor.hidden = true;
-    const score = (value) => (value == null ? "" : value.toFixed(2));
+    const score = value => (value == null ? "" : value.toFixed(2));
     const made = (cell, attributes) => {
       const [label, , , , number] = cell;
       if (number < 0) return h("span", attributes, label);
@@ -223,11 +311,21 @@ class Concepts {
       const sign = own == null || own === other ? "" : own > other ? "own" : "other";
       const show = () => this.showNode(number);
       const numbers = own == null ? null : h("small", {}, `${score(own)} | ${score(other)}`);
-      return button([label, numbers], show, { ...attributes, class: `${attributes.class} cl-node`, "data-node": number, "data-sign": sign, onmouseenter: show, onfocus: show });
+      return button([label, numbers], show, {
+        ...attributes,
+        class: `${attributes.class} cl-node`,
+        "data-node": number,
+        "data-sign": sign,
+        onmouseenter: show,
+        onfocus: show,
+      });
     };
     drawTree(this.tree, words, cells, made);
-    this.bars = ["its own picture", "another picture"].map((label, k) => h("figcaption", {}, label));
-    const frame = (label, k) => (bytes(buffers[k]).length ? h("figure", {}, picture(buffers[k], label), this.bars[k], h("span", { class: "cl-small cl-muted" }, images[k])) : null);
+    this.bars = ["its own picture", "another picture"].map(label => h("figcaption", {}, label));
+    const frame = (label, k) =>
+      bytes(buffers[k]).length
+        ? h("figure", {}, picture(buffers[k], label), this.bars[k], h("span", { class: "cl-small cl-muted" }, images[k]))
+        : null;
     fill(this.pair, ["its own picture", "another picture"].map(frame));
     this.another.hidden = !images[1];
     this.showNode(0);
@@ -239,9 +337,19 @@ class Concepts {
     if (!node) return;
     const { text, own, other } = node;
     for (const each of this.tree.querySelectorAll("[data-node]")) each.classList.toggle("cl-shown-node", +each.dataset.node === number);
-    const gap = own == null ? "" : `${own.toFixed(3)} for its own picture, ${other.toFixed(3)} for the other (${own >= other ? "+" : "−"}${Math.abs(own - other).toFixed(3)})`;
-    fill(this.detail, h("b", {}, text), h("span", {}, gap), button("Open the concept", () => this.open(text), { "data-jump": text }));
-    ["its own picture", "another picture"].forEach((label, k) => (this.bars[k].textContent = own == null ? label : `${label}: ${[own, other][k].toFixed(3)}`));
+    const gap =
+      own == null
+        ? ""
+        : `${own.toFixed(3)} for its own picture, ${other.toFixed(3)} for the other (${own >= other ? "+" : "−"}${Math.abs(own - other).toFixed(3)})`;
+    fill(
+      this.detail,
+      h("b", {}, text),
+      h("span", {}, gap),
+      button("Open the concept", () => this.open(text), { "data-jump": text }),
+    );
+    ["its own picture", "another picture"].forEach(
+      (label, k) => (this.bars[k].textContent = own == null ? label : `${label}: ${[own, other][k].toFixed(3)}`),
+    );
   }
   // Enter opens what is typed; arrows go through the list below; Alt and an arrow go back and forward.
   onKey(event) {
@@ -252,12 +360,12 @@ class Concepts {
     const place = entries.indexOf(target);
     const to = place + ({ ArrowUp: -1, ArrowDown: 1 }[key] ?? 0);
     if (event.altKey && step) this.send({ action: "move", step });
-    else if (key === "Escape" && this.sentencePart.contains(target)) this.editor.hidden ? this.send({ action: "close_sentence" }) : this.editTree(false);
+    else if (key === "Escape" && this.sentencePart.contains(target))
+      this.editor.hidden ? this.send({ action: "close_sentence" }) : this.editTree(false);
     else if (target === this.text && key === "Enter" && !event.isComposing) {
       this.search(this.text.value);
       this.open(this.text.value);
-    }
-    else if (place >= 0 && to !== place && entries[to]) entries[to].focus();
+    } else if (place >= 0 && to !== place && entries[to]) entries[to].focus();
     else {
       if (!event.ctrlKey && !event.metaKey) event.stopPropagation(); // letters, Enter and arrows are the field's and the buttons' own
       return;
@@ -269,6 +377,6 @@ class Concepts {
 
 function render({ model, el }) {
   const app = new Concepts(model, el);
-  return connect(app, model, { keydown: (event) => app.onKey(event) });
+  return connect(app, model, { keydown: event => app.onKey(event) });
 }
 export default { render };

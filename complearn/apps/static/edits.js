@@ -21,7 +21,14 @@ class Edits {
     this.keep = h("input", { type: "checkbox" });
     this.keepLabel = h("label", { class: "cl-row cl-small cl-muted", hidden: true }, this.keep, "keep the picture beside it");
     const edit = button("Take this caption", () => this.openText(), { class: "cl-primary" });
-    const form = h("section", { "aria-label": "caption to edit" }, h("h3", {}, "Caption"), this.text, this.keepLabel, h("div", { class: "cl-row" }, edit));
+    const form = h(
+      "section",
+      { "aria-label": "caption to edit" },
+      h("h3", {}, "Caption"),
+      this.text,
+      this.keepLabel,
+      h("div", { class: "cl-row" }, edit),
+    );
     this.gallery = h("section", { class: "cl-gallery cl-entries", "aria-label": "captions to take" });
     this.history = h("section", { class: "cl-history cl-entries", "aria-label": "edits that were made", hidden: true });
     return h("div", { class: "cl-side" }, form, this.gallery, this.history);
@@ -36,7 +43,12 @@ class Edits {
     this.steps = h("section", { class: "cl-steps", "aria-label": "calls" });
     this.pictures = h("div", { class: "cl-row cl-pictures" });
     const part = (label, ...children) => h("section", { "aria-label": label }, h("h3", {}, label), children);
-    this.parts = [part("Tree", this.tree), part("Operators", this.operators, this.lack), part("Caption and edit", this.captions, this.steps), this.pictures];
+    this.parts = [
+      part("Tree", this.tree),
+      part("Operators", this.operators, this.lack),
+      part("Caption and edit", this.captions, this.steps),
+      this.pictures,
+    ];
     this.empty = h("p", { class: "cl-muted" }, "Type a caption on the left, or take one from the list.");
     return h("div", { class: "cl-main" }, this.status, this.note, this.empty, this.parts);
   }
@@ -75,9 +87,9 @@ class Edits {
     const inside = this.node.contains(before);
     draw();
     if (!inside || before.isConnected) return;
-    const name = (control) => control.dataset.operator ?? control.getAttribute("aria-label") ?? control.textContent;
+    const name = control => control.dataset.operator ?? control.getAttribute("aria-label") ?? control.textContent;
     const controls = [...this.node.querySelectorAll("button:not(:disabled), select")];
-    const same = controls.find((control) => name(control) === name(before));
+    const same = controls.find(control => name(control) === name(before));
     (same ?? this.operators.querySelector("button:not(:disabled)") ?? this.text).focus({ preventScroll: true });
   }
   receiveState({ sources, source }) {
@@ -89,12 +101,18 @@ class Edits {
   receiveGallery({ start, total, captions, fault }, buffers) {
     const entry = (caption, k) => {
       const image = bytes(buffers[k]).length ? picture(buffers[k], "") : null;
-      return button([image, h("span", {}, caption)], () => this.send({ action: "open_item", item: start + k }, "parsing"), { title: caption });
+      return button([image, h("span", {}, caption)], () => this.send({ action: "open_item", item: start + k }, "parsing"), {
+        title: caption,
+      });
     };
     const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
     const next = start + captions.length;
     const size = Math.max(1, captions.length);
-    const range = h("span", { class: "cl-small cl-muted cl-grow" }, total ? `${count(start + 1)} to ${count(next)} of ${count(total)}` : "none");
+    const range = h(
+      "span",
+      { class: "cl-small cl-muted cl-grow" },
+      total ? `${count(start + 1)} to ${count(next)} of ${count(total)}` : "none",
+    );
     const pages = [range, turn("Previous", Math.max(0, start - size), start === 0), turn("Next", next, next >= total)];
     const remark = fault ? h("p", { class: "cl-small cl-remark" }, fault) : null;
     fill(this.gallery, h("h3", {}, "Or one of these"), remark, captions.map(entry), h("div", { class: "cl-row" }, pages));
@@ -113,18 +131,31 @@ class Edits {
   drawTree(words, cells) {
     drawTree(this.tree, words, cells);
     this.tree.parentNode.hidden = !cells.length;
-    this.tree.setAttribute("aria-label", `constituents: ${cells.filter((each) => each[3] > 1).map(([label, a, b]) => `${label} ${words.slice(a, b).join(" ")}`).join("; ")}`);
+    this.tree.setAttribute(
+      "aria-label",
+      `constituents: ${cells
+        .filter(each => each[3] > 1)
+        .map(([label, a, b]) => `${label} ${words.slice(a, b).join(" ")}`)
+        .join("; ")}`,
+    );
   }
   receiveEdit(content) {
     const { operators, source, caption, steps, options, chosen } = content;
-    const click = (operator) => this.send({ action: "call", operator }, "editing");
+    const click = operator => this.send({ action: "call", operator }, "editing");
     const operator = ({ name, about, count: left }) =>
-      button([h("span", { class: "cl-grow" }, name), h("span", { class: "cl-number" }, count(left))], () => click(name), { title: about, disabled: !left, "data-operator": name });
+      button([h("span", { class: "cl-grow" }, name), h("span", { class: "cl-number" }, count(left))], () => click(name), {
+        title: about,
+        disabled: !left,
+        "data-operator": name,
+      });
     fill(this.operators, operators.map(operator));
     const without = operators.filter(({ lack }) => lack);
     this.lack.hidden = !without.length;
     this.lackHead.textContent = `${some(without.length, "operator")} without a place here, and why`;
-    fill(this.lackList, without.map(({ name, lack }) => h("li", {}, h("b", {}, name), `: ${lack}`)));
+    fill(
+      this.lackList,
+      without.map(({ name, lack }) => h("li", {}, h("b", {}, name), `: ${lack}`)),
+    );
     const useless = without.length === operators.length && !steps.length;
     if (useless !== this.useless) this.lack.open = this.useless = useless; // else as the person left it
     const line = (label, pieces) => [h("span", { class: "cl-label" }, label), h("p", { class: "cl-line" }, marked(pieces))];
@@ -133,7 +164,10 @@ class Edits {
     const step = ({ operator: name, label, caption: text }, k) =>
       h("li", {}, h("mark", { class: `cl-call-${k % 6}` }, name), h("span", {}, label), h("span", { class: "cl-muted" }, text));
     this.chosen = h("select", { "aria-label": "what the last call does", onchange: () => this.choose(+this.chosen.value) });
-    fill(this.chosen, options.map((label, value) => h("option", { value }, label)));
+    fill(
+      this.chosen,
+      options.map((label, value) => h("option", { value }, label)),
+    );
     this.chosen.value = chosen;
     const another = button("Another", () => this.choose((chosen + 1) % options.length), { disabled: options.length < 2 });
     const undo = button("Undo", () => this.send({ action: "undo" }), { "data-undo": "last" });
@@ -160,7 +194,9 @@ class Edits {
   }
   receiveHistory({ records, total }) {
     const entry = ({ number, operator, pieces, current }) =>
-      toggle([h("span", { class: "cl-small cl-muted" }, operator), h("span", {}, marked(pieces))], current, () => this.send({ action: "recall", number }));
+      toggle([h("span", { class: "cl-small cl-muted" }, operator), h("span", {}, marked(pieces))], current, () =>
+        this.send({ action: "recall", number }),
+      );
     const save = (label, action, title) => button(label, () => this.send({ action }), { title });
     const lines = save("JSONL", "export_lines", "save as the lines that training and review read");
     const saves = [save("CSV", "export_table", "save as a table"), lines];
@@ -181,6 +217,6 @@ class Edits {
 
 function render({ model, el }) {
   const app = new Edits(model, el);
-  return connect(app, model, { keydown: (event) => app.onKey(event) });
+  return connect(app, model, { keydown: event => app.onKey(event) });
 }
 export default { render };

@@ -12,10 +12,22 @@ class Review {
     this.progress = h("div", { class: "cl-progress" });
     this.name = h("span", { class: "cl-muted cl-grow cl-name" });
     this.keepOpen = h("input", { type: "checkbox" });
-    const open = h("label", { class: "cl-row cl-small", title: "the file holds the negatives without a decision too" }, this.keepOpen, "keep the open ones");
-    const save = button("Export", () => this.send({ action: "export", keep_open: this.keepOpen.checked }), { title: "write what was accepted and corrected to a file of its own" });
+    const open = h(
+      "label",
+      { class: "cl-row cl-small", title: "the file holds the negatives without a decision too" },
+      this.keepOpen,
+      "keep the open ones",
+    );
+    const save = button("Export", () => this.send({ action: "export", keep_open: this.keepOpen.checked }), {
+      title: "write what was accepted and corrected to a file of its own",
+    });
     const top = h("div", { class: "cl-row cl-top" }, h("h2", {}, "Review"), this.name, open, save);
-    this.node = h("div", { class: "cl cl-review" }, top, h("div", { class: "cl-body" }, this.progress, this.status, this.faults, this.makeCard()));
+    this.node = h(
+      "div",
+      { class: "cl cl-review" },
+      top,
+      h("div", { class: "cl-body" }, this.progress, this.status, this.faults, this.makeCard()),
+    );
     fill(node, this.node);
     this.enable(false);
   }
@@ -41,7 +53,14 @@ class Review {
       button(["Next open", h("kbd", {}, "N")], () => this.send({ action: "next_open" })),
     );
     const body = h("div", { class: "cl-row cl-texts" }, this.picture, this.texts);
-    this.card = h("section", { class: "cl-card", tabindex: "0", "aria-label": "negative under review" }, this.head, body, this.editor, this.choices);
+    this.card = h(
+      "section",
+      { class: "cl-card", tabindex: "0", "aria-label": "negative under review" },
+      this.head,
+      body,
+      this.editor,
+      this.choices,
+    );
     return this.card;
   }
   send(request) {
@@ -74,7 +93,10 @@ class Review {
     const receivers = {
       file: () => {
         this.name.textContent = content.name;
-        fill(this.faults, content.faults.map((fault) => h("p", { class: "cl-small" }, fault)));
+        fill(
+          this.faults,
+          content.faults.map(fault => h("p", { class: "cl-small" }, fault)),
+        );
       },
       item: () => this.receiveItem(content, buffers),
       exported: () => this.status.report(content.text, true),
@@ -84,15 +106,22 @@ class Review {
   }
   receiveItem(content, buffers) {
     const first = !this.item;
-    const { place, total, id, source, caption, operator, verdict, correction, counts, note } = (this.item = content);
+    this.item = content;
+    const { place, total, id, source, caption, operator, verdict, correction, counts, note } = content;
     this.enable(true);
     this.status.report(note);
     const decided = total - (counts.open ?? 0);
-    const numbers = VERDICTS.map((each) => `${count(counts[each] ?? 0)} ${each}`);
+    const numbers = VERDICTS.map(each => `${count(counts[each] ?? 0)} ${each}`);
     const label = `${percent(decided / total)} of ${some(total, "negative")}: ${numbers.join(", ")}`;
     fill(this.progress, track(decided / total), h("span", { class: "cl-small cl-muted", role: "status" }, label));
     const state = h("b", { class: "cl-verdict", "data-state": verdict || "open" }, verdict || "open");
-    fill(this.head, state, h("span", {}, `${count(place + 1)} of ${count(total)}`), h("span", {}, operator), h("span", {}, `caption ${id}`));
+    fill(
+      this.head,
+      state,
+      h("span", {}, `${count(place + 1)} of ${count(total)}`),
+      h("span", {}, operator),
+      h("span", {}, `caption ${id}`),
+    );
     const line = (name, pieces) => [h("span", { class: "cl-label" }, name), h("p", { class: "cl-line" }, pieces)];
     fill(this.texts, line("Caption", marked(source)), line("Negative", marked(caption)), correction ? line("Corrected", [correction]) : []);
     if (this.url) URL.revokeObjectURL(this.url);
@@ -130,6 +159,6 @@ class Review {
 
 function render({ model, el }) {
   const app = new Review(model, el);
-  return connect(app, model, { keydown: (event) => app.onKey(event) });
+  return connect(app, model, { keydown: event => app.onKey(event) });
 }
 export default { render };

@@ -27,7 +27,8 @@ class Thumbnails {
     let start = 0;
     content.items.forEach((item, n) => {
       this.requested.delete(item);
-      const file = files.slice(start, (start += content.sizes[n]));
+      const file = files.slice(start, start + content.sizes[n]);
+      start += content.sizes[n];
       if (this.loaded.has(item)) return;
       const url = URL.createObjectURL(new Blob([file]));
       const picture = new Image();
@@ -39,7 +40,7 @@ class Thumbnails {
     this.request();
   }
   missing(items) {
-    return [...new Set(items)].filter((item) => !this.loaded.has(item) && !this.requested.has(item));
+    return [...new Set(items)].filter(item => !this.loaded.has(item) && !this.requested.has(item));
   }
   load(items, first = false) {
     const missing = this.missing(items);
@@ -72,7 +73,7 @@ class Mixture {
     this.image = numbers(Float32Array, buffers[2]);
     this.text = numbers(Float32Array, buffers[3]);
     this.scores = new Float64Array(this.items.length);
-    this.positions = new Map(content.positions.map((position) => [position.alpha, position]));
+    this.positions = new Map(content.positions.map(position => [position.alpha, position]));
   }
   position(alpha) {
     return this.positions.get(alpha) ?? this.positions.get(Math.round(100 * alpha) / 100);
@@ -81,7 +82,8 @@ class Mixture {
     const { scores, image, text } = this;
     const best = [];
     for (let i = 0; i < scores.length; i++) {
-      const score = (scores[i] = (1 - alpha) * image[i] + alpha * text[i]);
+      const score = (1 - alpha) * image[i] + alpha * text[i];
+      scores[i] = score;
       if (best.length === k && score <= scores[best[k - 1]]) continue;
       let place = best.length;
       while (place > 0 && scores[best[place - 1]] < score) place--;
@@ -89,7 +91,7 @@ class Mixture {
       if (best.length > k) best.pop();
     }
     const { length } = this.position(alpha);
-    return best.map((i) => ({ item: this.items[i], score: scores[i] / length, image: image[i], text: text[i] }));
+    return best.map(i => ({ item: this.items[i], score: scores[i] / length, image: image[i], text: text[i] }));
   }
 }
 
@@ -219,7 +221,7 @@ class ResultGrid {
 class PictureInput {
   constructor(app) {
     Object.assign(this, { app, box: null });
-    const upload = (event) => {
+    const upload = event => {
       this.upload(event.target.files[0]);
       event.target.value = "";
     };
@@ -228,8 +230,8 @@ class PictureInput {
     this.image = h("img", { alt: "", draggable: "false" });
     this.frame = h("div", { class: "cl-box", hidden: true });
     const pointer = {
-      onpointerdown: (event) => this.startBox(event),
-      onpointermove: (event) => this.dragBox(event),
+      onpointerdown: event => this.startBox(event),
+      onpointermove: event => this.dragBox(event),
       onpointerup: () => this.endBox(),
     };
     this.stage = h(
@@ -248,8 +250,8 @@ class PictureInput {
       "section",
       {
         "aria-label": "picture of the query",
-        ondragover: (event) => event.preventDefault(),
-        ondrop: (event) => {
+        ondragover: event => event.preventDefault(),
+        ondrop: event => {
           event.preventDefault();
           this.upload(event.dataTransfer.files[0]);
         },
@@ -280,7 +282,7 @@ class PictureInput {
     this.box = box;
     this.frame.hidden = !box;
     if (!box) return;
-    const [left, top, right, bottom] = box.map((share) => 100 * share);
+    const [left, top, right, bottom] = box.map(share => 100 * share);
     const style = { left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%` };
     Object.assign(this.frame.style, style);
   }
@@ -337,7 +339,7 @@ class PictureInput {
   }
   async upload(file) {
     if (!file) return;
-    const megabytes = (size) => Math.round(size / 2 ** 20);
+    const megabytes = size => Math.round(size / 2 ** 20);
     if (file.size > MAX_BYTES) {
       const size = `${megabytes(file.size)} MB, more than ${megabytes(MAX_BYTES)}`;
       this.app.status.report(`${file.name} has ${size}; choose a smaller one.`);
@@ -371,9 +373,9 @@ class Explanation {
     URL.revokeObjectURL(picture.src);
     const heats = content.grids.map((_, n) => bytes(buffers[n + 1]));
     const canvas = h("div", { class: "cl-heat" });
-    const choose = (k) => {
+    const choose = k => {
       fill(canvas, this.draw(picture, heats[k], content.grids[k], content.fit, `${words[k]} on ${caption || name}`));
-      if (heats[k].every((value) => !value))
+      if (heats[k].every(value => !value))
         canvas.append(h("p", { class: "cl-small cl-muted" }, `No single region speaks for “${words[k]}”.`));
       rows.forEach((row, n) => row.setAttribute("aria-pressed", String(n === k)));
       canvas.dataset.word = words[k];
@@ -390,7 +392,7 @@ class Explanation {
     };
     const cosine = `Cosine ${content.score.toFixed(3)} at α = ${content.alpha.toFixed(2)}. ${content.sum}`;
     const use = "Click a bar to see its regions: bright ones speak for it, in one scale for all single words.";
-    const small = (text) => h("p", { class: "cl-small cl-muted" }, text);
+    const small = text => h("p", { class: "cl-small cl-muted" }, text);
     fill(
       this.node,
       h("div", { class: "cl-row" }, h("h3", { class: "cl-grow" }, `Why ${caption ? `“${caption}”` : name}`), button("Close", close)),
@@ -431,7 +433,7 @@ class Explanation {
     pen.fillRect(x + 2 * seenWidth, 0, x, 2 * height);
     pen.fillRect(x, 0, 2 * seenWidth, y);
     pen.fillRect(x, y + 2 * seenHeight, 2 * seenWidth, y);
-    if (heat.some((value) => value)) pen.drawImage(shade, x, y, 2 * seenWidth, 2 * seenHeight);
+    if (heat.some(value => value)) pen.drawImage(shade, x, y, 2 * seenWidth, 2 * seenHeight);
     return canvas;
   }
 }
@@ -466,7 +468,7 @@ class Search {
     this.word.addEventListener("search", () => {
       if (!this.word.value && this.mixture?.query_text) this.send({ action: "clear", what: "text" });
     });
-    const submit = (event) => {
+    const submit = event => {
       event.preventDefault();
       this.searchText();
     };
@@ -478,7 +480,7 @@ class Search {
     const move = () => this.moveSlider(Math.round(100 * this.slider.value) / 100);
     this.slider = h("input", { type: "range", min: "0", max: "1", step: "0.01", "aria-label": label, oninput: move });
     this.value = h("output", { class: "cl-number" });
-    const ends = ["picture", "both", "text"].map((end) => h("span", {}, end));
+    const ends = ["picture", "both", "text"].map(end => h("span", {}, end));
     const mix = h(
       "section",
       { "aria-label": "mix of picture and text" },
@@ -654,7 +656,7 @@ class Search {
     const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
     const next = start + items.length;
     fill(this.pages, turn("Previous", Math.max(0, start - items.length), start === 0), turn("Next", next, next >= total));
-    this.grid.show(items.map((item) => ({ item })));
+    this.grid.show(items.map(item => ({ item })));
     this.showTiming();
   }
   receiveQuery(content, buffers) {
@@ -678,8 +680,8 @@ class Search {
   }
   loadAhead() {
     const { mixture } = this;
-    const ends = [0, 1, 0.25, 0.75, 0.5].filter((alpha) => !mixture.position(alpha).reason);
-    const first = ends.flatMap((alpha) => mixture.hits(alpha, mixture.page_size).map(({ item }) => item));
+    const ends = [0, 1, 0.25, 0.75, 0.5].filter(alpha => !mixture.position(alpha).reason);
+    const first = ends.flatMap(alpha => mixture.hits(alpha, mixture.page_size).map(({ item }) => item));
     this.thumbnails.queue = []; // those of an earlier query
     this.thumbnails.load([...first, ...mixture.items]);
   }
@@ -723,6 +725,6 @@ class Search {
 function render({ model, el }) {
   const app = new Search(model, el);
   app.node.search = app; // for tests and measurements
-  return connect(app, model, { keydown: (event) => app.onKey(event), paste: (event) => app.onPaste(event) });
+  return connect(app, model, { keydown: event => app.onKey(event), paste: event => app.onPaste(event) });
 }
 export default { render };

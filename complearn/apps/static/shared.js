@@ -14,7 +14,7 @@ export const h = (tag, attributes = {}, ...children) => {
   node.append(...present(children));
   return node;
 };
-const present = (children) => children.flat().filter((child) => child != null && child !== false);
+const present = children => children.flat().filter(child => child != null && child !== false);
 export const fill = (node, ...children) => node.replaceChildren(...present(children));
 
 export const button = (label, onclick, attributes = {}) => h("button", { type: "button", onclick, ...attributes }, label);
@@ -22,22 +22,22 @@ export const toggle = (label, on, onclick, attributes = {}) => button(label, onc
 export const track = (share, kind = "") =>
   h("span", { class: "cl-track" }, h("i", { class: kind, style: `width:${(100 * Math.min(1, share)).toFixed(1)}%` }));
 
-export const count = (number) => number.toLocaleString("en-US");
+export const count = number => number.toLocaleString("en-US");
 export const some = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
-export const percent = (share) => {
+export const percent = share => {
   if (share === 0) return "0 %";
   return share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 };
 
 // A caption in pieces, [text, call] each: what call number k touched has its colour; an empty piece marks where something
 // was put in or left out.
-export const marked = (pieces) => pieces.map(([text, call]) => (call < 0 ? text : h("mark", { class: `cl-call-${call % 6}` }, text)));
+export const marked = pieces => pieces.map(([text, call]) => (call < 0 ? text : h("mark", { class: `cl-call-${call % 6}` }, text)));
 
 // A tree whose rows grow upwards from the words: a constituent of height k stands k rows above them. Cells are
 // [label, first word, the word after the last, height, ...]; `make` may draw them in another way.
 export const drawTree = (node, words, cells, make = (cell, attributes) => h("span", attributes, cell[0])) => {
   const levels = Math.max(0, ...cells.map(([, , , height]) => height));
-  const cell = (each) => {
+  const cell = each => {
     const [, start, stop, height] = each;
     const place = `grid-column: ${start + 1} / ${stop + 1}; grid-row: ${levels - height + 1}`;
     return make(each, { class: height > 1 ? "cl-phrase" : "cl-tag", style: place, title: words.slice(start, stop).join(" ") });
@@ -47,7 +47,7 @@ export const drawTree = (node, words, cells, make = (cell, attributes) => h("spa
 };
 
 // A list that scrolls says so where it goes on below.
-export const scrolling = (node) => {
+export const scrolling = node => {
   const mark = () => node.classList.toggle("cl-more", node.scrollHeight - node.clientHeight - node.scrollTop > 4);
   node.classList.add("cl-scroll");
   node.addEventListener("scroll", mark);
@@ -64,9 +64,9 @@ export const download = (name, text) => {
 };
 
 // Buffers arrive as DataViews into a larger message, at places that no array of wider numbers may start at: copy.
-export const bytes = (view) => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
+export const bytes = view => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
 export const numbers = (Kind, view) => new Kind(bytes(view).slice().buffer);
-export const objectURL = (view) => URL.createObjectURL(new Blob([bytes(view)]));
+export const objectURL = view => URL.createObjectURL(new Blob([bytes(view)]));
 // A picture of a message; its file is released once it is drawn.
 export const picture = (view, alt) => {
   const url = objectURL(view);
@@ -74,7 +74,7 @@ export const picture = (view, alt) => {
 };
 
 // The line that reports long work, an error, or nothing.
-export const statusLine = (attributes) => {
+export const statusLine = attributes => {
   const node = h("div", { class: "cl-status", ...attributes });
   node.report = (text, busy = false) => {
     node.textContent = text;
