@@ -65,9 +65,9 @@ def are_copies(
     block: int = 1024,  # images compared at once
 ) -> Bool[np.ndarray, "images"]:
     "Whether each image is a copy of one of the others."
-    found = np.zeros(len(images), bool)
+    hits = np.zeros(len(images), bool)
     if not len(images) or not len(others):
-        return found
+        return hits
     places, rows = _thumbnails(images)
     columns = _thumbnails(others)[1] if places else rows
     sizes = (columns**2).mean(1)
@@ -75,5 +75,5 @@ def are_copies(
         part = rows[start : start + block]
         distances = (part**2).mean(1)[:, None] + sizes - 2 * part @ columns.T / part.shape[1]
         for i, j in np.argwhere(distances <= LIMIT**2 + 1):  # mean squares, which are no larger than the largest
-            found[places[start + i]] |= np.abs(part[i] - columns[j]).max() <= LIMIT
-    return found
+            hits[places[start + i]] |= np.abs(part[i] - columns[j]).max() <= LIMIT
+    return hits

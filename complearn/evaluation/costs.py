@@ -36,18 +36,18 @@ class Ledger(TorchDispatchMode):
         self.now -= size
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        given = {each.untyped_storage()._cdata for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
-        made = function(*args, **kwargs or {})
-        for tensor in made if isinstance(made, (tuple, list)) else [made]:
+        inputs = {each.untyped_storage()._cdata for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        outputs = function(*args, **kwargs or {})
+        for tensor in outputs if isinstance(outputs, (tuple, list)) else [outputs]:
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()
                 key, size = storage._cdata, storage.nbytes()
-                if key not in self.alive | given:  # neither a view nor changed in place
+                if key not in self.alive | inputs:  # neither a view nor changed in place
                     self.alive.add(key)
                     weakref.finalize(storage, self._gone, key, size)
                     self.now += size
                     self.most, self.largest = max(self.most, self.now), max(self.largest, 0 if size in self.needed else size)
-        return made
+        return outputs
 
 # %% ../../nbs/evaluation/costs.ipynb #b831e4dc
 def clock(

@@ -135,13 +135,13 @@ def embed_pairs(
     for start in range(0, len(pairs), batch_size):
         first, second = (list(side) for side in zip(*pairs[start : start + batch_size]))
         options = {"padding": True, "truncation": True, "max_length": tokenizer.context, "return_token_type_ids": True}
-        told = tokenizer.tokenizer(first, second, return_tensors="pt", **options)
-        marked = told["token_type_ids"] if getattr(encoder.module.config, "type_vocab_size", 1) > 1 else None
+        encoded = tokenizer.tokenizer(first, second, return_tensors="pt", **options)
+        marked = encoded["token_type_ids"] if getattr(encoder.module.config, "type_vocab_size", 1) > 1 else None
         read = encoder if marked is None else lambda ids, mask, marked=marked: encoder(ids, mask, marked.to(ids.device))
         where = next(encoder.parameters()).device
         with evaluation_mode(encoder):
-            states = token_features(read, told["input_ids"].to(where), told["attention_mask"].bool().to(where))
-        vectors.append(mean_token(states, told["attention_mask"].bool()))
+            states = token_features(read, encoded["input_ids"].to(where), encoded["attention_mask"].bool().to(where))
+        vectors.append(mean_token(states, encoded["attention_mask"].bool()))
     return torch.cat(vectors)
 
 # %% ../../nbs/models/wordspace.ipynb #c017

@@ -41,9 +41,9 @@ def draw_report(
 
     with TemporaryDirectory() as folder:
         executed = Path(folder) / "report.ipynb"
-        given = {"report_from": str(Path(results).resolve())} if results else {}
-        given |= {"out_dir": f"{folder}/out"} if figures else {}
-        papermill.execute_notebook(str(notebook), str(executed), given, kernel_name="python3", progress_bar=False)
+        arguments = {"report_from": str(Path(results).resolve())} if results else {}
+        arguments |= {"out_dir": f"{folder}/out"} if figures else {}
+        papermill.execute_notebook(str(notebook), str(executed), arguments, kernel_name="python3", progress_bar=False)
         write_outputs(executed, notebook)
         for name, copy in figures.items():
             Path(copy).parent.mkdir(parents=True, exist_ok=True)

@@ -28,8 +28,8 @@ def nearest_words(
     n: int = 4,  # how many to name
 ) -> str:  # "red, rod"
     "The words most like another one."
-    found = get_close_matches(word, vocabulary, n, 0.5) or [other for other in vocabulary if word in other or other in word][:n]
-    return ", ".join(found)
+    near = get_close_matches(word, vocabulary, n, 0.5) or [other for other in vocabulary if word in other or other in word][:n]
+    return ", ".join(near)
 
 # %% ../../../nbs/analysis/codes/words.ipynb #c009
 @dataclass(frozen=True)

@@ -84,8 +84,8 @@ def cluster_stability(
         cloud = without_groups(vectors, derive(seed, "cloud", repeat))
         for count in counts:
             values = {"ami": vectors, "reference": cloud}
-            found = {name: agreement(part, count, derive(seed, "pair", repeat), by) for name, part in values.items()}
-            lines.append({"clusters": int(count), "repeat": repeat} | found)
+            agreements = {name: agreement(part, count, derive(seed, "pair", repeat), by) for name, part in values.items()}
+            lines.append({"clusters": int(count), "repeat": repeat} | agreements)
     return pd.DataFrame(lines)
 
 # %% ../../../nbs/analysis/stages/stability.ipynb #92edd1fa

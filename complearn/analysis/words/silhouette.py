@@ -108,11 +108,11 @@ def frequency_correlations(
     "Correlation with training frequency, by word and by category."
     often = counts.reindex(list(words)).to_numpy(dtype=float)
     inside = ~np.isnan(scores) & ~np.isnan(often)[:, None]
-    known = np.where(inside, scores, 0.0)
+    inside_scores = np.where(inside, scores, 0.0)
     mean = lambda values, axis: values.sum(axis)[inside.any(axis)] / inside.sum(axis)[inside.any(axis)]
-    by_category = (mean(known, 0), mean(np.where(inside, often[:, None], 0.0), 0))
+    by_category = (mean(inside_scores, 0), mean(np.where(inside, often[:, None], 0.0), 0))
     lines = []
-    for level, (x, y) in (("word", (mean(known, 1), often[inside.any(1)])), ("category", by_category)):
+    for level, (x, y) in (("word", (mean(inside_scores, 1), often[inside.any(1)])), ("category", by_category)):
         enough = (count := int((y > 0).sum())) >= least
         r, low, high = correlation(x, y, draws) if enough else (float("nan"),) * 3
         varied = enough and len(x) > 2 and np.ptp(x) > 0 and np.ptp(y) > 0

@@ -119,10 +119,10 @@ def concept_models(
     "The models that may score a sentence."
     models = models if isinstance(models, Mapping) or models is None else {"model": models}
     places = [runs] if isinstance(runs, (str, Path, Run)) else list(runs or [])
-    found = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
+    candidates = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
     sources = []
-    for run in found:
+    for run in candidates:
         state = run_fault(run, lambda config: "")
         sources.append(SearchSource(run.path.name, None if state else (lambda run=run: latest_snapshot(run).model()), lambda: [], state))
-    given = [SearchSource(name, lambda model=model: model, lambda: []) for name, model in (models or {}).items()]
-    return sources + given
+    of_models = [SearchSource(name, lambda model=model: model, lambda: []) for name, model in (models or {}).items()]
+    return sources + of_models

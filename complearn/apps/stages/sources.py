@@ -110,7 +110,7 @@ def stage_sources(
     if model is not None and pairs is None:
         raise RequestError("a model alone has no images to show; give some: stages(model, pairs=read('trifeature', samples=1))")
     places = [runs] if isinstance(runs, (str, Path, Run)) else list(runs or [])
-    found = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
-    staged = [run for run in found if run.problem or run.config.get("model", {}).get("kind") in ("stages", "clip_stages")]
-    given = [] if model is None else [StageSource("model", lambda: model, lambda: pairs, "", clusters or 5, **options)]
-    return given + [run_source(run, pairs, clusters, **options) for run in staged]
+    candidates = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
+    staged = [run for run in candidates if run.problem or run.config.get("model", {}).get("kind") in ("stages", "clip_stages")]
+    sources = [] if model is None else [StageSource("model", lambda: model, lambda: pairs, "", clusters or 5, **options)]
+    return sources + [run_source(run, pairs, clusters, **options) for run in staged]

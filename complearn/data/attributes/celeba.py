@@ -82,16 +82,16 @@ def independent(
     "Draw the most items among which attributes are independent; raise ValueError that names a combination which never occurs."
     check_choice("balance", balance, ("equal", "marginal"))
     counts, columns = Counter(combinations), [Counter(column) for column in zip(*combinations)]
-    wanted = {(): 1.0}
+    weights = {(): 1.0}
     for column in columns:
         equal = dict.fromkeys(column, 1 / len(column))
         shares = equal if balance == "equal" else {value: count / len(combinations) for value, count in column.items()}
-        wanted = {(*values, value): weight * share for values, weight in wanted.items() for value, share in shares.items()}
-    if missing := [values for values in wanted if not counts[values]]:
+        weights = {(*values, value): weight * share for values, weight in weights.items() for value, share in shares.items()}
+    if missing := [values for values in weights if not counts[values]]:
         raise ValueError(f"{missing[0]} occurs in none of {len(combinations)} items; leave out an attribute, or give more items")
-    size = min(counts[values] / weight for values, weight in wanted.items())
+    size = min(counts[values] / weight for values, weight in weights.items())
     chosen = []
-    for values, weight in wanted.items():
+    for values, weight in weights.items():
         members = np.array([k for k, combination in enumerate(combinations) if combination == values])
         order = rng(seed, "independent", *map(str, values)).permutation(len(members))
         chosen += members[order[: int(size * weight + 1e-9)]].tolist()

@@ -208,8 +208,8 @@ def describe_wording(
     prompt_source = f"{len(prompts)} published for {preset.prompts!r}" if prompts else plain_prompts
     if not published:
         return f"class names: the data's own{missing(preset.names)}; prompts: {prompt_source}"
-    known = set(published)
-    others = [folder for folder, name in zip(folders, names) if name not in known]
+    published_names = set(published)
+    others = [folder for folder, name in zip(folders, names) if name not in published_names]
     if not others:
         return f"class names: the published {key!r}; prompts: {prompt_source}"
     first = f"{', '.join(others[:3])}{', ...' if len(others) > 3 else ''}"

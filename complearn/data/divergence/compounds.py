@@ -90,9 +90,9 @@ def _gather(
     images: dict[str, tuple[Counter, set]] = {}
     for pair in pairs:
         counts, primitives = images.setdefault(pair.image_id, (Counter(), set()))
-        found = atoms(pair)
-        counts.update(combine(found))
-        primitives |= set(found)
+        present = atoms(pair)
+        counts.update(combine(present))
+        primitives |= set(present)
     return Candidates(list(images), *([entry[k] for entry in images.values()] for k in (0, 1)))
 
 # %% ../../../nbs/data/divergence/compounds.ipynb #d28a375a

@@ -124,6 +124,6 @@ def divergence_windows(
     table = CompoundTable(train, candidates, a)
     starts = np.unique(np.linspace(0, len(order) - size, max(windows, 200)).round().astype(int))
     levels = np.array([table.divergence(order[s : s + size]) for s in starts])
-    wanted = np.linspace(levels.max(), levels.min(), windows)
-    nearest = dict.fromkeys(np.abs(levels[None] - wanted[:, None]).argmin(1).tolist())
+    targets = np.linspace(levels.max(), levels.min(), windows)
+    nearest = dict.fromkeys(np.abs(levels[None] - targets[:, None]).argmin(1).tolist())
     return sorted(((float(levels[k]), order[starts[k] : starts[k] + size]) for k in nearest), key=lambda item: -item[0])

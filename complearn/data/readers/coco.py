@@ -145,9 +145,9 @@ def read_karpathy(
         where = f"{name} image {k}"
         with collector.sample(where):
             photos.append((read_record(KarpathyPhoto, values, where), where))
-    splits, known = set(split.split("+")), {photo.split for photo, _ in photos}
-    if photos and not splits <= known:
-        raise BadData(f"{name}: no split {' or '.join(sorted(splits - known))}; there are {', '.join(sorted(known))}")
+    splits, present = set(split.split("+")), {photo.split for photo, _ in photos}
+    if photos and not splits <= present:
+        raise BadData(f"{name}: no split {' or '.join(sorted(splits - present))}; there are {', '.join(sorted(present))}")
     for photo, where in photos:
         identity = coco_id(photo.filename)
         if photo.split not in splits or not is_read(identity):

@@ -169,7 +169,7 @@ def read_abstract_scenes(
     splits = sorted({part for part, _ in scenes.values()})
     if scenes and split not in splits:
         raise BadData(f"{folder}: no split {split!r}; there are {', '.join(splits)}")
-    known = {name: (scene, scene_graph(scene.pieces), _children(scene)) for name, (part, scene) in scenes.items() if part == split}
+    of_split = {name: (scene, scene_graph(scene.pieces), _children(scene)) for name, (part, scene) in scenes.items() if part == split}
     for row in read_rows(table):
         where = f"{table.name} line {row.line}"
         with collector.sample(where, "bad row"):
@@ -178,8 +178,8 @@ def read_abstract_scenes(
             caption = read_record(SceneCaption, row.cells, where)
             if caption.image not in scenes:
                 raise BadData(f"{where}: no scene {caption.image!r} in the file of scenes")
-            if caption.image in known:
-                scene, graph, labels = known[caption.image]
+            if caption.image in of_split:
+                scene, graph, labels = of_split[caption.image]
                 name = Path(caption.image).stem
                 identity = f"{name}:{caption.turn}" if caption.turn else name
                 collector.add(Pair(scene, caption.caption, identity, name, graph=graph, labels=labels), where)

@@ -39,10 +39,8 @@ def gallery_split(
     "Choose galleries of a world by their compound divergence from its training statements."
     if world.config.split != "divergence":
         raise ValueError(f"galleries by divergence need a world of the divergence split, this one is {world.config.split!r}; set split")
-    known = set().union(*map(primitives, world.trained))
-    split = make_split(
-        drawn_candidates(world, "test", range(4 * world.config.n_test)), Candidates(["training"], [world.compounds], [known]), size, windows
-    )
+    training = Candidates(["training"], [world.compounds], [set().union(*map(primitives, world.trained))])
+    split = make_split(drawn_candidates(world, "test", range(4 * world.config.n_test)), training, size, windows)
     familiar = drawn_candidates(world, "seen", range(4 * size))
     if len(familiar.images) < size:
         raise ValueError(f"{4 * size} draws hold {len(familiar.images)} different statements, not {size}; widen the world, or ask for less")

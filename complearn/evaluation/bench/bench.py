@@ -115,13 +115,13 @@ def unseen_bench(
         raise ValueError(f'the models were trained on what they are asked: {counts} items; leave these out with overlap="drop"')
     if overlap == "keep":
         return dict(bench), {}
-    kept = {name: task.without(met[name]) if name in met else task for name, task in bench.items()}
-    dropped = {name: len(bench[name].items()) - len(kept[name].items()) for name in met}
-    kept = {name: task for name, task in kept.items() if len(task.items())}
-    if bench and not kept:
+    remaining = {name: task.without(met[name]) if name in met else task for name, task in bench.items()}
+    dropped = {name: len(bench[name].items()) - len(remaining[name].items()) for name in met}
+    remaining = {name: task for name, task in remaining.items() if len(task.items())}
+    if bench and not remaining:
         names = ", ".join(dropped)
         raise ValueError(f'the models were trained on every item of {names}; ask other questions, or these with overlap="keep"')
-    return kept, dropped
+    return remaining, dropped
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #5b0b7b28
 def captions_cut(

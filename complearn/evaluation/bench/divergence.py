@@ -36,9 +36,9 @@ class Part(Task):
     best: Mapping[str, float] = field(default_factory=dict)  # metric -> what can be reached, where that is known
 
     def run(self, scorer: Any, batch_size: int = 256, device: torch.device | str | None = None) -> list[Score]:
-        known = [Score("compounds", "divergence", self.divergence)]
-        known += [Score("sentence_to_image", f"best {metric}", value) for metric, value in self.best.items()]
-        return [*self.task.run(scorer, batch_size, device), *known]
+        scores = [Score("compounds", "divergence", self.divergence)]
+        scores += [Score("sentence_to_image", f"best {metric}", value) for metric, value in self.best.items()]
+        return [*self.task.run(scorer, batch_size, device), *scores]
 
     def blind(self, captions: Sequence[str]) -> dict[str, list[Score]]:
         return self.task.blind(captions)

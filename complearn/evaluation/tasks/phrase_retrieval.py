@@ -105,9 +105,9 @@ class PhraseRetrieval(Task):
         rank, tied = ranks(scorer, images, texts, index)[1]
         scores = []
         for kind in ("sentence", "phrase"):
-            asked = [(candidates[query.text, query.right], query.photo) for query in queries if query.kind == kind]
-            rows, groups = np.array([k for k, _ in asked], int), [photo for _, photo in asked]
-            for k in RECALLS if asked else ():
+            answers = [(candidates[query.text, query.right], query.photo) for query in queries if query.kind == kind]
+            rows, groups = np.array([k for k, _ in answers], int), [photo for _, photo in answers]
+            for k in RECALLS if answers else ():
                 if k < len(photos):
                     scores.append(share_score(f"{kind}_to_image", f"r@{k}", rank[rows] <= k, float(tied[rows].mean()), groups))
                 else:

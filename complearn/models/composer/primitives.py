@@ -43,8 +43,8 @@ class PrimitiveEncoder(nn.Module):
         images: Int64[Tensor, "concept"],  # the picture in front of each primitive
     ) -> Float[Tensor, "concept width"]:
         if self.cross is not None:
-            keys, seen = self.cross.keys(regions)[images], region_mask[images]
+            keys, visible = self.cross.keys(regions)[images], region_mask[images]
             if self.keys == "both":
-                keys, seen = torch.cat([self.cross.keys(words), keys], 1), torch.cat([mask, seen], 1)
-            words = self.cross(words, keys, seen)
+                keys, visible = torch.cat([self.cross.keys(words), keys], 1), torch.cat([mask, visible], 1)
+            words = self.cross(words, keys, visible)
         return self.norm(masked_mean(words, mask))

@@ -107,15 +107,15 @@ class OpenClipText(Tower):
     ) -> tuple[Float[Tensor, "batch kept width"], Float[Tensor, "batch pooled"]]:
         "Any encoder, by its own forward pass."
         if hasattr(self.module, "forward_intermediates"):
-            said = self.module.forward_intermediates(ids, indices=1, normalize_intermediates=True, output_fmt="NLC")
-            return said["text_intermediates"][-1], said["text_features"]
-        said = []  # every token, also the one that a pooler keeps to itself: columns are the caption's
-        listening = self.module.transformer.register_forward_hook(lambda module, inputs, out: said.append(out.last_hidden_state))
+            states = self.module.forward_intermediates(ids, indices=1, normalize_intermediates=True, output_fmt="NLC")
+            return states["text_intermediates"][-1], states["text_features"]
+        states = []  # every token, also the one that a pooler keeps to itself: columns are the caption's
+        listening = self.module.transformer.register_forward_hook(lambda module, inputs, out: states.append(out.last_hidden_state))
         try:
             pooled, _ = self.module(ids)
         finally:
             listening.remove()
-        return said[0], pooled
+        return states[0], pooled
 
     def read_causal(
         self,

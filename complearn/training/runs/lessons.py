@@ -40,10 +40,10 @@ def teachers_of(
     teachers = [of_run or equally_old(run) for run, of_run in zip(runs, ends)]
     if names in ("all", "last"):
         return [snapshot for of_run in teachers for snapshot in (of_run if names == "all" else of_run[-1:])]
-    known = sorted({snapshot.name for of_run in teachers for snapshot in of_run})
-    unknown = [name for name in names if name not in known]
+    taught = sorted({snapshot.name for of_run in teachers for snapshot in of_run})
+    unknown = [name for name in names if name not in taught]
     if isinstance(names, str) or unknown:
-        raise ValueError(f"teachers is 'all', 'last' or a list of names out of {', '.join(known)}; not {names!r}")
+        raise ValueError(f"teachers is 'all', 'last' or a list of names out of {', '.join(taught)}; not {names!r}")
     return [snapshot for of_run in teachers for snapshot in of_run if snapshot.name in names]
 
 # %% ../../../nbs/training/runs/lessons.ipynb #b9e6841b

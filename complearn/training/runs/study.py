@@ -186,8 +186,8 @@ class Study:
         return rounds
 
     def _starts(self, keys: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        found = [(self.table[label].switches["start"]["row"], seed) for label, seed in keys if "start" in self.table[label].switches]
-        return found + self._starts(found) if found else []
+        starts = [(self.table[label].switches["start"]["row"], seed) for label, seed in keys if "start" in self.table[label].switches]
+        return starts + self._starts(starts) if starts else []
 
     @property
     def keys(self) -> list[tuple[str, int]]:

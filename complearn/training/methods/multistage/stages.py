@@ -132,14 +132,14 @@ def begin_stage(
         if not stage:
             return
         if rank_and_world()[0] == 0:
-            made = group_images(state, stage, grouping).to(model.device)
-            if message := describe_small(made[0], grouping, size):
+            groups = group_images(state, stage, grouping).to(model.device)
+            if message := describe_small(groups[0], grouping, size):
                 warnings.warn(f"stage {stage}: {message}", stacklevel=2)
         else:
-            made = torch.empty(2, stage, len(state.loader.pairs), dtype=torch.int64, device=model.device)
+            groups = torch.empty(2, stage, len(state.loader.pairs), dtype=torch.int64, device=model.device)
         if rank_and_world()[1] > 1:
-            dist.broadcast(made, src=0)
-        state.extra |= {"assignments": made[0].contiguous(), "groups": made[1, 0].contiguous()}
+            dist.broadcast(groups, src=0)
+        state.extra |= {"assignments": groups[0].contiguous(), "groups": groups[1, 0].contiguous()}
         sizes = torch.unique(state.extra["groups"], return_counts=True)[1].tolist()
         facts = {"groups": len(sizes), "smallest": min(sizes), "largest": max(sizes), "fill a batch": sum(n >= size for n in sizes)}
         spent = {"wall_seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}

@@ -24,11 +24,11 @@ def mask_id(
 ) -> int:
     "The token that stands for a hidden one."
     inner = getattr(tokenizer, "tokenizer", None)
-    found = getattr(inner, "mask_token_id", None)
-    found = getattr(tokenizer, "unknown", None) if found is None else found
-    if found is None:
+    mask_token = getattr(inner, "mask_token_id", None)
+    mask_token = getattr(tokenizer, "unknown", None) if mask_token is None else mask_token
+    if mask_token is None:
         raise ValueError(f"a {type(tokenizer).__name__} has no token for a hidden word; take a tower such as BERT, with a mask token")
-    return int(found)
+    return int(mask_token)
 
 
 def hide(
