@@ -259,6 +259,24 @@ def test_training_reads_no_caption_of_an_evaluation_as_a_negative():
     assert held and not any(phrase in text for phrase in held for text in wrong)
 
 
+def test_unrelated_captions_are_false_of_the_scene_and_read_by_no_evaluation():
+    world = world_from({"preset": "small", "n_train": 40, "n_test": 16, "split": "systematic", "disjoint": True})
+    known = {word for pair in world.train for word in pair.caption.split()}
+    held = {text for item in world.benchmark("sugarcrepe", 10) for text in item.captions}
+    wanted, drawn = Negatives("unrelated"), []
+    for k, pair in enumerate(world.train):
+        text = negative_caption(pair, pair.caption, k, wanted)
+        assert text == negative_caption(pair, pair.caption, k, wanted) != pair.caption and text not in held
+        claims, scene = torch.from_numpy(pair.negatives.claims[text])[None], torch.from_numpy(pair.negatives.scene)[None]
+        assert not may_hold(claims, scene).any()
+        drawn.append(text)
+    assert len(set(drawn)) > 20 and len(known & {word for text in drawn for word in text.split()}) > len(known) / 2
+    with pytest.raises(ValueError, match="generated scenes alone"):
+        negative_caption(Pair(None, "a dog", "1", "1"), "a dog", 0, wanted)
+    with pytest.raises(ValueError, match="no edits: leave calls"):
+        Negatives("unrelated", calls=2)
+
+
 def test_rules_serve_where_nothing_is_given():
     pair = Pair(None, "A cat and a man on a bench.", "0", "0")
     made = {negative_caption(pair, pair.caption, draw) for draw in range(20)}

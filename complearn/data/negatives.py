@@ -25,11 +25,12 @@ from ..language.edits.base import Edit
 from ..language.edits.scenes import CONTRADICTING, compose_edits, contradictions, realise_edit
 from ..language.scenes.grammar import Caption
 from ..language.scenes.graphs import SceneGraph
-from ..language.scenes.propositions import Statement
+from ..language.scenes.propositions import Statement, truth
+from ..language.scenes.sampling import choose, draw_statement
 from ..language.edits.captions import draw_swap
 
 # %% ../../nbs/data/negatives.ipynb #91f4868a
-NEGATIVE_SOURCES = ("auto", "given", "swap")
+NEGATIVE_SOURCES = ("auto", "given", "swap", "unrelated")
 SWAPS = ("swap_att", "swap_obj", "swap_rel")
 COMPOSED = 8  # negatives of several calls that are drawn for a pair
 
@@ -38,7 +39,7 @@ COMPOSED = 8  # negatives of several calls that are drawn for a pair
 class Negatives:
     "Which negatives a batch brings, one for each caption. Raise ValueError for an unknown source or operator."
 
-    source: str = "auto"  # "given" (the data's), "swap" (by rules), "auto" (given, else by rules)
+    source: str = "auto"  # "given" (the data's), "swap" (by rules), "auto" (given, else by rules), "unrelated" (another scene's caption)
     calls: Annotated[int, Field(ge=1)] | None = None  # operators called one after the other; None: one, of given captions any number
     operators: tuple[str, ...] | None = None  # of `CONTRADICTING`; None: exchanges, of several calls also replacements
     images: bool = False  # an image of each negative caption too, where it can be drawn or is given
@@ -47,6 +48,8 @@ class Negatives:
         check_choice("source of negatives", self.source, NEGATIVE_SOURCES)
         for name in self.operators or ():
             check_choice("operator", name, CONTRADICTING)
+        if self.source == "unrelated" and (self.calls or self.operators or self.images):
+            raise ValueError("unrelated captions are no edits: leave calls, operators and images out")
 
     @property
     def operator_names(self) -> tuple[str, ...]:
@@ -105,6 +108,20 @@ class Contradictions(Sequence):
             return None
         group = groups[int(generator.integers(len(groups)))]
         return self._text(group[int(generator.integers(len(group)))])
+
+    def draw_unrelated(
+        self,
+        generator: np.random.Generator,  # where chance comes from
+        tries: int = 50,
+    ) -> str | None:  # None if none turned up
+        "A caption as it is said of other scenes, which is false of this one: wrong, and not hard."
+        for _ in range(tries):
+            statement = draw_statement(choose(self.config.kinds, generator), self.config, generator)
+            if truth(statement, self.graph) is False and self.keep(statement):
+                text = self.say(statement).text
+                self.claims[text] = claim_numbers(statement)
+                return text
+        return None
 
     def _text(self, edit: Edit) -> str:
         if edit.caption not in self._texts:
@@ -231,12 +248,16 @@ def negative_caption(
     draw: int | None,  # the pair's draw; None: 0
     wanted: Negatives = Negatives(),  # which
 ) -> str | None:  # None if there is none
-    "Draw a negative caption for a pair; raise ValueError for several calls where no scene is known."
+    "Draw a negative caption for a pair; raise ValueError for several calls, or unrelated captions, where no scene is known."
     negatives, generator = pair.negatives, rng(draw or 0, "negative")
     by_rules = made_by_rules(pair, wanted.source)
     if (wanted.calls or 1) > 1 and (by_rules or not isinstance(negatives, (Contradictions, EditedCaptions))):
         remedy = "compose them beforehand with: python -m complearn.apps.edits --calls, and read them with the reader 'edited'"
         raise ValueError(f"pair {pair.id}: {wanted.calls} calls are composed for generated scenes alone; {remedy}")
+    if wanted.source == "unrelated":
+        if not isinstance(negatives, Contradictions):
+            raise ValueError(f"pair {pair.id}: captions of other scenes are known to be false for generated scenes alone")
+        return negatives.draw_unrelated(generator)
     if by_rules:
         edit = draw_swap(caption, draw or 0)
         return None if edit is None else edit.caption

@@ -77,7 +77,7 @@ class WorldPairs(Sequence):
     ) -> None:
         "Make every pair now, where they are kept, so that none is made later."
         for pair in self if self.stored else ():
-            if negatives is not None and negatives.source != "swap":
+            if negatives is not None and negatives.source not in ("swap", "unrelated"):
                 pair.negatives.edits_by_operator(negatives)
 
     def fingerprint(self) -> str:

@@ -76,6 +76,7 @@ def hard_negative_rows(
     models: Sequence[str] = ("clip",),  # also "codebook_clip" and "il_clip"
     operators: Sequence[str] | None = OPERATORS,  # that may be called; None: all that made the negatives of the data
     batch: int = 0,  # pairs per step; adds each model without negatives on twice as many, which TripletCLIP encodes; 0: not added
+    unrelated: bool = False,  # adds each model with NegCLIP on captions of other scenes, which are wrong and not hard
 ) -> dict[str, dict]:  # label -> row of a study
     "The rows of a study of hard negatives; raise ValueError for an unknown model or loss."
     codebook, rows = {"model": {"codebook": {}}}, {}
@@ -90,6 +91,8 @@ def hard_negative_rows(
                 row = {"method": f"il_{loss}", f"il_{loss}": {"negatives": arguments}}
             else:
                 row = {"method": loss, loss: {"neighbours": 0}} | (codebook if model == "codebook_clip" else {})
+            if unrelated and loss == "negclip":
+                rows[f"{model}, {loss}, unrelated captions"] = row | {"train": {"negatives": {"source": "unrelated"}}}
             for n in calls:
                 train = {"negatives": {"calls": int(n)} | ({} if operators is None else {"operators": list(operators)})}
                 rows[f"{model}, {loss}, {calls_label(n)}"] = row | {"train": train}
