@@ -23,7 +23,7 @@ from complearn.language.concepts.denotations import (
 )
 from complearn.language.concepts.graph import TABLES, build_graph, read_graph, write_graph
 from complearn.language.concepts.pruning import prune_parse, prune_tree
-from complearn.language.concepts.rules import LABELS, NOUN_TAGS, PHRASE_LABELS, concept_heights, find_concepts, find_predicates
+from complearn.language.concepts.rules import GOVERNORS, LABELS, NOUN_TAGS, PHRASE_LABELS, concept_heights, find_concepts, find_predicates
 from complearn.language.parsing.brackets import tree_parse
 from complearn.language.parsing.registry import parse
 from complearn.language.trees import Tree, parse_bracketed
@@ -55,6 +55,8 @@ def taken_apart(text):
         ("(NP (NP (DT a) (NN dog)) (. .))", "a [NN]", ["dog"]),  # nothing is composed of itself
         ("(S (NP (`` ``) (NP (DT a) (NN dog)) (, ,)) (VP (VBZ runs)) (. .))", "[NP] , runs", ["a dog"]),
         ("(X (. !) (. !))", "! !", []),
+        ("(FRAG (NN dog) (PP (IN on) (NP (NN grass))))", "[NN] on [NP]", ["dog", "grass"]),  # under any other label a noun is a primitive
+        ("(NP (DT an) (NML (NN ice) (NN cream)) (NN truck))", "an [NN] [NN] [NN]", ["ice", "cream", "truck"]),
         ("(S (SBAR (IN while) (S (NP (PRP it)) (VP (VBZ rains)))) (NP (NN man)) (VP (VBZ runs)))", "while it rains [NP] runs", ["man"]),
     ],
 )
@@ -83,7 +85,7 @@ def concepts_as_written(tree):
         found = []
         for child in () if is_word(node) else node.children:
             inner, label = collapse(child)
-            if nouns(inner) and (label or is_word(inner) and node.label in PHRASE_LABELS):
+            if nouns(inner) and (label or is_word(inner) and node.label not in GOVERNORS):
                 found.append((label or inner.label, inner.leaves(), parts(inner)))
             else:
                 found += parts(inner)
@@ -98,7 +100,7 @@ TREES = st.recursive(
     TAGGED,
     lambda inner: st.builds(
         lambda label, children: Tree(label, tuple(children)),
-        st.sampled_from(["NP", "VP", "PP", "S"]),
+        st.sampled_from(["NP", "VP", "PP", "S", "FRAG", "NML", "ADJP"]),
         st.lists(inner, min_size=1, max_size=4),
     ),
     max_leaves=15,

@@ -121,13 +121,18 @@ def test_a_pair_does_not_depend_on_the_pairs_beside_it(collate, tokenizer):
 
 def test_argument_order_matters_but_for_replace(collate, tokenizer):
     """A composed concept knows which blank a concept fills; with `replace` the blanks' own vectors have no part."""
-    batch = collate([pair(parse_bracketed("(NP (NP (NN dog)) (IN near) (NP (NN ball)))"))])
-    regions, mask, here = torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool), torch.tensor([[0, 0]])
+    texts = [f"(NP (NP (NN {one})) (IN near) (NP (NN {other})))" for one, other in (("dog", "ball"), ("ball", "dog"))]
+    batch = collate([pair(parse_bracketed(text), str(k)) for k, text in enumerate(texts)])
+    regions, mask, pairs = torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool), torch.tensor([[0, 0], [0, 1]])
     for form in ("film", "mlp", "replace"):
-        model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2, modulator=form)
-        model(regions, mask, batch.ids, batch.concepts, here)[0, 0].cumsum(0).sum().backward()
-        used = [p.grad is not None and bool(p.grad.abs().sum() > 0) for name, p in model.modulator.named_parameters()]
-        assert all(used) and bool(used) == (form != "replace")
+        torch.manual_seed(0)
+        model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2, modulator=form).eval()
+        vectors = model(regions, mask, batch.ids, batch.concepts, pairs)
+        sentence, exchanged = vectors[0, 0], vectors[1, 0]
+        assert torch.allclose(sentence, exchanged, atol=1e-5) == (form == "replace"), form
+        sentence.cumsum(0).sum().backward()
+        learned = [parameter.grad is not None and bool(parameter.grad.abs().sum() > 0) for parameter in model.modulator.parameters()]
+        assert all(learned) and bool(learned) == (form != "replace")
 
 
 def test_the_first_slot_alone_is_what_it_is_beside_the_others():
