@@ -33,7 +33,7 @@ def generalises(
     "COMPOSER finds more pictures than a rival where compounds diverge, and is further ahead the more they do."
     name, *recalls = RIVALS[rival]
     control = Claim(f"COMPOSER without MVSA generalises better than {name}", "", NO_MVSA, Side(rival), MCD) if recalls else None
-    slopes = tuple(math.log(end / start) / TENTHS for start, end in (OURS, recalls)) if recalls else ()
+    slopes = tuple(round(math.log(end / start) / TENTHS, 3) for start, end in (OURS, recalls)) if recalls else ()
     relative = f"COMPOSER's relative lead over {name} widens with divergence"
     return (
         Claim(f"COMPOSER generalises better than {name}", "Table 2", COMPOSER, Side(rival), MCD, (OURS[1], *recalls[1:]) if recalls else (),
