@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -82,6 +83,22 @@ def test_every_edit_keeps_what_it_should(caption):
 @pytest.mark.parametrize("name", BAD)
 def test_bad_captions_yield_edits_that_hold_or_none(name):
     check(BAD[name])
+
+
+LONG = ("a dog is running and a cat is sitting with a cup", "a man holding a cup with", "standing on a bench of", "and a very")
+
+
+@pytest.mark.parametrize("n", [59, 60, 61, 200])
+@pytest.mark.parametrize("text", LONG)
+def test_of_a_long_caption_the_first_words_are_edited(text, n):
+    begun = "A woman sits in a box with a cup near a table " + f"{text} " * 200
+    whole = parsed(" ".join(begun.split()[:n]))
+    far = replace(whole, words=tuple(replace(word, head=n - 1) for word in whole.words))  # all depend on the last
+    for each in (whole, far):
+        for name, sites in all_sites(each, context()).items():
+            ends = [end for site in sites for _, end in site.spans]
+            assert max(ends) <= whole.words[:60][-1].span[1] and all(word < n for site in sites for word in site.scope), name
+    assert "negate" in all_sites(whole, context())
 
 
 words = st.sampled_from(" ".join(CAPTIONS).split() + list(BAD.values())[3:8] + ["\x07", '"', "'s", "an", "A"])

@@ -7,7 +7,7 @@ __all__ = ['DENIALS', 'CaptionObject', 'CaptionRelation', 'is_denial', 'CaptionA
 
 # %% ../../../nbs/language/edits/atoms.ipynb #57427c9a
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .captions import DESCRIPTIVE_MODIFIERS, MOST_WORDS
@@ -65,12 +65,13 @@ class CaptionAtoms:
         relations: WordRelations,  # knows materials, fixed nouns and prepositions
     ):
         self.parse, self.relations = parse.require("tag", "lemma", "head", "relation"), relations
-        self.words = parse.words[:MOST_WORDS]
+        words = parse.words[:MOST_WORDS]
+        self.words = [word if word.head < len(words) else replace(word, head=i) for i, word in enumerate(words)]
         self.lemmas = [word.lemma.lower() for word in self.words]
         self.texts = [word.text.lower() for word in self.words]
         self.children: list[list[int]] = [[] for _ in self.words]
         for i, word in enumerate(self.words):
-            if word.head != i and word.head < len(self.words):
+            if word.head != i:
                 self.children[word.head].append(i)
 
     def child(self, number: int, *labels: str) -> int | None:

@@ -181,7 +181,7 @@ def find_sites(
             brought = {word for texts in options for text in texts for word in text.split()}
             denies = any(map(is_denial, brought - {word for text in before for word in text.split()}))
             scope = frozenset().union(*map(caption.denial_scope, words)) if denies else frozenset()
-            if any(caption.texts[i] == "some" for i in scope if i > min(words)):  # it would have to become any
+            if any(caption.parse.words[i].text.lower() == "some" for i in scope if i > min(words)):  # it would have to become any
                 continue
             sites.append(Site(operator, tuple(spans), options, words, scope))
     return sites
