@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from complearn.apps.concepts import command
 from complearn.apps.concepts.command import main
 from complearn.data.divergence.selection import read_split
 from complearn.language.concepts.denotations import compositions
@@ -28,8 +29,8 @@ def files(tmp_path, capsys):
     lines = list(TREES)
     (tmp_path / "trees.txt").write_text("\n".join(TREES.values()))
     pd.DataFrame({"image_id": ["1", "2", "2"], "caption": lines}).to_csv(tmp_path / "captions.csv", index=False)
-    command = ["parse", str(tmp_path / "captions.csv"), str(tmp_path / "parses.jsonl"), "--parser", "brackets"]
-    assert main([*command, "--settings", f"{{path: {tmp_path / 'trees.txt'}}}"]) == 0
+    arguments = ["parse", str(tmp_path / "captions.csv"), str(tmp_path / "parses.jsonl"), "--parser", "brackets"]
+    assert main([*arguments, "--settings", f"{{path: {tmp_path / 'trees.txt'}}}"]) == 0
     capsys.readouterr()
     return tmp_path
 
@@ -47,6 +48,17 @@ def test_captions_are_parsed_and_become_a_graph_and_a_split(files, capsys):
     assert main([*words, "--quiet"]) == 0
 
 
+def test_a_folder_of_photographs_is_never_replaced_by_a_graph(files, capsys, monkeypatch):
+    photos = files / "photos"
+    photos.mkdir()
+    for k in range(4):
+        (photos / f"{k}.jpg").write_bytes(b"a photo")
+    monkeypatch.setattr(command, "caption_pairs", lambda source: pytest.fail("it is said before captions are read"))
+    assert main(["graph", str(files / "captions.csv"), str(photos), "--parser", "rules", "--quiet"]) == 2
+    assert "photos holds other files (0.jpg, 1.jpg, 2.jpg, ...); name a new folder" in capsys.readouterr().err
+    assert len(list(photos.iterdir())) == 4
+
+
 def test_what_training_never_shows_is_listed(files, capsys):
     (files / "new.txt").write_text("a dog above a cat\na dog above grass")
     captions = [str(files / "captions.csv"), str(files / "new.txt"), "--parser", "rules", "--quiet"]
@@ -59,17 +71,17 @@ def test_what_training_never_shows_is_listed(files, capsys):
 
 def test_a_tree_that_was_corrected_is_used_in_place_of_the_files(files, monkeypatch):
     monkeypatch.setenv("COMPLEARN_CORRECTIONS", str(files / "corrections.jsonl"))
-    command = ["graph", *(str(files / name) for name in ("captions.csv", "graph")), "--parses", str(files / "parses.jsonl")]
+    arguments = ["graph", *(str(files / name) for name in ("captions.csv", "graph")), "--parses", str(files / "parses.jsonl")]
     caption = "a dog on grass"
-    assert main(command) == 0 and compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["[NP] on [NP]"]
+    assert main(arguments) == 0 and compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["[NP] on [NP]"]
     (parse,) = read_parses(files / "parses.jsonl")[:1]
     write_correction(files / "corrections.jsonl", parse, "(NP (DT a) (NN dog) (PP (IN on) (NN grass)))")
-    assert main(command) == 0 and compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["a [NN] on grass"]
+    assert main(arguments) == 0 and compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["a [NN] on grass"]
 
 
 def test_pruned_trees_make_another_graph(files):
-    command = ["graph", str(files / "captions.csv"), str(files / "graph"), "--parses", str(files / "parses.jsonl")]
-    assert main([*command, "--prune", "1.0"]) == 0
+    arguments = ["graph", str(files / "captions.csv"), str(files / "graph"), "--parses", str(files / "parses.jsonl")]
+    assert main([*arguments, "--prune", "1.0"]) == 0
     assert read_graph(files / "graph").statistics()["concepts"] == 3  # the sentences alone
 
 

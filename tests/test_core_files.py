@@ -140,6 +140,26 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert [path.name for path in (tmp_path / "step").iterdir()] == ["b"]
 
 
+def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
+    def write(text, path=tmp_path / "made"):
+        with atomic_folder(path, ("head", "body")) as folder:
+            (folder / "head").write_text(text)
+
+    (tmp_path / "made").mkdir()
+    write("into an empty one")
+    write("over itself")
+    assert (tmp_path / "made" / "head").read_text() == "over itself"
+    (tmp_path / "made" / "photo.jpg").write_bytes(b"a photo")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "body").write_text("named so by chance")
+    (tmp_path / "notes").write_text("a file")
+    says = {"made": r"holds other files \(photo.jpg\); name a new", "theirs": r"holds other files \(body\)", "notes": "is a file; name a new folder"}
+    for name, message in says.items():
+        with pytest.raises(FileExistsError, match=message):
+            write("lost", tmp_path / name)
+    assert (tmp_path / "made" / "photo.jpg").exists() and (tmp_path / "theirs" / "body").exists() and (tmp_path / "notes").is_file()
+
+
 def test_a_folder_that_cannot_take_its_name_is_put_back(tmp_path, monkeypatch):
     with atomic_folder(tmp_path / "step") as folder:
         (folder / "a").write_text("old")

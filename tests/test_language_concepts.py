@@ -189,11 +189,14 @@ def test_counts_are_those_of_a_plain_count(graph):
 
 def test_a_graph_comes_back_from_its_folder_and_a_broken_one_is_named(graph, tmp_path):
     folder = write_graph(tmp_path / "graph", graph)
+    assert write_graph(folder, graph) == folder  # over itself
     again = read_graph(folder)
     assert all(getattr(again, name).equals(getattr(graph, name)) for name in TABLES) and again.report == graph.report
     assert denotation(again, "the grass") == ["1", "3"]
     with pytest.raises(BadData, match="no concept graph there"):
         read_graph(tmp_path)
+    with pytest.raises(FileExistsError, match=r"holds other files \(graph\); name a new folder"):
+        write_graph(tmp_path, graph)
     graph.parts.assign(concept=99).to_parquet(folder / "parts.parquet")
     with pytest.raises(BadData, match="line 0 of parts has concept 99, and there are 14; write it with"):
         read_graph(folder)

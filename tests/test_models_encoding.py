@@ -235,7 +235,7 @@ def test_a_found_scale_is_saved(tmp_path):
 
 def test_a_folder_with_other_things_is_not_touched(model, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match=r"holds more than a model \(thesis.tex\)"):
+    with pytest.raises(FileExistsError, match=r"holds other files \(thesis.tex\); name a new folder"):
         save_model(model, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 

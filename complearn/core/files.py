@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['JSON_DECODER', 'REFUSALS', 'BadData', 'describe_fault', 'parsing', 'reading', 'read_text', 'parse_json', 'plain',
-           'sync_folder', 'write_errors', 'write_bytes_atomic', 'write_json', 'read_json', 'atomic_folder',
+           'write_errors', 'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable', 'atomic_folder',
            'remove_folder', 'out_folder', 'cache_dir']
 
 # %% ../../nbs/core/files.ipynb #c002
@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ def plain(
     raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot hold; use numbers, strings, lists and dicts")
 
 # %% ../../nbs/core/files.ipynb #c007
-def sync_folder(
+def _sync_folder(
     folder: str | Path,  # the folder whose entries must reach the disk
 ) -> None:
     "Sync a folder's own entries; a no-op on systems that cannot open folders."
@@ -203,7 +203,7 @@ def write_bytes_atomic(
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-            sync_folder(path.parent)
+            _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
     return path
@@ -224,13 +224,30 @@ def read_json(
     content, remedy = Path(path).read_bytes(), "restore it from where it came, or delete it to begin anew"
     return parse_json(content, f"{path} is not readable as JSON", remedy)
 
+# %% ../../nbs/core/files.ipynb #a41c9be2
+def check_replaceable(
+    path: str | Path,  # a folder that will be made or replaced
+    names: Sequence[str],  # of the files that it may hold; the first shows that it is one of its kind
+) -> None:
+    "Raise FileExistsError if what is there would be lost: a file, or a folder with anything but these files in it."
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"{path} is a file; name a new folder")
+    there = sorted(file.name for file in path.iterdir()) if path.exists() else []
+    strange = [name for name in there if name not in names] or (there if names[0] not in there else [])
+    if strange:
+        raise FileExistsError(f"{path} holds other files ({', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}); name a new folder")
+
 # %% ../../nbs/core/files.ipynb #c020
 @contextmanager
 def atomic_folder(
     path: str | Path,  # the folder to make or replace
+    names: Sequence[str] = (),  # of what it may hold, see `check_replaceable`; none: nobody else puts anything there
 ) -> Iterator[Path]:  # a temporary folder beside it, to be filled
     "Fill a folder all or nothing."
     path = Path(path)
+    if names:
+        check_replaceable(path, names)
     temporary, old = path.with_name(f".{path.name}.{os.getpid()}.tmp"), path.with_name(f".{path.name}.{os.getpid()}.old")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -241,11 +258,11 @@ def atomic_folder(
                 if file.is_file():
                     with open(file, "rb+") as handle:
                         os.fsync(handle.fileno())
-            sync_folder(temporary)
+            _sync_folder(temporary)
             if path.exists():
                 os.rename(path, old)  # a folder cannot be renamed over a full one
             os.rename(temporary, path)
-            sync_folder(path.parent)
+            _sync_folder(path.parent)
     finally:
         if old.exists() and not path.exists():
             os.rename(old, path)

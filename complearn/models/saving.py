@@ -50,12 +50,9 @@ def save_model(
 ) -> Path:  # the folder
     "Save weights, architecture, tokenizer and card, all or nothing."
     folder = Path(folder)
-    strange = sorted(file.name for file in folder.iterdir() if file.name not in FILES) if folder.is_dir() else []
-    if strange:
-        raise FileExistsError(f"{folder} holds more than a model ({', '.join(strange[:3])}); save into a folder of its own")
     towers = kind_of(model.config).towers(model)
     parts = {name: {"architecture": tower.architecture, "frozen": tower.frozen} for name, tower in towers.items()}
-    with atomic_folder(folder) as temporary:
+    with atomic_folder(folder, (LIST, *FILES)) as temporary:
         save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, temporary / FILES[1])
         if model.tokenizer is not None:
             model.tokenizer.save(temporary / FILES[2])

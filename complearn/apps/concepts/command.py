@@ -19,7 +19,7 @@ import pandas as pd
 from ...analysis.trees.score_figures import node_scores
 from .. import parses
 from ...core.config import parse_yaml
-from ...core.files import BadData, write_bytes_atomic
+from ...core.files import BadData, check_replaceable, write_bytes_atomic
 from ...core.runs import Run
 from ...data.divergence.compounds import COMPOUNDS, Candidates, find_candidates, graph_candidates, pairs_graph, pairs_parses
 from ...data.divergence.selection import make_split, write_split
@@ -28,7 +28,7 @@ from ...data.readers.edits import read_captions
 from ...data.readers.registry import read_source
 from ...data.reports import Records
 from ...language.concepts.denotations import unseen
-from ...language.concepts.graph import ConceptGraph, read_graph, write_graph
+from ...language.concepts.graph import FILES, ConceptGraph, read_graph, write_graph
 from ...language.concepts.pruning import prune_parse
 from ...language.parsing.base import Parse
 from ...language.parsing.cache import ParseCache
@@ -83,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands.add_parser("parse", help="parse captions: the same as python -m complearn.apps.parses", add_help=False)
     graph = commands.add_parser("graph", help="make the concept graph of captions")
     graph.add_argument("captions", help=captions)
-    graph.add_argument("folder", help="the folder to make or replace")
+    graph.add_argument("folder", help="a new folder, or that of an older graph, which is replaced")
     graph.add_argument("--parses", default="", help="trees from a file of parses, one per caption, instead of a parser")
     graph.add_argument("--prune", type=float, default=0.0, help="remove phrases with this probability (the paper: 0.1, 0.3, 0.5)")
     graph.add_argument("--seed", type=int, default=0, help="decides what is removed (default: 0)")
@@ -129,6 +129,7 @@ def graph_command(
     options: argparse.Namespace,
 ) -> None:
     "Make a concept graph."
+    check_replaceable(options.folder, FILES)  # before the captions are parsed, which may take hours
     pairs = caption_pairs(options.captions)
     trees = file_parses(options.parses, pairs) if options.parses else pairs_parses(pairs, options.parser, not options.quiet)
     graph = pairs_graph(pairs, (prune_parse(each, options.prune, options.seed) for each in trees))
