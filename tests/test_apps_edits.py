@@ -13,10 +13,11 @@ from conftest import ROOT
 from PIL import Image
 from stub_endpoint import stub_server
 
-from complearn.apps.edits.command import EditSettings, edit_captions, filter_plausible, main, summarize
+from complearn.apps.edits.command import EditSettings, edit_captions, filter_plausible, main, make_generator, summarize
 from complearn.apps.edits.ranking import Ranker, open_scorer
 from complearn.core.config import RequestError
 from complearn.core.files import BadData, plain
+from complearn.core.runs import Run
 from complearn.data.loading import fingerprint
 from complearn.data.negatives import Negatives, negative_caption, negative_image
 from complearn.data.overlap import find_overlap
@@ -128,6 +129,13 @@ def test_captions_that_hardly_look_english_are_named(caption, named, tmp_path):
     assert any("few of English's commonest words" in remark and "7 “" in remark for remark in remarks) == named
 
 
+@with_spacy
+def test_a_caption_that_took_nothing_and_is_hardly_english_says_so(tmp_path):
+    rows = [CaptionRow(text, text, text) for text in ("Ich am Meer und du am Haus", "Ein Hund am See vor dem Haus")]
+    remarks = summarize(edit_captions(rows, tmp_path / "out.jsonl", EditSettings(("swap_att",)), progress=False))[1]
+    assert any("2 captions without: hardly English: few of its commonest words" in remark for remark in remarks), remarks
+
+
 def test_of_edits_that_mirror_each_other_both_are_plausible(tmp_path):
     (tmp_path / "corpus.txt").write_text("one dog on a mat\n" * 3 + "one cat on a mat\n")
     exchanges = [("a dog on a mat", "a cat on a mat"), ("a cat on a mat", "a dog on a mat"), ("a dog on a mat", "a zebra on a mat")]
@@ -230,6 +238,56 @@ def test_an_operator_of_ones_own_is_named_with_its_module(captions_csv, own_oper
     assert read_edits(tmp_path / "out.jsonl")[0].negatives[0] in ("a red toy dog on a bench", "a red dog on a toy bench")
 
 
+FAULTS = {  # what an operator does -> what is said of it
+    "for each in caption.subjects: yield each": "AttributeError: 'EditableCaption' object has no attribute 'subjects'",
+    "yield 3": "cannot unpack non-iterable int",
+    "return None": "'NoneType' object is not iterable",
+    "yield [(0, 1)], [('the', 'a')], [0]": "1 parts, and another number of texts",
+    "yield [(0, 1)], [('the',)], [99]": "[99] are no numbers of words",
+    "yield [(0, 1)], [(5,)], [0]": "no attribute 'lower'",
+}
+
+
+def own_operator(folder, name, body):
+    """A module with one operator."""
+    start = "from complearn.language.edits.sites import CAPTION_EDITS"
+    text = f"{start}\n@CAPTION_EDITS.register({name!r})\ndef {name}(caption):\n    {body}\n"
+    (folder / f"own_{name}.py").write_text(text, encoding="utf-8")
+    return f"--operators=own_{name}:{name}"
+
+
+@with_spacy
+@pytest.mark.parametrize("number", range(len(FAULTS)))
+def test_an_operator_that_fails_is_named_and_leaves_nothing(number, captions_csv, own_operators, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (body, reason), name = list(FAULTS.items())[number], f"fault_{number}"
+    command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", own_operator(tmp_path, name, body)]
+    assert main(command) == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"operator own_{name}:{name} failed on “a red dog on a bench”: ") and reason in message, message
+    assert "it yields parts of the caption, what may come there, and the numbers of the words" in message
+    assert not list(tmp_path.glob("out*"))
+
+
+@with_spacy
+def test_what_one_of_ones_own_cannot_do_is_said_truly(captions_csv, own_operators, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_other_toys.py").write_text(readme_operator(), encoding="utf-8")
+    echo = own_operator(tmp_path, "echo", "yield [(2, 5)], [('Red',)], [1]")
+    for name, further, reason in (
+        ("toys", ["--operators=own_other_toys:toy", "--calls=2"], "without: the calls would bring the same words: "),
+        ("both", ["--operators=own_other_toys:toy", "--calls=3"], "without: too few places for 3 calls: "),
+        ("echo", [echo], "without: the operators bring only what stands there: "),
+        ("swap", ["--operators=swap_att"], "without: no place for the operators: "),
+    ):
+        assert main([str(captions_csv), str(tmp_path / f"{name}.jsonl"), "--quiet", *further]) == 0
+        out = capsys.readouterr().out
+        assert reason in out and "Empty" not in out, out
+    mixed = ["--quiet", "--operators=own_other_toys:toy,replace_obj", "--calls=2"]
+    assert main([str(captions_csv), str(tmp_path / "mixed.jsonl"), *mixed]) == 0
+    assert len(read_edits(tmp_path / "mixed.jsonl")[0].negatives) == 1, "with another operator it makes two calls"
+
+
 @with_spacy
 def test_draws_go_on_until_a_caption_has_as_many_negatives_as_it_offers(tmp_path, capsys):
     (tmp_path / "captions.txt").write_text("A man is smoking a pipe.\na red cup on a blue plate\n")
@@ -259,7 +317,7 @@ class Vowels:
 
 @with_spacy
 def test_of_many_candidates_those_stay_that_a_model_finds_nearest(tmp_path, monkeypatch):
-    monkeypatch.setattr("complearn.apps.edits.command.open_scorer", lambda folder: Vowels())
+    monkeypatch.setattr("complearn.apps.edits.command.open_scorer", lambda *_: Vowels())
     rows = ROWS[:2]
     settings = EditSettings(("replace",), negatives=3, rank_by="stub", candidates=40)
     (with_image, _) = read_edits(edit_captions(rows, tmp_path / "a.jsonl", settings, progress=False, images={"0": "a picture"}))
@@ -282,6 +340,41 @@ def test_a_saved_model_ranks(captions_csv, tmp_path):
     ranker = Ranker(open_scorer(tmp_path / "model"))
     scores = ranker.scores(ROWS[0].__class__(record.caption, record.id, record.image_id), record.negatives)
     assert len(scores) == 4 and scores == sorted(scores, reverse=True)
+
+
+@with_spacy
+@pytest.mark.parametrize("kind, fails", [("composer", True), ("two_stream", True), ("vse", False)])
+def test_a_model_that_reads_a_picture_with_each_caption_needs_pictures(kind, fails, captions_csv, tmp_path, capsys):
+    tower = {"tower": "tiny", "width": 32, "depth": 1, "heads": 2}
+    config = read_model({"kind": kind, "vision": tower | {"size": 16, "patch": 8}, "text": tower})
+    save_model(build(config, WordTokenizer.fit(["a red dog on a bench", "a blue cat under a table"]), seed=1), tmp_path / "model")
+    command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators=replace", "--rank-by", str(tmp_path / "model")]
+    assert main(command) == fails
+    assert ("compares captions with pictures only; give --reader" in capsys.readouterr().err) == fails
+    assert bool(list(tmp_path.glob("out*"))) != fails
+    open_scorer(tmp_path / "model", pictures=True)
+
+
+def test_a_folder_of_runs_is_no_run_and_they_are_named(tmp_path):
+    for k in range(4):
+        Run.create(tmp_path / "exp" / "runs" / f"composer-s{k}", {"seed": k})
+    (tmp_path / "exp" / "saved").mkdir()
+    (tmp_path / "exp" / "saved" / "config.json").write_text('{"towers": {}}')
+    held = "it holds runs/composer-s0, runs/composer-s1, runs/composer-s2, ..."
+    with pytest.raises(RequestError, match=f"none of a saved model.*{re.escape(held)}$"):
+        open_scorer(tmp_path / "exp")
+    with pytest.raises(FileNotFoundError, match=f"is not a run.*{re.escape(held)}$"):
+        Run.open(tmp_path / "exp")
+    with pytest.raises(FileNotFoundError, match="complearn.launch.$"):
+        Run.open(tmp_path / "exp" / "nowhere")
+
+
+def test_a_name_that_is_no_folder_is_said_before_it_is_asked_for(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    monkeypatch.setattr("complearn.apps.edits.command.CausalGenerator", lambda name, seed: capsys.readouterr().err)
+    assert make_generator(EditSettings(generator="nothere")) == "no folder nothere here; asked for as a model's name\n"
+    assert make_generator(EditSettings(generator="there")) == ""
 
 
 def test_a_wrong_request_says_what_there_is(tmp_path, capsys):
@@ -319,6 +412,19 @@ def test_captions_come_from_any_file_and_bad_rows_are_named(name, tmp_path):
     rows = read_captions(tmp_path / name)
     assert [row.caption for row in rows] == ["a cat", "a dog"] and rows.report.n_skipped in (1, 2)
     assert name in str(rows.report)
+
+
+def test_a_row_with_a_comma_that_is_not_quoted_says_what_to_do(tmp_path):
+    remedy = r"line 2: a row of 1 columns was expected, not of 2; put quotation marks around a text with commas"
+    for name, header in (("bare", "caption"), ("quoted", '"caption"')):
+        (tmp_path / f"{name}.csv").write_text(f"{header}\na cat, a dog\na cow, a horse\n")
+        with pytest.raises(BadData, match=rf"skipped 2: 2 bad row.*{remedy}.*no caption is left"):
+            read_captions(tmp_path / f"{name}.csv")
+    (tmp_path / "one.csv").write_text("caption\na cat, a dog\na cow\n")
+    assert re.search(remedy, str(read_captions(tmp_path / "one.csv").report))
+    (tmp_path / "short.csv").write_text("caption,image\na cat\n")
+    with pytest.raises(BadData, match=r"line 2: a row of 2 columns was expected\)"):
+        read_captions(tmp_path / "short.csv")
 
 
 def test_a_file_without_captions_is_refused(tmp_path):

@@ -11,6 +11,7 @@ __all__ = ['TRIES', 'PORTION', 'FEW', 'EditSettings', 'make_generator', 'missing
 import argparse
 import hashlib
 import importlib
+import itertools
 import json
 import multiprocessing
 import re
@@ -34,8 +35,8 @@ from ...data.readers.edits import CaptionRow, EditedCaption, edit_values, pair_c
 from ...data.readers.registry import read
 from ...data.reports import Records, existing_path
 from ...language.edits.captions import MOST_WORDS, hardly_english, swap_reach
-from ...language.edits.composition import Yields, all_sites, count_edits, draw_composition
-from ...language.edits.sites import CAPTION_EDITS, EditContext, operator_names
+from ...language.edits.composition import Yields, all_sites, count_edits, draw_calls, draw_composition, have_places
+from ...language.edits.sites import CAPTION_EDITS, EditableCaption, EditContext, Site, only_repeats, operator_names
 from ...language.lexicon.plausibility import balance, blind_differences, filter_models
 from ...language.lexicon.relations import WordRelations
 from ...language.parsing.base import Parse
@@ -85,22 +86,36 @@ def make_generator(
         return EndpointGenerator(settings.generator, settings.model, token_limit=settings.token_limit, seed=settings.seed)
     if settings.generator.startswith((".", "/", "~")):
         existing_path(settings.generator, "the folder of the language model", "give one that is there, or a model's name")
+    elif not Path(settings.generator).exists():
+        print(f"no folder {settings.generator} here; asked for as a model's name", file=sys.stderr)
     return CausalGenerator(settings.generator, settings.seed)
 
 # %% ../../../nbs/apps/edits/command.ipynb #0122f3fb
+def _placeless_reason(parsed: Parse, context: EditContext, operators: Sequence[str]) -> str:
+    "Why a caption has no place for the operators."
+    if not re.search("[a-zA-Z]", parsed.caption):
+        return "no letter of the English alphabet"
+    if hardly_english(parsed.caption):
+        return "hardly English: few of its commonest words"
+    if not any((word.tag or "").startswith("NN") for word in parsed.words):
+        return "the parser found no noun"
+    repeats = only_repeats(EditableCaption(parsed, context), operator_names(operators))
+    return "the operators bring only what stands there" if repeats else "no place for the operators"
+
+# %% ../../../nbs/apps/edits/command.ipynb #a1c0de53
 def missing_reason(
     parsed: Parse,  # of a caption without negatives
-    has_sites: bool,  # whether any operator that was asked for applies
+    context: EditContext,  # with the other captions of its image
+    sites: Mapping[str, Sequence[Site]],  # by operator, see `all_sites`
     settings: EditSettings,
 ) -> str:
     "Why a caption has no negative."
-    if has_sites:
-        return f"too few places for {settings.calls} calls" if settings.calls > 1 else "each edit says what the caption says"
-    if not re.search("[a-zA-Z]", parsed.caption):
-        return "no letter of the English alphabet"
-    if not any((word.tag or "").startswith("NN") for word in parsed.words):
-        return "the parser found no noun"
-    return "no place for the operators"
+    if not sites:
+        return _placeless_reason(parsed, context, settings.operators)
+    if not have_places([site for each in sites.values() for site in each], settings.calls):
+        return f"too few places for {settings.calls} calls"
+    drawn = draw_calls(sites, (), settings.calls, rng(settings.seed))
+    return "each edit says what the caption says" if drawn else "the calls would bring the same words"
 
 # %% ../../../nbs/apps/edits/command.ipynb #6a780976
 TRIES = 20  # draws for each negative, until it differs from those that were drawn before
@@ -133,7 +148,7 @@ def edit_row(
         edits |= {edit.caption: edit for edit in drafts if edit is not None and edit.caption not in edits}
     chosen = list(edits.values()) if ranker is None else ranker(row, list(edits.values()), settings.negatives)
     values |= {"negatives": [edit.caption for edit in chosen], "edits": [edit_values(edit) for edit in chosen], "takes": takes}
-    values |= {} if chosen or refused else {"reason": missing_reason(parsed, bool(sites), settings)}
+    values |= {} if chosen or refused else {"reason": missing_reason(parsed, context, sites, settings)}
     return values | ({"generator": settings.generator, "refused": dict(refused)} if settings.generator else {})
 
 # %% ../../../nbs/apps/edits/command.ipynb #a3a9ea8d
@@ -166,8 +181,8 @@ def edit_lines(
         groups.setdefault(row.image_id, []).append(k)
     context = EditContext.of_corpus(parses, settings.wordnet or None, settings.words)
     _shared.update(rows=rows, parses=parses, groups=groups, context=context, settings=settings)
-    _shared["generator"] = make_generator(settings)
-    _shared["ranker"] = Ranker(open_scorer(settings.rank_by), images) if settings.rank_by else None
+    scorer = open_scorer(settings.rank_by, all(row.id in images for row in rows)) if settings.rank_by else None
+    _shared["generator"], _shared["ranker"] = make_generator(settings), scorer and Ranker(scorer, images)
     starts, alone = range(done, len(rows), PORTION), settings.generator or settings.rank_by
     if workers < 2 or alone or "fork" not in multiprocessing.get_all_start_methods():
         return map(_portion_lines, starts)
@@ -236,14 +251,15 @@ def edit_captions(
         if done < len(rows):
             parses = parse([row.caption for row in rows], settings.parser, progress=progress)
             portions = edit_lines(rows, parses, settings, workers, done, images)
-            if not done:
-                write_json(path.with_name(f"{path.name}.settings.json"), note)
-            bar = tqdm(total=len(rows), initial=done, unit=" captions", desc="editing", disable=not progress)
-            with open(path, "a" if done else "w", encoding="utf-8") as file, bar:
-                for lines in portions:
-                    file.write("".join(f"{line}\n" for line in lines))
-                    file.flush()
-                    bar.update(len(lines))
+            with tqdm(total=len(rows), initial=done, unit=" captions", desc="editing", disable=not progress) as bar:
+                first = next(portions)
+                if not done:
+                    write_json(path.with_name(f"{path.name}.settings.json"), note)
+                with open(path, "a" if done else "w", encoding="utf-8") as file:
+                    for lines in itertools.chain([first], portions):
+                        file.write("".join(f"{line}\n" for line in lines))
+                        file.flush()
+                        bar.update(len(lines))
     return path
 
 # %% ../../../nbs/apps/edits/command.ipynb #31473288
@@ -435,5 +451,5 @@ def main(
     except KeyboardInterrupt:
         print(f"interrupted; the same command goes on with {options.negatives}", file=sys.stderr)
         return 130
-    print("\n".join([table.to_string(index=False), *remarks, str(rows.report)]))
+    print("\n".join([*([table.to_string(index=False)] if len(table) else []), *remarks, str(rows.report)]))
     return 0

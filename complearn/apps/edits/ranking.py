@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.config import RequestError
 from ...core.files import read_json
-from ...core.runs import Run
+from ...core.runs import Run, runs_below
 from ...data.pairs import Pair
 from ...data.readers.edits import CaptionRow
 from ...language.edits.base import Edit
@@ -22,17 +22,28 @@ from ...models.scoring import encode_all, evaluation_mode
 from ...training.runs.snapshots import latest_snapshot
 
 # %% ../../../nbs/apps/edits/ranking.ipynb #1c22d699
+def _check_captions_alone(model: Any, folder: str | Path) -> None:
+    try:
+        Ranker(model).scores(CaptionRow("a cat on a mat", "", ""), ["a dog on a mat"])
+    except (RuntimeError, TypeError) as error:
+        raise RequestError(f"the model of {folder} compares captions with pictures only; give --reader, which reads both") from error
+
+# %% ../../../nbs/apps/edits/ranking.ipynb #a1c0de51
 def open_scorer(
     folder: str | Path,  # of a run, or of a saved model
+    pictures: bool = True,  # whether each caption has one; False: captions are compared with captions
 ) -> Any:  # a `Scorer` that reads texts
-    "Open a model that scores; raise RequestError if the folder holds none."
+    "Open a model that scores; raise RequestError if the folder holds none, or one that cannot compare what there is."
     path = Path(folder).expanduser()
     config = read_json(path / "config.json") if (path / "config.json").is_file() else {}
     if not {"made", "towers"} & set(config):
-        raise RequestError(f"{folder} is no folder of a run and none of a saved model; give one that holds a config.json of complearn")
+        remedy = f"give one that holds a config.json of complearn{runs_below(path)}"
+        raise RequestError(f"{folder} is no folder of a run and none of a saved model; {remedy}")
     model = load_model(path) if "towers" in config else latest_snapshot(Run.open(path)).model()
     if not hasattr(model, "encode_texts"):
         raise RequestError(f"the model of {folder} reads no texts, so it cannot rank captions; give another")
+    if not pictures:
+        _check_captions_alone(model, folder)
     return model
 
 # %% ../../../nbs/apps/edits/ranking.ipynb #97a7f855

@@ -61,11 +61,11 @@ def _file_rows(path: Path) -> Iterable[tuple[str, Any, str]]:
 # %% ../../../nbs/data/readers/edits.ipynb #553137f5
 def _check_column(path: Path, rows: list[dict], column: str) -> None:
     "Raise BadData that names the columns there are if no row of a table has the one that is to hold the captions."
-    if not rows or any(column in row for row in rows):
-        return
-    columns = [str(name) for name in dict.fromkeys(name for row in rows[:100] for name in row)]
+    columns = list(map(str, dict.fromkeys(name for row in rows for name in row)))
     if not columns and path.suffix in (".csv", ".tsv"):  # no row has as many cells as the first line
-        columns = read_text(path).partition("\n")[0].strip().split("," if path.suffix == ".csv" else "\t")
+        columns = read_text(path).partition("\n")[0].strip().replace('"', "").split("," if path.suffix == ".csv" else "\t")
+    if not rows or column in columns:  # if the first line has it and no row has its cells, each row's fault is counted
+        return
     if len(columns) == 1 and ";" in columns[0]:
         remedy = "its cells are parted by semicolons: write commas, or tabs in a .tsv file"
     else:

@@ -151,7 +151,9 @@ def _table_rows(path: Path) -> Iterator[Row]:
                 if repeated := [name for name in header if name and header.count(name) > 1]:
                     raise BadData(f"{path.name} line {line}: two columns are called {repeated[0]!r}; rename one of them")
             elif len(cells) != len(header):
-                yield Row(line, {}, f"a row of {len(header)} columns was expected")
+                more = path.suffix == ".csv" and len(cells) > len(header)
+                remedy = f", not of {len(cells)}; put quotation marks around a text with commas" if more else ""
+                yield Row(line, {}, f"a row of {len(header)} columns was expected{remedy}")
             else:
                 yield Row(line, dict(zip(header, cells)))
 

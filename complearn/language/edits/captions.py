@@ -114,7 +114,7 @@ def swap_reach(
 # %% ../../../nbs/language/edits/captions.ipynb #a1c0de22
 LITTLE_WORDS = frozenset(
     "a an the this that these those some no another other one two all each and or but of in on at by with from to into onto over under "
-    "above below behind beside near next between through across around up down off out for as while is are was were be being been am "
+    "above below behind beside near next between through across around up down off out for as while is are was were be being been "
     "has have had do does not there it its he him his she her hers they them their who which".split()
 )
 

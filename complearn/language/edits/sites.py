@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['CONTENT', 'COMMON_ADJECTIVES', 'NEW_ADJECTIVES', 'TYPICAL', 'CAPTION_EDITS', 'Proposal', 'caption_words',
-           'EditContext', 'EditableCaption', 'Site', 'operator_names', 'find_sites', 'apply_site']
+           'EditContext', 'EditableCaption', 'Site', 'operator_names', 'only_repeats', 'find_sites', 'apply_site']
 
 # %% ../../../nbs/language/edits/sites.ipynb #23245216
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core.config import Registry, check_choice
+from ...core.config import Registry, RequestError, check_choice
 from .atoms import CaptionAtoms, CaptionObject, is_denial
 from .base import Edit
 from .rewriting import rewrite
@@ -167,6 +167,34 @@ def operator_names(
         selected += [name] if name in CAPTION_EDITS else families[name]
     return list(dict.fromkeys(selected))
 
+# %% ../../../nbs/language/edits/sites.ipynb #a1c0de41
+def _proposals(caption: EditableCaption, operator: str) -> Iterator[tuple[tuple, tuple, tuple, frozenset]]:
+    "Spans, what stands there, texts for them, and words; raise RequestError that names the operator and the caption if it fails."
+    try:
+        for spans, options, words in CAPTION_EDITS[operator](caption):
+            before = tuple(caption.parse.caption[slice(*span)].lower() for span in spans)
+            options, words = tuple(map(tuple, options)), frozenset(words)
+            if any(len([text.lower() for text in texts]) != len(before) for texts in options):
+                raise ValueError(f"{len(before)} parts, and another number of texts for them")
+            if not words <= {*range(len(caption.parse.words))}:
+                raise ValueError(f"{sorted(words)} are no numbers of words of the caption")
+            yield tuple(spans), before, options, words
+    except Exception as error:
+        name, text = f"{CAPTION_EDITS[operator].__module__}:{operator}", caption.parse.caption
+        reason = f"failed on “{text[:60]}{'…' * (len(text) > 60)}”: {type(error).__name__}: {error}"
+        proposal = "parts of the caption, what may come there, and the numbers of the words"
+        raise RequestError(f"operator {name} {reason}; it yields {proposal}") from error
+
+# %% ../../../nbs/language/edits/sites.ipynb #a1c0de45
+def only_repeats(
+    caption: EditableCaption,
+    operators: Iterable[str],  # names of `CAPTION_EDITS`
+) -> bool:  # False where they offer nothing at all
+    "Whether operators offer texts, and all of them are what stands at their places already."
+    proposals = [proposal for operator in operators for proposal in _proposals(caption, operator)]
+    texts = [(tuple(map(str.lower, each)), before) for _, before, options, _ in proposals for each in options]
+    return bool(texts) and all(each == before for each, before in texts)
+
 # %% ../../../nbs/language/edits/sites.ipynb #e513481a
 def find_sites(
     caption: EditableCaption,
@@ -174,16 +202,15 @@ def find_sites(
 ) -> list[Site]:  # left to right; empty where the caption cannot take the operator
     "The sites of an operator that touch nothing which the caption denies."
     sites = []
-    for spans, options, words in CAPTION_EDITS[operator](caption):
-        before, words = tuple(caption.parse.caption[slice(*span)].lower() for span in spans), frozenset(words)
-        options = tuple(tuple(texts) for texts in options if tuple(map(str.lower, texts)) != before and any(text.strip() for text in texts))
+    for spans, before, options, words in _proposals(caption, operator):
+        options = tuple(texts for texts in options if tuple(map(str.lower, texts)) != before and any(text.strip() for text in texts))
         if options and not words & caption.denied:
             brought = {word for texts in options for text in texts for word in text.split()}
             denies = any(map(is_denial, brought - {word for text in before for word in text.split()}))
             scope = frozenset().union(*map(caption.denial_scope, words)) if denies else frozenset()
             if any(caption.parse.words[i].text.lower() == "some" for i in scope if i > min(words)):  # it would have to become any
                 continue
-            sites.append(Site(operator, tuple(spans), options, words, scope))
+            sites.append(Site(operator, spans, options, words, scope))
     return sites
 
 # %% ../../../nbs/language/edits/sites.ipynb #a5a6b844
