@@ -6,9 +6,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from complearn.analysis.trees.score_figures import lost_words
 from complearn.apps.concepts import command
-from complearn.apps.concepts.command import main
-from complearn.data.divergence.selection import read_split
+from complearn.apps.concepts.command import main, split_remarks
+from complearn.data.divergence.selection import DivergenceSplit, read_split
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.concepts.denotations import compositions
 from complearn.language.concepts.graph import read_graph
 from complearn.language.parsing.corrections import write_correction
@@ -96,6 +98,11 @@ def test_pruned_trees_make_another_graph(files):
             "line 2: the parse of 'a cow', and the caption is 'a cat",
         ),
         (["split", "{{name: koko}}", "{}/split.json"], "no reader 'koko'"),
+        (["split", "{}/captions.csv", "{}/split.json", "--size", "0", "--parser", "rules"], "size is at least 1"),
+        (["unseen", "{}", "{}/captions.csv", "--parser", "rules"], "there is no concept graph in it"),
+        (["graph", "{}", "{}/graph"], "'{{name: folder, args: {{folder: "),
+        (["graph", "{}/captions.csv", "{}/graph", "--parser", "brackets"], "then graph CAPTIONS FOLDER --parses parses.jsonl"),
+        (["graph", "{}/captions.csv", "{}/graph", "--column", "text"], "needs a column 'text', and its columns are image_id, caption"),
         (["unseen", "{}/captions.csv", "{}/captions.csv", "--parser", "none"], "no parser 'none'"),
     ],
 )
@@ -105,7 +112,44 @@ def test_what_cannot_be_done_is_said(arguments, says, files, capsys):
     other = json.loads(lines[1]) | {"caption": "a cow", "spans": [[0, 1], [2, 5]], "tag": ["DT", "NN"], "tree": "", "sentences": [[0, 2]]}
     (files / "others.jsonl").write_text("\n".join([lines[0], json.dumps(other), lines[2]]))
     assert main([part.format(files) for part in arguments]) == 2
-    assert says in capsys.readouterr().err
+    assert says.replace("{{", "{").replace("}}", "}") in capsys.readouterr().err
+
+
+def test_the_column_of_captions_may_have_another_name(files, capsys):
+    pd.DataFrame({"image_id": ["1", "2"], "text": ["a dog on grass", "a cow on grass"]}).to_csv(files / "named.csv", index=False)
+    column, named = ["--column", "text", "--parser", "rules", "--quiet"], str(files / "named.csv")
+    assert main(["graph", named, str(files / "graph"), *column]) == 0
+    assert read_graph(files / "graph").statistics()["captions"] == 2
+    assert main(["unseen", str(files / "graph"), named, *column]) == 0 and "0 predicates" in capsys.readouterr().out
+    split = ["split", named, str(files / "split.json"), "--train", str(files / "graph"), "--size", "1", *column]
+    assert main([*split, "--compounds", "words"]) == 2  # a graph has no words
+    assert main([*split, "--windows", "1"]) == 0
+
+
+def test_a_split_says_what_it_could_not_choose(files, capsys):
+    captions = [str(files / "captions.csv"), str(files / "split.json"), "--train", str(files / "captions.csv"), "--parser", "rules"]
+    assert main(["split", *captions, "--size", "2", "--windows", "4", "--quiet"]) == 0
+    assert "1 of 4 windows could be chosen: 2 images are too few" in capsys.readouterr().out
+    assert main(["split", *captions, "--size", "9", "--quiet"]) == 2
+    assert "ask for fewer, or give more training captions" in capsys.readouterr().err
+    levels = {"mcd": 0.086, "window_1": 0.102, "window_2": 0.1, "all": 0.0}
+    (remark,) = split_remarks(DivergenceSplit({"mcd": ["1"]}, levels, {"usable": 9}), 2)
+    assert remark.startswith("window_1 is further from training than mcd")
+    assert split_remarks(DivergenceSplit({"mcd": ["1"]}, levels | {"mcd": 0.2}, {"usable": 9}), 2) == []
+
+
+def test_a_parser_that_needs_a_file_is_not_offered(capsys):
+    with pytest.raises(SystemExit):
+        main(["graph", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "one of spacy, rules (default" in shown and "the folder of a graph" not in shown
+
+
+def test_what_a_model_does_not_read_is_counted():
+    tokenizer = WordTokenizer.fit(["a dog on grass"], context=6)
+    line = lost_words(tokenizer, ["a dog on a red car", "a cow"])
+    assert line == "1 of 6 words are unknown to this run; 1 captions were cut at its 4 words"
+    assert lost_words(tokenizer, ["a dog"]) == "0 of 2 words are unknown to this run; 0 captions were cut"
 
 
 def test_scores_of_phrases_are_written(tmp_path, capsys):
@@ -117,7 +161,8 @@ def test_scores_of_phrases_are_written(tmp_path, capsys):
         launch(study.run(label, 0).path)
     folder, output = (lambda label: str(study.run(label, 0).path)), str(tmp_path / "scores.csv")
     assert main(["scores", folder("vse"), "", output, "--most", "5"]) == 0
-    assert "5 captions" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "5 captions" in shown and " words are unknown to this run; 0 captions were cut" in shown
     table, model = pd.read_csv(output), study.snapshot("vse", 0).model("cpu")
     pairs, factor = study.snapshot("vse", 0).pairs()[:5], model.logit_scale.exp().item()
     images = model.encode_images(model.collate([replace(pair, caption=None) for pair in pairs]))

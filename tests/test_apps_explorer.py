@@ -18,6 +18,7 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
 from complearn.language.concepts.graph import write_graph
 from complearn.language.parsing.brackets import tree_parse
+from complearn.language.parsing.corrections import read_corrections
 from complearn.language.trees import parse_bracketed
 from complearn.models.registry import build, read_model
 
@@ -137,11 +138,11 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.delenv("COMPLEARN_CORRECTIONS", raising=False)
 
 
-def small_model(kind="composer", captions=TREES):
+def small_model(kind="composer", captions=TREES, context=None):
     little = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
     config = {"kind": kind, "layers": 3} if kind == "composer" else {}
     config |= {"vision": little | {"size": 16, "patch": 8}, "text": little}
-    return build(read_model(config), WordTokenizer.fit([*captions]), seed=1).eval()
+    return build(read_model(config), WordTokenizer.fit([*captions], context), seed=1).eval()
 
 
 def test_every_concept_of_a_sentence_has_the_models_scores_for_both_pictures():
@@ -191,8 +192,8 @@ def test_the_page_says_that_a_parser_is_loaded_once(tmp_path):
 
     pairs = make_pairs()
     bare = [replace(pair, tree=None) for pair in pairs]
-    write_graph(tmp_path, pairs_graph(pairs, pairs_parses(pairs)))
-    assert busy(bare, str(tmp_path))[1:] == ["loading the parser: some seconds, once; later trees open quickly", "opening the tree"]
+    folder = write_graph(tmp_path / "graph", pairs_graph(pairs, pairs_parses(pairs)))
+    assert busy(bare, str(folder))[1:] == ["loading the parser: some seconds, once; later trees open quickly", "opening the tree"]
     assert busy(bare) == ["loading the parser and finding the concepts of 4 captions", *["opening the tree"] * 2]
     assert busy(pairs) == ["finding the concepts of 4 captions", *["opening the tree"] * 2]
 
@@ -222,6 +223,34 @@ def test_a_tree_that_is_corrected_stays_corrected_and_is_scored():
     assert asked(again, "open_sentence", id="1")["sentence"]["tree"] == TREES["a dog near a cat"]
     back = asked(again, "correct", tree="")["sentence"]
     assert back["tree"] == wrong and not back["corrected"]
+
+
+def test_a_tree_is_kept_for_the_caption_as_it_was_written_where_ids_differ(tmp_path):
+    tree, lines = TREES["A dog on grass"], ["A dog on grass.", "a cat on grass"]
+    named = [Pair(None, text, f"train.csv line {k}", f"{k}.jpg") for k, text in enumerate(lines)]
+    write_graph(tmp_path / "graph", pairs_graph(named, pairs_parses(named, "rules")))
+    picture = np.zeros((8, 8, 3), np.uint8)
+    pairs = [Pair(picture, text, f"train:{k}.0", f"{k}.jpg") for k, text in enumerate(lines)]
+    app = concepts(pairs, tmp_path / "graph", parser="rules")
+    opened = asked(app, "open_sentence", id="train.csv line 0")["sentence"]
+    assert opened["text"] == "A dog on grass." and opened["id"] == "train.csv line 0"
+    assert asked(app, "open_concept", text="grass")["pictures"]["rows"][0]["captions"] == ["A dog on grass."]
+    asked(app, "correct", tree=f"{tree[:-1]} (. .))")
+    assert read_corrections(app.controller.source.corrections).keys() == {"A dog on grass."}
+    others = [replace(pair, caption="a dog there", id=each.id, image_id=f"other {each.image_id}") for pair, each in zip(pairs, named)]
+    for given in ([], others):
+        app = concepts(given, tmp_path / "graph", parser="rules")
+        assert asked(app, "open_sentence", id="train.csv line 1")["sentence"]["text"] == "a cat on grass"
+        assert "make the graph from the same captions" in refusal(app, "correct", tree=TREES["a cat on grass"])
+    assert read_corrections(app.controller.source.corrections).keys() == {"A dog on grass."}
+
+
+def test_a_sentence_that_is_too_long_for_its_model_says_so():
+    app = concepts(make_pairs(), models=small_model(context=5))
+    content = asked(app, "open_sentence", id="1")["sentence"]
+    assert content["unscored"].startswith("model reads this sentence up to “a dog near”: ")
+    assert [node["own"] is None for node in content["nodes"]] == [True, False, False, True, True]
+    assert asked(concepts(make_pairs(), models=small_model()), "open_sentence", id="1")["sentence"]["unscored"] == ""
 
 
 def test_a_sentence_that_can_not_be_shown_says_what_to_do(tmp_path):
@@ -323,6 +352,8 @@ def test_a_sentence_on_a_page():
         page.hover("[data-node='2']")
         own, other = app.scores[["own", "other"]].iloc[2]
         shown = page.inner_text(".cl-detail")
+        assert page.locator(".cl-sentence p .cl-node").all_inner_texts() == ["its own picture scores higher", "the other scores higher"]
+        assert "NNS: noun" in page.inner_text(".cl-sentence")
         assert f"{own:.3f} for its own picture, {other:.3f} for the other" in shown and "triangle" in shown
         assert f"{other:.3f}" in page.locator(".cl-pair figcaption").all_inner_texts()[1]
         screenshot(page, "concepts-4-sentence")

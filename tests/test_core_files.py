@@ -153,7 +153,7 @@ def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "body").write_text("named so by chance")
     (tmp_path / "notes").write_text("a file")
-    says = {"made": r"holds other files \(photo.jpg\); name a new", "theirs": r"holds other files \(body\)", "notes": "is a file; name a new folder"}
+    says = {"made": r"holds other files \(photo.jpg\); name a new", "theirs": r"holds other files \(body\)", "notes": "is a file; name"}
     for name, message in says.items():
         with pytest.raises(FileExistsError, match=message):
             write("lost", tmp_path / name)

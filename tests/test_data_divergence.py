@@ -152,8 +152,10 @@ def test_too_few_images_are_an_error_that_says_why():
     candidates = Candidates(["1", "2"], [Counter("a"), Counter("b")], [{"x"}, {"y"}])
     with pytest.raises(ValueError, match="2 images was asked for, and 1 can be chosen .1 of 2 hold a primitive"):
         make_split(candidates, Candidates(["0"], [Counter("a")], [{"x"}]), n=2)
-    with pytest.raises(ValueError, match="ask for fewer"):
+    with pytest.raises(ValueError, match="ask for fewer, or give more training captions"):
         make_split(candidates, n=1)
+    with pytest.raises(ValueError, match="size is at least 1, not 0"):
+        make_split(candidates, n=0)
 
 
 def test_any_compounds_can_be_counted():

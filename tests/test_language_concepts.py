@@ -239,3 +239,5 @@ def test_the_captions_of_a_concept_are_those_of_its_lines(graph):
         assert not used or set.union(*ids) <= set(mentions(graph, text)["id"])
     with pytest.raises(ValueError, match="no predicate around 'the grass' .*; there are"):
         mentions(graph, "the grass", "[NP] under [NP]")
+    with pytest.raises(ValueError, match=r"in Python with search_concepts\(graph, 'grass'\)"):
+        mentions(graph, "purple grass")

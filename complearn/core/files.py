@@ -236,7 +236,8 @@ def check_replaceable(
     there = sorted(file.name for file in path.iterdir()) if path.exists() else []
     strange = [name for name in there if name not in names] or (there if names[0] not in there else [])
     if strange:
-        raise FileExistsError(f"{path} holds other files ({', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}); name a new folder")
+        names = ", ".join(strange[:3] + ["..."] * (len(strange) > 3))
+        raise FileExistsError(f"{path} holds other files ({names}); name a new folder")
 
 # %% ../../nbs/core/files.ipynb #c020
 @contextmanager

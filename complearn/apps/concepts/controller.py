@@ -209,6 +209,8 @@ class ConceptsController(Controller):
     def correct(self, tree: str = "") -> list[Message]:
         "Keep a tree that was written by hand, from now on; an empty one: as the parser found it."
         sentence = self.opened()
+        if tree.strip():
+            self.source.check_written(sentence.pair.caption)
         with self.opening(self.source.corrections.name):
             write_correction(self.source.corrections, sentence.parse, tree)
         if not tree.strip():

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIDE', 'View', 'found_message', 'concept_relations', 'concept_message', 'pictures_message', 'graph_message',
            'selection_table', 'Sentence', 'scored_sentence', 'covered', 'sentence_nodes', 'unscored_reason',
-           'sentence_message']
+           'cut_remark', 'sentence_message']
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #404d3d69
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ def pictures_message(
     first = max(0, min(view.start, len(groups) - 1))
     files, rows, faults = [], [], []
     for image, lines in groups[first : first + count]:
-        captions = [source.caption(id, sentence) for id, sentence in lines[["id", "sentence"]].itertuples(index=False)]
+        captions = [source.caption(*line) for line in lines[["id", "image", "sentence"]].itertuples(index=False)]
         rows.append({"image": image, "ids": lines["id"].tolist(), "captions": captions, "picked": image in view.picked})
         try:
             files.append(thumbnail(source.images[image], SIDE) if image in source.images else b"")
@@ -127,7 +127,7 @@ def selection_table(
         return pd.DataFrame(columns=columns)
     lines = mentions(source.graph, view.text, view.predicate)
     lines = lines[lines["image"].isin(view.picked)] if view.picked else lines
-    captions = [source.caption(id, sentence) for id, sentence in lines[["id", "sentence"]].itertuples(index=False)]
+    captions = [source.caption(*line) for line in lines[["id", "image", "sentence"]].itertuples(index=False)]
     return lines.assign(concept=plain_text(view.text), predicate=view.predicate, caption=captions)[columns].reset_index(drop=True)
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #bb194333
@@ -200,6 +200,19 @@ def unscored_reason(
     without = " and captions that have pictures" * (sentence.pair.image is None or sentence.other[1] is None)
     return f"No scores: no model is given. Start the app with --runs FOLDER{without}; in a notebook: concepts(pairs, runs=FOLDER)."
 
+
+def cut_remark(
+    sentence: Sentence,
+    nodes: Sequence[dict],  # from `sentence_nodes`
+) -> str:
+    "How far a model reads a sentence that is too long for it; empty where it reads all of it."
+    caption, table = sentence.pair.caption, sentence.table
+    end = 0 if table is None else int((table["start"] + table["text"].str.len()).max())
+    if table is None or end >= covered(0, caption)[1]:
+        return ""
+    n = sum(node["own"] is None for node in nodes)
+    return f"{sentence.model} reads this sentence up to “{caption[max(0, end - 20) : end]}”: {n} of {len(nodes)} concepts have no score."
+
 # %% ../../../nbs/apps/concepts/messages.ipynb #4aaffceb
 def sentence_message(
     source: ConceptSource,
@@ -221,7 +234,7 @@ def sentence_message(
     content = {"type": "sentence", "id": pair.id, "text": pair.caption, "words": [word.text for word in parse.words], "note": note}
     content |= {"cells": cells, "nodes": nodes, "tree": str(parse.tree or ""), "corrected": corrected, "file": str(source.corrections)}
     content |= {"images": [pair.image_id, sentence.other[0]], "models": names, "model": sentence.model}
-    content |= {"unscored": unscored_reason(sentence, models)}
+    content |= {"unscored": unscored_reason(sentence, models) or cut_remark(sentence, nodes)}
     files = []
     for image in (pair.image, sentence.other[1]):
         try:

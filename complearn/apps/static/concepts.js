@@ -86,6 +86,7 @@ class Concepts {
     this.detail = h("p", { class: "cl-row cl-detail", "aria-live": "polite" });
     this.sentenceNote = h("p", { class: "cl-small cl-remark" });
     this.unscored = h("p", { class: "cl-small cl-muted" });
+    this.key = h("p", { class: "cl-small cl-muted" });
     this.treeText = h("textarea", { rows: "4", "aria-label": "the tree as it should be, in brackets", spellcheck: "false" });
     const keep = button("Keep this tree", () => this.send({ action: "correct", tree: this.treeText.value }, "checking"), {
       class: "cl-primary",
@@ -107,6 +108,7 @@ class Concepts {
       head,
       this.sentenceNote,
       this.tree,
+      this.key,
       this.unscored,
       this.editor,
       this.detail,
@@ -321,6 +323,11 @@ class Concepts {
       });
     };
     drawTree(this.tree, words, cells, made);
+    const colour = (sign, label) => h("span", { class: "cl-node", "data-sign": sign }, label);
+    const scored = nodes.some(({ own }) => own != null);
+    const colours = scored ? [colour("own", "its own picture scores higher"), " ", colour("other", "the other scores higher"), ". "] : [];
+    const types = "NP: noun phrase, NN and NNS: noun, VP: verb phrase, PP: phrase of a preposition.";
+    fill(this.key, colours, cells.length ? types : null);
     this.bars = ["its own picture", "another picture"].map(label => h("figcaption", {}, label));
     const frame = (label, k) =>
       bytes(buffers[k]).length

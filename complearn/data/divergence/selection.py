@@ -59,12 +59,15 @@ def make_split(
     a: float = 0.1,  # weight of the training side, see `compound_divergence`
 ) -> DivergenceSplit:
     "Choose evaluation sets by divergence; raise RequestError if there are too few images."
+    if n < 1:
+        raise RequestError(f"size is at least 1, not {n}: the images of a part")
     counts = candidates.total() if train is None else train.total()
     known = None if train is None else train.known()
     order = most_divergent(counts, candidates.compounds, len(candidates.images), known, candidates.primitives, a, train is None)
-    if not 0 < n <= len(order) or train is None and n >= len(candidates.images):
+    if n > len(order) or train is None and n >= len(candidates.images):
         reason = f"{len(candidates.images) - len(order)} of {len(candidates.images)} hold a primitive that training would lack"
-        raise RequestError(f"a part of {n} images was asked for, and {len(order)} can be chosen ({reason}); ask for fewer")
+        remedy = "ask for fewer, or give more training captions"
+        raise RequestError(f"a part of {n} images was asked for, and {len(order)} can be chosen ({reason}); {remedy}")
     names = lambda places: [candidates.images[k] for k in places]
     setting = {"images": len(candidates.images), "usable": len(order), "size": n, "a": a}
     if train is None:

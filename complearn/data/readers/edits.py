@@ -80,7 +80,8 @@ def read_captions(
     "Read the captions of a file."
     path = existing_path(path, "the file of captions")
     if path.is_dir():
-        raise BadData(f"{path} is a folder; give a file of captions in it, or read it by name: '{{folder: {path}}}' --reader folder")
+        named = f"'{{name: folder, args: {{folder: {path}}}}}' (the command edits: '{{folder: {path}}}' --reader folder)"
+        raise BadData(f"{path} is a folder; give a file of captions in it, or read it by name: {named}")
     collector, rows, names = Collector(path.name, max_bad=1), {}, [item.name for item in fields(_Cells)]
     content = list(_file_rows(path))
     _check_column(path, [values for _, values, _ in content if isinstance(values, dict)], column)

@@ -25,7 +25,8 @@ def concept_numbers(
     if numbers := graph.places.get(plain_text(text)):
         return numbers
     similar = search_concepts(graph, text, 3)["concept"].tolist()
-    nothing = f"no concept {text!r}, and none with these words in it; search for one of its words"
+    example = f"search_concepts(graph, {plain_text(text).rpartition(' ')[2]!r})"
+    nothing = f"no concept {text!r}, and none with these words in it; search for one of its words, in Python with {example}"
     raise RequestError(unknown_name("concept", text, similar) if similar else nothing)
 
 # %% ../../../nbs/language/concepts/denotations.ipynb #f7f5cc3c
