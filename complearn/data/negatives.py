@@ -241,7 +241,7 @@ def made_by_rules(
     "Whether a pair's negative captions are exchanges within its caption, not its own negatives."
     return source == "swap" or (source == "auto" and pair.negatives is None)
 
-
+# %% ../../nbs/data/negatives.ipynb #a9c00002
 def negative_caption(
     pair: Any,  # with `negatives`: captions that are wrong for its image, or None
     caption: str,  # the caption that is read this time
