@@ -1,6 +1,7 @@
 """Tools for finished stages: how many clusters, when to stop, metadata, files of embeddings, saved stages, and one more stage."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,15 +10,19 @@ import torch
 import torch.nn.functional as F
 from training_runs import TRAIN, assert_same
 
+from complearn.analysis.stages.costs import step_flops
 from complearn.analysis.stages.embeddings import FORMATS, read_embeddings, stage_embeddings, write_embeddings
 from complearn.analysis.stages.extension import add_stage
 from complearn.analysis.stages.groupings import column_groups, contingency, metadata_table
 from complearn.analysis.stages.stability import agreement, cluster_stability, nearest_means, reason_to_stop, stage_advice, suggest_clusters
 from complearn.core.checksums import DamagedFile
 from complearn.core.runs import Run
+from complearn.data.attributes.two_views import NUMBERS
 from complearn.data.readers.registry import read
 from complearn.models.registry import build
 from complearn.models.saving import load_model, save_model
+from complearn.training.methods.registry import Named
+from complearn.training.objectives.unimodal.baselines import UNIMODAL
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot
 
@@ -37,6 +42,16 @@ def blobs(count, seed=0, width=8, size=300, spread=0.1):
     groups = draws.integers(0, count, size)
     noise = torch.from_numpy(draws.normal(size=(size, width))).float()
     return F.normalize(F.one_hot(torch.from_numpy(groups), width).float() + spread * noise, dim=-1), groups
+
+
+# --- what a step takes
+
+
+def test_the_operations_of_a_step_are_counted_for_every_objective():
+    model, pairs = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 1}), read(DATA["name"], **DATA["args"])
+    batch = replace(model.collate, chances=2 * NUMBERS)([pairs[k] for k in range(4)], list(range(4)))
+    counts = {name: step_flops(model, batch, Named(name, {"steps": 3}))["stage-0"] for name in UNIMODAL}
+    assert counts["simclr"] == counts["ts"] > 0 and counts["fd"] > counts["simclr"]
 
 
 # --- how many clusters

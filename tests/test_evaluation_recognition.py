@@ -8,6 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from stand_ins import StandIn, constant, hashed, random_scorer
 from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
 
@@ -148,6 +152,18 @@ def test_probe_on_noise_is_at_chance_and_picks_a_strong_penalty():
     test = draw.normal(size=(900, 40)).astype(np.float32)
     assert abs(probe.score(test, np.arange(900) % 3) - 1 / 3) < 0.06
     assert fit_probe(*blobs())[-1].C in np.logspace(-4, 2, 7)
+
+
+def test_a_penalty_is_chosen_from_those_that_are_given_by_what_held_out_folds_say():
+    features, labels = blobs(120, 60)
+    chosen = fit_probe(features, labels, (1e-4, 1e-2, 1e2))[-1].C
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        {"logisticregression__C": [1e-4, 1e-2, 1e2]},
+        cv=StratifiedKFold(3, shuffle=True, random_state=0),
+    )
+    assert chosen == search.fit(features, labels).best_params_["logisticregression__C"]
+    assert fit_probe(features, labels, (0.3,))[-1].C == fit_probe(features, labels, 0.3)[-1].C == 0.3
 
 
 def test_probe_says_when_a_class_is_too_small_to_choose_a_penalty():

@@ -35,7 +35,7 @@ def test_every_named_row_is_a_run_that_differs_in_what_it_says():
     kinds = {label: getattr(configs[label].model, "kind", "dual") for label in rows}
     assert all(kinds[label] == label.split(",")[0] for label in rows if label.split(",")[0] in ("composer", "vse", "two_stream"))
     layers = {label: configs[label].model.layers for label in rows if kinds[label] == "composer"}
-    assert {label: n for label, n in layers.items() if n != 3} == {"composer, 1 layers": 1, "composer, 5 layers": 5}
+    assert {label: n for label, n in layers.items() if n != 3} == {"composer, 1 layer": 1, "composer, 5 layers": 5}
     margins = {label: {name: configs[label].method.args.get(name) for name in ("alpha", "beta")} for label in rows}
     assert margins["composer, alpha 0.4"] == {"alpha": 0.4, "beta": None} and margins["composer, beta 0.0"] == {"alpha": None, "beta": 0.0}
     assert configs["vse, sentences alone"].model.trees == "rules" and configs["composer"].model.trees == "given"

@@ -47,11 +47,13 @@ def stays(
 # %% ../../../nbs/analysis/claims/multistage.ipynb #h811730a
 def by_its_clusters(
     data: str,  # one of `SUPPRESSED`
+    temperature: float,  # of the softmax
 ) -> Claim:
     "Stages with their clusters know more of the suppressed attribute than stages with shuffled ones."
-    attribute = SUPPRESSED[data][0]
-    sides = Side("multistage", "integrated"), Side("multistage, shuffled", "integrated")
-    return Claim(f"by its clusters: {attribute}", "", *sides, ((data, attribute, "probe_accuracy"),), number=21, optional=True)
+    attribute, suffix = SUPPRESSED[data][0], "" if temperature == FIRST else f", temperature {temperature:g}"
+    sides = Side(f"multistage{suffix}", "integrated"), Side(f"multistage, shuffled{suffix}", "integrated")
+    headline = f"by its clusters: {attribute}" + (f" ({temperature:g})" if suffix else "")
+    return Claim(headline, "", *sides, ((data, attribute, "probe_accuracy"),), number=23 if suffix else 21, optional=True)
 
 # %% ../../../nbs/analysis/claims/multistage.ipynb #38788fb5
 PATTERNS: tuple[Cell, ...] = (("generated/patterns", "mean", "image_score"),)
@@ -79,8 +81,8 @@ def clip_claims(
 # %% ../../../nbs/analysis/claims/multistage.ipynb #c92a5b9b
 MULTISTAGE: tuple[Claim, ...] = (
     *(rises(data, FIRST) for data in SUPPRESSED),
-    *(by_its_clusters(data) for data in SUPPRESSED),
+    *(by_its_clusters(data, FIRST) for data in SUPPRESSED),
     *(stays(data) for data in LEARNED),
-    *(rises(data, temperature) for data in SUPPRESSED for temperature in (0.1, 0.25)),
+    *(claim(data, temperature) for data in SUPPRESSED for temperature in (0.1, 0.25) for claim in (rises, by_its_clusters)),
     *(claim for stages in ("2 stages", "3 stages", "4 stages") for claim in clip_claims(stages)),
 )

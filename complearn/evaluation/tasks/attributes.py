@@ -50,7 +50,7 @@ class Attributes(Task):
 
     train: Sequence[Pair]  # to fit the probes on
     test: Sequence[Pair]  # to judge them on
-    strength: float | None = 1.0  # inverse penalty; None: cross-validated on `train`
+    strength: float | Sequence[float] | None = (0.01, 0.1, 1.0)  # see `fit_probe`
 
     def run(self, scorer: Any, batch_size: int = 256, device: torch.device | str | None = None) -> list[Score]:
         images = [[pair.image for pair in pairs] for pairs in (self.train, self.test)]

@@ -103,21 +103,22 @@ def summarise_zero_shot(
 def fit_probe(
     features: Float[np.ndarray, "images d"],  # training features
     labels: Int[np.ndarray, "images"],  # training classes
-    strength: float | None = None,  # inverse penalty C; None: chosen from 1e-4 ... 1e2 by cross-validation
+    strength: float | Sequence[float] | None = None,  # inverse penalty C, or several to choose from; None: from 1e-4 ... 1e2
     seed: int = 0,  # of the folds
     steps: int = 1000,  # of L-BFGS at most
 ) -> Pipeline:  # scaler and classifier; the chosen C is in `[-1].C`
     "Fit a linear probe. Source: Radford et al. 2021, sec. A.3 (L-BFGS, swept penalty), with standardised features."
     make = lambda c: make_pipeline(StandardScaler(), LogisticRegression(C=c, solver="lbfgs", max_iter=steps))
-    if strength is None:
+    if not isinstance(strength, (int, float)):
+        candidates = np.logspace(-4, 2, 7) if strength is None else strength
         folds = min(3, int(np.bincount(labels)[np.unique(labels)].min()))
         if folds < 2:
-            raise ValueError("choosing the probe's penalty needs two or more training images of every class; add some or give strength")
+            raise ValueError("choosing the probe's penalty needs two or more training images of every class; add some or give one strength")
         split = list(StratifiedKFold(folds, shuffle=True, random_state=seed % 2**32).split(features, labels))
         held_out = lambda c: np.mean([make(c).fit(features[a], labels[a]).score(features[b], labels[b]) for a, b in split])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a candidate that does not converge is a poor candidate
-            strength = float(max(np.logspace(-4, 2, 7), key=held_out))  # of equals the strongest penalty, the first
+            strength = float(max(candidates, key=held_out))  # of equals the strongest penalty, the first
     return make(strength).fit(features, labels)
 
 # %% ../../../nbs/evaluation/tasks/recognition.ipynb #c017

@@ -70,7 +70,7 @@ COMPOSER_ROWS: dict[str, dict[str, dict]] = {
     "modulator": {f"composer, {form}": {"method": "composer", "model": {"modulator": form}} for form in ("mlp", "replace")},
     "primitives": {f"composer, nouns {keys}": {"method": "composer", "model": {"primitives": keys}} for keys in ("regions", "off")},
     "pruned": {f"composer, {share:.0%} pruned": {"method": "composer", "model": {"prune": share}} for share in (0.1, 0.3, 0.5)},
-    "depth": {f"composer, {n} layers": {"method": "composer", "model": {"layers": n}} for n in (1, 5)},
+    "depth": {f"composer, {n} layer{'s' * (n > 1)}": {"method": "composer", "model": {"layers": n}} for n in (1, 5)},
     "margins": {
         f"composer, {name} {value}": {"method": "composer", "composer": {name: value}}
         for name, value in (("alpha", 0.4), ("alpha", 0.6), ("beta", 0.0), ("beta", 0.4))

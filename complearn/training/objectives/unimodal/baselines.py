@@ -111,7 +111,7 @@ class FeatureDropout(SimCLR):
     def forward(self, model, batch):
         network = unwrap(model)
         doubled = double(batch, network, self.views)
-        images = doubled.images.requires_grad_()
+        images = doubled.images.requires_grad_().clone()  # no leaf: operations are counted with hooks that a leaf cannot have here
         loss = self.compare(network.encoders[self.stage](images).projection, doubled)["simclr_loss"]
         gradient = torch.autograd.grad(loss, images)[0]
         hidden = Batch(self.hide(images.detach(), gradient), None, None, doubled.image_ids, doubled.keys, groups=doubled.groups)
