@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FREE', 'TIMM_ARGUMENTS', 'patch_tokens', 'open_folder', 'TimmVision', 'load_timm', 'select_side', 'load_hf',
-           'from_config', 'HFVision', 'image_transform', 'load_hf_vision', 'HFText', 'load_hf_text']
+           'from_config', 'HFVision', 'image_transform', 'load_hf_vision', 'HFText', 'load_hf_text', 'save_hf_text']
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c002
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ...core.extras import need
-from ...core.files import read_json
+from ...core.files import atomic_folder, read_json
 from ...core.trust import REFUSED, Untrusted, check_plain, offline
 from .openclip_towers import portable_config, freeze_submodules
 from .tokenizers import HFTokenizer
@@ -140,13 +140,21 @@ def load_hf(
     name: str,  # name on the hub, or a folder
     side: str,  # "vision_model" or "text_model"
     weights: bool = True,  # published weights; off: random ones
+    config: Mapping[str, Any] | None = None,  # values of the model's configuration that differ, such as {"num_hidden_layers": 4}; without weights
 ) -> nn.Module:
     "A transformers model by name or from a folder; weights are read without pickle."
-    auto = need("transformers", "towers")
+    auto, changed = need("transformers", "towers"), dict(config or {})
+    check_plain(changed, f"hf:{name}.config")
+    if weights and changed:
+        raise ValueError(f"hf:{name}: published weights fit the published configuration; give config with weights: false, or leave it out")
     with open_folder(name, "config.json"):
         if weights:
             return select_side(auto.AutoModel.from_pretrained(name, trust_remote_code=False), side)
-        return select_side(auto.AutoModel.from_config(auto.AutoConfig.from_pretrained(name, trust_remote_code=False)), side)
+        found = auto.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        if unknown := [key for key in changed if not hasattr(found, key)]:
+            raise ValueError(f"hf:{name}: its configuration has no {unknown[0]!r}, but {', '.join(found.to_diff_dict())}")
+        found.update(changed)
+        return select_side(auto.AutoModel.from_config(found), side)
 
 
 def from_config(
@@ -260,10 +268,11 @@ def load_hf_text(
     name: str,  # name on the hub, or a folder
     weights: bool = True,  # published weights; off: random ones
     context: int | None = None,  # most tokens of a caption; None: the model's own limit
+    config: Mapping[str, Any] | None = None,  # values of its configuration that differ, for random weights
     **options: Any,  # `pool`, `keep_end`
 ) -> HFText:
     "A transformers text tower by name or from a folder, with its tokenizer."
-    module = load_hf(name, "text_model", weights)
+    module = load_hf(name, "text_model", weights, config)
     with open_folder(name, "config.json"):
         inner = need("transformers", "towers").AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     limits = [
@@ -273,3 +282,19 @@ def load_hf_text(
     tower = HFText(portable_config(module.config), start=tokenizer.start, end=tokenizer.end, module=module, **options)
     tower.tokenizer = tokenizer
     return tower
+
+# %% ../../../nbs/models/towers/libraries.ipynb #bf53e9c6
+def save_hf_text(
+    tower: HFText,  # trained here, or loaded
+    tokenizer: HFTokenizer,  # the one it was trained with
+    folder: Path | str,  # made anew
+) -> Path:  # the folder
+    "Write a text tower and its tokenizer in transformers' format, all or nothing."
+    if not isinstance(tower, HFText) or not isinstance(tokenizer, HFTokenizer):
+        names = f"a {type(tower).__name__} with a {type(tokenizer).__name__}"
+        raise ValueError(f"{names} has no form in transformers; take a text tower such as hf:NAME or minilm")
+    with atomic_folder(folder) as temporary:
+        tower.module.save_pretrained(temporary)
+        tokenizer.tokenizer.save_pretrained(temporary)
+    return Path(folder)
+
