@@ -1,5 +1,6 @@
 "Readers of real formats: what they read, and what they say of broken files. Writers of the formats' own libraries are the oracles."
 
+import gzip
 import io
 import json
 import tarfile
@@ -241,6 +242,25 @@ def test_karpathy_splits(photos):
     assert len(read_karpathy(file, photos, "train+restval", exclude=[0])) == 15
     with pytest.raises(BadData, match="no split dev; there are restval, test, train, val"):
         read_karpathy(file, photos, "dev")
+
+
+def test_captions_without_pictures(tmp_path):
+    """Lines, compressed lines and COCO's captions join; empty lines are counted, and two files of one name are told apart."""
+    (tmp_path / "a.txt").write_text("A dog runs.\n\nA cat sleeps.\n", encoding="utf-8")
+    (tmp_path / "b.en.gz").write_bytes(gzip.compress("Ein Hund läuft.\n".encode()))
+    (tmp_path / "c.json").write_text(json.dumps({"annotations": [{"id": 7, "image_id": 3, "caption": "Two men."}]}))
+    pairs = read("captions", files=[str(tmp_path / name) for name in ("a.txt", "b.en.gz", "c.json")])
+    assert [pair.caption for pair in pairs] == ["A dog runs.", "A cat sleeps.", "Ein Hund läuft.", "Two men."]
+    assert {pair.image for pair in pairs} == {None} and len({pair.id for pair in pairs}) == 4 and pairs[3].image_id == "c.json:3"
+    assert "1 empty caption (a.txt line 2" in str(pairs.report)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").write_text("A bird sings.\n")
+    with pytest.raises(BadData, match="two files of captions have one name"):
+        read("captions", files=[str(tmp_path / "a.txt"), str(tmp_path / "other" / "a.txt")])
+    with pytest.raises(ValueError, match="no file of captions; name at least one"):
+        read("captions", files=[])
+    with pytest.raises(BadData, match="the file of captions does not exist"):
+        read("captions", files=str(tmp_path / "d.txt"))
 
 
 def test_flickr_token_files_of_both_shapes(photos):

@@ -45,6 +45,21 @@ def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
         assert made[label]["start"] == whole["start"] == {"run": "../grounded-s0", "phase": "ground"}, "stage 2 is trained once for all"
 
 
+def test_each_depth_and_budget_has_its_own_control():
+    """A row of shuffled pairs for each row of photos, equal in all but the pairs; each differs from the study's own in one thing."""
+    scale = grounding_scale("smoke")
+    rows = grounding_rows(["controls", "depths", "budgets"], scale.text)
+    study = Study("/nowhere", rows, [0], {"name": "generated", "args": scale.world}, scale, 8, scale.model(), scale.train(8, 16))
+    made = {label: study.configuration(label, 0) for label in rows}
+    others = [label for label in rows if label.startswith("grounded, ")]
+    assert others == ["grounded, 6 layers", "grounded, 100 steps", "grounded, 1600 steps"]
+    for label in ["grounded", *others]:
+        control = made[label.replace("grounded", "shuffled pairs")]
+        assert control["method"]["args"].pop("shuffled") is True and control == made[label]
+    assert made[others[0]]["model"].pop("layers") == 6 and made["grounded"] == made[others[0]] | {"model": made["grounded"]["model"]}
+    assert [made[label]["method"]["args"]["steps"] for label in ["grounded", *others]] == [8, 8, 100, 1600]
+
+
 @pytest.mark.slow
 def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
     monkeypatch.setenv("BROWSER_PATH", "none")

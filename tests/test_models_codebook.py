@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from complearn.evaluation.costs import Ledger
 from complearn.models.codebook.codebook import Codebook, find_scale, usage
-from complearn.models.codebook.maximum import ChunkedMax, best_tokens, masked_max, take_maxima
-from complearn.models.codebook.read_out import read_codes
+from complearn.models.codebook.maximum import ChunkedMax, best_tokens, largest_products, masked_max, take_maxima
+from complearn.models.codebook.read_out import read_codes, rounding_bound
 from complearn.models.codebook.sparsemax import newton_threshold, prefix_threshold, sparsemax, threshold
 
 
@@ -312,6 +312,21 @@ def test_half_precision_is_read_in_fp32(dtype, close):
     assert (found[3] - wanted[3]).norm() < close * wanted[3].norm()
     ours, theirs = (torch.autograd.grad(values[3].sin().sum(), leaves) for values, leaves in ((found, (tokens, codes)), (wanted, exact)))
     assert all(a.dtype == dtype and (a.float() - b).norm() < 3 * close * b.norm() for a, b in zip(ours, theirs))
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("shape", [(3, 1, 8, 40), (2, 7, 64, 300), (4, 5, 513, 20)])
+def test_scores_from_bf16_stay_within_the_measured_bound(shape, spread):
+    """Of vectors of any length, with outliers and numbers that sit between two of bf16; and the bound is not idle."""
+    rows, each, width, count = shape
+    g = torch.Generator().manual_seed(5)
+    tokens, codes = spread * torch.randn(rows, each, width, generator=g), torch.randn(count, width, generator=g) ** 3
+    tokens[0, 0, : width // 2] = 1 + 1 / 256  # half way between two of bf16
+    lengths = codes.norm(dim=1)
+    rough = largest_products(tokens, codes, None, 2**20, torch.bfloat16)[0] / lengths
+    exact = masked_max(tokens.double() @ (codes / lengths[:, None]).double().T)[0]
+    off, bound = (rough - exact).abs(), rounding_bound(tokens, codes, lengths, rough)
+    assert (off <= bound).all() and off.amax() > bound.amax() / 200
 
 
 def test_a_search_in_bf16_loses_no_winner():

@@ -26,7 +26,9 @@ from complearn.models.registry import KINDS, assemble, build, read_model, regist
 from complearn.models.saving import load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, encode_all
 from complearn.models.towers.base import TextTransformer, VisionTransformer
-from complearn.models.towers.libraries import HFText, TimmVision
+from complearn.models.towers.factory import text_tower as build_text_tower
+from complearn.models.towers.libraries import HFText, TimmVision, save_hf_text
+from complearn.models.towers.tokenizers import HFTokenizer
 from complearn.training.engine.phases import set_trainable
 
 CAPTIONS = ["a red circle left of a blue square", "a blue square", "a green circle", "red"]
@@ -537,6 +539,24 @@ def test_the_offline_towers(tmp_path):
     found = model.match_map(np.zeros((40, 60, 3), np.uint8), "a striped horse")
     assert found.words == ("a", "striped", "horse") and found.heat.shape == (3, 7, 7) and math.isfinite(found.score)
     assert load_model(save_model(model, tmp_path / "model")).fingerprint() == model.fingerprint()
+
+
+def test_a_text_tower_of_random_weights_and_another_size_as_a_folder(tmp_path):
+    """MiniLM's word pieces and a small network; the folder says the same, with a tokenizer that went through a run's file."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    tower = build_text_tower({"tower": "minilm", "weights": False, "config": sizes})
+    tokenizer = HFTokenizer.from_dict(tower.tokenizer.to_dict())
+    assert tower.width == 16 and len(tower.get_submodule(tower.layers)) == 2
+    again = build_text_tower(f"hf:{save_hf_text(tower, tokenizer, tmp_path / 'bert')}")
+    a, b = tokenizer(["Two dogs run."]), again.tokenizer(["Two dogs run."])
+    assert torch.equal(a.ids, b.ids) and a.spans == b.spans
+    assert torch.equal(tower.eval()(a.ids, a.mask).tokens, again.eval()(b.ids, b.mask).tokens)
+    with pytest.raises(ValueError, match="published weights fit the published configuration"):
+        build_text_tower({"tower": "minilm", "config": sizes})
+    with pytest.raises(ValueError, match="its configuration has no 'depth', but"):
+        build_text_tower({"tower": "minilm", "weights": False, "config": {"depth": 2}})
+    with pytest.raises(ValueError, match="a TextTransformer with a .* has no form in transformers"):
+        save_hf_text(text_tower(), tokenizer, tmp_path / "own")
 
 
 def test_encoded_texts_join_although_one_batch_is_longer(model):

@@ -140,7 +140,7 @@ def load_hf(
     name: str,  # name on the hub, or a folder
     side: str,  # "vision_model" or "text_model"
     weights: bool = True,  # published weights; off: random ones
-    config: Mapping[str, Any] | None = None,  # values of the model's configuration that differ, such as {"num_hidden_layers": 4}; without weights
+    config: Mapping[str, Any] | None = None,  # values that differ from its configuration, for random weights: {"num_hidden_layers": 4}
 ) -> nn.Module:
     "A transformers model by name or from a folder; weights are read without pickle."
     auto, changed = need("transformers", "towers"), dict(config or {})
