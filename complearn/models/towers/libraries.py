@@ -135,7 +135,7 @@ def select_side(
         module.pooler = None
     return module
 
-
+# %% ../../../nbs/models/towers/libraries.ipynb #531057b8
 def load_hf(
     name: str,  # name on the hub, or a folder
     side: str,  # "vision_model" or "text_model"
@@ -285,8 +285,8 @@ def load_hf_text(
 
 # %% ../../../nbs/models/towers/libraries.ipynb #bf53e9c6
 def save_hf_text(
-    tower: HFText,  # trained here, or loaded
-    tokenizer: HFTokenizer,  # the one it was trained with
+    tower: Tower,  # of transformers; trained here, or loaded
+    tokenizer: Any,  # the one it was trained with
     folder: Path | str,  # made anew
 ) -> Path:  # the folder
     "Write a text tower and its tokenizer in transformers' format, all or nothing."
