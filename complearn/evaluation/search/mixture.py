@@ -151,7 +151,7 @@ def mixture(
         raise RequestError(f"{widths}: they are of two models; index the gallery anew")
     chosen = vectors if items is None else vectors[items.numpy() if isinstance(vectors, np.ndarray) else items]
     with full_precision("cpu"):
-        scores = vectors_tensor(chosen) @ torch.stack(query, dim=1)
+        scores = F.linear(vectors_tensor(chosen), torch.stack(query))  # on a CPU several times as fast as `@` with two rows
     numbers = torch.arange(len(vectors)) if items is None else items
     has = (image is not None, text is not None)
     return Mixture(numbers, scores[:, 0].contiguous(), scores[:, 1].contiguous(), float(query[0] @ query[1]), has)
