@@ -47,9 +47,11 @@ def accuracy_figure(
     figure = go.Figure()
     for number, (split, part) in enumerate(table.groupby("split", sort=False)):
         above, below = (100 * (part.high - part["mean"]).fillna(0), 100 * (part["mean"] - part.low).fillna(0))
-        bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-        hover = "%{x}: %{y:.1f} %<extra>" + str(split) + "</extra>"
-        marker = {"size": 9, "color": PALETTE[number % len(PALETTE)]}
-        figure.add_scatter(x=part.of, y=100 * part["mean"], error_y=bars, mode="markers", name=split, marker=marker, hovertemplate=hover)
-    figure.update_yaxes(title="accuracy of a linear probe, %", range=[0, 104])
-    return figure.update_layout(template=theme, title=title, width=220 + 90 * table.of.nunique(), height=460)
+        bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1, "width": 3}
+        hover = "%{y}: %{x:.1f} %<extra>" + str(split) + "</extra>"
+        marker = {"size": 8, "color": PALETTE[number % len(PALETTE)]}
+        figure.add_scatter(x=100 * part["mean"], y=part.of, error_x=bars, mode="markers", name=split, marker=marker, hovertemplate=hover)
+    figure.update_xaxes(title="accuracy of a linear probe, %", range=[0, 104])
+    in_order = {"categoryorder": "array", "categoryarray": list(table.of.unique()), "autorange": "reversed"}
+    figure.update_yaxes(automargin=True, tickmode="linear", **in_order)
+    return figure.update_layout(template=theme, title=title, width=900, height=180 + 22 * table.of.nunique())
