@@ -68,3 +68,6 @@ def test_the_costs_in_the_readme_are_those_of_the_files():
     steps = re.findall(r"^\| ((?:clip|codebook) \w+) \| (\w+ \w+) \| (\S+) \|$", text, re.M)
     measured = read("step")
     assert len(steps) == 5 and all(cells(measured[f"{step} over {other}"]["ratio"]) == [value] for step, other, value in steps)
+    large = read("step_base")
+    codebook, clip = (large[f"{name} fp32"]["ratio"] for name in ("codebook fp32 over clip", "clip fp32 over open_clip"))
+    assert f"takes {codebook:.2f} times that of CLIP, and CLIP's {clip:.2f} times that of `open_clip`" in text
