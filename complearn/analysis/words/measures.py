@@ -55,7 +55,7 @@ def photo_prototypes(
     middle = np.mean(list(features.values()), 0)
     return {noun: mean - middle for noun, mean in means.items()}
 
-
+# %% ../../../nbs/analysis/words/measures.ipynb #cfd4fc35
 def class_prototypes(
     vectors: Float[np.ndarray, "class feature"],  # of a classifier's last layer
     names: Sequence[Sequence[str]],  # of each class
@@ -68,7 +68,7 @@ def class_prototypes(
             classes.setdefault(name, []).append(number)
     return {noun: vectors[classes[noun]].mean(0) - middle for noun in nouns if noun in classes}
 
-
+# %% ../../../nbs/analysis/words/measures.ipynb #2d7b68cd
 def similarity_correlation(
     left: Float[np.ndarray, "item feature"],  # of some things
     right: Float[np.ndarray, "item other"],  # of the same things in the same order, in another space
@@ -131,7 +131,7 @@ def looks_by_class(
     unseen = {noun: vector for noun, vector in questions.classes.items() if noun not in questions.seen}
     return [("class names", "class_rho", questions.classes), ("unseen class names", "class_rho", unseen)]
 
-
+# %% ../../../nbs/analysis/words/measures.ipynb #66a7b5eb
 def other_answers(
     embed: Callable[[Sequence[str]], np.ndarray],  # texts -> a vector each
     vectors: Float[np.ndarray, "word feature"],  # of all words
