@@ -43,6 +43,16 @@ GROUNDING_CLAIMS: tuple[Claim, ...] = (
     *beyond_training("compositions are found, nine queries", "Table 2", word_cell("paper", "log_rank", "queries"), number=12, sign=-1),
     *beyond_training("compositions are found, queries from glosses", "", word_cell("glosses", "log_rank", "queries"), number=12, sign=-1),
     *beyond_training("words are alike where their photos are", "", word_cell("nouns", "photo_rho")),
+    *beyond_training("words are alike where their classes look alike", "", word_cell("class names", "class_rho")),
+    *beyond_training("unseen words are alike where their classes look alike", "", word_cell("unseen class names", "class_rho")),
+    *(
+        Claim(f"{headline}{setting}", "", Side(f"grounded{setting}"), Side(f"shuffled pairs{setting}"), cells, optional=True)
+        for setting in (", 6 layers", ", 100 steps", ", 1600 steps")
+        for headline, cells in {
+            "the first axis becomes concreteness, by word": word_cell("all", R),
+            "words are alike where their photos are": word_cell("nouns", "photo_rho"),
+        }.items()
+    ),
     Claim("the first axis becomes concreteness, beyond text alone", "", GROUNDED, TEXT, word_cell("all", R), optional=True),
     Claim("words are alike where their photos are, beyond text alone", "", GROUNDED, TEXT, word_cell("nouns", "photo_rho"), optional=True),
     *(

@@ -7,6 +7,7 @@ __all__ = ['held_out_r2', 'photo_prototypes', 'class_prototypes', 'similarity_co
            'concreteness_answers', 'looks_by_class', 'other_answers', 'word_answers', 'paired_queries']
 
 # %% ../../../nbs/analysis/words/measures.ipynb #0ec3846d
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,15 +59,13 @@ def photo_prototypes(
 # %% ../../../nbs/analysis/words/measures.ipynb #cfd4fc35
 def class_prototypes(
     vectors: Float[np.ndarray, "class feature"],  # of a classifier's last layer
-    names: Sequence[Sequence[str]],  # of each class
+    names: Sequence[Sequence[str]],  # of each class, the usual one first
     nouns: Sequence[str],  # single words
 ) -> dict[str, Float[np.ndarray, "feature"]]:  # by noun; centred
-    "What a classifier looks for where it names each noun, the mean of several classes; nouns that name no class are left out."
-    classes, middle = {}, vectors.mean(0)
-    for number, several in enumerate(names):
-        for name in {name.lower() for name in several}:
-            classes.setdefault(name, []).append(number)
-    return {noun: vectors[classes[noun]].mean(0) - middle for noun in nouns if noun in classes}
+    "What a classifier looks for where a noun is the first name of one class and no name of another; other nouns are left out."
+    firsts = [several[0].lower() for several in names]
+    count, middle = Counter(name for several in names for name in {name.lower() for name in several}), vectors.mean(0)
+    return {noun: vectors[firsts.index(noun)] - middle for noun in nouns if count[noun] == 1 and noun in firsts}
 
 # %% ../../../nbs/analysis/words/measures.ipynb #2d7b68cd
 def similarity_correlation(
