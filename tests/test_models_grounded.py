@@ -550,11 +550,31 @@ def test_a_text_tower_of_random_weights_and_another_size_as_a_folder(tmp_path):
     again = build_text_tower(f"hf:{save_hf_text(tower, tokenizer, tmp_path / 'bert')}")
     a, b = tokenizer(["Two dogs run."]), again.tokenizer(["Two dogs run."])
     assert torch.equal(a.ids, b.ids) and a.spans == b.spans
-    assert torch.equal(tower.eval()(a.ids, a.mask).tokens, again.eval()(b.ids, b.mask).tokens)
+    said, after = tower.eval()(a.ids, a.mask), again.eval()(b.ids, b.mask)
+    assert torch.equal(said.tokens, after.tokens) and torch.equal(said.pooled, after.pooled)
+    short = HFTokenizer(tokenizer.tokenizer, 6)
+    assert build_text_tower(f"hf:{save_hf_text(tower, short, tmp_path / 'bert')}").tokenizer.context == 6
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("precious")
+    with pytest.raises(FileExistsError, match="notes.txt"):
+        save_hf_text(tower, tokenizer, tmp_path / "mine")
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "precious"
     with pytest.raises(ValueError, match="published weights fit the published configuration"):
         build_text_tower({"tower": "minilm", "config": sizes})
-    with pytest.raises(ValueError, match="its configuration has no 'depth', but"):
-        build_text_tower({"tower": "minilm", "weights": False, "config": {"depth": 2}})
+    for config, message in {
+        (("depth", 2),): "has no number 'depth' that may differ; there are .*num_hidden_layers",
+        (("vocab_size", 10),): "has no number 'vocab_size'", (("to_dict", 1),): "has no number 'to_dict'",
+        (("_attn_implementation", "eager"),): "has no number '_attn_implementation'",
+        (("num_hidden_layers", -1),): "num_hidden_layers is 6 there, and -1 cannot stand in its place",
+        (("hidden_size", 16.5),): "hidden_size is 384 there, and 16.5 cannot",
+    }.items():  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            build_text_tower({"tower": "minilm", "weights": False, "config": dict(config)})
+    with pytest.raises(ValueError, match=r"config is \{name: number\}, .*; got 'small'"):
+        build_text_tower({"tower": "minilm", "weights": False, "config": "small"})
+    tower.pool = "first"
+    with pytest.raises(ValueError, match="pool 'first' and keep_end True have no place"):
+        save_hf_text(tower, tokenizer, tmp_path / "bert")
     with pytest.raises(ValueError, match="a TextTransformer with a .* has no form in transformers"):
         save_hf_text(text_tower(), tokenizer, tmp_path / "own")
 
