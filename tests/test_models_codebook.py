@@ -329,6 +329,34 @@ def test_scores_from_bf16_stay_within_the_measured_bound(shape, spread):
     assert (off <= bound).all() and off.amax() > bound.amax() / 200
 
 
+EXACT, LOSING = 1.0, 1 + 2**-8 - 2**-20  # in bf16: kept, and rounded by almost a part in 256
+
+
+@pytest.mark.parametrize(
+    "tokens, codes, least", [((LOSING,) * 64, (EXACT,) * 64, 0.4), ((EXACT,) * 64, (LOSING,) * 64, 0.4), ((1 + 2**-7,), (1.5,), 0.6)]
+)
+def test_no_part_of_the_bound_can_be_left_out(tokens, codes, least):
+    """Tokens alone lose, codes alone lose, and the product alone does: half way between two numbers of bf16."""
+    tokens, codes = torch.tensor([[tokens]]), torch.tensor([codes])
+    lengths = codes.norm(dim=1)
+    rough = largest_products(tokens, codes, None, 2**20, torch.bfloat16)[0] / lengths
+    exact = (tokens[0].double() @ (codes / lengths[:, None]).double().T)[0]
+    off, bound = float((rough - exact).abs()), float(rounding_bound(tokens, codes, lengths, rough))
+    assert least * bound < off <= bound
+
+
+@pytest.mark.parametrize("padding", [1e30, float("inf"), float("nan")])
+def test_padding_of_any_size_has_no_part_in_a_search_in_bf16(padding):
+    g = torch.Generator().manual_seed(4)
+    tokens = F.normalize(torch.randn(6, 1, 64, generator=g) + 0.01 * torch.randn(6, 9, 64, generator=g), dim=-1)
+    mask = torch.arange(9) < torch.tensor([9, 5, 1, 3, 8, 2])[:, None]
+    tokens = torch.where(mask[..., None], tokens, padding)
+    codes, scale = F.normalize(torch.randn(400, 64, generator=g), dim=-1), torch.tensor(15.0)
+    full, refined = (read_codes(tokens, codes, scale, mask, refined=way) for way in (False, True))
+    assert torch.equal(full[2] > 0, refined[2] > 0) and torch.allclose(full[2], refined[2], atol=1e-6)
+    assert torch.equal(full[1][full[2] > 0], refined[1][full[2] > 0])
+
+
 def test_a_search_in_bf16_loses_no_winner():
     """Tokens that nearly tie: the products in bf16 alone take other winners, the refined ones those of fp32."""
     g = torch.Generator().manual_seed(2)
