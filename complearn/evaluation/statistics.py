@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['bootstrap_means', 'bootstrap_interval', 'tail', 'wilson', 'share_interval', 'over_seeds', 'Paired', 'sign_flip',
-           'paired_power', 'detectable_difference', 'paired_test', 'mcnemar']
+           'paired_power', 'detectable_difference', 'paired_test', 'holm', 'mcnemar']
 
 # %% ../../nbs/evaluation/statistics.ipynb #c002
 import math
@@ -194,6 +194,18 @@ def paired_test(
         t, p_t = (float(number) for number in stats.ttest_rel(a, b))
     p_sign, exact = sign_flip(differences)
     return Paired(n, mean, low, high, t, p_t, p_sign, 2 / 2**n if exact else 1 / 100_001, exact, deviation, detectable)
+
+# %% ../../nbs/evaluation/statistics.ipynb #d0928332
+def holm(
+    p: Sequence[float],  # of several tests; missing ones stay missing and are not counted
+) -> list[float]:  # corrected, in the same order
+    "Holm's correction for several tests."
+    values = np.asarray(p, dtype=float)
+    order = np.argsort(values)[: np.isfinite(values).sum()]  # missing ones come last
+    corrected = np.full(len(values), np.nan)
+    corrected[order] = np.minimum(1, np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)))
+    return corrected.tolist()
+
 
 # %% ../../nbs/evaluation/statistics.ipynb #7b6130ec
 def mcnemar(
