@@ -13,7 +13,7 @@ from complearn.data.fixtures.benchmarks import write_benchmarks
 from complearn.data.fixtures.visual_genome import write_visual_genome
 from complearn.data.readers.coco import flickr8k
 from complearn.data.readers.registry import read
-from complearn.training.methods.grounding import grounding_rows, grounding_scale
+from complearn.training.methods.grounding import grounding_rows, grounding_scale, text_depth
 from complearn.training.methods.registry import merge
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.study import Study
@@ -48,19 +48,26 @@ def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
 def test_each_depth_and_budget_has_its_own_control():
     """A row of shuffled pairs for each row of photos, equal in all but the pairs; each differs from the study's own in one thing."""
     scale = grounding_scale("smoke")
-    rows = grounding_rows(["controls", "depths", "budgets"], scale.text)
+    rows = grounding_rows(["controls", "depths", "budgets"], {"tower": "tiny", "depth": 3})
     study = Study("/nowhere", rows, [0], {"name": "generated", "args": scale.world}, scale, 8, scale.model(), scale.train(8, 16))
     made = {label: study.configuration(label, 0) for label in rows}
     others = [label for label in rows if label.startswith("grounded, ")]
-    assert others == ["grounded, 6 layers", "grounded, 100 steps", "grounded, 1600 steps"]
+    assert others == ["grounded, 3 layers", "grounded, 100 steps", "grounded, 1600 steps"]
     for label in ["grounded", *others]:
         control = made[label.replace("grounded", "shuffled pairs")]
         assert control["method"]["args"].pop("shuffled") is True and control == made[label]
-    assert made[others[0]]["model"].pop("layers") == 6
+    assert made[others[0]]["model"].pop("layers") == 3
     assert [made[label]["method"]["args"].pop("steps") for label in ["grounded", *others]] == [8, 8, 100, 1600]
     for config in made.values():
         config["evaluate"] = {}  # which name the row
     assert all(made[label] == made["grounded"] for label in others), "nothing else differs"
+
+
+def test_the_layers_of_a_tower_are_known_before_it_is_loaded(tmp_path):
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 4}')
+    specs = ["tiny", {"tower": "tiny", "depth": 5}, "minilm", f"hf:{tmp_path}", "hf:bert-base-uncased"]
+    small = {"tower": "minilm", "weights": False, "config": {"num_hidden_layers": 2}}
+    assert [text_depth(spec) for spec in [*specs[1:], small]] == [5, 6, 4, 12, 2] and text_depth("tiny") >= 1
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FREE', 'TIMM_ARGUMENTS', 'HF_FILES', 'patch_tokens', 'open_folder', 'TimmVision', 'load_timm', 'select_side',
-           'check_sizes', 'load_hf', 'from_config', 'HFVision', 'image_transform', 'load_hf_vision', 'HFText',
+           'check_numbers', 'load_hf', 'from_config', 'HFVision', 'image_transform', 'load_hf_vision', 'HFText',
            'load_hf_text', 'save_hf_text']
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c002
@@ -138,7 +138,7 @@ def select_side(
     return module
 
 # %% ../../../nbs/models/towers/libraries.ipynb #531057b8
-def check_sizes(
+def check_numbers(
     changed: Any,  # of a configuration, a mapping
     found: Mapping[str, Any],  # the configuration
     place: str,  # for messages
@@ -171,7 +171,7 @@ def load_hf(
         if weights:
             return select_side(auto.AutoModel.from_pretrained(name, trust_remote_code=False), side)
         found = auto.AutoConfig.from_pretrained(name, trust_remote_code=False)
-        found.update(check_sizes({} if config is None else config, found.to_dict(), f"hf:{name}: config"))
+        found.update(check_numbers({} if config is None else config, found.to_dict(), f"hf:{name}: config"))
         return select_side(auto.AutoModel.from_config(found), side)
 
 

@@ -5,18 +5,20 @@
 # %% auto #0
 __all__ = ['PAPER', 'AND_CONTROL', 'AFTER_CAPTIONS', 'GROUNDING_ROWS', 'classify', 'with_classifier', 'grounding_scale',
            'grounded_arguments', 'grounding_arguments', 'ShuffledPhotos', 'shuffled_loader', 'grounded', 'masked_words',
-           'grounding', 'layer_counts', 'layer_rows', 'grid_rows', 'text_depth', 'grounding_rows']
+           'grounding', 'layer_counts', 'layer_rows', 'depth_rows', 'grid_rows', 'text_depth', 'grounding_rows']
 
 # %% ../../../nbs/training/methods/grounding.ipynb #092c05cc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ...core.config import strict, unknown_name
+from ...core.files import read_json
 from ...core.runs import Run
 from ...core.seeds import rng
 from ...data.loading import Loader
@@ -223,6 +225,16 @@ def layer_rows(
     return {"no text layer": {"model": {"layers": 0}}} | {f"top {k} layers": {"model": {"layers": k}} for k in layer_counts(depth)}
 
 
+AND_CONTROL = {"grounded": {}, "shuffled pairs": {"grounded": {"shuffled": True}}}
+
+
+def depth_rows(
+    depth: int = 12,  # layers of the text tower
+) -> dict[str, dict]:  # label -> switches
+    "Rows in which all layers of a text tower learn, of photos and of shuffled pairs."
+    return {f"{arm}, {depth} layers": {"model": {"layers": depth}} | switches for arm, switches in AND_CONTROL.items()}
+
+
 def grid_rows(
     depth: int = 12,  # layers of the text tower
 ) -> dict[str, dict]:  # label -> switches
@@ -236,7 +248,6 @@ def grid_rows(
     }  # fmt: skip
 
 # %% ../../../nbs/training/methods/grounding.ipynb #2be8018f
-AND_CONTROL = {"grounded": {}, "shuffled pairs": {"grounded": {"shuffled": True}}}
 AFTER_CAPTIONS = {"method": "relating", "start": {"row": "grounded", "phase": "ground"}}  # stage 3 after the first row's stage 2
 GROUNDING_ROWS: dict[str, dict[str, dict]] = {
     "losses": {f"Loss_{side[0]} alone": {"grounded": {"losses": side}} for side in ("language", "vision")},
@@ -252,7 +263,7 @@ GROUNDING_ROWS: dict[str, dict[str, dict]] = {
         "shuffled pairs": {"grounded": {"shuffled": True}}, "text only": {"method": "masked_words"},
         "language frozen": {"model": {"layers": 0}},
     },
-    "depths": {f"{arm}, 6 layers": {"model": {"layers": 6}} | switches for arm, switches in AND_CONTROL.items()},
+    "depths": depth_rows(),
     "budgets": {
         f"{arm}, {steps} steps": merge(switches, {"grounded": {"steps": steps}})
         for steps in (100, 1600) for arm, switches in AND_CONTROL.items()
@@ -275,8 +286,12 @@ def text_depth(
     spec: Any,  # of a text tower
 ) -> int:  # 12 where only the loaded tower could tell
     "How many layers a text tower has."
-    name, _, settings = read_spec(spec, LOADERS["text"])
-    return 6 if name == "minilm" else settings.get("depth", SIZES[name]["text"]["depth"]) if name in SIZES else 12
+    name, given, settings = read_spec(spec, LOADERS["text"])
+    if name in SIZES:
+        return settings.get("depth", SIZES[name]["text"]["depth"])
+    file = Path(*given, "config.json") if name == "hf" else None
+    found = read_json(file) if file and file.is_file() else {}
+    return (settings.get("config") or found).get("num_hidden_layers", 6 if name == "minilm" else 12)
 
 
 def grounding_rows(
@@ -285,7 +300,8 @@ def grounding_rows(
 ) -> dict[str, dict]:  # label -> {"method": name, and switches}; "grounded" first
     "The rows of the grounding experiment."
     if not isinstance(sweep, Mapping):
-        tables = GROUNDING_ROWS | {"layers": layer_rows(text_depth(text)), "layer grid": grid_rows(text_depth(text))}
+        depth = text_depth(text)
+        tables = GROUNDING_ROWS | {"layers": layer_rows(depth), "layer grid": grid_rows(depth), "depths": depth_rows(depth)}
         strange = [name for name in sweep if name not in tables and name not in METHODS and ":" not in name]
         if strange:
             raise ValueError(f"{unknown_name('switch', strange[0], list(tables))}, and the methods {', '.join(METHODS)}")
