@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from complearn.evaluation.costs import Ledger
 from complearn.models.codebook.codebook import Codebook, find_scale, usage
 from complearn.models.codebook.maximum import ChunkedMax, best_tokens, largest_products, masked_max, take_maxima
-from complearn.models.codebook.read_out import read_codes, rounding_bound
+from complearn.models.codebook.read_out import CHUNK, read_codes, rounding_bound
 from complearn.models.codebook.sparsemax import newton_threshold, prefix_threshold, sparsemax, threshold
 
 
@@ -355,6 +355,26 @@ def test_padding_of_any_size_has_no_part_in_a_search_in_bf16(padding):
     full, refined = (read_codes(tokens, codes, scale, mask, refined=way) for way in (False, True))
     assert torch.equal(full[2] > 0, refined[2] > 0) and torch.allclose(full[2], refined[2], atol=1e-6)
     assert torch.equal(full[1][full[2] > 0], refined[1][full[2] > 0])
+
+
+def test_a_search_in_bf16_finds_a_support_that_rounding_hides():
+    """Many codes lie at the edge of the support: some of it is outside the support of rounded scores."""
+    g = torch.Generator().manual_seed(5)
+    tokens, codes = F.normalize(torch.randn(3, 5, 32, generator=g), dim=-1), F.normalize(torch.randn(6000, 32, generator=g), dim=-1)
+    scale = torch.tensor(0.004)
+    full, refined, rough = (read_codes(tokens, codes, scale, **how) for how in ({}, {"refined": True}, {"dtype": torch.bfloat16}))
+    support = full[2] > 0
+    assert support.sum(1).min() > 2 * CHUNK and (support & (rough[2] == 0)).any(1).all()
+    assert torch.equal(refined[2] > 0, support) and torch.equal(refined[1][support], full[1][support])
+    assert torch.allclose(full[2], refined[2], atol=1e-7)
+
+
+def test_a_token_that_is_not_a_number_shows_in_its_row_alone():
+    tokens, codes = F.normalize(torch.randn(3, 4, 16), dim=-1), F.normalize(torch.randn(50, 16), dim=-1)
+    tokens[1, 2, 3] = torch.nan
+    for refined in (False, True):
+        message = read_codes(tokens, codes, torch.tensor(9.0), refined=refined)[3]
+        assert message.isnan().all(1).tolist() == [False, True, False] and message[[0, 2]].isfinite().all()
 
 
 def test_a_search_in_bf16_loses_no_winner():
