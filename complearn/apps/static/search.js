@@ -9,14 +9,14 @@ const QUEUED = 24; // of those that are requested ahead of their use: few, so th
 
 // --- thumbnails
 
-// They arrive as files. Those of the page that is looked at are requested at once; those that the slider may need later
-// follow in small portions, one at a time, those nearest to its place first.
+// They arrive as files. Those that the slider may need follow a query unasked, up to a number; of more, those of the page
+// that is looked at are requested at once, and others in small portions, one at a time, those nearest to its place first.
 class Thumbnails {
   constructor(app) {
     Object.assign(this, { app, loaded: new Map(), queue: [], requested: new Set(), waiting: false });
   }
   forget() {
-    for (const { url } of this.loaded.values()) URL.revokeObjectURL(url);
+    for (const { url } of this.loaded.values()) if (url) URL.revokeObjectURL(url);
     this.loaded.clear();
     this.requested.clear();
     this.queue = [];
@@ -29,11 +29,7 @@ class Thumbnails {
       this.requested.delete(item);
       const file = files.slice(start, start + content.sizes[n]);
       start += content.sizes[n];
-      if (this.loaded.has(item)) return;
-      const url = URL.createObjectURL(new Blob([file]));
-      const picture = new Image();
-      picture.src = url; // held, so that it is decoded once
-      this.loaded.set(item, { url, picture, name: content.names[n], caption: content.captions[n] });
+      if (!this.loaded.has(item)) this.loaded.set(item, { file, name: content.names[n], caption: content.captions[n] });
     });
     this.waiting = this.requested.size > 0;
     this.app.grid.receive(content.items);
@@ -41,6 +37,11 @@ class Thumbnails {
   }
   missing(items) {
     return [...new Set(items)].filter(item => !this.loaded.has(item) && !this.requested.has(item));
+  }
+  // The kernel sends these without being asked.
+  expect(items) {
+    for (const item of this.missing(items)) this.requested.add(item);
+    this.waiting = this.requested.size > 0;
   }
   load(items, first = false) {
     const missing = this.missing(items);
@@ -144,13 +145,13 @@ class ResultGrid {
   fillTile(tile) {
     const thumbnail = this.app.thumbnails.loaded.get(tile.item);
     if (!thumbnail || tile.filled) return;
-    const { url, picture, name, caption } = thumbnail;
+    const { file, name, caption } = thumbnail;
     tile.filled = true;
-    tile.image.src = url;
+    tile.image.src = thumbnail.url = URL.createObjectURL(new Blob([file])); // not before it is shown: it takes a while
     tile.image.alt = tile.caption.textContent = caption || name;
     tile.caption.title = name;
-    picture.decode().then(
-      () => tile.image.classList.toggle("cl-coarse", picture.naturalWidth <= 64),
+    tile.image.decode().then(
+      () => tile.image.classList.toggle("cl-coarse", tile.image.naturalWidth <= 64),
       () => {},
     );
   }
@@ -674,6 +675,7 @@ class Search {
       this.saveAlpha();
     }
     this.grid.active = 0;
+    this.thumbnails.expect(content.ahead);
     this.rank();
     this.showTiming();
     this.loadAhead();

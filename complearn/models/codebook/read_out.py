@@ -44,7 +44,7 @@ def sums_in_fp32() -> Iterator[None]:
     finally:
         switches.allow_bf16_reduced_precision_reduction = before
 
-# %% ../../../nbs/models/codebook/read_out.ipynb #a34f5512
+# %% ../../../nbs/models/codebook/read_out.ipynb #91af3090
 CHUNK = 512  # codes that are compared anew at a time
 
 
@@ -66,7 +66,7 @@ def renew(
         exact, places = take_maxima(rearrange(products, "n c -> 1 n c"))
         values[some], firing[some] = exact[0] / lengths[some], places[0]
 
-
+# %% ../../../nbs/models/codebook/read_out.ipynb #592e0a33
 def refine(
     values: Float[Tensor, "batch code"],  # scores from products in bf16; those that may lie in the support are replaced
     firing: Int64[Tensor, "batch code"],  # likewise
