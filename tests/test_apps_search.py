@@ -147,37 +147,6 @@ def test_the_order_along_the_slider_is_the_known_one(controller):
     assert hits.text_score[0] == pytest.approx(1) and hits.image_score[0] == pytest.approx(0, abs=1e-6)
 
 
-def thumbnails_of(messages):
-    """The pictures of each message of thumbnails."""
-    return [content["items"] for content, _ in messages if content["type"] == "thumbnails"]
-
-
-def test_thumbnails_that_the_slider_may_need_follow_a_query_unasked_and_once(controller, monkeypatch):
-    controller.handle({"action": "connect"})
-    controller.handle({"action": "set_alpha", "alpha": 0})
-    controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
-    controller.sent.clear()
-    asked = controller.handle({"action": "search_text", "text": "horse"})
-    page, ahead = thumbnails_of(asked)
-    assert [content["type"] for content, _ in asked] == ["thumbnails", "query", "thumbnails", "history"]
-    assert asked[1][0]["ahead"] == ahead and len(page) == 5 and {*page, *ahead} == set(range(11)) and len(ahead) == 6
-    assert thumbnails_of(controller.handle({"action": "search_text", "text": "horse"})) == [page]
-    assert controller.handle({"action": "explain", "item": 99})[0][0]["type"] == "error" and controller.sent == {*ahead}
-    controller.handle({"action": "connect"})
-    monkeypatch.setattr("complearn.apps.search.messages.AHEAD", 2)
-    controller.sent.clear()
-    assert thumbnails_of(controller.handle({"action": "search_text", "text": "horse"})) == [page, ahead[:2]]
-
-
-def test_a_saved_page_holds_each_thumbnail_that_may_come_up(controller):
-    controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
-    controller.handle({"action": "search_text", "text": "horse"})
-    sent = {*controller.sent}
-    saved = controller.page_messages()
-    query = next(content for content, _ in saved if content["type"] == "query")
-    assert query["ahead"] == [] and {*thumbnails_of(saved)[0]} == set(range(11)) and controller.sent == sent
-
-
 def test_a_crop_an_upload_and_the_way_back(controller, place):
     item = item_of(controller, "zebra")
     controller.handle({"action": "search_picture", "item": item})
@@ -188,7 +157,7 @@ def test_a_crop_an_upload_and_the_way_back(controller, place):
     upload = {"action": "upload", "name": "../../mine.png", "parts": 2}
     assert controller.handle({**upload, "part": 0}, [file[:half]]) == []
     messages = controller.handle({**upload, "part": 1}, [memoryview(file[half:])])
-    assert [content["type"] for content, _ in messages] == ["thumbnails", "query", "thumbnails", "history"]
+    assert [content["type"] for content, _ in messages] == ["thumbnails", "query", "history"]
     assert messages[1][0]["picture"]["name"] == "mine.png" and first(controller, 0).startswith("9-")
     controller.handle({"action": "crop", "box": [0.2, 0.2, 0.9, 0.9]})
     assert controller.query.label == "a part of mine.png" and first(controller, 0).startswith("9-")
@@ -275,8 +244,7 @@ def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(controller):
     controller.handle({"action": "clear", "what": "all"})
     messages = controller.handle({"action": "search_text", "text": "horse"})
     assert messages[-1][0]["type"] == "history"
-    query = next(content for content, _ in messages if content["type"] == "query")
-    ends = [query["positions"][place] for place in (0, -1)]
+    ends = [messages[-2][0]["positions"][place] for place in (0, -1)]
     assert "choose a picture, or move the slider towards the text" in ends[0]["reason"] and ends[0]["length"] is None
     assert ends[1] == {"alpha": 1.0, "length": 1.0, "reason": ""}
     controller.handle({"action": "set_alpha", "alpha": 0})

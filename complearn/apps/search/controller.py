@@ -80,11 +80,10 @@ class SearchController(Controller):
         self.history: list[Query] = []
         self.selected: list[int] = []
         self.upload_parts: list[bytes] = []
-        self.sent: set[int] = set()  # pictures whose thumbnails followed a query, since a page opened
 
     def state(self) -> dict[str, Any]:
         names = ("source", "gallery", "query", "page_size")
-        copies = {"history": list(self.history), "selected": list(self.selected), "sent": set(self.sent)}
+        copies = {"history": list(self.history), "selected": list(self.selected)}
         return {name: getattr(self, name) for name in names} | copies
 
     def open_first(self) -> None:
@@ -104,26 +103,19 @@ class SearchController(Controller):
             content |= {"skipped": skipped[:3], "skipped_count": len(skipped)}
         return plain(content), []
 
-    def query_view(self, move_slider: bool = False) -> list[Message]:
-        "The present query's messages; what follows unasked is noted."
-        messages = query_messages(self.gallery, self.query, self.page_size, move_slider, self.sent)
-        self.sent.update(item for content, _ in messages for item in content.get("ahead", ()))
-        return messages
-
-    def view_messages(self, ahead: bool = True) -> list[Message]:
-        "All messages that make a view of the present state, with or without thumbnails of what the slider may need."
+    def view_messages(self) -> list[Message]:
+        "All messages that make a view of the present state."
         if self.gallery is None:
             return [self.state_message()]
         messages = [self.state_message(), *page_messages(self.gallery, 0, self.page_size)]
         if self.query.scores is None:
             return messages
-        everything = range(len(self.gallery))
-        queries = self.query_view(True) if ahead else query_messages(self.gallery, self.query, self.page_size, True, everything)
+        queries = query_messages(self.gallery, self.query, self.page_size, move_slider=True)
         return [*messages, *queries, history_message(self.history, self.query)]
 
     def page_messages(self) -> list[Message]:
         "All that a page without a kernel needs: the view, and the thumbnails of everything that may come up."
-        [state, *rest] = self.view_messages(ahead=False)
+        [state, *rest] = self.view_messages()
         if self.query.scores is None:
             return [state, *rest]
         items = self.query.scores.items[contenders(self.query.scores, self.page_size)].tolist()
@@ -138,7 +130,6 @@ class SearchController(Controller):
     @action(needs_model=False)
     def connect(self) -> list[Message]:
         "Draw everything: a page has opened."
-        self.sent = set()
         return self.view_messages()
 
     @action(needs_model=False)
@@ -150,7 +141,7 @@ class SearchController(Controller):
         self.source, places = number, self.gallery.places
         same = former is not None and (number == former_source or former.about["ids"] == self.gallery.about["ids"])
         if not same:
-            self.selected, self.history, self.query, self.sent = [], [], Query(alpha=self.query.alpha), set()
+            self.selected, self.history, self.query = [], [], Query(alpha=self.query.alpha)
             return self.view_messages()
         self.selected = [places[former.named(item)] for item in self.selected if former.named(item) in places]
         if self.query.scores is not None:
@@ -201,7 +192,7 @@ class SearchController(Controller):
             self.history = [*self.history, self.query][-50:]
         else:
             self.query = Query(alpha=self.query.alpha)
-        return [*self.query_view(), history_message(self.history, self.query)]
+        return [*query_messages(self.gallery, self.query, self.page_size), history_message(self.history, self.query)]
 
     def repeat(self, query: Query) -> None:
         "Put a former query to the present model and gallery; it stays where it was in the history."
@@ -267,7 +258,7 @@ class SearchController(Controller):
         self.page_size = max(6, min(page_size, 240))
         if self.query.scores is None:
             return page_messages(self.gallery, 0, self.page_size)
-        return self.query_view()
+        return query_messages(self.gallery, self.query, self.page_size)
 
     @action()
     def recall(self, number: int) -> list[Message]:
@@ -277,7 +268,8 @@ class SearchController(Controller):
         self.query = self.history[number]
         if self.query.gallery is not self.gallery:
             self.repeat(self.query)
-        return [*self.query_view(move_slider=True), history_message(self.history, self.query)]
+        messages = query_messages(self.gallery, self.query, self.page_size, move_slider=True)
+        return [*messages, history_message(self.history, self.query)]
 
     # the hits
 

@@ -5,12 +5,12 @@ import { button, bytes, connect, count, download, fill, h, numbers, objectURL, s
 const MAX_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
 const PART_BYTES = 4 * 2 ** 20; // servers close a connection on messages of more than ten megabytes
 const MOST = 96; // thumbnails in one request
-const QUEUED = 24; // of those that are requested ahead of their use: few, so that a page that is looked at does not wait long behind it
+const QUEUED = 48; // of those that are requested ahead of their use: few, so that a page that is looked at does not wait long behind it
 
 // --- thumbnails
 
-// They arrive as files. Those that the slider may need follow a query unasked, up to a number; of more, those of the page
-// that is looked at are requested at once, and others in small portions, one at a time, those nearest to its place first.
+// They arrive as files, which become pictures when they are shown. Those of the page that is looked at are requested at once;
+// those that the slider may need later follow in small portions, one at a time, those nearest to its place first.
 class Thumbnails {
   constructor(app) {
     Object.assign(this, { app, loaded: new Map(), queue: [], requested: new Set(), waiting: false });
@@ -38,16 +38,14 @@ class Thumbnails {
   missing(items) {
     return [...new Set(items)].filter(item => !this.loaded.has(item) && !this.requested.has(item));
   }
-  // The kernel sends these without being asked.
-  expect(items) {
-    for (const item of this.missing(items)) this.requested.add(item);
-    this.waiting = this.requested.size > 0;
-  }
-  load(items, first = false) {
+  load(items) {
     const missing = this.missing(items);
-    if (!first) this.queue.push(...missing);
-    for (let n = 0; first && n < missing.length; n += MOST) this.send(missing.slice(n, n + MOST));
-    this.request();
+    for (let n = 0; n < missing.length; n += MOST) this.send(missing.slice(n, n + MOST));
+  }
+  // Not before the page that has just come is on the screen: two frames.
+  loadLater(items) {
+    this.queue = this.missing(items);
+    requestAnimationFrame(() => requestAnimationFrame(() => this.request()));
   }
   request() {
     this.queue = this.missing(this.queue);
@@ -147,7 +145,7 @@ class ResultGrid {
     if (!thumbnail || tile.filled) return;
     const { file, name, caption } = thumbnail;
     tile.filled = true;
-    tile.image.src = thumbnail.url = URL.createObjectURL(new Blob([file])); // not before it is shown: it takes a while
+    tile.image.src = thumbnail.url = URL.createObjectURL(new Blob([file]));
     tile.image.alt = tile.caption.textContent = caption || name;
     tile.caption.title = name;
     tile.image.decode().then(
@@ -170,10 +168,7 @@ class ResultGrid {
     this.active = Math.min(this.active, Math.max(0, hits.length - 1));
     this.markActive();
     this.markReady();
-    this.app.thumbnails.load(
-      hits.map(({ item }) => item),
-      true,
-    );
+    this.app.thumbnails.load(hits.map(({ item }) => item));
   }
   updateTile(tile, hit, rank) {
     const ranked = hit.score !== undefined;
@@ -675,7 +670,6 @@ class Search {
       this.saveAlpha();
     }
     this.grid.active = 0;
-    this.thumbnails.expect(content.ahead);
     this.rank();
     this.showTiming();
     this.loadAhead();
@@ -684,8 +678,7 @@ class Search {
     const { mixture } = this;
     const ends = [0, 1, 0.25, 0.75, 0.5].filter(alpha => !mixture.position(alpha).reason);
     const first = ends.flatMap(alpha => mixture.hits(alpha, mixture.page_size).map(({ item }) => item));
-    this.thumbnails.queue = []; // those of an earlier query
-    this.thumbnails.load([...first, ...mixture.items]);
+    this.thumbnails.loadLater([...first, ...mixture.items]); // in place of an earlier query's
   }
   receiveHistory({ queries }, buffers) {
     const entry = ({ label, alpha, number, current }, n) => {
