@@ -46,7 +46,7 @@ def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
 
 
 def test_each_depth_and_budget_has_its_own_control():
-    """A row of shuffled pairs for each row of photos, equal in all but the pairs; each differs from the study's own in one thing."""
+    """Shuffled pairs for each row of photos, equal in all but the pairs, and captions alone; each differs from the study's own in one thing."""
     scale = grounding_scale("smoke")
     rows = grounding_rows(["controls", "depths", "budgets"], {"tower": "tiny", "depth": 3})
     study = Study("/nowhere", rows, [0], {"name": "generated", "args": scale.world}, scale, 8, scale.model(), scale.train(8, 16))
@@ -56,6 +56,10 @@ def test_each_depth_and_budget_has_its_own_control():
     for label in ["grounded", *others]:
         control = made[label.replace("grounded", "shuffled pairs")]
         assert control["method"]["args"].pop("shuffled") is True and control == made[label]
+        alone = made[label.replace("grounded", "text only")]
+        assert alone["method"]["name"] == "masked_words" and alone["data"] == made[label]["data"]
+        assert alone["method"]["args"]["steps"] == made[label]["method"]["args"]["steps"]
+        assert alone["model"].get("layers") == made[label]["model"].get("layers")
     assert made[others[0]]["model"].pop("layers") == 3
     assert [made[label]["method"]["args"].pop("steps") for label in ["grounded", *others]] == [8, 8, 100, 1600]
     for config in made.values():

@@ -26,11 +26,15 @@ def beyond_training(
     theirs: tuple[float, ...] = (),  # the paper's numbers after and before
     number: int | None = None,  # of the project's list of claims
     sign: int = 1,  # 1: more is better; -1: less is
+    setting: str = "",  # of other layers or steps, as it stands in the names of rows, such as ", 4 layers"; its rows may be missing
 ) -> tuple[Claim, Claim, Claim]:  # the claim, its control, and the control's
     "A claim that grounding is better than the same training on shuffled pairs, than the start, and than reading the captions alone."
-    reading = Claim(f"{headline}: than by reading alone", "", GROUNDED, TEXT, cells, sign=sign, optional=True)
-    start = Claim(f"{headline}: than at the start", where, GROUNDED, START, cells, theirs, sign=sign, control=reading, optional=True)
-    return Claim(headline, where, GROUNDED, SHUFFLED, cells, number=number, sign=sign, control=start), start, reading
+    ours, shuffled, text = (Side(f"{side.method}{setting}") for side in (GROUNDED, SHUFFLED, TEXT))
+    said = f"{headline}{setting}"
+    reading = Claim(f"{said}: than by reading alone", "", ours, text, cells, sign=sign, optional=True)
+    start = Claim(f"{said}: than at the start", where, ours, START, cells, theirs, sign=sign, control=reading, optional=True)
+    claim = Claim(said, where, ours, shuffled, cells, number=number, sign=sign, control=start, optional=bool(setting))
+    return claim, start, reading
 
 # %% ../../../nbs/analysis/claims/grounding.ipynb #b999d711
 R, R2, MIDDLE = "pc1_concreteness_abs_r", "concreteness_r2_10", "mixed at 0.5"
@@ -47,12 +51,13 @@ GROUNDING_CLAIMS: tuple[Claim, ...] = (
     *beyond_training("words are alike where their classes look alike", "", word_cell("class names", "class_rho")),
     *beyond_training("unseen words are alike where their classes look alike", "", word_cell("unseen class names", "class_rho")),
     *(
-        Claim(f"{headline}{setting}", "", Side(f"grounded{setting}"), Side(f"shuffled pairs{setting}"), cells, optional=True)
+        claim
         for setting in (", 4 layers", ", 6 layers", ", 100 steps", ", 1600 steps")
         for headline, cells in {
             "the first axis becomes concreteness, by word": word_cell("all", R),
             "words are alike where their photos are": word_cell("nouns", "photo_rho"),
         }.items()
+        for claim in beyond_training(headline, "", cells, setting=setting)
     ),
     *(
         Claim(f"the slider passes through the mixture, {world}", "Fig. 7", GROUNDED, CLIP, ((world, MIDDLE, "gain_top"),), number=13)
