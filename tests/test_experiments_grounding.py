@@ -46,7 +46,7 @@ def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
 
 
 def test_each_depth_and_budget_has_its_own_control():
-    """Shuffled pairs for each row of photos, equal in all but the pairs, and captions alone; each differs from the study's own in one thing."""
+    """Shuffled pairs for each row of photos, equal in all but the pairs, and captions alone; rows differ from the study's in one thing."""
     scale = grounding_scale("smoke")
     rows = grounding_rows(["controls", "depths", "budgets"], {"tower": "tiny", "depth": 3})
     study = Study("/nowhere", rows, [0], {"name": "generated", "args": scale.world}, scale, 8, scale.model(), scale.train(8, 16))

@@ -61,6 +61,6 @@ GROUNDING_CLAIMS: tuple[Claim, ...] = (
     ),
     *(
         Claim(f"the slider passes through the mixture, {world}", "Fig. 7", GROUNDED, CLIP, ((world, MIDDLE, "gain_top"),), number=13)
-        for world in ("generated", "photos", "captions", "stripes")
+        for world in ("generated", "photos", "captions")
     ),
 )
