@@ -8,7 +8,7 @@ __all__ = ['bootstrap_means', 'bootstrap_interval', 'tail', 'wilson', 'share_int
 
 # %% ../../nbs/evaluation/statistics.ipynb #c002
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,10 +197,10 @@ def paired_test(
 
 # %% ../../nbs/evaluation/statistics.ipynb #d0928332
 def holm(
-    p: Sequence[float],  # of several tests; missing ones stay missing and are not counted
+    p: Iterable[float | None],  # of several tests; missing ones stay missing and are not counted
 ) -> list[float]:  # corrected, in the same order
     "Holm's correction for several tests."
-    values = np.asarray(p, dtype=float)
+    values = np.array(list(p), dtype=float)
     order = np.argsort(values)[: np.isfinite(values).sum()]  # missing ones come last
     corrected = np.full(len(values), np.nan)
     corrected[order] = np.minimum(1, np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)))

@@ -86,9 +86,9 @@ def side_values(
 
 def _cell_rows(rows: pd.DataFrame, side: Side, cell: Cell) -> pd.DataFrame:
     "The row of one side and one cell, by seed."
-    of_side = (rows.method == side.method) & np.array([fnmatchcase(str(phase), side.phase) for phase in rows.phase], bool)
     in_cell = (rows.data == cell[0]) & (rows.split == cell[1]) & (rows.metric == cell[2])
-    part = rows[of_side & in_cell].dropna(subset=["seed", "value"])
+    part = rows[(rows.method == side.method) & in_cell].dropna(subset=["seed", "value"])
+    part = part[np.array([fnmatchcase(str(phase), side.phase) for phase in part.phase], bool)]
     if side.at is not None:
         part = part[part.step == part.seed.map(_cell_rows(rows, side.at, cell).step)]
     part = part.sort_values("step", kind="stable", na_position="last").groupby("seed")  # a finished model may have no step

@@ -10,6 +10,7 @@ __all__ = ['TABLE', 'VERDICTS', 'source_title', 'tower_title', 'StudyResults', '
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,16 @@ class StudyResults:
         runs = self.setting.get("runs")
         return {read(run) for run in runs.values()} if isinstance(runs, Mapping) else set()
 
+    @cached_property
+    def methods(self) -> set[str]:
+        "The labels of its rows."
+        return set(self.rows.method.unique())
+
+    @cached_property
+    def measures(self) -> set[tuple[str, str]]:
+        "What was asked, and by which measure."
+        return set(self.rows[["data", "metric"]].drop_duplicates().itertuples(index=False, name=None))
+
     def holds(
         self,
         claim: Claim,  # that may be judged by these rows
@@ -77,7 +88,7 @@ class StudyResults:
         "Whether there are rows of every side and every cell of a claim, perhaps of different seeds."
         methods = {side.method for side in claim.sides if side.value is None}
         cells = {(data, metric) for data, _, metric in claim.cells}
-        return methods <= set(self.rows.method) and cells <= set(zip(self.rows.data, self.rows.metric))
+        return methods <= self.methods and cells <= self.measures
 
     def variants(
         self,

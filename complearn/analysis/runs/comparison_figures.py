@@ -14,7 +14,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from .curves import bands
+from .curves import bands, interval_note
 from .colours import method_colour
 from ...core.figures import PALETTE, figure_of_texts, theme
 from ...evaluation.tasks.choices import MANY_TIES
@@ -78,9 +78,8 @@ def accuracy_curves(
     figure.update_xaxes(title="training step", row=2 if binding else 1, col=1)
     lowest = max(0.0, min(float(points.low.min()), 1.0 if chance is None else chance) - 0.05)
     figure.update_yaxes(title="accuracy", range=[lowest, 1.02], row=1, col=1)
-    over = "of the mean over seeds (Student's t)" if points.n.max() > 1 else "over items (bootstrap), one seed"
     layout = {"width": 980, "height": 560 if binding else 440, "margin": {"t": 80, "l": 160 if binding else 70}, "showlegend": True}
-    heading = {"text": f"{title}<br><sup>band: {level:.0%} interval {over}</sup>"}
+    heading = {"text": f"{title}<br><sup>{interval_note(points, 'band', level)}</sup>"}
     return figure.update_layout(template=theme, title=heading, **layout)
 
 # %% ../../../nbs/analysis/runs/comparison_figures.ipynb #c011
@@ -138,9 +137,7 @@ def comparison_figure(
         look = {"mode": "markers", "marker": marker, "hovertemplate": "%{x:.1f} %<extra>" + name + "</extra>"}
         x = 100 * points.loc[name].reindex(splits)["mean"]
         figure.add_scatter(x=x, y=list(range(len(splits))), name=f"{name} (blind)", **look)
-    count = points.loc[names].n
-    seeds = f"{count.min()} to {count.max()}" if count.nunique() > 1 else str(count.max())
-    subtitle = f"bars: {level:.0%} interval over " + (f"{seeds} seeds" if count.max() > 1 else "items, one seed")
+    subtitle = interval_note(points.loc[names], level=level)
     figure.update_xaxes(title="accuracy, %", range=[-2, 102])
     return split_rows(figure, splits, f"{title}<br><sup>{subtitle}</sup>", max(34, 14 * len(names)))
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['phase_spans', 'loss_column', 'alignment', 'generation_ends', 'alignment_rows', 'support_warnings', 'evaluations',
-           'bands', 'comparison_table']
+           'bands', 'interval_note', 'comparison_table']
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c002
 import re
@@ -126,6 +126,19 @@ def bands(
         return pd.Series({"mean": mean, "low": low, "high": high, "n": len(seeds)})
 
     return numbers.groupby(list(by), sort=False).apply(point, include_groups=False).astype({"n": int}).reset_index()
+
+# %% ../../../nbs/analysis/runs/curves.ipynb #87b4854c
+def interval_note(
+    points: pd.DataFrame,  # from `bands`
+    mark: str = "bars",  # what shows the intervals
+    level: float = 0.95,  # of the intervals
+) -> str:  # such as "bars: 95% interval over 5 seeds"
+    "What the intervals of a figure are over; a blind baseline, which has no seed, counts as one."
+    fewest, most = points.n.min(), points.n.max()
+    if most == 1 and (points.low == points.high).all():
+        return "one seed: no interval"
+    over = "items, one seed" if most == 1 else f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
+    return f"{mark}: {level:.0%} interval over {over}"
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c021
 def comparison_table(

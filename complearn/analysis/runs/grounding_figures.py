@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from .colours import method_colour
-from .curves import bands
+from .curves import bands, interval_note
 from ...core.figures import PALETTE, figure_of_texts, theme
 
 # %% ../../../nbs/analysis/runs/grounding_figures.ipynb #4eb37f7e
@@ -41,7 +41,9 @@ def learning_figure(
             )  # fmt: skip
             figure.add_scatter(x=line.step, y=line["mean"], name=name, legendgroup=name, showlegend=column == 1, row=1, col=column, **look)
     figure.update_xaxes(title="training step")
-    return figure.update_layout(template=theme, title=title, width=320 * len(measured) + 140, height=380, showlegend=True)
+    heading = {"text": f"{title}<br><sup>{interval_note(points, 'band')}</sup>"}
+    layout = {"width": 320 * len(measured) + 140, "height": 400, "margin": {"t": 100}}
+    return figure.update_layout(template=theme, title=heading, showlegend=True, **layout)
 
 # %% ../../../nbs/analysis/runs/grounding_figures.ipynb #07742085
 def setting_table(
@@ -90,7 +92,8 @@ def layers_figure(
             look |= {"hovertemplate": "%{text}: %{y:.1f} %", "name": name, "showlegend": column == 1}
             figure.add_scatter(x=part.millions, y=percent["mean"], row=1, col=column, **look)
     figure.update_xaxes(title="language parameters that learn, millions").update_yaxes(title="R@1, %", rangemode="tozero", col=1)
-    return figure.update_layout(template=theme, title=title, width=880, height=420, showlegend=True)
+    heading = {"text": f"{title}<br><sup>{interval_note(points)}</sup>"}
+    return figure.update_layout(template=theme, title=heading, width=880, height=440, margin={"t": 100}, showlegend=True)
 
 # %% ../../../nbs/analysis/runs/grounding_figures.ipynb #ed6a27ab
 @figure_of_texts
@@ -114,4 +117,5 @@ def clustering_figure(
                     marker={"color": colour, "opacity": 1.0 if share == largest else 0.4},
                 )  # fmt: skip
     figure.update_xaxes(title="layers that learn").update_yaxes(title="silhouette of categories")
-    return figure.update_layout(template=theme, title=title, barmode="group", width=880, height=420, showlegend=True)
+    heading = {"text": f"{title}<br><sup>{interval_note(points)}</sup>"}
+    return figure.update_layout(template=theme, title=heading, barmode="group", width=880, height=440, margin={"t": 100}, showlegend=True)
