@@ -155,6 +155,13 @@ def test_a_side_may_be_a_fixed_number(values, word):
     assert StudyResults("one", {}, pd.DataFrame(rows[:3])).holds(below)
 
 
+def test_a_row_may_have_steps_of_its_own():
+    rows = {"long": {"method": "clip", "clip": {"steps": 900}}, "short": {"method": "clip"}}
+    study = StudyResults("one", {"steps": 300, "rows": rows}, pd.DataFrame(made_up()))
+    assert [study.steps(name) for name in ("long", "short", "of another file")] == [900, 300, 300]
+    assert StudyResults("one", {"steps": 300, "rows": ["a list"]}, study.rows).steps("long") == 300
+
+
 def test_an_optional_claim_has_a_line_only_where_it_was_measured():
     studies = [StudyResults("one", {}, pd.DataFrame(made_up()))]
     optional = [claim(optional=True), claim(headline="nobody is better", a=Side("nobody"), optional=True)]
@@ -224,6 +231,8 @@ def test_a_claim_whose_control_shows_nothing_does_not_hold(gains, alone, both):
     assert judge(claim(b=Side("bare"), control=claim(**INTERACTION)), rows)["verdict"] == both
     unknown = claim(b=Side("bare"), control=claim(b=Side("restarts")))
     assert judge(unknown, rows)["verdict"] == ("no control" if alone == "holds" else alone)
+    beyond = claim(b=Side("bare"), control=claim(b=Side("bare"), control=claim(b=Side("restarts"))))
+    assert judge(beyond, rows)["verdict"] == ("no control" if alone == "holds" else alone)
 
 
 def test_an_interaction_is_paired_by_seed():

@@ -129,6 +129,12 @@ def test_what_cannot_be_is_told_before_training(tmp_path, changed, told):
     assert not (tmp_path / "runs").exists()
 
 
+def test_relations_may_be_asked_about_more_pictures_than_other_questions(tmp_path):
+    given = {"data_args": json.dumps(WORLD), "sweep": '["relations"]', "out_dir": str(tmp_path), "questions": 4}
+    few, more = (run_cells("grounding", "study = Study(", **given, pictures=number) for number in (0, 9))
+    assert (len(few["asked"]), len(more["asked"])) == (4, 9) and few["study_data"].n == more["study_data"].n == 4
+
+
 def test_names_come_from_all_triplets_of_files(tmp_path):
     """A relation that only a held-out picture has can be named; a word that scenes may show has a class."""
     asked = genome(write_visual_genome(tmp_path / "vg", n=24))

@@ -73,6 +73,6 @@ GROUNDING_CLAIMS: tuple[Claim, ...] = (
     *RELATION_CLAIMS,
     *(
         Claim(f"the slider passes through the mixture, {world}", "Fig. 7", GROUNDED, CLIP, ((world, MIDDLE, "gain_top"),), number=13)
-        for world in ("generated", "photos", "captions")
+        for world in ("generated", "photos", "captions", "stripes")
     ),
 )

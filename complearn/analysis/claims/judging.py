@@ -170,7 +170,7 @@ def judge(
     word = verdict(result["low"], result["high"], claim.margin)
     if word == "holds" and claim.control is not None:
         beyond = judge(claim.control, rows, preset)["verdict"]
-        word = {"holds": word, "not measured": "no control"}.get(beyond, "not beyond its control")
+        word = {"holds": word, "not measured": "no control", "no control": "no control"}.get(beyond, "not beyond its control")
     return result | {"verdict": word}
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #870dc421

@@ -90,6 +90,16 @@ class StudyResults:
         cells = {(data, metric) for data, _, metric in claim.cells}
         return methods <= self.methods and cells <= self.measures
 
+    def steps(
+        self,
+        method: str,  # the label of a row
+    ) -> int | None:
+        "How many steps a row was trained for, which may differ from the study's."
+        labels = self.setting.get("rows")
+        switches = labels.get(method, {}).values() if isinstance(labels, Mapping) else ()
+        own = [values["steps"] for values in switches if isinstance(values, Mapping) and "steps" in values]
+        return own[0] if own else self.setting.get("steps")
+
     def variants(
         self,
         method: str,  # e.g. "il_clip"
@@ -153,7 +163,7 @@ def claims_table(
         measured = []
         for study in studies:
             setting = {"study": study.name, "world": study.world, "code": study.code}
-            setting |= {name: study.setting.get(name) for name in ("steps", "preset")}
+            setting |= {"steps": study.steps(claim.a.method), "preset": study.setting.get("preset")}
             for variant in ("", *(study.variants(claim.a.method) if claim.variants else ())):
                 same = claim_about(claim, variant) if variant else claim
                 result = judge(same, study.rows, str(study.setting.get("preset", ""))) if study.holds(same) else {"n": 0}
