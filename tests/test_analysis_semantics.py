@@ -141,6 +141,20 @@ def test_the_poles_turn_the_first_axis_alone_and_only_where_both_are_known():
     assert np.array_equal(components.turn_by_poles(other).coordinates, other.coordinates)
 
 
+@pytest.mark.parametrize("low, high, enough", [(2, 2, True), (10, 2, True), (1, 10, False), (10, 1, False), (0, 10, False), (1, 1, False)])
+def test_one_word_is_no_pole(low, high, enough, recwarn):
+    """An axis was turned by one low word alone and called turned by poles."""
+    words = [*components.POLES[0][:low], *components.POLES[1][:high], *(f"w{k}" for k in range(6))]
+    x = np.concatenate([np.r_[np.full(low, -3.0), np.full(high, 3.0), np.zeros(6)][:, None], drawn(low + high + 6, 3) / 10], 1)
+    found = components.principal(words, x, 2)
+    over = found.turned(np.array([-1.0, 1.0]))
+    first, second = (components.turn_by_poles(space).coordinates[:, 0] for space in (found, over))
+    assert np.array_equal(first, second) == enough, "two words of either side say which end is up, whatever the sign was before"
+    told = components.missing_poles(words)
+    assert (told == "") == enough and (enough or told.startswith("not turned: too few words of its poles are known (low: "))
+    assert not [w for w in recwarn if "axis" in str(w.message)], "the notebook says it once; nothing is warned of"
+
+
 def test_words_without_a_rating_are_left_out():
     x, words = drawn(40, 3), [f"w{k}" for k in range(40)]
     found = components.principal(words, x, 1)
@@ -506,9 +520,7 @@ def test_words_that_a_model_does_not_know_are_named():
         neighbours.prototype_table(space, words, space(words), ["horse", "zebra", "teapot"])
     with pytest.warns(UserWarning, match=r"1 of 2 categories have fewer than 2 known words: tools \(unknown: saw\)"):
         components.category_means(pd.DataFrame({"x": [0.0, 1.0]}, words), {"animals": words, "tools": ["saw"]})
-    ring = components.principal(["a", "b", "c"], np.eye(3))
-    with pytest.warns(UserWarning, match="missing: displeasure"):
-        components.turn_by_poles(ring)
+    assert components.missing_poles(["a", "lettuce"]).endswith("(low: none; high: lettuce; 2 of either side are needed)")
 
 
 # --- from a name to a space

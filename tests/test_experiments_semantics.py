@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from complearn.analysis.words import spaces
+from complearn.analysis.words import components, spaces
 from complearn.core.checksums import write_listed
 from complearn.core.results import read_results
 from complearn.core.runs import Run
@@ -100,14 +100,53 @@ def test_a_report_shows_what_was_measured_and_opens_no_model(small, monkeypatch)
     file = next((folder / "out").glob("*results.json"))
     report, _ = run(folder / "report", report_from=str(file))
     assert not asked and not report["vectors"] and not (folder / "report" / "results.json").exists()
-    for name in ("by_prototype", "table", "changed", "mean_of"):
-        assert report[name].astype(str).equals(measured[name].astype(str)), name
+    for name in ("by_prototype", "table", "changed", "mean_of", "unturned", "added", "whose"):
+        one, two = (left[name].astype(str).to_dict() if hasattr(left[name], "astype") else left[name] for left in (report, measured))
+        assert one == two, name
+    numbers = lambda left: left["of_axis"][["method", "number", "value"]].values.tolist()
+    assert numbers(report) == numbers(measured)
     for data in ("semcat", "silhouette", "norms", "queries/mean"):
         assert report["gains_table"](data).equals(measured["gains_table"](data))
     assert len(measured["by_prototype"]) == 12 and set(measured["by_prototype"].columns) == set(measured["drawn_as"].values())
     lists = measured["by_prototype"].loc["animal"].loc["dog"]
     assert all("dog" not in words.split(", ") and words.count(",") == 14 for words in lists)
     assert results["setting"]["norm_types"] == report["type_of"]
+    axes = results["setting"]["axes"]
+    assert [(line["method"], line["axis"]) for line in axes[::3]] == [(name, "PC1") for name in measured["drawn_as"].values()]
+    words = {word for members in GROUPS.values() for word in members.split()}
+    ends = [line[end].split(", ") for line in axes for end in ("highest", "lowest")]
+    assert all(len(set(end)) == 8 and words >= set(end) for end in ends), "numbers stood here in the place of words"
+    assert report["axis_ends"] == axes and len(axes) == 9
+
+
+def test_an_axis_that_was_not_turned_is_not_called_turned(small, capsys):
+    """It was called turned by poles where no pole was known, and warned of once a run."""
+    folder, _ = small
+    about = {"lexicon": str(folder / "lexicon"), "models": '["a", "b"]'}
+    title = lambda out: (folder / out / "figures" / "pc1_concreteness.html").read_text(encoding="utf-8")
+    left, results = run(folder / "out", queries='[["striped horse", "zebra"], ["young dog", "unicorn"]]', **about)
+    told = capsys.readouterr().out
+    assert told.count("not turned: too few words of its poles are known (low: none; high: none; 2 of either side are needed)") == 1
+    assert "added for their own query only: unicorn" in told and left["added"] == ["unicorn"]
+    assert set(left["of_axis"].number) == {"|r|", "r, turned by skew"} and "turned by poles" not in title("out")
+    assert "not turned: too few words" in title("out") and "people's ratings" in title("out").replace("\\u0027", "'")
+    run(folder / "report", report_from=str(next((folder / "out").glob("*results.json"))))
+    assert "turned by poles" not in title("report") and capsys.readouterr().out.count("not turned: too few words") == 1
+    for name, members in (("virtue", components.POLES[0][:2]), ("animal", components.POLES[1][:2])):
+        with (folder / "lexicon" / "semcat" / f"{name}.txt").open("a") as file:
+            file.write("\n" + "\n".join(members))
+    left, results = run(folder / "turned", **about)
+    assert "r, turned by poles" in set(left["of_axis"].number) and "turned by poles" in title("turned")
+    assert results["setting"]["unturned"] == "" and "not turned" not in capsys.readouterr().out
+
+
+def test_labels_of_our_own_are_not_called_ratings_of_people(small):
+    folder, _ = small
+    (folder / "lexicon" / "concreteness.tsv").unlink()
+    _, results = run(folder / "out", lexicon=str(folder / "lexicon"), models=["a"])
+    assert results["setting"]["human_ratings"] is False
+    for name in ("pc1_concreteness", "concreteness"):
+        assert "a label of our own, not people" in (folder / "out" / "figures" / f"{name}.html").read_text(encoding="utf-8"), name
 
 
 def test_training_captions_are_those_of_the_run_whose_snapshot_is_looked_into(tmp_path, capsys):

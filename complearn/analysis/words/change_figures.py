@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['spread', 'add_slope', 'slope_figure', 'rank_figure', 'box_figure', 'gains_figure', 'prototype_figure',
-           'frequency_figure']
+           'frequency_places', 'frequency_figure']
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c002
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from jaxtyping import Float
 from plotly.subplots import make_subplots
 
 from ..codes.figures import log_ticks
@@ -210,6 +211,22 @@ def prototype_figure(
     return figure.update_layout(template=theme, title={"text": title}, width=1300, height=520, showlegend=True, margin={"t": 80})
 
 # %% ../../../nbs/analysis/words/change_figures.ipynb #c023
+def frequency_places(
+    counts: Float[np.ndarray, "word"],  # occurrences of each
+) -> tuple[Float[np.ndarray, "word"], dict]:  # places on the axis, and the axis
+    "Places on a logarithmic axis of frequencies; words that never occur lie in a strip left of the first decade."
+    occurring = counts > 0
+    low, high = (counts[occurring].min(), counts[occurring].max()) if occurring.any() else (1.0, 1.0)
+    first, last = np.floor(np.log10(low)), np.log10(max(high, 2 * low))
+    sideways = 0.5 * (np.arange(len(counts)) * 0.618034 % 1 - 0.5)  # even, and the same each time
+    places = np.where(occurring, counts, 10 ** (first - 0.5 + sideways))
+    axis = log_ticks(10.0**first, 10.0**last)
+    if occurring.all():
+        return places, axis | {"range": [first - 0.1, last + 0.15]}
+    at = [10 ** (first - 0.5), *(value for value in axis["tickvals"] if value >= 10.0**first)]
+    return places, axis | {"tickvals": at, "ticktext": ["0", *(f"{value:g}" for value in at[1:])], "range": [first - 0.85, last + 0.15]}
+
+# %% ../../../nbs/analysis/words/change_figures.ipynb #fa939c5b
 @figure_of_texts
 def frequency_figure(
     counts: pd.Series,  # word -> occurrences
@@ -219,17 +236,21 @@ def frequency_figure(
 ) -> go.Figure:
     "A number per word against its training frequency (Zhang et al. 2021, Fig. 13)."
     table = pd.DataFrame({"count": counts.reindex(values.index), "value": values}).dropna()
-    places = np.log1p(table["count"].to_numpy(dtype=float)), table["value"].to_numpy()
-    labels = visible_names(*places, list(table.index), 760, 330, most=40)
-    marker = {"size": 5, "color": PALETTE[0], "opacity": 0.45}
-    look = {"mode": "markers+text", "text": labels, "textposition": "top center", "textfont": {"size": 10}, "marker": marker}
+    table["at"], axis = frequency_places(table["count"].to_numpy(dtype=float))
+    never, seen = table[table["count"] == 0], table[table["count"] > 0]
+    hover = "%{customdata[0]}: %{y:.3f}, %{customdata[1]:,} times<extra></extra>"
+    about = lambda part: np.stack([part.index, part["count"]], 1)
+    known = lambda part: {"x": part["at"], "y": part["value"], "customdata": about(part), "hovertemplate": hover}
     figure = go.Figure()
-    figure.add_scatter(
-        x=table["count"] + 1, y=table["value"], customdata=list(table.index), hovertemplate="%{customdata}: %{y:.3f}<extra></extra>", **look
-    )
-    figure.update_xaxes(
-        title="occurrences in the training captions, plus 1 (log scale)", **log_ticks(1, max(2, float(table["count"].max()) + 1))
-    )
+    figure.add_scatter(**known(never), mode="markers", marker={"size": 4, "color": "#7F7F7F", "opacity": 0.35})
+    if len(seen):
+        x, span = np.log10(seen["at"].to_numpy()), axis["range"][1] - axis["range"][0]
+        height = 330 * np.ptp(seen["value"]) / max(np.ptp(table["value"]), 1e-12)
+        labels = visible_names(x, seen["value"].to_numpy(), list(seen.index), max(1.0, 760 * np.ptp(x) / span), max(1.0, height), most=40)
+        look = {"mode": "markers+text", "text": labels, "textposition": "top center", "textfont": {"size": 10}}
+        figure.add_scatter(**known(seen), **look, marker={"size": 6, "color": PALETTE[0], "opacity": 0.6})
+    figure.update_xaxes(title="occurrences in the training captions (log scale)", **axis)
     figure.update_yaxes(title=unit)
-    title = f"Clustering and training frequency<br><sup>{told}</sup>"
+    strip = f"; grey, at 0: the {len(never):,} of {len(table):,} words that never occur, spread sideways" if len(never) else ""
+    title = f"Clustering and training frequency<br><sup>{told}{strip}</sup>"
     return figure.update_layout(template=theme, title={"text": title}, width=900, height=480, margin={"t": 80}, showlegend=False)

@@ -73,6 +73,7 @@ def concreteness_figure(
     told: Mapping[str, str],  # model -> its correlations in words
     rating: str = "mean concreteness (1 abstract, 5 concrete)",  # what the ratings are
     first: Sequence[str] = (),  # categories to name before others
+    source: str = "",  # whose ratings they are, such as "people's ratings"
 ) -> go.Figure:
     "Categories by first axis and rating (Zhang et al. 2021, Figs. 3 and 7)."
     names, across = list(tables), min(3, len(tables))
@@ -81,18 +82,20 @@ def concreteness_figure(
     figure = make_subplots(down, across, subplot_titles=heads, shared_yaxes=True, horizontal_spacing=0.04, vertical_spacing=0.2)
     for k, name in enumerate(names):
         table, place = tables[name], {"row": k // across + 1, "col": k % across + 1}
-        labels = visible_names(table["at"].to_numpy(), table["rating"].to_numpy(), list(table.index), 960 / across, 300, first)
+        labels = visible_names(table["at"].to_numpy(), table["rating"].to_numpy(), list(table.index), 740 / across, 280, first)
         marker = {"size": 6 + 9 * table["spread"], "color": table["rating"], "colorscale": "RdBu_r", "cmin": 1, "cmax": 5}
         marker |= {"line": {"width": 0.5, "color": "#333333"}, "opacity": 0.85}
-        hover = "%{customdata[0]}: PC1 %{x:.2f}, rating %{y:.2f}<br>%{customdata[1]} rated words<extra></extra>"
+        hover = "%{customdata[0]}: PC1 %{x:.2f}, rating %{y:.2f}<br>%{customdata[1]} words, deviation %{customdata[2]:.2f}<extra></extra>"
         look = {"mode": "markers+text", "text": labels, "textposition": "top center", "textfont": {"size": 10}, "marker": marker}
-        figure.add_scatter(
-            x=table["at"], y=table["rating"], customdata=np.stack([table.index, table["words"]], 1), hovertemplate=hover, **look, **place
-        )
+        about = np.stack([table.index, table["words"], table["spread"]], 1)
+        figure.add_scatter(x=table["at"], y=table["rating"], customdata=about, hovertemplate=hover, **look, **place)
         lowest = k // across == down - 1 or k + across >= len(names)
         figure.update_xaxes(title="mean place on PC1" if lowest else "", range=padded(table["at"]), **place)
     figure.update_yaxes(title=rating, row=(down + 1) // 2, col=1)
-    title = "The first axis and concreteness<br><sup>a dot for each category; the larger, the more its words' ratings differ</sup>"
+    spreads = pd.concat([table["spread"] for table in tables.values()])
+    sizes = f"; its size: the standard deviation of its words' ratings, {spreads.min():.2f} to {spreads.max():.2f}"
+    sizes = sizes if np.ptp(spreads) > 0 else ""
+    title = f"The first axis and concreteness{source and ', ' + source}<br><sup>a dot for each category{sizes}</sup>"
     layout = {"width": 1080, "height": 180 + 360 * down, "margin": {"t": 120}, "showlegend": False}
     return figure.update_layout(template=theme, title={"text": title, "y": 1 - 34 / (180 + 360 * down)}, **layout)
 
