@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+from pathlib import Path
 from unittest.mock import Mock
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing here may reach out
@@ -22,7 +23,7 @@ from complearn.models.scoring import Scorer, encode_all
 from complearn.models.towers import tokenizers as library_tokenizers
 from complearn.models.towers.factory import build_tower, text_tower, vision_tower
 from complearn.models.towers.libraries import HFVision, load_timm
-from complearn.models.towers.memory import OutputCache
+from complearn.models.towers.memory import OutputCache, output_cache
 from complearn.models.towers.offline import load_lite, load_minilm
 from complearn.models.towers.openclip import OpenClipScorer, load_open_clip, needs_quick_gelu
 from complearn.models.towers.openclip_towers import OpenClipText, OpenClipVision
@@ -508,11 +509,35 @@ def test_memory_computes_each_image_once():
     assert calls[-2:] == [3, 3] and not off.outputs
 
 
+def test_the_models_of_a_process_share_one_cache():
+    config = {"vision": {"tower": "tiny", "depth": 1, "frozen": True}, "text": "tiny", "memory": 2}
+    first, second = (build_model(config, WordTokenizer.fit(CAPTIONS), seed=0).vision for _ in range(2))
+    calls, images = [], torch.randn(2, 3, 32, 32)
+    second.tower.register_forward_hook(lambda _, args, __: calls.append(len(args[0])))
+    wanted = first.memory(first.tower, images)
+    assert torch.equal(second.memory(second.tower, images).tokens, wanted.tokens) and not calls
+    other = build_model(config, WordTokenizer.fit(CAPTIONS), seed=1).vision
+    assert not torch.equal(other.memory(other.tower, images).tokens, wanted.tokens), "other weights have outputs of their own"
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not list what a process has mapped")
+def test_stored_outputs_are_not_mapped(tmp_path, monkeypatch):
+    """A system allows a process some tens of thousands of mapped files; a cache may hold more images."""
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path))
+    tower = vision_tower({"tower": "tiny", "depth": 1, "frozen": True})
+    images = torch.randn(3, 3, 32, 32)
+    OutputCache(4, stored=True)(tower, images)
+    held = OutputCache(4, stored=True)
+    held(tower, images)
+    assert len(held.outputs) == 3 and str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
 def test_stored_outputs_are_found_by_another_run(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path))
     config = {"vision": {"tower": "tiny", "depth": 1, "frozen": True}, "text": "tiny", "stored": True}
     calls, outputs, images = [], [], torch.randn(3, 3, 32, 32)
     for shown in (images[:2], images, images):
+        output_cache.cache_clear()  # as in another process
         model = build_model(config, WordTokenizer.fit(CAPTIONS))
         model.vision.tower.register_forward_hook(lambda _, args, __: calls.append(len(args[0])))
         outputs.append(model.vision.memory(model.vision.tower, shown))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..core.config import check_choice
 from ..core.seeds import derive
 from ..data.pairs import Batch
-from .towers.memory import OutputCache
+from .towers.memory import output_cache
 from .towers.spectral import normalise_spectrally, cache_normalised_weights
 from .towers.base import Attention, Tower
 from .towers.factory import text_tower, vision_tower
@@ -98,7 +98,7 @@ class Agent(nn.Module):
         stored: bool = False,  # keep the outputs of a frozen vision tower as files too, for other runs
     ):
         super().__init__()
-        self.memory, self.spectral = OutputCache(memory, stored), spectral
+        self.memory, self.spectral = output_cache(memory, stored), spectral
         self.modality, self.tower, self.width, self.queries, self.query_head = modality, tower, width, queries, query_head
         if queries:
             tower.tokens_only()

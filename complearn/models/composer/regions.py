@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...data.pairs import Batch, Pair
 from ..grounded.streams import grid_of, keep_position_grid
 from ..towers.base import Tower
-from ..towers.memory import OutputCache
+from ..towers.memory import output_cache
 
 # %% ../../../nbs/models/composer/regions.ipynb #2d9b82c0
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class RegionStream(nn.Module):
         super().__init__()
         keep_position_grid(tower)
         tower.tokens_only()
-        self.tower, self.width, self.memory, self.given = tower, width, OutputCache(memory, stored), given
+        self.tower, self.width, self.memory, self.given = tower, width, output_cache(memory, stored), given
         if given is None:
             rows, columns = grid_of(tower)
             corners = [(x / columns, y / rows, (x + 1) / columns, (y + 1) / rows) for y in range(rows) for x in range(columns)]

@@ -15,7 +15,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from ..towers.memory import OutputCache
+from ..towers.memory import output_cache
 from ..towers.base import Attention, Tower, content_mask
 
 # %% ../../../nbs/models/grounded/streams.ipynb #c005
@@ -70,7 +70,7 @@ class VisionStream(nn.Module):
         super().__init__()
         keep_position_grid(tower)
         tower.tokens_only()
-        self.tower, self.width, self.memory, self.grid = tower, width, OutputCache(memory, stored), grid_of(tower)
+        self.tower, self.width, self.memory, self.grid = tower, width, output_cache(memory, stored), grid_of(tower)
         self.embed = nn.Linear(tower.width, width)
         if attention:
             self.position = nn.Parameter(0.02 * torch.randn(*self.grid, width))
