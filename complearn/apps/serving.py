@@ -217,7 +217,8 @@ def app_settings(
             raise RequestError(f"--{name} belongs to {' and '.join(apps)}; leave it out for {app}")
         is_reader = name == "captions" and path.lstrip().startswith("{")
         if not is_reader and not (Path(path).is_dir() if is_folder else Path(path).is_file()):
-            raise RequestError(f"--{name} {path} is not a {'folder' if is_folder else 'file'}; give one that exists")
+            found = "does not exist" if not Path(path).exists() else "is a file" if is_folder else "is a folder"
+            raise RequestError(f"--{name} {path} {found}; give a {'folder' if is_folder else 'file'}")
         env[f"COMPLEARN_{name.upper()}"] = path if is_reader else str(Path(path).resolve())
     return env
 

@@ -21,7 +21,7 @@ from .files import plain, read_json, write_errors, write_bytes_atomic
 from .results import code_version, versions
 
 # %% ../../nbs/core/runs.ipynb #c004
-RUN_DEFINITION = "a run is a folder with a config.json made by complearn (complearn.core.runs.Run.create or complearn.launch)"
+RUN_DEFINITION = "a run is a folder with a config.json, as the notebooks of experiments and complearn.launch make it"
 
 # %% ../../nbs/core/runs.ipynb #a1c0de47
 def runs_below(
@@ -312,7 +312,8 @@ def find(
     "All runs under a folder; runs do not nest, so the search stops at each."
     root, runs = Path(root).expanduser().absolute(), []
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is not a folder; give the folder under which runs lie. {RUN_DEFINITION}")
+        found = "is a file, not a folder" if root.is_file() else "is not a folder"
+        raise FileNotFoundError(f"{root} {found}; give the folder under which runs lie ({RUN_DEFINITION})")
     for folder, below, files in os.walk(root):
         below[:] = sorted(name for name in below if not name.startswith("."))
         if "config.json" in files:

@@ -60,7 +60,7 @@ def search(
     page_size: int = 24,  # pictures on the screen
 ) -> SearchApp:
     "Search a gallery with a picture, a text, and a slider between them (Zhang et al. 2021, Sec. 4.5)."
-    remedy = "train one with python -m complearn.launch, or give models= and gallery="
+    remedy = "train one with nbs/experiments/grounding.ipynb and its sweep of relations, or give models= and gallery="
     try:
         sources, empty = search_sources(gallery, models, runs, index, n), f"There is no run in {runs}; {remedy}."
     except FileNotFoundError as error:

@@ -146,8 +146,9 @@ class ResultGrid {
     const { file, name, caption } = thumbnail;
     tile.filled = true;
     tile.image.src = thumbnail.url = URL.createObjectURL(new Blob([file]));
+    thumbnail.file = null; // the picture has a copy
     tile.image.alt = tile.caption.textContent = caption || name;
-    tile.caption.title = name;
+    tile.caption.title = caption ? `${caption} (${name})` : name;
     tile.image.decode().then(
       () => tile.image.classList.toggle("cl-coarse", tile.image.naturalWidth <= 64),
       () => {},
@@ -436,6 +437,8 @@ class Explanation {
 
 // --- the app
 
+const short = text => (text.length > 60 ? `${text.slice(0, 59)}…` : text);
+
 class Search {
   constructor(model, node) {
     Object.assign(this, { model, selected: new Set(), mixture: null, moves: [] });
@@ -459,7 +462,7 @@ class Search {
     return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Search"), this.source, this.summary, this.timing, reload);
   }
   makeQuery() {
-    const placeholder = "such as: a striped star";
+    const placeholder = "words to look for";
     this.word = h("input", { type: "search", placeholder, "aria-label": "text of the query", autocomplete: "off" });
     this.word.addEventListener("search", () => {
       if (!this.word.value && this.mixture?.query_text) this.send({ action: "clear", what: "text" });
@@ -499,10 +502,10 @@ class Search {
       "div",
       { class: "cl-results" },
       this.status,
+      this.explanation.node,
       h("div", { class: "cl-row cl-head" }, this.title, this.pages, this.all, this.table),
       this.grid.box,
       h("div", { class: "cl-row" }, this.more, h("p", { class: "cl-small cl-muted" }, keys)),
-      this.explanation.node,
     );
   }
 
@@ -561,7 +564,8 @@ class Search {
     this.status.report(reason);
     this.more.hidden = !!reason || mixture.page_size >= Math.min(240, mixture.scored);
     this.grid.show(reason ? [] : mixture.hits(alpha, mixture.page_size));
-    this.title.textContent = reason ? "No results" : `Nearest to ${mixture.label}`;
+    this.title.textContent = reason ? "No results" : `Nearest to ${short(mixture.label)}`;
+    this.title.title = mixture.label;
     this.grid.box.dataset.alpha = alpha.toFixed(2);
   }
   showTiming() {
@@ -603,7 +607,9 @@ class Search {
       error: () => {
         this.thumbnails.requested.clear();
         this.thumbnails.waiting = false;
+        this.thumbnails.request();
         this.status.report(content.text);
+        this.status.scrollIntoView({ block: "nearest" });
       },
     };
     receivers[content.type]?.();
@@ -630,8 +636,8 @@ class Search {
       this.status.report("");
     }
   }
-  describeGallery({ pictures, width, skipped, skipped_count }) {
-    const size = `${count(pictures)} pictures, ${count(width)} numbers each`;
+  describeGallery({ sources, source, pictures, skipped, skipped_count }) {
+    const size = `${sources.length > 1 ? "" : `${sources[source].name}, `}${count(pictures)} pictures`;
     if (!skipped_count) return size;
     return `${size}; ${count(skipped_count)} could not be read (${skipped.join(", ")}${skipped_count > 3 ? ", ..." : ""})`;
   }
@@ -644,6 +650,7 @@ class Search {
   }
   receivePage({ items, start, total }) {
     this.mixture = null;
+    this.thumbnails.queue = [];
     this.picture.show(null);
     this.word.value = this.note.textContent = "";
     this.status.report("");
@@ -720,6 +727,10 @@ class Search {
 function render({ model, el }) {
   const app = new Search(model, el);
   app.node.search = app; // for tests and measurements
-  return connect(app, model, { keydown: event => app.onKey(event), paste: event => app.onPaste(event) });
+  const disconnect = connect(app, model, { keydown: event => app.onKey(event), paste: event => app.onPaste(event) });
+  return () => {
+    disconnect();
+    app.forget();
+  };
 }
 export default { render };
