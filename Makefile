@@ -26,7 +26,7 @@ RUN_TESTS := COMPLEARN_TYPECHECK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 
 BIOME := @biomejs/biome@2.6.8
 BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
 # notebook:study, of data/measured
-REPORTS := lipschitz:lipschitz purity:purity iterated_learning:iterated learnability:learnability classification:classification identifiability:identifiability hard_negatives:hard_negatives overlap:overlap concept_graph:concept_graph composer:composer caption_edits:caption_edits multistage:multistage multistage_clip:multistage_clip semantic_space:semantic_space grounding:pilots/grounding/readme masked_language_model:masked_language_model grounded_words:grounding search:search
+REPORTS := lipschitz:lipschitz purity:purity iterated_learning:iterated learnability:learnability classification:classification identifiability:identifiability hard_negatives:hard_negatives overlap:overlap concept_graph:concept_graph composer:composer caption_edits:caption_edits multistage:multistage multistage_clip:multistage_clip semantic_space:semantic_space grounding:relation_losses masked_language_model:masked_language_model grounded_words:grounding search:search
 EXPERIMENT := nbs/experiments/iterated_learning.ipynb
 export JUPYTER_PREFER_ENV_PATH := 1
 
