@@ -365,7 +365,7 @@ def test_a_folder_of_runs_is_no_run_and_they_are_named(tmp_path):
         open_scorer(tmp_path / "exp")
     with pytest.raises(FileNotFoundError, match=f"is not a run.*{re.escape(held)}$"):
         Run.open(tmp_path / "exp")
-    with pytest.raises(FileNotFoundError, match="complearn.launch.$"):
+    with pytest.raises(FileNotFoundError, match="complearn.launch make it$"):
         Run.open(tmp_path / "exp" / "nowhere")
 
 
