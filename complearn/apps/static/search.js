@@ -28,6 +28,8 @@ const shorten = text => {
   return letters.length > TITLE ? `${letters.slice(0, TITLE).join("").trimEnd()}…` : text;
 };
 
+const decimals = value => value.toFixed(3).replace(/^-(?=[0.]+$)/, ""); // no minus before a zero
+
 // --- thumbnails
 
 // They arrive as files, which become pictures when they are shown. Those of the page that is looked at are requested at once;
@@ -407,7 +409,7 @@ class Explanation {
     const most = Math.max(1e-9, ...shares.map(Math.abs));
     const rows = words.map((word, k) => {
       const bar = track(Math.abs(shares[k]) / most, shares[k] < 0 ? "cl-against" : "");
-      const parts = [h("span", { class: "cl-name" }, word), bar, h("span", { class: "cl-number" }, shares[k].toFixed(3))];
+      const parts = [h("span", { class: "cl-name" }, word), bar, h("span", { class: "cl-number" }, decimals(shares[k]))];
       return h("button", { type: "button", class: "cl-share", "aria-pressed": "false", onclick: () => choose(k) }, parts);
     });
     const close = () => {
