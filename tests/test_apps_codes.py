@@ -476,10 +476,10 @@ time.sleep(120)"""
     "arguments, message",
     [
         (["codes", "--gallery", "."], "--gallery belongs to search; leave it out for codes"),
-        (["codes", "--runs", "none"], "--runs none does not exist; give a folder"),
-        (["search", "--runs", __file__], f"--runs {__file__} is a file; give a folder"),
-        (["edits", "--captions", "none.csv"], "--captions none.csv does not exist; give a file"),
-        (["concepts", "--graph", "none"], "--graph none does not exist; give a folder"),
+        (["codes", "--runs", "none"], "--runs none is not a folder that exists"),
+        (["search", "--runs", __file__], f"--runs {__file__} is a file; give the folder with trained models"),
+        (["edits", "--captions", "none.csv"], "--captions none.csv is not a file that exists"),
+        (["concepts", "--graph", "none"], "--graph none is not a folder that exists"),
         (["review"], "--edits negatives.jsonl, written by"),
     ],
 )

@@ -276,7 +276,8 @@ def test_a_run_without_a_model_is_listed_with_the_reason(tmp_path):
     Run.create(tmp_path / "run", {"method": "made up"})
     app = concepts(make_pairs(), runs=tmp_path)
     assert app.controller.chosen == -1 and "run is no training of complearn.launch" in refusal(app, "open_model", source="run")
-    assert "give the folder under which runs lie" in asked(concepts(make_pairs(), runs=tmp_path / "none"), "connect")["graph"]["note"]
+    note = asked(concepts(make_pairs(), runs=tmp_path / "none"), "connect")["graph"]["note"]
+    assert "none is not a folder; give a folder that holds runs." in note
 
 
 @pytest.mark.parametrize("name", sorted(ConceptsController.actions))

@@ -36,7 +36,7 @@ from PIL import Image
 from complearn.apps.search.app import search
 from complearn.apps.search.controller import SearchController, hits_table, selection_table
 from complearn.apps.search.sources import run_source, search_sources
-from complearn.apps.serving import serving
+from complearn.apps.serving import OPTIONS, app_settings, serving
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.models.scoring import Encoded, cosine
@@ -344,13 +344,25 @@ def test_a_damaged_run_is_listed_with_its_reason_in_both_apps(tmp_path, name):
 
 
 def test_nothing_to_search_with_says_why(tmp_path):
-    nowhere = search(runs=tmp_path / "none").controller.empty
-    assert "no such folder" in nowhere or "not a folder" in nowhere
-    assert "There is no run in" in search(runs=tmp_path).controller.empty
+    remedy = """To train a model: papermill nbs/experiments/grounding.ipynb OUT.ipynb -k python3 -p sweep '["relations"]' -p out_dir DIR"""
+    nowhere, file = tmp_path / "none", Path(__file__)
+    assert search(runs=nowhere).controller.empty.startswith(f"{nowhere} is not a folder; give a folder that holds runs. {remedy}")
+    assert search(runs=file).controller.empty.startswith(f"{file} is a file; give a folder that holds runs. {remedy}")
+    assert search(runs=tmp_path).controller.empty.startswith(f"There is no trained model in {tmp_path}. {remedy}")
     with pytest.raises(ValueError, match="give gallery="):
         search(models=object())
-    with pytest.raises(ValueError, match="There is no run in"):
+    with pytest.raises(ValueError, match="There is no trained model in"):
         search(runs=tmp_path).run_action("search_picture", item=0)
+
+
+def test_the_launcher_tells_a_file_from_a_name_of_nothing(tmp_path):
+    for option, path, message in (
+        ("runs", __file__, "is a file; give the folder with trained models below it"),
+        ("gallery", __file__, "is a file; give the folder of pictures to search in"),
+        ("gallery", tmp_path / "none", "is not a folder that exists; give the folder of pictures to search in"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(f"--{option} {path} {message}")):
+            app_settings("search", {**dict.fromkeys(OPTIONS), option: str(path)})
 
 
 class Ragged:
@@ -391,6 +403,11 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
         Pair(image, None, str(k), str(k)) for k, image in enumerate(np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), np.uint8))
     ]
     app = search(pairs, {"grounded": model}, index=tmp_path)
+    app.run_action("search_text", text="red star " * 100)
+    assert app.controller.query.note == "the text is longer than the model reads; its end was cut"
+    title = app.controller.title()
+    assert len(title) < 75 and title.startswith("Search: “red star red") and title.endswith("…")
+    app.run_action("clear")
     app.run_action("search_picture", item=3).run_action("search_text", text="red star").run_action("set_alpha", alpha=0)
     assert app.hits.item[0] == 3 and app.hits.score[0] == pytest.approx(1)
     [(content, buffers)] = app.controller.handle({"action": "explain", "item": 3})
@@ -532,6 +549,47 @@ def test_on_a_page(place, tmp_path, chromium):
 
 
 @pytest.mark.browser
+def test_a_long_page_shows_what_an_action_changed(place, tmp_path, chromium):
+    """Names, long captions and long texts; an explanation and an error are seen from wherever one has scrolled to."""
+    files = sorted((place / "gallery").glob("*.png"))
+    captions = [f"a picture whose caption goes on for longer than a line of its tile holds, number {n}" for n in range(len(files))]
+    pairs = [Pair(file, caption, file.name, file.name) for file, caption in zip(files, captions)]
+    controller = search(pairs, {"circle": oracle(place)}, index=tmp_path).controller
+    page = attach(chromium, "search", controller, dark=True)
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    assert page.locator(".cl-top .cl-grow").inner_text() == "circle: 11 pictures"
+    caption = page.locator(".cl-tile .cl-caption").first
+    assert caption.get_attribute("title") == f"{captions[0]}\n{files[0].name}"
+    assert caption.evaluate("node => node.clientHeight >= 2 * parseFloat(getComputedStyle(node).lineHeight) - 1"), "two lines"
+    colour = "node => getComputedStyle(node).backgroundColor"
+    assert page.locator(".cl-picture").first.evaluate(colour) == page.locator(".cl-tile").first.evaluate(colour) != "rgb(255, 255, 255)"
+    text = " ".join(["horse"] * 200)
+    page.fill(".cl-query form input", text)
+    page.press(".cl-query form input", "Enter")
+    page.wait_for_function("document.querySelector('.cl-head h3').textContent.startsWith('Nearest to “horse')")
+    title = page.locator(".cl-head h3")
+    assert len(title.inner_text()) < 75 and title.inner_text().endswith("…") and title.get_attribute("title") == f"“{text}”"
+    in_view = "node => { const { top, bottom } = node.getBoundingClientRect(); return top >= -1 && bottom <= innerHeight + 1; }"
+    page.set_viewport_size({"width": 700, "height": 600})  # the query above the results: a page of several screens
+    last = page.locator(".cl-tile").last
+    last.locator("text=Why?").click()
+    page.wait_for_selector(".cl-explanation:not([hidden]) canvas")
+    page.wait_for_function("document.activeElement.className === 'cl-explanation'")
+    explanation, order = page.locator(".cl-explanation"), "node => node.nextElementSibling.classList.contains('cl-grid')"
+    assert explanation.evaluate(in_view) and explanation.evaluate(order) and "cl-is-explained" in last.get_attribute("class")
+    page.click("text=Close")
+    assert last.locator(".cl-picture").evaluate("node => node === document.activeElement") and "explained" not in last.get_attribute(
+        "class"
+    )
+    last.scroll_into_view_if_needed()
+    page.set_input_files("input[type=file]", str(place / "oracle.py"))
+    alert = page.locator("section[aria-label='picture of the query'] [role=alert]")
+    alert.get_by_text("no picture that can be read").wait_for()
+    assert alert.evaluate(in_view) and not page.locator(".cl-results > [role=alert]").inner_text()
+    page.close()
+
+
+@pytest.mark.browser
 def test_a_saved_page_requests_nothing(place, chromium, tmp_path):
     app = search(place / "gallery", {"circle": oracle(place)}, index=tmp_path).run_action("search_text", text="horse")
     assert requests_of_file(chromium, app.save(tmp_path / "view")[0], ".cl-grid .cl-tile") == []
@@ -558,7 +616,7 @@ def test_in_voila(servers, chromium, place):
     page.click("text=Remove")
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("Home")
-    page.wait_for_function("document.querySelector('.cl-search .cl-status').textContent.includes('There is no picture')")
+    page.wait_for_function("document.querySelector('.cl-results .cl-status').textContent.includes('There is no picture')")
     screenshot(page, "voila-5-nothing")
     page.click(".cl-history button >> nth=-1")
     page.wait_for_selector(".cl-grid .cl-tile")

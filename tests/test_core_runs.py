@@ -296,10 +296,10 @@ def test_find_takes_runs_and_nothing_else(tmp_path):
     found = [run.path.relative_to(tmp_path).as_posix() for run in find(tmp_path)]
     assert found == ["a/clip-s1", "b/clip-s0", "saved-model/inside"]
     assert [run.path for run in find(tmp_path / "a" / "clip-s1")] == [tmp_path / "a" / "clip-s1"]
-    with pytest.raises(FileNotFoundError, match="is not a folder; give the folder under which runs lie"):
+    with pytest.raises(FileNotFoundError, match="is not a folder; give a folder that holds runs"):
         find(tmp_path / "nowhere")
     (tmp_path / "notes.md").touch()
-    with pytest.raises(FileNotFoundError, match="notes.md is a file, not a folder"):
+    with pytest.raises(FileNotFoundError, match="notes.md is a file; give a folder"):
         find(tmp_path / "notes.md")
 
 

@@ -194,12 +194,12 @@ def app_notebook(
     return write_json(Path(folder) / f"{app}.ipynb", notebook)
 
 # %% ../../nbs/apps/serving.ipynb #2d011c09
-OPTIONS = {  # -> apps
-    "runs": ("codes", "concepts", "edits", "search", "stages"),
-    "gallery": ("search",),
-    "captions": ("concepts", "edits", "review"),
-    "graph": ("concepts",),
-    "edits": ("review",),
+OPTIONS = {  # -> what it names, and the apps that take it
+    "runs": ("folder with trained models below it", ("codes", "concepts", "edits", "search", "stages")),
+    "gallery": ("folder of pictures to search in", ("search",)),
+    "captions": ("file of captions", ("concepts", "edits", "review")),
+    "graph": ("folder of a concept graph", ("concepts",)),
+    "edits": ("file of edits to review", ("review",)),
 }
 
 
@@ -209,16 +209,16 @@ def app_settings(
 ) -> dict[str, str]:  # environment variables
     "What an app's notebook reads; raise RequestError if an option is not the app's, or names nothing that is there."
     env = {"COMPLEARN_FOLDER": os.getcwd()}  # that the arguments of a reader start from
-    for name, apps in OPTIONS.items():
-        path, is_folder = options[name], name in ("runs", "gallery", "graph")
+    for name, (meaning, apps) in OPTIONS.items():
+        path, kind = options[name], meaning.split()[0]
         if not path:
             continue
         if app not in apps:
             raise RequestError(f"--{name} belongs to {' and '.join(apps)}; leave it out for {app}")
         is_reader = name == "captions" and path.lstrip().startswith("{")
-        if not is_reader and not (Path(path).is_dir() if is_folder else Path(path).is_file()):
-            found = "does not exist" if not Path(path).exists() else "is a file" if is_folder else "is a folder"
-            raise RequestError(f"--{name} {path} {found}; give a {'folder' if is_folder else 'file'}")
+        if not is_reader and not (Path(path).is_dir() if kind == "folder" else Path(path).is_file()):
+            fault = f"is a {'file' if kind == 'folder' else 'folder'}" if Path(path).exists() else f"is not a {kind} that exists"
+            raise RequestError(f"--{name} {path} {fault}; give the {meaning}")
         env[f"COMPLEARN_{name.upper()}"] = path if is_reader else str(Path(path).resolve())
     return env
 
@@ -229,11 +229,9 @@ def main(
     "Show an app at an address of this machine until it is interrupted."
     parser = argparse.ArgumentParser(prog="python -m complearn.apps.serving", description=main.__doc__)
     parser.add_argument("app", choices=sorted(APPS), help="the app to show")
-    parser.add_argument("--runs", help="folder with trained models below it")
-    parser.add_argument("--gallery", help="folder of pictures to search in")
-    parser.add_argument("--captions", help="file of captions; or a reader and its arguments, '{name: coco, args: {...}}', with pictures")
-    parser.add_argument("--graph", help="folder of a concept graph")
-    parser.add_argument("--edits", help="file of edits to review")
+    notes = {"captions": "; or a reader and its arguments, '{name: coco, args: {...}}', with pictures"}
+    for name, (meaning, _) in OPTIONS.items():
+        parser.add_argument(f"--{name}", help=meaning + notes.get(name, ""))
     options = parser.parse_args(arguments)
     if options.app == "review" and not options.edits:
         parser.error("review needs a file: --edits negatives.jsonl, written by python -m complearn.apps.edits captions.csv negatives.jsonl")

@@ -312,8 +312,7 @@ def find(
     "All runs under a folder; runs do not nest, so the search stops at each."
     root, runs = Path(root).expanduser().absolute(), []
     if not root.is_dir():
-        found = "is a file, not a folder" if root.is_file() else "is not a folder"
-        raise FileNotFoundError(f"{root} {found}; give the folder under which runs lie ({RUN_DEFINITION})")
+        raise FileNotFoundError(f"{root} is {'a file' if root.exists() else 'not a folder'}; give a folder that holds runs")
     for folder, below, files in os.walk(root):
         below[:] = sorted(name for name in below if not name.startswith("."))
         if "config.json" in files:

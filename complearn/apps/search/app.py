@@ -60,11 +60,12 @@ def search(
     page_size: int = 24,  # pictures on the screen
 ) -> SearchApp:
     "Search a gallery with a picture, a text, and a slider between them (Zhang et al. 2021, Sec. 4.5)."
-    remedy = "train one with nbs/experiments/grounding.ipynb and its sweep of relations, or give models= and gallery="
+    command = """papermill nbs/experiments/grounding.ipynb OUT.ipynb -k python3 -p sweep '["relations"]' -p out_dir DIR"""
+    remedy = f"To train a model: {command}; then give that DIR."
     try:
-        sources, empty = search_sources(gallery, models, runs, index, n), f"There is no run in {runs}; {remedy}."
+        sources, empty = search_sources(gallery, models, runs, index, n), f"There is no trained model in {runs}. {remedy}"
     except FileNotFoundError as error:
-        sources, empty = [], f"{error}; {remedy}."
+        sources, empty = [], f"{error}. {remedy}"
     if sources and not any(source.can_search for source in sources):
         empty = "None of these can search. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
     return SearchApp(SearchController(sources, page_size, empty))

@@ -8,6 +8,7 @@ __all__ = ['SIDE', 'visible_part', 'with_preview', 'reread', 'SearchController',
 # %% ../../../nbs/apps/search/controller.ipynb #c002
 from collections.abc import Sequence
 from dataclasses import replace
+from textwrap import shorten
 from typing import Any
 
 import pandas as pd
@@ -99,8 +100,7 @@ class SearchController(Controller):
         content = {"type": "state", "sources": sources, "source": self.source, "selected": self.selected, "empty": self.empty}
         if self.gallery is not None:
             skipped = self.gallery.skipped
-            content |= {"pictures": len(self.gallery), "width": self.gallery.about["width"]}
-            content |= {"skipped": skipped[:3], "skipped_count": len(skipped)}
+            content |= {"pictures": len(self.gallery), "skipped": skipped[:3], "skipped_count": len(skipped)}
         return plain(content), []
 
     def view_messages(self) -> list[Message]:
@@ -123,7 +123,7 @@ class SearchController(Controller):
 
     def title(self) -> str:
         "The title of a saved page."
-        return f"Search: {self.query.label}"
+        return f"Search: {shorten(self.query.label, 60, placeholder='…')}"
 
     # which model and which pictures
 

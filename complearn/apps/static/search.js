@@ -1,11 +1,34 @@
 // Image search: a picture, a text and a slider between them, the results, and what drove a hit.
 // The kernel's side is complearn.apps.search.controller; nothing here asks a network.
-import { button, bytes, connect, count, download, fill, h, numbers, objectURL, statusLine, toggle, track } from "./shared.js";
+import {
+  button,
+  bytes,
+  connect,
+  count,
+  download,
+  fill,
+  h,
+  numbers,
+  objectURL,
+  scrolling,
+  some,
+  statusLine,
+  toggle,
+  track,
+} from "./shared.js";
 
 const MAX_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
 const PART_BYTES = 4 * 2 ** 20; // servers close a connection on messages of more than ten megabytes
+const TITLE = 60; // characters of a query or a caption in a title; its tooltip has the whole
 const MOST = 96; // thumbnails in one request
 const QUEUED = 48; // of those that are requested ahead of their use: few, so that a page that is looked at does not wait long behind it
+
+const shorten = text => {
+  const letters = [...text];
+  return letters.length > TITLE ? `${letters.slice(0, TITLE).join("").trimEnd()}…` : text;
+};
+
+const decimals = value => value.toFixed(3).replace(/^-(?=[0.]+$)/, ""); // no minus before a zero
 
 // --- thumbnails
 
@@ -148,7 +171,7 @@ class ResultGrid {
     tile.image.src = thumbnail.url = URL.createObjectURL(new Blob([file]));
     thumbnail.file = null; // the picture has a copy
     tile.image.alt = tile.caption.textContent = caption || name;
-    tile.caption.title = caption ? `${caption} (${name})` : name;
+    tile.caption.title = tile.image.title = caption ? `${caption}\n${name}` : name;
     tile.image.decode().then(
       () => tile.image.classList.toggle("cl-coarse", tile.image.naturalWidth <= 64),
       () => {},
@@ -190,6 +213,9 @@ class ResultGrid {
   }
   markActive() {
     this.hits.forEach(({ item }, n) => this.tile(item).open.setAttribute("tabindex", n === this.active ? "0" : "-1"));
+  }
+  markExplained(item) {
+    for (const tile of this.tiles.values()) tile.node.classList.toggle("cl-is-explained", tile.item === item);
   }
   onKey(event) {
     const place = this.hits.findIndex(({ item }) => this.tile(item).open === event.target);
@@ -242,6 +268,7 @@ class PictureInput {
     this.searchBox = button("Search with the box", () => this.crop(this.box), { hidden: true });
     this.whole = button("Whole picture", () => this.crop(null), { hidden: true });
     this.remove = button("Remove", () => app.send({ action: "clear", what: "picture" }), { hidden: true });
+    this.status = statusLine({ role: "alert" });
     const uploader = h("label", { class: "cl-upload" }, "Upload…", file);
     this.node = h(
       "section",
@@ -258,6 +285,7 @@ class PictureInput {
       this.stage,
       this.description,
       h("div", { class: "cl-row" }, uploader, this.searchBox, this.whole, this.remove),
+      this.status,
     );
     this.show(null);
   }
@@ -308,7 +336,7 @@ class PictureInput {
     else this.setBox(this.app.mixture?.picture?.box ?? null); // a click, not a box
   }
   crop(box) {
-    this.app.send({ action: "crop", box }, "searching");
+    this.app.send({ action: "crop", box }, "searching", this.status);
   }
   onKey(event) {
     const directions = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -336,13 +364,14 @@ class PictureInput {
   }
   async upload(file) {
     if (!file) return;
+    this.app.place = this.status;
     const megabytes = size => Math.round(size / 2 ** 20);
     if (file.size > MAX_BYTES) {
       const size = `${megabytes(file.size)} MB, more than ${megabytes(MAX_BYTES)}`;
-      this.app.status.report(`${file.name} has ${size}; choose a smaller one.`);
+      this.app.reportError(`${file.name} has ${size}; choose a smaller one.`);
       return;
     }
-    this.app.status.report(`reading ${file.name}`, true);
+    this.app.report(`reading ${file.name}`, true);
     const content = await file.arrayBuffer();
     const parts = Math.max(1, Math.ceil(content.byteLength / PART_BYTES));
     for (let part = 0; part < parts; part++) {
@@ -361,6 +390,7 @@ class Explanation {
     this.app = app;
     const label = "why this picture is among the results";
     this.node = h("section", { class: "cl-explanation", hidden: true, tabindex: "-1", "aria-label": label });
+    this.rows = scrolling(h("div", { class: "cl-shares", role: "group", "aria-label": "shares of the cosine" }));
   }
   async show(content, buffers) {
     const { words, shares, caption, name } = content;
@@ -380,31 +410,39 @@ class Explanation {
     const most = Math.max(1e-9, ...shares.map(Math.abs));
     const rows = words.map((word, k) => {
       const bar = track(Math.abs(shares[k]) / most, shares[k] < 0 ? "cl-against" : "");
-      const parts = [h("span", { class: "cl-name" }, word), bar, h("span", { class: "cl-number" }, shares[k].toFixed(3))];
+      const parts = [h("span", { class: "cl-name" }, word), bar, h("span", { class: "cl-number" }, decimals(shares[k]))];
       return h("button", { type: "button", class: "cl-share", "aria-pressed": "false", onclick: () => choose(k) }, parts);
     });
     const close = () => {
-      this.node.hidden = true;
+      this.hide();
       this.app.grid.tiles.get(content.item)?.open.focus();
     };
     const cosine = `Cosine ${content.score.toFixed(3)} at α = ${content.alpha.toFixed(2)}. ${content.sum}`;
     const use = "Click a bar to see its regions: bright ones speak for it, in one scale for all single words.";
     const small = text => h("p", { class: "cl-small cl-muted" }, text);
+    const title = h("h3", { class: "cl-grow", title: caption ? `${caption}\n${name}` : name });
+    title.textContent = `Why ${caption ? `“${shorten(caption)}”` : shorten(name)}`;
+    fill(this.rows, rows);
     fill(
       this.node,
-      h("div", { class: "cl-row" }, h("h3", { class: "cl-grow" }, `Why ${caption ? `“${caption}”` : name}`), button("Close", close)),
+      h("div", { class: "cl-row" }, title, button("Close", close)),
       h(
         "div",
         { class: "cl-columns" },
         canvas,
-        h("div", {}, small(`${cosine} ${use}`), rows, small(`Method: ${content.methods.join("; ")}.`)),
+        h("div", {}, small(`${cosine} ${use}`), this.rows, small(`Method: ${content.methods.join("; ")}.`)),
       ),
     );
     this.node.hidden = false;
     this.node.dataset.item = content.item;
+    this.app.grid.markExplained(content.item);
     choose(0);
     this.node.scrollIntoView({ block: "nearest" });
     this.node.focus({ preventScroll: true });
+  }
+  hide() {
+    this.node.hidden = true;
+    this.app.grid.markExplained(null);
   }
   // The model saw the square in the middle (fit "crop") or the whole picture; the grid lies over what it saw.
   draw(picture, heat, [rows, columns], fit, label) {
@@ -437,8 +475,6 @@ class Explanation {
 
 // --- the app
 
-const short = text => (text.length > 60 ? `${text.slice(0, 59)}…` : text);
-
 class Search {
   constructor(model, node) {
     Object.assign(this, { model, selected: new Set(), mixture: null, moves: [] });
@@ -446,7 +482,7 @@ class Search {
     this.grid = new ResultGrid(this);
     this.picture = new PictureInput(this);
     this.explanation = new Explanation(this);
-    this.status = statusLine({ role: "alert" });
+    this.place = this.status = statusLine({ role: "alert" });
     const body = h("div", { class: "cl-body" }, this.makeQuery(), this.makeResults());
     this.node = h("div", { class: "cl cl-search" }, this.makeTop(), body);
     fill(node, this.node);
@@ -502,16 +538,27 @@ class Search {
       "div",
       { class: "cl-results" },
       this.status,
-      this.explanation.node,
       h("div", { class: "cl-row cl-head" }, this.title, this.pages, this.all, this.table),
+      this.explanation.node,
       this.grid.box,
       h("div", { class: "cl-row" }, this.more, h("p", { class: "cl-small cl-muted" }, keys)),
     );
   }
 
-  send(request, busy = "") {
-    if (busy) this.status.report(busy, true);
+  // What comes of an action is said where the action was: at the query's picture, or above the results.
+  send(request, busy = "", place = this.status) {
+    if (busy) {
+      this.place = place;
+      this.report(busy, true);
+    }
     this.model.send(request);
+  }
+  report(text, busy = false) {
+    for (const line of [this.status, this.picture.status]) line.report(line === this.place ? text : "", busy);
+  }
+  reportError(text) {
+    this.report(text);
+    this.place.scrollIntoView({ block: "nearest" });
   }
   searchText() {
     const text = this.word.value.trim();
@@ -564,9 +611,12 @@ class Search {
     this.status.report(reason);
     this.more.hidden = !!reason || mixture.page_size >= Math.min(240, mixture.scored);
     this.grid.show(reason ? [] : mixture.hits(alpha, mixture.page_size));
-    this.title.textContent = reason ? "No results" : `Nearest to ${short(mixture.label)}`;
-    this.title.title = mixture.label;
+    this.showTitle(reason ? "No results" : `Nearest to ${shorten(mixture.label)}`, reason ? "" : mixture.label);
     this.grid.box.dataset.alpha = alpha.toFixed(2);
+  }
+  showTitle(text, whole = "") {
+    this.title.textContent = text;
+    this.title.title = whole;
   }
   showTiming() {
     const { milliseconds, scored } = this.mixture ?? {};
@@ -591,10 +641,10 @@ class Search {
       selection: () => {
         this.selected = new Set(content.items);
         this.grid.show(this.grid.hits);
-        this.status.report("");
+        this.report("");
       },
       explanation: () => {
-        this.status.report("");
+        this.report("");
         this.explanation.show(content, buffers);
       },
       alpha: () => {
@@ -602,14 +652,13 @@ class Search {
         if (content.alpha !== this.alpha) this.moveSlider(content.alpha);
       },
       table: () => download("hits.csv", content.csv),
-      busy: () => this.status.report(content.text, true),
-      notice: () => this.status.report(content.text, true),
+      busy: () => this.report(content.text, true),
+      notice: () => this.report(content.text, true),
       error: () => {
         this.thumbnails.requested.clear();
         this.thumbnails.waiting = false;
         this.thumbnails.request();
-        this.status.report(content.text);
-        this.status.scrollIntoView({ block: "nearest" });
+        this.reportError(content.text);
       },
     };
     receivers[content.type]?.();
@@ -626,18 +675,19 @@ class Search {
     this.selected = new Set(content.selected);
     const first = sources.findIndex(({ can_search }) => can_search);
     for (const control of this.node.querySelectorAll("button, input")) control.disabled = first < 0;
-    if (first < 0) this.status.report(content.empty || "There is no model to search with.");
+    if (first < 0) this.report(content.empty || "There is no model to search with.");
     else if (source < 0) this.send({ action: "open_model", source: first }, `opening ${sources[first].name}`);
     else {
       if (this.opened !== source || this.pictures !== pictures) this.forget();
       this.opened = source;
       this.pictures = pictures;
       this.summary.textContent = this.describeGallery(content);
-      this.status.report("");
+      this.report("");
     }
   }
   describeGallery({ sources, source, pictures, skipped, skipped_count }) {
-    const size = `${sources.length > 1 ? "" : `${sources[source].name}, `}${count(pictures)} pictures`;
+    const name = sources.length < 2 ? `${sources[source].name}: ` : ""; // of several the list shows it
+    const size = `${name}${some(pictures, "picture")}`;
     if (!skipped_count) return size;
     return `${size}; ${count(skipped_count)} could not be read (${skipped.join(", ")}${skipped_count > 3 ? ", ..." : ""})`;
   }
@@ -646,16 +696,16 @@ class Search {
     this.grid.forget();
     this.mixture = null;
     this.picture.show(null);
-    this.explanation.node.hidden = true;
+    this.explanation.hide();
   }
   receivePage({ items, start, total }) {
     this.mixture = null;
     this.thumbnails.queue = [];
     this.picture.show(null);
     this.word.value = this.note.textContent = "";
-    this.status.report("");
+    this.report("");
     this.all.hidden = this.table.hidden = this.more.hidden = true;
-    this.title.textContent = `Pictures ${count(start + 1)} to ${count(start + items.length)} of ${count(total)}`;
+    this.showTitle(`Pictures ${count(start + 1)} to ${count(start + items.length)} of ${count(total)}`);
     const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
     const next = start + items.length;
     fill(this.pages, turn("Previous", Math.max(0, start - items.length), start === 0), turn("Next", next, next >= total));
@@ -667,8 +717,8 @@ class Search {
     this.picture.show(content.picture, buffers[0]);
     this.word.value = content.query_text;
     this.note.textContent = content.note ? `Note: ${content.note}.` : "";
-    this.status.report("");
-    this.explanation.node.hidden = true;
+    this.report("");
+    this.explanation.hide();
     if (!this.mixture) return;
     fill(this.pages);
     this.all.hidden = this.table.hidden = false;
@@ -693,7 +743,7 @@ class Search {
       const image = url ? h("img", { alt: "", src: url, onload: () => URL.revokeObjectURL(url) }) : h("span", { class: "cl-blank" }, "Aa");
       const recall = () => this.send({ action: "recall", number }, "searching");
       const attributes = { type: "button", "aria-pressed": String(current), title: `${label}, α ${alpha.toFixed(2)}` };
-      return h("button", { ...attributes, onclick: recall }, image, h("span", { class: "cl-name" }, label));
+      return h("button", { ...attributes, onclick: recall }, image, h("span", { class: "cl-name" }, shorten(label)));
     };
     this.history.hidden = !queries.length;
     fill(this.history, h("h3", {}, "Previous queries"), queries.map(entry).reverse());
