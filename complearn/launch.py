@@ -20,9 +20,10 @@ import torch.distributed as dist
 
 from .core.checksums import write_listed
 from .core.files import read_json
+from .core.plugins import allow_code
 from .evaluation.bench import monitors  # noqa: F401  registers its evaluations
 from .training.engine.processes import Stopped
-from .training.methods.catalogue import load_method
+from .training.methods import catalogue  # noqa: F401  registers the methods
 from .training.runs.forks import serve
 from .training.runs.launch import launch, prepare, read_ahead
 
@@ -49,7 +50,7 @@ def read_arguments(
     options = parser.parse_args(arguments)
     try:
         for name in options.allow_code:
-            load_method(name)
+            allow_code(name)
         if options.accept_config:
             file = Path(options.run) / "config.json"
             write_listed(file, file.read_bytes())

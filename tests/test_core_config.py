@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from complearn.core.config import Registry, check_choice, check_parameters, parse_list, parse_yaml, strict
+from complearn.core.config import check_choice, check_parameters, parse_list, parse_yaml, strict
 from complearn.core.files import read_json
+from complearn.core.plugins import Registry
 
 
 def test_a_registry_names_what_it_holds():

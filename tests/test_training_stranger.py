@@ -9,7 +9,7 @@ from complearn.analysis.runs.colours import method_colour
 from complearn.core.checksums import write_listed
 from complearn.core.results import read_results
 from complearn.core.runs import Run
-from complearn.training.methods.registry import load_method
+from complearn.training.methods.registry import METHODS
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.launch import prepare
 from complearn.training.runs.study import Study, method_rows
@@ -55,7 +55,7 @@ def test_a_method_from_a_file_goes_through_an_experiment_is_killed_and_resumes(t
     assert run.done["step"] == 20 and steps == sorted(set(steps)), "each step is counted once"
     assert {row["method"] for row in read_results(tmp_path)["rows"]} >= {"clip", "killed_once"}
     figures = [page.read_text(encoding="utf-8") for page in (tmp_path / "figures").glob("*.html")]
-    load_method("killed_once:killed_once")  # as the notebook does; a method that is not known has a free colour
+    METHODS.load("killed_once:killed_once")  # as the notebook does; a method that is not known has a free colour
     colours = {name: method_colour(name, ["clip", "killed_once"]) for name in ("clip", "killed_once")}
     assert colours["killed_once"] == "rgba(0,0,0,1)" and all(any(name in page for page in figures) for name in colours)
     if notebook == "iterated_learning":

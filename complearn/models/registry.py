@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from ..core.config import Registry, strict
+from ..core.config import strict
+from ..core.plugins import Registry
 from ..core.files import plain
 from .composer.model import Composer, ComposerConfig
 from .composer.pairing import SEARCH_FAULT

@@ -20,7 +20,7 @@ from ...evaluation.comparisons import comparisons_to
 from ...evaluation.tasks.choices import Choices
 from ...models.dual import build_model
 from ...training.engine.phases import full_rate_steps
-from ...training.methods.catalogue import load_method
+from ...training.methods.catalogue import METHODS
 
 # %% ../../../nbs/analysis/runs/summaries.ipynb #c005
 FIRST = ("accuracy", "image_accuracy", "image_score", "group_score")  # the metric of a data set: the first of these that it has
@@ -105,11 +105,11 @@ def schooling_table(
     size, lines = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}, {}
     towers = {"vision": size | {"size": 16, "patch": 8}, "text": size}
     for label, values in setting["rows"].items():
-        if ":" in values["method"] or "kind" in load_method(values["method"]).model:
+        if ":" in values["method"] or "kind" in METHODS.load(values["method"]).model:
             continue
-        codes = {"codebook": {"codes": 32}} if load_method(values["method"]).model.get("codebook") is not None else {}
+        codes = {"codebook": {"codes": 32}} if METHODS.load(values["method"]).model.get("codebook") is not None else {}
         model = build_model(towers | codes, WordTokenizer.fit(["a"]), seed=0)
-        phases = load_method(values["method"]).phases(model, **setting["arguments"][label])
+        phases = METHODS.load(values["method"]).phases(model, **setting["arguments"][label])
         rates = full_rate_steps(phases)
         births = [place for place, phase in enumerate(phases) if phase.name.startswith("distil")]
         last = phases[births[-1] :] if births else phases

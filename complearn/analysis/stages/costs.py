@@ -19,7 +19,7 @@ from ...core.runs import Run
 from ...data.pairs import Batch
 from ...models.scoring import evaluation_mode
 from ...training.engine.phases import set_trainable
-from ...training.methods.catalogue import find_method
+from ...training.methods.catalogue import METHODS
 from ...training.methods.registry import Named
 
 # %% ../../../nbs/analysis/stages/costs.ipynb #0cff0719
@@ -30,7 +30,7 @@ def step_flops(
 ) -> dict[str, int]:  # phase -> floating-point operations of a step
     "Count the operations of one training step of each phase."
     counted, counts = copy.deepcopy(model), {}
-    for phase in find_method(method.name).phases(counted, **method.args):
+    for phase in METHODS[method.name].phases(counted, **method.args):
         objective = phase.objective.to(counted.device).train()
         set_trainable(counted, phase.trainable)
         with FlopCounterMode(display=False) as counter:

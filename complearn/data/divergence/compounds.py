@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...core.config import Registry, RequestError
+from ...core.config import RequestError
+from ...core.plugins import Registry
 from ..pairs import Pair
 from ..word_tokenizer import split_words
 from ...language.concepts.denotations import image_compounds

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from ...core.config import Registry, check_arguments, unknown_name
+from ...core.config import check_arguments, unknown_name
+from ...core.plugins import Registry
 from ..attributes.celeba import read_celeba
 from ..attributes.cifar_mnist import read_cifar_mnist
 from ..attributes.stl10 import read_stl10

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core.config import Registry, RequestError, check_choice
+from ...core.config import RequestError, check_choice
+from ...core.plugins import Registry
 from .atoms import CaptionAtoms, CaptionObject, is_denial
 from .base import Edit
 from .rewriting import rewrite

@@ -15,7 +15,8 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from ...core.config import Registry, RequestError, check_arguments, short_repr
+from ...core.config import RequestError, check_arguments, short_repr
+from ...core.plugins import Registry
 from ...core.files import BadData, describe_fault, parse_json, read_text, write_bytes_atomic
 from .base import PROPERTIES, IncompleteParse, Parse, Parser, check_words
 from .brackets import parse_brackets, tree_parse

@@ -8,7 +8,7 @@ __all__ = ['method_table']
 # %% ../../../nbs/training/methods/catalogue.ipynb #29f59805
 from . import clip, composer, grounding, hard_negatives, iterated, learner, relation_stage  # noqa: F401
 from .multistage import clip as multistage_clip, stages  # noqa: F401
-from .registry import METHODS, find_method, load_method  # noqa: F401  imported from here, none is missing
+from .registry import METHODS  # noqa: F401  imported from here, none is missing
 
 # %% ../../../nbs/training/methods/catalogue.ipynb #n006
 def method_table() -> list[dict]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..engine.phases import Phase
 from ...core.config import check_choice
-from .registry import METHODS, load_method, method
+from .registry import METHODS, method
 from ..objectives.alignment import Alignment
 
 # %% ../../../nbs/training/methods/composer.ipynb #d810183b
@@ -88,7 +88,7 @@ def composer_rows(
         for name in names:
             if ":" not in name:
                 check_choice("row", name, [*COMPOSER_ROWS, *METHODS])
-        tables = [COMPOSER_ROWS[name] if name in COMPOSER_ROWS else {load_method(name).name: {"method": name}} for name in names]
+        tables = [COMPOSER_ROWS[name] if name in COMPOSER_ROWS else {METHODS.load(name).name: {"method": name}} for name in names]
         names = {label: row for table in tables for label, row in table.items()}
-    model = lambda row: {**(sizes or {}).get(load_method(row["method"]).name, {}), **row.get("model", {})}
+    model = lambda row: {**(sizes or {}).get(METHODS.load(row["method"]).name, {}), **row.get("model", {})}
     return {label: {**row, **({"model": model(row)} if model(row) else {})} for label, row in names.items()}

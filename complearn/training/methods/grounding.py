@@ -32,7 +32,7 @@ from ...models.towers.tokenizers import load_tokenizer
 from ..engine.checkpoints import read_tensors
 from ..engine.phases import Phase, State
 from .clip import in_order
-from .registry import METHODS, Named, load_method, make_phases, merge, method
+from .registry import METHODS, Named, make_phases, merge, method
 from .relation_stage import language_dropout, relating, relating_arguments
 from .scales import SCALES, Scale
 from ..objectives.classification import Classification
@@ -305,7 +305,7 @@ def grounding_rows(
         strange = [name for name in sweep if name not in tables and name not in METHODS and ":" not in name]
         if strange:
             raise ValueError(f"{unknown_name('switch', strange[0], list(tables))}, and the methods {', '.join(METHODS)}")
-        chosen = [tables[name] if name in tables else {load_method(name).name: {"method": name}} for name in sweep]
+        chosen = [tables[name] if name in tables else {METHODS.load(name).name: {"method": name}} for name in sweep]
         sweep = {label: row for table in chosen for label, row in table.items()}
     rows = {label: {"method": "grounded"} | dict(row) for label, row in ({"grounded": {}} | dict(sweep)).items()}
     for row in rows.values():

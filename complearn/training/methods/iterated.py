@@ -23,7 +23,7 @@ from ..objectives.contrastive import Contrastive, Distillation
 from ..engine.phases import Phase, State
 from .clip import calibrate, in_order
 from .hard_negatives import WITH_IMAGES, WITH_NEGATIVES, hard_negative_objective
-from .registry import METHODS, load_method, merge, method
+from .registry import METHODS, merge, method
 from .scales import Scale
 
 # %% ../../../nbs/training/methods/iterated.ipynb #c005
@@ -224,16 +224,16 @@ def ablation_rows(
     reference: str = "il_clip",  # the method that is varied, in a row of its own
 ) -> dict[str, dict]:  # label -> {"method": name, and switches}; the reference first
     "The rows of an ablation."
-    varied = load_method(reference).name
+    varied = METHODS.load(reference).name
     rows = {varied: {"method": reference}}
     if not isinstance(sweep, Mapping):
         strange = [name for name in sweep if name not in ABLATIONS and name not in METHODS and ":" not in name]
         if strange:
             raise ValueError(f"{unknown_name('ablation', strange[0], list(ABLATIONS))}, and the methods {', '.join(METHODS)}")
-        tables = [ABLATIONS[name] if name in ABLATIONS else {load_method(name).name: {"method": name}} for name in sweep]
+        tables = [ABLATIONS[name] if name in ABLATIONS else {METHODS.load(name).name: {"method": name}} for name in sweep]
         sweep = {label: row for table in tables for label, row in table.items()}
     for label, row in sweep.items():
-        same = load_method(row.get("method", reference)).name == varied
+        same = METHODS.load(row.get("method", reference)).name == varied
         rename = {"il_clip": varied} if same else {}  # the ablations are written for IL-CLIP
         rows[label] = {"method": reference} | {rename.get(name, name): value for name, value in row.items()}
     return rows

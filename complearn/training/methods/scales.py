@@ -9,7 +9,7 @@ __all__ = ['RELATIONS', 'ONE_WAY', 'SCALES', 'Scale', 'tiny_tower']
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.config import Registry
+from ...core.plugins import Registry
 
 # %% ../../../nbs/training/methods/scales.ipynb #n005
 @dataclass(frozen=True)

@@ -14,14 +14,15 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
 from torch import nn
 
-from ...core.config import Registry, check_arguments, strict
+from ...core.config import check_arguments, strict
+from ...core.plugins import Registry
 from ...core.device import check_device
 from ...core.files import plain
 from ...data.negatives import Negatives
 from ...data.readers.registry import check_reader
 from ...models.registry import read_model
 from ..engine.settings import TrainSettings
-from ..methods.catalogue import find_method
+from ..methods.catalogue import METHODS
 from ..methods.registry import Named
 
 # %% ../../../nbs/training/runs/config.ipynb #n002
@@ -122,7 +123,7 @@ class RunConfig:
             remedy = "its weights can still be read, but not trained on: begin a new run with 'method'"
             raise ValueError(f"{what} has an older format, which says 'plan' where this version says 'method'; {remedy}")
         config = strict(cls, values, what)
-        find_method(config.method.name).check(config.method.args)
+        METHODS[config.method.name].check(config.method.args)
         check_reader(config.data.name, config.data.args)
         for entry in config.evaluate.values():
             evaluation(entry)

@@ -8,7 +8,6 @@ __all__ = ['HELD_LOCKS', 'prepare', 'captions_of', 'tokenizer_of', 'write_tokeni
 
 # %% ../../../nbs/training/runs/launch.ipynb #c002
 import fcntl
-import importlib.util
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from ...core.seeds import seed_everything
 from ...core.trust import offline
 from ...data.loading import Loader, fingerprint
 from ...data.pairs import Collate, preload
-from ...data.readers.registry import read
+from ...data.readers.registry import READERS, read
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, needs_tokenizer
 from ...models.saving import model_card
@@ -34,9 +33,9 @@ from ...models.towers.factory import check_names
 from ...models.towers.tokenizers import load_tokenizer
 from ..engine.processes import Processes, start_processes
 from ..engine.trainer import Trainer
-from ..methods.catalogue import find_method
+from ..methods.catalogue import METHODS
 from ..methods.registry import make_phases
-from .config import RunConfig, Train, evaluation
+from .config import EVALUATIONS, RunConfig, Train, evaluation
 from .warm_start import inherit_tokenizer, load_start
 
 # %% ../../../nbs/training/runs/launch.ipynb #c012
@@ -46,11 +45,12 @@ def prepare(
 ) -> Run:
     "Check a run's configuration and write it; nothing is trained yet."
     read = RunConfig.read(config)
-    method = find_method(read.method.name)
-    if method.module == "__main__" or importlib.util.find_spec(method.module) is None:
-        remedy = f"write it to a file (%%writefile my_methods.py, at the top of its cell) and name it 'my_methods:{method.name}'"
-        raise ValueError(f"method {method.name!r} is defined in a notebook, where the process that trains cannot import it; {remedy}")
-    run = Run.create(path, {**config, "method": {"name": method.reference, "args": read.method.args}})
+    parts = {"method": {"name": METHODS.reference(read.method.name), "args": read.method.args}}
+    parts["data"] = {**config["data"], "name": READERS.reference(read.data.name)}
+    if read.evaluate:
+        named = config["evaluate"]
+        parts["evaluate"] = {name: {**named[name], "name": EVALUATIONS.reference(entry.name)} for name, entry in read.evaluate.items()}
+    run = Run.create(path, {**config, **parts})
     run.prepared = True
     return run
 

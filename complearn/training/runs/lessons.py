@@ -16,7 +16,7 @@ from ...core.runs import Run
 from ...data.pairs import Pair
 from ...models.registry import agents_fault
 from ..methods.learner import encoded_pairs
-from ..methods.registry import load_method
+from ..methods.registry import METHODS
 from .config import RunConfig
 from .launch import make_collate, prepare
 from .snapshots import Snapshot, snapshots_of
@@ -98,7 +98,7 @@ def check_agents(
 ) -> None:
     "Raise ValueError that names the first method whose model has no vision agent and language agent of their own."
     for name in names:
-        if fault := agents_fault(load_method(name).model):
+        if fault := agents_fault(METHODS.load(name).model):
             raise ValueError(f"methods: {name} {fault}")
 
 # %% ../../../nbs/training/runs/lessons.ipynb #9c11ec22

@@ -21,7 +21,7 @@ from ...core.device import describe_device
 from ...core.results import code_version, row, write_results
 from ...core.runs import Run, folder_name
 from ..engine.journal import BUDGET
-from ..methods.catalogue import load_method
+from ..methods.catalogue import METHODS
 from ..methods.registry import Method, merge
 from ..methods.scales import Scale
 from .launch import prepare
@@ -58,7 +58,7 @@ class Row:
         "A row from plain values; a method in a file is imported, since a person named it."
         switches = {name: value for name, value in values.items() if name != "method"}
         try:
-            method = load_method(values.get("method", ""))
+            method = METHODS.load(values.get("method", ""))
             check_switches([name for name in switches if name != "start"], [method.name])
         except ValueError as error:
             raise ValueError(f"row {label!r}: {error}") from None
@@ -69,7 +69,7 @@ def method_rows(
     names: Sequence[str],  # methods, e.g. ["clip", "my_file:mine"]
 ) -> dict[str, dict]:  # label -> row
     "One row for each method, called by its name."
-    return {load_method(name).name: {"method": name} for name in names}
+    return {METHODS.load(name).name: {"method": name} for name in names}
 
 # %% ../../../nbs/training/runs/study.ipynb #n009
 def budget(

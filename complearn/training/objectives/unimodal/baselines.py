@@ -14,7 +14,7 @@ from einops import reduce, repeat
 from jaxtyping import Float
 from torch import Tensor
 
-from ....core.config import Registry
+from ....core.plugins import Registry
 from ....data.attributes.two_views import Views
 from ....data.pairs import Batch
 from ...engine.objective import unwrap
