@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -147,14 +146,6 @@ def test_no_modules_import_in_a_circle():
     assert sum(map(len, graph.values())) > 200, "the imports are not seen"
     assert not circles(graph), f"these modules import each other: {circles(graph)}"
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
-
-
-@pytest.mark.parametrize("folder", sorted({path.parent.relative_to(ROOT / "complearn").as_posix() for path in MODULES} - {"."}))
-def test_a_room_holds_about_nine_modules_and_nine_rooms(folder):
-    place = ROOT / "complearn" / folder
-    modules = [path for path in place.glob("*.py") if path.name != "__init__.py"]
-    rooms = [path for path in place.iterdir() if path.is_dir() and any(path.rglob("*.py"))]
-    assert len(modules) <= 10 and len(rooms) <= 10, f"complearn/{folder} holds {len(modules)} modules and {len(rooms)} rooms"
 
 
 def top_level(name):
@@ -322,35 +313,8 @@ def test_a_notebook_opens_with_a_title_and_a_subtitle(name):
 
 
 @pytest.mark.parametrize("name", ROOM_NAMES)
-def test_a_notebook_is_prose_with_small_cells(name):
-    cells, prose = exported(name), sources(name, "markdown")
-    assert len(prose) >= len(cells) or len(cells) <= 3, f"nbs/{name}.ipynb has {len(cells)} exported cells and {len(prose)} of prose"
-    long = [cell.splitlines()[0] for cell in cells if len(cell.splitlines()) > 35 and not re.match(r"class |@", cell)]
-    assert not long, f"nbs/{name}.ipynb exports cells of more than 35 lines: {long}"
-    assert sum("assert " in source for source in sources(name, "code")) >= 1, f"nbs/{name}.ipynb asserts nothing"
-
-
-def test_the_median_exported_cell_is_small():
-    """Code alone is counted: signatures with a comment per parameter and docstrings are reading matter."""
-
-    def size(cell):
-        module = ast.parse(cell)
-        bodies = [node for node in ast.walk(module) if isinstance(node, ast.stmt)]
-        docs = {node.lineno for node in bodies if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
-        return len({node.lineno for node in bodies} - docs)
-
-    sizes = [size(cell) for name in ROOM_NAMES for cell in exported(name)]
-    assert statistics.median(sizes) <= 10, f"the median exported cell has {statistics.median(sizes)} statements"
-
-
-@pytest.mark.parametrize("name", MODULE_NAMES)
-def test_a_module_is_one_noun(name):
-    lines = (ROOT / "complearn" / f"{name}.py").read_text(encoding="utf-8").splitlines()
-    count = sum(1 for line in lines if line.strip() and not line.lstrip().startswith("#"))
-    assert count <= 400, f"complearn/{name}.py has {count} lines of code; split the noun"
-    nodes = [node for node in tree(name).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-    public = [node.name for node in nodes if not node.name.startswith("_")]
-    assert len(public) <= 16, f"complearn/{name}.py has {len(public)} public functions and classes: {public}"
+def test_a_notebook_asserts_something(name):
+    assert any("assert " in source for source in sources(name, "code")), f"nbs/{name}.ipynb asserts nothing"
 
 
 @pytest.mark.parametrize("name", MODULE_NAMES)
