@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import BIOME, ROOT
 
 ROOMS = ["core", "language", "data", "models", "training", "evaluation", "analysis", "apps"]
 PAPERMILL_ROOMS = ["experiments", "benchmarks"]
@@ -500,11 +500,44 @@ def test_ruff_is_content():
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
 
 
+@dataclass(frozen=True)
+class TestFile:
+    """A file of tests."""
+
+    __test__ = False
+    path: str
+    text: str
+
+
+def marks_what_opens_a_browser(file):
+    """Directly, through a helper of the file, or through a fixture."""
+    functions = [node for node in ast.parse(file.text).body if isinstance(node, ast.FunctionDef)]
+    uses = {}
+    for node in functions:
+        names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+        uses[node.name] = names | {argument.arg for argument in node.args.args}
+    openers, known = {"open_chromium"}, set()
+    while openers != known:
+        known = set(openers)
+        openers |= {name for name, names in uses.items() if names & openers}
+    for node in functions:
+        marked = any("mark.browser" in ast.unparse(decorator) for decorator in node.decorator_list)
+        if node.name.startswith("test_") and node.name in openers and not marked:
+            yield f"opens a browser in {node.name} without @pytest.mark.browser: it would fail where there is none"
+
+
+def test_what_opens_a_browser_is_marked():
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    things = [TestFile(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in files]
+    fixture = "@pytest.fixture\ndef page():\n    with open_chromium() as it:\n        yield it\ndef test_it(page):\n    assert page"
+    helper = "def drive():\n    open_chromium()\ndef test_it():\n    drive()"
+    check(marks_what_opens_a_browser, things, *(TestFile("tests/test_a.py", text) for text in (fixture, helper)))
+    assert not list(marks_what_opens_a_browser(TestFile("tests/test_a.py", "@pytest.mark.browser\ndef test_it():\n    open_chromium()")))
+
+
+@pytest.mark.biome
 def test_biome_is_content_with_javascript_and_css():
-    biome = BIN.parent / "node_modules" / ".bin" / "biome"
-    if not biome.exists():
-        pytest.skip("biome is not in the environment: there was no npm when `make` made it")
-    done = subprocess.run([biome, "ci", "--colors=off"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([BIOME, "ci", "--colors=off"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -619,25 +652,67 @@ def test_make_says_first_what_it_will_do(target):
     assert re.search(rf"^{target}: say-{target} \.venv/\.\w+", text, re.M), f"{target} says what it will do before it installs anything"
 
 
-def test_ci_finds_what_lies_beside_and_hands_on_the_exit_status(tmp_path):
-    """With a stand-in for make: what it is given, and that its failure is CI's failure."""
-    project = tmp_path / "project"
-    (project / ".ci").mkdir(parents=True)
+STAND_IN = """#!/bin/sh
+echo "$* | $PWD | real: $COMPLEARN_REAL_DATA | browser: $BROWSER_PATH $(command -v chromium)"
+[ "$1" != "$FAILS" ]
+"""
+
+
+def ci_run(tmp_path, **env):
+    """What `.ci/run` prints and returns, with a stand-in for make that says what it is given and for apt-get that brings a Chromium."""
+    project, programs = tmp_path / "project", tmp_path / "programs"
+    for folder in (project / ".ci", programs):
+        folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / ".ci" / "run", project / ".ci" / "run")
     assert os.access(project / ".ci" / "run", os.X_OK)
-    (tmp_path / "make").write_text('#!/bin/sh\necho "$* $PWD $COMPLEARN_REAL_DATA $BROWSER_PATH"\n[ "$1" != "$FAILS" ]\n')
-    (tmp_path / "make").chmod(0o755)
-    env = {key: value for key, value in os.environ.items() if key != "COMPLEARN_REAL_DATA"}
-    env |= {"PATH": f"{tmp_path}:{env['PATH']}", "BROWSER_PATH": "a-browser"}
-    for beside in ("", str(tmp_path / "shared" / "data")):
-        if beside:
-            Path(beside).mkdir(parents=True)
+    (programs / "make").write_text(STAND_IN)
+    browser = programs / "chromium"
+    (programs / "apt-get").write_text(f'#!/bin/sh\n[ "$1" = update ] || {{ echo "#!/bin/sh" > {browser}; chmod +x {browser}; }}\n')
+    (programs / "id").write_text("#!/bin/sh\necho 0\n")
+    for name in ("bash", "sh", "env", "dirname", "mktemp", "tail", "rm", "chmod"):
+        (programs / name).unlink(missing_ok=True)
+        (programs / name).symlink_to(shutil.which(name))
+    for name in ("make", "apt-get", "id"):
+        (programs / name).chmod(0o755)
+    browser.unlink(missing_ok=True)
+    clean = {key: value for key, value in os.environ.items() if key not in ("COMPLEARN_REAL_DATA", "BROWSER_PATH")}
+    env = clean | {"PATH": str(programs)} | env
+    done = subprocess.run([project / ".ci" / "run"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    return [line for line in done.stdout.splitlines() if " | " in line], done.returncode
+
+
+def test_ci_sees_what_a_newcomer_sees_then_the_rest(tmp_path):
+    """The quick tests once, on the bare machine, before a Chromium is installed; then all that it left out."""
+    beside, place = tmp_path / "shared" / "data", f"{tmp_path / 'project'}"
+    rest = "test-all PYTEST=-m 'slow or browser or real or adapts'"
+    for real in ("", str(beside)):
+        if real:
+            beside.mkdir(parents=True)
         for fails in ("test", "test-all", "neither"):
-            done = subprocess.run([project / ".ci" / "run"], cwd=tmp_path, env=env | {"FAILS": fails}, capture_output=True, text=True)
-            place = f"{project} {beside} a-browser"
-            lines = [line for line in done.stdout.splitlines() if "the slow tests follow" not in line]
-            assert lines == [f"test {place}", f"test-all PYTEST=-m slow {place}"], done.stdout + done.stderr
-            assert done.returncode == (0 if fails == "neither" else 1)
+            (bare, full), status = ci_run(tmp_path, FAILS=fails)
+            assert bare == f"test | {place} | real:  | browser:  "
+            browser = tmp_path / "programs" / "chromium"
+            assert full == f"{rest} | {place} | real: {real} | browser: {browser} {browser}"
+            assert status == (0 if fails == "neither" else 1)
+
+
+def test_ci_hides_what_is_there_already_from_its_first_run(tmp_path):
+    there = {"COMPLEARN_REAL_DATA": "my-data", "BROWSER_PATH": "my-browser"}
+    (bare, full), status = ci_run(tmp_path, FAILS="neither", **there)
+    assert "real:  | browser: none" in bare and "real: my-data | browser: my-browser" in full and status == 0
+
+
+def test_the_two_runs_of_ci_take_every_test_and_none_twice_but_what_adapts(tmp_path):
+    """The expressions of `make test` and of `.ci/run`, on tests with each mark."""
+    marks = ["slow", "browser", "real", "adapts", "gpu", "node", "biome"]
+    lines = [f"@pytest.mark.{mark}\ndef test_{mark}(): pass" for mark in marks]
+    (tmp_path / "test_marks.py").write_text("\n".join(["import pytest", *lines, "def test_plain(): pass"]))
+    first = re.search(r'^\t@\$\(RUN_TESTS\) -m "([^"]+)" \$\(PYTEST\)', (ROOT / "Makefile").read_text(), re.M)[1]
+    second = re.search(r"PYTEST=\"-m '([^']+)'\"", (ROOT / ".ci" / "run").read_text())[1]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", tmp_path, "-m"]
+    chosen = [subprocess.run([*command, words], cwd=tmp_path, capture_output=True, text=True).stdout for words in (first, second)]
+    assert {*re.findall(r"::test_(\w+)", chosen[0])} == {*marks, "plain"} - {"slow"}
+    assert {*re.findall(r"::test_(\w+)", chosen[1])} == {"slow", "browser", "real", "adapts"}
 
 
 def test_the_environment_is_rebuilt_only_for_constraints_and_settings():
