@@ -2,7 +2,11 @@
 
 import json
 import os
+import shutil
+import sys
 import tempfile
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +19,60 @@ import pytest
 from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
-NO_REAL_DATA = "COMPLEARN_REAL_DATA is not set to a folder: tests on real files are left out"
-NO_BROWSER = "no Chromium found (set BROWSER_PATH, or install one): tests in a browser are left out"
-NO_GPU = "no CUDA device: tests on a GPU are left out"
 FIRST = ("test_house.py", "test_notebooks.py")  # the house's tests are quick and say most; the notebooks take longest
 
 
 def _real_data() -> Path | None:
     named = os.environ.get("COMPLEARN_REAL_DATA")
     return Path(named) if named and Path(named).is_dir() else None
+
+
+def _has_browser() -> bool:
+    from complearn.core.figures import find_browser
+
+    return find_browser() is not None
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+BIOME = Path(sys.executable).parents[1] / "node_modules" / ".bin" / "biome"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What some tests need and not every machine has: they carry its mark, and are left out with its reason where it is missing."""
+
+    where: str  # what kind of tests they are
+    missing: str  # what is not there, and how to get it
+    is_met: Callable[[], bool]
+
+    @property
+    def reason(self) -> str:
+        return f"{self.where} ({self.missing})"
+
+
+NEEDS = {
+    "browser": Need("in a browser", "no Chromium: install one, or set BROWSER_PATH to one", _has_browser),
+    "real": Need("on real data", "set COMPLEARN_REAL_DATA to a folder that holds them: data/README.md", lambda: _real_data() is not None),
+    "gpu": Need("on a GPU", "no CUDA device", _has_gpu),
+    "node": Need("of scripts outside a browser", "no node: install Node.js", lambda: bool(shutil.which("node"))),
+    "biome": Need(
+        "of the style of JavaScript and CSS",
+        "no biome: install Node.js with npm, then remove .venv/.dev and run make again",
+        lambda: BIOME.exists() and bool(shutil.which("node")),
+    ),
+    "zstd": Need("of Zstandard packages", "no program zstd: install it", lambda: bool(shutil.which("zstd"))),
+    "compiler": Need("of compiled towers", "no C++ compiler: install g++", lambda: bool(shutil.which("g++"))),
+}
+
+
+def pytest_configure(config):
+    for mark, need in NEEDS.items():
+        config.addinivalue_line("markers", f"{mark}: {need.where}; skipped where what it needs is missing")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -34,22 +83,12 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.path.parent.name == "slow":
             item.add_marker(pytest.mark.slow)
-    marks = {mark for item in items for mark in ("gpu", "browser", "real") if item.get_closest_marker(mark)}
-    reasons = {}
-    if "real" in marks and _real_data() is None:
-        reasons["real"] = NO_REAL_DATA
-    if "browser" in marks:
-        from complearn.core.figures import find_browser
-
-        if find_browser() is None:
-            reasons["browser"] = NO_BROWSER
-    if "gpu" in marks:
-        import torch
-
-        if not torch.cuda.is_available():
-            reasons["gpu"] = NO_GPU
+        if "real_data" in item.fixturenames and not item.get_closest_marker("real"):
+            item.add_marker(pytest.mark.real)
+    needed = {mark for mark in NEEDS if any(item.get_closest_marker(mark) for item in items)}
+    missing = {mark: NEEDS[mark].reason for mark in needed if not NEEDS[mark].is_met()}
     for item in items:
-        for mark, reason in reasons.items():
+        for mark, reason in missing.items():
             if item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
@@ -62,11 +101,8 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real data; a test that asks for it is skipped where it is absent."""
-    folder = _real_data()
-    if folder is None:
-        pytest.skip(NO_REAL_DATA)
-    return folder
+    """The folder of real data; a test that asks for it carries the mark `real`."""
+    return _real_data()
 
 
 @pytest.fixture
@@ -159,8 +195,27 @@ def smoke(built, experiment):
     return run
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Print the ten slowest notebooks before pytest's own last line."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter, config):
+    """Print the ten slowest notebooks, then what pytest prints, then what was left out, right above pytest's own last line."""
+    _print_slowest_notebooks(terminalreporter)
+    yield
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
+    line = describe_left_out(reasons, without_slow=config.option.markexpr == "not slow")
+    if line:
+        terminalreporter.write_line(line)
+
+
+def describe_left_out(reasons: Counter, without_slow: bool) -> str:
+    """One line of what was not tried and how to get it; empty where everything was."""
+    counts = {need.reason: reasons[need.reason] for need in NEEDS.values()}
+    parts = [f"{count} {'test' if count == 1 else 'tests'} {reason}" for reason, count in counts.items() if count]
+    parts += [f"{count} more ({' '.join(reason.split())})" for reason, count in sorted(reasons.items()) if reason not in counts]
+    parts += ["the slow tests (make test-all runs them)"] * without_slow
+    return f"left out: {'; '.join(parts)}" if parts else ""
+
+
+def _print_slowest_notebooks(terminalreporter):
     reports = [report for group in ("passed", "failed") for report in terminalreporter.stats.get(group, []) if report.when == "call"]
     rows = [value for report in reports for name, value in report.user_properties if name == "notebook"]
     if not rows:

@@ -127,6 +127,7 @@ def test_any_request_is_answered(model):
         check_requests(StagesController(stage_sources(model, pairs=PAIRS, clusters=3)), name)
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("dark", [False, True])
 def test_on_a_page_an_anchor_is_chosen_and_neighbours_are_selected(model, dark):
     app = stages(model, pairs=PAIRS, clusters=3)

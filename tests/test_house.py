@@ -4,68 +4,104 @@ import ast
 import configparser
 import hashlib
 import importlib.util
-import inspect
 import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from functools import cache
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import BIOME, ROOT
 
 ROOMS = ["core", "language", "data", "models", "training", "evaluation", "analysis", "apps"]
 PAPERMILL_ROOMS = ["experiments", "benchmarks"]
 FLOORS = {"training": ["engine", "objectives", "methods", "runs"], "evaluation": ["tasks", "bench"]}
 ENTRIES = ["launch"]  # modules that stand above the rooms
 BIN = Path(sys.executable).parent
-NOTEBOOKS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
-NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in NOTEBOOKS]
-ROOM_NAMES = [name for name in NAMES if name.split("/")[0] in [*ROOMS, *ENTRIES]]
-PAPERMILL_NAMES = [name for name in NAMES if name.split("/")[0] in PAPERMILL_ROOMS]
-MODULES = sorted(path for path in (ROOT / "complearn").rglob("*.py") if path.name not in ("__init__.py", "__main__.py", "_modidx.py"))
-MODULE_NAMES = [path.relative_to(ROOT / "complearn").with_suffix("").as_posix() for path in MODULES]
+BOOK_FILES = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in BOOK_FILES]
+MODULE_FILES = sorted(path for path in (ROOT / "complearn").rglob("*.py") if path.name not in ("__init__.py", "__main__.py", "_modidx.py"))
+MODULE_NAMES = [path.relative_to(ROOT / "complearn").with_suffix("").as_posix() for path in MODULE_FILES]
 
 
-@cache
-def notebook(name):
-    return json.loads((ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8"))
+@dataclass(frozen=True)
+class Module:
+    """A module of the package as its file says it."""
+
+    name: str  # its path below complearn/, without an ending
+    text: str
+
+    @property
+    def path(self):
+        return f"complearn/{self.name}.py"
+
+    @cached_property
+    def tree(self):
+        return ast.parse(self.text)
+
+    @cached_property
+    def imports(self):
+        """Every module that it imports, at any depth, by its full name (nbdev writes a module's own imports as relative)."""
+        return imported(self.tree, self.name)
+
+    @property
+    def libraries(self):
+        """The first part of every name that it imports, at any depth."""
+        return {target.split(".")[0] for target in self.imports}
+
+    @property
+    def libraries_at_the_top(self):
+        """What it imports as soon as it is imported itself."""
+        top = [node for node in self.tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        return {target.split(".")[0] for target in imported(ast.Module(top, []), self.name)}
+
+    @property
+    def own_imports(self):
+        """The modules of complearn that it imports, as tuples of rooms and name; a room stands for itself."""
+        parts = [tuple(name.split(".")[1:]) for name in self.imports if name.startswith("complearn.")]
+        return {part for part in parts if part and part[0] in ROOMS}
 
 
-def sources(name, kind):
-    return ["".join(cell["source"]) for cell in notebook(name)["cells"] if cell["cell_type"] == kind]
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook as its file says it."""
+
+    name: str  # its path below nbs/, without an ending
+    text: str
+
+    @property
+    def path(self):
+        return f"nbs/{self.name}.ipynb"
+
+    @cached_property
+    def content(self):
+        return json.loads(self.text)
+
+    def sources(self, kind):
+        return ["".join(cell["source"]) for cell in self.content["cells"] if cell["cell_type"] == kind]
+
+    @property
+    def exports(self):
+        """Whether any of its cells is exported."""
+        return any(re.search(r"^#\|\s*export\b", source, re.M) for source in self.sources("code"))
 
 
-def exported(name):
-    """The exported cells, each without its directives and empty lines."""
-    cells = [source for source in sources(name, "code") if re.search(r"^#\|\s*export\b", source, re.M)]
-    return ["\n".join(line for line in cell.splitlines() if line.strip() and not line.startswith("#|")) for cell in cells]
+MODULES = [Module(name, (ROOT / "complearn" / f"{name}.py").read_text(encoding="utf-8")) for name in MODULE_NAMES]
+NOTEBOOKS = [Notebook(name, (ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8")) for name in NAMES]
+ROOM_NOTEBOOKS = [book for book in NOTEBOOKS if book.name.split("/")[0] in [*ROOMS, *ENTRIES]]
+PAPERMILL_NOTEBOOKS = [book for book in NOTEBOOKS if book.name.split("/")[0] in PAPERMILL_ROOMS]
 
 
-@cache
-def tree(name):
-    module = ast.parse((ROOT / "complearn" / f"{name}.py").read_text(encoding="utf-8"))
-    module.path = name
-    return module
-
-
-def top_imports(name):
-    """What a module imports as soon as it is imported itself."""
-    module = ast.Module([node for node in tree(name).body if isinstance(node, (ast.Import, ast.ImportFrom))], [])
-    module.path = name
-    return {target.split(".")[0] for target in imported(module)}
-
-
-def imported(module):
-    """Every module that a syntax tree imports, at any depth, by its full name (nbdev writes a module's own imports as relative)."""
-    targets, folder = [], ["complearn", *getattr(module, "path", "room/module").split("/")[:-1]]
-    for node in ast.walk(module):
+def imported(tree, name):
+    """Every module that a syntax tree imports, at any depth, by its full name; `name` is the module's own."""
+    targets, folder = [], ["complearn", *name.split("/")[:-1]]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             targets += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -75,46 +111,71 @@ def imported(module):
     return targets
 
 
-def own_imports(module):
-    """The modules of complearn that a syntax tree imports, as tuples of rooms and name; a room stands for itself."""
-    parts = [tuple(name.split(".")[1:]) for name in imported(module) if name.startswith("complearn.")]
-    return {part for part in parts if part and part[0] in ROOMS}
+def a_notebook(*sources, parameters=None, **metadata):
+    """A made-up notebook: a cell of prose where a source opens with # or >, else a cell of code; the first may be one of parameters."""
+    kind = lambda source: "markdown" if source.startswith(("# ", "> ", "prose")) else "code"
+    cells = [{"cell_type": kind(source), "metadata": {}, "source": [source], "outputs": []} for source in sources]
+    if parameters is not None:
+        cells.insert(0, {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": [parameters], "outputs": []})
+    content = {"cells": cells, "metadata": {"kernelspec": {"name": "python3"}, **metadata}}
+    return Notebook("made/up", json.dumps(content))
 
 
-def upward(name, module):
+def check(rule, things, *broken):
+    """Everything keeps a rule, which yields what is wrong with a thing; `broken` are examples that show that it can fail."""
+    assert broken, "a rule needs an example that breaks it"
+    for example in broken:
+        assert list(rule(example)), f"the rule {rule.__name__} sees nothing wrong with {example}"
+    faults = [f"{thing.path} {fault}" for thing in things for fault in rule(thing)]
+    if faults:
+        raise AssertionError("\n".join([f"{len(faults)} faults:", *faults]))
+
+
+def test_a_failed_rule_lists_all_that_break_it():
+    rule = lambda module: ["says no"] if "no" in module.text else []
+    with pytest.raises(AssertionError, match="2 faults:\ncomplearn/a.py says no\ncomplearn/c.py says no"):
+        check(rule, [Module("a", "no"), Module("b", "yes"), Module("c", "no")], Module("d", "no"))
+    with pytest.raises(AssertionError, match="sees nothing wrong"):
+        check(rule, [], Module("d", "yes"))
+
+
+def upward(module):
     """What a module imports from a lower room, or from a lower floor of its own room."""
-    own, floors = name.split("/"), FLOORS.get(name.split("/")[0], [])
-    targets = own_imports(module)
-    lower = {target[0] for target in targets if ROOMS.index(target[0]) > ROOMS.index(own[0])}
-    inside = [target[:2] for target in targets if target[0] == own[0] and len(target) > 1 and target[1] in floors and own[1] in floors]
+    own, floors = module.name.split("/"), FLOORS.get(module.name.split("/")[0], [])
+    lower = {target[0] for target in module.own_imports if ROOMS.index(target[0]) > ROOMS.index(own[0])}
+    inside = [target[:2] for target in module.own_imports if target[0] == own[0] and len(target) > 1 and {target[1], own[1]} <= {*floors}]
     return sorted(lower | {"/".join(target) for target in inside if floors.index(target[1]) > floors.index(own[1])})
 
 
 # --- rooms
 
 
-@pytest.mark.parametrize("name", MODULE_NAMES)
-def test_a_room_imports_only_from_the_rooms_above_it(name):
-    room = name.split("/")[0]
-    if name in ENTRIES:
+def imports_only_from_above(module):
+    if module.name in ENTRIES:
         return
-    assert room in ROOMS, f"complearn/{name}.py lies in no room; the rooms are {ROOMS}"
-    assert not upward(name, tree(name)), f"complearn/{name}.py imports from {upward(name, tree(name))}, below its own room"
+    if module.name.split("/")[0] not in ROOMS:
+        yield f"lies in no room; the rooms are {ROOMS}"
+    elif upward(module):
+        yield f"imports from {upward(module)}, below its own room"
+
+
+def test_a_room_imports_only_from_the_rooms_above_it():
+    check(
+        imports_only_from_above,
+        MODULES,
+        Module("core/runs", "def f():\n    from complearn.apps.search import show"),
+        Module("cellar/wine", "pass"),
+    )
 
 
 def test_the_room_check_sees_upward_imports_wherever_they_stand():
-    late = ast.parse("def f():\n    from complearn.apps.search import show\n")
-    assert upward("core/runs", late) == ["apps"]
-    assert upward("data/pairs", ast.parse("import complearn.models.dual")) == ["models"]
-    assert upward("data/pairs", ast.parse("from complearn import models")) == ["models"]
-    assert upward("models/dual", ast.parse("from complearn.data.pairs import Pair")) == []
-    relative = ast.parse("from ...models.dual import Dual")
-    relative.path = "data/readers/coco"
-    assert upward("data/readers/coco", relative) == ["models"]
-    floor = ast.parse("from ..runs.launch import trained")
-    floor.path = "training/engine/trainer"
-    assert upward("training/engine/trainer", floor) == ["training/runs"]
-    assert upward("training/runs/launch", ast.parse("from complearn.training.engine.trainer import Trainer")) == []
+    assert upward(Module("core/runs", "def f():\n    from complearn.apps.search import show\n")) == ["apps"]
+    assert upward(Module("data/pairs", "import complearn.models.dual")) == ["models"]
+    assert upward(Module("data/pairs", "from complearn import models")) == ["models"]
+    assert upward(Module("models/dual", "from complearn.data.pairs import Pair")) == []
+    assert upward(Module("data/readers/coco", "from ...models.dual import Dual")) == ["models"]
+    assert upward(Module("training/engine/trainer", "from ..runs.launch import trained")) == ["training/runs"]
+    assert upward(Module("training/runs/launch", "from complearn.training.engine.trainer import Trainer")) == []
 
 
 def circles(graph):
@@ -143,40 +204,39 @@ def circles(graph):
 def test_no_modules_import_in_a_circle():
     names = {tuple(name.split("/")): name for name in MODULE_NAMES}
     longest = lambda target: next((names[target[:k]] for k in range(len(target), 0, -1) if target[:k] in names), None)
-    graph = {name: {longest(target) for target in own_imports(tree(name))} - {name, None} for name in MODULE_NAMES}
+    graph = {module.name: {longest(target) for target in module.own_imports} - {module.name, None} for module in MODULES}
     assert sum(map(len, graph.values())) > 200, "the imports are not seen"
     assert not circles(graph), f"these modules import each other: {circles(graph)}"
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent.relative_to(ROOT / "complearn").as_posix() for path in MODULES} - {"."}))
-def test_a_room_holds_about_nine_modules_and_nine_rooms(folder):
-    place = ROOT / "complearn" / folder
-    modules = [path for path in place.glob("*.py") if path.name != "__init__.py"]
-    rooms = [path for path in place.iterdir() if path.is_dir() and any(path.rglob("*.py"))]
-    assert len(modules) <= 10 and len(rooms) <= 10, f"complearn/{folder} holds {len(modules)} modules and {len(rooms)} rooms"
+def imports_nothing_barred(module):
+    barred = {"language": {"torch"}, "apps": {"torch", "scipy", "sklearn"}}.get(module.name.split("/")[0], set())
+    if module.libraries & barred:
+        yield f"imports {module.libraries & barred}"
 
 
-def top_level(name):
-    return {module.split(".")[0] for module in imported(tree(name))}
+def test_language_has_no_torch_and_apps_no_mathematics():
+    broken = Module("language/words", "def f():\n    import torch"), Module("apps/search/app", "from scipy import stats")
+    check(imports_nothing_barred, MODULES, *broken)
 
 
-@pytest.mark.parametrize("name", [name for name in MODULE_NAMES if name.startswith(("language/", "apps/"))])
-def test_language_has_no_torch_and_apps_no_mathematics(name):
-    barred = {"language": {"torch"}, "apps": {"torch", "scipy", "sklearn"}}[name.split("/")[0]]
-    assert not top_level(name) & barred, f"complearn/{name}.py imports {top_level(name) & barred}"
+def knows_no_more_than_it_may(module):
+    """Evaluation may know what every scorer is, not how one is made; models may know pairs and pictures, not where they come from."""
+    room, known = module.name.split("/")[0], module.own_imports
+    if room == "evaluation":
+        others = {pair for pair in known if pair[0] == "models" and pair[1] not in ("scoring", "features")}
+        if others:
+            yield f"knows models: {others}"
+    if room == "models":
+        others = {pair for pair in known if pair[0] == "data" and pair[1:2] not in {("pairs",), ("images",), ("word_tokenizer",)}}
+        if others:
+            yield f"knows data sets: {others}"
 
 
 def test_evaluation_knows_scorers_only_and_models_no_data_set():
-    """Evaluation may know what every scorer is, not how one is made; models may know pairs and pictures, not where they come from."""
-    for name in MODULE_NAMES:
-        room, known = name.split("/")[0], own_imports(tree(name))
-        if room == "evaluation":
-            others = {pair for pair in known if pair[0] == "models" and pair[1] not in ("scoring", "features")}
-            assert not others, f"complearn/{name}.py knows models: {others}"
-        if room == "models":
-            others = {pair for pair in known if pair[0] == "data" and pair[1:2] not in {("pairs",), ("images",), ("word_tokenizer",)}}
-            assert not others, f"complearn/{name}.py knows data sets: {others}"
+    broken = Module("evaluation/recall", "from ..models.dual import Dual"), Module("models/dual", "import complearn.data.worlds.world")
+    check(knows_no_more_than_it_may, MODULES, *broken)
 
 
 def test_language_runs_without_torch():
@@ -199,22 +259,27 @@ def python(code, **env):
 
 
 def test_import_is_light():
-    code = "import time, sys; t = time.perf_counter(); import complearn; print(time.perf_counter() - t, 'torch' in sys.modules)"
-    told = [python(code).split() for _ in range(3)]
-    assert all(loaded == "False" for _, loaded in told), "import complearn loads torch"
-    seconds = min(float(time) for time, _ in told)
-    assert seconds < 0.5, f"import complearn takes {seconds:.2f} s"
+    """It loads no library but Python's own."""
+    code = "import sys; before = {*sys.modules}; import NAME; print(*{name.split('.')[0] for name in {*sys.modules} - before})"
+    loaded = lambda name: {*python(code.replace("NAME", name)).split()} - {*sys.stdlib_module_names, "complearn"}
+    assert not loaded("complearn"), f"import complearn loads {loaded('complearn')}"
+    assert "numpy" in loaded("complearn.core.seeds"), "what a module loads is not seen"
 
 
 OPTIONAL = {"spacy", "open_clip", "timm", "transformers", "datasets", "webdataset", "pyarrow", "torchvision", "umap", "faiss", "playwright"}
 
 
-@pytest.mark.parametrize("name", MODULE_NAMES)
-def test_optional_libraries_are_imported_where_they_are_used(name):
-    tops = top_imports(name) & OPTIONAL
-    assert not tops, f"complearn/{name}.py imports {tops} at its top; use complearn.core.extras.need inside the function"
-    bare = {found.split(".")[0] for found in imported(tree(name))} & OPTIONAL
-    assert not bare, f"complearn/{name}.py imports {bare} without complearn.core.extras.need, so that a missing one names no remedy"
+def imports_optional_libraries_where_they_are_used(module):
+    tops, bare = module.libraries_at_the_top & OPTIONAL, module.libraries & OPTIONAL
+    if tops:
+        yield f"imports {tops} at its top; use complearn.core.extras.need inside the function"
+    elif bare:
+        yield f"imports {bare} without complearn.core.extras.need, so that a missing one names no remedy"
+
+
+def test_optional_libraries_are_imported_where_they_are_used():
+    broken = Module("data/a", "import pyarrow.parquet"), Module("data/b", "def f():\n    from datasets import load_dataset")
+    check(imports_optional_libraries_where_they_are_used, MODULES, *broken)
 
 
 def test_every_module_imports_with_the_base_install():
@@ -247,10 +312,14 @@ def test_the_shape_check_is_on_in_tests():
     assert "TypeCheck" in python(wrong_shape, COMPLEARN_TYPECHECK="1")
 
 
-@pytest.mark.parametrize("name", MODULE_NAMES)
-def test_nothing_switches_the_shape_check_off(name):
-    found = imported(tree(name))
-    assert "__future__.annotations" not in found and "typing.TYPE_CHECKING" not in found, f"complearn/{name}.py would not be checked"
+def has_its_shapes_checked(module):
+    for switch in sorted({"__future__.annotations", "typing.TYPE_CHECKING"} & {*module.imports}):
+        yield f"would not be checked: it imports {switch}"
+
+
+def test_nothing_switches_the_shape_check_off():
+    broken = Module("models/a", "from __future__ import annotations"), Module("models/b", "from typing import TYPE_CHECKING")
+    check(has_its_shapes_checked, MODULES, *broken)
 
 
 # --- what is exported
@@ -258,19 +327,21 @@ def test_nothing_switches_the_shape_check_off(name):
 
 def default_exps():
     found = {}
-    for name in NAMES:
-        for source in sources(name, "code"):
+    for book in NOTEBOOKS:
+        for source in book.sources("code"):
             for match in re.findall(r"^#\|\s*default_exp\s+(\S+)", source, re.M):
                 assert match not in found.values(), f"two notebooks export to {match}"
-                found[name] = match
+                found[book.name] = match
     return found
 
 
 def test_the_modules_are_exactly_what_the_notebooks_export():
-    assert sorted(name.replace("/", ".") for name in MODULE_NAMES) == sorted(default_exps().values())
-    for name, module in default_exps().items():
+    targets = default_exps()
+    assert sorted(name.replace("/", ".") for name in MODULE_NAMES) == sorted(targets.values())
+    for name, module in targets.items():
         assert name == module.replace(".", "/"), f"nbs/{name}.ipynb exports {module}: notebook and module have the same path"
-    assert not [name for name in PAPERMILL_NAMES if exported(name)], "papermill notebooks export nothing"
+    assert not [book.path for book in PAPERMILL_NOTEBOOKS if book.exports], "papermill notebooks export nothing"
+    assert all(book.exports for book in NOTEBOOKS if book.name in targets), "exported cells are not seen"
 
 
 def files_of(root):
@@ -314,94 +385,111 @@ def test_readme_names_every_room_command_and_extra():
 # --- how a notebook reads
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_opens_with_a_title_and_a_subtitle(name):
-    first = sources(name, "markdown")[0]
-    assert first.startswith("# "), f"nbs/{name}.ipynb does not open with a title"
-    assert re.search(r"^> \S", first, re.M), f"nbs/{name}.ipynb has no one-line subtitle under its title"
+def opens_with_a_title(book):
+    first = (book.sources("markdown") or [""])[0]
+    if not first.startswith("# "):
+        yield "does not open with a title"
+    if not re.search(r"^> \S", first, re.M):
+        yield "has no one-line subtitle under its title"
 
 
-@pytest.mark.parametrize("name", ROOM_NAMES)
-def test_a_notebook_is_prose_with_small_cells(name):
-    cells, prose = exported(name), sources(name, "markdown")
-    assert len(prose) >= len(cells) or len(cells) <= 3, f"nbs/{name}.ipynb has {len(cells)} exported cells and {len(prose)} of prose"
-    long = [cell.splitlines()[0] for cell in cells if len(cell.splitlines()) > 35 and not re.match(r"class |@", cell)]
-    assert not long, f"nbs/{name}.ipynb exports cells of more than 35 lines: {long}"
-    assert sum("assert " in source for source in sources(name, "code")) >= 1, f"nbs/{name}.ipynb asserts nothing"
+def test_a_notebook_opens_with_a_title_and_a_subtitle():
+    check(opens_with_a_title, NOTEBOOKS, a_notebook("prose\n> Sub"), a_notebook("# Title\nsub"))
 
 
-def test_the_median_exported_cell_is_small():
-    """Code alone is counted: signatures with a comment per parameter and docstrings are reading matter."""
-
-    def size(cell):
-        module = ast.parse(cell)
-        bodies = [node for node in ast.walk(module) if isinstance(node, ast.stmt)]
-        docs = {node.lineno for node in bodies if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
-        return len({node.lineno for node in bodies} - docs)
-
-    sizes = [size(cell) for name in ROOM_NAMES for cell in exported(name)]
-    assert statistics.median(sizes) <= 10, f"the median exported cell has {statistics.median(sizes)} statements"
+def asserts_something(book):
+    if not any("assert " in source for source in book.sources("code")):
+        yield "asserts nothing"
 
 
-@pytest.mark.parametrize("name", MODULE_NAMES)
-def test_a_module_is_one_noun(name):
-    lines = (ROOT / "complearn" / f"{name}.py").read_text(encoding="utf-8").splitlines()
-    count = sum(1 for line in lines if line.strip() and not line.lstrip().startswith("#"))
-    assert count <= 400, f"complearn/{name}.py has {count} lines of code; split the noun"
-    nodes = [node for node in tree(name).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-    public = [node.name for node in nodes if not node.name.startswith("_")]
-    assert len(public) <= 16, f"complearn/{name}.py has {len(public)} public functions and classes: {public}"
+def test_a_notebook_asserts_something():
+    check(asserts_something, ROOM_NOTEBOOKS, a_notebook("# assert", "1 + 1"))
 
 
-@pytest.mark.parametrize("name", MODULE_NAMES)
-def test_everything_public_says_what_it_is(name):
-    nodes = [node for node in tree(name).body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
-    silent = [node.name for node in nodes if not node.name.startswith("_") and not ast.get_docstring(node)]
-    module = importlib.import_module(f"complearn.{name.replace('/', '.')}")
+def says_what_is_public(module):
+    nodes = [node for node in module.tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
     for node in nodes:
-        own = [item.name for item in getattr(node, "body", ()) if isinstance(node, ast.ClassDef) and isinstance(item, ast.FunctionDef)]
-        for method in own:  # one that stands in for a base class's own may leave the explaining to it
-            bases = [base for base in getattr(module, node.name).__mro__[1:] if hasattr(base, method)]
-            if not method.startswith("_") and not bases and not inspect.getdoc(getattr(getattr(module, node.name), method)):
-                silent.append(f"{node.name}.{method}")
-    assert not silent, f"complearn/{name}.py: no docstring on {silent}"
+        if not node.name.startswith("_") and not ast.get_docstring(node):
+            yield f"has no docstring on {node.name}"
+        methods = [item for item in node.body if isinstance(node, ast.ClassDef) and isinstance(item, ast.FunctionDef)]
+        for name in [method.name for method in methods if not method.name.startswith("_") and not ast.get_docstring(method)]:
+            # one that stands in for a base class's own may leave the explaining to it
+            known = getattr(importlib.import_module(f"complearn.{module.name.replace('/', '.')}"), node.name)
+            if not any(hasattr(base, name) for base in known.__mro__[1:]):
+                yield f"has no docstring on {node.name}.{name}"
 
 
-@pytest.mark.parametrize("name", MODULE_NAMES)
-def test_no_stub_no_patch_no_pickle(name):
-    text = (ROOT / "complearn" / f"{name}.py").read_text(encoding="utf-8")
+def test_everything_public_says_what_it_is():
+    silent_class = Module("data/b", "class A:\n    x = 1")
+    silent_method = Module("training/engine/trainer", "class Trainer:\n    'A class.'\n    def fit(self):\n        return 1")
+    check(says_what_is_public, MODULES, Module("data/a", "def f():\n    return 1"), silent_class, silent_method)
+
+
+def has_no_stub_no_patch_no_pickle(module):
     for word in ("NotImplementedError", "TODO", "FIXME", "@patch"):
-        assert word not in text, f"complearn/{name}.py says {word}"
-    assert not top_level(name) & {"pickle", "dill", "cloudpickle", "shelve"}, f"complearn/{name}.py reads pickles"
-    for node in ast.walk(tree(name)):
+        if word in module.text:
+            yield f"says {word}"
+    if module.libraries & {"pickle", "dill", "cloudpickle", "shelve"}:
+        yield "reads pickles"
+    for node in ast.walk(module.tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
-            safe = [key for key in node.keywords if key.arg == "weights_only" and ast.unparse(key.value) == "True"]
-            assert safe, f"complearn/{name}.py line {node.lineno}: torch.load without weights_only=True"
+            if not [key for key in node.keywords if key.arg == "weights_only" and ast.unparse(key.value) == "True"]:
+                yield f"line {node.lineno}: torch.load without weights_only=True"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_widget_state_no_failed_cell_little_output(name):
-    book = notebook(name)
-    assert "widgets" not in book["metadata"], f"nbs/{name}.ipynb holds widget state"
-    assert book["metadata"]["kernelspec"]["name"] == "python3"
-    outputs = [output for cell in book["cells"] for output in cell.get("outputs", [])]
-    assert not [output for output in outputs if output["output_type"] == "error"], f"nbs/{name}.ipynb was saved with a failed cell"
+def test_no_stub_no_patch_no_pickle():
+    broken = ["raise NotImplementedError", "x = 1  # TODO", "import pickle", "def f():\n    torch.load(p, weights_only=False)"]
+    check(has_no_stub_no_patch_no_pickle, MODULES, *(Module("data/a", text) for text in broken))
+
+
+def is_saved_clean(book):
+    """No widget state, no failed cell, the usual kernel, little output."""
+    if "widgets" in book.content["metadata"]:
+        yield "holds widget state"
+    if book.content["metadata"]["kernelspec"]["name"] != "python3":
+        yield "asks for another kernel than python3"
+    outputs = [output for cell in book.content["cells"] for output in cell.get("outputs", [])]
+    if [output for output in outputs if output["output_type"] == "error"]:
+        yield "was saved with a failed cell"
     size = sum(len(json.dumps(output)) for output in outputs)
-    assert size <= 400_000, f"nbs/{name}.ipynb holds {size // 1000} kB of output"
+    if size > 400_000:
+        yield f"holds {size // 1000} kB of output"
 
 
-@pytest.mark.parametrize("name", PAPERMILL_NAMES)
-def test_a_papermill_notebook_explains_its_parameters(name):
-    tagged = [cell for cell in notebook(name)["cells"] if "parameters" in cell["metadata"].get("tags", [])]
-    assert len(tagged) == 1, f"nbs/{name}.ipynb has {len(tagged)} cells tagged parameters"
-    assert tagged[0] is [cell for cell in notebook(name)["cells"] if cell["cell_type"] == "code"][0], "the parameters open the notebook"
+def test_no_widget_state_no_failed_cell_little_output():
+    failed, large = a_notebook("1 / 0"), a_notebook("'a' * 10**6")
+    failed.content["cells"][0]["outputs"] = [{"output_type": "error"}]
+    large.content["cells"][0]["outputs"] = [{"output_type": "stream", "text": "a" * 400_001}]
+    check(is_saved_clean, NOTEBOOKS, failed, large, a_notebook(widgets={}), a_notebook(kernelspec={"name": "mine"}))
+
+
+def explains_its_parameters(book):
+    code = [cell for cell in book.content["cells"] if cell["cell_type"] == "code"]
+    tagged = [cell for cell in code if "parameters" in cell["metadata"].get("tags", [])]
+    if len(tagged) != 1 or tagged[0] is not code[0]:
+        yield f"has {len(tagged)} cells tagged parameters; one opens the notebook"
+        return
     lines = [line for line in "".join(tagged[0]["source"]).splitlines() if line.strip() and not line.startswith("#")]
-    assert lines[0].startswith("preset"), "preset comes first"
+    if not lines[0].startswith("preset"):
+        yield "does not put preset first"
     for line in lines:
         match = re.match(r"^(\w+)\s*(:\s*[^=]+)?=\s*(.+?)\s+#\s*(.+)$", line)
-        assert match, f"nbs/{name}.ipynb: the parameter has no help comment: {line}"
-        assert "=" not in match.group(4), f"nbs/{name}.ipynb: papermill drops a help comment with '=' in it: {line}"
-        ast.literal_eval(match.group(3))
+        if not match:
+            yield f"has a parameter without a help comment: {line}"
+        elif "=" in match.group(4):
+            yield f"has a help comment with '=' in it, which papermill drops: {line}"
+        else:
+            try:
+                ast.literal_eval(match.group(3))
+            except ValueError:
+                yield f"has a parameter that is no plain value: {line}"
+
+
+def test_a_papermill_notebook_explains_its_parameters():
+    preset, *broken = "preset = 'smoke'  # scale", "x = 1", "x = 1  # as a=b", "x = f()  # called"
+    assert not list(explains_its_parameters(a_notebook(parameters=preset)))
+    examples = [a_notebook(parameters=f"{preset}\n{line}") for line in broken]
+    check(explains_its_parameters, PAPERMILL_NOTEBOOKS, a_notebook("1"), a_notebook(parameters="x = 1  # one"), *examples)
 
 
 # --- style, and what ships
@@ -412,11 +500,44 @@ def test_ruff_is_content():
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
 
 
+@dataclass(frozen=True)
+class TestFile:
+    """A file of tests."""
+
+    __test__ = False
+    path: str
+    text: str
+
+
+def marks_what_opens_a_browser(file):
+    """Directly, through a helper of the file, or through a fixture."""
+    functions = [node for node in ast.parse(file.text).body if isinstance(node, ast.FunctionDef)]
+    uses = {}
+    for node in functions:
+        names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+        uses[node.name] = names | {argument.arg for argument in node.args.args}
+    openers, known = {"open_chromium"}, set()
+    while openers != known:
+        known = set(openers)
+        openers |= {name for name, names in uses.items() if names & openers}
+    for node in functions:
+        marked = any("mark.browser" in ast.unparse(decorator) for decorator in node.decorator_list)
+        if node.name.startswith("test_") and node.name in openers and not marked:
+            yield f"opens a browser in {node.name} without @pytest.mark.browser: it would fail where there is none"
+
+
+def test_what_opens_a_browser_is_marked():
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    things = [TestFile(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in files]
+    fixture = "@pytest.fixture\ndef page():\n    with open_chromium() as it:\n        yield it\ndef test_it(page):\n    assert page"
+    helper = "def drive():\n    open_chromium()\ndef test_it():\n    drive()"
+    check(marks_what_opens_a_browser, things, *(TestFile("tests/test_a.py", text) for text in (fixture, helper)))
+    assert not list(marks_what_opens_a_browser(TestFile("tests/test_a.py", "@pytest.mark.browser\ndef test_it():\n    open_chromium()")))
+
+
+@pytest.mark.biome
 def test_biome_is_content_with_javascript_and_css():
-    biome = BIN.parent / "node_modules" / ".bin" / "biome"
-    if not biome.exists():
-        pytest.skip("biome is not in the environment: there was no npm when `make` made it")
-    done = subprocess.run([biome, "ci", "--colors=off"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([BIOME, "ci", "--colors=off"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -475,10 +596,14 @@ def test_the_base_install_covers_what_the_modules_import():
     """Whatever a module imports at its top is in `requirements`, or comes with Python."""
     brings = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml"}
     base = {re.split(r"[<>=!~\[]", name)[0].lower() for name in settings()["requirements"].split()}
-    for name in MODULE_NAMES:
-        tops = top_imports(name) - set(sys.stdlib_module_names) - {"complearn"}
+
+    def imports_only_what_the_base_brings(module):
+        tops = module.libraries_at_the_top - set(sys.stdlib_module_names) - {"complearn"}
         missing = {top for top in tops if brings.get(top, top) not in base}
-        assert not missing, f"complearn/{name}.py imports {missing}, which the base install does not bring"
+        if missing:
+            yield f"imports {missing}, which the base install does not bring"
+
+    check(imports_only_what_the_base_brings, MODULES, Module("core/a", "import flask"))
 
 
 def test_the_sources_say_where_from_and_under_what_licence():
@@ -527,25 +652,67 @@ def test_make_says_first_what_it_will_do(target):
     assert re.search(rf"^{target}: say-{target} \.venv/\.\w+", text, re.M), f"{target} says what it will do before it installs anything"
 
 
-def test_ci_finds_what_lies_beside_and_hands_on_the_exit_status(tmp_path):
-    """With a stand-in for make: what it is given, and that its failure is CI's failure."""
-    project = tmp_path / "project"
-    (project / ".ci").mkdir(parents=True)
+STAND_IN = """#!/bin/sh
+echo "$* | $PWD | real: $COMPLEARN_REAL_DATA | browser: $BROWSER_PATH $(command -v chromium)"
+[ "$1" != "$FAILS" ]
+"""
+
+
+def ci_run(tmp_path, **env):
+    """What `.ci/run` prints and returns, with a stand-in for make that says what it is given and for apt-get that brings a Chromium."""
+    project, programs = tmp_path / "project", tmp_path / "programs"
+    for folder in (project / ".ci", programs):
+        folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / ".ci" / "run", project / ".ci" / "run")
     assert os.access(project / ".ci" / "run", os.X_OK)
-    (tmp_path / "make").write_text('#!/bin/sh\necho "$* $PWD $COMPLEARN_REAL_DATA $BROWSER_PATH"\n[ "$1" != "$FAILS" ]\n')
-    (tmp_path / "make").chmod(0o755)
-    env = {key: value for key, value in os.environ.items() if key != "COMPLEARN_REAL_DATA"}
-    env |= {"PATH": f"{tmp_path}:{env['PATH']}", "BROWSER_PATH": "a-browser"}
-    for beside in ("", str(tmp_path / "shared" / "data")):
-        if beside:
-            Path(beside).mkdir(parents=True)
+    (programs / "make").write_text(STAND_IN)
+    browser = programs / "chromium"
+    (programs / "apt-get").write_text(f'#!/bin/sh\n[ "$1" = update ] || {{ echo "#!/bin/sh" > {browser}; chmod +x {browser}; }}\n')
+    (programs / "id").write_text("#!/bin/sh\necho 0\n")
+    for name in ("bash", "sh", "env", "dirname", "mktemp", "tail", "rm", "chmod"):
+        (programs / name).unlink(missing_ok=True)
+        (programs / name).symlink_to(shutil.which(name))
+    for name in ("make", "apt-get", "id"):
+        (programs / name).chmod(0o755)
+    browser.unlink(missing_ok=True)
+    clean = {key: value for key, value in os.environ.items() if key not in ("COMPLEARN_REAL_DATA", "BROWSER_PATH")}
+    env = clean | {"PATH": str(programs)} | env
+    done = subprocess.run([project / ".ci" / "run"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    return [line for line in done.stdout.splitlines() if " | " in line], done.returncode
+
+
+def test_ci_sees_what_a_newcomer_sees_then_the_rest(tmp_path):
+    """The quick tests once, on the bare machine, before a Chromium is installed; then all that it left out."""
+    beside, place = tmp_path / "shared" / "data", f"{tmp_path / 'project'}"
+    rest = "test-all PYTEST=-m 'slow or browser or real or adapts'"
+    for real in ("", str(beside)):
+        if real:
+            beside.mkdir(parents=True)
         for fails in ("test", "test-all", "neither"):
-            done = subprocess.run([project / ".ci" / "run"], cwd=tmp_path, env=env | {"FAILS": fails}, capture_output=True, text=True)
-            place = f"{project} {beside} a-browser"
-            lines = [line for line in done.stdout.splitlines() if "the slow tests follow" not in line]
-            assert lines == [f"test {place}", f"test-all PYTEST=-m slow {place}"], done.stdout + done.stderr
-            assert done.returncode == (0 if fails == "neither" else 1)
+            (bare, full), status = ci_run(tmp_path, FAILS=fails)
+            assert bare == f"test | {place} | real:  | browser:  "
+            browser = tmp_path / "programs" / "chromium"
+            assert full == f"{rest} | {place} | real: {real} | browser: {browser} {browser}"
+            assert status == (0 if fails == "neither" else 1)
+
+
+def test_ci_hides_what_is_there_already_from_its_first_run(tmp_path):
+    there = {"COMPLEARN_REAL_DATA": "my-data", "BROWSER_PATH": "my-browser"}
+    (bare, full), status = ci_run(tmp_path, FAILS="neither", **there)
+    assert "real:  | browser: none" in bare and "real: my-data | browser: my-browser" in full and status == 0
+
+
+def test_the_two_runs_of_ci_take_every_test_and_none_twice_but_what_adapts(tmp_path):
+    """The expressions of `make test` and of `.ci/run`, on tests with each mark."""
+    marks = ["slow", "browser", "real", "adapts", "gpu", "node", "biome"]
+    lines = [f"@pytest.mark.{mark}\ndef test_{mark}(): pass" for mark in marks]
+    (tmp_path / "test_marks.py").write_text("\n".join(["import pytest", *lines, "def test_plain(): pass"]))
+    first = re.search(r'^\t@\$\(RUN_TESTS\) -m "([^"]+)" \$\(PYTEST\)', (ROOT / "Makefile").read_text(), re.M)[1]
+    second = re.search(r"PYTEST=\"-m '([^']+)'\"", (ROOT / ".ci" / "run").read_text())[1]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", tmp_path, "-m"]
+    chosen = [subprocess.run([*command, words], cwd=tmp_path, capture_output=True, text=True).stdout for words in (first, second)]
+    assert {*re.findall(r"::test_(\w+)", chosen[0])} == {*marks, "plain"} - {"slow"}
+    assert {*re.findall(r"::test_(\w+)", chosen[1])} == {"slow", "browser", "real", "adapts"}
 
 
 def test_the_environment_is_rebuilt_only_for_constraints_and_settings():

@@ -10,19 +10,55 @@ from conftest import ROOT
 NOTEBOOKS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
 NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in NOTEBOOKS]
 PAPERMILL_NAMES = [name for name in NAMES if name.startswith(("experiments/", "benchmarks/"))]
+WITH_PICTURES = [  # these save a page or a figure, and a picture of it where there is a Chromium
+    "analysis/pictures/wins",
+    "apps/codes/app",
+    "apps/concepts/app",
+    "apps/edits/app",
+    "apps/pages",
+    "apps/search/app",
+    "core/figures",
+]
 
 
 CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|(?:tmp|complearn-)\w{8}\b|\w*\d\w*")  # addresses, paths, hashes, numbers
 
 
-def output_words(cell):
-    """The words of what a cell shows: no numbers, and in any order, since numbers decide where a table's lines break."""
+NO_PICTURE = re.compile(r"^.*saved (?:without a picture|as HTML only): .*$", re.M)  # said where there is no Chromium
+
+
+def output_text(cell):
+    """What a cell shows, as text."""
     outputs = [output for output in cell.get("outputs", []) if output.get("name") != "stderr"]
     texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
-    return {*re.findall(r"[A-Za-z]\w+", CHANGING.sub(" ", "".join("".join(text) for text in texts)))}
+    return "\n".join("".join(text) for text in texts)
 
 
-@pytest.mark.parametrize("name", [*PAPERMILL_NAMES, *(name for name in NAMES if name not in PAPERMILL_NAMES)])
+def output_words(cell):
+    """The words of what a cell shows: no numbers, in any order (numbers decide where a table's lines break), nothing of a browser's."""
+    return {*re.findall(r"[A-Za-z]\w+", CHANGING.sub(" ", NO_PICTURE.sub("", output_text(cell))))} - {"png"}
+
+
+def test_outputs_with_and_without_a_browser_are_equal():
+    def cell(*texts):
+        return {"outputs": [{"output_type": "stream", "text": text} for text in texts]}
+
+    drawn, bare = "['view.html', 'view.png']", "['view.html']"
+    for said in (
+        "view.html is saved without a picture: no Chromium was found; install one, or set BROWSER_PATH to one\n",
+        "figures are saved as HTML only: no Chromium was found to draw PNG; install a Chromium\n",
+    ):
+        assert output_words(cell(drawn)) == output_words(cell(said, bare)) == {"view", "html"}
+        assert output_words(cell("a table\n", drawn)) != output_words(cell("a list\n", said, bare))
+
+
+def marked(name):
+    """A notebook that draws pictures or looks for real data does more where there is a Chromium, or where there are some."""
+    text = (ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8")
+    return pytest.param(name, marks=[pytest.mark.adapts] * (name in WITH_PICTURES or "open_lexicon(" in text))
+
+
+@pytest.mark.parametrize("name", map(marked, [*PAPERMILL_NAMES, *(name for name in NAMES if name not in PAPERMILL_NAMES)]))
 def test_notebook(name, warm, smoke, record_property, tmp_path):
     path, executed = ROOT / "nbs" / f"{name}.ipynb", tmp_path / "executed.ipynb"
     result = smoke(name).result if name in PAPERMILL_NAMES else warm.run(path, report=executed)
@@ -32,7 +68,10 @@ def test_notebook(name, warm, smoke, record_property, tmp_path):
         cells, now = (json.loads(each.read_text(encoding="utf-8"))["cells"] for each in (path, executed))
         old = {k: output_words(cell) ^ output_words(after) for k, (cell, after) in enumerate(zip(cells, now))}
         remedy = f"python -m complearn.analysis.claims.reports nbs/{name}.ipynb"
-        assert not any(old.values()), f"nbs/{name}.ipynb shows old outputs or none; draw them again: {remedy}\n{old}"
+        differing = {k: words for k, words in old.items() if words}
+        assert not differing, f"nbs/{name}.ipynb shows old outputs or none; draw them again: {remedy}\n{differing}"
+        said = any(NO_PICTURE.search(output_text(cell)) for cell in now)
+        assert name in WITH_PICTURES or not said, f"nbs/{name}.ipynb draws pictures: add it to WITH_PICTURES"
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Runs with compiled towers, beside the same runs without."""
 
-import shutil
-
 import pytest
 import torch
 import training_runs
@@ -15,10 +13,9 @@ from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
 
 LENGTHS = {"warmup": 3, "distil": 2, "interact": 2, "generations": 1, "final": 2, "ramp": 1, "temperature": 0.1}
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 
 
-@needs_compiler
+@pytest.mark.compiler
 @pytest.mark.parametrize("name", ["clip", "il_clip"])
 def test_compiled_towers_train_alike(name, tmp_path):
     method = {"name": "il_clip", "args": LENGTHS} if name == "il_clip" else {"name": "clip", "args": {"steps": 6, "ramp": 1}}
