@@ -4,6 +4,8 @@ import json
 import shutil
 import warnings
 from io import BytesIO
+from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from stand_ins import StandIn, constant, hashed, random_scorer
 
 from complearn.data import reports as intake
 from complearn.data.benchmarks import aro
-from complearn.data.benchmarks.classes import PRESETS, TABLE_2, TABLE_5, read_classes, readable_names
+from complearn.data.benchmarks.classes import PRESETS, TABLE_2, TABLE_5, describe_pairing, read_classes, readable_names
 from complearn.data.benchmarks.crepe import read_crepe_productivity, read_crepe_systematicity
 from complearn.data.benchmarks.groups import read_cola, read_mmvp, read_winoground
 from complearn.data.benchmarks.items import Choice, Crop, NoPhoto
@@ -347,7 +349,7 @@ def test_bare_numbers_are_no_class_names(tmp_path):
 
 
 def class_folders(folder, names, colours=("pink", "blue", "red")):
-    for name, colour in zip(names, colours):
+    for name, colour in zip(names, cycle(colours)):
         (folder / name).mkdir(parents=True)
         Image.new("RGB", (8, 8), colour).save(folder / name / "0.png")
     return folder
@@ -383,6 +385,29 @@ def test_classes_of_ones_own_bring_their_names_and_templates(names, tmp_path):
     task = read_bench({"labels:birds": args})["labels:birds"]
     assert task.classes == ("tit", "finch") and task.templates == ("a drawing of a {}.",)
     assert "class names: given; prompts: 1 given" in str(task.items().report)
+
+
+@pytest.mark.parametrize("form", ["list", "file"])
+def test_a_list_of_names_follows_the_numbers_of_the_classes(form, tmp_path):
+    words = "zero one two three four five six seven eight nine ten eleven".split()
+    folder = class_folders(tmp_path / "digits", [str(k) for k in range(12)])
+    (tmp_path / "names.json").write_text(json.dumps(words))
+    test, _ = read_classes(folder, names=words if form == "list" else tmp_path / "names.json")
+    found = {Path(str(image)).parent.name: test.classes[label] for image, label in test.items}
+    assert found == {str(k): word for k, word in enumerate(words)}
+    assert "names by class: 0 = zero, 1 = one, 2 = two, 3 = three" in str(test.items.report)
+    assert "9 = nine, 10 = ten, 11 = eleven" in str(test.items.report)
+
+
+def test_a_list_of_names_follows_the_sorted_folders_where_they_are_words(tmp_path):
+    test, _ = read_classes(class_folders(tmp_path / "test", ("a_c", "aB", "b10", "b2")), names=["first", "second", "third", "fourth"])
+    assert test.classes == ("first", "second", "third", "fourth")
+    assert "names by class: aB = first, a c = second, b10 = third, b2 = fourth" in str(test.items.report)
+
+
+def test_the_pairing_of_many_names_is_cut_in_the_middle():
+    told = describe_pairing([f"{k:03}" for k in range(200)], [f"name {k}" for k in range(200)])
+    assert "089 = name 89, ... (100 more), 190 = name 190" in told and told.endswith("199 = name 199")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from complearn.core.config import RequestError
 from complearn.core.extras import MissingLibrary
 from complearn.core.files import BadData
 from complearn.language.parsing.base import IncompleteParse, Parse, Word
-from complearn.language.parsing.brackets import given_trees, tree_parse
+from complearn.language.parsing.brackets import given_trees, leaf_spans, tree_parse
 from complearn.language.parsing.cache import ParseCache, parse_key
 from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, constituents, uncrossed
 from complearn.language.parsing.quality import bracket_scores, checked_captions
@@ -339,6 +339,30 @@ def test_five_hundred_words_in_one_chain_or_on_one_word_still_have_a_tree(relati
 
 
 # --- bracketed trees
+
+
+@pytest.mark.parametrize(
+    ("caption", "leaves", "words"),
+    [
+        ("He said “go” twice", "He said `` go '' twice", "He said “ go ” twice"),
+        ("a man’s ‘hat’", "a man 's ` hat '", "a man ’s ‘ hat ’"),
+        ("A goat … walks", "A goat ... walks", "A goat … walks"),
+        ("Café ﬁve ＡＢＣ", "cafe five abc", "Café ﬁve ＡＢＣ"),
+        ("e\u0301te\u0301 goat", "ete goat", "e\u0301te\u0301 goat"),
+        ("a goat — white – walks", "a goat -- white -- walks", "a goat — white – walks"),
+        ("a goat -- white", "a goat -- white", "a goat -- white"),
+        ("1/2 (old) [new]", "1\\/2 ( old ) -LSB- new -RSB-", "1/2 ( old ) [ new ]"),
+    ],
+)
+def test_leaves_fit_what_people_type(caption, leaves, words):
+    spans = leaf_spans(caption, leaves.split())
+    assert [caption[start:stop] for start, stop in spans] == words.split()
+
+
+@pytest.mark.parametrize(("caption", "leaves"), [("a café", "a cafes"), ("ﬁve", "f ive"), ("a “cat”", "a `` cat"), ("a", "a …")])
+def test_leaves_of_another_caption_are_refused(caption, leaves):
+    with pytest.raises(ValueError, match="and the caption goes on with|no leaf holds the caption's end"):
+        leaf_spans(caption, leaves.split())
 
 
 def test_trees_from_a_file_stand_beside_their_captions(tmp_path):

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 import training_runs
+from sklearn.cluster import MiniBatchKMeans
 from training_runs import assert_same
 
 from complearn.core.runs import Run
+from complearn.core.seeds import derive
 from complearn.data.attributes.two_views import NUMBERS, Views
 from complearn.data.pairs import Batch
 from complearn.data.readers.registry import read
@@ -150,7 +152,10 @@ def test_pseudo_labels_of_three_stages_decode_to_their_three_assignments():
 
 @pytest.mark.parametrize(
     ("vectors", "count", "message"),
-    [(torch.eye(4), 5, "4 images do not make 5 clusters"), (torch.eye(2).repeat(10, 1), 3, "1 of 3 clusters are empty")],
+    [
+        (torch.eye(4), 5, "4 images do not make 5 clusters"),
+        (torch.eye(2).repeat(10, 1), 3, "20 images with 2 distinct vectors do not make 3 clusters"),
+    ],
 )
 def test_vectors_that_do_not_make_the_clusters_are_named(vectors, count, message):
     with pytest.raises(ValueError, match=message):
@@ -161,6 +166,19 @@ def test_many_vectors_are_clustered_in_small_batches():
     vectors = torch.nn.functional.normalize(torch.eye(3).repeat(50, 1) + 0.01, dim=-1)
     labels = cluster(vectors, 3, 0, large=100)
     assert [len(set(labels[k::3])) for k in range(3)] == [1, 1, 1] and len(set(labels)) == 3
+
+
+def test_empty_clusters_of_small_batches_are_seeded_anew():
+    """Very unequal groups: k-means in small batches leaves clusters of these 3,000 distinct vectors empty."""
+    draws, unit = torch.Generator().manual_seed(0), lambda x: torch.nn.functional.normalize(x, dim=1)
+    groups = [unit(torch.randn(1, 16, generator=draws)).repeat(n, 1) for n in (2950, 30, 15, 4, 1)]
+    vectors = unit(torch.cat([group + 1e-4 * torch.randn(group.shape, generator=draws) for group in groups]))
+    alone = MiniBatchKMeans(400, n_init=3, random_state=derive(0, "clusters") % 2**32, batch_size=4096).fit_predict(vectors.numpy())
+    assert len(set(alone)) < 400
+    labels = cluster(vectors, 400, 0, large=1000)
+    assert len(set(labels.tolist())) == 400
+    kept = [k for k in range(400) if (alone == k).sum() and set(alone[labels == k]) == {k}]
+    assert len(kept) == len(set(alone)), "clusters that were there have lost vectors to empty ones, and got none"
 
 
 @pytest.mark.parametrize(

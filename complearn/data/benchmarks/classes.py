@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRESETS', 'TABLE_2', 'TABLE_5', 'TABLE_FILES', 'Preset', 'published_tables', 'imagenet_synsets', 'normalize_name',
-           'are_synsets', 'readable_names', 'given_names', 'merge_names', 'objectnet_names', 'select_classes',
-           'describe_wording', 'choose_wording', 'read_classes']
+           'are_synsets', 'readable_names', 'in_list_order', 'given_names', 'describe_pairing', 'merge_names',
+           'objectnet_names', 'select_classes', 'describe_wording', 'choose_wording', 'read_classes']
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #c002
 import importlib.util
@@ -138,22 +138,45 @@ def readable_names(
     return [known.get(normalize_name(folder), folder.replace("_", " ")) for folder in folders]
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #2d26e91f
+def in_list_order(
+    folders: Sequence[str],  # names of the class folders, sorted by letters
+) -> list[str]:
+    "Class folders in the order in which a list names them: by number where all are whole numbers, else as they are sorted."
+    if all(re.fullmatch(r"-?[0-9]+", folder) for folder in folders):
+        return sorted(folders, key=int)
+    return list(folders)
+
+
 def given_names(
     folders: Sequence[str],  # names of the class folders, sorted
-    names: Mapping[str, str] | Sequence[str] | Path | str,  # folder -> name, one name per folder, or a JSON file with either
+    names: Mapping[str, str] | Sequence[str] | Path | str,  # folder -> name, a list as `in_list_order`, or a JSON file with either
 ) -> list[str]:  # one per folder
     "Class names of one's own; raise `BadData` if they do not fit the folders."
     content = read_json_file(names, "a file of class names") if isinstance(names, (str, Path)) else names
     if not isinstance(content, Mapping):
         if len(content) != len(folders):
             raise BadData(f"{len(content)} class names were given for {len(folders)} classes: {', '.join(folders[:6])}; give one for each")
-        return list(content)
+        name_of = dict(zip(in_list_order(folders), content))
+        return [name_of[folder] for folder in folders]
     by_folder = {normalize_name(folder): name for folder, name in content.items()}
     if strange := sorted(set(by_folder) - set(map(normalize_name, folders))):
         raise BadData(f"a name is given for class {strange[0]!r}, which is not there; there are {', '.join(folders[:6])}")
     return [by_folder.get(normalize_name(folder), folder.replace("_", " ")) for folder in folders]
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #4e39763f
+def describe_pairing(
+    folders: Sequence[str],  # names of the class folders
+    names: Sequence[str],  # one per folder
+    most: int = 100,  # pairs to print
+) -> str:  # for the report
+    "Say which name each class has, in the order of a list."
+    name_of = dict(zip(folders, names))
+    pairs = [f"{folder} = {name_of[folder]}" for folder in in_list_order(folders)]
+    if len(pairs) > most:
+        pairs = [*pairs[: most - 10], f"... ({len(pairs) - most} more)", *pairs[-10:]]
+    return f"names by class: {', '.join(pairs)}"
+
+
 def merge_names(
     folders: Sequence[str],  # names of the class folders
     names: Sequence[str],  # one per folder
@@ -244,7 +267,7 @@ def read_classes(
     train: Path | str | None = None,  # training images for the probe, likewise
     preset: str = "",  # a name in `PRESETS`; empty: the folders' names are the class names
     tables_from: str | None = None,  # folder of CLIP benchmark's tables; None: the installed ones
-    names: Any = None,  # class names of one's own: folder -> name, a name per folder, or a JSON file
+    names: Any = None,  # class names of one's own: folder -> name, a list in the classes' order, or a JSON file; see `given_names`
     templates: Sequence[str] = (),  # prompts of one's own, each with one {}
     limit: int | None = None,  # at most so many images of each part, evenly from the whole
     max_bad: float = 0.01,  # share of images that may be skipped
@@ -262,7 +285,8 @@ def read_classes(
     given = (names, templates) if names or not release else (list(folders), templates, "ObjectNet's release")
     chosen, prompts, source = choose_wording(folders, image_set, tables, *given)
     classes, labels, notes = merge_names(folders, chosen)
-    test.items.report.notes += [source, *notes]
+    pairing = [describe_pairing(folders, chosen)] if names else []
+    test.items.report.notes += [source, *pairing, *notes]
     relabel = lambda part: [(image, label_of[part.classes[k]]) for image, k in part.items if part.classes[k] in label_of]
     label_of = dict(zip(folders, labels))
     if train is not None and (missing := [name for name in folders if name not in parts[1].classes]):

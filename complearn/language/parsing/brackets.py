@@ -6,6 +6,7 @@
 __all__ = ['WRITTEN', 'leaf_spans', 'tree_parse', 'parse_brackets', 'given_trees']
 
 # %% ../../../nbs/language/parsing/brackets.ipynb #8b15d014
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,40 @@ from ..trees import Tree, parse_bracketed, walk
 # %% ../../../nbs/language/parsing/brackets.ipynb #1579a8f5
 WRITTEN = {"``": '"', "''": '"', "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "`": "'", "\\/": "/"}  # in a tree -> in a caption
 
+_PLAIN = str.maketrans(
+    {
+        **dict.fromkeys("“”„‟«»″", '"'),  # typed quotes
+        **dict.fromkeys("‘’‚‛‹›′´`", "'"),  # and apostrophes
+        **dict.fromkeys("‐‑‒–—―−", "-"),  # hyphens and dashes
+    }
+)
+
+
+def _fold(
+    text: str,  # of a caption or a leaf
+) -> str:  # empty for an accent alone, and for signs of no width
+    "A text in plain letters and signs: lower case, without accents, ligatures and full-width forms, with plain quotes and dashes."
+    letters = unicodedata.normalize("NFKD", text.translate(_PLAIN)).casefold().translate(_PLAIN)
+    return "".join(letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
+
+
+def _match_end(
+    caption: str,
+    at: int,  # where the leaf should begin
+    form: str,  # what the leaf may be written as
+) -> int | None:  # behind its last character; None where it is not there
+    "Where a leaf ends in a caption: as it is written, or as both are after `_fold`."
+    end = at + len(form)
+    if not form or caption[at:end].lower() != form.lower():
+        wanted, read, end = _fold(form), "", at
+        while wanted and len(read) < len(wanted) and end < len(caption):
+            read, end = read + _fold(caption[end]), end + 1
+        if not wanted or read != wanted:
+            return None
+    while end < len(caption) and not _fold(caption[end]):  # an accent of the last letter
+        end += 1
+    return end
+
 
 def leaf_spans(
     caption: str,
@@ -25,12 +60,13 @@ def leaf_spans(
     spans, at = [], 0
     for number, leaf in enumerate(leaves):
         at += len(caption[at:]) - len(caption[at:].lstrip())
-        forms = [leaf, WRITTEN.get(leaf, leaf), leaf.replace("\\/", "/")]
-        form = next((form for form in forms if form and caption[at : at + len(form)].lower() == form.lower()), None)
-        if form is None:
+        forms = [leaf, WRITTEN.get(leaf, leaf), leaf.replace("\\/", "/"), leaf.replace("--", "-")]
+        ends = (_match_end(caption, at, form) for form in forms)
+        end = next((end for end in ends if end is not None), None)
+        if end is None:
             raise ValueError(f"leaf {number} is {leaf!r}, and the caption goes on with {caption[at : at + 20]!r}")
-        spans.append((at, at + len(form)))
-        at += len(form)
+        spans.append((at, end))
+        at = end
     if caption[at:].strip():
         raise ValueError(f"no leaf holds the caption's end {caption[at:][:20]!r}")
     return spans

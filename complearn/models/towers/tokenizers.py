@@ -9,6 +9,7 @@ __all__ = ['LONGEST_WORD', 'MOST_JOINED', 'LibraryTokenizer', 'lower_letters', '
 # %% ../../../nbs/models/towers/tokenizers.ipynb #16048c65
 import json
 import re
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -83,17 +84,39 @@ def lower_letters(
     return "".join(letter.lower() if len(letter.lower()) == 1 else letter for letter in text)
 
 
+def _plain_letters(
+    text: str,  # any
+) -> list[tuple[str, int]]:  # letters and the number of the character that each is of
+    "The letters of a text in lower case, without accents, ligatures and full-width forms."
+    found = []
+    for number, character in enumerate(text):
+        letters = unicodedata.normalize("NFKD", character).casefold()
+        found += [(letter, number) for letter in letters if not unicodedata.combining(letter)]
+    return found
+
+
 def compare_word(
     typed: str,  # a word as it was written
     cleaned: str,  # what a tokenizer read for it
-) -> dict[int, int] | None:  # characters of the cleaned word by number, to those of the typed one; None: too long
-    "Which character of a typed word each character of the cleaned one is."
+) -> dict[int, tuple[int, int]] | None:  # number of a cleaned character -> first typed one and last + 1; None: too long
+    "Which characters of a typed word each character of the cleaned one is; what replaced a piece of it stands for the whole piece."
     if lower_letters(typed) == lower_letters(cleaned):
-        return {k: k for k in range(len(typed))}
-    if max(len(typed), len(cleaned)) > LONGEST_WORD:
+        return {k: (k, k + 1) for k in range(len(typed))}
+    (clean_letters, clean_places), (letters, places) = (tuple(zip(*_plain_letters(text))) or ((), ()) for text in (cleaned, typed))
+    if max(len(typed), len(cleaned), len(letters), len(clean_letters)) > LONGEST_WORD:
         return None
-    blocks = SequenceMatcher(None, lower_letters(cleaned), lower_letters(typed), autojunk=False).get_matching_blocks()
-    return {block.a + k: block.b + k for block in blocks for k in range(block.size)}
+    ends = [*places[1:], len(typed)]  # an accent belongs to the letter before it
+    found: dict[int, tuple[int, int]] = {}
+    for kind, a, a_end, b, b_end in SequenceMatcher(None, clean_letters, letters, autojunk=False).get_opcodes():
+        for k in range(a, a_end) if b < b_end else ():
+            first, last = (b + k - a, b + k - a) if kind == "equal" else (b, b_end - 1)
+            start, stop = places[first], max(ends[last], places[last] + 1)
+            earlier = found.get(clean_places[k], (start, stop))
+            found[clean_places[k]] = min(start, earlier[0]), max(stop, earlier[1])
+    for k in range(1, len(cleaned)):
+        if k - 1 in found and k not in found and unicodedata.combining(cleaned[k]):
+            found[k] = found[k - 1]
+    return found
 
 # %% ../../../nbs/models/towers/tokenizers.ipynb #2d09acd6
 MOST_JOINED = 3  # words that are cleaned together where each alone is not what the tokenizer read
@@ -130,12 +153,12 @@ def original_spans(
         letters = compare_word(part, word)
         if letters is None or start > last:
             break
-        places.update((start + k, place + letter) for k, letter in letters.items())
+        places.update((start + k, (place + first, place + stop)) for k, (first, stop) in letters.items())
         end = start + len(word)
     if end < last:
         return None
     rows = [[places[k] for k in range(a, b) if k in places] for a, b in spans]
-    return [(row[0], row[-1] + 1) if row else (0, 0) for row in rows]
+    return [(min(row)[0], max(stop for _, stop in row)) if row else (0, 0) for row in rows]
 
 # %% ../../../nbs/models/towers/tokenizers.ipynb #c007
 class HFTokenizer(LibraryTokenizer):
@@ -220,12 +243,17 @@ class CLIPTokenizer(LibraryTokenizer):
     ) -> list[tuple[int, int]]:  # first character and last + 1 of each
         "The span of each piece in the original caption; a piece without any original text gets an empty span."
         clean = lambda text: self.tokenizer.clean_fn(text).lower()
-        lower, here, spans = clean(caption), 0, []
+        cleaned, here, spans = clean(caption), 0, []
+        text = cleaned.encode()
+        letter_of = range(len(text)) if cleaned.isascii() else [k for k, letter in enumerate(cleaned) for _ in letter.encode()]
         for piece in (self.tokenizer.decoder[i].removesuffix("</w>") for i in ids):
-            text = bytearray(self.tokenizer.byte_decoder[c] for c in piece).decode("utf-8", errors="replace")
-            start = lower.find(text, here)
-            spans.append((here, here) if start < 0 else (start, start + len(text)))
-            here = spans[-1][1]
+            part = bytes(self.tokenizer.byte_decoder[c] for c in piece)  # perhaps some bytes of a letter alone
+            start = text.find(part, here)
+            if start < 0 or not part:
+                spans.append((spans[-1][1],) * 2 if spans else (0, 0))
+                continue
+            here = start + len(part)
+            spans.append((letter_of[start], letter_of[here - 1] + 1))
         return self.typed_spans(caption, clean, spans)
 
     def __call__(
