@@ -7,9 +7,11 @@ __all__ = ['LIST', 'DamagedFile', 'checksum', 'read_checksums', 'write_checksums
 
 # %% ../../nbs/core/checksums.ipynb #1a9dbec9
 import hashlib
+import stat
 from pathlib import Path
 
 from .files import BadData, write_bytes_atomic
+from .own_files import open_own, own_path
 
 # %% ../../nbs/core/checksums.ipynb #2ef6e666
 LIST = "SHA256SUMS"  # name of the list in each folder that keeps one
@@ -25,6 +27,8 @@ def checksum(
     "The SHA-256 of a file or of bytes."
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
+    if not stat.S_ISREG(Path(content).stat().st_mode):
+        raise BadData(f"{content} is a pipe, a device or a folder, and no file; put the file itself there")
     with open(content, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -33,9 +37,13 @@ def read_checksums(
     folder: str | Path,  # that may keep a list
 ) -> dict[str, str]:  # by file name; empty without a list
     "The checksums that a folder's list names."
-    path = Path(folder) / LIST
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    try:
+        with open_own(folder, LIST, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    entries = (line.partition("  ") for line in lines)
+    return {name: digest for digest, _, name in entries if name and name == Path(name).name}  # else it is no file of this folder
 
 
 def write_checksums(
@@ -71,7 +79,7 @@ def verify(
 ) -> Path:  # the same path
     "Raise DamagedFile unless a file is there and is the one that its folder's list names."
     path = Path(path)
-    expected = read_checksums(path.parent).get(path.name)
+    expected = read_checksums(path.parent).get(own_path(path.parent, path.name).name)
     if expected is None:
         problem = f"is not in {LIST} beside it: an older version wrote it, that list is damaged, or a kill came before the entry"
     elif not path.exists():

@@ -182,9 +182,21 @@ def read_record(
 
 # %% ../../nbs/core/config.ipynb #n017
 class ParameterLoader(yaml.SafeLoader):
-    "PyYAML's safe loader with the plain words of YAML 1.2: `no` is a word and `5e-4` a number; no key stands twice."
+    "PyYAML's safe loader with the plain words of YAML 1.2: `no` is a word and `5e-4` a number; no key stands twice, and nothing is an alias."
 
     yaml_implicit_resolvers = {}
+
+    def compose_node(
+        self,
+        parent: yaml.Node | None,  # that the node is part of
+        index: Any,  # its place there
+    ) -> yaml.Node | None:
+        "Compose a node; raise ComposerError for an anchor or an alias, since a few of them can stand for billions of values."
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            problem = f"{'*' if isinstance(event, yaml.AliasEvent) else '&'}{event.anchor} is an alias or an anchor; write the value out"
+            raise yaml.composer.ComposerError(problem=problem, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(
         self,
@@ -217,6 +229,8 @@ def parse_yaml(
         return value
     try:
         return yaml.load(text, ParameterLoader)
+    except RecursionError:
+        raise RequestError(f"parameter {name} is nested too deeply; write it flatter") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" near {text[max(0, mark.index - 20) : mark.index + 20]!r}" if mark else ""

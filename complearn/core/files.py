@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['JSON_DECODER', 'REFUSALS', 'BadData', 'describe_fault', 'parsing', 'reading', 'read_text', 'parse_json', 'plain',
            'write_errors', 'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable', 'atomic_folder',
-           'remove_folder', 'out_folder', 'cache_dir']
+           'remove_folder', 'out_folder', 'cache_dir', 'write_cache']
 
 # %% ../../nbs/core/files.ipynb #c002
 import dataclasses
@@ -16,8 +16,9 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,8 @@ def write_bytes_atomic(
     try:
         with write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "wb") as file:
+            temporary.unlink(missing_ok=True)
+            with open(temporary, "xb") as file:  # never through a link that has its name
                 if isinstance(content, bytes):
                     file.write(content)
                 else:
@@ -205,7 +207,8 @@ def write_bytes_atomic(
             os.replace(temporary, path)
             _sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # of a read-only file system, whose error has been said
+            temporary.unlink(missing_ok=True)
     return path
 
 # %% ../../nbs/core/files.ipynb #c015
@@ -240,6 +243,14 @@ def check_replaceable(
         raise FileExistsError(f"{path} holds other files ({names}); name a new folder")
 
 # %% ../../nbs/core/files.ipynb #c020
+def _remove(path: Path) -> None:
+    "Delete a folder as far as that is possible; of a link to one, the link alone."
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def atomic_folder(
     path: str | Path,  # the folder to make or replace
@@ -250,7 +261,7 @@ def atomic_folder(
     if names:
         check_replaceable(path, names)
     temporary, old = path.with_name(f".{path.name}.{os.getpid()}.tmp"), path.with_name(f".{path.name}.{os.getpid()}.old")
-    shutil.rmtree(temporary, ignore_errors=True)
+    _remove(temporary)
     try:
         with write_errors(path):
             temporary.mkdir(parents=True)
@@ -267,8 +278,8 @@ def atomic_folder(
     finally:
         if old.exists() and not path.exists():
             os.rename(old, path)
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(temporary)
+        _remove(old)
 
 # %% ../../nbs/core/files.ipynb #38f03688
 def remove_folder(
@@ -279,7 +290,10 @@ def remove_folder(
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with write_errors(path):
         os.rename(path, temporary)
-        shutil.rmtree(temporary)
+        if temporary.is_symlink():
+            temporary.unlink()
+        else:
+            shutil.rmtree(temporary)
 
 # %% ../../nbs/core/files.ipynb #c023
 def out_folder(
@@ -302,10 +316,29 @@ def out_folder(
 # %% ../../nbs/core/files.ipynb #c025
 def cache_dir(
     *parts: str,  # sub-folders, e.g. "features"
-) -> Path:  # the folder, existing
+) -> Path:  # the folder, existing where it can be made
     "The folder for caches, safe to delete: COMPLEARN_CACHE, or `complearn` in the user's cache folder."
     usual = {"darwin": Path.home() / "Library" / "Caches", "win32": Path.home() / "AppData" / "Local"}
     home = usual.get(sys.platform, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
     folder = Path(os.environ.get("COMPLEARN_CACHE") or home / "complearn").expanduser().absolute().joinpath(*parts)
-    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # whoever writes there says so, see `write_cache`
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+_UNWRITTEN = set()  # folders of which it has been said that they cannot be written
+
+
+def write_cache(
+    path: str | Path,  # a file in the folder for caches
+    content: Callable[[Any], Any] | bytes,  # as for `write_bytes_atomic`
+) -> None:
+    "Keep what can be made again, all or nothing; where it cannot be written, a warning says so once for each folder, and the work goes on."
+    try:
+        write_bytes_atomic(path, content)
+    except OSError as error:
+        folder = Path(path).parent
+        if folder not in _UNWRITTEN:
+            _UNWRITTEN.add(folder)
+            remedy = "make room, or name another folder by COMPLEARN_CACHE"
+            warnings.warn(f"nothing is kept in {folder} ({error.strerror or error}), so it is made again each time; {remedy}", stacklevel=2)

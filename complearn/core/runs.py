@@ -16,8 +16,9 @@ from typing import Any
 
 import pandas as pd
 
-from .checksums import DamagedFile, read_checksums, verify, write_listed
+from .checksums import LIST, DamagedFile, read_checksums, verify, write_listed
 from .files import plain, read_json, write_errors, write_bytes_atomic
+from .own_files import ForeignFile, check_own, open_own, own_path
 from .results import code_version, versions
 
 # %% ../../nbs/core/runs.ipynb #c004
@@ -29,7 +30,8 @@ def runs_below(
 ) -> str:  # begins with a semicolon; empty if there are none within three levels
     "The end of a message that names the first few runs in a folder."
     files = [path for level in ("*", "*/*", "*/*/*") for path in sorted(Path(folder).glob(f"{level}/config.json"))]
-    names = [str(path.parent.relative_to(folder)) for path in files if path.is_file() and b'"made"' in path.read_bytes()]
+    files = [path for path in files if path.is_file() and not path.is_symlink()]
+    names = [str(path.parent.relative_to(folder)) for path in files if b'"made"' in path.read_bytes()]
     return f"; it holds {', '.join(names[:3])}{', ...' * (len(names) > 3)}" if names else ""
 
 # %% ../../nbs/core/runs.ipynb #a1c0de49
@@ -52,7 +54,11 @@ def read_lines(
     path: str | Path,  # a file with one JSON object per line
 ) -> tuple[list[dict], int]:  # the records; the length in bytes of the whole lines
     "Read JSON lines up to a torn last line."
-    data = Path(path).read_bytes() if Path(path).exists() else b""
+    try:
+        with open_own(Path(path).parent, Path(path).name, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        data = b""
     *lines, _ = data.split(b"\n")
     records = []
     for number, line in enumerate(lines, 1):
@@ -70,7 +76,7 @@ def append_line(
 ) -> int:  # bytes that are there now
     "Append one record; if that fails (no space left), the file stays as it was."
     line = (json.dumps(plain(dict(record), where="record"), allow_nan=False) + "\n").encode()
-    with write_errors(path), open(path, "ab", buffering=0) as file:
+    with write_errors(path), open_own(Path(path).parent, Path(path).name, "ab", buffering=0) as file:
         if size is None:
             file.truncate(read_lines(path)[1])
         elif file.tell() < size:
@@ -105,22 +111,25 @@ class Run:
     def __init__(
         self,
         path: str | Path,  # the run's folder, which holds a config.json
-        strict: bool = True,  # raise DamagedFile for a config.json or done.json that is not what was written; False: say it in `problem`
+        strict: bool = True,  # raise DamagedFile or ForeignFile for a folder that is not what was written; False: say it in `problem`
     ):
         self.path = Path(path).expanduser().absolute()
-        if not (self.path / "config.json").is_file():
+        config = self.path / "config.json"
+        if not os.path.lexists(config) or config.is_dir():
             problem = "there is no such folder" if not self.path.exists() else "it holds no config.json"
             raise FileNotFoundError(f"{self.path} is not a run: {problem}; {RUN_DEFINITION}{runs_below(self.path)}")
         self.prepared = False  # whether this process was given the configuration, and did not find it in the folder
         self.config, self.provenance, self.problem, self._log_size = {}, {}, "", None
         try:
             accept = f"if a person edited it, accept it: python -m complearn.launch {self.path} --accept-config"
+            own_path(self.path, "config.json")
             stored = self._read("config.json", f"bring this file back from a copy, or {accept}")
             if not isinstance(stored, dict) or "made" not in stored:
                 raise ValueError(f"{self.path} is not a run: its config.json was written by something else; {RUN_DEFINITION}")
             self.config, self.provenance = stored, stored.pop("made")
+            check_own(self.path)
             self.done  # noqa: B018  a damaged one is an error
-        except DamagedFile as error:
+        except (DamagedFile, ForeignFile) as error:
             if strict:
                 raise
             self.problem = str(error)
@@ -131,7 +140,7 @@ class Run:
             content = read_json(path)
         except (OSError, ValueError) as error:
             raise DamagedFile(f"{path} cannot be read ({error.__cause__ or error}); {remedy}") from error
-        if name in read_checksums(self.path):  # else an older version wrote it, or a kill came before the entry
+        if (self.path / LIST).exists():  # else an older version wrote it, or a kill came before the first entry
             verify(path, remedy)
         return content
 
@@ -159,6 +168,7 @@ class Run:
             raise ValueError("config has the key 'made', which the run folder writes itself; name it otherwise")
         if (path / "config.json").exists():
             run = cls(path)
+            run.complete_list()
             differing = differences(run.config, config)
             if differing:
                 raise FileExistsError(f"{path} holds another run: {'; '.join(differing)}. Choose another folder, or delete this one")
@@ -168,6 +178,12 @@ class Run:
         provenance = {"code": code_version(), "versions": versions(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         _write_json(path / "config.json", {**config, "made": provenance})
         return cls(path)
+
+    def complete_list(self) -> None:
+        "Enter config.json in the list of checksums, where a kill came before the first entry."
+        path = self.path / "config.json"
+        if not (self.path / LIST).exists():
+            write_listed(path, path.read_bytes())
 
     def log(
         self,
@@ -291,6 +307,8 @@ class Run:
     def done(self) -> dict | None:
         "The summary that the run ended with; None for a run that has not ended."
         if not (self.path / "done.json").exists():
+            return None
+        if (self.path / LIST).exists() and "done.json" not in read_checksums(self.path):  # a kill came before the entry: the end is to be marked
             return None
         summary = self._read("done.json", f"delete it; if the run had ended, python -m complearn.launch {self.path} marks it again")
         if not isinstance(summary, dict):

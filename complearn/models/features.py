@@ -23,7 +23,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from ..core.files import plain, read_json, write_bytes_atomic
+from ..core.files import plain, read_json, write_cache
+from ..core.own_files import check_own
 from ..data.images import image_hash
 
 # %% ../../nbs/models/features.ipynb #n006
@@ -135,7 +136,7 @@ def cached_tensors(
         return load_file(path)
     except (FileNotFoundError, SafetensorError):
         tensors = make()
-    write_bytes_atomic(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+    write_cache(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
     return tensors
 
 # %% ../../nbs/models/features.ipynb #n024
@@ -149,6 +150,7 @@ def open_store(
     about = Path(folder) / "about.json"
     if not about.is_file():
         raise FileNotFoundError(f"{folder} is not {kind}: it holds no about.json; {remedy}")
+    check_own(folder)
     content = read_json(about)
     if content.get("format") != format:
         version = content.get("format")

@@ -22,7 +22,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from ..core.config import RequestError
 from ..core.extras import need
-from ..core.files import BadData, cache_dir, parse_json, read_json, write_json
+from ..core.files import BadData, cache_dir, parse_json, read_json, write_cache
 from ..core.seeds import torch_generator
 from ..language.edits.base import OPERATORS, Edit
 from ..language.edits.proposals import check_proposal
@@ -150,7 +150,7 @@ class EndpointGenerator:
         except (KeyError, IndexError, TypeError, AttributeError):
             raise BadData(f"{self.url}: an answer without choices[0].message.content; is this an OpenAI-compatible endpoint?") from None
         self.spent += int(used.get("total_tokens") or (len(prompt) + len(answer)) // 3)
-        write_json(file, {"answer": answer})
+        write_cache(file, json.dumps({"answer": answer}).encode())
         return answer
 
     def _post(self, body: dict[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from torch import nn
 
 from ..core.checksums import LIST, verify, write_checksums
 from ..core.files import atomic_folder, plain, read_json, write_json
+from ..core.own_files import check_own
 from .registry import assemble, kind_of, title_of, write_config
 from .towers.checkpoints import check_weights
 from .towers.factory import build_tower
@@ -68,6 +69,8 @@ def load_model(
 ) -> nn.Module:  # of the kind that was saved, in evaluation mode
     "Load a saved model; needs neither network nor the places that its towers came from. Raise DamagedFile that names a damaged file."
     folder = Path(folder)
+    if folder.is_dir():
+        check_own(folder)
     description = read_json(verify(folder / FILES[0])) if (folder / FILES[0]).is_file() else {}
     texts = "text" in description.get("towers", ("text",))
     missing = [name for name in FILES[: 3 if texts else 2] if not (folder / name).is_file()]

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from ...core.config import check_choice
 from ...core.extras import need
 from ...core.figures import PALETTE, figure_of_texts, theme
-from ...core.files import cache_dir, write_bytes_atomic
+from ...core.files import cache_dir, write_cache
 
 # %% ../../../nbs/analysis/codes/map.ipynb #c004
 def principal_plane(
@@ -46,7 +46,8 @@ def code_map(
     path = cache_dir("code-maps") / f"{method}-{seed}-{hashlib.blake2b(vectors.tobytes(), digest_size=12).hexdigest()}.npy"
     if not path.exists():
         plane = umap.UMAP(metric="cosine", random_state=seed, n_neighbors=min(15, max(2, len(vectors) - 1))).fit_transform(vectors)
-        write_bytes_atomic(path, lambda file: np.save(file, plane.astype(np.float32)))
+        write_cache(path, lambda file: np.save(file, plane.astype(np.float32)))
+        return plane.astype(np.float32)
     return np.load(path)
 
 # %% ../../../nbs/analysis/codes/map.ipynb #c010

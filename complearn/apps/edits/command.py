@@ -29,6 +29,7 @@ from tqdm.auto import tqdm
 from .ranking import Ranker, images_of, open_scorer
 from ...core.config import RequestError, parse_yaml, strict
 from ...core.files import plain, read_json, write_bytes_atomic, write_errors, write_json
+from ...core.own_files import open_own, own_path
 from ...core.runs import differences
 from ...core.seeds import rng
 from ...data.readers.edits import CaptionRow, EditedCaption, edit_values, pair_captions, read_captions, read_edits
@@ -217,7 +218,8 @@ def complete_lines(
     note: Mapping[str, Any],  # its settings and captions
 ) -> int:  # how many lines it has
     "Cut off a partial last line; raise RequestError that says what differs if the file was begun with other settings or captions."
-    beside, content = path.with_name(f"{path.name}.settings.json"), path.read_bytes() if path.exists() else b""
+    beside = own_path(path.parent, f"{path.name}.settings.json")
+    content = own_path(path.parent, path.name).read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
     if not whole:  # not begun
         return 0
@@ -228,7 +230,7 @@ def complete_lines(
     if differing:
         raise RequestError(f"{path} was begun with other settings or captions: {'; '.join(differing)}; name another file, or delete it")
     if len(whole) < len(content):
-        with open(path, "r+b") as file:
+        with open_own(path.parent, path.name, "r+b") as file:
             file.truncate(len(whole))
     return whole.count(b"\n")
 
@@ -255,7 +257,7 @@ def edit_captions(
                 first = next(portions)
                 if not done:
                     write_json(path.with_name(f"{path.name}.settings.json"), note)
-                with open(path, "a" if done else "w", encoding="utf-8") as file:
+                with open_own(path.parent, path.name, "a" if done else "w", encoding="utf-8") as file:
                     for lines in itertools.chain([first], portions):
                         file.write("".join(f"{line}\n" for line in lines))
                         file.flush()

@@ -15,6 +15,7 @@ from typing import Literal
 
 from ...core.config import Identifier, RequestError, Text, read_record
 from ...core.files import BadData, write_bytes_atomic, write_errors
+from ...core.own_files import open_own, own_path
 from .edits import EditedCaption
 from .files import read_rows
 from ..reports import Report
@@ -67,7 +68,7 @@ def append_decision(
     decision: Decision,
 ) -> None:
     "Note a decision; a line that was cut off is ended first. Raise OSError with the remedy if the journal cannot be written."
-    with write_errors(path), open(path, "a+b") as file:
+    with write_errors(path), open_own(Path(path).parent, Path(path).name, "a+b") as file:
         end = file.seek(0, 2)
         file.seek(max(0, end - 1))
         torn = end > 0 and file.read(1) != b"\n"
@@ -78,7 +79,7 @@ def read_decisions(
     path: Path | str,  # of the journal
 ) -> tuple[dict[DecisionKey, Decision], Report]:  # the last decision about each negative; the lines that cannot be read
     "Read a journal; there are no decisions where there is none."
-    path, decisions = Path(path), {}
+    path, decisions = own_path(Path(path).parent, Path(path).name), {}
     report = Report(path.name)
     for line, cells, fault in read_rows(path) if path.exists() else ():
         where = f"{path.name} line {line}"

@@ -21,6 +21,7 @@ import pandas as pd
 from ...core.config import read_record
 from ...core.extras import need
 from ...core.files import BadData, atomic_folder, parsing, read_json, write_json
+from ...core.own_files import check_own
 from .rules import concept_heights, find_concepts, find_predicates, is_mark
 from ..parsing.base import Parse
 from ..parsing.flat import parse_rules
@@ -269,6 +270,7 @@ def read_graph(
     folder, remedy = Path(folder), "write it with: python -m complearn.apps.concepts graph captions.csv FOLDER"
     if not (folder / "graph.json").is_file():
         raise BadData(f"{folder}: no concept graph there (no graph.json); {remedy}")
+    check_own(folder)
     header = read_record(_Header, read_json(folder / "graph.json"), f"{folder.name}/graph.json")
     if header.schema != SCHEMA:
         raise BadData(f"{folder.name}/graph.json: schema {header.schema}, and this version reads {SCHEMA}; {remedy}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.files import BadData, cache_dir, plain
+from ...core.own_files import own_path
 from .base import Parse
 
 # %% ../../../nbs/language/parsing/cache.ipynb #8e2e83b5
@@ -44,6 +45,8 @@ class ParseCache:
     def connect(self) -> Iterator[sqlite3.Connection]:
         "Open the file, make it where it is absent, and keep what is written if all goes well."
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        for ending in ("", "-journal", "-wal", "-shm"):
+            own_path(self.path.parent, f"{self.path.name}{ending}")
         with closing(sqlite3.connect(self.path, timeout=60)) as connection, connection:
             connection.execute("CREATE TABLE IF NOT EXISTS parses (key BLOB PRIMARY KEY, checksum BLOB, parse TEXT) WITHOUT ROWID")
             yield connection

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ...core.files import cache_dir, write_bytes_atomic
+from ...core.files import cache_dir, write_cache
 from .base import Tower, TowerOutput
 
 # %% ../../../nbs/models/towers/memory.ipynb #c005
@@ -63,7 +63,7 @@ def write_output(
     answer: tuple[Tensor, Tensor, Tensor],  # tokens, mask, pooled
 ) -> None:
     "Write an image's row of a `TowerOutput`, all or nothing."
-    write_bytes_atomic(path, save(dict(zip(("tokens", "mask", "pooled"), answer))))
+    write_cache(path, save(dict(zip(("tokens", "mask", "pooled"), answer))))
 
 # %% ../../../nbs/models/towers/memory.ipynb #c008
 class OutputCache:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...core.checksums import DamagedFile, missing_files, verify, write_checksums, write_listed
 from ...core.files import atomic_folder, plain, read_json, remove_folder
+from ...core.own_files import own_folder
 from ...core.runs import Run, differences
 from .optimization import MovingAverage, load_moments, moments
 from .phases import State
@@ -49,7 +50,7 @@ def save_checkpoint(
     keep: int = 2,  # how many checkpoints stay, this one included
 ) -> Path:  # the checkpoint's folder
     "Write a checkpoint all or nothing, then delete those beyond `keep`."
-    path = run.path / "checkpoints" / f"step-{step:08d}"
+    path = own_folder(run.path, "checkpoints") / f"step-{step:08d}"
     with atomic_folder(path) as folder:
         for name, named in tensors.items():
             if not named:
@@ -82,7 +83,7 @@ def remove_leftovers(run: Run) -> int:
         replaced = re.fullmatch(r"\.(.+)\.\d+\.old", path.name)  # it made room for a new one of that name
         if replaced and not path.with_name(replaced[1]).exists():
             path.rename(path.with_name(replaced[1]))
-        elif path.is_dir():
+        elif path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)  # it may have been in a folder that is gone by now
@@ -196,5 +197,5 @@ class Checkpointer:
         if self.processes.main:
             self.run.check_folder()
             weights = self.state.model.state_dict() | ({} if self.average is None else self.average.values)
-            path = self.run.path / "phases" / f"{self.state.phase_index:02d}-{name}.safetensors"
+            path = own_folder(self.run.path, "phases") / f"{self.state.phase_index:02d}-{name}.safetensors"
             write_listed(path, tensor_bytes(weights))

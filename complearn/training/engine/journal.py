@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from ...core.files import write_json
+from ...core.own_files import own_folder
 from ...core.runs import Run
 from ...data.pairs import Batch
 from ...models.scoring import evaluation_mode
@@ -38,7 +39,7 @@ def check_loss(
     if all(math.isfinite(value) for value in values.values()) and values["loss"] <= limit:
         return
     texts = {name: str(value) for name, value in values.items()}  # JSON has no NaN
-    path = run.path / "failed" / f"step-{position['step']:08d}.json"
+    path = own_folder(run.path, "failed") / f"step-{position['step']:08d}.json"
     write_json(path, {**position, **texts, "limit": limit, "ids": list(batch.keys)})
     message = f"step {position['step']} (phase {position['phase']}): loss {texts['loss']}, gradient norm {texts['grad_norm']}"
     remedy = "Begin another run with a lower learning rate, a smaller clip, or precision fp32; the checkpoints are from before"

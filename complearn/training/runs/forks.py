@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.files import write_errors
+from ...core.own_files import open_own
 
 # %% ../../../nbs/training/runs/forks.ipynb #a3488382
 class Messages:
@@ -61,9 +62,10 @@ def serve(
             if child == 0:
                 os.setsid()
                 os.write(1, json.dumps({"pid": os.getpid()}).encode() + b"\n")
-                log, nothing = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666), os.open(os.devnull, os.O_RDONLY)
-                for source, target in ((nothing, 0), (log, 1), (log, 2)):
-                    os.dup2(source, target)
+                log = Path(request["log"])
+                with open_own(log.parent, log.name, "ab") as output, open(os.devnull, "rb") as nothing:
+                    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+                        os.dup2(source.fileno(), target)
                 sys.argv[1:] = request["arguments"]
                 try:
                     return main(request["arguments"])
@@ -150,7 +152,7 @@ class Forks:
         log: str | Path,  # what it prints is added to this file
     ) -> Fork:
         "Start a fork; raise RuntimeError if the process that forks has ended, OSError if the log cannot be written."
-        with write_errors(log), open(log, "ab"):
+        with write_errors(log), open_own(Path(log).parent, Path(log).name, "ab"):
             request = {"arguments": list(arguments), "log": os.path.abspath(log)}
         count = len(self.started)
         try:

@@ -20,6 +20,7 @@ from torch import nn
 
 from ...core.checksums import read_checksums, verify, write_listed
 from ...core.files import read_json, write_bytes_atomic, write_errors
+from ...core.own_files import open_own
 from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...core.trust import offline
@@ -186,7 +187,7 @@ def hold_lock(
         yield
         return
     with write_errors(run.path / "lock"):
-        file = open(run.path / "lock", "a+")
+        file = open_own(run.path, "lock", "a+")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -217,6 +218,7 @@ def launch(
             check_names(run.config.get("model"), f"{run.path / 'config.json'}: model")
         refusal = offline(str(run.path / "config.json"), "if you trust it, let it download once with --online")
         with hold_lock(run), nullcontext() if online else refusal:
+            run.complete_list()
             make_trainer(run, device, progress).fit()
     return run
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ...core.device import pick_device
 from ...core.files import write_errors
+from ...core.own_files import open_own
 from ...core.plugins import allowed_modules
 from ...core.runs import Run
 from ...models.progress import Progress
@@ -48,7 +49,7 @@ def progress_of(
     path = run.path / "metrics.jsonl"
     if not path.exists():
         return 0
-    with open(path, "rb") as file:
+    with open_own(run.path, path.name, "rb") as file:
         file.seek(max(0, path.stat().st_size - tail))
         text = file.read().decode(errors="ignore")
     numbers = [part.split(",")[0].split("}")[0].strip() for part in text.split('"step":')[1:]]
@@ -78,7 +79,7 @@ def failure(
 ) -> RunFailed:
     "The error for a failed run: how it ended, the end of its log, and the command that resumes it."
     path = run.path / "log.txt"
-    lines = path.read_text(errors="replace").strip().splitlines()[-12:] if path.exists() else []
+    lines = open_own(run.path, path.name, errors="replace").read().strip().splitlines()[-12:] if path.exists() else []
     ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     excerpt = "\n".join(f"  | {line}" for line in lines)
     command_line = " ".join(["python", *words[1:]])
@@ -102,7 +103,7 @@ def start(
     env: Mapping[str, str],  # its environment
 ) -> subprocess.Popen:
     "Start a run in a session of its own; what it prints goes to log.txt."
-    with write_errors(run.path / "log.txt"), open(run.path / "log.txt", "ab") as log:
+    with write_errors(run.path / "log.txt"), open_own(run.path, "log.txt", "ab") as log:
         return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, start_new_session=True)
 
 # %% ../../../nbs/training/runs/sweep.ipynb #7b03d500
