@@ -14,7 +14,7 @@ import pandas as pd
 
 from .curves import bands
 from .learnability import teacher_difference
-from .summaries import averages, compositional_names
+from .summaries import BY_KIND, averages, compositional_names
 from ...core.files import plain
 from ...core.results import code_version, row
 from ...evaluation.bench.bench import Bench, judge
@@ -30,7 +30,7 @@ def newcomer_rows(
     questions: Mapping[str, Any],  # what decides them, plain values
     device: str = "cpu",  # where to encode
 ) -> list[dict]:  # flat rows, data "newcomer 0: generated/sugarcrepe", ..., "newcomer 0: average"
-    "A newcomer's scores on every task, and their averages COMP and CLS."
+    "A newcomer's scores on every task, and their averages."
     key = plain({"questions": dict(questions), "code": code_version()})
     stored = [record["rows"] for record in lesson.run.records() if record.get("kind") == "judged" and record["by"] == key]
     if stored:
@@ -63,10 +63,10 @@ def newcomers_table(
     tolerance: float = 0.01,  # gain of matching accuracy in the last fifth of a lesson that has settled
     digits: int = 1,  # of a percentage
 ) -> pd.DataFrame:  # a line per method and teacher
-    "Newcomers of every teacher: COMP, CLS and ease of learning in per cent, and how many lessons have settled."
+    "Newcomers of every teacher: COMP, its parts by kind, CLS and ease of learning in per cent, and how many lessons have settled."
     by, percent = ["method", "phase", "step"], lambda value: f"{100 * value:.{digits}f}"
     averaged, of_lesson = rows.data.str.fullmatch(r"newcomer \d+: average"), rows.split.str.fullmatch(r"newcomer \d+")
-    parts = {split: rows[averaged & (rows.split == split)] for split in ("COMP", "CLS")}
+    parts = {split: rows[averaged & (rows.split == split)] for split in ("COMP", *BY_KIND, "CLS")}
     parts |= {title: rows[of_lesson & (rows.metric == metric)] for title, metric in (("ease", "learn_area"), ("late gain", "learn_gain"))}
     lines: dict[tuple, dict] = {}
     for title, part in parts.items():
@@ -126,7 +126,7 @@ def lesson_differences(
 def schooling_rows(
     own: pd.DataFrame,  # averages of finished models, data "average"
     means: pd.DataFrame,  # of `newcomer_means`, taught by the same models
-    splits: Sequence[str] = ("COMP", "CLS"),  # which averages
+    splits: Sequence[str] = ("COMP", *BY_KIND, "CLS"),  # which averages
 ) -> pd.DataFrame:  # method, seed, step, data ("last agent", "newcomer", "last agent minus newcomer"), split, metric, value
     "Scores of models, of their newcomers, and their differences; a model without a newcomer taught at its last step is left out."
     place = ["method", "seed", "step", "split", "metric"]
