@@ -11,3 +11,17 @@ if _check in ("1", "all"):
 
 if os.environ.get("COMPLEARN_OFFLINE") == "1":  # a process that opens a folder has started this one, which gets no network either
     from complearn.core import trust  # noqa: F401
+
+_DOOR = ("load", "read", "search", "codes", "edits", "concepts", "stages")  # functions of complearn.api, imported when they are asked for
+
+
+def __getattr__(name: str):
+    if name not in _DOOR:
+        raise AttributeError(f"module 'complearn' has no attribute {name!r}; its functions are {', '.join(_DOOR)}")
+    import importlib
+
+    return getattr(importlib.import_module("complearn.api"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_DOOR, "__version__"])
