@@ -165,7 +165,7 @@ def test_empty_captions_name_their_pair():
 
 
 def make_pairs(n=6):
-    return [Pair(np.full((8, 8, 3), 20 * i, np.uint8), f"shade {i}", f"p{i}", f"image-{i // 2}") for i in range(n)]
+    return [Pair(np.full((8, 8, 3), 20 * (i // 2), np.uint8), f"shade {i}", f"p{i}", f"image-{i // 2}") for i in range(n)]
 
 
 def test_batches_know_which_pairs_share_an_image_or_a_caption():

@@ -68,10 +68,12 @@ def same_image(
 ) -> bool:
     "Whether two images of one name are the same image."
     source = name_source(image_id)
-    if image is other or source == "world":
+    if source == "world":
         return True
     if image is None or other is None:
         return bool(source)
+    if image is other:
+        return True
     if isinstance(image, (str, Path)) and isinstance(other, (str, Path)) and os.path.abspath(image) == os.path.abspath(other):
         return True
     if any(isinstance(each, (str, Path)) and not os.path.exists(each) for each in (image, other)):
@@ -85,7 +87,7 @@ def note_image(
 ) -> None:
     "Note a pair's image under its id; raise ValueError if another image has this id."
     known = images.setdefault(pair.image_id, pair.image)
-    if not same_image(pair.image_id, known, pair.image):
+    if known is not pair.image and not same_image(pair.image_id, known, pair.image):
         both = f"{image_name(known)} and {image_name(pair.image)}"
         remedy = "read them with the reader 'joined', which tells the names of its parts apart, or give the images different ids"
         raise ValueError(f"two images have the id {pair.image_id!r}: {both}; {remedy}")

@@ -11,7 +11,7 @@ import itertools
 import os
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -71,8 +71,9 @@ class _Names:
     "What the parts of a joined data set have named so far."
 
     def __init__(self):
-        self.pairs: dict[str, Pair] = {}  # by id
-        self.images: dict[str, Any] = {}  # by image id
+        self.pairs: dict[str, list[Pair]] = {}  # by the id that their reader gave
+        self.images: dict[str, list[tuple[str, Any]]] = {}  # name and image, by the id that their reader gave
+        self.taken: set[str] = set()  # all names
 
     def space(
         self,
@@ -80,20 +81,32 @@ class _Names:
     ) -> str:  # "part 2/", or with the next number that no name begins with
         "What the names of a part begin with."
         spaces = (f"part {k}/" for k in itertools.count(number))
-        return next(space for space in spaces if not any(name.startswith(space) for name in (*self.pairs, *self.images)))
+        return next(space for space in spaces if not any(name.startswith(space) for name in self.taken))
 
     def image_names(
         self,
-        part: Sequence[Pair],  # to be added
+        images: Mapping[str, Any],  # of a part, by id
         space: str,  # of the part
-    ) -> dict[str, str]:  # of the images that need another name
-        "New names for a part's images, where it names another image as a part before it does."
-        shared = {pair.image_id: pair.image for pair in part if pair.image_id in self.images}
-        taken = {name for name, image in shared.items() if not same_image(name, self.images[name], image)}
-        if not taken:
-            return {}
-        local = {pair.image_id for pair in part if pair.image_id not in shared and photo_identity(pair.image_id) is None}
-        return {name: space + name for name in taken | local}
+    ) -> dict[str, str]:  # by id
+        "The names of a part's images: an image that is there already keeps its name, and another one of its name gets a new one."
+        names, others = {}, []
+        for name, image in images.items():
+            known = self.images.get(name, [])
+            same = [former for former, each in known if same_image(name, each, image)]
+            names[name] = same[0] if same else name
+            if not same and (known or name in self.taken):
+                others.append(name)
+        if others:
+            local = [name for name in images if name not in self.images and photo_identity(name) is None]
+            names |= {name: space + name for name in (*others, *local)}
+        return names
+
+    def _check(self, pair: Pair, image_name: str) -> None:
+        for twin in self.pairs.get(pair.id, ()):
+            is_same_image = twin.image_id == image_name or twin.image is None and pair.image is None
+            if is_same_image and (twin.caption, twin.views) == (pair.caption, pair.views):
+                remedy = "leave one of the parts out, or read one with {'name': 'disjoint', 'args': {'source': ..., 'exclude': [ids]}}"
+                raise BadData(f"pair {pair.id} is in two parts, with the same image and caption; {remedy}")
 
     def add(
         self,
@@ -102,21 +115,20 @@ class _Names:
     ) -> tuple[list[Pair], str]:  # its pairs, named anew where that is needed; what was named anew
         "Name a part's images and pairs, each apart from those before it; raise `BadData` if a pair is there already."
         space = self.space(number)
-        images = self.image_names(part, space)
-        part = [replace(pair, image_id=images[pair.image_id]) if pair.image_id in images else pair for pair in part]
-        again = [pair for pair in part if pair.id in self.pairs]
-        for pair in again:
-            twin = self.pairs[pair.id]
-            if (twin.image_id, twin.caption, twin.views) == (pair.image_id, pair.caption, pair.views):
-                remedy = "leave one of the parts out, or read one with {'name': 'disjoint', 'args': {'source': ..., 'exclude': [ids]}}"
-                raise BadData(f"pair {pair.id} is in two parts, with the same image and caption; {remedy}")
-        if again:
-            part = [replace(pair, id=space + pair.id) for pair in part]
-        self.pairs |= {pair.id: pair for pair in part}
+        images = {pair.image_id: pair.image for pair in part}
+        names = self.image_names(images, space)
         for pair in part:
-            self.images.setdefault(pair.image_id, pair.image)
-        named = [f"{len(images)} images"] * bool(images) + ["its pairs"] * bool(again)
-        return part, f"the names of {' and '.join(named)} begin with {space!r}, since a part before it has such names" if named else ""
+            self._check(pair, names[pair.image_id])
+        again = any(pair.id in self.pairs or pair.id in self.taken for pair in part)
+        named = [replace(pair, id=space * again + pair.id, image_id=names[pair.image_id]) for pair in part]
+        for pair, new in zip(part, named):
+            self.pairs.setdefault(pair.id, []).append(new)
+        for name, image in images.items():
+            self.images.setdefault(name, []).append((names[name], image))
+        self.taken |= {name for pair in named for name in (pair.id, pair.image_id)}
+        n_images = sum(name.startswith(space) for name in names.values())
+        what = [f"{n_images} images"] * bool(n_images) + ["its pairs"] * again
+        return named, f"the names of {' and '.join(what)} begin with {space!r}, since a part before it has such names" if what else ""
 
 
 def join_pairs(

@@ -121,7 +121,7 @@ def feature_key(
         if side == "image" and not in_memory:
             if not (isinstance(item, (str, Path)) or is_dataclass(item)):
                 return None
-            key = (type(item).__name__, *image_signature(item))
+            key = ("file" if isinstance(item, (str, Path)) else type(item).__name__, *image_signature(item))
         digest.update(repr(key).encode() + b"\x1e")
     return digest.hexdigest()
 
