@@ -22,7 +22,7 @@ from torch import Tensor
 from ...data.benchmarks.items import Choice
 from ...data.benchmarks.sugarcrepe import read_sugarcrepe
 from ...data.images import EXTENSIONS
-from ...data.pairs import Pair
+from ...data.pairs import Pair, caption_number
 from ...data.readers.registry import read
 from ...data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
 from .bench import judge, stamp
@@ -145,11 +145,11 @@ def held_out_losses(
     device: torch.device | str | None = None,  # where to encode
 ) -> dict[str, Tensor]:  # "language_loss": captions of an image, "vision_loss": images of a caption
     "The contrastive losses of pairs that are one batch (Zhang et al. 2021, Eq. 2)."
-    captions = [pair.caption for pair in pairs]
+    numbers = torch.tensor([caption_number(pair.caption) for pair in pairs])
     images = encode_all(model, images=[pair.image for pair in pairs], device=device)
-    texts = encode_all(model, texts=captions, device=device)
+    texts = encode_all(model, texts=[pair.caption for pair in pairs], device=device)
     logits = model.similarity(images, texts).float().cpu() / temperature
-    same = torch.tensor([[a == b for b in captions] for a in captions])
+    same = numbers[:, None] == numbers[None]
     rows = torch.arange(len(pairs))
     return {"language_loss": info_nce(logits, rows, same), "vision_loss": info_nce(logits.T, rows, same)}
 
