@@ -440,6 +440,14 @@ def test_a_composed_edit_comes_back_as_it_was():
     assert EditedCaption(**row).read_edits() == [edit]
 
 
+def test_a_negative_with_the_words_of_its_caption_is_left_out_and_counted(tmp_path):
+    line = {"id": "7", "image_id": "1.jpg", "caption": "A cat on a mat.", "negatives": ["a cat on a MAT", "a mat on a cat"]}
+    (tmp_path / "edits.jsonl").write_text(json.dumps(line) + "\n")
+    records = read_edits(tmp_path / "edits.jsonl")
+    assert records[0].negatives == ["a mat on a cat"] and records.report.n_skipped == 1
+    assert "1 negative like its caption (edits.jsonl line 1: 'a cat on a MAT' has the words of 'A cat on a mat.')" in str(records.report)
+
+
 def test_negatives_find_their_pairs_for_training_and_as_a_benchmark(tmp_path):
     line = {"id": "7", "image_id": "1.jpg", "caption": "a cat", "negatives": ["a dog", "a cow"]}
     (tmp_path / "edits.jsonl").write_text(json.dumps(line) + "\nbroken\n")

@@ -18,7 +18,7 @@ from complearn.data.attributes.two_views import NUMBERS, Views
 from complearn.data.fixtures.attribute_sets import write_celeba, write_cifar_mnist, write_stl10
 from complearn.data.images import BrokenImage, Transform, load_images
 from complearn.data.loading import Loader, fingerprint
-from complearn.data.pairs import Collate
+from complearn.data.pairs import Collate, Pair, preload
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 
@@ -281,3 +281,21 @@ def test_photographs_of_stl10_stand_upright_and_those_without_a_class_have_no_la
         read_stl10(tmp_path, "unlabeled")
     with pytest.raises(BadData, match="test_X.bin"):
         read_stl10(tmp_path, "test")
+
+
+def test_an_image_of_other_channels_than_the_towers_is_refused(tmp_path):
+    """Four channels are no transparency, with and without random crops; a file with transparency is put on white, as ever."""
+    photo = np.full((16, 16, 4), 200, np.uint8)
+    photo[..., 3] = 0  # where there is no digit
+    for transform, draws in ((Transform(16), None), (Transform(16, area=(0.5, 1.0)), [1]), (Transform(8), None)):
+        with pytest.raises(BrokenImage, match=r"uint8 \(16, 16, 4\): an image of 4 channels for a tower of 3; give the model a tower"):
+            transform([photo], draws)
+    with pytest.raises(BrokenImage, match="an image of 3 channels for a tower of 4"):
+        Transform(16, mean=(0.5,) * 4, std=(0.5,) * 4)([photo[..., :3]])
+    with pytest.raises(ValueError, match="are for three channels, not for 4; take area, mirror and jitter out"):
+        Transform(16, mean=(0.5,) * 4, std=(0.5,) * 4, mirror=True)([photo], [1])
+    with pytest.raises(BrokenImage, match="an image of 4 channels for a tower of 3"):
+        preload([Pair(photo, None, "0", "0")], 16)
+    assert Transform(16, mean=(0.5,) * 4, std=(0.5,) * 4)([photo]).shape == (1, 4, 16, 16)
+    Image.fromarray(photo).save(tmp_path / "clear.png")
+    assert (load_images([tmp_path / "clear.png", Image.fromarray(photo), photo[..., 0]], 16)[:2] == 255).all()

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from complearn.data.benchmarks.items import Choice, Crop, as_choice, benchmark_captions, benchmark_image_ids
+from complearn.data.benchmarks.items import Choice, Crop, as_choice, benchmark_captions, benchmark_image_ids, choice_fault, collect_choices
 from complearn.data.benchmarks.sugarcrepe import SUGARCREPE, read_sugarcrepe
 from complearn.data.images import load_images
 from complearn.data.overlap import resolve_overlap
 from complearn.data.pairs import Pair
 from complearn.data.readers.labelled import read_labelled_images
 from complearn.data.readers.registry import read
-from complearn.data.reports import BadData
+from complearn.data.reports import BadData, Collector
 
 
 @pytest.fixture
@@ -114,3 +114,42 @@ def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
 def test_real_classes(real_data):
     items, classes, _ = read_labelled_images(real_data / "images/cifar10_test.parquet", limit=300, check="header")
     assert len(classes) == 10 and "airplane" in classes and 200 < len(items) <= 300 and {label for _, label in items} == set(range(10))
+
+
+# --- questions without an answer
+
+TEXT, GROUP = ("a goat on a tram", "a tram on a goat"), ("a.png", "b.png")
+UNANSWERABLE = [
+    Choice("s", ("a.png",), ("A goat.", "a GOAT "), "equal words", ("a",)),
+    Choice("s", ("a.png",), ("A goat.", "A kid.", "a goat"), "a wrong one like the first of two right ones", ("a",), right=2),
+    Choice("s", ("a.png",), ("A goat.", "A tram.", "a goat!"), "one of two wrong ones", ("a",)),
+    Choice("s", GROUP, ("A goat.", "a goat"), "a group with one caption", ("a", "b")),
+    Choice("s", ("a.png", "a.png"), TEXT, "a group with one picture", ("a", "a")),
+    Choice("s", ("a.png", "copy.png"), TEXT, "a group with a picture and its copy", ("a", "copy")),
+    Choice("s", ("a.png", "a.png"), ("A goat.",), "a choice of one picture", ("a", "a")),
+]
+ANSWERABLE = [
+    Choice("s", ("a.png",), TEXT, "text", ("a",)),
+    Choice("s", ("a.png",), ("A goat.", "a goat", "A tram."), "two right ones that are alike", ("a",), right=2),
+    Choice("s", ("a.png",), ("A goat.", "A tram.", "a tram"), "two wrong ones that are alike", ("a",)),
+    Choice("s", GROUP, TEXT, "a group", ("a", "b")),
+    Choice("s", (Crop("a.png", (0, 0, 4, 4)), Crop("a.png", (4, 4, 8, 8))), TEXT, "two parts of one photo", ("a", "a")),
+]
+
+
+@pytest.mark.parametrize("item", UNANSWERABLE + ANSWERABLE, ids=lambda item: item.id)
+def test_a_question_whose_sides_are_the_same_is_left_out_named_and_counted(item, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, colour in (("a.png", "red"), ("b.png", "blue"), ("copy.png", "red")):
+        Image.new("RGB", (8, 8), colour).save(name)
+    good = Choice("s", ("b.png",), TEXT, "good", ("b",))
+    collector = Collector("questions")
+    assert bool(choice_fault(item)) == (item in UNANSWERABLE)
+    if item in ANSWERABLE:
+        assert len(collect_choices(collector, [(good, "line 1"), (item, "line 2")])) == 2 and not collector.report.n_skipped
+        return
+    with pytest.warns(UserWarning, match="1 right and wrong alike"):
+        kept = collect_choices(collector, [(good, "line 1"), (item, "line 2")])  # half of them, and yet no error: the file is whole
+    assert [choice.id for choice in kept] == ["good"] and kept.report.skipped == {"right and wrong alike": ["line 2"]}
+    with pytest.raises(BadData, match="not a single sample; .*right and wrong alike"):
+        collect_choices(Collector("questions"), [(item, "line 2")])

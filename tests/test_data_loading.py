@@ -13,7 +13,7 @@ from PIL import Image
 
 from complearn.core.seeds import rng
 from complearn.data.images import BrokenImage
-from complearn.data.loading import Loader, fingerprint
+from complearn.data.loading import Loader, content_fingerprint, fingerprint
 from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, one_per_image
 
 
@@ -189,3 +189,16 @@ def test_fingerprints_tell_data_apart(tmp_path):
             return "mine"
 
     assert fingerprint(Lazy(pairs)) == "mine"
+
+
+def test_what_stands_behind_equal_names_has_a_fingerprint_too(tmp_path):
+    pairs = make_pairs(tmp_path, 3)
+    before = content_fingerprint(pairs)
+    assert before == content_fingerprint(list(pairs)) == content_fingerprint([replace(pair, image=str(pair.image)) for pair in pairs])
+    labelled, parsed = [replace(pairs[0], labels="cat"), *pairs[1:]], [replace(pairs[0], tree="(NP a)"), *pairs[1:]]
+    shown = [replace(pairs[0], negative_images={"a dog": np.zeros((2, 2, 3), np.uint8)}), *pairs[1:]]
+    arrays = [[replace(pair, image=np.full((2, 2, 3), shade, np.uint8)) for pair in pairs] for shade in (0, 1)]
+    others = [*map(content_fingerprint, (labelled, parsed, shown, *arrays))]
+    assert len({before, *others}) == 6 and len({*map(fingerprint, (pairs, labelled, parsed))}) == 1
+    Image.new("RGB", (40, 40)).save(tmp_path / "1.png")
+    assert content_fingerprint(pairs) != before and fingerprint(pairs) == fingerprint(make_pairs(tmp_path, 3))

@@ -165,7 +165,7 @@ def test_empty_captions_name_their_pair():
 
 
 def make_pairs(n=6):
-    return [Pair(np.full((8, 8, 3), 20 * i, np.uint8), f"shade {i}", f"p{i}", f"image-{i // 2}") for i in range(n)]
+    return [Pair(np.full((8, 8, 3), 20 * (i // 2), np.uint8), f"shade {i}", f"p{i}", f"image-{i // 2}") for i in range(n)]
 
 
 def test_batches_know_which_pairs_share_an_image_or_a_caption():
@@ -228,3 +228,15 @@ def test_preload_decodes_each_image_once(tmp_path, monkeypatch):
     assert all(pair.image is held[0].image for pair in held) and (held[0].image == load_images([tmp_path / "a.png"], 12)[0]).all()
     (tmp_path / "a.png").unlink()
     assert Collate(Transform(12), WordTokenizer.fit(["caption"]))(held).images.shape == (5, 3, 12, 12)
+
+
+def test_captions_of_the_same_words_are_no_negatives_of_each_other():
+    """Capitals, spaces and signs aside; a sign alone is a caption of its own."""
+    texts = ["A goat walks.", "a goat walks", " A  GOAT walks!", "A goat sits.", "!", "?"]
+    pairs = [Pair(None, text, f"p{i}", f"image-{i}") for i, text in enumerate(texts)]
+    collate = Collate(Transform(8), WordTokenizer.fit(texts), captions_too=True, negatives="given")
+    batch = collate([replace(pair, negatives=("a goat  walks", "A tram.")) for pair in pairs])
+    same = same_pairs(batch.image_ids, batch.caption_ids)
+    assert same[:3, :3].all() and not same[:3, 3:].any() and not same[4, 5]
+    assert (batch.negative_numbers[:3, 1] == batch.caption_ids[0]).all() and batch.has_negative.all()
+    assert not (batch.negative_numbers[:3, 0] == batch.caption_ids[0]).any()  # its own words are no wrong caption

@@ -255,8 +255,8 @@ def test_captions_without_pictures(tmp_path):
     assert "1 empty caption (a.txt line 2" in str(pairs.report)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").write_text("A bird sings.\n")
-    with pytest.raises(BadData, match="two files of captions have one name"):
-        read("captions", files=[str(tmp_path / "a.txt"), str(tmp_path / "other" / "a.txt")])
+    both = read("captions", files=[str(tmp_path / "a.txt"), str(tmp_path / "other" / "a.txt")])
+    assert [pair.image_id for pair in both][-1] == "other/a.txt:a.txt line 1" and len({pair.id for pair in both}) == 3
     with pytest.raises(ValueError, match="no file of captions; name at least one"):
         read("captions", files=[])
     with pytest.raises(BadData, match="the file of captions does not exist"):
@@ -525,12 +525,12 @@ def test_nlvr_faults(tmp_path):
 
 
 def test_overlap_finds_what_was_renamed(photos):
-    train = [Pair(photos / f"{i:012d}.jpg", f"Photo {i}.", f"t{i}", f"t{i}") for i in range(6)]
+    train = [Pair(photos / f"{i:012d}.jpg", f"Photo {i}.", f"t{i}", f"vg{i}") for i in range(6)]
     (photos / "other.jpg").write_bytes((photos / f"{2:012d}.jpg").read_bytes())
     evaluation = [
         Pair(photos / "other.jpg", "Nothing known.", "e0", "e0"),
         Pair(encoded(99), "PHOTO  4", "e1", "e1"),
-        Pair(encoded(98), "New.", "e2", "t5"),
+        Pair(encoded(98), "New.", "e2", "vg5"),
     ]
     rest, shared = resolve_overlap(train, evaluation)
     assert shared.images == ("t2", "t5") and shared.captions == {"t4": "Photo 4."} and shared.compared == (6, 6, 3, 3)
@@ -554,7 +554,7 @@ def test_overlap_finds_what_was_renamed(photos):
 
 @pytest.mark.parametrize("names", [
     ("COCO_train2014_000000000139.jpg", "000000000139"), ("images/000000000139.png", "000000000139"),
-    ("1000268201_693b08cb0e.jpg", "1000268201_693b08cb0e"), ("my photo", "my photo"),
+    ("1000268201_693b08cb0e.jpg", "1000268201_693b08cb0e"), ("vg7", "vg7"),
 ])  # fmt: skip
 def test_a_resized_photo_is_known_by_its_published_name(names, photos):
     """A folder's file name, a release's, and a reader's id are one identity; a bare number is none."""
@@ -654,3 +654,36 @@ def test_real_flickr8k_and_its_splits(real_data):
     assert [(len(pairs), len(photos[split])) for split, pairs in splits.items()] == [(29_995, 5999), (5000, 1000)]
     assert not photos["train"] & photos["dev"] and not any(pairs.report.skipped for pairs in splits.values())
     assert load_images([pair.image for pair in splits["dev"][:10:5]], 64).shape == (2, 64, 64, 3)
+
+
+def dotted_shard(path, names, text="txt"):
+    with tarfile.open(path, "w") as tar:
+        for k, name in enumerate(names):
+            for extension, content in (("jpg", encoded(k, size=(8, 8))), (text, f"Number {k}.".encode())):
+                member = tarfile.TarInfo(f"{name}.{extension}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+
+def test_pairs_that_a_dot_in_their_name_hides_are_counted_one_by_one(tmp_path):
+    """100 of 400 pairs are lost, and not 1 of 301; the message says why, and what to do."""
+    dotted_shard(tmp_path / "mixed.tar", [f"{k:05d}" for k in range(300)] + [f"walk.{k}" for k in range(100)])
+    fault = "sample walk.0: a sample's name ends at its first dot, so this one is read as a part of 'walk'; rename its members, .* walk_0"
+    with pytest.raises(BadData, match=f"{fault}.*100 of 400 samples of mixed.tar are bad"):
+        read_webdataset(tmp_path / "mixed.tar")
+    with pytest.warns(UserWarning, match="skipped 100: 100 dot in the name"):
+        pairs = read_webdataset(tmp_path / "mixed.tar", max_bad=0.5)
+    assert len(pairs) == 300 and pairs.report.skipped["dot in the name"][99] == "mixed.tar sample walk.99"
+    dotted_shard(tmp_path / "whole.tar", ["walk", "walk.1", "v1.2/walk"])  # a whole pair beside a hidden one; dots in folders are no matter
+    with pytest.warns(UserWarning, match="1 dot in the name"):
+        assert [pair.image_id for pair in read_webdataset(tmp_path / "whole.tar", max_bad=0.5)] == ["whole/walk", "whole/v1.2/walk"]
+    dotted_shard(tmp_path / "none.tar", [f"walk.{k}" for k in range(4)])
+    with pytest.raises(BadData, match="4 of 4 samples"):
+        read_webdataset(tmp_path / "none.tar")
+    with tarfile.open(tmp_path / "views.tar", "w") as tar:
+        for name in ("a.left.jpg", "a.right.jpg", "b.jpg", "b.seg.png", "b.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = len(encoded(1))
+            tar.addfile(member, io.BytesIO(encoded(1) if name != "b.txt" else b"B.".ljust(len(encoded(1)))))
+    with pytest.warns(UserWarning, match="skipped 2: 2 incomplete sample"):  # two pictures without a text; a second picture of b is none
+        assert len(read_webdataset(tmp_path / "views.tar", max_bad=1.0)) == 1

@@ -2,11 +2,13 @@
 
 import importlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from stand_ins import constant, hashed, random_scorer
 
 from complearn.data.benchmarks.items import Choice
@@ -15,8 +17,10 @@ from complearn.data.pairs import Pair
 from complearn.data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
+from complearn.evaluation.bench import monitors
 from complearn.evaluation.bench.bench import disjoint_training, judge, judge_blind, stamp
 from complearn.evaluation.bench.monitors import (
+    file_states,
     held_out_losses,
     held_out_monitor,
     held_out_settings,
@@ -291,6 +295,25 @@ def test_held_out_losses_are_those_of_loops():
             rivals = [j for j in range(10) if j == i or pairs[j].caption != pairs[i].caption]
             total += float(table[i, rivals].logsumexp(0) - table[i, i]) / 10
         assert float(found[name]) == pytest.approx(total, rel=1e-4)
+
+
+def test_held_out_captions_of_the_same_words_are_no_rivals():
+    pairs = world_from(WORLD).test[:4]
+    shouted = [*pairs[:3], replace(pairs[3], caption=f"  {pairs[0].caption.upper()}")]
+    equal = [*pairs[:3], replace(pairs[3], caption=pairs[0].caption)]
+    scorer = random_scorer()
+    a, b = (held_out_losses(scorer, each, 0.2)["vision_loss"] for each in (shouted, equal))
+    assert float(a) == pytest.approx(float(b), rel=1e-5)
+
+
+def test_held_out_pairs_are_read_again_when_their_table_was_written_again(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    source = {"name": "folder", "args": {"folder": str(tmp_path)}}
+    asked = []
+    for caption in ("A goat.", "Two trams."):
+        (tmp_path / "captions.csv").write_text(f"image,caption\na.png,{caption}\n")
+        asked.append(monitors.held_out_pairs(json.dumps(source), 4, file_states(source))[0].caption)
+    assert asked == ["A goat.", "Two trams."]
 
 
 def test_a_model_with_relations_is_asked_about_held_out_triplets():

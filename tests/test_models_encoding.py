@@ -1,7 +1,8 @@
 """Encoding each thing once, the feature cache, full precision; saving and loading."""
 
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,13 +11,24 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from complearn.core.checksums import write_checksums, write_listed
+from complearn.data.benchmarks.groups import Frame
+from complearn.data.benchmarks.items import Crop
+from complearn.data.fixtures.specimens import write_shard
+from complearn.data.readers.registry import read
+from complearn.data.readers.shards import index_shard
+from complearn.data.sprites.clipart import ClipartScene, Piece
+from complearn.data.sprites.composites import Collage
 from complearn.data.word_tokenizer import WordTokenizer
+from complearn.language.scenes.graphs import Item, SceneGraph
+from complearn.models.agents import build_seeded
 from complearn.models.codebook.codebook import Codebook
 from complearn.models.dual import build_model
-from complearn.models.features import distinct, feature_key, weights_fingerprint
+from complearn.models.features import distinct, feature_key, image_signature, weights_fingerprint
 from complearn.models.saving import FILES, load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, cosine, encode_all, evaluation_mode, full_precision
 from complearn.models.towers.checkpoints import check_weights
+from complearn.models.towers.factory import vision_tower
+from complearn.models.towers.memory import weights_key
 
 CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
 
@@ -179,6 +191,52 @@ def test_things_without_a_lasting_name_are_not_cached(model, tmp_path):
     assert feature_key("x", [Thing(1)], "image") not in (None, feature_key("x", [Thing(2)], "image"))
     encode_all(model, images=pictures, cache=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_key_of_a_part_of_a_file_changes_with_the_file_and_with_the_part(tmp_path):
+    """A crop of a photo, a slice of a shard, a frame of a film, and a scene that is drawn from files."""
+    photo, shard, film = tmp_path / "photo.png", tmp_path / "s.tar", tmp_path / "f.npy"
+    (tmp_path / "sun.png").touch()
+
+    def write(seed):
+        made = np.random.default_rng(seed).integers(0, 255, (8, 8, 3), dtype=np.uint8)
+        for name in ("photo.png", "sun.png", "background.png"):
+            Image.fromarray(made).convert("RGBA").save(tmp_path / name)
+        write_shard(shard, {name: {"bin": made.tobytes(), "txt": b"A goat."} for name in ("0", "1")})
+        np.save(film, made)
+
+    write(0)
+    piece = Piece("sun.png", "sun", 4, 4, 4, 4, 0, False, 0, True)
+    graph = SceneGraph((Item("circle", "yellow", "large", "plain", 0.5, 0.5, 0.2, picture="sun"),))
+    members = index_shard(shard).samples
+    parts = [Crop(photo, (0, 0, 4, 4)), Crop(photo, (4, 4, 8, 8)), members["0"]["bin"], members["1"]["bin"], Frame(film)]
+    parts += [ClipartScene(tmp_path, "a", (piece,)), Collage(graph, folder=str(tmp_path))]
+    before = [feature_key("x", [part], "image") for part in parts]
+    assert len({*before, None}) == len(parts) + 1 and before == [feature_key("x", [part], "image") for part in parts]
+    write(1)
+    os.utime(shard, ns=(1, 1))  # the same size
+    assert not set(before) & {feature_key("x", [part], "image") for part in parts}
+    (tmp_path / "moon.png").write_bytes((tmp_path / "photo.png").read_bytes())
+    Image.new("RGBA", (8, 8), "white").save(tmp_path / "moon.png")
+    other = Collage(SceneGraph((replace(graph.items[0], picture="moon"),)), folder=str(tmp_path))
+    assert repr(other) == repr(parts[-1]) and image_signature(other) != image_signature(parts[-1])  # another picture of one noun
+
+
+def test_two_tables_of_one_form_have_keys_of_their_own():
+    datasets = pytest.importorskip("datasets")
+    form, sets = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")}), []
+    for arrays in (pixels(2), [255 - array for array in pixels(2)]):
+        cells = {"image": [Image.fromarray(array) for array in arrays], "text": ["a", "b"]}
+        sets.append(read("hf", dataset=datasets.Dataset.from_dict(cells, form)))
+    keys = [feature_key("x", [pair.image for pair in pairs], "image") for pairs in sets]
+    assert len({*keys, None}) == 3 and keys[0] == feature_key("x", [pair.image for pair in sets[0]], "image")
+
+
+def test_outputs_of_equal_weights_with_other_heads_are_kept_apart():
+    spec = {"tower": "tiny", "size": 16, "width": 16, "depth": 1}
+    towers = [build_seeded(lambda heads=heads: vision_tower(spec | {"heads": heads}), 0) for heads in (1, 2)]
+    assert all(torch.equal(a, b) for a, b in zip(*(tower.state_dict().values() for tower in towers)))
+    assert weights_key(towers[0]) != weights_key(towers[1])
 
 
 def test_a_caption_that_looks_like_a_path_is_a_caption():

@@ -12,7 +12,10 @@ import training_runs
 from PIL import Image
 
 from complearn.core.checksums import write_listed
+from complearn.core.files import read_json
 from complearn.core.runs import Run, find
+from complearn.data.loading import fingerprint
+from complearn.data.readers.registry import read
 from complearn.data.worlds.world import World
 from complearn.launch import main
 from complearn.training.engine.checkpoints import load_checkpoint
@@ -20,7 +23,7 @@ from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.clip import clip
 from complearn.training.methods.registry import method
 from complearn.training.runs.config import EVALUATIONS, RunConfig, Start, Train
-from complearn.training.runs.launch import launch, prepare, read_ahead
+from complearn.training.runs.launch import check_data, launch, prepare, read_ahead
 from complearn.training.runs.snapshots import Snapshot
 from complearn.training.runs.warm_start import load_start
 
@@ -175,6 +178,19 @@ def test_a_folder_of_photos_from_the_terminal(tmp_path, photos, capsys):
     words = json.loads((run.path / "tokenizer.json").read_text())["words"]
     assert {"picture", "number", "11"} <= set(words) and json.loads((run.path / "data.json").read_text())["pairs"] == 24
     assert Snapshot(run).model().tokenizer.vocab_size == len(words) + 4
+
+
+def test_a_run_whose_photos_were_replaced_is_not_gone_on_with(tmp_path, photos):
+    """Under the same names, with the same captions; a run that an earlier version began, and that noted names alone, goes on."""
+    run = prepare(tmp_path / "run", changed(data={"name": "folder", "args": {"folder": str(photos)}}))
+    pairs = read("folder", folder=str(photos))
+    assert check_data(run, pairs) == check_data(run, pairs) == fingerprint(pairs)
+    Image.new("RGB", (90, 90), "red").save(photos / "3.png")
+    with pytest.raises(ValueError, match="have changed: names and captions are as they were, but images, labels or trees are not"):
+        check_data(run, pairs)
+    facts = {name: value for name, value in read_json(run.path / "data.json").items() if name != "content"}
+    write_listed(run.path / "data.json", json.dumps(facts).encode())
+    assert check_data(run, pairs) == fingerprint(pairs)
 
 
 def test_photos_held_in_memory_train_the_same_model(tmp_path, photos):

@@ -290,6 +290,7 @@ def test_one_given_caption_is_whole_and_empty_ones_are_none():
     told = lambda negatives: {negative_caption(pair(negatives), "a cat", k, Negatives("given")) for k in range(20)}
     assert told("a dog") == {"a dog"} and told(["", "a dog", " "]) == {"a dog"}
     assert told("") == told([""]) == told(()) == told(None) == {None}
+    assert told(["A  CAT.", "a dog"]) == {"a dog"} and told("A cat!") == {None}  # the words of the caption are not wrong
 
 
 # --- runs

@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float
 from PIL import Image
 from tqdm.auto import tqdm
 
-from .benchmarks.items import Crop
 from .images import decode_image
 
 # %% ../../nbs/data/copies.ipynb #99c5b574
@@ -43,7 +42,7 @@ def thumbnail(
     image: Any,  # any kind of image; a crop counts as its photo
 ) -> Float[np.ndarray, "colours"] | None:  # None for an image that was never in a file, or cannot be decoded
     "The 16 x 16 colours of a picture, in values of 0 to 255; a file is decoded once."
-    image = image.path if isinstance(image, Crop) else image
+    image = image.path if hasattr(image, "photo_bytes") else image
     if not isinstance(image, (str, Path)):
         return _thumbnail(image) if isinstance(image, bytes) or hasattr(image, "read_bytes") else None
     if not os.path.isfile(image):

@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['FORMATS', 'EXTENSIONS', 'MAX_PIXELS', 'FITS', 'BrokenImage', 'image_name', 'open_header', 'check_pixels',
-           'eight_bits', 'to_rgb', 'decode_image', 'open_image', 'fit_image', 'Renderable', 'load_images', 'Transform',
-           'image_hash']
+           'eight_bits', 'to_rgb', 'decode_image', 'open_image', 'fit_image', 'Renderable', 'check_channels',
+           'load_images', 'Transform', 'file_hash', 'image_hash']
 
 # %% ../../nbs/data/images.ipynb #c002
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,21 @@ class Renderable(ABC):
     ) -> UInt8[np.ndarray, "image size size 3"]:
         "Draw a batch of images; the same image has the same pixels in any batch."
 
+    def content(self) -> str:
+        "What decides its pixels, the same wherever its files lie; a class that reads files names their content."
+        return repr(self)
+
 # %% ../../nbs/data/images.ipynb #c017
+def check_channels(
+    image: Any,  # of any kind
+    channels: int,  # of the tower
+) -> None:
+    "Raise `BrokenImage` if an array has another number of channels than the tower reads."
+    if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] != channels:
+        remedy = "give the model a tower of as many channels as the data set has, or the data set's first channels to this one"
+        raise BrokenImage(f"{image_name(image)}: an image of {image.shape[2]} channels for a tower of {channels}; {remedy}")
+
+
 def load_images(
     images: Sequence[Any],  # any mixture of kinds
     size: int,  # pixels of a side
@@ -190,6 +205,7 @@ def load_images(
         places = [i for i, image in enumerate(images) if type(image) is kind]
         out[places] = kind.render_batch([images[i] for i in places], size)
     for i, image in enumerate(images):
+        check_channels(image, channels)
         if isinstance(image, np.ndarray) and image.shape == (size, size, channels) and image.dtype == np.uint8:
             out[i] = image
         elif channels != 3:
@@ -229,6 +245,11 @@ class Transform:
         "The images as pixels, augmented if there are draws."
         if draws is None or not self.augments:
             return load_images(images, self.size, self.fit, len(self.mean))
+        if len(self.mean) != 3:
+            remedy = "take area, mirror and jitter out of the transform"
+            raise ValueError(f"crops, mirroring and jitter are for three channels, not for {len(self.mean)}; {remedy}")
+        for image in images:
+            check_channels(image, 3)
         images, places = list(images), [i for i, image in enumerate(images) if isinstance(image, Renderable)]
         for i, pixels in zip(places, load_images([images[i] for i in places], self.size)):
             images[i] = pixels
@@ -266,12 +287,27 @@ class Transform:
         return rearrange(pixels, "b h w c -> b c h w").to(torch.float32, memory_format=torch.contiguous_format).sub_(mean).div_(std)
 
 # %% ../../nbs/data/images.ipynb #19a2bbde
+@lru_cache(1 << 16)
+def _file_hash(path: str, size: int, time: int) -> str:
+    return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+
+
+def file_hash(
+    path: Path | str,  # of a file
+) -> str:  # a hash of its bytes
+    "A hash of a file's bytes; an unchanged file is read once."
+    state = os.stat(path)
+    return _file_hash(os.path.abspath(path), state.st_size, state.st_mtime_ns)
+
+
 def image_hash(
     image: Any,  # any kind of image
 ) -> str:  # a hash of its content
     "A hash of an image's content: a file's bytes (a crop's whole photo), an array's pixels, a scene's description."
     if isinstance(image, (str, Path)):
-        content = Path(image).read_bytes()
+        return file_hash(image)
+    if isinstance(image, Renderable):
+        content = image.content().encode()
     elif hasattr(image, "photo_bytes"):
         content = image.photo_bytes()
     elif isinstance(image, np.ndarray):

@@ -21,6 +21,7 @@ from pydantic import Field
 from ..core.config import check_choice, strict
 from ..core.seeds import rng
 from .facts import claim_numbers, scene_numbers
+from .word_tokenizer import normalize_caption
 from ..language.edits.base import Edit
 from ..language.edits.scenes import CONTRADICTING, compose_edits, contradictions, realise_edit
 from ..language.scenes.grammar import Caption
@@ -248,7 +249,9 @@ def negative_caption(
     draw: int | None,  # the pair's draw; None: 0
     wanted: Negatives = Negatives(),  # which
 ) -> str | None:  # None if there is none
-    "Draw a negative caption for a pair; raise ValueError for several calls, or unrelated captions, where no scene is known."
+    """Draw a negative caption for a pair, never one with the words of the caption.
+
+    Raise ValueError for several calls, or unrelated captions, where no scene is known."""
     negatives, generator = pair.negatives, rng(draw or 0, "negative")
     by_rules = made_by_rules(pair, wanted.source)
     if (wanted.calls or 1) > 1 and (by_rules or not isinstance(negatives, (Contradictions, EditedCaptions))):
@@ -260,14 +263,16 @@ def negative_caption(
         return negatives.draw_unrelated(generator)
     if by_rules:
         edit = draw_swap(caption, draw or 0)
-        return None if edit is None else edit.caption
+        return None if edit is None or normalize_caption(edit.caption) == normalize_caption(caption) else edit.caption
     if isinstance(negatives, Contradictions):
         return negatives.draw(wanted, generator)
     if isinstance(negatives, EditedCaptions):
         groups = [[text for text, _ in negatives.chosen(wanted)]]
     else:
         groups = [[negatives] if isinstance(negatives, str) else list(negatives or ())]
-    groups = [texts for group in groups if (texts := [text for text in group if text.strip()])]
+    right = normalize_caption(caption)
+    is_wrong = lambda text: bool(text.strip()) and (normalize_caption(text) or text) != (right or caption)
+    groups = [texts for group in groups if (texts := list(filter(is_wrong, group)))]
     if not groups:
         return None
     group = groups[int(generator.integers(len(groups)))]

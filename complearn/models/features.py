@@ -94,17 +94,19 @@ def distinct(
 # %% ../../nbs/models/features.ipynb #n015
 def image_signature(
     image: Any,  # of any kind, or None
-) -> list:  # plain values: [path, bytes, nanoseconds] of a file, [hash] of an image in memory, ["gone"] of a missing file, [] of None
+) -> list:  # plain values: [path, bytes, nanoseconds, which part] of a file; else [hash]; ["gone"] of a missing file, [] of None
     "Values that change when the image of this name may have changed."
     if image is None:
         return []
-    if not isinstance(image, (str, Path)):
+    is_file = isinstance(image, (str, Path))
+    path = image if is_file else getattr(image, "path", None)
+    if not isinstance(path, (str, Path)):
         return [image_hash(image)]
     try:
-        state = os.stat(image)
+        state = os.stat(path)
     except FileNotFoundError:
         return ["gone"]
-    return [os.path.realpath(image), state.st_size, state.st_mtime_ns]
+    return [os.path.realpath(path), state.st_size, state.st_mtime_ns, *([] if is_file else [repr(image)])]
 
 # %% ../../nbs/models/features.ipynb #n018
 def feature_key(
@@ -116,13 +118,11 @@ def feature_key(
     digest = hashlib.blake2b(f"{fingerprint} {side}".encode(), digest_size=16)
     for item in items:
         key = item_key(item)
-        if side == "image" and isinstance(key, str):
-            state = Path(key).stat()
-            key = (str(Path(key).absolute()), state.st_size, state.st_mtime_ns)
-        elif not isinstance(key, str) and not (isinstance(key, tuple) and key[0] in ("array", "bytes")):
-            if not is_dataclass(item):
+        in_memory = isinstance(key, tuple) and key[0] in ("array", "bytes")
+        if side == "image" and not in_memory:
+            if not (isinstance(item, (str, Path)) or is_dataclass(item)):
                 return None
-            key = repr(item)
+            key = ("file" if isinstance(item, (str, Path)) else type(item).__name__, *image_signature(item))
         digest.update(repr(key).encode() + b"\x1e")
     return digest.hexdigest()
 

@@ -19,6 +19,7 @@ from ..search.sources import SearchSource
 from ...core.config import RequestError
 from ...core.runs import Run, find
 from ...data.divergence.compounds import pairs_graph, pairs_parses
+from ...data.identities import images_by_id
 from ...data.pairs import Pair
 from ...data.reports import Pairs
 from ...data.worlds.world import world_from
@@ -51,7 +52,7 @@ class ConceptSource:
         self.is_parser_open = False
         self.graph, self.note = graph, str(graph.report) if graph.report.counts else ""
         self.pairs = {pair.id: pair for pair in pairs if pair.caption}
-        self.images = {pair.image_id: pair.image for pair in pairs if pair.image is not None}
+        self.images = images_by_id(pair for pair in pairs if pair.image is not None)
         if not len(graph.captions):
             raise RequestError("there is not a single caption in it; give captions, or the folder of a graph that has some")
         if self.images and self.images.keys().isdisjoint(graph.images[1].tolist()):

@@ -19,6 +19,7 @@ from ..pages import join_script, join_style
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError
 from ...core.files import BadData, plain
+from ...data.identities import images_by_id
 from ...data.pairs import Pair
 from ...data.readers.edits import EditedCaption, read_edits
 from ...data.readers.reviews import Decision, DecisionKey, Verdict, append_decision, journal_path, read_decisions, write_reviewed
@@ -78,7 +79,7 @@ class ReviewController(Controller):
     ):
         super().__init__()
         self.path, self.journal, self.place = Path(path).expanduser(), journal_path(Path(path).expanduser()), 0
-        self.images = {pair.image_id: pair.image for pair in pairs if pair.image is not None}
+        self.images = images_by_id(pair for pair in pairs if pair.image is not None)
         self.records: Sequence[EditedCaption] = []
         self.items: list[tuple[int, str]] = []  # line and negative, each once
         self.decisions: dict[DecisionKey, Decision] = {}

@@ -22,10 +22,11 @@ from ...core.config import Identifier, Text
 from ...core.seeds import rng
 from .crepe import parse_list
 from .items import Choice, Crop, Pixels, check_files, collect_choices, file_records, photo_path
-from ..readers.coco import coco_id
+from ..readers.coco import coco_id, photo_name
 from ..readers.files import Captions
 from ..reports import Collector, existing_path
 from ..pairs import Pair
+from ..word_tokenizer import normalize_caption
 
 # %% ../../../nbs/data/benchmarks/aro.ipynb #c005a
 SPATIAL = "above, at, behind, below, beneath, in, in front of, inside, on, on top of, to the left of, to the right of, under".split(", ")
@@ -78,7 +79,7 @@ def crop_choices(
         photo = photo_path(None if text_alone else folder / "images", record.image_path)
         image = photo if text_alone else Crop(photo, (x, y, x + w, y + h))
         captions = (record.true_caption, record.false_caption)
-        items.append((Choice(split, (image,), captions, f"{file[14:-5]}:{key}", (Path(record.image_path).stem,)), where))
+        items.append((Choice(split, (image,), captions, f"{file[14:-5]}:{key}", (f"vg{Path(record.image_path).stem}",)), where))
     n_left_out = sum(not is_read(split, size) for split, size in sizes.items())
     notes = [f"{n_left_out} of {len(sizes)} splits left out by the published protocol"] if n_left_out else []
     return collect_choices(collector, items, notes)
@@ -190,10 +191,11 @@ def order_choices(
     items = []
     for pair in pairs:
         words, wrong = plain_words(pair.caption), []
-        tags = tagger(words)
+        tags, right = tagger(words), normalize_caption(" ".join(words))
         for kind in SHUFFLES:
             trials = (shuffle_words(words, tags, kind, rng(seed, pair.id, kind, trial)) for trial in range(8))
-            wrong.append(next((" ".join(shuffled) for shuffled in trials if shuffled != words), None))
+            texts = (" ".join(shuffled) for shuffled in trials)
+            wrong.append(next((text for text in texts if normalize_caption(text) != right), None))
         wrong = list(dict.fromkeys(caption for caption in wrong if caption))
         if wrong:
             items.append((Choice(split, (pair.image,), (" ".join(words), *wrong), pair.id, (pair.image_id,)), pair.id))
@@ -223,7 +225,7 @@ def read_order(
     images = existing_path(images, "the folder of photos", "they are COCO's val2014, or Flickr30k's flickr30k-images")
     collector = Collector(split, max_bad, check, images)
     for where, _, record in file_records(annotations, CaptionedPhoto, collector):
-        image_id = coco_id(record.image)
+        image_id = photo_name(images, record.image, flickr=True)
         path = photo_path(images, record.image)
         path = path if exists(path) else photo_path(images, Path(record.image).name)
         pairs += [Pair(path, caption, f"{where} caption {n}", image_id) for n, caption in enumerate(record.caption)]
@@ -253,7 +255,7 @@ def read_negclip(
         if wrong is None:
             collector.skip("bad row", where, f"{where}: neg_caption is not a list of captions")
             continue
-        wrong = [caption for caption in dict.fromkeys(wrong) if caption != record.title]
+        wrong = [caption for caption in dict.fromkeys(wrong) if normalize_caption(caption) != normalize_caption(record.title)]
         if wrong:
             photo = photo_path(None, record.filepath)
             items.append((Choice("swap", (photo,), (record.title, *wrong), f"negclip:{key}", (coco_id(record.filepath),)), where))

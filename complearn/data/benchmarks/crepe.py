@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...core.config import Identifier, Text, check_choice
 from .items import Choice, Crop, Pixels, check_files, collect_choices, file_records, photo_path
+from ..word_tokenizer import normalize_caption
 from ..reports import Collector, existing_path
 
 # %% ../../../nbs/data/benchmarks/crepe.ipynb #c005
@@ -61,11 +62,11 @@ def region_choices(
             fault = f"{column} is not a list of captions" if wrong is None else "its box has no area"
             collector.skip("bad row", where, f"{where}: {fault}")
             continue
-        wrong = [caption for caption in dict.fromkeys(wrong) if caption != record.caption]
+        wrong = [caption for caption in dict.fromkeys(wrong) if normalize_caption(caption) != normalize_caption(record.caption)]
         if wrong:  # some rows of systematicity have wrong captions of one kind only
             photo = photo_path(images, f"{record.image_id}.jpg", PHOTO_FOLDERS)
             image = Crop(photo, (x, y, x + w, y + h)) if isinstance(photo, Path) else photo
-            items.append((Choice(split, (image,), (record.caption, *wrong), f"{split}:{line}", (record.image_id,)), where))
+            items.append((Choice(split, (image,), (record.caption, *wrong), f"{split}:{line}", (f"vg{record.image_id}",)), where))
     return items
 
 # %% ../../../nbs/data/benchmarks/crepe.ipynb #c008a

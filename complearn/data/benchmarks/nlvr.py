@@ -125,7 +125,7 @@ def _read_half(
     halves, first, claims = split_halves([record for _, record in records], seed), {}, []
     for where, record in records:
         identifier = record["identifier"]
-        image_id = f"nlvr {first.setdefault(picture_contents(record), identifier)}"
+        image_id = f"nlvr {file.stem} {first.setdefault(picture_contents(record), identifier)}"
         if half in ("all", halves[normalize_caption(record["sentence"])]):
             for permutation in permutations:
                 path = images / record["directory"] / f"{file.stem}-{identifier}-{permutation}.png"

@@ -58,8 +58,10 @@ def read_vl_checklist(
         source = next((source for source in ("hake", "swig") if source in split), "vg")
         for where, key, record in file_records(folder / f"{split}.json", ChecklistRecord, collector, ("image", "captions")):
             photo = photo_path(images, record.image, (source, f"{source}/VG_100K", f"{source}/VG_100K_2", ""))
+            stem = Path(record.image).stem
+            identity = f"vg{stem}" if source == "vg" and stem.isdigit() else f"{source}/{record.image}"
             right, captions = len(record.captions.POS), tuple(record.captions.POS + record.captions.NEG)
-            items.append((Choice(split, (photo,), captions, f"{split}:{key}", (Path(record.image).stem,), right), where))
+            items.append((Choice(split, (photo,), captions, f"{split}:{key}", (identity,), right), where))
     return collect_choices(collector, items)
 
 # %% ../../../nbs/data/benchmarks/probes.ipynb #0c125e61

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.config import Identifier, Text, read_record
 from .items import Choice, FirstText, NoPhoto, check_files, collect_choices, file_records, photo_path
-from ..readers.coco import coco_id
+from ..readers.coco import coco_id, photo_name
 from ..readers.files import read_rows
 from ..reports import BadData, Collector, existing_path
 
@@ -140,5 +140,5 @@ def read_foils(
             values = {key: row.get(column) for key, column in columns.items()} | {"split": row.get(split, "all")}
             record = read_record(Foil, values, where)
             key, captions = f"{record.split}:{path.stem} {line}", (record.caption, record.negative)
-            items.append((Choice(record.split, (photos / record.image,), captions, key, (coco_id(record.image),)), where))
+            items.append((Choice(record.split, (photos / record.image,), captions, key, (photo_name(photos, record.image),)), where))
     return collect_choices(collector, items)

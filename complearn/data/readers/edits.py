@@ -19,6 +19,7 @@ from ..benchmarks.items import Choice
 from ..pairs import Pair
 from .files import read_rows
 from ..reports import Collector, Records, Report, existing_path
+from ..word_tokenizer import normalize_caption
 from ..negatives import EditedCaptions
 from ...language.edits.base import Edit
 
@@ -159,7 +160,7 @@ class EditedCaption:
 def read_edits(
     path: Path | str,  # a .jsonl file that `python -m complearn.apps.edits` wrote, or one like it
 ) -> Records:  # of `EditedCaption`
-    "Read a file of edits."
+    "Read a file of edits; negatives with the words of their caption are left out, named and counted."
     path = existing_path(path, "the file of edits", "write it with: python -m complearn.apps.edits captions.csv negatives.jsonl")
     collector, records = Collector(path.name, max_bad=1), []
     for line, cells, fault in read_rows(path):
@@ -167,7 +168,12 @@ def read_edits(
         with collector.sample(where, "bad line"):
             if fault:
                 raise BadData(f"{where}: {fault}")
-            records.append(read_record(EditedCaption, cells, where))
+            record = read_record(EditedCaption, cells, where)
+            negatives = [text for text in record.negatives if normalize_caption(text) != normalize_caption(record.caption)]
+            for text in record.negatives:
+                if text not in negatives:
+                    collector.leave_out("negative like its caption", where, f"{text!r} has the words of {record.caption!r}")
+            records.append(replace(record, negatives=negatives))
     return collector.records(records, "no line holds id, image_id, caption and negatives")
 
 

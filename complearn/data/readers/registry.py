@@ -29,9 +29,10 @@ from .labelled import read_drawn_objects, read_labels
 from .shards import read_webdataset
 from .tables import read_hf, read_parquet
 from ..divergence.selection import read_split, take_part
+from ..identities import distinct_names
 from ..overlap import resolve_overlap, without_pairs
 from ..pairs import Pair
-from ..reports import BadData, Pairs, Report, existing_path
+from ..reports import BadData, Pairs, Report, existing_path, join_pairs
 from ..sprites.clipart import read_abstract_scenes
 from ..sprites.galleries import read_gallery
 from ..sprites.stamps import read_stamps
@@ -117,37 +118,28 @@ def read_source(
 def read_joined(
     parts: Sequence[Part],  # {"name": reader, "args": {...}} each
 ) -> Pairs:
-    "Read several data sets and join them; raise `BadData` if a pair is in two of them."
-    joined, ids = None, set()
-    for part in parts:
-        pairs = read_source(part)
-        pairs = pairs if isinstance(pairs, Pairs) else Pairs(pairs, getattr(pairs, "report", Report(part["name"])))
-        duplicate = next((pair.id for pair in pairs if pair.id in ids), None)
-        if duplicate is not None:
-            raise BadData(f"pair {duplicate} is in two parts; leave it out of one (for example with exclude=)")
-        ids |= {pair.id for pair in pairs}
-        joined = pairs if joined is None else joined + pairs
-    if joined is None:
+    "Read several data sets and join them (see `join_pairs`); raise `BadData` if a pair is in two of them."
+    if not parts:
         raise ValueError("no parts to join; give at least one {'name': ..., 'args': {...}}")
-    return joined
+    return join_pairs([read_source(part) for part in parts])
 
 # %% ../../../nbs/data/readers/registry.ipynb #acc9f559
 @READERS.register("captions")
 def read_captions_alone(
-    files: str | Sequence[str],  # of captions, see `read_captions`; of two files, each has a name of its own
+    files: str | Sequence[str],  # of captions, see `read_captions`
     column: str = "caption",  # of a table, that holds them
 ) -> Pairs:
     "Read the captions of files as pairs without an image."
-    joined = None
-    for path in [files] if isinstance(files, str) else files:
-        rows, name = read_captions(path, column), Path(path).name
-        pairs = Pairs([Pair(None, row.caption, f"{name}:{row.id}", f"{name}:{row.image_id}") for row in rows], rows.report)
-        joined = pairs if joined is None else joined + pairs
-    if joined is None:
+    paths = [Path(path) for path in ([files] if isinstance(files, str) else files)]
+    if not paths:
         raise ValueError("no file of captions; name at least one")
-    if len({pair.id for pair in joined}) < len(joined):
-        raise BadData("two files of captions have one name, so that their captions cannot be told apart; rename one")
-    return joined
+    if again := [path for k, path in enumerate(paths) if path.resolve() in {earlier.resolve() for earlier in paths[:k]}]:
+        raise BadData(f"{again[0]} is named twice; name each file of captions once")
+    parts = []
+    for path, name in zip(paths, distinct_names(paths)):
+        rows = read_captions(path, column)
+        parts.append(Pairs([Pair(None, row.caption, f"{name}:{row.id}", f"{name}:{row.image_id}") for row in rows], rows.report))
+    return join_pairs(parts)
 
 
 # %% ../../../nbs/data/readers/registry.ipynb #e0842c74

@@ -18,6 +18,7 @@ from typing import Any
 from ...core.config import read_record
 from ...core.files import BadData, parse_json, parsing
 from .files import CaptionCell
+from ..identities import distinct_names
 from ..reports import Collector, Pairs, existing_path
 from ..pairs import Pair
 from .tables import estimate_lost_samples
@@ -149,23 +150,48 @@ def read_captions(
 EXTENSIONS = ("jpg", "jpeg", "png", "webp")
 
 
-def _add_samples(collector: Collector, path: Path, index: ShardIndex, image: Sequence[str], text: str, key: str) -> int:
+def _dotted(sample: dict[str, TarSlice], image: Sequence[str], text: str) -> tuple[list[str], list[str]]:
+    "What stands between the first and the last dot of a sample's members: where it has an image and a text, and where it has an image."
+    parts: dict[str, set[str]] = {}
+    for extension in sample:
+        between, dot, kind = extension.rpartition(".")
+        if dot:
+            parts.setdefault(between, set()).add(kind)
+    pictured = [between for between, kinds in parts.items() if kinds & set(image)]
+    return [between for between in pictured if text in parts[between]], pictured
+
+
+def _skip_dotted(collector: Collector, shard: str, name: str, betweens: Sequence[str]) -> None:
+    "Count and name each pair that a dot in its name has put into another sample."
+    fault = f"a sample's name ends at its first dot, so this one is read as a part of {name!r}"
+    for between in betweens:
+        whole = f"{name}.{between}"
+        where = f"{shard} sample {whole}"
+        detail = f"{fault}; rename its members, for example to {whole.replace('.', '_')}, and write the shard again"
+        collector.skip("dot in the name", where, f"{where}: {detail}", detail=detail)
+
+
+def _add_samples(collector: Collector, shard: str, index: ShardIndex, image: Sequence[str], text: str, key: str) -> int:
     n_read, last = 0, next(reversed(index.samples), None)
+    source = shard.removesuffix(Path(shard).suffix)
     for name, sample in index.samples.items():
-        where, extension = f"{path.name} sample {name}", next((extension for extension in image if extension in sample), None)
+        where, extension = f"{shard} sample {name}", next((extension for extension in image if extension in sample), None)
+        dotted, pictured = _dotted(sample, image, text)
+        _skip_dotted(collector, shard, name, dotted)
         if extension and text in sample:
             n_read += 1
             with collector.sample(where, "bad row"):
                 captions = read_captions(sample[text], text, key)
                 for k, caption in enumerate(captions):
                     number = f".{k}" if len(captions) > 1 else ""
-                    collector.add(Pair(sample[extension], caption, f"{path.stem}/{name}{number}", f"{path.stem}/{name}"), where)
-        elif not (index.fault and name == last):
-            collector.skip("incomplete sample", where, f"{where}: an image and .{text} were expected, there are {', '.join(sample)}")
+                    collector.add(Pair(sample[extension], caption, f"{source}/{name}{number}", f"{source}/{name}"), where)
+        elif not dotted and not (index.fault and name == last):
+            message = f"{where}: an image and .{text} were expected, there are {', '.join(sample)}"
+            collector.skip("incomplete sample", where, message, max(1, len(pictured)))
         if count := index.repeated[name]:
             collector.skip("repeated key", where, f"{where}: the shard holds it {count + 1} times; the first is read", count)
     for byte in index.lost():
-        where = f"{path.name} byte {byte}"
+        where = f"{shard} byte {byte}"
         collector.skip("sample lost at a damaged place", where, f"{where}: the header of a member is damaged; get the shard again")
     return n_read
 
@@ -182,14 +208,14 @@ def read_webdataset(
     paths = shard_paths(shards)
     source = paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
     collector, truncated, sizes = Collector(source, max_bad, check), [], []
-    for path in paths:
+    for path, shard in zip(paths, distinct_names(paths)):
         index = index_shard(path)
-        n_read = _add_samples(collector, path, index, image, text, key)
+        n_read = _add_samples(collector, shard, index, image, text, key)
         if index.fault:
-            truncated.append((path, index.fault, n_read))
+            truncated.append((shard, index.fault, n_read))
         else:
             sizes.append(n_read)
-    for path, fault, n_read in truncated:
-        message = f"{path.name}: {fault}, after {n_read} whole samples; get the shard again"
-        collector.skip("sample lost from a shard that was cut off", path.name, message, estimate_lost_samples(n_read, sizes))
+    for shard, fault, n_read in truncated:
+        message = f"{shard}: {fault}, after {n_read} whole samples; get the shard again"
+        collector.skip("sample lost from a shard that was cut off", shard, message, estimate_lost_samples(n_read, sizes))
     return collector.finish()

@@ -7,6 +7,7 @@ __all__ = ['estimate_lost_samples', 'TextCell', 'row_pairs', 'parquet_files', 'U
            'read_parquet_column', 'read_parquet', 'ImageCell', 'read_hf']
 
 # %% ../../../nbs/data/readers/tables.ipynb #c002
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pydantic import BeforeValidator, Field
 from ...core.config import Identifier, read_record
 from ...core.files import BadData, parsing
 from ...core.extras import need
-from .folders import path_identity
+from ..identities import distinct_names, path_identity
 from ..reports import Collector, Pairs, existing_path
 from ..pairs import Pair
 
@@ -122,22 +123,24 @@ def read_parquet(
     step: int = 1,  # only every so many rows of each file
 ) -> Pairs:
     "Read pairs from parquet files; a truncated file is named, and its samples are counted as lost."
-    collector, broken, sizes = Collector(Path(path).name, max_bad, check), [], []
-    for file in parquet_files(path):
+    collector, broken, sizes = Collector(Path(path).absolute().name, max_bad, check), [], []
+    files = parquet_files(path)
+    shared = Path(os.path.commonpath([os.path.abspath(file.parent) for file in files]))
+    for file, file_name in zip(files, distinct_names(files)):
         try:
             rows = parquet_rows(file, [image, text, *([labels] if labels else [])], step)
         except UnreadableFile as error:
-            broken.append((file.name, str(error)))
+            broken.append((file_name, str(error)))
             continue
         sizes.append(len(rows))
         for number, row in enumerate(rows):
-            name, cell = f"{file.name} row {number * step}", image_from_cell(row[image], file.parent)
+            name, cell = f"{file_name} row {number * step}", image_from_cell(row[image], file.parent)
             if cell is None:
                 collector.skip("no image", name, f"{name}: column {image!r} is empty, or holds neither an image nor its path")
             elif labels and not isinstance(row[labels], (str, int)):
                 collector.skip("no label", name, f"{name}: column {labels!r} is empty, or holds neither text nor a number")
             else:
-                identity = path_identity(file.parent, str(cell)) if isinstance(cell, Path) else ""
+                identity = path_identity(shared, os.path.abspath(cell)) if isinstance(cell, Path) else ""
                 with collector.sample(name, "bad row"):
                     for pair in row_pairs(cell, row[text], name, template, row[labels] if labels else None, identity):
                         collector.add(pair, name)

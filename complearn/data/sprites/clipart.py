@@ -21,7 +21,7 @@ from pydantic import Field
 
 from ...core.config import Identifier, Text, check_choice, read_record
 from ...core.files import BadData, parse_json, parsing
-from ..images import Renderable, fit_image
+from ..images import Renderable, file_hash, fit_image
 from ..pairs import Pair
 from ..readers.files import read_rows
 from ..reports import Collector, Pairs, cached_image_fault, existing_path
@@ -74,6 +74,10 @@ class ClipartScene(Renderable):
     folder: Path  # of the pieces' pictures
     name: str  # of the scene
     pieces: tuple[Piece, ...]  # in painter's order
+
+    def content(self) -> str:
+        names = sorted({"background.png", *(piece.png for piece in self.pieces)})
+        return f"{self.pieces} {[file_hash(self.folder / name) for name in names]}"
 
     def draw(self) -> Image.Image:  # RGB, 500 x 400
         "Draw the scene."

@@ -7,11 +7,13 @@ __all__ = ['BACKDROPS', 'CLOUDS', 'LIGHT', 'TINT', 'Collage', 'backdrops', 'comp
 
 # %% ../../../nbs/data/sprites/composites.ipynb #c002
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32, Int, UInt8
 
+from ..images import file_hash
 from .cutouts import album
 from ..worlds.rendering import Scene, backgrounds, photograph, uniforms
 
@@ -36,6 +38,10 @@ class Collage(Scene):
     ) -> UInt8[np.ndarray, "image size size 3"]:
         "Paste a batch of scenes; the same scene has the same pixels in any batch."
         return compose(images, size)
+
+    def content(self) -> str:
+        hashes = [file_hash(Path(self.folder, f"{item.picture}{self.ending}")) for item in self.graph.items if item.picture]
+        return f"{replace(self, folder='')} {hashes}"
 
     def item_map(
         self,

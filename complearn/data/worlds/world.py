@@ -161,6 +161,12 @@ class World:
         "Pair number k of a part, its picture not yet rendered."
         return self.drawn(part, int(self._divergent[k]) if self.config.split == "divergence" and part == "test" else k)
 
+    @cached_property
+    def space(self) -> str:
+        "What the image ids of this world begin with: a hash of all that its pictures depend on."
+        values = {name: value for name, value in self.config.identity().items() if name not in ("n_train", "n_test")}
+        return f"world-{hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=5).hexdigest()}"
+
     def drawn(self, part: str, k: int) -> Pair:
         "The pair of draw number k of a part, whether or not the split selects it, its picture not yet rendered."
         graph, statement = self.draw(part, k)
@@ -169,7 +175,8 @@ class World:
         word = partial(self.say, wording=derive(self.config.seed, "wording", part, k))  # as the pair's own caption
         look = partial(self.scene, name=name)
         negatives = Contradictions(statement, graph, self.scenes[part], word, partial(self._allows, part), look)
-        return Pair(self.scene(graph, name), caption.text, name, name, tree=caption.tree, graph=graph, negatives=negatives)
+        image_id = f"{self.space}/{name}"
+        return Pair(self.scene(graph, name), caption.text, name, image_id, tree=caption.tree, graph=graph, negatives=negatives)
 
     def _allows(self, part: str, statement: Statement) -> bool:
         return self.split.allows(part, [statement])

@@ -20,6 +20,7 @@ from jaxtyping import Float32
 from PIL import Image
 
 from ...core.config import RequestError
+from ...data.identities import note_image
 from ...data.images import BrokenImage, Renderable, load_images, open_image
 from ...data.reports import Records, Report
 from ...data.pairs import Pair
@@ -33,11 +34,13 @@ def distinct_images(
 ) -> list[tuple[Pair, list[str]]]:  # the first pair of each picture, and all its captions; with the `report` of the pairs
     "The pictures of some pairs, each once, in order."
     pictures: dict[str, tuple[Pair, list[str]]] = {}
+    images: dict[str, Any] = {}
     for pair in (pairs[i] for i in range(len(pairs))):
         if pair.image is None:
             raise RequestError(f"pair {pair.id} has no image; a gallery is made of pictures, with captions or without")
         if pair.image_id not in pictures and n is not None and len(pictures) == n:
             break
+        note_image(images, pair)
         captions = pictures.setdefault(pair.image_id, (pair, []))[1]
         captions += [text for text in (pair.caption, *(pair.views or ())) if text]
     if not pictures:
@@ -146,7 +149,7 @@ class Gallery:
     def image(self, item: int) -> Any:
         "A picture itself, of whatever kind it came; a file that has become a link to another place since is refused."
         name, mark = self.named(item), self.about["marks"][item]
-        if self.images is None and len(mark) < 3:
+        if self.images is None and len(mark) != 3:
             raise BrokenImage(f"{name} is not at hand: the index keeps the thumbnails of pictures in memory; give the pairs again")
         image = Path(mark[0]) if self.images is None else self.images[item]
         if isinstance(image, (str, Path)) and len(mark) == 3 and os.path.realpath(image) != mark[0]:

@@ -16,6 +16,7 @@ import torch
 
 from ...core.seeds import rng
 from ...data.divergence.compounds import pairs_graph, pairs_parses
+from ...data.identities import images_by_id
 from ...data.pairs import Pair
 from .base import Score, Task, evenly, share_score
 from .retrieval import ranks
@@ -95,7 +96,7 @@ class PhraseRetrieval(Task):
 
     def run(self, scorer: Scorer, batch_size: int = 256, device: torch.device | str | None = None) -> list[Score]:
         queries = draw_queries(self.pairs, self.n, self.seed, self.own, self.parser)
-        photos = {pair.image_id: pair.image for pair in reversed(self.pairs)}
+        photos = images_by_id(self.pairs)
         places = {name: k for k, name in enumerate(photos)}
         candidates = {key: k for k, key in enumerate(dict.fromkeys((query.text, query.right) for query in queries))}
         index = np.array([(places[name], k) for (_, right), k in candidates.items() for name in sorted(right)])

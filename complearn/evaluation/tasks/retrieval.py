@@ -17,7 +17,9 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from ...data.identities import images_by_id
 from ...data.pairs import Pair
+from ...data.word_tokenizer import normalize_caption
 from .base import Score, Task, evenly, share_score
 from .choices import TIE
 from ...models.scoring import Encoded, Scorer, encode_all
@@ -65,7 +67,7 @@ def ranks(
 def evaluate_retrieval(
     scorer: Scorer,  # any model
     pairs: Sequence[Pair],  # a test set; `views` are further captions of the image
-    merge: bool = False,  # equal captions of different images are one candidate (else the published protocol)
+    merge: bool = False,  # captions of different images with the same words are one candidate (else the published protocol)
     batch_size: int = 256,  # encoded at once
     device: torch.device | str | None = None,  # where to encode
     block: int = 1024,  # images, and captions, of a block of the score matrix
@@ -73,15 +75,21 @@ def evaluate_retrieval(
     "Rank every image's best caption and every caption's best image; each distinct image and caption is encoded once."
     if not len(pairs):
         raise ValueError("no pairs to retrieve among; the reader says what it found and what it skipped")
-    photos, candidates, links = {}, {}, {}  # image id: place; (caption, its owner): place; ordered set of both places
+    photos = images_by_id(pairs)
+    places = {name: place for place, name in enumerate(photos)}
+    candidates: dict[tuple, str] = {}  # by caption and owner, or by the caption's words
+    links: dict[tuple, None] = {}  # ordered set of an image's place and a candidate's key
     for pair in pairs:
-        i = photos.setdefault(pair.image_id, (len(photos), pair.image))[0]
+        i = places[pair.image_id]
         for caption in (pair.caption, *(pair.views or ())):
-            links[i, candidates.setdefault((caption, None if merge else i), len(candidates))] = None
+            key = (normalize_caption(caption) or caption,) if merge else (caption, i)
+            candidates.setdefault(key, caption)
+            links[i, key] = None
+    numbers = {key: number for number, key in enumerate(candidates)}
     encode = lambda **side: encode_all(scorer, batch_size=batch_size, device=device, **side)
     trees = {pair.caption: pair.tree for pair in pairs if pair.tree is not None}
-    images, texts = encode(images=[image for _, image in photos.values()]), encode(texts=[text for text, _ in candidates], trees=trees)
-    index, photo = np.array(list(links)), np.zeros(len(candidates), dtype=int)
+    images, texts = encode(images=list(photos.values())), encode(texts=list(candidates.values()), trees=trees)
+    index, photo = np.array([(i, numbers[key]) for i, key in links]), np.zeros(len(candidates), dtype=int)
     photo[index[:, 1]] = index[:, 0]
     by_image, by_text = ranks(scorer, images, texts, index, block)
     lines = {"direction": ["image_to_text"] * len(by_image[0]) + ["text_to_image"] * len(by_text[0])}

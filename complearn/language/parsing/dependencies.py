@@ -6,6 +6,7 @@
 __all__ = ['MODELS', 'load_model', 'model_version', 'parse_dependencies']
 
 # %% ../../../nbs/language/parsing/dependencies.ipynb #f915ac8e
+import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,12 +44,21 @@ def load_model(
     return pipeline
 
 
+@lru_cache
+def _folder_state(model: str) -> str:  # of the time when the model was loaded, once for each process
+    "Sizes and times of the files of a model's folder, whose version need not change with its weights; empty for an installed model."
+    files = sorted(path for path in Path(model).rglob("*") if path.is_file()) if model and Path(model).is_dir() else []
+    states = [(path.relative_to(model).as_posix(), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return f", files {hashlib.blake2b(repr(states).encode(), digest_size=8).hexdigest()}" if states else ""
+
+
 def model_version(
     model: str = "",  # as for `load_model`
 ) -> str:
-    "What spaCy's parses depend on: its version, the model with its version, and the rules of constituents."
+    "What spaCy's parses depend on: its version, the model with its version and files, and the rules of constituents."
     meta = load_model(model).meta
-    return f"spacy {need('spacy', 'parsers').__version__}, {meta['name']} {meta['version']}, constituents {RULES}"
+    named = f"{meta['name']} {meta['version']}{_folder_state(model)}"
+    return f"spacy {need('spacy', 'parsers').__version__}, {named}, constituents {RULES}"
 
 # %% ../../../nbs/language/parsing/dependencies.ipynb #f2d3ee46
 def _parse(

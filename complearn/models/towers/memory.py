@@ -19,6 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ...core.files import cache_dir, write_cache
+from ..features import architecture_text
 from .base import Tower, TowerOutput
 
 # %% ../../../nbs/models/towers/memory.ipynb #c005
@@ -39,8 +40,8 @@ def weights_version(
 def weights_key(
     tower: Tower,  # on the CPU
 ) -> bytes:
-    "A key for a tower's exact weights."
-    digest = hashlib.blake2b(digest_size=16)
+    "A key for a tower's architecture and its exact weights; equal weights with another number of heads give other outputs."
+    digest = hashlib.blake2b(architecture_text(tower).encode(), digest_size=16)
     for name, value in tower.state_dict().items():
         digest.update(name.encode())
         digest.update(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -19,6 +19,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from ...core.files import cache_dir
+from ...data.identities import images_by_id
 from ...data.loading import Loader, fingerprint
 from ...data.pairs import Batch, Collate, Pair
 from ...models.features import cached_tensors, image_signature
@@ -45,7 +46,7 @@ def encoding_key(
     pairs: Sequence[Pair],  # a training set
 ) -> str:  # 32 hexadecimal digits
     "The name under which a training set's vectors are kept."
-    images = [] if hasattr(pairs, "fingerprint") else [image_signature(pair.image) for pair in pairs]
+    images = [] if hasattr(pairs, "world") else [image_signature(pair.image) for pair in pairs]  # a world's fingerprint says all
     return hashlib.blake2b(repr((model.image_fingerprint(), fingerprint(pairs), images)).encode(), digest_size=16).hexdigest()
 
 
@@ -54,7 +55,7 @@ def encode_pairs(
     pairs: Sequence[Pair],  # a training set
 ) -> dict[str, Tensor]:  # "vectors", a row per pair, and "pairs", JSON as bytes
     "Encode each image of a training set once."
-    first = {pair.image_id: pair.image for pair in pairs}
+    first = images_by_id(pairs)
     places = {name: place for place, name in enumerate(first)}
     vectors = encode_items(model, list(first.values()), "image", 256, None).values.cpu()
     texts = json.dumps([[pair.caption, pair.id, pair.image_id, pair.views] for pair in pairs])

@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ...core.config import strict
-from ...data.loading import Loader, fingerprint
+from ...data.loading import Loader, content_fingerprint, fingerprint
 from ...data.reports import BadData
 from ...data.pairs import Pair
 from ...data.readers.registry import read
@@ -85,8 +85,9 @@ def phase_data(
     source = strict(Named, data, "the phase's data")
     dataset = read(source.name, **source.args)
     pairs = getattr(dataset, "train", dataset)
-    current = fingerprint(pairs)
-    if state.extra.setdefault(f"data {source.name}", current) != current:
+    current, content = fingerprint(pairs), content_fingerprint(pairs)
+    names_changed = state.extra.setdefault(f"data {source.name}", current) != current
+    if state.extra.setdefault(f"content {source.name}", content) != content or names_changed:
         raise ValueError(f"the data {source.name!r} have changed since this phase began; bring the old ones back, or begin another run")
     return pairs
 

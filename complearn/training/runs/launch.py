@@ -24,7 +24,7 @@ from ...core.own_files import open_own
 from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...core.trust import offline
-from ...data.loading import Loader, fingerprint
+from ...data.loading import Loader, content_fingerprint, fingerprint
 from ...data.pairs import Collate, preload
 from ...data.readers.registry import READERS, read
 from ...data.word_tokenizer import WordTokenizer
@@ -96,14 +96,17 @@ def check_data(
     write: bool = True,  # whether this process writes
 ) -> str:  # the fingerprint
     "Compare the training data with those that the run began with; raise ValueError if they have changed."
-    current, path = fingerprint(pairs), run.path / "data.json"
+    current, content, path = fingerprint(pairs), content_fingerprint(pairs), run.path / "data.json"
     if path.name in read_checksums(run.path):
         stored = read_json(verify(path))
         if stored["fingerprint"] != current:
             counts = f"{stored['pairs']} pairs with fingerprint {stored['fingerprint']} then, {len(pairs)} pairs with {current} now"
             raise ValueError(f"the training data of {run.path} have changed: {counts}. Bring the old ones back, or begin another run")
+        if stored.get("content", content) != content:  # runs of earlier versions noted the names alone
+            changed = "names and captions are as they were, but images, labels or trees are not"
+            raise ValueError(f"the training data of {run.path} have changed: {changed}. Bring the old ones back, or begin another run")
     elif write:
-        facts = {"fingerprint": current, "pairs": len(pairs), "report": str(getattr(pairs, "report", ""))}
+        facts = {"fingerprint": current, "content": content, "pairs": len(pairs), "report": str(getattr(pairs, "report", ""))}
         write_listed(path, json.dumps(facts, indent=1, ensure_ascii=False).encode())
     return current
 
