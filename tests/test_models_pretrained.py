@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+import warnings
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -221,6 +222,100 @@ def test_open_clip_as_a_dual_encoder(tmp_path, codebook):
     batch = model.collate(pairs)
     assert torch.allclose(again.encode_texts(batch).values, model.encode_texts(batch).values, atol=1e-6)
     assert torch.allclose(again.encode_images(batch).values, model.encode_images(batch).values, atol=1e-6)
+
+
+def clip_with_logits(folder, scale=100.0, bias=None, **more):
+    "A folder of open_clip whose weights hold a temperature, and a bias in the form of SigLIP."
+    config = {"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT} | ({} if bias is None else {"init_logit_bias": bias})
+    folder.mkdir()
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config | more, "preprocess_cfg": PREPROCESS}))
+    torch.manual_seed(0)
+    model = open_clip.CLIP(**config)
+    with torch.no_grad():
+        model.logit_scale.fill_(np.log(scale))
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    return f"open_clip:{folder}"
+
+
+def test_both_towers_of_a_clip_bring_its_temperature(tmp_path):
+    name = clip_with_logits(tmp_path / "clip")
+    file = torch.load(save_state(tmp_path), weights_only=True)["logit_scale"]
+    model = build_model({"vision": name, "text": name})
+    assert torch.equal(model.logit_scale, file) and model.config.logit_scale == pytest.approx(100) and model.logit_bias is None
+    pairs = [Pair(image, caption, caption, caption) for image, caption in zip(pixels(3), CAPTIONS)]
+    out = model.train()(model.collate(pairs))
+    assert out.scale.item() == pytest.approx(100) and out.bias is None
+    assert build_model({"vision": name, "text": name, "logit_scale": 20.0}).logit_scale.exp().item() == pytest.approx(20)
+    again = load_model(save_model(model, tmp_path / "saved"))
+    assert torch.equal(again.logit_scale, file) and again.config == model.config
+
+
+def save_state(folder):
+    "The weights of the folder `clip` as one file of `torch.save`."
+    from safetensors.torch import load_file
+
+    torch.save(load_file(folder / "clip" / "open_clip_model.safetensors"), folder / "weights.pt")
+    return folder / "weights.pt"
+
+
+@pytest.mark.parametrize("bias", [None, -12.5])
+def test_every_form_of_a_clip_brings_temperature_and_bias(tmp_path, bias):
+    """MODEL:FILE as torch.save and as safetensors, and the folder; a sigmoid loss trains the bias, a saved model keeps it."""
+    folder = clip_with_logits(tmp_path / "clip", 117.0, bias)
+    config = json.loads((tmp_path / "clip" / "open_clip_config.json").read_text())["model_cfg"]
+    (tmp_path / "complearn-logits.json").write_text(json.dumps(config))
+    open_clip.add_model_config(tmp_path / "complearn-logits.json")
+    files = (save_state(tmp_path), tmp_path / "clip" / "open_clip_model.safetensors")
+    for name in (folder, *(f"open_clip:complearn-logits:{file}" for file in files)):
+        tower = {"tower": name, "quick_gelu": False}
+        model = build_model({"vision": tower, "text": tower})
+        assert model.logit_scale.exp().item() == pytest.approx(117)
+        assert (None if model.logit_bias is None else model.logit_bias.item()) == bias
+    pairs = [Pair(image, caption, caption, caption) for image, caption in zip(pixels(3), CAPTIONS)]
+    out = model.train()(model.collate(pairs))
+    assert out.scale.item() == pytest.approx(117), "SigLIP's temperature is not cut to CLIP's largest"
+    if bias is not None:
+        torch.nn.functional.softplus(-(out.scale * out.image @ out.text.T + out.bias)).sum().backward()
+        assert model.logit_bias.grad.abs() > 0
+        assert load_model(save_model(model, tmp_path / "saved")).logit_bias.item() == bias
+
+
+def test_a_clip_of_transformers_brings_its_temperature(tmp_path):
+    sides = {side: values | {"hidden_act": "quick_gelu"} for side, values in SIDES.items()}
+    sides["text_config"] = sides["text_config"] | {"vocab_size": 49408, "eos_token_id": 49407}
+    model = transformers.CLIPModel(transformers.CLIPConfig(**sides, projection_dim=24, logit_scale_init_value=4.25))
+    model.save_pretrained(tmp_path / "clip")
+    name = f"open_clip:{tmp_path}/clip"
+    assert torch.equal(build_model({"vision": name, "text": name}).logit_scale, model.logit_scale)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": "tiny"}, "the vision tower alone comes from a pretrained CLIP: .* starts at 14.29, .* and not at 100; state logit_scale"),
+        ({"vision": "tiny"}, "the text tower alone comes from a pretrained CLIP"),
+        ({"codebook": {"codes": 8}}, "new heads stand over the towers of a pretrained CLIP"),
+        ({"width": 16}, "new heads stand over the towers of a pretrained CLIP"),
+        ({"text": "other"}, "the towers come from two checkpoints of CLIP: .* and not at 50 or 100"),
+    ],
+)
+def test_a_temperature_is_not_taken_without_all_that_it_belongs_to(tmp_path, change, message):
+    name, other = clip_with_logits(tmp_path / "clip"), clip_with_logits(tmp_path / "other", 50.0)
+    change = {part: other if value == "other" else value for part, value in change.items()}
+    config = {"vision": name, "text": name} | change
+    with pytest.warns(UserWarning, match=message):
+        model = build_model(config, WordTokenizer.fit(CAPTIONS))
+    assert model.logit_scale.exp().item() == pytest.approx(1 / 0.07)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a stated temperature is nobody's surprise
+        assert build_model(config | {"logit_scale": 30.0}, WordTokenizer.fit(CAPTIONS)).logit_scale.exp().item() == pytest.approx(30)
+
+
+def test_a_clip_with_random_weights_has_no_temperature_to_bring(tmp_path):
+    (tmp_path / "complearn-random.json").write_text(json.dumps({"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT}))
+    open_clip.add_model_config(tmp_path / "complearn-random.json")
+    tower = {"tower": "open_clip:complearn-random", "random_weights": True}
+    assert vision_tower(tower).logits is None and text_tower(tower).logits is None
 
 
 # --- timm --------------------------------------------------------------------
