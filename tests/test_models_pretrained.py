@@ -404,6 +404,75 @@ def test_hf_causal_text_folder(tmp_path):
     assert torch.allclose(tower(tokens.ids, tokens.mask).pooled[0], tower(alone.ids, alone.mask).pooled[0], atol=1e-5)
 
 
+def deep_text(kind):
+    "A text model of transformers with three layers, whatever its configuration calls them."
+    if kind == "bert":
+        return transformers.BertModel(transformers.BertConfig(**BERT | {"num_hidden_layers": 3}))
+    if kind == "distilbert":
+        return transformers.DistilBertModel(transformers.DistilBertConfig(vocab_size=15, dim=24, n_layers=3, n_heads=2, hidden_dim=48))
+    return transformers.GPT2Model(transformers.GPT2Config(vocab_size=15, n_embd=24, n_layer=3, n_head=2, n_positions=16))
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "gpt2"])
+def test_the_first_layers_of_published_text_weights_load_by_depth(tmp_path, kind):
+    torch.manual_seed(0)
+    model = deep_text(kind).eval()
+    model.save_pretrained(tmp_path)
+    vocabulary(tmp_path)
+    tower = text_tower({"tower": f"hf:{tmp_path}", "depth": 2}).eval()
+    layers = tower.get_submodule(tower.layers)
+    assert len(layers) == 2
+    theirs = model.state_dict()
+    assert all(torch.equal(theirs[name], value) for name, value in tower.module.state_dict().items())
+    tokens = tower.tokenizer(CAPTIONS)
+    states = model(input_ids=tokens.ids, attention_mask=tokens.mask.long(), output_hidden_states=True).hidden_states[2]
+    states = model.ln_f(states) if kind == "gpt2" else states
+    assert torch.allclose(tower(tokens.ids, tokens.mask).tokens[tokens.mask], states[tokens.mask], atol=1e-5)
+    again = build_tower(json.loads(json.dumps(tower.architecture))).eval()
+    again.load_state_dict(tower.state_dict())
+    assert torch.allclose(again(tokens.ids, tokens.mask).tokens, tower(tokens.ids, tokens.mask).tokens, atol=1e-6)
+    for depth in (0, 4, True, "2"):
+        with pytest.raises(ValueError, match=f"hf:{tmp_path} has 3 layers, so depth is a whole number from 1 to 3, not"):
+            text_tower({"tower": f"hf:{tmp_path}", "depth": depth})
+    assert len(text_tower({"tower": f"hf:{tmp_path}", "depth": 1, "weights": False}).get_submodule(tower.layers)) == 1
+
+
+def test_the_first_layers_of_published_vision_weights_load_by_depth(tmp_path):
+    torch.manual_seed(0)
+    sizes = {name: BERT[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")}
+    config = transformers.ViTConfig(**sizes, num_hidden_layers=3, image_size=32, patch_size=8)
+    model = transformers.ViTModel(config).eval()
+    model.save_pretrained(tmp_path / "vit")
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "vit")
+    images = torch.randn(2, 3, 32, 32)
+    wanted = model.layernorm(model(pixel_values=images, output_hidden_states=True).hidden_states[2])
+    tower = vision_tower({"tower": f"hf:{tmp_path}/vit", "depth": 2}).eval()
+    assert torch.allclose(tower(images).pooled, wanted[:, 0], atol=1e-5)
+    again = build_tower(json.loads(json.dumps(tower.architecture))).eval()
+    again.load_state_dict(tower.state_dict())
+    assert torch.allclose(again(images).pooled, tower(images).pooled, atol=1e-6)
+
+
+def test_the_first_blocks_of_published_timm_weights_load_by_depth(tmp_path):
+    torch.manual_seed(0)
+    model = timm.create_model("test_vit", num_classes=0).eval()
+    said = {"input_size": [3, 160, 160], "fixed_input_size": True, "mean": [0.1] * 3, "std": [0.9] * 3}
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "test_vit", "num_classes": 0, "pretrained_cfg": said}))
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    tower = vision_tower({"tower": f"timm:{tmp_path}", "depth": 2}).eval()
+    theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0).eval().state_dict()
+    assert len(tower.module.blocks) == 2
+    assert all(torch.equal(theirs[name], value) for name, value in tower.module.state_dict().items())
+    again = build_tower(json.loads(json.dumps(tower.architecture))).eval()
+    again.load_state_dict(tower.state_dict())
+    with pytest.raises(ValueError, match="has 6 layers, so depth is a whole number from 1 to 6, not 7"):
+        vision_tower({"tower": f"timm:{tmp_path}", "depth": 7})
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "test_resnet", "num_classes": 0}))
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="has no list of equal layers, of which the first could be taken; leave out depth"):
+        vision_tower({"tower": f"timm:{tmp_path}", "depth": 2})
+
+
 SIDES = {
     "text_config": {
         "vocab_size": 15,
