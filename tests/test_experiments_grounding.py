@@ -71,6 +71,7 @@ def test_the_layers_of_a_tower_are_known_before_it_is_loaded(tmp_path):
     (tmp_path / "config.json").write_text('{"num_hidden_layers": 4}')
     specs = ["tiny", {"tower": "tiny", "depth": 5}, "minilm", f"hf:{tmp_path}", "hf:bert-base-uncased"]
     small = {"tower": "minilm", "weights": False, "config": {"num_hidden_layers": 2}}
+    assert text_depth({"tower": "minilm", "depth": 3}) == 3
     assert [text_depth(spec) for spec in [*specs[1:], small]] == [5, 6, 4, 12, 2] and text_depth("tiny") >= 1
 
 

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+import warnings
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -223,6 +224,100 @@ def test_open_clip_as_a_dual_encoder(tmp_path, codebook):
     assert torch.allclose(again.encode_images(batch).values, model.encode_images(batch).values, atol=1e-6)
 
 
+def clip_with_logits(folder, scale=100.0, bias=None, **more):
+    "A folder of open_clip whose weights hold a temperature, and a bias in the form of SigLIP."
+    config = {"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT} | ({} if bias is None else {"init_logit_bias": bias})
+    folder.mkdir()
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config | more, "preprocess_cfg": PREPROCESS}))
+    torch.manual_seed(0)
+    model = open_clip.CLIP(**config)
+    with torch.no_grad():
+        model.logit_scale.fill_(np.log(scale))
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    return f"open_clip:{folder}"
+
+
+def test_both_towers_of_a_clip_bring_its_temperature(tmp_path):
+    name = clip_with_logits(tmp_path / "clip")
+    file = torch.load(save_state(tmp_path), weights_only=True)["logit_scale"]
+    model = build_model({"vision": name, "text": name})
+    assert torch.equal(model.logit_scale, file) and model.config.logit_scale == pytest.approx(100) and model.logit_bias is None
+    pairs = [Pair(image, caption, caption, caption) for image, caption in zip(pixels(3), CAPTIONS)]
+    out = model.train()(model.collate(pairs))
+    assert out.scale.item() == pytest.approx(100) and out.bias is None
+    assert build_model({"vision": name, "text": name, "logit_scale": 20.0}).logit_scale.exp().item() == pytest.approx(20)
+    again = load_model(save_model(model, tmp_path / "saved"))
+    assert torch.equal(again.logit_scale, file) and again.config == model.config
+
+
+def save_state(folder):
+    "The weights of the folder `clip` as one file of `torch.save`."
+    from safetensors.torch import load_file
+
+    torch.save(load_file(folder / "clip" / "open_clip_model.safetensors"), folder / "weights.pt")
+    return folder / "weights.pt"
+
+
+@pytest.mark.parametrize("bias", [None, -12.5])
+def test_every_form_of_a_clip_brings_temperature_and_bias(tmp_path, bias):
+    """MODEL:FILE as torch.save and as safetensors, and the folder; a sigmoid loss trains the bias, a saved model keeps it."""
+    folder = clip_with_logits(tmp_path / "clip", 117.0, bias)
+    config = json.loads((tmp_path / "clip" / "open_clip_config.json").read_text())["model_cfg"]
+    (tmp_path / "complearn-logits.json").write_text(json.dumps(config))
+    open_clip.add_model_config(tmp_path / "complearn-logits.json")
+    files = (save_state(tmp_path), tmp_path / "clip" / "open_clip_model.safetensors")
+    for name in (folder, *(f"open_clip:complearn-logits:{file}" for file in files)):
+        tower = {"tower": name, "quick_gelu": False}
+        model = build_model({"vision": tower, "text": tower})
+        assert model.logit_scale.exp().item() == pytest.approx(117)
+        assert (None if model.logit_bias is None else model.logit_bias.item()) == bias
+    pairs = [Pair(image, caption, caption, caption) for image, caption in zip(pixels(3), CAPTIONS)]
+    out = model.train()(model.collate(pairs))
+    assert out.scale.item() == pytest.approx(117), "SigLIP's temperature is not cut to CLIP's largest"
+    if bias is not None:
+        torch.nn.functional.softplus(-(out.scale * out.image @ out.text.T + out.bias)).sum().backward()
+        assert model.logit_bias.grad.abs() > 0
+        assert load_model(save_model(model, tmp_path / "saved")).logit_bias.item() == bias
+
+
+def test_a_clip_of_transformers_brings_its_temperature(tmp_path):
+    sides = {side: values | {"hidden_act": "quick_gelu"} for side, values in SIDES.items()}
+    sides["text_config"] = sides["text_config"] | {"vocab_size": 49408, "eos_token_id": 49407}
+    model = transformers.CLIPModel(transformers.CLIPConfig(**sides, projection_dim=24, logit_scale_init_value=4.25))
+    model.save_pretrained(tmp_path / "clip")
+    name = f"open_clip:{tmp_path}/clip"
+    assert torch.equal(build_model({"vision": name, "text": name}).logit_scale, model.logit_scale)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": "tiny"}, "the vision tower alone comes from a pretrained CLIP: .* starts at 14.29, .* and not at 100; state logit_scale"),
+        ({"vision": "tiny"}, "the text tower alone comes from a pretrained CLIP"),
+        ({"codebook": {"codes": 8}}, "new heads stand over the towers of a pretrained CLIP"),
+        ({"width": 16}, "new heads stand over the towers of a pretrained CLIP"),
+        ({"text": "other"}, "the towers come from two checkpoints of CLIP: .* and not at 50 or 100"),
+    ],
+)
+def test_a_temperature_is_not_taken_without_all_that_it_belongs_to(tmp_path, change, message):
+    name, other = clip_with_logits(tmp_path / "clip"), clip_with_logits(tmp_path / "other", 50.0)
+    change = {part: other if value == "other" else value for part, value in change.items()}
+    config = {"vision": name, "text": name} | change
+    with pytest.warns(UserWarning, match=message):
+        model = build_model(config, WordTokenizer.fit(CAPTIONS))
+    assert model.logit_scale.exp().item() == pytest.approx(1 / 0.07)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a stated temperature is nobody's surprise
+        assert build_model(config | {"logit_scale": 30.0}, WordTokenizer.fit(CAPTIONS)).logit_scale.exp().item() == pytest.approx(30)
+
+
+def test_a_clip_with_random_weights_has_no_temperature_to_bring(tmp_path):
+    (tmp_path / "complearn-random.json").write_text(json.dumps({"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT}))
+    open_clip.add_model_config(tmp_path / "complearn-random.json")
+    tower = {"tower": "open_clip:complearn-random", "random_weights": True}
+    assert vision_tower(tower).logits is None and text_tower(tower).logits is None
+
+
 # --- timm --------------------------------------------------------------------
 
 
@@ -307,6 +402,75 @@ def test_hf_causal_text_folder(tmp_path):
     tokens = tower.tokenizer(["a dog", "a red circle."])
     alone = tower.tokenizer(["a dog"])
     assert torch.allclose(tower(tokens.ids, tokens.mask).pooled[0], tower(alone.ids, alone.mask).pooled[0], atol=1e-5)
+
+
+def deep_text(kind):
+    "A text model of transformers with three layers, whatever its configuration calls them."
+    if kind == "bert":
+        return transformers.BertModel(transformers.BertConfig(**BERT | {"num_hidden_layers": 3}))
+    if kind == "distilbert":
+        return transformers.DistilBertModel(transformers.DistilBertConfig(vocab_size=15, dim=24, n_layers=3, n_heads=2, hidden_dim=48))
+    return transformers.GPT2Model(transformers.GPT2Config(vocab_size=15, n_embd=24, n_layer=3, n_head=2, n_positions=16))
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "gpt2"])
+def test_the_first_layers_of_published_text_weights_load_by_depth(tmp_path, kind):
+    torch.manual_seed(0)
+    model = deep_text(kind).eval()
+    model.save_pretrained(tmp_path)
+    vocabulary(tmp_path)
+    tower = text_tower({"tower": f"hf:{tmp_path}", "depth": 2}).eval()
+    layers = tower.get_submodule(tower.layers)
+    assert len(layers) == 2
+    theirs = model.state_dict()
+    assert all(torch.equal(theirs[name], value) for name, value in tower.module.state_dict().items())
+    tokens = tower.tokenizer(CAPTIONS)
+    states = model(input_ids=tokens.ids, attention_mask=tokens.mask.long(), output_hidden_states=True).hidden_states[2]
+    states = model.ln_f(states) if kind == "gpt2" else states
+    assert torch.allclose(tower(tokens.ids, tokens.mask).tokens[tokens.mask], states[tokens.mask], atol=1e-5)
+    again = build_tower(json.loads(json.dumps(tower.architecture))).eval()
+    again.load_state_dict(tower.state_dict())
+    assert torch.allclose(again(tokens.ids, tokens.mask).tokens, tower(tokens.ids, tokens.mask).tokens, atol=1e-6)
+    for depth in (0, 4, True, "2"):
+        with pytest.raises(ValueError, match=f"hf:{tmp_path} has 3 layers, so depth is a whole number from 1 to 3, not"):
+            text_tower({"tower": f"hf:{tmp_path}", "depth": depth})
+    assert len(text_tower({"tower": f"hf:{tmp_path}", "depth": 1, "weights": False}).get_submodule(tower.layers)) == 1
+
+
+def test_the_first_layers_of_published_vision_weights_load_by_depth(tmp_path):
+    torch.manual_seed(0)
+    sizes = {name: BERT[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")}
+    config = transformers.ViTConfig(**sizes, num_hidden_layers=3, image_size=32, patch_size=8)
+    model = transformers.ViTModel(config).eval()
+    model.save_pretrained(tmp_path / "vit")
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "vit")
+    images = torch.randn(2, 3, 32, 32)
+    wanted = model.layernorm(model(pixel_values=images, output_hidden_states=True).hidden_states[2])
+    tower = vision_tower({"tower": f"hf:{tmp_path}/vit", "depth": 2}).eval()
+    assert torch.allclose(tower(images).pooled, wanted[:, 0], atol=1e-5)
+    again = build_tower(json.loads(json.dumps(tower.architecture))).eval()
+    again.load_state_dict(tower.state_dict())
+    assert torch.allclose(again(images).pooled, tower(images).pooled, atol=1e-6)
+
+
+def test_the_first_blocks_of_published_timm_weights_load_by_depth(tmp_path):
+    torch.manual_seed(0)
+    model = timm.create_model("test_vit", num_classes=0).eval()
+    said = {"input_size": [3, 160, 160], "fixed_input_size": True, "mean": [0.1] * 3, "std": [0.9] * 3}
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "test_vit", "num_classes": 0, "pretrained_cfg": said}))
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    tower = vision_tower({"tower": f"timm:{tmp_path}", "depth": 2}).eval()
+    theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0).eval().state_dict()
+    assert len(tower.module.blocks) == 2
+    assert all(torch.equal(theirs[name], value) for name, value in tower.module.state_dict().items())
+    again = build_tower(json.loads(json.dumps(tower.architecture))).eval()
+    again.load_state_dict(tower.state_dict())
+    with pytest.raises(ValueError, match="has 6 layers, so depth is a whole number from 1 to 6, not 7"):
+        vision_tower({"tower": f"timm:{tmp_path}", "depth": 7})
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "test_resnet", "num_classes": 0}))
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="has no list of equal layers, of which the first could be taken; leave out depth"):
+        vision_tower({"tower": f"timm:{tmp_path}", "depth": 2})
 
 
 SIDES = {

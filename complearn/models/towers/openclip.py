@@ -131,6 +131,7 @@ class OpenClipModel:
     transform: dict  # arguments of `Transform`
     tokenizer: Any  # captions, names -> Tokens
     raw_tokenizer: Any  # open_clip's own
+    pretrained: bool = True  # off: random weights, as was asked for
 
 
 def find_weights(
@@ -227,7 +228,7 @@ def load_open_clip(
     if tensors is not None:
         load_weights(model, tensors, str(file))
     tokenizer = open_clip_tokenizer(raw, model.context_length)
-    return OpenClipModel(model, config | {"quick_gelu": quick}, open_clip_transform(model), tokenizer, raw)
+    return OpenClipModel(model, config | {"quick_gelu": quick}, open_clip_transform(model), tokenizer, raw, not is_random)
 
 # %% ../../../nbs/models/towers/openclip.ipynb #aef5f0ec
 def read_config(

@@ -289,6 +289,8 @@ def text_depth(
     name, given, settings = read_spec(spec, LOADERS["text"])
     if name in SIZES:
         return settings.get("depth", SIZES[name]["text"]["depth"])
+    if settings.get("depth"):
+        return settings["depth"]
     file = Path(*given, "config.json") if name == "hf" else None
     found = read_json(file) if file and file.is_file() else {}
     return (settings.get("config") or found).get("num_hidden_layers", 6 if name == "minilm" else 12)
