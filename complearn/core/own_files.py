@@ -48,7 +48,7 @@ def own_path(
         path = path / part
         try:
             mode = os.lstat(path).st_mode
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return Path(folder, *parts)
         if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode) and number == len(parts)):
             fault = _describe(path, mode) if not stat.S_ISREG(mode) else f"{path} is a file where a folder should be"

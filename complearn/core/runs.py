@@ -57,7 +57,7 @@ def read_lines(
     try:
         with open_own(Path(path).parent, Path(path).name, "rb") as file:
             data = file.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         data = b""
     *lines, _ = data.split(b"\n")
     records = []
