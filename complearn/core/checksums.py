@@ -40,7 +40,7 @@ def read_checksums(
     try:
         with open_own(folder, LIST, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     entries = (line.partition("  ") for line in lines)
     return {name: digest for digest, _, name in entries if name and name == Path(name).name}  # else it is no file of this folder

@@ -182,7 +182,7 @@ def read_record(
 
 # %% ../../nbs/core/config.ipynb #n017
 class ParameterLoader(yaml.SafeLoader):
-    "PyYAML's safe loader with the plain words of YAML 1.2: `no` is a word and `5e-4` a number; no key stands twice, and nothing is an alias."
+    "PyYAML's safe loader with YAML 1.2's plain words: `no` is a word and `5e-4` a number; no key stands twice, and nothing is an alias."
 
     yaml_implicit_resolvers = {}
 

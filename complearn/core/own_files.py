@@ -20,12 +20,19 @@ class ForeignFile(BadData):
     "A link, a pipe, a socket or a device where a folder's own file should be; nothing was written."
 
 
-_KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
 
 
 def _describe(path: Path, mode: int) -> str:
     "What stands at a path, e.g. \"runs/a/lock is a link to /home/me/thesis.tex\"."
-    kind = _KINDS.get(stat.S_IFMT(mode), "a folder" if stat.S_ISDIR(mode) else "no regular file")
+    kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
     return f"{path} is {kind}" + (f" to {os.readlink(path)}" if stat.S_ISLNK(mode) else "")
 
 
@@ -41,7 +48,7 @@ def own_path(
         path = path / part
         try:
             mode = os.lstat(path).st_mode
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return Path(folder, *parts)
         if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode) and number == len(parts)):
             fault = _describe(path, mode) if not stat.S_ISREG(mode) else f"{path} is a file where a folder should be"
@@ -97,7 +104,7 @@ def open_own(
     mode: str = "r",  # as for `open`
     **options: Any,  # likewise
 ) -> IO:
-    "As `open`, for a folder's own file; raise `ForeignFile` for links, pipes, sockets and devices, and for hard links that would be written to."
+    "As `open`, for a folder's own file; raise `ForeignFile` for anything else, and for hard links that would be written to."
     path = own_path(folder, name)
 
     def opener(_: str, flags: int) -> int:

@@ -57,7 +57,7 @@ def read_lines(
     try:
         with open_own(Path(path).parent, Path(path).name, "rb") as file:
             data = file.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         data = b""
     *lines, _ = data.split(b"\n")
     records = []
@@ -308,8 +308,8 @@ class Run:
         "The summary that the run ended with; None for a run that has not ended."
         if not (self.path / "done.json").exists():
             return None
-        if (self.path / LIST).exists() and "done.json" not in read_checksums(self.path):  # a kill came before the entry: the end is to be marked
-            return None
+        if (self.path / LIST).exists() and "done.json" not in read_checksums(self.path):
+            return None  # a kill came before the entry: the end is yet to be marked
         summary = self._read("done.json", f"delete it; if the run had ended, python -m complearn.launch {self.path} marks it again")
         if not isinstance(summary, dict):
             raise DamagedFile(f"{self.path / 'done.json'} holds no summary but {summary!r}; delete it, and start the run again")

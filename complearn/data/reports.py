@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 
 from ..core.config import check_choice, check_text
 from ..core.files import BadData, describe_fault
+from ..core.own_files import ForeignFile, Inside
 from .identities import photo_identity, same_image
 from .images import check_pixels, decode_image, image_name, open_header
 from .pairs import Pair
@@ -211,9 +212,12 @@ class Collector:
         max_bad: float = 0.01,  # share of samples that may be skipped
         check: str = "auto",  # how images are checked: see `image_fault`; "auto" decodes up to 20,000 images, else reads headers
         folder: Path | str = "",  # folder of images, for messages
+        root: Path | str = "",  # the folder that a person gave, out of which no name of an image leads; empty: `folder`
+        allow_outside: bool = False,  # read images that lie elsewhere all the same
     ):
         check_choice("check", check, ("auto", *CHECKS))
         self.report, self.max_bad, self.check, self.folder = Report(source), max_bad, check, folder
+        self.inside = Inside(root or folder, allow_outside) if os.path.isdir(root or folder) else None
         self.samples: list[tuple[Pair, str]] = []  # each with its place
         self.ids: set[str] = set()  # of the samples
         self.captions: set[tuple] = set()  # image and caption of each sample
@@ -309,13 +313,24 @@ class Collector:
         distinct = {_image_key(pair.image): pair.image for pair, _ in self.samples}
         check = self.check if self.check != "auto" else "decode" if len(distinct) <= 20_000 else "header"
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            results = pool.map(lambda image: cached_image_fault(image, check), distinct.values())
+            results = pool.map(lambda image: self._outside(image) or cached_image_fault(image, check), distinct.values())
             bar = tqdm(results, f"checking {self.report.source}", len(distinct), unit="image", disable=len(distinct) < 5000)
             faults = dict(zip(distinct, bar))
         for pair, where in self.samples:
             if fault := faults[_image_key(pair.image)]:
                 self._skip_image(pair.image, fault, where)
         self.samples = [(pair, where) for pair, where in self.samples if not faults[_image_key(pair.image)]]
+
+    def _outside(self, image: Any) -> str | None:
+        "What is wrong with an image that lies outside the folder that a person gave."
+        path = image if isinstance(image, (str, Path)) else getattr(image, "path", None)
+        if self.inside is None or not isinstance(path, (str, Path)):
+            return None
+        try:
+            self.inside(path, Path())
+        except ForeignFile as error:
+            return f"image leads out of the folder: {str(error).partition(', to ')[2]}"
+        return None
 
     def _skip_image(self, image: Any, fault: str, where: str) -> None:
         self.n_samples -= 1  # `add` counted it

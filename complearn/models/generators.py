@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,12 +23,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from ..core.config import RequestError
 from ..core.extras import need
-from ..core.files import BadData, cache_dir, parse_json, read_json, write_cache
+from ..core.files import BadData, cache_dir, parse_json, parsing, read_json, write_cache
 from ..core.seeds import torch_generator
 from ..language.edits.base import OPERATORS, Edit
 from ..language.edits.proposals import check_proposal
 from ..language.edits.sites import EditContext
 from ..language.parsing.base import Parse
+from .towers.libraries import folder_size, open_folder
+from .towers.limits import build_within
 
 # %% ../../nbs/models/generators.ipynb #9208d868
 EXAMPLES = {
@@ -70,9 +73,12 @@ class CausalGenerator:
         new_tokens: int = 40,  # at most so many are written
         temperature: float = 0.7,
     ):
-        transformers = need("transformers", extra="towers")
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(model), trust_remote_code=False)
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(str(model), trust_remote_code=False).to(device).eval()
+        transformers, name = need("transformers", extra="towers"), str(model)
+        remedy = "give a folder that save_pretrained of a causal language model wrote, or the model's name"
+        opening = parsing(f"{name} cannot be opened", remedy) if Path(name).is_dir() else nullcontext()
+        with opening, open_folder(name, "config.json", "generation_config.json"), build_within(folder_size(name), name):
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            self.model = transformers.AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False).to(device).eval()
         self.name, self.seed, self.new_tokens, self.temperature = str(model), seed, new_tokens, temperature
 
     @torch.no_grad()

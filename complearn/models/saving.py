@@ -21,7 +21,8 @@ from ..core.files import atomic_folder, plain, read_json, write_json
 from ..core.own_files import check_own
 from .registry import assemble, kind_of, title_of, write_config
 from .towers.checkpoints import check_weights
-from .towers.factory import build_tower
+from .towers.factory import build_tower, check_architecture
+from .towers.limits import build_within, check_size
 from .towers.tokenizers import load_tokenizer
 
 # %% ../../nbs/models/saving.ipynb #c008
@@ -81,11 +82,17 @@ def load_model(
     if description.get("format") != 1:
         raise ValueError(f"{folder / FILES[0]} has format {description.get('format')!r}, this version reads 1; is it a saved model?")
     place = f"{folder / FILES[0]}: towers"
-    towers = {name: build_tower(part["architecture"], f"{place}.{name}") for name, part in description["towers"].items()}
-    for name, part in description["towers"].items():
-        if part["frozen"]:
-            towers[name].freeze()
-    model = assemble(description["model"], list(towers.values()), load_tokenizer(verify(folder / FILES[2])) if texts else None)
+    parts, size = description["towers"], (folder / FILES[1]).stat().st_size
+    build_towers = lambda: {name: build_tower(part["architecture"], f"{place}.{name}") for name, part in parts.items()}
+    for name, part in parts.items():
+        check_architecture(part["architecture"], f"{place}.{name}")
+    check_size(build_towers, size, str(folder / FILES[0]))
+    with build_within(size, str(folder / FILES[0])):
+        towers = build_towers()
+        for name, part in parts.items():
+            if part["frozen"]:
+                towers[name].freeze()
+        model = assemble(description["model"], list(towers.values()), load_tokenizer(verify(folder / FILES[2])) if texts else None)
     weights = load_file(verify(folder / FILES[1]))
     check_weights(model, weights, str(folder / FILES[1]))
     model.load_state_dict(weights)

@@ -19,6 +19,7 @@ from torch import Tensor
 from .groupings import Labels
 from ...core.config import check_choice
 from ...core.extras import need
+from ...core.bounds import load_arrays
 from ...core.files import write_bytes_atomic
 from ...data.pairs import Pair
 from ...training.methods.multistage.clusters import stage_vectors
@@ -74,8 +75,7 @@ def read_embeddings(
     path = Path(path)
     check_choice("ending of an embeddings file", path.suffix, FORMATS)
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
+        columns = load_arrays(path)
         arrays = {name: part for name, part in columns.items() if part.ndim == 2 and part.dtype.kind == "f"}
     else:
         pa, table = need("pyarrow", "readers"), need("pyarrow.parquet", "readers").read_table(path)

@@ -107,6 +107,7 @@ def read_celeba(
     seed: int = 0,  # of who is drawn
     max_bad: float = 0.01,  # share of images that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> Pairs:
     "Read faces with attributes that are independent of each other (Liu et al. 2015)."
     check_choice("balance", balance, ("equal", "marginal", "none"))
@@ -127,7 +128,7 @@ def read_celeba(
         chosen = range(len(rows)) if balance == "none" else independent([row for _, row in rows], seed, balance)
     except ValueError as error:
         raise BadData(f"{table.name}, {part}, {', '.join(attributes)}: {error}") from None
-    collector = Collector(f"CelebA, {part}", max_bad, check, images)
+    collector = Collector(f"CelebA, {part}", max_bad, check, images, folder, allow_outside)
     for file, row in (rows[k] for k in chosen):
         labels = {name: "yes" if value == 1 else "no" for name, value in zip(attributes, row)}
         collector.add(Pair(images / file, None, file, file, labels=labels), f"{table.name}: {file}")

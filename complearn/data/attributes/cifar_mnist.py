@@ -7,7 +7,6 @@ __all__ = ['CIFAR_CLASSES', 'CIFAR_FILES', 'MNIST_FILES', 'SIZE', 'read_cifar_bi
            'shrink', 'read_cifar_mnist']
 
 # %% ../../../nbs/data/attributes/cifar_mnist.ipynb #d06508e2
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from jaxtyping import UInt8
 from pydantic import PositiveInt
 
 from ...core.config import check_choice
+from ...core.bounds import inflate
 from ...core.files import parsing
 from ...core.seeds import rng
 from ..images import load_images
@@ -57,7 +57,7 @@ def read_idx(
     if path is None:
         raise BadData(f"{folder}: neither {name} nor {name}.gz; give the folder with MNIST's four files")
     with parsing(path):
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        content = inflate(path) if path.suffix == ".gz" else path.read_bytes()
         if content[:3] != b"\0\0\x08" or content[3] != axes:
             raise BadData(f"{path}: no idx file of bytes with {axes} axes; get the file again")
         array = np.frombuffer(content[4 + 4 * axes :], np.uint8).reshape(np.frombuffer(content[4 : 4 + 4 * axes], ">u4").astype(int))

@@ -114,13 +114,22 @@ def read_nlvr_records(
 
 # %% ../../../nbs/data/benchmarks/nlvr.ipynb #c012
 def _read_half(
-    folder: Path | str, half: str, seed: int, permutations: Iterable[int], max_bad: float, check: str, split: str
+    folder: Path | str,
+    half: str,
+    seed: int,
+    permutations: Iterable[int],
+    max_bad: float,
+    check: str,
+    split: str,
+    allow_outside: bool,
 ) -> tuple[Collector, list[tuple[Claim, str]], list[str]]:  # each claim with its place; notes
     check_choice("half", half, ("train", "test", "all"))
     remedy = "name the one that holds dev.json and images/ (from the NLVR repository of Suhr et al.)"
-    file = find_split(existing_path(folder, "NLVR's folder", remedy), split)
+    folder = existing_path(folder, "NLVR's folder", remedy)
+    file = find_split(folder, split)
     images = file.parent / "images"
-    collector = Collector(f"nlvr {file.name} {half}", max_bad, check, images)
+    collector = Collector(f"nlvr {file.name} {half}", max_bad, check, images, folder, allow_outside)
+    collector.inside(file, Path())
     records = read_nlvr_records(file, collector)
     halves, first, claims = split_halves([record for _, record in records], seed), {}, []
     for where, record in records:
@@ -143,9 +152,10 @@ def read_nlvr(
     max_bad: float = 0.01,  # share of samples that may be skipped
     check: str = "auto",  # how pictures are checked, see `image_fault`
     split: str = "",  # see `find_split`
+    allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> Pairs:
     "Read the true statements of one half as pairs (Suhr et al. 2017); pictures are wide: use a transform with fit='pad' or 'squash'."
-    collector, claims, notes = _read_half(folder, half, seed, permutations, max_bad, check, split)
+    collector, claims, notes = _read_half(folder, half, seed, permutations, max_bad, check, split, allow_outside)
     for claim, where in claims:
         if claim.truth:
             collector.add(Pair(claim.image, claim.sentence, claim.id, claim.image_id), where)
@@ -160,9 +170,10 @@ def read_claims(
     max_bad: float = 0.01,  # share of samples that may be skipped
     check: str = "auto",  # how pictures are checked, see `image_fault`
     split: str = "",  # see `find_split`
+    allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> list[Claim]:
     "Read the statements of one half with their truth (Suhr et al. 2017)."
-    collector, claims, notes = _read_half(folder, half, seed, permutations, max_bad, check, split)
+    collector, claims, notes = _read_half(folder, half, seed, permutations, max_bad, check, split, allow_outside)
     for claim, where in claims:
         collector.add(Pair(claim.image, claim.sentence, claim.id, claim.image_id, labels=claim.truth), where)
     pairs = collector.finish(notes)

@@ -99,13 +99,14 @@ def read_coco(
     exclude: Iterable[str | int] | None = None,  # all but these photos
     max_bad: float = 0.01,  # share of captions that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow names and links that lead out of the folder of photos
 ) -> Pairs:
     "Read COCO's captions, photo by photo; `image_id` is the photo's twelve-digit number (Lin et al. 2014; Chen et al. 2015)."
     content = read_json_file(annotations, "COCO's captions_*.json", ("images", "annotations"))
     images, name, is_read = existing_path(images, "the folder of photos"), Path(annotations).name, photo_filter(keep, exclude)
     if content["annotations"] and not any(isinstance(entry, dict) and "caption" in entry for entry in content["annotations"]):
         raise BadData(f"{name}: no annotation has a 'caption'; is this an instances or keypoints file?")
-    collector = Collector(name, max_bad, check, images)
+    collector = Collector(name, max_bad, check, images, allow_outside=allow_outside)
     photos, captions = coco_photos(content["images"], collector, name), {}
     for k, values in enumerate(content["annotations"]):
         where = f"{name} annotation {values['id'] if isinstance(values, dict) and 'id' in values else f'number {k}'}"
@@ -155,11 +156,12 @@ def read_karpathy(
     exclude: Iterable[str | int] | None = None,  # all but these photos
     max_bad: float = 0.01,  # share of captions that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow names and links that lead out of the folder of photos
 ) -> Pairs:
     "Read one of Karpathy's splits (Karpathy and Fei-Fei 2015)."
     content = read_json_file(annotations, "a Karpathy split file", ("images",))
     images, name, is_read = existing_path(images, "the folder of photos"), Path(annotations).name, photo_filter(keep, exclude)
-    collector, photos = Collector(f"{name} {split}", max_bad, check, images), []
+    collector, photos = Collector(f"{name} {split}", max_bad, check, images, allow_outside=allow_outside), []
     for k, values in enumerate(content["images"]):
         where = f"{name} image {k}"
         with collector.sample(where):
@@ -189,12 +191,14 @@ def read_flickr(
     exclude: Iterable[str | int] | None = None,  # all but these photos
     max_bad: float = 0.01,  # share of captions that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow names and links that lead out of the folder of photos
 ) -> Pairs:
     "Read Flickr8k's or Flickr30k's token file (Hodosh et al. 2013; Young et al. 2014)."
     images, path = existing_path(images, "the folder of photos"), existing_path(token_file, "the token file")
     listed = "" if split_file is None else read_text(existing_path(split_file, "the list of photos"))
     keep = None if split_file is None else [name.strip() for name in listed.splitlines() if name.strip()]
-    collector, is_read, captioned = Collector(path.name, max_bad, check, images), photo_filter(keep, exclude), set()
+    collector = Collector(path.name, max_bad, check, images, allow_outside=allow_outside)
+    is_read, captioned = photo_filter(keep, exclude), set()
     for line, text in enumerate(read_text(path).split("\n"), 1):
         where, text = f"{path.name} line {line}", text.removesuffix("\r")
         match = re.fullmatch(r"([^#|\t]+)(?:#(\d+)\t|\|\s*(\d+)\s*\|)(.*)", text)

@@ -7,13 +7,14 @@ __all__ = ['CaptionRow', 'read_captions', 'pair_captions', 'edit_values', 'EditR
            'with_negatives', 'negative_choices']
 
 # %% ../../../nbs/data/readers/edits.ipynb #8f15a47b
-import gzip
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ...core.config import Identifier, Text, read_record
+from ...core.bounds import inflate
 from ...core.files import BadData, parse_json, plain, read_text, reading
 from ..benchmarks.items import Choice
 from ..pairs import Pair
@@ -47,13 +48,13 @@ def _file_rows(path: Path) -> Iterable[tuple[str, Any, str]]:
     "Place, cells and fault of each row of a file of captions."
     if path.name.endswith((".json", ".json.gz")):
         with reading(path):
-            content = parse_json(read_text(path) if path.suffix == ".json" else gzip.decompress(path.read_bytes()), path.name)
+            content = parse_json(read_text(path) if path.suffix == ".json" else inflate(path), path.name)
         rows = content.get("annotations") if isinstance(content, dict) else None
         if not isinstance(rows, list):
             raise BadData(f"{path.name}: no list 'annotations' in it; give COCO's captions, or a table with a column 'caption'")
         return [(f"{path.name} annotation {k}", row, "") for k, row in enumerate(rows)]
     if path.suffix in (".txt", ".gz"):
-        with reading(path), (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        with reading(path), io.TextIOWrapper(io.BytesIO(inflate(path) if path.suffix == ".gz" else path.read_bytes()), "utf-8") as file:
             return [(f"{path.name} line {k}", {"caption": line.rstrip("\r\n")}, "") for k, line in enumerate(file, 1)]
     if path.suffix not in (".csv", ".tsv", ".jsonl", ".ndjson"):
         raise BadData(f"{path.name}: a file of captions ends in .csv, .tsv, .jsonl, .txt, .gz or .json; name or convert it so")

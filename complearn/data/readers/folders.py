@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...core.config import read_record
 from ...core.files import BadData
+from ...core.own_files import Inside
 from ..identities import path_identity
 from ..pairs import Pair
 from .files import CaptionedImage, read_rows
@@ -24,12 +25,16 @@ def read_folder(
     images: str = "",  # sub-folder that holds the images
     max_bad: float = 0.01,  # share of samples that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names in the captions file that lead out of the folder
 ) -> Pairs:
     "Read an image folder with a captions file; an image's path below its folder is its id."
     folder = existing_path(folder, "the data folder")
     path = existing_path(folder / captions_file, "the captions file", "name it with captions_file=")
     photos = existing_path(folder / images, "the folder of images", "name it with images=")
-    collector = Collector(path.name, max_bad, check, photos)
+    stays = lambda name: not Path(name).is_absolute() and ".." not in Path(name).parts
+    if stays(captions_file):
+        Inside(folder, allow_outside)(captions_file)
+    collector = Collector(path.name, max_bad, check, photos, folder if stays(images) else photos, allow_outside)
     for line, row, fault in read_rows(path):
         where = f"{path.name} line {line}"
         if fault:

@@ -58,18 +58,19 @@ def read_labelled_images(
     limit: int | None = None,  # at most so many images, evenly from the whole
     max_bad: float = 0.01,  # share of images that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> LabelledImages:
     "Read images with class labels; class names are sorted, and an underscore in them is read as a space."
     path = existing_path(path, "the folder of classes, or the parquet file")
     if path.is_dir() and not any(path.glob("*.parquet")):
-        collector = Collector(path.name, max_bad, check, path)
+        collector = Collector(path.name, max_bad, check, path, allow_outside=allow_outside)
         (files, notes), class_of = class_files(path), lambda file: file.relative_to(path).parts[0]
         for file in files[:: _step(len(files), limit)]:
             collector.add(Pair(file, None, str(file), str(file), labels=class_of(file)), file.relative_to(path).as_posix())
         pairs, names = collector.finish(notes), set(map(class_of, files))
     else:
-        labels = [name for name in read_parquet_column(path, label) if isinstance(name, (str, int))]
-        pairs = read_parquet(path, image, label, "{}", label, max_bad, check, _step(len(labels), limit))
+        labels = [name for name in read_parquet_column(path, label, allow_outside) if isinstance(name, (str, int))]
+        pairs = read_parquet(path, image, label, "{}", label, max_bad, check, _step(len(labels), limit), allow_outside)
         names = set(map(str, labels))
     names = sorted(names)  # of all files, so that a limit removes no class
     items = Records([(pair.image, names.index(str(pair.labels))) for pair in pairs], pairs.report)
@@ -87,9 +88,11 @@ def read_labels(
     limit: int | None = None,  # at most so many images, evenly from the whole
     max_bad: float = 0.01,  # share of images that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> Pairs:
     "Read images as pairs with class names as `labels`, and no captions."
-    items, classes, _ = read_labelled_images(folder, image, label, limit=limit, max_bad=max_bad, check=check)
+    options = {"limit": limit, "max_bad": max_bad, "check": check, "allow_outside": allow_outside}
+    items, classes, _ = read_labelled_images(folder, image, label, **options)
     keys = [f"{Path(folder).name}:{k}" for k in range(len(items))]
     return Pairs([Pair(picture, None, key, key, labels=classes[k]) for (picture, k), key in zip(items, keys)], items.report)
 

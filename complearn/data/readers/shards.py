@@ -7,6 +7,7 @@ __all__ = ['EXTENSIONS', 'TarSlice', 'shard_paths', 'ShardIndex', 'index_shard',
 
 # %% ../../../nbs/data/readers/shards.ipynb #c002
 import glob
+import itertools
 import re
 import tarfile
 from collections import Counter
@@ -17,6 +18,7 @@ from typing import Any
 
 from ...core.config import read_record
 from ...core.files import BadData, parse_json, parsing
+from ...core.own_files import Inside
 from .files import CaptionCell
 from ..identities import distinct_names
 from ..reports import Collector, Pairs, existing_path
@@ -42,23 +44,27 @@ class TarSlice:
 # %% ../../../nbs/data/readers/shards.ipynb #c006
 def shard_paths(
     shards: str | Path | Sequence[str | Path],  # path, folder, pattern with {0..9} or *, or a list of these
+    allow_outside: bool = False,  # follow links that lead out of a folder
 ) -> list[Path]:
     "The paths of the shards, in order; raise `BadData` if one does not exist."
     if not isinstance(shards, (str, Path)):
-        return [path for shard in shards for path in shard_paths(shard)]
+        return [path for shard in shards for path in shard_paths(shard, allow_outside)]
     text = str(shards)
     ranges = re.search(r"\{(\d+)\.\.(\d+)\}", text)
     if ranges:
         first, last = ranges.groups()
         numbers = range(int(first), int(last) + 1)
-        return [path for i in numbers for path in shard_paths(text[: ranges.start()] + f"{i:0{len(first)}d}" + text[ranges.end() :])]
+        names = [text[: ranges.start()] + f"{i:0{len(first)}d}" + text[ranges.end() :] for i in numbers]
+        return [path for name in names for path in shard_paths(name, allow_outside)]
     if Path(text).is_dir():
         text = str(Path(text) / "*.tar")
     if "*" in text or "?" in text:
         paths = sorted(map(Path, glob.glob(text)))
         if not paths:
             raise BadData(f"{text}: no shard matches; give a folder of .tar files, a list, or a pattern such as cc3m-{{00000..00331}}.tar")
-        return paths
+        fixed = itertools.takewhile(lambda part: not re.search(r"[*?]", part), Path(text).parts)
+        inside = Inside(Path(*fixed), allow_outside)
+        return [inside(path, Path()) for path in paths]
     return [existing_path(text, "the shard", "download it, or take it out of the list")]
 
 # %% ../../../nbs/data/readers/shards.ipynb #c008
@@ -203,9 +209,10 @@ def read_webdataset(
     key: str = "caption",  # key of the caption in a .json member
     max_bad: float = 0.01,  # share of samples that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links that lead out of a folder of shards
 ) -> Pairs:
     "Read pairs from WebDataset shards; a truncated shard is named, and its lost samples are counted."
-    paths = shard_paths(shards)
+    paths = shard_paths(shards, allow_outside)
     source = paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
     collector, truncated, sizes = Collector(source, max_bad, check), [], []
     for path, shard in zip(paths, distinct_names(paths)):

@@ -17,8 +17,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from ...core.config import Identifier, read_record
-from ...core.files import BadData, parsing
+from ...core.files import BadData, parsing, read_json
 from ...core.extras import need
+from ...core.own_files import Inside
+from ...core.trust import offline
 from ..identities import distinct_names, path_identity
 from ..reports import Collector, Pairs, existing_path
 from ..pairs import Pair
@@ -63,13 +65,15 @@ def _check_columns(source: str, columns: Sequence[str], arguments: dict[str, str
 # %% ../../../nbs/data/readers/tables.ipynb #c012
 def parquet_files(
     path: Path | str,  # a .parquet file, or a folder of them
+    allow_outside: bool = False,  # follow links that lead out of the folder
 ) -> list[Path]:  # sorted
     "The parquet files in a folder and below it."
     path = existing_path(path, "the parquet file or folder")
     files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
     if not files:
         raise BadData(f"{path}: no .parquet file in this folder; name the folder that holds them")
-    return files
+    inside = Inside(path, allow_outside) if path.is_dir() else None
+    return [inside(file, Path()) for file in files] if inside else files
 
 
 class UnreadableFile(BadData):
@@ -103,10 +107,11 @@ def image_from_cell(
 def read_parquet_column(
     path: Path | str,  # a .parquet file, or a folder of them
     column: str,  # its name
+    allow_outside: bool = False,  # see `parquet_files`
 ) -> list:  # the cells of all rows
     "Read one column, without the images beside it, of all files that can be read."
     cells = []
-    for file in parquet_files(path):
+    for file in parquet_files(path, allow_outside):
         with suppress(UnreadableFile):  # `read_parquet` names and counts it
             cells += [row[column] for row in parquet_rows(file, [column])]
     return cells
@@ -121,10 +126,13 @@ def read_parquet(
     max_bad: float = 0.01,  # share of samples that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
     step: int = 1,  # only every so many rows of each file
+    allow_outside: bool = False,  # follow links, and paths in the table, that lead out of the folder
 ) -> Pairs:
     "Read pairs from parquet files; a truncated file is named, and its samples are counted as lost."
-    collector, broken, sizes = Collector(Path(path).absolute().name, max_bad, check), [], []
-    files = parquet_files(path)
+    home = Path(path).expanduser().absolute()
+    collector = Collector(home.name, max_bad, check, root=home if home.is_dir() else home.parent, allow_outside=allow_outside)
+    broken, sizes = [], []
+    files = parquet_files(path, allow_outside)
     shared = Path(os.path.commonpath([os.path.abspath(file.parent) for file in files]))
     for file, file_name in zip(files, distinct_names(files)):
         try:
@@ -157,19 +165,50 @@ class ImageCell:
     column: str  # of images
     row: int  # number of the row
     name: str  # for messages
+    inside: Inside | None = None  # the folder that its path stays in; None: whatever it says
 
     def read_bytes(self) -> bytes:
-        "The encoded image."
+        "The encoded image; raise `ForeignFile` if it lies outside the folder that was read."
         cell = self.table[self.row][self.column]
         content = cell if isinstance(cell, bytes) else cell.get("bytes") if isinstance(cell, dict) else None
-        return content or Path(cell["path"] if isinstance(cell, dict) else cell).read_bytes()
+        path = cell["path"] if isinstance(cell, dict) else cell
+        return content or Path(path if self.inside is None else self.inside(path)).read_bytes()
 
 # %% ../../../nbs/data/readers/tables.ipynb #c022
-def _load_table(library: Any, dataset: Any, split: str) -> Any:
+def _check_saved(folder: Path, inside: Inside) -> None:
+    "Raise `ForeignFile` if what `save_to_disk` wrote names splits or files outside its folder."
+    for name in ("dataset_dict.json", "state.json", "dataset_info.json"):
+        inside(name, folder)
+    if (folder / "dataset_dict.json").exists():
+        for part in read_json(folder / "dataset_dict.json")["splits"]:
+            _check_saved(inside(part, folder), inside)
+    elif (folder / "state.json").exists():
+        for entry in read_json(folder / "state.json")["_data_files"]:
+            inside(entry["filename"], folder)
+
+
+def _load_folder(library: Any, folder: Path, split: str, inside: Inside) -> Any:
+    "Load a folder: its own files alone, and without the network."
+    with offline(str(folder), "copy its files into the folder, or say allow_outside=True if you trust the data"):
+        if any((folder / name).exists() for name in ("state.json", "dataset_dict.json")):
+            _check_saved(folder, inside)
+            return library.load_from_disk(str(folder))
+        if (folder / "README.md").exists():
+            inside("README.md")
+        listed = library.load_dataset_builder(str(folder)).config.data_files or {}
+        files = {str(part): [str(inside(name)) for name in names] for part, names in listed.items()}
+        return library.load_dataset(str(folder), data_files=files, split=split or "train")
+
+
+def _load_table(library: Any, dataset: Any, split: str, inside: Inside | None) -> Any:
     if isinstance(dataset, (str, Path)):
         with parsing(f"{dataset}: cannot be loaded", "give a folder made by save_to_disk, or a name and a network"):
-            is_local = any((Path(dataset) / name).exists() for name in ("state.json", "dataset_dict.json"))
-            dataset = library.load_from_disk(str(dataset)) if is_local else library.load_dataset(str(dataset), split=split or "train")
+            if inside is not None:
+                dataset = _load_folder(library, Path(dataset), split, inside)
+            elif any((Path(dataset) / name).exists() for name in ("state.json", "dataset_dict.json")):
+                dataset = library.load_from_disk(str(dataset))
+            else:
+                dataset = library.load_dataset(str(dataset), split=split or "train")
             for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
                 part.data.validate(full=True)  # a damaged offset in a mapped file would end the process
     if isinstance(dataset, dict):
@@ -193,12 +232,16 @@ def read_hf(
     max_bad: float = 0.01,  # share of samples that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
     rows: Iterable[int] | None = None,  # only these rows
+    allow_outside: bool = False,  # of a folder: follow links, paths and addresses in its files that lead out of it
 ) -> Pairs:
     "Read pairs from a Hugging Face data set; class labels are read as their names."
     library = need("datasets", extra="readers")
     dataset_name = getattr(getattr(dataset, "info", None), "dataset_name", None) or "data set"
     source = dataset if isinstance(dataset, (str, Path)) else dataset_name
-    table = _load_table(library, dataset, split)
+    is_folder = isinstance(dataset, (str, Path)) and Path(dataset).is_dir()
+    inside = Inside(dataset, allow_outside) if is_folder else None
+    inside = None if allow_outside else inside
+    table = _load_table(library, dataset, split, inside)
     _check_columns(str(source), table.column_names, {"image": image, "text": text, "labels": labels})
     if isinstance(table.features[image], library.Image):
         table = table.cast_column(image, library.Image(decode=False))
@@ -212,6 +255,6 @@ def read_hf(
             with parsing(name):
                 cells = {column: to_name(column, cell) for column, cell in texts[row].items()}
             label = cells[labels] if labels else None
-            for pair in row_pairs(ImageCell(table, image, row, name), cells[text], name, template, label):
+            for pair in row_pairs(ImageCell(table, image, row, name, inside), cells[text], name, template, label):
                 collector.add(pair, name)
     return collector.finish()

@@ -87,9 +87,6 @@ def read_pictures(
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() not in EXTENSIONS or not path.is_file() or any(part.startswith(".") for part in Path(name).parts):
             continue
-        if not path.resolve().is_relative_to(folder):
-            collector.skip("leads out of the folder", name, f"{name} leads out of the folder")
-            continue
         collector.add(Pair(path, None, name, name), name)
     if not collector.n_samples:
         raise BadData(f"{folder}: no picture in this folder or below it; what counts ends in {', '.join(sorted(EXTENSIONS))}")

@@ -7,7 +7,7 @@ __all__ = ['WIDTH', 'HEIGHT', 'CAPTIONS', 'Piece', 'SceneLine', 'ClipartScene', 
            'read_clipart_scenes', 'read_abstract_scenes']
 
 # %% ../../../nbs/data/sprites/clipart.ipynb #d828a2ab
-import gzip
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +20,9 @@ from PIL import Image
 from pydantic import Field
 
 from ...core.config import Identifier, Text, check_choice, read_record
+from ...core.bounds import inflate
 from ...core.files import BadData, parse_json, parsing
+from ...core.own_files import Inside
 from ..images import Renderable, file_hash, fit_image
 from ..pairs import Pair
 from ..readers.files import read_rows
@@ -129,7 +131,8 @@ class SceneCaption:
 
 
 def _scene_lines(path: Path) -> Iterator[tuple[str, str]]:  # place and text
-    with parsing(path.name), (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+    content = inflate(path) if path.suffix == ".gz" else path.read_bytes()
+    with parsing(path.name), io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield f"{path.name} line {number}", line
@@ -141,7 +144,8 @@ def read_clipart_scenes(
 ) -> dict[str, tuple[str, ClipartScene]]:  # split and scene by the scene's name
     "Read the scenes; one with a piece whose picture is missing or broken is skipped."
     path = next((path for path in (folder / "scenes.jsonl.gz", folder / "scenes.jsonl") if path.exists()), folder / "scenes.jsonl.gz")
-    existing_path(path, "the file of scenes")
+    inside = Inside(folder)
+    inside(existing_path(path, "the file of scenes").name)
     faults, scenes = {}, {}
     for where, text in _scene_lines(path):
         with collector.sample(where):
@@ -149,7 +153,7 @@ def read_clipart_scenes(
             pieces = painters_order(line.objects)
             for png in ("background.png", *(piece.png for piece in pieces)):
                 if png not in faults:
-                    faults[png] = cached_image_fault(folder / "clipart" / png)
+                    faults[png] = cached_image_fault(inside(f"clipart/{png}"))
                 if faults[png]:
                     raise BadData(f"{where}: {png}: {faults[png]} in {folder / 'clipart'}")
             if line.image in scenes:
@@ -168,6 +172,7 @@ def read_abstract_scenes(
     check_choice("captions", captions, CAPTIONS)
     folder = existing_path(folder, "the folder of Abstract Scenes")
     table = existing_path(folder / CAPTIONS[captions], "the table of captions")
+    Inside(folder)(table.name)
     collector = Collector(f"Abstract Scenes {split}", max_bad, folder=folder)
     scenes = read_clipart_scenes(folder, collector)
     splits = sorted({part for part, _ in scenes.values()})

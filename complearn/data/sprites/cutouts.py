@@ -20,6 +20,7 @@ from PIL import Image
 
 from ..readers.files import read_rows
 from ...core.config import check_choice
+from ...core.own_files import Inside
 from ..images import BrokenImage
 from ..reports import BadData, existing_path
 from .stamps import is_photograph, list_stamps, read_caption, stamps_folder
@@ -179,9 +180,9 @@ def drawn_folder(
 def _collect(skin: str, folder: Path) -> Collection:
     left = Counter()
     candidates = _photos(folder, False, left) if skin == "photos" else _drawn(folder, left)
-    cutouts = []
+    cutouts, inside = [], Inside(folder)
     for cutout in candidates:
-        fault = cutout_fault(folder / cutout.file)
+        fault = cutout_fault(inside(cutout.file))
         left[fault] += fault is not None
         cutouts += [cutout] if fault is None else []
     left.pop(None, None)

@@ -20,6 +20,7 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
 from ...core.files import cache_dir, write_errors
+from ...core.own_files import Inside
 from ..pairs import Pair
 from ..reports import BadData, Collector, Pairs, existing_path
 from .labels import read_label
@@ -73,7 +74,7 @@ def read_caption(
     name: str,  # a stamp
 ) -> str:  # may be empty
     "The English caption of a stamp. Raise `FileNotFoundError` if it has none, `UnicodeDecodeError` if it is not UTF-8."
-    with (folder / f"{name}.txt").open(encoding="utf-8-sig") as file:
+    with Inside(folder)(f"{name}.txt").open(encoding="utf-8-sig") as file:
         return file.readline().strip()
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c013

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from ...core.config import check_choice
+from ...core.own_files import Inside
 from ...core.seeds import rng
 from ..pairs import Pair
 from ..readers.coco import coco_id
@@ -254,6 +255,7 @@ def read_visual_genome(
     aliases: Path | str | None = None,  # a predicate_alias.txt, used after the package's table
     max_bad: float = 0.01,  # share of images, and of relationships, that may have a fault
     check: str = "auto",  # how images are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links that lead out of the folders
 ) -> VisualGenomePairs:
     "Read Visual Genome, cleaned to 55 classes and 114 relations (Krishna et al. 2017; Zhang et al. 2021, App. A.3.2)."
     check_choice("part", part, ("train", "test", "all"))
@@ -261,7 +263,10 @@ def read_visual_genome(
     photos = existing_path(images or folder, "the folder of images")
     for name in ("image_data.json", "objects.json", "relationships.json"):
         existing_path(folder / name, FILES[name], REMEDY)
-    collector = Collector("Visual Genome", max_bad, check, photos)
+    inside = Inside(folder, allow_outside)
+    for name in (*FILES, "object_synsets.json"):
+        inside(name)
+    collector = Collector("Visual Genome", max_bad, check, photos, allow_outside=allow_outside)
     classes, more_aliases = wordnet_classes(folder, wordnet), read_aliases(aliases) if aliases else None
     predicates = _count_predicates(folder)
     labels = {word: merge_predicate(word, more_aliases) for word, n in predicates.items() if n > rare}

@@ -9,6 +9,7 @@ __all__ = ['CONVERT', 'NO_WEIGHTS', 'RENAMED', 'is_torchscript', 'without_code',
 
 # %% ../../../nbs/models/towers/checkpoints.ipynb #c5b5aa86
 import re
+import shlex
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ...core.extras import need
+from ...core.bounds import check_stored
 from ...core.files import BadData, parsing, read_json
 from .libraries import image_transform, open_folder
 
@@ -93,16 +95,20 @@ def read_weights(
             if path.suffix == ".safetensors":
                 weights = load_file(path)
             else:
+                if zipfile.is_zipfile(path):
+                    check_stored(path)
                 weights = read_torchscript(path) if is_torchscript(path) else torch.load(path, map_location="cpu", weights_only=True)
     except BadData as error:
         if type(error.__cause__).__name__ != "UnpicklingError":
             raise
         code = CONVERT.format(path=str(path), target=str(path.with_suffix(".safetensors")))
         reason = "holds more than tensors, and reading the rest could run code"
-        raise BadData(f'{path} {reason}; if you trust it, convert it once: python -c "{code}"') from error
+        raise BadData(f"{path} {reason}; if you trust it, convert it once: python -c {shlex.quote(code)}") from error
     weights = weights.get("state_dict", weights) if isinstance(weights, Mapping) else weights
     if not isinstance(weights, Mapping) or not weights or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
         raise BadData(f"{path} holds no weights by name; give a file that holds a model's state_dict")
+    if sum(tensor.nbytes for tensor in weights.values()) > 4 * path.stat().st_size + 2**20:  # by views that repeat an element
+        raise BadData(f"{path}: its tensors are larger than the file; get it from where it was made")
     return {name.removeprefix("module."): tensor for name, tensor in weights.items()}
 
 # %% ../../../nbs/models/towers/checkpoints.ipynb #7f25e21a

@@ -25,6 +25,7 @@ from ...data.readers.registry import read
 from ...models.registry import build, read_model
 from ...models.scoring import search_scorer
 from ...models.towers.factory import check_names
+from ...models.towers.limits import build_within
 from ...models.towers.tokenizers import load_tokenizer
 from ..engine.checkpoints import read_tensors
 
@@ -97,7 +98,8 @@ class Snapshot:
         config, file = read_model(self.run.config["model"]), self.run.tokenizer_file
         if not self.run.prepared:
             check_names(self.run.config["model"], f"{self.run.path / 'config.json'}: model")
-        with offline(f"{self.run.path / 'config.json'}: model"):
+        place, size = f"{self.run.path / 'config.json'}: model", sum(path.stat().st_size for path in self.files if path.exists())
+        with offline(place), build_within(size, place):
             model = build(config, load_tokenizer(file) if file else None, self.run.config.get("seed", 0))
         model.load_state_dict(self.weights())
         return model.to(device).eval()
