@@ -80,7 +80,7 @@ def test_the_three_operators():
         ("swap_att", "A brown dog rides a small horse."),
         ("swap_phrase", "A brown horse rides a small dog."),
     }
-    assert {one.operator for one in swaps("A small boy rides a brown horse.", ("swap_obj",))} == {"swap_obj"}
+    assert {one.operator for one in swaps("A small dog rides a brown horse.", ("swap_obj",))} == {"swap_obj"}
     with pytest.raises(ValueError, match="no operator 'swap_rel'.*; there are swap_att, swap_obj, swap_phrase"):
         swaps("a cat", ("swap_rel",))
 

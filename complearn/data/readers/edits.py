@@ -19,6 +19,7 @@ from ..benchmarks.items import Choice
 from ..pairs import Pair
 from .files import read_rows
 from ..reports import Collector, Records, Report, existing_path
+from ..word_tokenizer import normalize_caption
 from ..negatives import EditedCaptions
 from ...language.edits.base import Edit
 
@@ -98,7 +99,8 @@ def read_captions(
             elif name in rows:
                 collector.skip("repeated id", where, f"{where}: a caption with the id {name!r} stands there already")
             else:
-                rows[name] = CaptionRow(cells.caption, name, cells.image_id or cells.image or name)
+                image = cells.image_id or cells.image or cells.id or f"image of {normalize_caption(cells.caption)}"
+                rows[name] = CaptionRow(cells.caption, name, image)
     return collector.records(list(rows.values()), "no caption is left; give a file with a caption in each row")
 
 

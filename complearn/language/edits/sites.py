@@ -42,6 +42,8 @@ def caption_words(
         for part, tags in CONTENT.items():
             if part == "all" or (word.tag or "").startswith(tags):
                 words[part] |= forms
+        if ("adjective", word.text.lower()) in relations.listed:  # whatever a parser takes it for
+            words["adjective"].add(word.text.lower())
     words["preposition"] |= relations.prepositions_in([word.text.lower() for word in parse.words])
     return {part: frozenset(each) for part, each in words.items()}
 
