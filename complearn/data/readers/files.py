@@ -77,7 +77,8 @@ def _swallowed_rows(record: Sequence[str], cells: Sequence[str], delimiter: str,
     them has all columns, and the name of an image before the column of that cell."""
     column = next((i for i, cell in enumerate(cells) if "\n" in cell or "\r" in cell), 0)
     rows = [next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), []) for line in record[1:]]
-    is_name = lambda cell: cell.strip().isdecimal() or PurePath(cell).suffix.lower() in EXTENSIONS
+    spaced = any(" " in cell for cell in cells[:column])
+    is_name = lambda cell: PurePath(cell).suffix.lower() in EXTENSIONS and (spaced or " " not in cell)
     return len(rows) if all(len(row) == width and any(map(is_name, row[:column])) for row in rows) else 0
 
 
