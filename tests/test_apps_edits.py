@@ -5,6 +5,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from PIL import Image
 from stub_endpoint import stub_server
 
 from complearn.apps.edits.command import EditSettings, edit_captions, filter_plausible, main, make_generator, summarize
-from complearn.apps.edits.ranking import Ranker, open_scorer
+from complearn.apps.edits.ranking import Ranker, open_scorer, scorer_version
 from complearn.core.config import RequestError
 from complearn.core.files import BadData, plain
 from complearn.core.runs import Run
@@ -27,6 +29,8 @@ from complearn.data.readers.registry import read, read_source
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.edits.base import Edit
 from complearn.language.edits.sites import CAPTION_EDITS
+from complearn.language.lexicon.wordnet import write_wordnet
+from complearn.models.generators import EndpointGenerator
 from complearn.models.registry import build, read_model
 from complearn.models.saving import save_model
 from complearn.models.scoring import Encoded, cosine
@@ -49,9 +53,9 @@ def test_the_file_is_the_same_at_any_number_of_workers_and_after_an_interruption
     broken = tmp_path / "two.jsonl"
     broken.write_bytes(whole[: len(whole) // 2])  # in the middle of a line
     assert edit_captions(ROWS, broken, settings, progress=False).read_bytes() == whole
-    with pytest.raises(RequestError, match="begun with other settings or captions"):
+    with pytest.raises(RequestError, match="begun with other settings, captions or inputs"):
         edit_captions(ROWS, broken, EditSettings(calls=1), progress=False)
-    with pytest.raises(RequestError, match="begun with other settings or captions"):
+    with pytest.raises(RequestError, match="begun with other settings, captions or inputs"):
         edit_captions(ROWS[:3], broken, settings, progress=False)
 
 
@@ -318,6 +322,7 @@ class Vowels:
 @with_spacy
 def test_of_many_candidates_those_stay_that_a_model_finds_nearest(tmp_path, monkeypatch):
     monkeypatch.setattr("complearn.apps.edits.command.open_scorer", lambda *_: Vowels())
+    monkeypatch.setattr("complearn.apps.edits.command.scorer_version", lambda _: "")
     rows = ROWS[:2]
     settings = EditSettings(("replace",), negatives=3, rank_by="stub", candidates=40)
     (with_image, _) = read_edits(edit_captions(rows, tmp_path / "a.jsonl", settings, progress=False, images={"0": "a picture"}))
@@ -513,3 +518,179 @@ def test_a_language_model_edits_a_file_and_what_it_may_not_is_counted(tmp_path):
     assert len(requests) == 3 and "0 negatives" in remarks[0] and "3 proposals refused: 3 is not explained by replace" in remarks[-1]
     with pytest.raises(ValueError, match="one edit at a time"):
         EditSettings(generator=url, calls=2)
+
+
+@pytest.fixture
+def endpoint(monkeypatch, tmp_path):
+    """Endpoints with small pauses, whose answers are kept in this test's own folder."""
+
+    def make(settings):
+        small = {"pause": 0.01, "timeout": 0.5, "attempts": 2, "cache": tmp_path / "answers"}
+        return EndpointGenerator(settings.generator, settings.model, seed=settings.seed, **small)
+
+    monkeypatch.setattr("complearn.apps.edits.command.make_generator", make)
+
+
+def reply(body, words=(("man", "woman"), ("dogs", "cats"), ("cat", "horse"), ("woman", "girl"))):
+    """Another noun in the caption that is asked about."""
+    caption = body["messages"][0]["content"].rpartition("Caption: ")[2].partition("\nEdited")[0]
+    old, new = next((pair for pair in words if re.search(rf"\b{pair[0]}\b", caption)), ("", ""))
+    return "Edited: " + (re.sub(rf"\b{old}\b", new, caption, count=1) if old else caption)
+
+
+OUTAGES = {"503": 503, "a page": b"<html>502 Bad gateway</html>", "no completion": b"{}", "silence": 1.0}
+
+
+@with_spacy
+@pytest.mark.parametrize("name", OUTAGES)
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_outage_is_no_result_and_the_rest_is_asked_for_again(name, concurrency, endpoint, tmp_path, capsys):
+    captions = [text for text in TEXTS if " " in text][:5]
+    (tmp_path / "captions.txt").write_text("".join(f"{text}\n" for text in captions))
+    last = captions[2]
+    fails = lambda body: OUTAGES[name] if last in body["messages"][0]["content"] else reply(body)
+    with stub_server(fails) as (url, requests):
+        command = [str(tmp_path / "captions.txt"), str(tmp_path / "out.jsonl"), "--quiet", "--operators=replace_obj", "--generator", url]
+        command += ["--concurrency", str(concurrency)]
+        assert main(command) == 1
+        assert "2 of 5 captions are written and the others stay open: the same command asks for them again" in capsys.readouterr().err
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["caption"] for line in lines] == captions[:2] and "no answer" not in str(lines)
+
+
+@with_spacy
+def test_a_rerun_after_an_outage_gives_the_file_of_a_whole_run(endpoint, tmp_path, monkeypatch):
+    failing, texts = [True], [text for text in TEXTS if " " in text]
+    rows = [CaptionRow(text, str(k), str(k)) for k, text in enumerate(texts)]
+    answer = lambda body: 503 if failing[0] and texts[3] in body["messages"][0]["content"] else reply(body)
+    with stub_server(answer) as (url, requests):
+        settings = EditSettings(("replace_obj",), generator=url, model="stub")
+        with pytest.raises(RequestError, match="answers 503"):
+            edit_captions(rows, tmp_path / "out.jsonl", settings, progress=False, concurrency=2)
+        failing[0] = False
+        path = edit_captions(rows, tmp_path / "out.jsonl", settings, progress=False, concurrency=2)
+        n_asked = len(requests)
+        whole = edit_captions(rows, tmp_path / "whole.jsonl", settings, progress=False)
+        assert path.read_bytes() == whole.read_bytes() and len(requests) == n_asked, "what was answered is not asked for twice"
+    assert sum(bool(record.negatives) for record in read_edits(path)) >= 3
+
+
+@with_spacy
+def test_requests_side_by_side_change_nothing_in_the_file(endpoint, tmp_path, monkeypatch):
+    rows = [CaptionRow(text, f"{k}-{text}", str(k)) for k in range(4) for text in TEXTS if " " in text]
+    settings = lambda url: EditSettings(("replace_obj",), generator=url, model="stub")
+    contents, most, running, guard = {}, [0], [0], threading.Lock()
+
+    def slow(body):
+        with guard:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.02 * (len(body["messages"][0]["content"]) % 3))
+        with guard:
+            running[0] -= 1
+        return reply(body)
+
+    with stub_server(slow) as (url, _):
+        for concurrency in (1, 2, 8):
+            kept = tmp_path / f"answers-{concurrency}"
+            fresh = lambda given: EndpointGenerator(given.generator, given.model, timeout=5.0, cache=kept)
+            monkeypatch.setattr("complearn.apps.edits.command.make_generator", fresh)
+            path = edit_captions(rows, tmp_path / f"{concurrency}.jsonl", settings(url), progress=False, concurrency=concurrency)
+            contents[concurrency] = path.read_bytes()
+            assert most[0] == 1 or concurrency > 1
+    assert contents[1] == contents[2] == contents[8] and most[0] > 1
+    assert [json.loads(line)["id"] for line in contents[8].decode().splitlines()] == [row.id for row in rows]
+
+
+@with_spacy
+def test_draws_hang_on_a_caption_and_its_image_alone(tmp_path):
+    """Neither on the file's name, nor on the line, nor on the id; the corpus's own vocabulary is the same throughout."""
+    texts = [text for text in TEXTS if text.isascii() and " " in text and '"' not in text]
+    table = "".join(f"{text},{k}.jpg\n" for k, text in enumerate(texts))
+    (tmp_path / "a.csv").write_text(f"caption,image\n{table}")
+    (tmp_path / "b.csv").write_text("caption,image\n" + "".join(f"{row}\n" for row in reversed(table.splitlines())))
+    (tmp_path / "c.txt").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "d.txt").write_text("".join(f"{text}\n" for text in reversed(texts)))
+    (tmp_path / "e.csv").write_text("caption,image\n" + "".join(f"{text},{k + 9}.jpg\n" for k, text in enumerate(texts)))
+    made = {}
+    for name in ("a.csv", "b.csv", "c.txt", "d.txt", "e.csv"):
+        path = edit_captions(read_captions(tmp_path / name), tmp_path / f"{name}.jsonl", EditSettings(negatives=3), progress=False)
+        made[name] = {record.caption: record.negatives for record in read_edits(path)}
+    assert made["a.csv"] == made["b.csv"] and made["c.txt"] == made["d.txt"] and made["a.csv"] != made["e.csv"]
+    cased = [CaptionRow(texts[1], "x", "7"), CaptionRow(texts[1].upper().capitalize(), "y", "7")]
+    drawn = [edit_captions([row], tmp_path / f"{k}.jsonl", EditSettings(), progress=False) for k, row in enumerate(cased)]
+    first, second = (read_edits(path)[0].negatives[0] for path in drawn)
+    assert first.lower() == second.lower()
+
+
+@with_spacy
+def test_a_search_for_many_calls_is_cut_and_says_so(tmp_path, monkeypatch):
+    caption = "Two black dogs, a black puppy, and a white dog in the snow."
+    rows = [CaptionRow(caption, "1", "1"), CaptionRow(TEXTS[0], "2", "2")]
+    for calls in (6, 8):
+        (first, _) = read_edits(edit_captions(rows, tmp_path / f"{calls}.jsonl", EditSettings(calls=calls), progress=False))
+        assert first.negatives or first.reason.startswith("too few places") or "was cut after 20,000 states" in first.reason
+    monkeypatch.setattr("complearn.language.edits.composition.MOST_STATES", 2)
+    path = edit_captions(rows, tmp_path / "cut.jsonl", EditSettings(calls=3), progress=False)
+    assert any("without: the search was cut after 2 states for 3 calls" in remark for remark in summarize(path)[1])
+
+
+def changed_input(name, folder):
+    """Settings that read an input, and what changes its content."""
+    (folder / "words.csv").write_text("relation,part,words\ngroup,noun,horse; llama\n")
+    if name == "words":
+        return EditSettings(words=(str(folder / "words.csv"),)), lambda: (folder / "words.csv").write_text(
+            "relation,part,words\ngroup,noun,horse; camel\n"
+        )
+    write_wordnet(folder / "wordnet", {"entity": (), "person": ("entity",), "horse": ("entity",)})
+    for part in ("verb", "adj"):
+        for kind in ("index", "data"):
+            (folder / "wordnet" / f"{kind}.{part}").write_text("")
+    change = lambda: write_wordnet(folder / "wordnet", {"entity": (), "person": ("entity",), "horse": ("person",)})
+    return EditSettings(wordnet=str(folder / "wordnet")), change
+
+
+@with_spacy
+@pytest.mark.parametrize("name", ["words", "wordnet"])
+def test_a_file_of_edits_is_not_gone_on_with_when_an_input_has_changed(name, tmp_path):
+    settings, change = changed_input(name, tmp_path)
+    path = edit_captions(ROWS, tmp_path / "out.jsonl", settings, progress=False)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    half = path.read_bytes()
+    change()
+    with pytest.raises(RequestError, match=f"settings, captions or inputs: input {name}.*there.*asked for; give what it was begun with, name"):
+        edit_captions(ROWS, path, settings, progress=False)
+    assert path.read_bytes() == half, "nothing is cut off before the check"
+
+
+@with_spacy
+@pytest.mark.parametrize("what, name", [("code_version", "code"), ("scorer_version", "rank_by")])
+def test_other_code_other_weights_and_another_parser_are_told(what, name, tmp_path, monkeypatch):
+    monkeypatch.setattr("complearn.apps.edits.command.open_scorer", lambda *_: Vowels())
+    monkeypatch.setattr("complearn.apps.edits.command.scorer_version", lambda _: "one")
+    settings = EditSettings(("replace",), rank_by="stub", candidates=2)
+    path = edit_captions(ROWS[:2], tmp_path / "out.jsonl", settings, progress=False)
+    note = json.loads((tmp_path / "out.jsonl.settings.json").read_text())["inputs"]
+    assert note["parser"].startswith("spacy spacy 3") and note["rank_by"] == "one" and note["code"].startswith("0.")
+    path.write_bytes(path.read_bytes()[:-5])
+    monkeypatch.setattr(f"complearn.apps.edits.command.{what}", lambda *_: "two")
+    with pytest.raises(RequestError, match=f"input {name}: .* there, .*two.* asked for"):
+        edit_captions(ROWS[:2], path, settings, progress=False)
+
+
+def test_weights_of_a_saved_model_are_told_from_others(tmp_path):
+    small = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    config = read_model({"vision": small | {"size": 16, "patch": 8}, "text": small})
+    for seed in (1, 2):
+        save_model(build(config, WordTokenizer.fit(["a red dog"]), seed=seed), tmp_path / str(seed))
+    assert scorer_version(tmp_path / "1") == scorer_version(tmp_path / "1") != scorer_version(tmp_path / "2")
+    with pytest.raises(RequestError, match="none of a saved model"):
+        scorer_version(tmp_path)
+
+
+def test_a_quoted_cell_of_two_lines_is_one_caption(tmp_path):
+    (tmp_path / "captions.csv").write_text('caption,image_id\n"a red dog\nnext to a white cat",10\na cow,11\n')
+    rows = read_captions(tmp_path / "captions.csv")
+    assert [(row.caption, row.image_id) for row in rows] == [("a red dog\nnext to a white cat", "10"), ("a cow", "11")]
+    assert not rows.report.n_skipped

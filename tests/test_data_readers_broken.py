@@ -10,6 +10,8 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from complearn.core.files import BadData
@@ -19,6 +21,7 @@ from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe
 from complearn.data.benchmarks.valse import read_valse
 from complearn.data.fixtures.specimens import CAPTIONS, COCO, NAMES, SPECIMENS, shard_samples, write_shard
 from complearn.data.images import open_image
+from complearn.data.readers.files import read_rows
 from complearn.data.readers.registry import read
 from complearn.data.readers.tables import read_hf
 from complearn.data.readers.uploads import read_pictures, read_upload
@@ -429,6 +432,27 @@ def test_csv_and_pandas_count_the_same_rows(specimen, fault):
         table = pd.read_csv(folder / CSV, keep_default_na=False)
         skipped = pairs.report.n_skipped
         assert len(table) == len(pairs) + skipped and {pair.caption for pair in pairs} <= set(table.caption)
+
+
+cells = st.text(st.sampled_from('ab 1,2"\n\r;.\t'), min_size=1, max_size=12).filter(lambda text: text.strip())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(cells, st.integers(0, 99)), min_size=1, max_size=6), st.booleans(), st.sampled_from([("csv", ","), ("tsv", "\t")]))
+def test_what_pandas_writes_is_read_cell_by_cell(tmp_path_factory, rows, caption_first, form):
+    """A quoted cell may hold commas, quotation marks and line ends (RFC 4180), whatever its lines look like."""
+    columns = ["caption", "id"] if caption_first else ["id", "caption"]
+    path = tmp_path_factory.mktemp("table") / f"table.{form[0]}"
+    pd.DataFrame(rows, columns=["caption", "id"])[columns].to_csv(path, sep=form[1], index=False, quoting=csv.QUOTE_NONNUMERIC)
+    read = [(row.cells.get("caption"), row.cells.get("id"), row.fault) for row in read_rows(path)]
+    assert read == [(caption, str(number), "") for caption, number in rows]
+
+
+def test_a_quoted_cell_may_have_lines_that_look_like_rows(tmp_path):
+    (tmp_path / "a.csv").write_text('caption,image_id\n"a red dog\nnext to a white cat",10\n"two\nthree, 4\nlines",11\n')
+    assert [row.cells["caption"] for row in read_rows(tmp_path / "a.csv")] == ["a red dog\nnext to a white cat", "two\nthree, 4\nlines"]
+    (tmp_path / "b.csv").write_text('image,caption\na.png,"Two\nb.png and c.png, both red."\n')
+    assert [row.fault for row in read_rows(tmp_path / "b.csv")] == [""]
 
 
 def test_tabs_written_by_a_csv_writer_lose_their_quotation_marks_and_plain_ones_keep_them(specimen):

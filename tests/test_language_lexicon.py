@@ -1,5 +1,7 @@
 """What may replace a word: never a synonym, never a more general word; bad rows of word lists are named."""
 
+import itertools
+
 import pytest
 
 from complearn.core.files import BadData
@@ -42,6 +44,29 @@ def test_no_shipped_word_stands_for_a_word_that_is_alike():
     for part, word in relations.listed:
         assert not set(relations.alternatives(word, part)) & relations.related(word, part)
     assert len(SHIPPED_ROWS) > 200
+
+
+def test_words_that_mean_the_same_are_a_clique_and_a_general_word_is_a_star(tmp_path):
+    (tmp_path / "words.csv").write_text("relation,part,words\nalike,noun,harp; lyre; psaltery\ngeneral,noun,instrument; harp; drum\n")
+    relations = WordRelations(lists=[tmp_path / "words.csv"])
+    for one, other in itertools.permutations(("harp", "lyre", "psaltery"), 2):
+        assert one in relations.related(other, "noun")
+    assert "drum" in relations.related("instrument", "noun") and "drum" not in relations.related("harp", "noun")
+    for row in SHIPPED_ROWS:
+        for one, other in itertools.permutations(row.words if row.relation == "alike" else (), 2):
+            assert one in relations.related(other, row.part), (one, other)
+
+
+def test_an_adjective_suits_what_it_can_be_said_of():
+    relations = WordRelations()
+    assert relations.suits("young", "horse") and relations.suits("smiling", "football player") and relations.suits("red", "bus")
+    assert not relations.suits("young", "bench") and not relations.suits("wooden", "cameraman") and not relations.suits("red", "woman")
+    assert relations.is_person("cowboys".removesuffix("s")) and not relations.is_person("specimen") and not relations.is_person("dog")
+
+
+def test_prepositions_of_several_words_are_found_in_a_text():
+    found = WordRelations().prepositions_in("a cat next to a dog on top of a box".split())
+    assert {"next to", "on", "on top of"} <= found and "to the left of" not in found
 
 
 @pytest.mark.real

@@ -13,10 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from complearn.core.config import RequestError
+from complearn.core.seeds import rng
 from complearn.language.edits.atoms import is_denial
-from complearn.language.edits.composition import all_sites, caption_edits, compose, draw_edit, free_options
+from complearn.language.edits.captions import swaps
+from complearn.language.edits.composition import (
+    SearchCut,
+    all_sites,
+    caption_edits,
+    compose,
+    draw_calls,
+    draw_composition,
+    draw_edit,
+    free_options,
+    have_places,
+)
 from complearn.language.edits.rewriting import rewrite
-from complearn.language.edits.sites import CAPTION_EDITS, EditableCaption, EditContext, operator_names
+from complearn.language.edits.sites import CAPTION_EDITS, EditableCaption, EditContext, Site, operator_names
 from complearn.language.edits.vocabulary import Vocabulary
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.lexicon.wordnet import WordNet
@@ -155,6 +167,67 @@ def test_things_that_sit_stand_as_well():
     assert not any("standing" in text or "lying" in text for text in changed("a cup sitting on a bench"))
 
 
+LIFELESS = (
+    "a cup sitting on a bench", "A few buildings sit on the side of a road", "The clock tower stands and leans above a road", "A truck lies on a beach",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("caption", LIFELESS)
+def test_things_do_not_do_what_only_the_living_do(caption):
+    deeds = {edit.caption for edit in caption_edits(parsed(caption), context(), ["replace_rel"])}
+    kept = [word for word in ("sitting", "sit", "stands", "leans", "lies") if word in caption.split()]
+    assert all(word in text.split() for word in kept for text in deeds)
+
+
+HYPHENATED = (
+    "A boy in a black t-shirt", "a double-decker bus on a street", "A zebra-print futon in a room", "A T-shirt on a rock-bottomed boat",
+    "a man\N{EN DASH}woman team near a tv/dvd shelf", "A man in a T\N{NON-BREAKING HYPHEN}shirt",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("caption", HYPHENATED)
+def test_no_edit_is_made_inside_a_hyphenated_word(caption):
+    whole = re.findall(r"\w+(?:[-/\N{EN DASH}\N{NON-BREAKING HYPHEN}]\w+)+", caption)
+    edits = caption_edits(parsed(caption), context())
+    assert edits and all(word.lower() in edit.caption.lower() for word in whole for edit in edits)
+
+
+SHARED = {  # an adjective before "X and Y" may belong to both; what says the same is not offered
+    "Fresh fruits and vegetables": "Fresh vegetables and fruits",
+    "old cups, plates and vases on a table": "old vases, plates and cups on a table",
+    "A banana tree and a green fence": "A fence and a green banana tree",
+    "People look on as participants dance": "Participants look on as people dance",
+}
+
+
+@pytest.mark.parametrize("caption", SHARED)
+def test_what_would_say_the_same_is_not_exchanged(caption):
+    made = [edit.caption for edit in caption_edits(parsed(caption), context(), ["swap"])]
+    assert SHARED[caption] not in made
+    assert SHARED[caption] not in [edit.caption for edit in swaps(caption, ("swap_obj",))]
+
+
+def test_adjectives_of_their_own_still_change_places():
+    made = {edit.caption for edit in caption_edits(parsed("red cups and blue plates"), context(), ["swap"])}
+    assert made == {"blue cups and red plates", "red plates and blue cups"}
+
+
+def test_the_capitals_of_an_acronym_are_its_own():
+    texts = {edit.caption for edit in caption_edits(parsed("A TV on a wooden stand"), context(), ["swap", "replace_obj"])}
+    assert {"A stand on a wooden TV", "A mirror on a wooden stand"} <= texts
+    assert all(re.fullmatch(r"A [a-z]+ [a-z]+ a [a-z]+ (?:[a-z]+|TV)|A TV .*", text) for text in texts), texts
+
+
+def test_shaken_hands_are_no_objects():
+    texts = [edit.caption for edit in caption_edits(parsed("Two men shake hands in an office"), context())]
+    assert texts and all("hands in" in text or "hands outside" in text for text in texts)
+
+
+def test_what_is_above_the_clouds_is_above_the_mountains():
+    texts = {edit.caption for edit in caption_edits(parsed("A plane flies above the clouds."), context(), ["replace"])}
+    assert "A plane flies below the clouds." in texts and not any("mountain" in text or "tree" in text for text in texts)
+
+
 def test_what_another_caption_of_the_image_says_does_not_come_in():
     caption, view = parsed("A man rides a horse."), parsed("An elephant and a feline near a zebra.")
     alone = {edit.caption for edit in caption_edits(caption, context(), ["replace_obj"])}
@@ -253,6 +326,18 @@ def test_a_caption_that_can_take_so_many_calls_always_does(caption, n):
 def test_a_caption_with_one_site_takes_no_two_calls():
     assert draw_edit(parsed("a cat"), context(), 0, ["replace_obj"], 2) is None
     assert caption_edits(parsed("a cat"), context(), ["replace_obj"], 2) == []
+
+
+def test_a_search_ends_after_a_stated_number_of_states(monkeypatch):
+    """Whether there are so many places is found without trying all; what brings the same words everywhere is cut."""
+    sites = all_sites(parsed(CAPTIONS[0]), context())
+    every = [site for each in sites.values() for site in each]
+    apart = max(n for n in range(1, 9) if have_places(every, n))
+    assert len(draw_calls(sites, (), apart, rng(0))) == apart and draw_calls(sites, (), apart + 1, rng(0)) is None
+    same = [Site("own", ((k, k + 1),), tuple((f"word {i}",) for i in range(9)), frozenset({k})) for k in range(10)]
+    with pytest.raises(SearchCut, match="was cut after 20,000 states"):
+        draw_calls({"own": same}, (), 10, rng(0))  # ten places, nine words
+    assert draw_composition({"own": same}, "0123456789", 10, rng(0)) is None and len(draw_calls({"own": same}, (), 9, rng(0))) == 9
 
 
 def test_all_compositions_hold_the_drawn_ones():

@@ -74,13 +74,13 @@ def test_an_even_pair_may_still_exchange_what_it_binds():
 
 
 def test_the_three_operators():
-    made = {(one.operator, one.caption) for one in swaps("A small boy rides a brown horse.")}
+    made = {(one.operator, one.caption) for one in swaps("A small dog rides a brown horse.")}
     assert made == {
-        ("swap_obj", "A small horse rides a brown boy."),
-        ("swap_att", "A brown boy rides a small horse."),
-        ("swap_phrase", "A brown horse rides a small boy."),
+        ("swap_obj", "A small horse rides a brown dog."),
+        ("swap_att", "A brown dog rides a small horse."),
+        ("swap_phrase", "A brown horse rides a small dog."),
     }
-    assert {one.operator for one in swaps("A small boy rides a brown horse.", ("swap_obj",))} == {"swap_obj"}
+    assert {one.operator for one in swaps("A small dog rides a brown horse.", ("swap_obj",))} == {"swap_obj"}
     with pytest.raises(ValueError, match="no operator 'swap_rel'.*; there are swap_att, swap_obj, swap_phrase"):
         swaps("a cat", ("swap_rel",))
 

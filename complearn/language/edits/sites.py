@@ -9,13 +9,15 @@ __all__ = ['CONTENT', 'COMMON_ADJECTIVES', 'NEW_ADJECTIVES', 'TYPICAL', 'CAPTION
 # %% ../../../nbs/language/edits/sites.ipynb #23245216
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from ...core.config import RequestError, check_choice
 from ...core.plugins import Registry
 from .atoms import CaptionAtoms, CaptionObject, is_denial
 from .base import Edit
-from .rewriting import rewrite
+from .persons import recolours
+from .rewriting import is_part_of_word, rewrite
 from .vocabulary import Vocabulary
 from ..lexicon.relations import WordRelations
 from ..parsing.base import Parse
@@ -31,7 +33,8 @@ def caption_words(
     parse: Parse,
     relations: WordRelations,
 ) -> dict[str, frozenset[str]]:  # by part of speech of what they could rule out
-    "The words of a caption that rule out others, as they stand and in their dictionary form; compounds as one word too."
+    """The words of a caption that rule out others, as they stand and in their dictionary form; compounds as one word too, and the
+    prepositions of several words."""
     words = {part: set() for part in CONTENT}
     for left, word in zip([None, *parse.words], parse.words):
         forms = {word.text.lower(), (word.lemma or "").lower(), relations.verbs.get(word.text.lower(), "")} - {""}
@@ -40,6 +43,9 @@ def caption_words(
         for part, tags in CONTENT.items():
             if part == "all" or (word.tag or "").startswith(tags):
                 words[part] |= forms
+        if ("adjective", word.text.lower()) in relations.listed:  # whatever a parser takes it for
+            words["adjective"].add(word.text.lower())
+    words["preposition"] |= relations.prepositions_in([word.text.lower() for word in parse.words])
     return {part: frozenset(each) for part, each in words.items()}
 
 # %% ../../../nbs/language/edits/sites.ipynb #160c1428
@@ -72,9 +78,10 @@ class EditContext:
 
     def words(self, parse: Parse, part: str) -> frozenset[str]:
         "The words of a caption that rule out others of a part of speech."
-        if parse.caption not in self.memory:
-            self.memory[parse.caption] = caption_words(parse, self.relations)
-        return self.memory[parse.caption][part]
+        words = self.memory.get(parse.caption)
+        if words is None:
+            words = self.memory[parse.caption] = caption_words(parse, self.relations)
+        return words[part]
 
     def barred(self, parse: Parse, part: str) -> frozenset[str]:
         "The words that must not come into a caption."
@@ -111,7 +118,7 @@ class EditableCaption(CaptionAtoms):
 
     def modifiers(self, noun: str) -> list[str]:
         "The adjectives that may come before a noun and are not likely true of it: the corpus's, or common ones where it has none."
-        if noun.rpartition(" ")[2] in self.relations.persons:
+        if self.relations.is_person(noun):
             return []
         used, count = self.context.vocabulary.by_noun.get(noun, ()), self.context.vocabulary.modifiers
         most = max(5, TYPICAL * sum(count[noun, word] for word in used))  # of few captions no habit can be told
@@ -129,6 +136,22 @@ class EditableCaption(CaptionAtoms):
         "Whether a noun takes no 'a'; None where it does both."
         noun = noun.rpartition(" ")[2]
         return None if noun in self.relations.either else noun in self.relations.mass
+
+    @cached_property
+    def speaks_of_colour(self) -> bool:
+        "Whether the caption has a word for a colour, a shade or an origin."
+        return not self.relations.colours.isdisjoint(self.texts)
+
+    def recolours(self, spans: Sequence[CharSpan], texts: Sequence[str]) -> bool:
+        "Whether texts in the place of some spans would change a colour before a person, or the person after it."
+        named = {word for text in (*texts, *(self.parse.caption[slice(*span)] for span in spans)) for word in text.lower().split()}
+        coloured, persons = named & self.relations.colours, any(map(self._names_person, named))
+        if not (coloured or persons and self.speaks_of_colour):
+            return False
+        return recolours(self.parse.caption, rewrite(self.parse.caption, list(zip(spans, texts)))[0], self.relations)
+
+    def _names_person(self, word: str) -> bool:
+        return word in self.relations.person_forms or self.relations.is_person(word)
 
     def alike(self, word: str, other: str, part: str) -> bool:
         "Whether two words may say the same."
@@ -201,10 +224,13 @@ def find_sites(
     caption: EditableCaption,
     operator: str,  # a name of `CAPTION_EDITS`
 ) -> list[Site]:  # left to right; empty where the caption cannot take the operator
-    "The sites of an operator that touch nothing which the caption denies."
+    "The sites of an operator that touch nothing which the caption denies, and change no colour of a person."
     sites = []
     for spans, before, options, words in _proposals(caption, operator):
+        if any(is_part_of_word(caption.parse.caption, span) for span in spans):
+            continue
         options = tuple(texts for texts in options if tuple(map(str.lower, texts)) != before and any(text.strip() for text in texts))
+        options = tuple(texts for texts in options if not caption.recolours(spans, texts))
         if options and not words & caption.denied:
             brought = {word for texts in options for text in texts for word in text.split()}
             denies = any(map(is_denial, brought - {word for text in before for word in text.split()}))
