@@ -7,7 +7,7 @@ __all__ = ['TOLERANCE', 'CHANCE', 'HELD', 'ASKED', 'BLIND', 'THEIRS', 'EDITED', 
            'more_calls', 'apart']
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #0b94b4ee
-from .iterated import COMP
+from .iterated import BIND, COMP, FIXED, NOUN
 from .judging import Claim, Side
 from ...language.edits.base import calls_label
 
@@ -48,15 +48,21 @@ def more_calls(
     loss: str,  # "negclip" or "triplet_clip"
     n: int,  # calls, at least 1; one is compared with plain training
     model: str = "clip",
-) -> Claim:
+) -> tuple[Claim, ...]:  # on BIND, on COMP, and on NOUN, which has no number; of one call their controls, too
     "Hard negatives of n calls teach more than those of n - 1."
     name = lambda k: f"{model}, {loss}, {calls_label(k)}" if k else model
-    theirs = THEIRS[loss] if n == 2 and model == "clip" else ()
-    headline, control = f"{n} calls beat {n - 1}" if n > 1 else "hard negatives of one call help", None
-    if n == 1:  # twice the pairs are as many captions as NegCLIP reads, and as many pictures as TripletCLIP sees
-        control = Claim(f"they beat twice the pairs ({model})", "", Side(name(1)), Side(f"{model}, twice the pairs"), COMP)
-    about = {"number": 15 if n > 1 else None, "control": control}
-    return Claim(f"{headline} ({model}, {loss})", "Table 2", Side(name(n)), Side(name(n - 1)), COMP, theirs, **about)
+    headline = f"{n} calls beat {n - 1}" if n > 1 else "hard negatives of one call help"
+    claims = []
+    for what, cells in (("in binding ", BIND), ("", COMP), ("in replaced nouns ", NOUN)):
+        about: dict = {"number": 15 if n > 1 and cells != NOUN else None, "fixed": "" if cells == COMP else FIXED}
+        theirs = THEIRS[loss] if n == 2 and model == "clip" and cells == COMP else ()
+        if n == 1:  # twice the pairs are as many captions as NegCLIP reads, and as many pictures as TripletCLIP sees
+            twice = Side(f"{model}, twice the pairs")
+            beyond = f"hard negatives of one call beat twice the pairs {what}({model}, {loss})"
+            about["control"] = Claim(beyond, "", Side(name(1)), twice, cells, optional=True, fixed=about["fixed"])
+        claims.append(Claim(f"{headline} {what}({model}, {loss})", "Table 2", Side(name(n)), Side(name(n - 1)), cells, theirs, **about))
+        claims += [about["control"]] if n == 1 else []
+    return tuple(claims)
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #0f593e40
 EDITED = ("swap_att", "swap_obj", "replace_att", "replace_obj", "replace_rel", "add_att", "add_obj", "negate")
@@ -79,7 +85,7 @@ def apart(
 HARDER = tuple(f"clip, {loss}, {calls_label(n)}" for loss in THEIRS for n in (1, 2, 3, 4))  # labels of rows
 CAUSAL_LENS: tuple[Claim, ...] = (
     *(claim for captions in HELD for how in ("made", "trained") for kind in BLIND for claim in pseudo_optimal(kind, how, captions)),
-    *(more_calls(loss, n) for n in (1, 2, 3, 4) for loss in THEIRS),
-    *(more_calls(loss, n, model) for model in ("codebook_clip", "il_clip") for n in (1, 2) for loss in THEIRS),
+    *(claim for n in (1, 2, 3, 4) for loss in THEIRS for claim in more_calls(loss, n)),
+    *(claim for model in ("codebook_clip", "il_clip") for n in (1, 2) for loss in THEIRS for claim in more_calls(loss, n, model)),
     *(apart(operator, data, row) for row in ("", *HARDER) for data in ("texts", "pairs") for operator in EDITED),
 )

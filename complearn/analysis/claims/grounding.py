@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['GROUNDED', 'SHUFFLED', 'START', 'TEXT', 'CLIP', 'ALL_LOSSES', 'RELATION', 'CLASS', 'RELATION_CLAIMS', 'R', 'R2',
-           'MIDDLE', 'GROUNDING_CLAIMS', 'one_cell', 'beyond_training']
+           'MIDDLE', 'ENDS', 'GROUNDING_CLAIMS', 'one_cell', 'beyond_training']
 
 # %% ../../../nbs/analysis/claims/grounding.ipynb #4fcb84d7
 from .iterated import HARM
-from .judging import Cell, Claim, Side
+from .judging import Cell, Claim, Floor, Side
 
 # %% ../../../nbs/analysis/claims/grounding.ipynb #3aef8098
 GROUNDED, SHUFFLED, START, TEXT = (Side(name) for name in ("grounded", "shuffled pairs", "language frozen", "text only"))
@@ -48,7 +48,7 @@ RELATION_CLAIMS = (
 )
 
 # %% ../../../nbs/analysis/claims/grounding.ipynb #b999d711
-R, R2, MIDDLE = "pc1_concreteness_abs_r", "concreteness_r2_10", "mixed at 0.5"
+R, R2, MIDDLE, ENDS = "pc1_concreteness_abs_r", "concreteness_r2_10", "mixed at 0.5", ("mixed at 0", "mixed at 1")
 GROUNDING_CLAIMS: tuple[Claim, ...] = (
     *beyond_training("the first axis becomes concreteness, by word", "Fig. 3", one_cell("all", R), (0.661, 0.104), 9),
     *beyond_training("the first axis becomes concreteness, by category", "Fig. 3", one_cell("category", R), (0.875, 0.354), 9),
@@ -64,15 +64,21 @@ GROUNDING_CLAIMS: tuple[Claim, ...] = (
     *(
         claim
         for setting in (", 4 layers", ", 6 layers", ", 100 steps", ", 1600 steps")
-        for headline, cells in {
-            "the first axis becomes concreteness, by word": one_cell("all", R),
-            "words are alike where their photos are": one_cell("nouns", "photo_rho"),
-        }.items()
-        for claim in beyond_training(headline, "", cells, setting=setting)
+        for headline, cells, number, sign in (
+            ("the first axis becomes concreteness, by word", one_cell("all", R), 9, 1),
+            ("the first axis becomes concreteness, by category", one_cell("category", R), 9, 1),
+            ("categories gather", one_cell("category", "silhouette"), 11, 1),
+            ("compositions are found, queries from glosses", one_cell("glosses", "log_rank", "queries"), 12, -1),
+            ("words are alike where their photos are", one_cell("nouns", "photo_rho"), None, 1),
+        )
+        for claim in beyond_training(headline, "", cells, number=number, sign=sign, setting=setting)
     ),
     *RELATION_CLAIMS,
     *(
-        Claim(f"the slider passes through the mixture, {world}", "Fig. 7", GROUNDED, CLIP, ((world, MIDDLE, "gain_top"),), number=13)
+        Claim(
+            f"the slider passes through the mixture, {world}", "Fig. 7", GROUNDED, CLIP, ((world, MIDDLE, "gain_top"),), number=13,
+            floor=Floor(tuple((world, end, "top") for end in ENDS), (world, "mixed", "top")),
+        )
         for world in ("generated", "photos", "captions", "stripes")
     ),
-)
+)  # fmt: skip

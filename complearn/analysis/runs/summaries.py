@@ -121,24 +121,20 @@ def with_averages(
     rows: Sequence[dict],  # flat rows of a results file
 ) -> list[dict]:  # the same, and the averages `BY_KIND` behind each model's COMP; at the end for a model without it
     "Add the averages of exchanges, nouns, relations and attributes to rows that lack them."
-    table = pd.DataFrame(rows)
-    if table.empty:
+    kinds = {place: cell_kind(*place) for place in {(line["data"], line["split"], line["metric"]) for line in rows}}
+    part = pd.DataFrame([line | {"kind": kind} for line in rows if (kind := kinds[line["data"], line["split"], line["metric"]])])
+    if part.empty:
         return list(rows)
-    cells = table[["data", "split", "metric"]].drop_duplicates()
-    cells = cells.assign(kind=[cell_kind(*cell) for cell in cells.values])
-    part = table.merge(cells.dropna(), on=["data", "split", "metric"]).dropna(subset=["value"])
     part["whose"] = [found[0] if (found := OF_NEWCOMERS.match(data)) else "" for data in part.data]
+    part = part.astype({"value": float, "n": float}).dropna(subset=["value"])
+    means = part.groupby([*OF_A_MODEL, "whose", "kind"], sort=False).agg(value=("value", "mean"), total=("n", "sum"), least=("n", "min"))
     there = {(line["method"], line["seed"], line["phase"], line["step"], line["data"], line["split"]) for line in rows}
     added: dict[tuple, list[dict]] = {}
-    for (method, seed, phase, step, whose), of_model in part.groupby([*OF_A_MODEL, "whose"], sort=False):
-        place = (method, int(seed), phase, int(step), f"{whose}average")
-        for kind in BY_KIND:
-            scores = of_model[of_model.kind == kind]
-            if len(scores) and (*place, kind) not in there:
-                counts = pd.to_numeric(scores.n)
-                n = counts.min() if whose else counts.sum()  # of newcomers a mean counts those, and not the questions
-                line = row(*place, kind, "accuracy", float(scores.value.astype(float).mean()), n=None if pd.isna(n) else int(n))
-                added.setdefault(place, []).append(line)
+    for line in means.reset_index().sort_values("kind", key=lambda names: names.map(BY_KIND.index), kind="stable").itertuples():
+        place = (line.method, int(line.seed), line.phase, int(line.step), f"{line.whose}average")
+        if (*place, line.kind) not in there:
+            n = line.least if line.whose else line.total  # of newcomers a mean counts those, and not the questions
+            added.setdefault(place, []).append(row(*place, line.kind, "accuracy", line.value, n=None if pd.isna(n) else int(n)))
     result = []
     for line in rows:
         result.append(line)
