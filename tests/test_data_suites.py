@@ -284,7 +284,7 @@ def test_a_pair_of_mmvp_counts_only_when_both_statements_prefer_their_own_photo(
 
 def test_cola_reads_file_names_from_addresses(data):
     items = read_cola(data / "cola", data / "visual_genome")
-    assert items[0].images[0].is_file() and items[0].image_ids == ("1", "2") and items[0].metrics == ("image_score",)
+    assert items[0].images[0].is_file() and items[0].image_ids == ("vg1", "vg2") and items[0].metrics == ("image_score",)
 
 
 # --- photos and classes

@@ -188,8 +188,8 @@ def check_channels(
 ) -> None:
     "Raise `BrokenImage` if an array has another number of channels than the tower reads."
     if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] != channels:
-        remedy = "give the model a tower of as many channels as the data set has, or the data set's first channels to this one"
-        raise BrokenImage(f"{image_name(image)}: an image of {image.shape[2]} channels for a tower of {channels}; {remedy}")
+        fault = f"an image of {image.shape[2]} channels for a tower of {channels}"
+        raise BrokenImage(f"{image_name(image)}: {fault}; give the model a tower of as many channels as the data set has")
 
 
 def load_images(

@@ -128,7 +128,7 @@ class _Names:
             self.images.setdefault(name, []).append((names[name], image))
         self.taken |= {name for pair in named for name in (pair.id, pair.image_id)}
         n_images = sum(name.startswith(space) for name in names.values())
-        what = [f"{n_images} images"] * bool(n_images) + ["its pairs"] * again
+        what = [f"{n_images} image{'s' if n_images > 1 else ''}"] * bool(n_images) + ["its pairs"] * again
         return named, f"the names of {' and '.join(what)} begin with {space!r}, since a part before it has such names" if what else ""
 
 

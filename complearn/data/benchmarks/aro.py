@@ -25,6 +25,7 @@ from .items import Choice, Crop, Pixels, check_files, collect_choices, file_reco
 from ..readers.coco import coco_id, photo_name
 from ..readers.files import Captions
 from ..reports import Collector, existing_path
+from ..identities import genome_id
 from ..pairs import Pair
 from ..word_tokenizer import normalize_caption
 
@@ -79,7 +80,7 @@ def crop_choices(
         photo = photo_path(None if text_alone else folder / "images", record.image_path)
         image = photo if text_alone else Crop(photo, (x, y, x + w, y + h))
         captions = (record.true_caption, record.false_caption)
-        items.append((Choice(split, (image,), captions, f"{file[14:-5]}:{key}", (f"vg{Path(record.image_path).stem}",)), where))
+        items.append((Choice(split, (image,), captions, f"{file[14:-5]}:{key}", (genome_id(record.image_path),)), where))
     n_left_out = sum(not is_read(split, size) for split, size in sizes.items())
     notes = [f"{n_left_out} of {len(sizes)} splits left out by the published protocol"] if n_left_out else []
     return collect_choices(collector, items, notes)

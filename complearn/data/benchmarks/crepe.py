@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...core.config import Identifier, Text, check_choice
 from .items import Choice, Crop, Pixels, check_files, collect_choices, file_records, photo_path
+from ..identities import genome_id
 from ..word_tokenizer import normalize_caption
 from ..reports import Collector, existing_path
 
@@ -66,7 +67,7 @@ def region_choices(
         if wrong:  # some rows of systematicity have wrong captions of one kind only
             photo = photo_path(images, f"{record.image_id}.jpg", PHOTO_FOLDERS)
             image = Crop(photo, (x, y, x + w, y + h)) if isinstance(photo, Path) else photo
-            items.append((Choice(split, (image,), (record.caption, *wrong), f"{split}:{line}", (f"vg{record.image_id}",)), where))
+            items.append((Choice(split, (image,), (record.caption, *wrong), f"{split}:{line}", (genome_id(record.image_id),)), where))
     return items
 
 # %% ../../../nbs/data/benchmarks/crepe.ipynb #c008a

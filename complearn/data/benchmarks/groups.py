@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from ...core.config import Identifier, Text
+from ..identities import genome_id
 from .items import Choice, FirstText, check_files, collect_choices, file_records, photo_path
 from ..readers.files import read_rows
 from ..readers.tables import image_from_cell
@@ -201,7 +202,7 @@ def read_cola(
     for where, key, record in file_records(folder / file, ColaRecord, collector, tuple(ColaRecord.__annotations__)):
         names = [address.rsplit("/", 1)[-1] for address in (record.first_image, record.second_image)]
         photos = tuple(photo_path(images, name, ("VG_100K", "VG_100K_2", "")) for name in names)
-        captions, image_ids = (record.first_caption, record.second_caption), tuple(f"vg{Path(name).stem}" for name in names)
+        captions, image_ids = (record.first_caption, record.second_caption), tuple(map(genome_id, names))
         items.append((Choice("multi_objects", photos, captions, key, image_ids, metrics=("image_score",)), where))
     return collect_choices(collector, items)
 

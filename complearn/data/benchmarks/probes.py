@@ -16,6 +16,7 @@ from pydantic import Field
 
 from ...core.config import Identifier, Text
 from .items import Choice, check_files, collect_choices, file_records, photo_path
+from ..identities import genome_id
 from ..reports import BadData, Collector, existing_path
 
 # %% ../../../nbs/data/benchmarks/probes.ipynb #cbb7c89a
@@ -58,8 +59,7 @@ def read_vl_checklist(
         source = next((source for source in ("hake", "swig") if source in split), "vg")
         for where, key, record in file_records(folder / f"{split}.json", ChecklistRecord, collector, ("image", "captions")):
             photo = photo_path(images, record.image, (source, f"{source}/VG_100K", f"{source}/VG_100K_2", ""))
-            stem = Path(record.image).stem
-            identity = f"vg{stem}" if source == "vg" and stem.isdigit() else f"{source}/{record.image}"
+            identity = genome_id(record.image) if source == "vg" else f"{source}/{record.image}"
             right, captions = len(record.captions.POS), tuple(record.captions.POS + record.captions.NEG)
             items.append((Choice(split, (photo,), captions, f"{split}:{key}", (identity,), right), where))
     return collect_choices(collector, items)
