@@ -488,8 +488,9 @@ def test_what_is_no_file_in_a_run_folder_is_refused_by_name_before_anything_is_w
             opening(run)
         assert str(run / name) in str(error.value)
     assert listing(run) == before
-    [found] = find(tmp_path)
-    assert KINDS[plant] in found.problem
+    if (name, plant) != ("config.json", "folder link"):  # else it is no run's folder for `find`
+        [found] = find(tmp_path)
+        assert KINDS[plant] in found.problem
 
 
 @pytest.mark.parametrize("plant", ["link", "pipe"])
