@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from complearn.core.files import (
     write_bytes_atomic,
     write_json,
 )
+from complearn.models.features import cached_tensors
 
 
 @dataclass(frozen=True)
@@ -208,3 +210,25 @@ def test_cache_dir_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr(files.sys, "platform", "linux")
     assert cache_dir() == tmp_path / "xdg" / "complearn"
+
+
+def test_a_read_only_file_system_is_named_and_not_masked(tmp_path, monkeypatch):
+    """There the temporary file can be neither made nor deleted; the first error is the one to say."""
+    refuse = lambda *arguments, **options: (_ for _ in ()).throw(OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / ".a.tmp")))
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match=r"a\.json cannot be written: its folder is read-only; make it writable"):
+        write_bytes_atomic(tmp_path / "a.json", b"{}")
+
+
+def test_a_cache_that_cannot_be_written_warns_once_and_the_work_goes_on(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "file"))
+    folder = cache_dir("features")
+    made = []
+    make = lambda: made.append(1) or {"a": torch.ones(2)}
+    with pytest.warns(UserWarning, match=r"nothing is kept in .*features .*name another folder by COMPLEARN_CACHE"):
+        assert cached_tensors(folder / "a.safetensors", make)["a"].sum() == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cached_tensors(folder / "a.safetensors", make)["a"].sum() == 2
+    assert len(made) == 2 and not folder.exists()

@@ -27,7 +27,7 @@ def _limit(size: int) -> int:
 
 def _too_large(path: Path | str, limit: int) -> BadData:
     remedy = "if you trust it, unpack it yourself and give what is in it, or split it"
-    return BadData(f"{path} holds more than {limit / 2**20:.0f} MB when it is unpacked, {MOST_RATIO} times its size or the most; {remedy}")
+    return BadData(f"{path} holds more than {limit / 2**20:.0f} MB when it is unpacked, the most for a file of its size; {remedy}")
 
 
 def inflate(

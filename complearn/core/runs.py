@@ -115,7 +115,7 @@ class Run:
     ):
         self.path = Path(path).expanduser().absolute()
         config = self.path / "config.json"
-        if not os.path.lexists(config) or config.is_dir():
+        if not os.path.lexists(config) or config.is_dir() and not config.is_symlink():
             problem = "there is no such folder" if not self.path.exists() else "it holds no config.json"
             raise FileNotFoundError(f"{self.path} is not a run: {problem}; {RUN_DEFINITION}{runs_below(self.path)}")
         self.prepared = False  # whether this process was given the configuration, and did not find it in the folder

@@ -148,9 +148,10 @@ def open_store(
 ) -> dict:  # its about.json
     "Read the about.json of a folder of features; raise FileNotFoundError or ValueError if this version cannot read the folder."
     about = Path(folder) / "about.json"
+    if Path(folder).is_dir():
+        check_own(folder)
     if not about.is_file():
         raise FileNotFoundError(f"{folder} is not {kind}: it holds no about.json; {remedy}")
-    check_own(folder)
     content = read_json(about)
     if content.get("format") != format:
         version = content.get("format")

@@ -240,8 +240,7 @@ def read_hf(
     source = dataset if isinstance(dataset, (str, Path)) else dataset_name
     is_folder = isinstance(dataset, (str, Path)) and Path(dataset).is_dir()
     inside = Inside(dataset, allow_outside) if is_folder else None
-    inside = None if allow_outside else inside
-    table = _load_table(library, dataset, split, inside)
+    table = _load_table(library, dataset, split, None if allow_outside else inside)
     _check_columns(str(source), table.column_names, {"image": image, "text": text, "labels": labels})
     if isinstance(table.features[image], library.Image):
         table = table.cast_column(image, library.Image(decode=False))

@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image, ImageOps
 
 from ...core.files import parsing
-from ..images import EXTENSIONS, MAX_PIXELS, BrokenImage, open_header, to_rgb
+from ..images import EXTENSIONS, MAX_PIXELS, BrokenImage, decoding, open_header, to_rgb
 from ..reports import BadData, Collector, Pairs, existing_path
 from ..pairs import Pair
 
@@ -64,9 +64,10 @@ def read_upload(
         picture = open_header(content)
     with parsing(f"{name} is damaged or cut off", "save the picture again and give the new file", BrokenImage):
         (w, h), mode, notes = picture.size, picture.mode, _check_header(picture, name)
-        picture.load()
-        orientation = picture.getexif().get(0x0112, 1)
-        rgb = to_rgb(ImageOps.exif_transpose(picture))
+        with decoding(picture):
+            picture.load()
+            orientation = picture.getexif().get(0x0112, 1)
+            rgb = to_rgb(ImageOps.exif_transpose(picture))
     if mode not in ("RGB", "P", "L"):
         notes.append(f"{mode} made RGB")
     if orientation not in (0, 1):

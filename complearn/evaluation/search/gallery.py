@@ -149,9 +149,9 @@ class Gallery:
     def image(self, item: int) -> Any:
         "A picture itself, of whatever kind it came; a file that has become a link to another place since is refused."
         name, mark = self.named(item), self.about["marks"][item]
-        if self.images is None and len(mark) != 3:
-            raise BrokenImage(f"{name} is not at hand: the index keeps the thumbnails of pictures in memory; give the pairs again")
-        image = Path(mark[0]) if self.images is None else self.images[item]
+        if self.images is None:  # an index is a folder like any other: what it names elsewhere is not opened
+            raise BrokenImage(f"{name} is not at hand: an index that is opened alone has thumbnails only; give the pairs again")
+        image = self.images[item]
         if isinstance(image, (str, Path)) and len(mark) == 3 and os.path.realpath(image) != mark[0]:
             raise BrokenImage(f"{name} leads to another place than when it was indexed; look at the file, and index the gallery anew")
         return image

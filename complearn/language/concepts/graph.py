@@ -268,9 +268,10 @@ def read_graph(
 ) -> ConceptGraph:
     "Read a graph; raise BadData that names the file and the fault if it is none."
     folder, remedy = Path(folder), "write it with: python -m complearn.apps.concepts graph captions.csv FOLDER"
+    if folder.is_dir():
+        check_own(folder)
     if not (folder / "graph.json").is_file():
         raise BadData(f"{folder}: no concept graph there (no graph.json); {remedy}")
-    check_own(folder)
     header = read_record(_Header, read_json(folder / "graph.json"), f"{folder.name}/graph.json")
     if header.schema != SCHEMA:
         raise BadData(f"{folder.name}/graph.json: schema {header.schema}, and this version reads {SCHEMA}; {remedy}")

@@ -246,8 +246,8 @@ def load_open_clip(
     published = file is None or file.suffix in (".npz", ".npy")  # what open_clip reads itself
     tensors = None if published else read_weights(file)
     size = None if file is None or not model_name.startswith("local-dir:") else file.stat().st_size
-    check_size(lambda: library.CustomTextCLIP(**copy.deepcopy(config)), size, name)
     with _without_warnings(), open_folder(model_name.removeprefix("local-dir:"), "config.json"), build_within(size, name):
+        check_size(lambda: library.CustomTextCLIP(**copy.deepcopy(config)), size, name)
         options = {"force_custom_text": True, "quick_gelu": quick, "pretrained_text": False, "load_weights": published}
         options["require_pretrained"] = published and not is_random
         model = library.create_model(model_name, (weights if file is None else str(file)) if published else None, **options)

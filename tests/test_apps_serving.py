@@ -1,0 +1,60 @@
+"""The kernels behind served pages: how many there are, and when they end."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from test_apps_search import fetched, visitor
+
+from complearn.apps import serving as server
+
+CELL = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": "print('hello page')"}
+KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """The address of a page that is served to two at once, and whose kernel ends three seconds after it was left."""
+    pytest.importorskip("voila", reason="voila is not installed: the app is not served")
+    for name, value in (("LEFT_FOR", 3), ("LOOKED_AT_EVERY", 1), ("MOST_PAGES", 2)):
+        monkeypatch.setattr(server, name, value)
+    notebook = {"cells": [CELL], "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "page.ipynb").write_text(json.dumps(notebook))
+    with server.serving(tmp_path / "page.ipynb", env={"PYTHONWARNINGS": "ignore"}) as address:
+        yield address
+
+
+async def show(address, user):
+    """Open the page as a browser does that goes on showing it: it stays connected to the page's kernel."""
+    websocket = pytest.importorskip("tornado.websocket")
+    status, content = await asyncio.to_thread(fetched, address, user)
+    assert status == 200 and b"hello page" in content
+    kernel = re.search(rb'"kernelId": *"([0-9a-f-]{36})"', content)[1].decode()
+    root, token = address.split("/?token=")
+    return await websocket.websocket_connect(f"{root.replace('http', 'ws')}/api/kernels/{kernel}/channels?token={token}")
+
+
+async def visit(address):
+    user = visitor()
+    connections = [await show(address, user), await show(address, user)]
+    answers = []
+    for pause in (0, 8):  # the second more than twice as long as the kernel of a page lives that was left
+        await asyncio.sleep(pause)
+        answers.append(await asyncio.to_thread(fetched, address, user))
+    for connection in connections:
+        connection.close()
+    for _ in range(60):
+        status, _ = await asyncio.to_thread(fetched, address, user)  # pages that a program fetches and leaves at once
+        answers.append((status, b""))
+        await asyncio.sleep(1)
+        if sum(status == 200 for status, _ in answers) == 4:
+            break
+    return answers
+
+
+def test_pages_that_are_left_end_and_their_number_is_bounded(page):
+    first, later, *after = asyncio.run(visit(page))
+    for status, content in (first, later):  # two that are looked at stay, and a third is told so
+        assert status == 503 and b"503: 2 pages are open, and each holds its models in memory; close one and wait up to 4 s" in content
+    assert sum(status == 200 for status, _ in after) == 4, "a page that was left keeps its kernel"
