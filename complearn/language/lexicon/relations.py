@@ -271,9 +271,21 @@ class WordRelations:
         texts: Sequence[str],  # words in lower case
     ) -> set[str]:
         "The prepositions of the lists among some words, also those of several words; of two that begin together both count."
-        names = {word for part, word in (*self.listed, *self.alike) if part == "preposition"}
-        longest = max((name.count(" ") + 1 for name in names), default=0)
-        return {phrase for i in range(len(texts)) for n in range(1, longest + 1) if (phrase := " ".join(texts[i : i + n])) in names}
+        lengths = self._preposition_lengths
+        phrases = (" ".join(texts[i : i + n]) for i, text in enumerate(texts) for n in lengths.get(text, ()))
+        return {phrase for phrase in phrases if phrase in self._preposition_names}
+
+    @cached_property
+    def _preposition_names(self) -> frozenset[str]:
+        return frozenset(word for part, word in (*self.listed, *self.alike) if part == "preposition")
+
+    @cached_property
+    def _preposition_lengths(self) -> dict[str, set[int]]:
+        "Numbers of words of the prepositions that begin with a word."
+        lengths: dict[str, set[int]] = {}
+        for name in self._preposition_names:
+            lengths.setdefault(name.partition(" ")[0], set()).add(name.count(" ") + 1)
+        return lengths
 
     @cached_property
     def _index(self) -> dict[str, tuple[dict[int, set[str]], dict[int, set[str]]]]:
