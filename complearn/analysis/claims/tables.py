@@ -8,7 +8,6 @@ __all__ = ['MEASURED', 'SINCE', 'TABLE', 'VERDICTS', 'source_title', 'tower_titl
 
 # %% ../../../nbs/analysis/claims/tables.ipynb #9b219133
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -131,7 +130,8 @@ class StudyResults:
         records = self.setting.get("runs")
         if not isinstance(records, Mapping):
             return None
-        lessons = {name: self.setting.get(name) for name in ("asked", "text_seeds", "lesson_steps", "learn_scale", "questions", "judge")}
+        lessons = {name: self.setting.get(name) for name in ("text_seeds", "lesson_steps", "learn_scale", "questions", "judge")}
+        lessons = {name: value for name, value in (lessons | dict(self.setting.get("asked") or {})).items() if value}
         of_runs = {(record["method"], record["seed"]): record.get("configuration") for record in records.values()}
         found = {}
         for seed in seeds:
