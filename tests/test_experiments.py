@@ -205,7 +205,8 @@ def test_data_without_questions_are_refused_before_training(tmp_path, experiment
 
 def test_a_switch_reaches_the_runs(tmp_path, experiment):
     changed = {"il_clip": {"temperature": 0.1, "freeze_codebook": False}, "codebook": {"similarity": "dot", "init": "normal"}}
-    assert experiment(NAME, tmp_path, methods="['il_clip']", switches=json.dumps(changed)).good
+    assert experiment(NAME, tmp_path, methods="['il_clip']", switches=json.dumps(changed), lr="5e-4", ramp=3).good
     config = Run.open(tmp_path / "runs" / "il_clip-s0").config
+    assert config["train"]["lr"] == 5e-4 and config["method"]["args"]["ramp"] == 3
     assert config["method"]["args"]["temperature"] == 0.1 and config["model"]["codebook"]["similarity"] == "dot"
     assert read_results(tmp_path)["setting"]["switches"] == changed

@@ -1,14 +1,17 @@
 """At which rate a run starts: new parts at the preset's, pretrained towers at that of a fine-tuning, and what a person states as stated."""
 
 import json
+import re
 
+import nbformat
 import pytest
+from conftest import ROOT
 
-from complearn.core.runs import Run
+from complearn.core.runs import Run, differences
 from complearn.models.registry import build, tuned_towers
 from complearn.training.engine.phases import match_names
 from complearn.training.methods.catalogue import METHODS
-from complearn.training.methods.scales import FINE_TUNING, SCALES
+from complearn.training.methods.scales import FINE_TUNING, SCALES, Scale
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import prepare
 from complearn.training.runs.study import Study, method_rows
@@ -167,3 +170,43 @@ def test_a_switch_that_does_not_exist_is_answered_with_those_that_do(switches, t
     rows = {"clip": {"method": "clip", "model": {"codebook": {}}}}
     with pytest.raises(ValueError, match=told):
         RunConfig.read(study({}, rows, switches=switches).configuration("clip", 0))
+
+
+def measured_studies():
+    "Results files of studies that hold the configuration of each run, by name."
+    for file in sorted((ROOT / "data" / "measured").glob("*.results.json")):
+        setting = json.loads(file.read_text())["setting"]
+        if {"rows", "scale", "runs", "train", "model", "steps"} <= setting.keys():
+            yield pytest.param(setting, id=file.name.removesuffix(".results.json"))
+
+
+@pytest.mark.parametrize("setting", measured_studies())
+def test_what_was_measured_with_pretrained_towers_keeps_its_configuration(setting):
+    """A notebook states no learning rate, so the study decides it: as it did when the row was measured."""
+    known = {name: value for name, value in setting["scale"].items() if name in Scale.__dataclass_fields__}
+    train = {name: value for name, value in setting["train"].items() if name != "lr"}
+    for label in setting["rows"]:
+        records = [record for record in setting["runs"].values() if record["method"] == label]
+        for record in records[:1]:
+            configuration, sources = record["configuration"], {record["seed"]: record["configuration"]["data"]}
+            parts = (setting["steps"], setting["model"], train, setting["switches"])
+            again = Study("/nowhere", setting["rows"], [record["seed"]], sources.get, Scale(**known), *parts)
+            made = again.configuration(label, record["seed"])
+            assert differences(made["train"], configuration["train"]) == differences(made["method"], configuration["method"]) == []
+
+
+TRAINING = ("ablations", "classification", "composer", "grounded_words", "grounding", "hard_negatives", "iterated_learning", "learnability")
+TRAINING += ("lipschitz", "masked_language_model", "multistage", "multistage_clip", "search")
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_rate_and_ramp_are_parameters_of_a_notebook_that_trains(name):
+    cells = nbformat.read(ROOT / "nbs" / "experiments" / f"{name}.ipynb", 4).cells
+    (parameters,) = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    names = re.findall(r"^(\w+): \w+ =", parameters, re.M)
+    place = names.index("steps")
+    assert names[place : place + 3] == ["steps", "lr", "ramp"]
+    code = "".join(cell.source for cell in cells if cell.cell_type == "code" and cell.source != parameters)
+    assert re.search(r"\.stated\(lr, ramp\)|float\(lr\) or .*", code), "they reach what is trained"
+    if "switches" in names and name != "multistage":
+        assert re.search(r"^switches: .*by method or for codebook, model, train", parameters, re.M)
