@@ -7,6 +7,7 @@ import nbformat
 import pytest
 from conftest import ROOT
 
+from complearn.core.config import strict
 from complearn.core.runs import Run, differences
 from complearn.models.registry import build, tuned_towers
 from complearn.training.engine.phases import match_names
@@ -14,6 +15,7 @@ from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.scales import FINE_TUNING, SCALES, Scale
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import prepare
+from complearn.training.runs.measured import written_out
 from complearn.training.runs.study import Study, method_rows
 
 SCALE = SCALES["demo"]
@@ -184,15 +186,17 @@ def measured_studies():
 def test_what_was_measured_with_pretrained_towers_keeps_its_configuration(setting):
     """A notebook states no learning rate, so the study decides it: as it did when the row was measured."""
     known = {name: value for name, value in setting["scale"].items() if name in Scale.__dataclass_fields__}
+    known["lr"] = setting["train"]["lr"]  # a notebook's own presets replace that of the scale
     train = {name: value for name, value in setting["train"].items() if name != "lr"}
     for label in setting["rows"]:
         records = [record for record in setting["runs"].values() if record["method"] == label]
         for record in records[:1]:
-            configuration, sources = record["configuration"], {record["seed"]: record["configuration"]["data"]}
+            configuration = record["configuration"]
             parts = (setting["steps"], setting["model"], train, setting["switches"])
-            again = Study("/nowhere", setting["rows"], [record["seed"]], sources.get, Scale(**known), *parts)
+            again = Study("/nowhere", setting["rows"], [record["seed"]], configuration["data"], strict(Scale, known, "scale"), *parts)
             made = again.configuration(label, record["seed"])
-            assert differences(made["train"], configuration["train"]) == differences(made["method"], configuration["method"]) == []
+            assert differences(written_out(made)["train"], written_out(configuration)["train"]) == []
+            assert differences(made["method"], configuration["method"]) == []
 
 
 TRAINING = ("ablations", "classification", "composer", "grounded_words", "grounding", "hard_negatives", "iterated_learning", "learnability")
