@@ -109,13 +109,18 @@ def test_methods_with_rates_of_their_own_keep_them():
 
 
 def test_a_study_says_at_which_rate_pretrained_towers_start():
-    said = study(CLIP, ["clip", "codebook_clip", "negclip"]).describe_pace()
+    said = study(CLIP, ["clip", "codebook_clip", "negclip"]).describe_start()
     end = "ramp 40 steps (lr and ramp change it)"
     assert said == [
         f"clip, negclip: from pretrained towers; lr 1e-05, {end}",
+        "clip, negclip: the temperature is that of the pretrained CLIP",
         f"codebook_clip: from pretrained towers; lr 0.001, 1e-05 for vision.tower, 1e-05 for language.tower, {end}",
+        "codebook_clip: the temperature starts as of a new model, since a codebook stands over the towers of a CLIP",
     ]
-    assert study({}).describe_pace() == [] == study({"vision": "efficientnet_lite0"}).describe_pace()
+    assert study({}).describe_start() == [] == study({"vision": "efficientnet_lite0"}).describe_start()
+    alone = "clip: the temperature starts as of a new model, since the vision tower alone is of a pretrained CLIP"
+    assert study({"vision": FROZEN}).describe_start() == [alone]
+    assert study({"vision": FROZEN}, switches={"model": {"logit_scale": 50.0}}).describe_start() == []
 
 
 @pytest.mark.parametrize("kind", ["dual", "classifier", "composer", "vse", "two_stream", "stages", "clip_stages"])

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'Kind', 'register_model', 'dual_title', 'grounded_title', 'grounded_search_fault', 'dual_specs', 'pair_specs',
            'has_new_heads', 'kind_name', 'kind_of', 'read_model', 'build', 'needs_tokenizer', 'tuned_towers',
-           'added_parts', 'search_fault', 'agents_fault', 'write_config', 'assemble', 'title_of']
+           'temperature_note', 'added_parts', 'search_fault', 'agents_fault', 'write_config', 'assemble', 'title_of']
 
 # %% ../../nbs/models/registry.ipynb #1a1c3fc7
 from collections.abc import Callable, Mapping, Sequence
@@ -193,6 +193,23 @@ def tuned_towers(
     trained = {pattern: place for pattern, place in kind.tower_specs(config).items() if not is_frozen(place[1], place[0])}
     tuned = [pattern for pattern, (side, spec) in trained.items() if is_pretrained(spec, side)]
     return tuned, len(tuned) < len(trained) or kind.new_heads(config)
+
+
+def temperature_note(
+    config: Any,  # a mapping, perhaps with "kind", or a configuration
+) -> str:
+    "Where the temperature starts if towers are of a pretrained CLIP; empty where there is nothing to say, or it is stated."
+    config = read_model(config)
+    if not isinstance(config, ModelConfig) or config.logit_scale is not None:
+        return ""
+    sides = {"vision": config.vision, "text": config.text}
+    halves = [side for side, spec in sides.items() if read_spec(spec, LOADERS[side])[0] == "open_clip" and is_pretrained(spec, side)]
+    if len(halves) == 2 and not has_new_heads(config):
+        return "the temperature is that of the pretrained CLIP"
+    if len(halves) == 1 or (halves and config.codebook is not None):
+        reason = f"the {halves[0]} tower alone is of a pretrained CLIP" if len(halves) == 1 else "a codebook stands over the towers of a CLIP"
+        return f"the temperature starts as of a new model, since {reason}"
+    return ""
 
 
 def added_parts(

@@ -20,6 +20,7 @@ from ...core.config import check_choice
 from ...core.device import describe_device
 from ...core.results import code_version, row, write_results
 from ...core.runs import Run, folder_name
+from ...models.registry import temperature_note
 from ..engine.journal import BUDGET
 from ..methods.catalogue import load_method
 from ..methods.registry import Method, merge
@@ -176,16 +177,18 @@ class Study:
             "seed": seed,
         } | self._start(label, seed)
 
-    def describe_pace(self) -> list[str]:  # a line for each pace, with the rows that have it
-        "Say which rows start from pretrained towers, and at which rate they learn."
+    def describe_start(self) -> list[str]:  # a line for each start, with the rows that have it
+        "Say which rows start from pretrained towers: at which rate they learn, and at which temperature."
         rows: dict[str, list[str]] = {}
         for label, entry in self.table.items():
             made = self.configuration(label, self.seeds[0])
             args, train = made["method"]["args"], made["train"]
             if entry.method.pace(made["model"], args, self.scale.lr, self.steps):
                 pace = Pace(train["lr"], train.get("shares", {}), args.get("ramp", 0))
-                rows.setdefault(str(pace), []).append(label)
-        return [f"{', '.join(labels)}: from pretrained towers; {pace} (lr and ramp change it)" for pace, labels in rows.items()]
+                rows.setdefault(f"from pretrained towers; {pace} (lr and ramp change it)", []).append(label)
+            if note := temperature_note(made["model"]):
+                rows.setdefault(note, []).append(label)
+        return [f"{', '.join(labels)}: {said}" for said, labels in rows.items()]
 
     def _start(self, label: str, seed: int) -> dict[str, Any]:
         start = self.table[label].switches.get("start")
@@ -235,7 +238,7 @@ class Study:
     @cached_property
     def runs(self) -> dict[tuple[str, int], Run]:
         "The run of every row and seed."
-        for line in self.describe_pace():
+        for line in self.describe_start():
             print(line)
         runs = {key: self.run(*key) for key in self.keys}
         done = sum(run.done is not None for run in runs.values())
@@ -296,7 +299,7 @@ class Study:
         known = {key: self.measured.holds(self.name(*key), self.configuration(*key)) for key in self.keys}
         waiting = {self.run(*key): key for key, done in known.items() if not done}
         needed = self._starts(list(waiting.values()))
-        for line in self.describe_pace():
+        for line in self.describe_start():
             print(line)
         print(f"{len(known)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
         about = self.setting | self.common | {"asked": asked} | dict(setting)
