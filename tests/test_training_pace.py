@@ -115,7 +115,7 @@ def test_a_study_says_at_which_rate_pretrained_towers_start():
         f"clip, negclip: from pretrained towers; lr 1e-05, {end}",
         "clip, negclip: the temperature is that of the pretrained CLIP",
         f"codebook_clip: from pretrained towers; lr 0.001, 1e-05 for vision.tower, 1e-05 for language.tower, {end}",
-        "codebook_clip: the temperature starts as of a new model, since a codebook stands over the towers of a CLIP",
+        "codebook_clip: the temperature starts as of a new model, since a codebook stands over both towers",
     ]
     assert study({}).describe_start() == [] == study({"vision": "efficientnet_lite0"}).describe_start()
     alone = "clip: the temperature starts as of a new model, since the vision tower alone is of a pretrained CLIP"

@@ -207,7 +207,7 @@ def temperature_note(
     if len(halves) == 2 and not has_new_heads(config):
         return "the temperature is that of the pretrained CLIP"
     if len(halves) == 1 or (halves and config.codebook is not None):
-        reason = f"the {halves[0]} tower alone is of a pretrained CLIP" if len(halves) == 1 else "a codebook stands over the towers of a CLIP"
+        reason = f"the {halves[0]} tower alone is of a pretrained CLIP" if len(halves) == 1 else "a codebook stands over both towers"
         return f"the temperature starts as of a new model, since {reason}"
     return ""
 
