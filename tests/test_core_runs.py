@@ -25,7 +25,7 @@ def test_the_same_configuration_opens_the_same_run(tmp_path):
     again = Run.create(tmp_path / "a", {**CONFIG, "sizes": [1, 2]})
     assert first.config == again.config == {**CONFIG, "sizes": [1, 2]} and first.provenance == again.provenance
     assert Run.open(tmp_path / "a").config == first.config
-    assert set(first.provenance) == {"code", "versions", "time"}
+    assert set(first.provenance) == {"code", "versions", "time", "process"}
 
 
 def test_another_configuration_is_refused_by_the_names_of_what_differs(tmp_path):

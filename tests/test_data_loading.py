@@ -109,7 +109,7 @@ def test_processes_share_the_joint_batch(loaders):
 def test_what_cannot_be_loaded_is_said(loaders):
     with pytest.raises(ValueError, match="batch of 5 does not divide among 2 processes; use a multiple of 2"):
         loaders(batch_size=5, world=2)
-    with pytest.raises(ValueError, match="23 pairs do not fill a batch of 64; use a batch size of at most 23"):
+    with pytest.raises(ValueError, match="23 pairs do not fill a batch of 64; give batch_size=23 or less"):
         loaders(batch_size=64)
 
 

@@ -11,6 +11,8 @@ import sys
 import nbformat
 import pytest
 from conftest import ROOT
+from notebook_cells import run_cells
+from PIL import Image
 
 from complearn.core.results import read_results
 from complearn.core.runs import Run
@@ -203,9 +205,37 @@ def test_data_without_questions_are_refused_before_training(tmp_path, experiment
     assert not run.result.good and "brings no questions" in run.text and not (tmp_path / "runs").exists()
 
 
+def photo_folder(folder, count, colour):
+    "A folder of small pictures, one caption each."
+    folder.mkdir()
+    rows = ["image,caption"]
+    for number in range(count):
+        shade = tuple((colour + 7 * number * (place + 1)) % 256 for place in range(3))
+        Image.new("RGB", (32, 32), shade).save(folder / f"{number}.png")
+        rows.append(f"{number}.png,a picture of shade {colour} and number {number}")
+    (folder / "captions.csv").write_text("\n".join(rows) + "\n")
+    return {"folder": str(folder), "captions_file": "captions.csv"}
+
+
+def test_fewer_pairs_than_a_batch_are_said_before_anything_starts_and_the_corrected_command_goes_on(tmp_path):
+    train, asked = photo_folder(tmp_path / "train", 45, 1), photo_folder(tmp_path / "asked", 8, 130)
+    judge = {"retrieval": {"name": "folder", "args": asked}}
+    given = {"methods": ["clip"], "data": "folder", "data_args": json.dumps(train), "judge": json.dumps(judge)}
+    given |= {"out_dir": str(tmp_path / "out"), "device": "cpu"}
+    with pytest.raises(ValueError, match="45 pairs do not fill a batch of 64; give batch_size=45 or less, or more pairs"):
+        run_cells("iterated_learning", "study.fit(", **given)
+    assert not (tmp_path / "out" / "runs").exists()
+    runs = run_cells("iterated_learning", "study.fit(", **given, batch_size=32)["runs"]
+    assert runs["clip", 0].config["train"]["batch_size"] == 32
+    runs = run_cells("iterated_learning", "study.fit(", **given, batch_size=16, lr="3e-4", ramp=4)["runs"]  # it never took a step
+    config = runs["clip", 0].config
+    assert config["train"]["batch_size"] == 16 and config["train"]["lr"] == 3e-4 and config["method"]["args"]["ramp"] == 4
+
+
 def test_a_switch_reaches_the_runs(tmp_path, experiment):
     changed = {"il_clip": {"temperature": 0.1, "freeze_codebook": False}, "codebook": {"similarity": "dot", "init": "normal"}}
-    assert experiment(NAME, tmp_path, methods="['il_clip']", switches=json.dumps(changed)).good
+    assert experiment(NAME, tmp_path, methods="['il_clip']", switches=json.dumps(changed), lr="5e-4", ramp=3).good
     config = Run.open(tmp_path / "runs" / "il_clip-s0").config
+    assert config["train"]["lr"] == 5e-4 and config["method"]["args"]["ramp"] == 3
     assert config["method"]["args"]["temperature"] == 0.1 and config["model"]["codebook"]["similarity"] == "dot"
     assert read_results(tmp_path)["setting"]["switches"] == changed

@@ -4,6 +4,8 @@ import copy
 import csv
 import json
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,11 +13,11 @@ import torch
 import training_runs
 from PIL import Image
 
-from complearn.core.checksums import write_listed
+from complearn.core.checksums import missing_files, write_listed
 from complearn.core.files import read_json
 from complearn.core.runs import Run, find
 from complearn.data.loading import fingerprint
-from complearn.data.readers.registry import read
+from complearn.data.readers.registry import known_count, read
 from complearn.data.worlds.world import World
 from complearn.launch import main
 from complearn.training.engine.checkpoints import load_checkpoint
@@ -23,7 +25,7 @@ from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.clip import clip
 from complearn.training.methods.registry import method
 from complearn.training.runs.config import EVALUATIONS, RunConfig, Start, Train
-from complearn.training.runs.launch import check_data, launch, prepare, read_ahead
+from complearn.training.runs.launch import check_data, hold_lock, launch, make_trainer, prepare, read_ahead
 from complearn.training.runs.snapshots import Snapshot
 from complearn.training.runs.warm_start import load_start
 
@@ -79,6 +81,67 @@ def test_a_wrong_configuration_is_refused_before_a_folder_is_made(tmp_path, part
     with pytest.raises(ValueError, match=told):
         prepare(tmp_path / "run", changed(**parts))
     assert not (tmp_path / "run").exists()
+
+
+def test_fewer_pairs_than_a_batch_are_said_before_a_folder_is_made(tmp_path, photos):
+    """The notebooks have read the data by then; a generated world says its size without being drawn."""
+    source = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}
+    read(source["name"], **source["args"])
+    told = "24 pairs do not fill a batch of 64; give batch_size=24 or less"
+    for data in (source, {"name": "disjoint", "args": {"source": source}}, {"name": "generated", "args": {"n_train": 24}}):
+        with pytest.raises(ValueError, match=told):
+            prepare(tmp_path / "run", changed(data=data, train=GOOD["train"] | {"batch_size": 64}))
+    fewer = {"name": "disjoint", "args": {"source": source, "exclude": ["captions:2"]}}
+    assert known_count(**{"name": "disjoint", "arguments": fewer["args"]}) == 23
+    assert not (tmp_path / "run").exists() and prepare(tmp_path / "run", changed(data=source)).path.exists()
+
+
+def test_fewer_pairs_than_a_batch_are_said_before_a_model_is_built(tmp_path, monkeypatch):
+    unread = {"name": "generated", "args": {"n_train": 8, "preset": "small", "part": "seen", "n_test": 4, "size": 16}}
+    run = prepare(tmp_path / "run", changed(data=unread))  # how many that are, only reading tells
+    monkeypatch.setattr("complearn.training.runs.launch.build", None)
+    with pytest.raises(ValueError, match="4 pairs do not fill a batch of 8; give batch_size=4 or less"):
+        launch(run.path, progress=False)
+
+
+def test_a_folder_that_never_took_a_step_is_taken_over(tmp_path, capsys):
+    few = changed(data={"name": "generated", "args": {"n_train": 8, "part": "seen", "n_test": 4, "size": 16}})
+    run = prepare(tmp_path / "run", few)
+    with pytest.raises(ValueError, match="give batch_size=4"):
+        launch(run.path, progress=False)
+    again = prepare(run.path, changed())  # other data, another batch: corrected, into the same folder
+    assert again.config["data"] == GOOD["data"] and "run never took a step: data.args.n_train: 8 there, 48" in capsys.readouterr().out
+    assert not (run.path / "data.json").exists() and not missing_files(run.path)
+    assert launch(run.path, progress=False).done["step"] == 6
+    with pytest.raises(FileExistsError, match="holds another run: train.batch_size: 8 there, 4 asked for"):
+        prepare(run.path, changed(train=GOOD["train"] | {"batch_size": 4}))
+
+
+def test_a_folder_that_was_stopped_before_its_first_step_is_taken_over_whole(tmp_path):
+    run = prepare(tmp_path / "run", changed(seed=1))
+    make_trainer(run, progress=False).begin_or_resume()  # stands at step 0, with a tokenizer and a checkpoint
+    assert (run.path / "tokenizer.json").exists() and run.checkpoints() and not run.stepped
+    (run.path / "log.txt").write_text("what it said")
+    (run.path / "lock").touch()
+    prepare(run.path, changed(data={"name": "generated", "args": {"n_train": 48, "size": 16, "shapes": 3}}))
+    assert not run.checkpoints() and {path.name for path in run.path.iterdir()} == {"config.json", "SHA256SUMS", "lock", "log.txt"}
+    assert launch(run.path, progress=False).done["step"] == 6
+
+
+def test_a_folder_is_not_taken_from_who_trains_or_is_about_to(tmp_path):
+    run = prepare(tmp_path / "run", GOOD)
+    other = changed(seed=5)
+    with hold_lock(run), pytest.raises(RuntimeError, match="is in training already"):
+        prepare(run.path, other)
+    (run.path / "lock").unlink()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as waiting:
+        stored = json.loads((run.path / "config.json").read_text())
+        stored["made"]["process"] = waiting.pid
+        write_listed(run.path / "config.json", json.dumps(stored).encode())
+        with pytest.raises(FileExistsError, match=f"seed: 0 there, 5 asked for.* Process {waiting.pid} prepared it, and still runs"):
+            prepare(run.path, other)
+        waiting.communicate(b"\n")
+    assert prepare(run.path, other).config["seed"] == 5
 
 
 def test_settings_come_out_of_the_configuration():
@@ -146,7 +209,7 @@ def test_codebook_clip_insists_on_a_codebook(tmp_path):
 
 def test_a_folder_with_another_run_names_what_differs(tmp_path):
     prepare(tmp_path / "run", GOOD)
-    prepare(tmp_path / "run", GOOD)
+    prepare(tmp_path / "run", GOOD).log({"kind": "step", "step": 1})
     with pytest.raises(FileExistsError, match="method.args.steps: 6 there, 60 asked for"):
         prepare(tmp_path / "run", changed(method={"name": "clip", "args": {"steps": 60, "ramp": 2}}))
     with pytest.raises(FileNotFoundError, match="is not a run"):

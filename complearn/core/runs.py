@@ -9,6 +9,7 @@ __all__ = ['RUN_DEFINITION', 'LOG_REMEDY', 'runs_below', 'differences', 'read_li
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -175,8 +176,12 @@ class Run:
             return run
         if path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
             raise FileExistsError(f"{path} is not empty and holds no run; choose another folder. {RUN_DEFINITION}")
+        return cls._write(path, config)
+
+    @classmethod
+    def _write(cls, path: Path, config: Mapping[str, Any]) -> "Run":
         provenance = {"code": code_version(), "versions": versions(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        _write_json(path / "config.json", {**config, "made": provenance})
+        _write_json(path / "config.json", {**config, "made": provenance | {"process": os.getpid()}})
         return cls(path)
 
     def complete_list(self) -> None:
@@ -184,6 +189,25 @@ class Run:
         path = self.path / "config.json"
         if not (self.path / LIST).exists():
             write_listed(path, path.read_bytes())
+
+    @property
+    def stepped(self) -> bool:
+        "Whether it keeps anything of a training: a step in the log, a checkpoint after a step, a phase's end, its summary."
+        kept = self.done is not None or self.phases() or any(self._checkpoints())
+        return bool(kept) or any(record.get("kind") == "step" for record in self.records())
+
+    def replace(
+        self,
+        config: Mapping[str, Any],  # in plain values
+    ) -> "Run":
+        "Give a run that never took a step another configuration; what its first start wrote is removed, but for the log."
+        if self.stepped:
+            raise FileExistsError(f"{self.path} has trained already, so its configuration stays; choose another folder")
+        for name in ("data.json", "tokenizer.json", "metrics.jsonl", LIST):
+            (self.path / name).unlink(missing_ok=True)
+        if (self.path / "checkpoints").is_dir():
+            shutil.rmtree(self.path / "checkpoints")
+        return self._write(self.path, plain(dict(config), where="config"))
 
     def log(
         self,

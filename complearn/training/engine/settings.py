@@ -17,6 +17,7 @@ class TrainSettings:
     "How a run trains; plain values."
 
     lr: NonNegativeFloat = 5e-4  # base learning rate
+    shares: dict[str, NonNegativeFloat] | None = None  # of the base rate, by part, such as {"vision.tower.*": 0.01}; others have it whole
     weight_decay: NonNegativeFloat = 0.1  # on matrices
     betas: tuple[float, float] = (0.9, 0.98)  # AdamW's two
     clip: PositiveFloat | None = 1.0  # largest gradient norm; None: no clipping
@@ -33,10 +34,12 @@ class TrainSettings:
     @property
     def optim(self) -> dict[str, Any]:
         "The optimizer's share."
-        return {"lr": self.lr, "weight_decay": self.weight_decay, "betas": self.betas}
+        shares = {"shares": self.shares} if self.shares else {}
+        return {"lr": self.lr, "weight_decay": self.weight_decay, "betas": self.betas} | shares
 
     @property
     def identity(self) -> dict[str, Any]:
         "What changes a run's result; how often it logs or writes does not."
         bookkeeping = {"every", "checkpoint_every", "keep", "log_every", "explode", "precision", "compile"}
-        return {name: value for name, value in asdict(self).items() if name not in bookkeeping}
+        values = {name: value for name, value in asdict(self).items() if name not in bookkeeping}
+        return values if self.shares else {name: value for name, value in values.items() if name != "shares"}

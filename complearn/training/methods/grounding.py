@@ -100,7 +100,8 @@ def grounded_arguments(
     "Arguments of `grounded` for a budget."
     new = is_untrained(scale.text, "text")
     rates = {"lr": scale.lr, "new_lr": None, "dropout": 0.0} if new else {}
-    return merge({"steps": steps, "ramp": scale.ramp} | rates | scale.grounding.get("ground", {}), switches)
+    stated = {"lr": scale.lr, "new_lr": None} if "lr" in scale.given else {}  # one rate for all that trains
+    return merge({"steps": steps, "ramp": scale.ramp} | rates | scale.grounding.get("ground", {}) | stated, switches)
 
 # %% ../../../nbs/training/methods/grounding.ipynb #9abed11d
 def grounding_arguments(

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['il_negclip', 'il_triplet_clip', 'ABLATIONS', 'spawn', 'target_of', 'generation_phases', 'divide_steps',
-           'iterated_arguments', 'iterated', 'restart_arguments', 'codebook_restarts', 'ablation_rows']
+           'iterated_arguments', 'replaced_agents', 'iterated', 'restart_arguments', 'codebook_restarts',
+           'ablation_rows']
 
 # %% ../../../nbs/training/methods/iterated.ipynb #c002
 import warnings
@@ -102,7 +103,15 @@ def iterated_arguments(
     return merge(divide_steps(scale, steps, arguments.pop("cycle", 1)), arguments)
 
 # %% ../../../nbs/training/methods/iterated.ipynb #c014
-@method("il_clip", model={"codebook": {}}, colour=2, arguments=iterated_arguments)
+def replaced_agents(
+    args: Mapping[str, Any],  # arguments of `iterated`
+) -> tuple[str, ...]:
+    "The agents that have learned nothing when a generation begins."
+    numbers = range(1, args.get("generations", 1) + 1)
+    return tuple({target_of(args.get("target", "language"), number): None for number in numbers})
+
+
+@method("il_clip", model={"codebook": {}}, colour=2, arguments=iterated_arguments, replaces=replaced_agents)
 def iterated(
     model: nn.Module,  # a dual encoder, with or without a codebook
     warmup: int,  # T_warm, steps
@@ -156,6 +165,7 @@ il_negclip = method(
     batches=WITH_NEGATIVES,
     colour=4,
     arguments=iterated_arguments,
+    replaces=replaced_agents,
 )(partial(iterated, negatives={}))
 il_triplet_clip = method(
     "il_triplet_clip",
@@ -163,6 +173,7 @@ il_triplet_clip = method(
     model={"codebook": {}},
     batches=WITH_IMAGES,
     arguments=iterated_arguments,
+    replaces=replaced_agents,
 )(partial(iterated, negatives={"loss": "triplet"}))
 
 # %% ../../../nbs/training/methods/iterated.ipynb #26eced38

@@ -103,7 +103,7 @@ def encoded_loader(
     return loader
 
 # %% ../../../nbs/training/methods/learner.ipynb #c005
-@method("fresh_language")
+@method("fresh_language", replaces=lambda args: ("language",))
 def fresh_language(
     model: nn.Module,  # a dual encoder, as it was when the lesson begins
     steps: PositiveInt,  # of the lesson

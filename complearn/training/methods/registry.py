@@ -7,7 +7,7 @@ __all__ = ['METHODS', 'Named', 'merge', 'Method', 'method', 'make_phases']
 
 # %% ../../../nbs/training/methods/registry.ipynb #n003
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import nn
 from ...core.config import check_arguments
 from ...core.plugins import Registry
 from ..engine.phases import Phase
-from .scales import Scale
+from .scales import Pace, Scale, fine_tuning
 
 # %% ../../../nbs/training/methods/registry.ipynb #n006
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Method:
     budget: float = 1.0  # its steps, times those of the others
     colour: int | None = None  # place in `core.figures.PALETTE`, the same in every figure; None: a free one
     arguments: Callable[[Scale, int, Mapping], dict] | None = None  # (scale, steps, switches) -> plain arguments; None: steps and ramp
+    replaces: Callable[[Mapping], Sequence[str]] | None = None  # plain arguments -> agents that new ones replace; None: none is replaced
 
     @property
     def reference(self) -> str:
@@ -74,6 +75,25 @@ class Method:
         defaults = {"steps": round(self.budget * steps), "ramp": scale.ramp_for(steps)}
         return merge({name: value for name, value in defaults.items() if name in self.parameters}, switches)
 
+    def states_rate(
+        self,
+        args: Mapping[str, Any],  # plain arguments
+    ) -> bool:
+        "Whether its phases have a learning rate of their own, by an argument or by its default."
+        rate = inspect.signature(self.phases).parameters.get("lr")
+        return rate is not None and args.get("lr", rate.default) is not None
+
+    def pace(
+        self,
+        model: Mapping[str, Any],  # the configuration of any kind of model
+        args: Mapping[str, Any],  # plain arguments
+        lr: float,  # base learning rate of what is new
+        steps: int,  # of the whole run
+    ) -> Pace | None:  # None: no pretrained tower trains, or the method states its rates itself
+        "The rates and the ramp of a run that starts from pretrained towers."
+        replaced = self.replaces(args) if self.replaces else ()
+        return None if self.states_rate(args) else fine_tuning(model, lr, steps, replaced)
+
     def check(
         self,
         args: Mapping[str, Any],  # plain arguments
@@ -93,12 +113,13 @@ def method(
     budget: float = 1.0,  # its steps, times those of the others
     colour: int | None = None,  # place in the palette; None: a free one
     arguments: Callable[[Scale, int, Mapping], dict] | None = None,  # how it divides a budget; None: steps and ramp
+    replaces: Callable[[Mapping], Sequence[str]] | None = None,  # plain arguments -> agents that new ones replace
 ) -> Callable[[Callable], Callable]:  # a decorator that returns the function
     "Register a function `(model, **plain arguments) -> list[Phase]` as a method; see `Method`."
 
     def decorate(phases: Callable[..., list[Phase]]) -> Callable[..., list[Phase]]:
         line = about or (inspect.getdoc(phases) or "").split("\n")[0]
-        entry = Method(name, phases, line, model or {}, batches or {}, budget, colour, arguments)
+        entry = Method(name, phases, line, model or {}, batches or {}, budget, colour, arguments, replaces)
         METHODS.add(name, entry, source=getattr(phases, "func", phases))
         return phases
 

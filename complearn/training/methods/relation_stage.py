@@ -126,7 +126,8 @@ def relating_arguments(
     "Arguments of `relating` for a budget."
     fresh = {"lr": scale.lr, "language_lr": None, "search_lr": scale.lr, "layers": "all", "vision": "all", "dropout": 0.0}
     lengths = {"steps": max(1, round(scale.relation_share * steps)), "search_steps": max(1, steps // 4)}
-    rates = (fresh if is_untrained(scale.text, "text") else {}) | scale.grounding.get("relate", {})
+    stated = {"lr": scale.lr, "language_lr": None, "search_lr": scale.lr} if "lr" in scale.given else {}  # one rate for all that trains
+    rates = (fresh if is_untrained(scale.text, "text") else {}) | scale.grounding.get("relate", {}) | stated
     return merge(lengths | {"ramp": scale.ramp} | rates, switches)
 
 # %% ../../../nbs/training/methods/relation_stage.ipynb #c024

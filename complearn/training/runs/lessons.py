@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.runs import Run
 from ...data.pairs import Pair
-from ...models.registry import agents_fault
+from ...models.registry import agents_fault, tuned_towers
 from ..methods.learner import encoded_pairs
 from ..methods.registry import METHODS
 from .config import RunConfig
@@ -74,7 +74,10 @@ def prepare_lesson(
         raise ValueError(f"{teacher.run.path.name} {fault}")
     path = Path(folder).absolute() / f"{teacher.run.path.name}.{teacher.name}.newcomer-{text_seed}"
     pace = {"log_every": max(1, steps // 200), "checkpoint_every": max(10, steps // 4), "keep": 1, "captions_too": True}
-    left_out = ("negatives", "every", "ema")  # no hard negatives, no evaluation during training, no average of weights
+    left_out = ["negatives", "every", "ema"]  # no hard negatives, no evaluation during training, no average of weights
+    tuned, new = tuned_towers(teacher.run.config["model"])
+    left_out += ["shares"] if tuned else []  # a newcomer has nothing to lose
+    left_out += ["lr"] if tuned and not new else []  # which is that of a fine-tuning
     train = {name: value for name, value in teacher.run.config["train"].items() if name not in left_out} | pace
     method = {"name": "fresh_language", "args": {"steps": steps, "text_seed": text_seed, **arguments}}
     start = {"run": os.path.relpath(teacher.run.path, path.resolve()), **teacher.selector, "weights": teacher.checksums}

@@ -20,10 +20,11 @@ from ...core.config import check_choice
 from ...core.device import describe_device
 from ...core.results import code_version, row, write_results
 from ...core.runs import Run, folder_name
+from ...models.registry import temperature_note
 from ..engine.journal import BUDGET
 from ..methods.catalogue import METHODS
 from ..methods.registry import Method, merge
-from ..methods.scales import Scale
+from ..methods.scales import Pace, Scale
 from .launch import prepare
 from .measured import Measured
 from .snapshots import Snapshot
@@ -122,7 +123,7 @@ class Study:
     scale: Scale  # the preset
     steps: int  # of every row
     model: Mapping[str, Any]  # of every row: towers and fit
-    train: Mapping[str, Any]  # of every row: batches and optimizer
+    train: Mapping[str, Any]  # of every row: batches and optimizer; without "lr": the preset's rate, or that of pretrained towers
     switches: Mapping[str, Any] = field(default_factory=dict)  # of every row
     evaluate: Mapping[str, Mapping] | Callable[[int], Mapping] = field(default_factory=dict)  # while training: {name: {"name":, "args":}}
     results: str | Path = ""  # the results file; empty: results.json in out_dir
@@ -136,6 +137,8 @@ class Study:
         if len(set(folders.values())) < len(folders):
             raise ValueError(f"two rows would share a folder: {folders}; give them names that differ in letters or digits")
         self.folders = folders
+        self._stated = "lr" in self.train or "shares" in self.train
+        self.train = {"lr": self.scale.lr, **self.train}
         self.rounds = self._rounds()
 
     def source(
@@ -157,15 +160,35 @@ class Study:
             model["codebook"] = {"codes": self.scale.codes, **switches.get("codebook", {}), **model["codebook"]}
         scale = replace(self.scale, vision=model.get("vision"), text=model.get("text"))
         arguments = method.plain_arguments(scale, self.steps, switches.get(method.name, {}))
+        train = merge(merge(self.train, method.batches), switches.get("train", {}))
+        if pace := method.pace(model, arguments, train["lr"], self.steps):
+            if "ramp" not in scale.given:
+                scale = replace(scale, ramp=pace.ramp, given=(*scale.given, "ramp"))
+                arguments = method.plain_arguments(scale, self.steps, switches.get(method.name, {}))
+            if not self._stated and not {"lr", "shares"} & set(switches.get("train", {})):
+                train |= {"lr": pace.lr} | ({"shares": pace.shares} if pace.shares else {})
         names, evaluate = {"method": label, "seed": seed}, self.evaluate(seed) if callable(self.evaluate) else self.evaluate
         return {
             "method": {"name": method.reference, "args": arguments},
             "model": model,
             "data": self.source(seed),
-            "train": merge(merge(self.train, method.batches), switches.get("train", {})),
+            "train": train,
             "evaluate": {name: {**entry, "args": entry.get("args", {}) | names} for name, entry in evaluate.items()},
             "seed": seed,
         } | self._start(label, seed)
+
+    def describe_start(self) -> list[str]:  # a line for each start, with the rows that have it
+        "Say which rows start from pretrained towers: at which rate they learn, and at which temperature."
+        rows: dict[str, list[str]] = {}
+        for label, entry in self.table.items():
+            made = self.configuration(label, self.seeds[0])
+            args, train = made["method"]["args"], made["train"]
+            if entry.method.pace(made["model"], args, self.scale.lr, self.steps):
+                pace = Pace(train["lr"], train.get("shares", {}), args.get("ramp", 0))
+                rows.setdefault(f"from pretrained towers; {pace} (lr and ramp change it)", []).append(label)
+            if note := temperature_note(made["model"]):
+                rows.setdefault(note, []).append(label)
+        return [f"{', '.join(labels)}: {said}" for said, labels in rows.items()]
 
     def _start(self, label: str, seed: int) -> dict[str, Any]:
         start = self.table[label].switches.get("start")
@@ -215,6 +238,8 @@ class Study:
     @cached_property
     def runs(self) -> dict[tuple[str, int], Run]:
         "The run of every row and seed."
+        for line in self.describe_start():
+            print(line)
         runs = {key: self.run(*key) for key in self.keys}
         done = sum(run.done is not None for run in runs.values())
         print(f"{len(runs)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {done} done before, {len(runs) - done} to do")
@@ -274,6 +299,8 @@ class Study:
         known = {key: self.measured.holds(self.name(*key), self.configuration(*key)) for key in self.keys}
         waiting = {self.run(*key): key for key, done in known.items() if not done}
         needed = self._starts(list(waiting.values()))
+        for line in self.describe_start():
+            print(line)
         print(f"{len(known)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
         about = self.setting | self.common | {"asked": asked} | dict(setting)
 
