@@ -59,6 +59,13 @@ def test_a_compressed_entry_in_weights_is_refused(tmp_path):
     assert read_weights(tmp_path / "good.pt")["a"].sum() == 3
 
 
+@pytest.mark.parametrize("name", ["bad.npz", "bad.npy"])
+def test_arrays_of_objects_are_no_weights(name, tmp_path):
+    (np.savez if name == "bad.npz" else np.save)(tmp_path / name, np.array([None], dtype=object))
+    with pytest.raises(BadData, match=f"{name}"):
+        load_open_clip(f"ViT-B-32:{tmp_path / name}", quick_gelu=True)
+
+
 def test_entries_that_lie_over_one_another_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for k in range(3):

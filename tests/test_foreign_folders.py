@@ -150,6 +150,15 @@ def test_a_transformers_folder_is_refused(name, tmp_path, requests):
     assert not list(tmp_path.rglob("executed")) and requests == []
 
 
+def test_an_index_of_weights_leads_to_no_file_elsewhere(tmp_path, requests):
+    folder = hf_folder(tmp_path / "theirs")
+    for name in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
+        (folder / name).write_text(json.dumps({"metadata": {}, "weight_map": {"a": "../secret.bin"}}))
+        with pytest.raises(Untrusted, match=f"{name} names '../secret.bin', a file elsewhere"):
+            text_tower(f"hf:{folder}")
+        (folder / name).unlink()
+
+
 def test_an_adapter_folder_and_a_timm_folder_that_lead_elsewhere_are_refused(tmp_path, requests):
     folder = hf_folder(tmp_path / "theirs")
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/model"}))

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import pickle
-import re
 import shlex
 import warnings
 import zipfile

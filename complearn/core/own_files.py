@@ -31,7 +31,7 @@ _KINDS = {
 
 
 def _describe(path: Path, mode: int) -> str:
-    "What stands at a path, e.g. \"runs/a/lock is a link to /home/me/thesis.tex\"."
+    "What stands at a path, e.g. \"runs/a/lock is a link to ../thesis.tex\"."
     kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
     return f"{path} is {kind}" + (f" to {os.readlink(path)}" if stat.S_ISLNK(mode) else "")
 

@@ -63,6 +63,10 @@ def open_folder(
         raise Untrusted(f"{folder / 'adapter_config.json'} names a model elsewhere; merge the adapter into its model, and give that folder")
     for path in (folder / file for file in files if (folder / file).is_file()):
         check_plain(read_json(path), str(path), free=FREE)
+    for path in folder.glob("*.index.json"):
+        parts = read_json(path).get("weight_map", {}).values()
+        if outside := [part for part in parts if str(part) != Path(str(part)).name]:
+            raise Untrusted(f"{path} names {outside[0]!r}, a file elsewhere; copy it into the folder and give its name")
     path = folder / "tokenizer_config.json"
     values = read_json(path) if path.is_file() else {}
     check_plain({key: value for key, value in values.items() if key in (*REFUSED, "tokenizer_class")}, str(path))

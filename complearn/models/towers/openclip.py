@@ -13,7 +13,7 @@ import difflib
 import logging
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...core.extras import need
-from ...core.files import read_json
+from ...core.bounds import load_arrays
+from ...core.files import parsing, read_json
 from ...core.own_files import check_own
 from ...core.trust import Untrusted, check_plain
 from ...data.images import Transform
@@ -246,7 +247,13 @@ def load_open_clip(
     published = file is None or file.suffix in (".npz", ".npy")  # what open_clip reads itself
     tensors = None if published else read_weights(file)
     size = None if file is None or not model_name.startswith("local-dir:") else file.stat().st_size
-    with _without_warnings(), open_folder(model_name.removeprefix("local-dir:"), "config.json"), build_within(size, name):
+    if file is not None and file.suffix == ".npz":
+        load_arrays(file)  # within the limits, and whole
+    reading = nullcontext()
+    if file is not None:
+        reading = parsing(file, "the file is damaged or holds no weights; copy it again from where it came")
+    folder = model_name.removeprefix("local-dir:")
+    with reading, _without_warnings(), open_folder(folder, "config.json"), build_within(size, name):
         check_size(lambda: library.CustomTextCLIP(**copy.deepcopy(config)), size, name)
         options = {"force_custom_text": True, "quick_gelu": quick, "pretrained_text": False, "load_weights": published}
         options["require_pretrained"] = published and not is_random
