@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -593,8 +594,8 @@ def test_requests_side_by_side_change_nothing_in_the_file(endpoint, tmp_path, mo
     with stub_server(slow) as (url, _):
         for concurrency in (1, 2, 8):
             kept = tmp_path / f"answers-{concurrency}"
-            fresh = lambda given: EndpointGenerator(given.generator, given.model, timeout=5.0, cache=kept)
-            monkeypatch.setattr("complearn.apps.edits.command.make_generator", fresh)
+            fresh = partial(EndpointGenerator, url, "stub", timeout=5.0, cache=kept)
+            monkeypatch.setattr("complearn.apps.edits.command.make_generator", lambda _, fresh=fresh: fresh())
             path = edit_captions(rows, tmp_path / f"{concurrency}.jsonl", settings(url), progress=False, concurrency=concurrency)
             contents[concurrency] = path.read_bytes()
             assert most[0] == 1 or concurrency > 1
@@ -659,7 +660,8 @@ def test_a_file_of_edits_is_not_gone_on_with_when_an_input_has_changed(name, tmp
     path.write_bytes(whole[: len(whole) // 2])
     half = path.read_bytes()
     change()
-    with pytest.raises(RequestError, match=f"settings, captions or inputs: input {name}.*there.*asked for; give what it was begun with, name"):
+    said = f"settings, captions or inputs: input {name}.*there.*asked for; give what it was begun with, name"
+    with pytest.raises(RequestError, match=said):
         edit_captions(ROWS, path, settings, progress=False)
     assert path.read_bytes() == half, "nothing is cut off before the check"
 

@@ -168,7 +168,8 @@ def test_things_that_sit_stand_as_well():
 
 
 LIFELESS = (
-    "a cup sitting on a bench", "A few buildings sit on the side of a road", "The clock tower stands and leans above a road", "A truck lies on a beach",
+    "a cup sitting on a bench", "A few buildings sit on the side of a road", "The clock tower stands and leans above a road",
+    "A truck lies on a beach",
 )  # fmt: skip
 
 

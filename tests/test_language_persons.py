@@ -28,8 +28,10 @@ CONTEXTS = (
 )  # fmt: skip
 MANY_CONTEXTS = ("Two {} {} are sitting on a red couch near a window.", "A group of {} {} with black dogs in a yellow boat.")
 OTHERS = (
-    "A black and a white man are playing soccer.", "One white and one black woman hold a red umbrella.", "A white male toddler eats a cake.",
-    "Black men and white women walk with two brown dogs.", "A black haired girl in a pink dress pets a gray cat.", "An Asian woman on a horse.",
+    "A black and a white man are playing soccer.", "One white and one black woman hold a red umbrella.",
+    "A white male toddler eats a cake.",
+    "Black men and white women walk with two brown dogs.", "A black haired girl in a pink dress pets a gray cat.",
+    "An Asian woman on a horse.",
     "Two African children sit on a wooden bench.", "A man is sitting on a red bench with a white dog.", "Two black dogs run after a boy.",
     "A black dog and a white cat on a couch.", "A pale young man holds a black bat.", "A brown horse next to a tanned man.",
 )  # fmt: skip

@@ -4,7 +4,7 @@ import importlib.util
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
@@ -171,7 +171,12 @@ def test_an_endpoint_is_left_alone_as_long_as_it_asks(tmp_path, monkeypatch):
     """Every thread waits, not the one alone that was told to."""
     clock, slept = [0.0], []
     monkeypatch.setattr("complearn.models.generators.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("complearn.models.generators.time.sleep", lambda seconds: (slept.append(seconds), clock.__setitem__(0, clock[0] + seconds)))
+
+    def sleep(seconds):
+        slept.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr("complearn.models.generators.time.sleep", sleep)
     with stub_server((429, {"Retry-After": "7"}), "A man rides a cow") as (url, _):
         generator = endpoint(url, tmp_path, pause=0.0)
         assert generator.propose(CAPTION, "replace_obj") == ["A man rides a cow"] and slept[-1] == 7
@@ -185,7 +190,7 @@ def test_an_endpoint_is_left_alone_as_long_as_it_asks(tmp_path, monkeypatch):
 
 def test_a_waiting_time_is_seconds_or_a_date():
     assert retry_after("12") == 12 and retry_after(None) == retry_after("soon") == retry_after("-3") == 0
-    date = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1))
+    date = format_datetime(datetime.now(UTC) + timedelta(hours=1))
     assert 3500 < retry_after(date) < 3700
 
 
@@ -204,7 +209,7 @@ def test_a_question_that_two_ask_at_once_is_sent_once(tmp_path):
 WRAPPED = {
     "Edited: A man rides a cow": "A man rides a cow",
     "**a man rides a cow.**": "A man rides a cow",
-    "Sure! Here is the edited caption:\n\n\N{LEFT DOUBLE QUOTATION MARK}A man rides a cow\N{RIGHT DOUBLE QUOTATION MARK}": "A man rides a cow",
+    "Sure! Here is the edited caption:\n\n\u201cA man rides a cow\u201d": "A man rides a cow",
     'New caption: "A man rides a cow"': "A man rides a cow",
     "Caption: A man rides a cow\nExplanation: a horse is no cow": "A man rides a cow",
     "Here you go: Edited: `A man rides a cow`": "A man rides a cow",
@@ -232,7 +237,8 @@ def test_a_wrong_key_is_no_reason_to_ask_again(tmp_path):
 
 
 SAME = (  # prepositions that say the same, in every order
-    ("under", "below", "beneath", "underneath"), ("next to", "beside", "near", "by", "close to", "alongside"), ("on", "on top of", "upon", "atop"),
+    ("under", "below", "beneath", "underneath"), ("next to", "beside", "near", "by", "close to", "alongside"),
+    ("on", "on top of", "upon", "atop"),
     ("in", "inside", "within"), ("above", "over"), ("in front of", "before"), ("behind", "in back of"),
 )  # fmt: skip
 

@@ -32,7 +32,8 @@ LABEL = re.compile(
     r"(?:edit|edited|caption|version|sentence|answer|output|result)(?: caption)?)\s*:\s*",
     re.IGNORECASE,
 )
-WRAPPING = " \t\"'`*_\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}"
+WRAPPING = " \t\"'`*_" + "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}"
+WRAPPING += "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}"
 
 
 def _unlabelled(line: str, caption: str) -> str:
