@@ -24,7 +24,7 @@ from complearn.data.readers.registry import read
 from complearn.models.registry import build, needs_tokenizer, search_fault
 from complearn.models.stages.model import soup
 from complearn.training.methods.multistage.clusters import cluster, decode_labels, merge_small, pseudo_labels, stage_vectors
-from complearn.training.methods.multistage.stages import Grouping, group_images, multistage
+from complearn.training.methods.multistage.stages import Grouping, group_images, multistage, training_groups
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.unimodal.baselines import IFM, UNIMODAL, FeatureDropout, TemperatureSchedule
 from complearn.training.objectives.unimodal.moco import MoCo
@@ -256,6 +256,19 @@ def test_shuffled_clusters_have_the_same_sizes_and_other_images(tmp_path):
     del trainer.state.extra["assignments"]
     mixed = group_images(trainer.state, 1, Grouping(2, small="partial", shuffled=True))[0].numpy()
     assert np.bincount(plain[0]).tolist() == np.bincount(mixed[0]).tolist() and not (plain == mixed).all()
+
+
+@pytest.mark.parametrize("grouping", [{"clusters": 2, "small": "partial"}, {"clusters": 3, "shuffled": True}, {"clusters": 4}])
+def test_a_run_that_has_ended_can_be_asked_what_it_drew_from(tmp_path, grouping):
+    """With its own number of clusters; nothing that is logged or saved is needed."""
+    trainer = make_trainer(prepare(tmp_path / "multistage-s0", config(grouping=grouping)), progress=False)
+    trainer.fit()
+    drawn, pairs = trainer.state.extra, read(DATA["name"], **DATA["args"])
+    found = training_groups(trainer.model, pairs, Grouping(**grouping), trainer.loader.batch_size, trainer.state.seed)
+    assert list(found) == ["stage 0", "groups of stage 1", "stage 1", "groups of stage 2"]
+    assert [found["stage 0"].tolist(), found["stage 1"].tolist()] == drawn["assignments"].tolist()
+    assert found["groups of stage 2"].tolist() == drawn["groups"].tolist()
+    assert len(set(found["stage 0"].tolist())) == grouping["clusters"]
 
 
 def test_a_stage_can_begin_with_the_weights_of_the_one_before(tmp_path):

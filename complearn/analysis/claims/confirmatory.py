@@ -13,7 +13,6 @@ import pandas as pd
 
 from .iterated import CODES, IL, NEWCOMER_BIND, NEWCOMER_NOUN
 from .judging import Claim, Side, claim_test
-from ..runs.newcomers import newcomer_means
 from ..runs.summaries import with_averages
 from ...evaluation.statistics import holm
 
@@ -38,10 +37,15 @@ def teachers_rows(
     rows: Sequence[Mapping],  # of the file of newcomers
 ) -> pd.DataFrame:  # rows of data "newcomers: ..."; empty where no teacher has both newcomers
     "The means over the newcomers of each teacher that has both, with the averages of their cells."
-    means = newcomer_means([line for line in rows if line["data"].startswith("newcomer ")])
-    known = with_averages(means or [dict(line) for line in rows if line["data"].startswith("newcomers: ")])
-    columns = ["method", "seed", "phase", "step", "data", "split", "metric", "value", "n"]
-    return pd.DataFrame([line for line in known if line["n"] == NEWCOMERS and line["seed"] in WORLDS], columns=columns)
+    place = ["method", "seed", "phase", "step", "data", "split", "metric"]
+    single = pd.DataFrame([dict(line) for line in rows if line["data"].startswith("newcomer ")], columns=[*place, "value"])
+    known = [dict(line) for line in rows if line["data"].startswith("newcomers: ")]
+    if len(single):
+        single = single.assign(data=single.data.str.replace(r"^newcomer \d+", "newcomers", regex=True)).astype({"value": float})
+        means = single.dropna(subset=["value"]).groupby(place, sort=False).value.agg(["mean", "size"]).reset_index()
+        known = means.rename(columns={"mean": "value", "size": "n"}).to_dict("records")
+    known = [line for line in known if line["n"] == NEWCOMERS and line["seed"] in WORLDS and not line["data"].endswith(": average")]
+    return pd.DataFrame(with_averages(known), columns=[*place, "value", "n"])
 
 
 def complete_worlds(

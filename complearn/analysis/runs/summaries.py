@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BY_KIND', 'CELLS', 'FORMS', 'OF_NEWCOMERS', 'FIRST', 'AVERAGES', 'OF_A_MODEL', 'APART', 'benchmark_form', 'cell_kind',
-           'averages', 'with_averages', 'cell_kinds', 'ablation_table', 'study_answers', 'compositional_names',
-           'schooling_table']
+           'averages', 'with_averages', 'cell_kinds', 'ablation_table', 'difference_sentences', 'study_answers',
+           'compositional_names', 'schooling_table']
 
 # %% ../../../nbs/analysis/runs/summaries.ipynb #26acab74
 import re
@@ -21,7 +21,7 @@ from ...core.results import row
 from ...data.word_tokenizer import WordTokenizer
 from ...evaluation.bench.bench import captions_cut, judge, judge_blind
 from ...evaluation.bench.worlds import StudyData
-from ...evaluation.comparisons import comparisons_to
+from ...evaluation.comparisons import comparison, comparisons_to
 from ...evaluation.tasks.choices import Choices
 from ...models.dual import build_model
 from ...training.engine.phases import full_rate_steps
@@ -179,6 +179,29 @@ def ablation_table(
         text = cell(line.mean, line.low, line.high) if line.n > 1 else percent(line.mean)
         lines[line.better] |= {f"{line.split} minus {reference}": text}
     return pd.DataFrame.from_dict(lines, "index").fillna("").rename_axis("variant")
+
+# %% ../../../nbs/analysis/runs/summaries.ipynb #5a1f0b0a
+def difference_sentences(
+    rows: Sequence[dict] | pd.DataFrame,  # with averages
+    pairs: Iterable[tuple[str, str]],  # a method, and the one it is compared with; those without rows are left out
+    splits: Sequence[str] = ("COMP", *BY_KIND),  # which averages
+    data: str = "average",  # of the models; "newcomers: average" of their newcomers
+) -> list[str]:
+    "What the averages of one method minus another's show, in points of accuracy, paired over seeds."
+    table, sentences = pd.DataFrame(rows), []
+    for better, than in pairs:
+        if not {better, than} <= set(table[table.data == data].method):
+            continue
+        lines = comparison(table, better, than, data=data).set_index("split")
+        lines = lines[lines.n > 1] if "low" in lines else lines.iloc[:0]
+        parts = []
+        for split in [name for name in splits if name in lines.index]:
+            line = lines.loc[split]
+            word = "more" if line.low > 0 else "less" if line.high < 0 else "not shown"
+            interval = f"[{100 * line.low:+.1f}, {100 * line.high:+.1f}] ({word})" if pd.notna(line.low) else "(the same in all seeds)"
+            parts.append(f"{split} {100 * line['mean']:+.1f} {interval}")
+        sentences += [f"{better} minus {than}, {lines.n.max()} seeds: {', '.join(parts)}."] if parts else []
+    return sentences
 
 # %% ../../../nbs/analysis/runs/summaries.ipynb #1dc72198
 def study_answers(

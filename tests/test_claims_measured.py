@@ -1,0 +1,301 @@
+"What the table of claims says of the measured studies: binding first, a run once, controls chained, equal losses equal."
+
+import json
+
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from complearn.analysis.claims.causal_lens import CAUSAL_LENS
+from complearn.analysis.claims.composer import COMPOSER_CLAIMS, EQUAL_LOSSES, RIVALS
+from complearn.analysis.claims.confirmatory import NEWCOMERS, PRIMARY, SECONDARY, WORLDS, confirmatory_table
+from complearn.analysis.claims.grounding import GROUNDING_CLAIMS
+from complearn.analysis.claims.iterated import BIND, COMP, ITERATED_LEARNING, NEWCOMER_BIND
+from complearn.analysis.claims.judging import Claim, Floor, Side, judge, side_values
+from complearn.analysis.claims.multistage import MULTISTAGE
+from complearn.analysis.claims.tables import SINCE, claims_table, join_studies, read_studies, readable_claims, without_repeats
+from complearn.analysis.runs.summaries import with_averages
+from complearn.core.results import read_results, row, write_results
+from complearn.evaluation.comparisons import comparison
+from complearn.training.methods.composer import COMPOSER_ROWS, composer_rows, row_label, row_losses
+
+MEASURED = ROOT / "data" / "measured"
+
+
+def table_of(claims, *names):
+    files = [MEASURED / f"{name}.results.json" for name in names]
+    return claims_table(claims, join_studies(read_studies(files)))
+
+
+@pytest.fixture(scope="module")
+def iterated():
+    numbered = [claim for claim in ITERATED_LEARNING if claim.number in (1, 2, 3, 5) or claim.cells in (BIND, NEWCOMER_BIND)]
+    numbered += [
+        claim for claim in ITERATED_LEARNING if "replaced nouns" in claim.headline or claim.headline == "IL-CLIP composes better than CLIP"
+    ]
+    return table_of(numbered, "arms", "generations", "hard_negatives", "iterated", "learnability")
+
+
+def line_of(table, headline, study, variant=""):
+    (line,) = table[(table.headline == headline) & (table.study == study) & (table.variant == variant)].itertuples()
+    return line
+
+
+@pytest.mark.parametrize(
+    "headline, study, points, verdict",
+    [
+        ("a shared codebook helps binding", "arms + iterated", (-1.80, -2.62, -0.97), "does not hold"),
+        ("iterated learning helps its last agent bind", "arms + iterated", (0.02, -0.70, 0.75), "not shown"),
+        ("iterated learning helps its last agent bind: the spawns, not the restarts", "arms + iterated", (-0.10, -0.83, 0.63), "not shown"),
+        ("iterated learning helps a newcomer bind", "learnability", (1.43, 0.71, 2.16), "not beyond its control"),
+        ("iterated learning helps a newcomer bind: the spawns, not the restarts", "learnability", (0.92, -0.02, 1.86), "not shown"),
+        ("newcomers of later generations bind better: the spawns, not the restarts", "generations", (1.88, 0.69, 3.07), "holds"),
+        (
+            "newcomers of later generations bind better, beyond the same steps of Codebook-CLIP",
+            "generations",
+            (3.41, -0.00, 6.83),
+            "not shown",
+        ),
+        ("a shared codebook tells replaced nouns better", "arms + iterated", (2.98, 0.93, 5.03), "holds"),
+        ("iterated learning helps its last agent tell replaced nouns", "arms + iterated", (-4.89, -6.42, -3.35), "does not hold"),
+        ("iterated learning helps a newcomer tell replaced nouns", "learnability", (-3.66, -4.63, -2.68), "does not hold"),
+    ],
+)
+def test_binding_and_nouns_of_iterated_learning(iterated, headline, study, points, verdict):
+    line = line_of(iterated, headline, study)
+    assert tuple(round(100 * value, 2) + 0.0 for value in (line.difference, line.low, line.high)) == points
+    assert (line.verdict, line.status) == (verdict, "exploratory")
+
+
+def test_binding_is_judged_before_comp_and_only_its_lines_are_exploratory(iterated):
+    every = [*ITERATED_LEARNING, *CAUSAL_LENS, *COMPOSER_CLAIMS]
+    for number in (1, 2, 5, 6, 7, 15, 18):
+        first = next(claim for claim in every if claim.number == number)
+        assert first.cells in (BIND, NEWCOMER_BIND) and first.fixed, number
+    assert set(iterated[iterated.headline == "a shared codebook helps composition"].status) == {""}
+    assert all(not claim.fixed for claim in every if claim.cells == COMP)
+    shown = readable_claims(iterated)
+    assert shown.verdict[(shown.headline == "a shared codebook helps binding").to_numpy()].iloc[0] == "does not hold, exploratory"
+
+
+def test_results_of_ones_own_are_not_exploratory(tmp_path):
+    write_results(tmp_path / "iterated", {}, {}, read_results(MEASURED / "iterated.results.json")["rows"])
+    lines = claims_table([ITERATED_LEARNING[0]], read_studies([tmp_path]))
+    assert ITERATED_LEARNING[0].fixed and lines.status.tolist() == [""] and lines.n.tolist() == [12]
+
+
+def test_a_run_counts_once(iterated):
+    """The rows of hard_negatives without negatives are runs of `iterated`, the last generations runs of `learnability`: nine lines less."""
+    before = ("a shared codebook helps composition", "iterated learning helps its last agent", "IL-CLIP composes better than CLIP")
+    before += ("iterated learning does not harm recognition", "iterated learning does not harm retrieval")
+    repeats = iterated[iterated.headline.isin(before) & (iterated.study == "hard_negatives")]
+    assert not len(repeats)
+    newcomers = ("iterated learning helps a newcomer", "iterated learning helps a newcomer: the spawns, not the restarts")
+    assert set(iterated[iterated.headline.isin(newcomers)].study) == {"learnability"}
+    kept = iterated[(iterated.study == "generations") & (iterated.number == 5)]
+    assert len(kept) == 4, "what only that file can say stays"
+
+
+def test_a_line_with_fewer_of_the_same_runs_is_left_out():
+    line = lambda name, runs, compared="a - b": {"study": name, "runs": None if runs is None else set(runs), "compared": compared}
+    lines = [
+        line("some", "ab"),
+        line("all", "abc"),
+        line("others", "abd"),
+        line("again", "abc"),
+        line("unknown", None),
+        line("apart", "ab", "a - c"),
+    ]
+    assert [kept["study"] for kept in without_repeats(lines)] == ["all", "others", "unknown", "apart"]
+
+
+def test_the_lead_of_composer_narrows():
+    widen = [claim for claim in COMPOSER_CLAIMS if claim.number == 19]
+    told = table_of(widen, "composer").set_index("headline")
+    for name, points in (("VSE", (-5.5, -8.1, -2.9)), ("ViLBERT", (-3.0, -6.0, -0.0))):
+        line = told.loc[f"COMPOSER's lead over {name} widens with divergence"]
+        assert tuple(round(100 * line[key], 1) for key in ("difference", "low", "high")) == points and line.verdict == "does not hold"
+    rows = pd.DataFrame(read_results(MEASURED / "composer.results.json")["rows"])
+    of = lambda method, data: rows[
+        (rows.method == method) & (rows.data == data) & (rows.split == "sentence_to_image") & (rows.metric == "r@1")
+    ].set_index("seed").value  # fmt: skip
+    lead = {data: of("composer", data) - of("vse, sentences alone", data) for data in ("mcd", "in_domain")}
+    mean = (lead["mcd"] - lead["in_domain"]).mean()
+    assert mean == pytest.approx(told.difference["COMPOSER's lead over VSE widens with divergence"])
+
+
+def test_rows_compared_as_equal_in_losses_have_equal_arguments():
+    rows = composer_rows([*COMPOSER_ROWS, "composer", "vse", "two_stream"], {"composer": {"layers": 3}})
+    for pair in EQUAL_LOSSES:
+        assert row_losses(rows[pair[0]]) == row_losses(rows[pair[1]]), pair
+    for claim in COMPOSER_CLAIMS:
+        if "sentences alone" in claim.headline or "the same losses" in claim.headline:
+            assert row_losses(rows[claim.a.method]) == row_losses(rows[claim.b.method]), claim.headline
+    controls = {claim.control.a.method for claim in COMPOSER_CLAIMS if claim.control}
+    assert controls == {"composer, sentences alone"} and set(RIVALS) == {rival for _, rival in EQUAL_LOSSES}
+    assert row_losses(rows["composer, no MVSA"]) != row_losses(rows["vse, sentences alone"]), "it keeps ORDER"
+
+
+@pytest.mark.parametrize("file", sorted(MEASURED.glob("composer*.results.json")), ids=lambda file: file.name.split(".")[0])
+def test_labels_of_measured_rows_say_their_losses(file):
+    rows = json.loads(file.read_text())["setting"]["rows"]
+    for label, values in rows.items():
+        losses = row_losses(values)
+        if values["method"] in ("composer", "vse", "two_stream"):
+            assert ("sentences alone" in label) == (list(losses) == ["MATCH"]), label
+            assert ("no MVSA" in label) == (list(losses) == ["MATCH", "ORDER"]), label
+            assert (
+                label.startswith(row_label({"method": values["method"], values["method"]: values.get(values["method"], {})}))
+                or ", " in label
+            )
+    for ours, rival in EQUAL_LOSSES:
+        if {ours, rival} <= set(rows):
+            assert row_losses(rows[ours]) == row_losses(rows[rival])
+
+
+@pytest.mark.parametrize(
+    "row, label",
+    [
+        ({"method": "vse"}, "vse"),
+        ({"method": "vse", "vse": {"mvsa": "off", "order_weight": 0}}, "vse, sentences alone"),
+        ({"method": "vse", "vse": {"mvsa_weight": 0, "order_weight": 0}}, "vse, sentences alone"),
+        ({"method": "composer", "composer": {"mvsa": "off"}}, "composer, no MVSA"),
+        ({"method": "composer", "composer": {"order_weight": 0.0}}, "composer, no ORDER"),
+        ({"method": "composer", "composer": {"mvsa": "nll"}}, "composer, MVSA by likelihood"),
+        ({"method": "composer", "composer": {"beta": 0.4, "alpha": 0.8}}, "composer, beta 0.4"),
+        ({"method": "composer", "composer": {"mvsa": "off", "alpha": 0.4}}, "composer, no MVSA"),
+        ({"method": "composer", "composer": {"order_weight": 2}}, "composer, ORDER weight 2.0"),
+        ({"method": "composer", "model": {"prune": 0.3}}, "composer, 30% pruned"),
+        ({"method": "composer", "model": {"layers": 1}}, "composer, 1 layer"),
+    ],
+)
+def test_a_label_is_made_of_arguments(row, label):
+    assert row_label(row) == label
+
+
+def test_all_rows_of_composer_have_labels_of_their_own():
+    rows = [(label, row) for table in COMPOSER_ROWS.values() for label, row in table.items()]
+    assert all(label == row_label(row) for label, row in rows) and len({label for label, _ in rows}) == len(rows)
+
+
+def test_at_1600_steps_five_measures_pass_all_three_controls():
+    long = [claim for claim in GROUNDING_CLAIMS if claim.headline.endswith(", 1600 steps")]
+    told = table_of(long, "grounding_bert").set_index("headline")
+    assert told.verdict.to_dict() == dict.fromkeys(told.index, "holds") and len(told) == 5
+    word = told.loc["the first axis becomes concreteness, by word, 1600 steps"]
+    assert round(word.difference, 3) == 0.092 and word.number == 9
+    assert told.number["the first axis becomes concreteness, by category, 1600 steps"] == 9
+    assert (
+        told.number["categories gather, 1600 steps"] == 11 and told.number["compositions are found, queries from glosses, 1600 steps"] == 12
+    )
+
+
+def test_the_slider_is_judged_only_where_an_end_is_above_chance():
+    slider = [claim for claim in GROUNDING_CLAIMS if claim.number == 13]
+    names = ("search", "search_captions", "search_photos")
+    told = table_of(slider, *names)
+    assert dict(zip(told.study, told.verdict[told.n > 0])) == dict(zip(names, ("at chance", "at chance", "not shown")))
+
+
+def test_a_floor_asks_whether_one_of_some_measures_is_clearly_above_chance():
+    cells = (("d", "gain", "m"),)
+    claim = Claim(
+        "a gains more", "", Side("a"), Side("b"), cells, floor=Floor((("d", "one end", "m"), ("d", "other end", "m")), ("d", "mixed", "m"))
+    )
+    gains = [
+        row(name, k, None, None, "d", "gain", "m", value + 0.01 * k * (name == "a"))
+        for name, value in (("a", 0.5), ("b", 0.2))
+        for k in range(3)
+    ]
+    end = lambda split, value: [row("a", k, None, None, "d", split, "m", value + 0.001 * k) for k in range(3)]
+    ends = lambda one, other: end("one end", one) + end("other end", other)
+    chance = [row("chance", None, None, None, "d", "mixed", "m", 0.1)]
+    verdict = lambda rows: judge(claim, pd.DataFrame(rows))["verdict"]
+    assert verdict(gains + ends(0.1, 0.15) + chance) == "at chance"
+    assert verdict(gains + ends(0.1, 0.25) + chance) == verdict(gains + ends(0.1, 0.15)) == "holds"
+
+
+def test_a_side_may_be_measured_in_cells_of_its_own():
+    rows = pd.DataFrame(
+        [row("a", k, None, None, data, "x", "m", value + k) for data, value in (("far", 0.5), ("near", 0.7)) for k in range(3)]
+    )
+    near = Side("a", cells=(("near", "x", "m"),))
+    assert str(near) == "a [near]" and side_values(rows, near, (("far", "x", "m"),)).tolist() == [0.7, 1.7, 2.7]
+    claim = Claim("far is less", "", Side("a"), near, (("far", "x", "m"),))
+    assert judge(claim, rows)["difference"] == pytest.approx(-0.2)
+
+
+def test_a_rise_needs_the_control_of_shuffled_clusters():
+    rising = [claim for claim in MULTISTAGE if claim.headline.startswith("the suppressed attribute rises")]
+    assert all("shuffled" in claim.control.control.b.method for claim in rising)
+    told = table_of(rising, "multistage", "multistage_cifar_mnist")
+    measured = told[told.n > 0]
+    assert set(measured.verdict) == {"not beyond its control"} and set(measured.number) == {21, 23}
+
+
+def test_theirs_are_the_means_of_the_papers_cells():
+    """Table 1, CC3M: CLIP's ten cells have the mean 30.3; its printed mean is 28.3."""
+    named = {claim.headline: claim for claim in ITERATED_LEARNING}
+    assert named["a shared codebook helps composition"].theirs == (0.312, 0.303)
+    assert named["IL-CLIP composes better than CLIP"].theirs == (0.344, 0.303)
+    assert all(0.283 not in claim.theirs for claim in ITERATED_LEARNING)
+    told = table_of([named["a shared codebook helps composition"]], "composer")
+    assert told.claimed.tolist() == [pytest.approx(0.009)] and told.power[0] < 0.1
+
+
+def newcomers(worlds, gain=0.0, count=NEWCOMERS, phases=("interact-01", "interact-03")):
+    teachers = [("il_clip", phase, gain * (phase == "interact-03")) for phase in phases]
+    teachers += [("codebook_restarts", phase, 0.0) for phase in phases] + [("codebook_clip", "contrastive", 0.0)]
+    cells = [("sugarcrepe", "swap_att", "accuracy"), ("winoground", "swap_obj", "image_score"), ("cola", "replace_obj", "image_accuracy")]
+    noise = lambda *place: (hash(place) % 1000 - 500) / 1e6
+    return [
+        row(method, seed, phase, 100, f"newcomer {k}: generated/{data}", split, metric,
+            0.8 + more * (metric != "image_accuracy") + noise(seed, len(method), phase[-1], k, len(split), data[0]), n=50)
+        for seed in worlds for method, phase, more in teachers for k in range(count) for data, split, metric in cells
+    ]  # fmt: skip
+
+
+def test_the_confirmatory_study_gives_no_verdict_before_all_worlds_stand():
+    assert len(WORLDS) == 20 and PRIMARY.b.method == "codebook_restarts" and len(SECONDARY) == 4
+    for rows, stand in (
+        ([], 0),
+        (newcomers(range(12, 31)), 19),
+        (newcomers(WORLDS, phases=("interact-03",)), 0),
+        (newcomers(WORLDS, count=1), 0),
+    ):
+        told = confirmatory_table(rows)
+        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds stand"} and "difference" not in told and len(told) == 5
+    seen = confirmatory_table(newcomers(range(0, 12)) + newcomers(range(12, 20)))
+    assert set(seen.worlds) == {"8 of 20"}, "worlds that had been looked at do not count"
+
+
+@pytest.mark.parametrize("gain, word", [(0.02, "confirmed"), (0.0, "smaller than matters"), (-0.02, "the opposite")])
+def test_the_primary_comparison_decides_when_all_worlds_stand(gain, word):
+    told = confirmatory_table(newcomers(WORLDS, gain))
+    assert told.role.tolist() == ["primary"] + ["secondary"] * 4 and told.verdict[0] == word
+    assert told.difference[0] == pytest.approx(100 * gain, abs=0.05) and told.p_holm[0] != told.p_holm[0]
+    assert all(told.p_holm[k] >= told.p_t[k] for k in range(1, 5))
+    means = newcomers(WORLDS, gain)
+    assert confirmatory_table(means[::-1]).verdict.tolist() == told.verdict.tolist()
+
+
+def test_files_of_the_confirmatory_study_are_named_in_one_place(tmp_path):
+    assert SINCE == ("confirmatory", "confirmatory_newcomers")
+    for name in SINCE:
+        file = MEASURED / f"{name}.results.json"
+        if file.exists():
+            assert not read_studies([file])[0].seen
+    assert read_studies([MEASURED / "purity.results.json"])[0].seen
+
+
+def test_what_the_readme_says_of_binding_is_what_the_rows_say():
+    (told,) = [part for part in (ROOT / "README.md").read_text().split("\n\n") if part.startswith("COMP hides")]
+    for file, data in (("iterated", "average"), ("learnability", "newcomers: average")):
+        rows = with_averages(read_results(MEASURED / f"{file}.results.json")["rows"])
+        for split in ("BIND", "NOUN"):
+            lines = [
+                comparison(rows, "il_clip", than, data=data).set_index("split").loc[split]
+                for than in ("codebook_clip", "codebook_restarts")
+            ]
+            points = [f"{100 * line['mean']:+.1f} [{100 * line.low:.1f}, {100 * line.high:.1f}]" for line in lines]
+            assert " and ".join(points) in told, points
