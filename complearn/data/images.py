@@ -175,7 +175,8 @@ def decode_image(
             image.draft("RGB", (draft, draft))
         with decoding(image):
             image.load()
-            return to_rgb(ImageOps.exif_transpose(image))
+            ImageOps.exif_transpose(image, in_place=True)
+            return to_rgb(image)
     return to_rgb(ImageOps.exif_transpose(image))
 
 

@@ -67,7 +67,8 @@ def read_upload(
         with decoding(picture):
             picture.load()
             orientation = picture.getexif().get(0x0112, 1)
-            rgb = to_rgb(ImageOps.exif_transpose(picture))
+            ImageOps.exif_transpose(picture, in_place=True)
+            rgb = to_rgb(picture)
     if mode not in ("RGB", "P", "L"):
         notes.append(f"{mode} made RGB")
     if orientation not in (0, 1):
