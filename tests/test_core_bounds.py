@@ -252,7 +252,7 @@ def test_pictures_are_decoded_side_by_side_up_to_a_limit(tmp_path, monkeypatch):
     seen, to_rgb = [], images.to_rgb
     monkeypatch.setattr(images, "to_rgb", lambda picture: seen.append(images._decoding["pixels"]) or time.sleep(0.02) or to_rgb(picture))
     for k in range(8):
-        Image.new("RGB", (6, 8)).save(tmp_path / f"{k}.png")
+        Image.new("RGBA", (6, 8)).save(tmp_path / f"{k}.png")
     with ThreadPoolExecutor(8) as pool:
         assert len(list(pool.map(images.open_image, [tmp_path / f"{k}.png" for k in range(8)]))) == 8
     assert max(seen) == 96 and images._decoding["pixels"] == 0
