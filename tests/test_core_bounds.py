@@ -252,7 +252,7 @@ def test_pictures_are_decoded_side_by_side_up_to_a_limit(tmp_path, monkeypatch):
     seen, to_rgb = [], images.to_rgb
     monkeypatch.setattr(images, "to_rgb", lambda picture: seen.append(images._decoding["pixels"]) or time.sleep(0.02) or to_rgb(picture))
     for k in range(8):
-        Image.new("RGB", (6, 8)).save(tmp_path / f"{k}.png")
+        Image.new("RGBA", (6, 8)).save(tmp_path / f"{k}.png")
     with ThreadPoolExecutor(8) as pool:
         assert len(list(pool.map(images.open_image, [tmp_path / f"{k}.png" for k in range(8)]))) == 8
     assert max(seen) == 96 and images._decoding["pixels"] == 0
@@ -292,8 +292,9 @@ def arrays_bomb(folder):
 
 
 def big_picture(folder):
-    for k in range(8):
-        Image.new("RGBA", (7000, 7000)).save(folder / f"{k}.png")
+    Image.new("RGBA", (7000, 7000)).save(folder / "0.png", compress_level=1)
+    for k in range(1, 8):
+        (folder / f"{k}.png").write_bytes((folder / "0.png").read_bytes())
     from complearn.data.readers.uploads import read_pictures
 
     read_pictures(folder, check="decode")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FORMATS', 'EXTENSIONS', 'MAX_PIXELS', 'BAND', 'FITS', 'BrokenImage', 'image_name', 'open_header', 'check_pixels',
-           'eight_bits', 'to_rgb', 'decoding', 'decode_image', 'open_image', 'fit_image', 'Renderable',
+           'eight_bits', 'to_rgb', 'upright_rgb', 'decoding', 'decode_image', 'open_image', 'fit_image', 'Renderable',
            'check_channels', 'load_images', 'Transform', 'file_hash', 'image_hash']
 
 # %% ../../nbs/data/images.ipynb #c002
@@ -132,6 +132,16 @@ def to_rgb(
     return picture.convert("RGB")
 
 # %% ../../nbs/data/images.ipynb #c011
+def upright_rgb(
+    picture: Image.Image,  # decoded; turned in place where its mode is another
+) -> Image.Image:  # mode RGB
+    "An RGB picture, turned as its camera noted, without a second copy of its other mode."
+    if picture.mode == "RGB":
+        return ImageOps.exif_transpose(picture)
+    ImageOps.exif_transpose(picture, in_place=True)
+    return to_rgb(picture)
+
+
 _decoding = {"room": threading.Condition(), "pixels": 0}
 
 
@@ -175,7 +185,7 @@ def decode_image(
             image.draft("RGB", (draft, draft))
         with decoding(image):
             image.load()
-            return to_rgb(ImageOps.exif_transpose(image))
+            return upright_rgb(image)
     return to_rgb(ImageOps.exif_transpose(image))
 
 

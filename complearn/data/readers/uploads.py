@@ -9,10 +9,10 @@ __all__ = ['MAX_BYTES', 'MAX_ASPECT', 'MAX_SIDE', 'Upload', 'read_upload', 'read
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image, ImageOps
+from PIL import Image
 
 from ...core.files import parsing
-from ..images import EXTENSIONS, MAX_PIXELS, BrokenImage, decoding, open_header, to_rgb
+from ..images import EXTENSIONS, MAX_PIXELS, BrokenImage, decoding, open_header, upright_rgb
 from ..reports import BadData, Collector, Pairs, existing_path
 from ..pairs import Pair
 
@@ -67,7 +67,7 @@ def read_upload(
         with decoding(picture):
             picture.load()
             orientation = picture.getexif().get(0x0112, 1)
-            rgb = to_rgb(ImageOps.exif_transpose(picture))
+            rgb = upright_rgb(picture)
     if mode not in ("RGB", "P", "L"):
         notes.append(f"{mode} made RGB")
     if orientation not in (0, 1):
