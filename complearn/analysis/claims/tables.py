@@ -132,7 +132,7 @@ class StudyResults:
             return None
         lessons = {name: self.setting.get(name) for name in ("text_seeds", "lesson_steps", "learn_scale", "questions", "judge")}
         lessons = {name: value for name, value in (lessons | dict(self.setting.get("asked") or {})).items() if value}
-        of_runs = {(record["method"], record["seed"]): record.get("configuration") for record in records.values()}
+        of_runs = {(record.get("method"), record.get("seed")): record.get("configuration") for record in records.values()}
         found = {}
         for seed in seeds:
             configuration = of_runs.get((method, seed))

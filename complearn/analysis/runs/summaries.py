@@ -197,8 +197,10 @@ def difference_sentences(
         parts = []
         for split in [name for name in splits if name in lines.index]:
             line = lines.loc[split]
-            word = "more" if line.low > 0 else "less" if line.high < 0 else "not shown"
-            interval = f"[{100 * line.low:+.1f}, {100 * line.high:+.1f}] ({word})" if pd.notna(line.low) else "(the same in all seeds)"
+            interval = "(the same in all seeds)"
+            if pd.notna(line.low):
+                word = "more" if line.low > 0 else "less" if line.high < 0 else "not shown"
+                interval = f"[{100 * line.low:+.1f}, {100 * line.high:+.1f}] ({word})"
             parts.append(f"{split} {100 * line['mean']:+.1f} {interval}")
         sentences += [f"{better} minus {than}, {lines.n.max()} seeds: {', '.join(parts)}."] if parts else []
     return sentences
