@@ -15,6 +15,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 _cache = tempfile.TemporaryDirectory(prefix="complearn-test-cache-")
 os.environ["COMPLEARN_CACHE"] = _cache.name
 
+import hypothesis
 import pytest
 from filelock import FileLock
 
@@ -71,6 +72,9 @@ NEEDS = {
 
 
 def pytest_configure(config):
+    """Declare the marks; no property fails because the machine is slow."""
+    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.load_profile("untimed")
     for mark, need in NEEDS.items():
         config.addinivalue_line("markers", f"{mark}: {need.where}; skipped where what it needs is missing")
 
