@@ -205,7 +205,7 @@ def pytest_terminal_summary(terminalreporter, config):
     _print_slowest_notebooks(terminalreporter)
     yield
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
-    line = describe_left_out(reasons, without_slow=config.option.markexpr == "not slow")
+    line = describe_left_out(reasons, without_slow=config.option.markexpr == "not slow" and not config.option.collectonly)
     if line:
         terminalreporter.write_line(line)
 
