@@ -64,7 +64,7 @@ demo: say-demo .venv/.base
 	@echo "the report:  $(OUT)/report.html  (as a notebook: report.ipynb)"
 	@echo "the numbers: $(OUT)/results.json"
 	@echo "the figures: $(OUT)/figures/"
-	@sed -n 's/.*figures are saved as HTML only: \([^"\\]*\).*/left out:    figures as PNG: \1/p' "$(OUT)/report.ipynb" | sed -n 1p
+	@sed -n 's/.*figures are saved as HTML only: \([^"\\]*\).*/left out:    figures as PNG: \1/p' "$(OUT)/report.ipynb" 2>/dev/null | sed -n 1p || true
 
 say-demo:
 	@echo "make demo: trains CLIP, Codebook-CLIP and IL-CLIP on generated scenes (preset demo: minutes on two cores, no GPU),"

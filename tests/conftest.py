@@ -15,6 +15,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 _cache = tempfile.TemporaryDirectory(prefix="complearn-test-cache-")
 os.environ["COMPLEARN_CACHE"] = _cache.name
 
+import hypothesis
 import pytest
 from filelock import FileLock
 
@@ -71,6 +72,9 @@ NEEDS = {
 
 
 def pytest_configure(config):
+    """Declare the marks; no property fails because the machine is slow."""
+    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.load_profile("untimed")
     for mark, need in NEEDS.items():
         config.addinivalue_line("markers", f"{mark}: {need.where}; skipped where what it needs is missing")
 
@@ -201,7 +205,7 @@ def pytest_terminal_summary(terminalreporter, config):
     _print_slowest_notebooks(terminalreporter)
     yield
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
-    line = describe_left_out(reasons, without_slow=config.option.markexpr == "not slow")
+    line = describe_left_out(reasons, without_slow=config.option.markexpr == "not slow" and not config.option.collectonly)
     if line:
         terminalreporter.write_line(line)
 

@@ -153,7 +153,7 @@ def test_the_detectable_difference_has_the_power_that_is_asked_for(n):
 
 
 def test_power_is_statsmodels():
-    power = pytest.importorskip("statsmodels.stats.power", reason="statsmodels is not installed").TTestPower()
+    power = pytest.importorskip("statsmodels.stats.power", reason="statsmodels is not installed: pip install statsmodels").TTestPower()
     for n in (3, 5, 12):
         assert paired_power(0.7, 1.0, n) == pytest.approx(power.power(0.7, n, 0.05))
         assert detectable_difference(2.0, n) == pytest.approx(2 * power.solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-4)

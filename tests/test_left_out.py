@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import hypothesis
 import pytest
 from conftest import NEEDS, ROOT, describe_left_out
 
@@ -108,6 +109,11 @@ def test_the_line_names_what_it_knows_first_and_is_one_line():
     reasons = Counter({"a module\nof two lines": 1, NEEDS["real"].reason: 40, NEEDS["browser"].reason: 31})
     known = f"31 tests {NEEDS['browser'].reason}; 40 tests {NEEDS['real'].reason}"
     assert describe_left_out(reasons, without_slow=False) == f"left out: {known}; 1 more (a module of two lines)"
+
+
+def test_no_property_is_timed():
+    """A machine that is busy with something else fails no test."""
+    assert hypothesis.settings().deadline is None
 
 
 def test_every_need_says_what_is_missing_and_has_a_mark_of_its_own():
