@@ -256,7 +256,7 @@ def test_captions_without_pictures(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").write_text("A bird sings.\n")
     both = read("captions", files=[str(tmp_path / "a.txt"), str(tmp_path / "other" / "a.txt")])
-    assert [pair.image_id for pair in both][-1] == "other/a.txt:a.txt line 1" and len({pair.id for pair in both}) == 3
+    assert [pair.image_id for pair in both][-1] == "other/a.txt:image of a bird sings" and len({pair.id for pair in both}) == 3
     with pytest.raises(ValueError, match="no file of captions; name at least one"):
         read("captions", files=[])
     with pytest.raises(BadData, match="the file of captions does not exist"):

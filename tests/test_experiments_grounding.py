@@ -182,7 +182,7 @@ def test_flickr8k_is_read_from_the_folder_of_real_data(tmp_path, monkeypatch, ca
     (root / "Flickr_8k.trainImages.txt").write_text("\n".join(f"{k}.jpg" for k in range(4)))
     (root / "Flickr_8k.devImages.txt").write_text("4.jpg\n5.jpg")
     monkeypatch.setenv("COMPLEARN_REAL_DATA", str(tmp_path / "real"))
-    names = run_cells("grounding", "study.fit(", data="flickr", sweep="[]", out_dir=str(tmp_path / "o"), device="cpu")
+    names = run_cells("grounding", "study.fit(", data="flickr", sweep="[]", batch_size=16, out_dir=str(tmp_path / "o"), device="cpu")
     assert names["relational"] == [] and len(names["train"]) == 20 and list(names["bench"]) == ["retrieval"]
     run = next(iter(names["runs"].values()))
     assert run.config["data"]["name"] == "flickr" and run.config["evaluate"]["held_out"]["args"]["source"] == flickr8k("dev")

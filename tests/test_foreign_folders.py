@@ -349,7 +349,7 @@ def test_an_app_says_why_a_run_cannot_be_opened(tmp_path, requests):
     "entry, message",
     [
         ({"function": "timeit:timeit", "args": {"stmt": "open('executed', 'w')"}}, "function"),
-        ({"name": "timeit:timeit", "args": {"stmt": "open('executed', 'w')"}}, "no evaluation 'timeit:timeit'"),
+        ({"name": "timeit:timeit", "args": {"stmt": "open('executed', 'w')"}}, "no evaluation 'timeit' in timeit, which registers none"),
         ({"name": "theirs.Theirs"}, "no evaluation 'theirs.Theirs'"),
     ],
 )
