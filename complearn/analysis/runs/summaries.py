@@ -127,7 +127,8 @@ def with_averages(
         return list(rows)
     part["whose"] = [found[0] if (found := OF_NEWCOMERS.match(data)) else "" for data in part.data]
     part = part.astype({"value": float, "n": float}).dropna(subset=["value"])
-    means = part.groupby([*OF_A_MODEL, "whose", "kind"], sort=False).agg(value=("value", pd.Series.mean), total=("n", "sum"), least=("n", "min"))
+    of_kind = part.groupby([*OF_A_MODEL, "whose", "kind"], sort=False)
+    means = of_kind.agg(value=("value", pd.Series.mean), total=("n", "sum"), least=("n", "min"))
     there = {(line["method"], line["seed"], line["phase"], line["step"], line["data"], line["split"]) for line in rows}
     added: dict[tuple, list[dict]] = {}
     for line in means.reset_index().sort_values("kind", key=lambda names: names.map(BY_KIND.index), kind="stable").itertuples():
