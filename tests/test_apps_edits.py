@@ -123,7 +123,7 @@ def test_a_filter_that_leaves_little_says_why(captions, remark, tmp_path):
     ],
 )
 def test_captions_that_hardly_look_english_are_named(caption, named, tmp_path):
-    record = EditedCaption("7", "7", caption, [caption.upper()])
+    record = EditedCaption("7", "7", caption, [f"{caption} again"])
     (tmp_path / "edits.jsonl").write_text(json.dumps(plain(record)) + "\n")
     remarks = summarize(tmp_path / "edits.jsonl")[1]
     assert any("few of English's commonest words" in remark and "7 “" in remark for remark in remarks) == named
