@@ -20,6 +20,7 @@ from complearn.language.parsing.base import IncompleteParse, Parse, Word
 from complearn.language.parsing.brackets import given_trees, leaf_spans, tree_parse
 from complearn.language.parsing.cache import ParseCache, parse_key
 from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, constituents, uncrossed
+from complearn.language.parsing.dependencies import _folder_state
 from complearn.language.parsing.quality import bracket_scores, checked_captions
 from complearn.language.parsing.registry import PARSERS, parse, read_parses, write_parses
 from complearn.language.scenes.grammar import say
@@ -491,3 +492,13 @@ def test_a_parser_that_lacks_what_is_required_is_refused_before_it_parses(tmp_pa
         parse(["a dog"], "brackets", requires=("tree", "head"), path=str(tmp_path / "absent.txt"))
     tree = parse_bracketed("(NP (DT a) (NN dog))")
     assert parse(["a dog"], given_trees([tree]), requires=("tree", "tag"))[0].tree == tree
+
+
+def test_a_parsers_folder_that_was_trained_again_has_another_version(tmp_path):
+    """Its number of version is the author's to change; the sizes and times of its files are not."""
+    assert _folder_state("en_core_web_sm") == _folder_state("") == ""
+    (tmp_path / "model").write_bytes(b"weights")
+    before = _folder_state(str(tmp_path))
+    _folder_state.cache_clear()  # another process
+    (tmp_path / "model").write_bytes(b"other weights")
+    assert before.startswith(", files ") and _folder_state(str(tmp_path)) not in ("", before)
