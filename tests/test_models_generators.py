@@ -182,6 +182,13 @@ def test_an_endpoint_is_left_alone_as_long_as_it_asks(tmp_path, monkeypatch):
         assert generator.propose(CAPTION, "replace_obj") == ["A man rides a cow"] and slept[-1] == 7
         generator._hold(5.0)  # another thread was told so
         assert generator.propose(CAPTION, "add_obj") and slept[-1] == 5
+    with stub_server(*[(429, {"Retry-After": "2"})] * 7, "A man rides a cow") as (url, requests):
+        assert endpoint(url, tmp_path, attempts=2, pause=0.0).propose("A man rides a mule", "replace_obj") == ["A man rides a cow"]
+        assert [seconds for seconds in slept if seconds][-7:] == [2.0] * 7, "what the endpoint asks for is no failure"
+    with stub_server((429, {"Retry-After": "300"})) as (url, requests):
+        with pytest.raises(Unavailable, match="asks to wait 300 s"):
+            endpoint(url, tmp_path, pause=0.0).propose("A man rides a pony", "replace_obj")
+        assert len(requests) == 4, "nobody waits for ever, either"
     with stub_server((503, {"Retry-After": "7200"})) as (url, requests):
         with pytest.raises(Unavailable, match="asks to wait 7200 s"):
             endpoint(url, tmp_path, pause=0.0).propose("A man rides a bike", "replace_obj")

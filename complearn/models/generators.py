@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_any, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from ..core.config import RequestError
 from ..core.extras import need
@@ -115,12 +115,20 @@ class SpendLimit(RequestError):
 class Unavailable(OSError):
     "An endpoint that did not answer, or said that it cannot now."
 
+    def __init__(
+        self,
+        message: str,
+        wait: float = 0.0,  # seconds that it asked to be left alone; 0: it said nothing
+    ):
+        super().__init__(message)
+        self.wait = wait
+
 
 class BadAnswer(BadData):
     "An answer that is no chat completion."
 
 
-LONGEST_WAIT = 600.0  # seconds that an endpoint may ask for; beyond them the asking ends
+LONGEST_WAIT = 600.0  # seconds that an endpoint may ask for, at once or one after the other; beyond them the asking ends
 
 
 def retry_after(
@@ -182,12 +190,17 @@ class EndpointGenerator:
         "Send a question until it is answered, and keep the answer."
         if self.spent >= self.token_limit:
             raise SpendLimit(f"{self.url}: {self.spent} tokens are spent, the limit is {self.token_limit}; raise token_limit to go on")
-        retrying = Retrying(
-            retry=retry_if_exception_type(Unavailable),
-            stop=stop_any(stop_after_attempt(self.attempts), lambda _: self._resume - time.monotonic() > LONGEST_WAIT),
-            wait=wait_exponential(multiplier=self.pause, max=60),
-            reraise=True,
-        )
+        grow, failures = wait_exponential(multiplier=self.pause, max=60), Counter()
+
+        def ends(state: RetryCallState) -> bool:
+            failures["unasked"] += not state.outcome.exception().wait
+            waited = max(state.seconds_since_start, self._resume - time.monotonic())
+            return failures["unasked"] >= self.attempts or waited > LONGEST_WAIT
+
+        def pause(state: RetryCallState) -> float:
+            return 0.0 if state.outcome.exception().wait else grow(state)  # `_post` waits as long as it was told
+
+        retrying = Retrying(retry=retry_if_exception_type(Unavailable), stop=ends, wait=pause, reraise=True)
         content = retrying(self._post, body)
         try:
             answer, used = str(content["choices"][0]["message"]["content"] or ""), content.get("usage") or {}
@@ -221,7 +234,7 @@ class EndpointGenerator:
             message = f"{self.url} answers {error.code} {error.reason}"
             if error.code in (408, 409, 425, 429) or error.code >= 500:
                 self._hold(wait := retry_after(error.headers.get("Retry-After")))
-                raise Unavailable(f"{message}{f' and asks to wait {wait:.0f} s' if wait else ''}") from None
+                raise Unavailable(f"{message}{f' and asks to wait {wait:.0f} s' if wait else ''}", wait) from None
             raise RequestError(f"{message}; check the address, the model's name and the key in {self.key}") from None
         except (OSError, TimeoutError, http.client.HTTPException) as error:
             raise Unavailable(f"{self.url} does not answer within {self.timeout} s ({getattr(error, 'reason', error)})") from None
