@@ -27,7 +27,7 @@ from complearn.apps.search.sources import search_sources
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
 from complearn.core.files import BadData, write_bytes_atomic
-from complearn.core.own_files import ForeignFile, check_own, open_own
+from complearn.core.own_files import ForeignFile, Inside, check_own, open_own, own_path
 from complearn.core.runs import Run, find
 from complearn.core.trust import Untrusted, check_plain, offline
 from complearn.data.fixtures.specimens import write_captions, write_edits
@@ -934,3 +934,10 @@ def test_a_run_whose_end_was_not_listed_is_ended_by_the_next_launch(small_run, t
     (fresh.path / "SHA256SUMS").unlink()
     prepare(fresh.path, training_runs.config({"name": "clip", "args": {"steps": 3}}))
     assert "config.json" in (fresh.path / "SHA256SUMS").read_text()
+
+
+def test_a_name_with_a_null_character_is_named(tmp_path):
+    with pytest.raises(ForeignFile, match=r"holds a null character"):
+        Inside(tmp_path)("a\0b.png")
+    with pytest.raises(ForeignFile, match="leads out of"):
+        own_path(tmp_path, "a\0b.png")

@@ -42,7 +42,7 @@ def own_path(
 ) -> Path:  # which may not exist yet
     "The path of what a folder holds under a name; raise `ForeignFile` if there, or on the way, is anything but files and folders."
     path, parts = Path(folder), PurePath(name).parts
-    if not parts or PurePath(name).is_absolute() or ".." in parts:
+    if not parts or PurePath(name).is_absolute() or ".." in parts or "\0" in str(name):
         raise ForeignFile(f"{name!r} leads out of {folder}; name a file below the folder")
     for number, part in enumerate(parts, 1):
         path = path / part
@@ -180,6 +180,8 @@ class Inside:
         base: Path | None = None,  # what a relative name starts from; None: the folder
     ) -> Path:
         "The path of a file; raise `ForeignFile` if it lies outside the folder."
+        if "\0" in str(name):
+            raise ForeignFile(f"{str(name)[:80]!r} is the name of no file: it holds a null character; mend the file that says it")
         path = (self.folder if base is None else base) / name
         if self.allow_outside or self._holds(path):
             return path
