@@ -47,10 +47,13 @@ def allow_code(
 def allowed_modules(
     values: Any,  # plain values, such as a run's configuration
 ) -> list[str]:
-    "Return the modules that `module:name` strings in plain values name, however deep, and that this process was allowed to import."
+    """Return the modules that `module:name` strings in plain values name, however deep.
+
+    Only modules that a person allowed here count, and those that have registered a part here."""
     if isinstance(values, str):
         match = re.fullmatch(r"([A-Za-z_][\w.]*):\S+", values)
-        return [match[1]] if match and (match[1] in ALLOWED or match[1] in sys.modules) else []
+        known = match is not None and (match[1] in ALLOWED or any(match[1] in registry.modules for registry in Registry.kinds.values()))
+        return [match[1]] if known else []
     if isinstance(values, Mapping):
         values = [*values, *values.values()]
     if isinstance(values, (list, tuple)):
@@ -117,6 +120,11 @@ class Registry(Mapping):
     ) -> str:
         "Return the module that defines a part."
         return getattr(self.sources.get(name, self.entries[name]), "__module__", "")
+
+    @property
+    def modules(self) -> set[str]:
+        "The modules that define parts of this kind."
+        return {self.module(name) for name in self.entries}
 
     def reference(
         self,
