@@ -14,6 +14,8 @@ os.environ.setdefault("COMPLEARN_TYPECHECK", "1")  # before complearn is importe
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 _cache = tempfile.TemporaryDirectory(prefix="complearn-test-cache-")
 os.environ["COMPLEARN_CACHE"] = _cache.name
+for _name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS"):  # of the make that runs these tests: with them a make prints directories
+    os.environ.pop(_name, None)
 
 import hypothesis
 import pytest

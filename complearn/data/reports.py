@@ -324,7 +324,7 @@ class Collector:
     def _outside(self, image: Any) -> str | None:
         "What is wrong with an image that lies outside the folder that a person gave."
         path = image if isinstance(image, (str, Path)) else getattr(image, "path", None)
-        if self.inside is None or not isinstance(path, (str, Path)):
+        if self.inside is None or not isinstance(path, (str, Path)) or "\0" in str(path):  # no file has such a name
             return None
         try:
             self.inside(path, Path())
