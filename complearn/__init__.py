@@ -2,17 +2,22 @@ __version__ = "0.1.0"
 
 import os
 
-_check = os.environ.get("COMPLEARN_TYPECHECK", "0")  # "1": shapes and types in the rooms with tensors; "all": in the generators too
+# "1": shapes and types in the rooms with tensors; "all": in the generators too
+_check = os.environ.get("COMPLEARN_TYPECHECK", "0")
 if _check in ("1", "all"):
     from jaxtyping import install_import_hook
 
     _rooms = ("models", "training", "evaluation", "analysis")
-    install_import_hook(["complearn"] if _check == "all" else [f"complearn.{room}" for room in _rooms], "beartype.beartype")
+    install_import_hook(
+        ["complearn"] if _check == "all" else [f"complearn.{room}" for room in _rooms], "beartype.beartype"
+    )
 
-if os.environ.get("COMPLEARN_OFFLINE") == "1":  # a process that opens a folder has started this one, which gets no network either
+# a process that opens a folder has started this one, which gets no network either
+if os.environ.get("COMPLEARN_OFFLINE") == "1":
     from complearn.core import trust  # noqa: F401
 
-_DOOR = ("load", "read", "search", "codes", "edits", "concepts", "stages")  # functions of complearn.api, imported when they are asked for
+# functions of complearn.api, imported when they are asked for
+_DOOR = ("load", "read", "search", "codes", "edits", "concepts", "stages")
 
 
 def __getattr__(name: str):

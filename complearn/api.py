@@ -21,11 +21,13 @@ def load(
     name: str | Path,  # what to open: a name, a file or a folder, see `training.runs.opening.load_scorer`
     device: str = "auto",  # where the model goes: auto, cpu, cuda, cuda:1 or mps
     quick_gelu: bool | None = None,  # activation of weights that do not say it; None: as the weights say
-    random_weights: bool = False,  # whether a name of open_clip without weights is a model that has learned nothing, not an error
+    # whether a name of open_clip without weights is a model that has learned nothing, not an error
+    random_weights: bool = False,
 ) -> Any:  # a `Scorer`, in evaluation mode
     """Open a model that scores images against texts.
 
-    `complearn.load("ViT-B-32:openai")`, `complearn.load("ViT-B-32:mine.pt")`, `complearn.load("results/runs/clip-s0")`."""
+    `complearn.load("ViT-B-32:openai")`, `complearn.load("ViT-B-32:mine.pt")`, `complearn.load("results/runs/clip-s0")`.
+    """
     return load_scorer(name, str(pick_device(device)), quick_gelu, random_weights)
 
 
@@ -70,7 +72,8 @@ def codes(
 
 
 def edits(
-    captions: Any = None,  # pairs, strings, a file of captions, or a reader and its arguments; None: generated scenes and COCO captions
+    # pairs, strings, a file of captions, or a reader and its arguments; None: generated scenes and COCO captions
+    captions: Any = None,
     model: Any = None,  # a model that scores captions and their edits, or what `load` opens
     **options: Any,  # of `apps.edits.app.edits`: parser, runs, wordnet, words, seed
 ) -> Any:  # a widget
@@ -81,7 +84,8 @@ def edits(
 
 
 def concepts(
-    captions: Any = None,  # pairs, strings, a file, a reader and its arguments, or the folder of a graph; None: generated scenes
+    # pairs, strings, a file, a reader and its arguments, or the folder of a graph; None: generated scenes
+    captions: Any = None,
     **options: Any,  # of `apps.concepts.app.concepts`: graph, parser, models, runs
 ) -> Any:  # a widget
     "Walk through the concepts that captions are composed of."

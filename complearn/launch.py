@@ -34,9 +34,15 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("run", help="the run's folder; - forks for each request on standard input, as a study does")
     parser.add_argument("--config", help="a JSON file, to make the run from if it does not exist yet")
     parser.add_argument("--device", help="auto, cpu or cuda, instead of the configuration's")
-    parser.add_argument("--allow-code", action="append", default=[], metavar="FILE:METHOD", help="a method outside complearn to allow")
-    parser.add_argument("--accept-config", action="store_true", help="take the run's config.json as a person has edited it")
-    parser.add_argument("--online", action="store_true", help="download the weights and data that the configuration names")
+    parser.add_argument(
+        "--allow-code", action="append", default=[], metavar="FILE:METHOD", help="a method outside complearn to allow"
+    )
+    parser.add_argument(
+        "--accept-config", action="store_true", help="take the run's config.json as a person has edited it"
+    )
+    parser.add_argument(
+        "--online", action="store_true", help="download the weights and data that the configuration names"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
     return parser
@@ -70,7 +76,10 @@ def keep_interrupts() -> Iterator[None]:
         noted.append(number)
         signal.default_int_handler(number, frame)
 
-    earlier = signal.signal(signal.SIGINT, note) if threading.current_thread() is threading.main_thread() else None
+    if threading.current_thread() is threading.main_thread():
+        earlier = signal.signal(signal.SIGINT, note)
+    else:
+        earlier = None
     try:
         yield
     except Exception as error:
@@ -99,7 +108,10 @@ def main(
         print(stopped, file=sys.stderr)
         return 128 + stopped.number
     except KeyboardInterrupt:
-        print(f"interrupted between two checkpoints; go on with: python -m complearn.launch {options.run}", file=sys.stderr)
+        print(
+            f"interrupted between two checkpoints; go on with: python -m complearn.launch {options.run}",
+            file=sys.stderr,
+        )
         return 128 + signal.SIGINT
     except (OSError, ValueError, RuntimeError, ArithmeticError) as error:
         if options.traceback:

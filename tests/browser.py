@@ -1,4 +1,5 @@
-"""What the tests of the apps share: notebooks, screenshots, JupyterLab, requests, a page whose controller is in the test's own process."""
+"""What the tests of the apps share: notebooks, screenshots, JupyterLab, requests, a page whose controller is in the
+test's own process."""
 
 import base64
 import json
@@ -39,7 +40,10 @@ LOCAL = ("http://127.0.0.1:", "ws://127.0.0.1:", "file:", "data:", "blob:")
 def requests_of(page):
     """A list that receives the address of every request of a page which leaves the machine."""
     foreign = []
-    note = lambda request: foreign.extend(url for url in [request.url] if not url.startswith(LOCAL))
+
+    def note(request):
+        return foreign.extend(url for url in [request.url] if not url.startswith(LOCAL))
+
     page.on("request", note)
     page.on("websocket", note)
     return foreign
@@ -80,7 +84,10 @@ def run_cell(page, index):
 def screenshot_in_dark(page, selector, name):
     """A picture of an app in JupyterLab's dark theme, where COMPLEARN_SHOTS names a folder."""
     if os.environ.get("COMPLEARN_SHOTS"):
-        page.evaluate("async () => { await window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' }); }")
+        page.evaluate(
+            "async () => { await window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab "
+            "Dark' }); }"
+        )
         page.wait_for_timeout(2000)
         page.locator(selector).scroll_into_view_if_needed()
         screenshot(page, name)
@@ -126,13 +133,32 @@ def attach(browser, app, controller, dark=False):
     return page
 
 
-NOT_VALUES = [None, True, -1, 1e308, float("nan"), 10**30, "", "x", [], [[]], {}, [None], {"a": 1}, "../secret.png", "\ud83d"]
+NOT_VALUES = [
+    None,
+    True,
+    -1,
+    1e308,
+    float("nan"),
+    10**30,
+    "",
+    "x",
+    [],
+    [[]],
+    {},
+    [None],
+    {"a": 1},
+    "../secret.png",
+    "\ud83d",
+]
 
 
 def check_requests(controller, name):
-    """A page can send anything: each argument of an action in turn, and requests that are none; all that is answered."""
+    """A page can send anything: each argument of an action in turn, and requests that are none; all that is
+    answered."""
     parameters = [*controller.actions[name].arguments.__dataclass_fields__, "content", "panel", "action", "strange"]
     requests = [{"action": name, parameter: value} for parameter in parameters for value in NOT_VALUES]
-    contents = [content for request in [*requests, None, [], "connect", 3, {}] for content, _ in controller.handle(request)]
+    contents = [
+        content for request in [*requests, None, [], "connect", 3, {}] for content, _ in controller.handle(request)
+    ]
     assert all("type" in content for content in contents)
     return contents

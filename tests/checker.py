@@ -1,7 +1,9 @@
 """An independent judge of the generated world: it reads captions as text and scenes as pixels.
 
-It knows the English of the captions and measures colour, shape, size, texture and place on a rendered picture and its mask of visible
-pixels. It imports nothing from the generator's language room, neither truth nor outlines nor colours; what it finds is its own.
+It knows the English of the captions and measures colour, shape, size, texture and place on a rendered picture and its
+mask of visible
+pixels. It imports nothing from the generator's language room, neither truth nor outlines nor colours; what it finds is
+its own.
 """
 
 import re
@@ -10,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import binary_erosion, binary_fill_holes, distance_transform_edt, label
 
-# --- reading -------------------------------------------------------------------------------------------------------------------------
+# --- reading
+# ----------------------------------------------------------------------------------------------------------------------
 
-RGB = {"red": (222, 36, 36), "green": (30, 150, 50), "blue": (32, 74, 222), "yellow": (246, 220, 40), "purple": (134, 42, 170),
+RGB = {"red": (222, 36, 36), "green": (30, 150, 50), "blue": (32, 74, 222), "yellow": (246, 220, 40),
+    "purple": (134, 42, 170),
        "orange": (250, 128, 16), "cyan": (40, 206, 226), "pink": (255, 140, 200), "brown": (112, 66, 26),
        "black": (16, 16, 16)}  # fmt: skip
 WORDS = {
@@ -25,9 +29,11 @@ WORDS = {
     "count": {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5},
 }
 LINKS = {
-    "left of": "left", "to the left of": "left", "right of": "right", "to the right of": "right", "above": "above", "higher than": "above",
+    "left of": "left", "to the left of": "left", "right of": "right", "to the right of": "right", "above": "above",
+    "higher than": "above",
     "below": "below", "lower than": "below", "inside": "inside", "within": "inside", "touching": "touching",
-    "in contact with": "touching", "of the same colour as": "colour", "the same colour as": "colour", "of the same shape as": "shape",
+    "in contact with": "touching", "of the same colour as": "colour", "the same colour as": "colour", "of the same "
+    "shape as": "shape",
     "the same shape as": "shape",
 }  # fmt: skip
 OPENING = re.compile(r"^(in this scene )?(there (is|are) )?(a picture of |the picture shows )?(there (is|are) )?")
@@ -40,7 +46,11 @@ def read_phrase(text: str) -> dict:
     for word in text.split():
         if word in ("a", "an", "with", "exactly"):
             continue
-        word = word if word in ("cross",) or any(word in words for words in WORDS.values()) else re.sub(r"(?<=ss|us)es$|s$", "", word)
+        word = (
+            word
+            if word in ("cross",) or any(word in words for words in WORDS.values())
+            else re.sub(r"(?<=ss|us)es$|s$", "", word)
+        )
         kinds = [kind for kind, words in WORDS.items() if word in words]
         assert len(kinds) == 1, f"{word!r} in {text!r} is not a word of the world"
         assert kinds[0] not in asked, f"{text!r} says {kinds[0]} twice"
@@ -64,18 +74,22 @@ def read_caption(text: str) -> list[tuple]:
     return claims
 
 
-# --- seeing --------------------------------------------------------------------------------------------------------------------------
+# --- seeing -----------------------------------------------------------------------------------------------------------
 
 
 def _forms(n: int = 48) -> dict[str, np.ndarray]:
     "What the shapes are, by their own formulas, over the bounding box."
     v, u = np.meshgrid(*[(np.arange(n) + 0.5) / n * 2 - 1] * 2, indexing="ij")
-    across, down = u * 0.951, (v - 0.1056) / 1.1056  # a pentagram is not as wide as its circle, and its middle lies below that of its box
-    angle, far = np.arctan2(across, -down), np.hypot(across, down)
+    across = u * 0.951  # a pentagram is not as wide as its circle, and its middle lies below that of its box
+    down = (v - 0.1056) / 1.1056
+    angle = np.arctan2(across, -down)
+    far = np.hypot(across, down)
     spike = np.abs((angle / (2 * np.pi / 5) + 0.5) % 1 - 0.5) * (2 * np.pi / 5)  # angle from the nearest spike
-    tip, dent = 1.0, 0.5
+    tip = 1.0
+    dent = 0.5
     line = tip * dent * np.sin(np.pi / 5) / (dent * np.sin(np.pi / 5 - spike) + tip * np.sin(spike))
-    x, y = u * 1.14, -v * 1.08 + 0.12
+    x = u * 1.14
+    y = -v * 1.08 + 0.12
     return {
         "circle": u**2 + v**2 <= 1,
         "square": np.ones((n, n), bool),
@@ -121,7 +135,8 @@ def measure_colour(pixels: np.ndarray) -> str:
 
 
 def measure_texture(picture: np.ndarray, mask: np.ndarray, filled: np.ndarray, colour: str) -> str:
-    "How a second ink is spread: nowhere, in whole rows, in spots that leave the first ink in one piece, or cutting it into pieces."
+    """How a second ink is spread: nowhere, in whole rows, in spots that leave the first ink in one piece, or cutting it
+    into pieces."""
     rim = 1.5 + 0.03 * np.sqrt(filled.sum())
     core = (distance_transform_edt(np.pad(filled, 1))[1:-1, 1:-1] > rim) & binary_erosion(mask, border_value=1)
     other = np.linalg.norm(picture.astype(float) - RGB[colour], axis=2) > 60
@@ -129,7 +144,8 @@ def measure_texture(picture: np.ndarray, mask: np.ndarray, filled: np.ndarray, c
         return "plain"
     wide = np.flatnonzero(core.sum(1) >= 0.5 * core.sum(1).max())  # a narrow tip may lie within one check
     means = np.array([other[row][core[row]].mean() for row in wide])
-    empty, full = (means < 0.12).mean(), (means > 0.88).mean()
+    empty = (means < 0.12).mean()
+    full = (means > 0.88).mean()
     if full > 0.15 and empty + full > 0.6:
         return "striped"
     pieces = np.bincount(label(core & ~other)[0].ravel())[1:]
@@ -138,15 +154,18 @@ def measure_texture(picture: np.ndarray, mask: np.ndarray, filled: np.ndarray, c
 
 def look(picture: np.ndarray, labels: np.ndarray) -> list[Seen]:
     "Measure every object of a picture, given which pixels belong to which."
-    size, seen = len(labels), []
+    size = len(labels)
+    seen = []
     for number in range(1, labels.max() + 1):
         mask = labels == number
         assert mask.sum() >= 20, f"object {number} cannot be seen"
-        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+        rows = np.flatnonzero(mask.any(1))
+        columns = np.flatnonzero(mask.any(0))
         (top, bottom), (left, right) = ((line[0], line[-1] + 1) for line in (rows, columns))
         box = np.s_[top:bottom, left:right]
         filled = binary_fill_holes(mask[box])
-        colour, across = measure_colour(picture[mask]), max(bottom - top, right - left)
+        colour = measure_colour(picture[mask])
+        across = max(bottom - top, right - left)
         texture = measure_texture(picture[box], mask[box], filled, colour)
         whole = np.zeros_like(mask)
         whole[box] = filled
@@ -155,7 +174,7 @@ def look(picture: np.ndarray, labels: np.ndarray) -> list[Seen]:
     return seen
 
 
-# --- judging -------------------------------------------------------------------------------------------------------------------------
+# --- judging ----------------------------------------------------------------------------------------------------------
 
 
 def holds(relation: str, a: Seen, b: Seen) -> bool:
@@ -165,7 +184,10 @@ def holds(relation: str, a: Seen, b: Seen) -> bool:
     along = {"left": b.x - a.x, "right": a.x - b.x, "above": b.y - a.y, "below": a.y - b.y}
     if relation in along:
         return along[relation] > 0.08
-    within = lambda inner, outer: (inner.mask & outer.filled).sum() > 0.98 * inner.mask.sum() and inner.filled.sum() < outer.filled.sum()
+
+    def within(inner, outer):
+        return (inner.mask & outer.filled).sum() > 0.98 * inner.mask.sum() and inner.filled.sum() < outer.filled.sum()
+
     if relation == "inside":
         return within(a, b)
     return not within(a, b) and not within(b, a) and distance_transform_edt(~b.mask)[a.mask].min() < 0.018 * len(a.mask)
@@ -173,7 +195,10 @@ def holds(relation: str, a: Seen, b: Seen) -> bool:
 
 def is_true(caption: str, seen: list[Seen]) -> bool:
     "Whether every claim of a caption is true of what is seen."
-    fits = lambda asked: [o for o in seen if all(getattr(o, kind) == value for kind, value in asked.items() if kind != "count")]
+
+    def fits(asked):
+        return [o for o in seen if all(getattr(o, kind) == value for kind, value in asked.items() if kind != "count")]
+
     verdicts = []
     for kind, *asked in read_caption(caption):
         if kind == "is":

@@ -1,4 +1,5 @@
-"""What every test shares: shape checks, a cache of its own, markers that skip with a reason, things that are built once for all workers."""
+"""What every test shares: shape checks, a cache of its own, markers that skip with a reason, things that are built once
+for all workers."""
 
 import json
 import os
@@ -14,7 +15,8 @@ os.environ.setdefault("COMPLEARN_TYPECHECK", "1")  # before complearn is importe
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 _cache = tempfile.TemporaryDirectory(prefix="complearn-test-cache-")
 os.environ["COMPLEARN_CACHE"] = _cache.name
-for _name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS"):  # of the make that runs these tests: with them a make prints directories
+# of the make that runs these tests: with them a make prints directories
+for _name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS"):
     os.environ.pop(_name, None)
 
 import hypothesis
@@ -47,7 +49,8 @@ BIOME = Path(sys.executable).parents[1] / "node_modules" / ".bin" / "biome"
 
 @dataclass(frozen=True)
 class Need:
-    """What some tests need and not every machine has: they carry its mark, and are left out with its reason where it is missing."""
+    """What some tests need and not every machine has: they carry its mark, and are left out with its reason where it is
+    missing."""
 
     where: str  # what kind of tests they are
     missing: str  # what is not there, and how to get it
@@ -60,7 +63,11 @@ class Need:
 
 NEEDS = {
     "browser": Need("in a browser", "no Chromium: install one, or set BROWSER_PATH to one", _has_browser),
-    "real": Need("on real data", "set COMPLEARN_REAL_DATA to a folder that holds them: data/README.md", lambda: _real_data() is not None),
+    "real": Need(
+        "on real data",
+        "set COMPLEARN_REAL_DATA to a folder that holds them: data/README.md",
+        lambda: _real_data() is not None,
+    ),
     "gpu": Need("on a GPU", "no CUDA device", _has_gpu),
     "node": Need("of scripts outside a browser", "no node: install Node.js", lambda: bool(shutil.which("node"))),
     "biome": Need(
@@ -75,14 +82,17 @@ NEEDS = {
 
 def pytest_configure(config):
     """Declare the marks; no property fails because the machine is slow."""
-    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.register_profile(
+        "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
     hypothesis.settings.load_profile("untimed")
     for mark, need in NEEDS.items():
         config.addinivalue_line("markers", f"{mark}: {need.where}; skipped where what it needs is missing")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Order the tests, keep a file's tests on one worker (notebooks go to whichever is free), skip what this machine cannot run."""
+    """Order the tests, keep a file's tests on one worker (notebooks go to whichever is free), skip what this machine
+    cannot run."""
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
     for item in items:
         if item.path.name != "test_notebooks.py" and not item.get_closest_marker("xdist_group"):
@@ -131,7 +141,8 @@ def built(tmp_path_factory):
     root.mkdir(exist_ok=True)
 
     def build(name, make):
-        folder, ready = root / name, root / f"{name}.ready"
+        folder = root / name
+        ready = root / f"{name}.ready"
         with FileLock(root / f"{name}.lock"):
             if not ready.exists():
                 folder.mkdir(parents=True)
@@ -144,7 +155,8 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def warm():
-    """This worker's warm process, which runs notebooks in forks. Its folder's name is short: a socket's path has at most 107 bytes."""
+    """This worker's warm process, which runs notebooks in forks. Its folder's name is short: a socket's path has at
+    most 107 bytes."""
     from warm import Warm
 
     with tempfile.TemporaryDirectory(prefix="nb-", ignore_cleanup_errors=True) as folder:
@@ -176,7 +188,8 @@ class Smoke:
 
 @pytest.fixture(scope="session")
 def experiment(warm):
-    """`experiment(name, out, **parameters)`: run a papermill notebook as papermill does, in a fork; `out` is its out_dir."""
+    """`experiment(name, out, **parameters)`: run a papermill notebook as papermill does, in a fork; `out` is its
+    out_dir."""
 
     def run(name, out, browser=False, **parameters):
         out.mkdir(exist_ok=True)
@@ -192,7 +205,9 @@ def smoke(built, experiment):
     """`smoke(name)`: the one smoke run of a papermill notebook, made by whoever asks first."""
 
     def run(name):
-        make = lambda folder: (folder / "result.json").write_text(json.dumps(vars(experiment(name, folder).result)))
+        def make(folder):
+            return (folder / "result.json").write_text(json.dumps(vars(experiment(name, folder).result)))
+
         folder = built(f"smoke-{name.replace('/', '-')}", make)
         from warm import Result
 
@@ -203,11 +218,16 @@ def smoke(built, experiment):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the ten slowest notebooks, then what pytest prints, then what was left out, right above pytest's own last line."""
+    """Print the ten slowest notebooks, then what pytest prints, then what was left out, right above pytest's own last
+    line."""
     _print_slowest_notebooks(terminalreporter)
     yield
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
-    line = describe_left_out(reasons, without_slow=config.option.markexpr == "not slow" and not config.option.collectonly)
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", [])
+    )
+    line = describe_left_out(
+        reasons, without_slow=config.option.markexpr == "not slow" and not config.option.collectonly
+    )
     if line:
         terminalreporter.write_line(line)
 
@@ -216,13 +236,22 @@ def describe_left_out(reasons: Counter, without_slow: bool) -> str:
     """One line of what was not tried and how to get it; empty where everything was."""
     counts = {need.reason: reasons[need.reason] for need in NEEDS.values()}
     parts = [f"{count} {'test' if count == 1 else 'tests'} {reason}" for reason, count in counts.items() if count]
-    parts += [f"{count} more ({' '.join(reason.split())})" for reason, count in sorted(reasons.items()) if reason not in counts]
+    parts += [
+        f"{count} more ({' '.join(reason.split())})"
+        for reason, count in sorted(reasons.items())
+        if reason not in counts
+    ]
     parts += ["the slow tests (make test-all runs them)"] * without_slow
     return f"left out: {'; '.join(parts)}" if parts else ""
 
 
 def _print_slowest_notebooks(terminalreporter):
-    reports = [report for group in ("passed", "failed") for report in terminalreporter.stats.get(group, []) if report.when == "call"]
+    reports = [
+        report
+        for group in ("passed", "failed")
+        for report in terminalreporter.stats.get(group, [])
+        if report.when == "call"
+    ]
     rows = [value for report in reports for name, value in report.user_properties if name == "notebook"]
     if not rows:
         return

@@ -19,7 +19,12 @@ TRAIN = {"batch_size": 8, "log_every": 1, "checkpoint_every": 3, "precision": "f
 
 def config(steps=6, model=None, method="grounded", more=None, **train):
     args = {"steps": steps, "lr": 2e-3, "dropout": 0.0} if method == "grounded" else {}
-    return {"method": {"name": method, "args": args | (more or {})}, "model": MODEL | (model or {}), "data": DATA, "train": TRAIN | train}
+    return {
+        "method": {"name": method, "args": args | (more or {})},
+        "model": MODEL | (model or {}),
+        "data": DATA,
+        "train": TRAIN | train,
+    }
 
 
 def sides():
@@ -38,7 +43,9 @@ def loss_and_gradients(rank, world, losses="both"):
     image, text, words, ids = sides()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
     longest = int(words[share].sum(1).max())
-    image, text, words = image[share].requires_grad_(), text[share, :longest].clone().requires_grad_(), words[share, :longest]
+    image = image[share].requires_grad_()
+    text = text[share, :longest].clone().requires_grad_()
+    words = words[share, :longest]
     model = nn.Module()
     model.config = type("", (), {"reading": "word_mean"})
     batch = Batch(None, None, None, ids[share], tuple(map(str, range(8)))[share])
@@ -49,23 +56,29 @@ def loss_and_gradients(rank, world, losses="both"):
 
 
 def related(rank, world, name):
-    """Loss of stage 3 or of the search on this process's scenes, and its gradients; of "lonely", the second share has no triplet."""
+    """Loss of stage 3 or of the search on this process's scenes, and its gradients; of "lonely", the second share has
+    no triplet."""
     from complearn.data.readers.registry import read
     from complearn.data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
     from complearn.data.word_tokenizer import WordTokenizer
     from complearn.models.registry import build
     from complearn.training.objectives.relations import RelationGrounding, SearchContrastive
 
-    pairs, sides = list(read(DATA["name"], **DATA["args"])), ("left of", "right of", "above", "below")
+    pairs = list(read(DATA["name"], **DATA["args"]))
+    sides = ("left of", "right of", "above", "below")
     ranked = sorted(pairs, key=lambda pair: not pair_triplets(pair, sides))  # those with triplets first
-    some, none = ranked[:4], ranked[-4:]
+    some = ranked[:4]
+    none = ranked[-4:]
     pairs = [*some, *none] if name == "lonely" else [pair for two in zip(none, some) for pair in two][1:] + none[:1]
     relations = {"predicates": sides, "objects": ("circle", "square", "triangle"), "heads": 2, "d": 4, "hidden": 8}
     tokenizer = WordTokenizer.fit([pair.caption for pair in ranked])
     model = build(MODEL | {"relations": relations, "search": True}, tokenizer, 0).eval()
     collate = CollateWithTriplets(model.collate, TripletEncoder(sides, relations["objects"], 2))
     objective = SearchContrastive() if name == "search" else RelationGrounding()
-    told = objective(model, collate(pairs[rank * 8 // world : (rank + 1) * 8 // world], range(rank * 8 // world, (rank + 1) * 8 // world)))
+    told = objective(
+        model,
+        collate(pairs[rank * 8 // world : (rank + 1) * 8 // world], range(rank * 8 // world, (rank + 1) * 8 // world)),
+    )
     loss = sum(value for key, value in told.items() if key.endswith("_loss"))
     loss.backward()
     return {"loss": loss.detach()} | {key: p.grad for key, p in model.named_parameters() if p.grad is not None}

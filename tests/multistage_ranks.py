@@ -21,7 +21,11 @@ def main(folder):
     loader = trainer.loader_of(trainer.phases[2])
     batches = [loader.batch(number) for number in range(2 * loader.batches_per_epoch)]
     drawn = {"keys": [batch.keys for batch in batches], "groups": [batch.groups.tolist() for batch in batches]}
-    drawn |= {"assignments": trainer.state.extra["assignments"], "rank": dist.get_rank(), "world": dist.get_world_size()}
+    drawn |= {
+        "assignments": trainer.state.extra["assignments"],
+        "rank": dist.get_rank(),
+        "world": dist.get_world_size(),
+    }
     torch.save(drawn, folder / f"drawn-{dist.get_rank()}.pt")
     dist.destroy_process_group()
 

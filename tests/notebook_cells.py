@@ -11,7 +11,8 @@ os.environ.setdefault("TQDM_DISABLE", "1")
 def run_cells(name, before=None, **parameters):
     """Run nbs/experiments/NAME.ipynb from its top, or up to the cell that contains `before`; its names afterwards."""
     cells = json.loads((ROOT / "nbs" / "experiments" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-    shown, names = [], {}
+    shown = []
+    names = {}
     names["display"] = lambda *things: shown.extend(things)
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
         source = "".join(cell["source"])

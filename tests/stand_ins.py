@@ -13,7 +13,8 @@ class RawBatch:
     "Images and captions as they came."
 
     def __init__(self, pairs):
-        self.images, self.captions = [pair.image for pair in pairs], [pair.caption for pair in pairs]
+        self.images = [pair.image for pair in pairs]
+        self.captions = [pair.caption for pair in pairs]
 
     def __len__(self):
         return len(self.images)
@@ -26,7 +27,10 @@ class StandIn:
     "Encodes what `see` and `read` return; counts what it was asked to encode."
 
     def __init__(self, see, read):
-        self.see, self.read, self.seen, self.read_texts = see, read, [], []
+        self.see = see
+        self.read = read
+        self.seen = []
+        self.read_texts = []
 
     def collate(self, pairs):
         return RawBatch(pairs)

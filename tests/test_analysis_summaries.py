@@ -1,4 +1,5 @@
-"Averages of exchanged words, nouns, relations and attributes beside COMP, in new runs and in files that were measured before."
+"""Averages of exchanged words, nouns, relations and attributes beside COMP, in new runs and in files that were measured
+before."""
 
 import pytest
 from conftest import ROOT
@@ -26,7 +27,10 @@ REVIEWED = [  # file, data, than, split, and il_clip minus it in points: mean, l
 
 @pytest.fixture(scope="module")
 def measured_rows():
-    return {name: with_averages(read_results(MEASURED / f"{name}.results.json")["rows"]) for name in ("iterated", "learnability")}
+    return {
+        name: with_averages(read_results(MEASURED / f"{name}.results.json")["rows"])
+        for name in ("iterated", "learnability")
+    }
 
 
 @pytest.mark.parametrize("file, data, than, split, points", REVIEWED)
@@ -37,7 +41,11 @@ def test_averages_by_kind_of_the_measured_studies(measured_rows, file, data, tha
 
 def test_bind_is_the_mean_of_the_seven_cells_that_exchange_words(measured_rows):
     """As data/README.md fixes it for the confirmatory study; computed here by a list of its own."""
-    seven = [("sugarcrepe", "swap_att", "accuracy"), ("sugarcrepe", "swap_obj", "accuracy"), ("crepe_productivity", "swap/5", "accuracy")]
+    seven = [
+        ("sugarcrepe", "swap_att", "accuracy"),
+        ("sugarcrepe", "swap_obj", "accuracy"),
+        ("crepe_productivity", "swap/5", "accuracy"),
+    ]
     seven += [("winoground", split, "image_score") for split in ("swap_att", "swap_obj")]
     seven += [("cola", split, "image_accuracy") for split in ("swap_att", "swap_obj")]
     nouns = [("sugarcrepe", "replace_obj", "accuracy"), ("cola", "replace_obj", "image_accuracy")]
@@ -51,7 +59,8 @@ def test_bind_is_the_mean_of_the_seven_cells_that_exchange_words(measured_rows):
 
 def test_averages_are_added_once_and_nothing_else_is_changed(measured_rows):
     for file in ("iterated", "learnability"):
-        before, after = read_results(MEASURED / f"{file}.results.json")["rows"], measured_rows[file]
+        before = read_results(MEASURED / f"{file}.results.json")["rows"]
+        after = measured_rows[file]
         added = [line for line in after if line not in before] if file == "iterated" else []
         assert all(line["split"] in BY_KIND for line in added)
         assert [line for line in after if not (line["data"].endswith("average") and line["split"] in BY_KIND)] == before
@@ -61,12 +70,25 @@ def test_averages_are_added_once_and_nothing_else_is_changed(measured_rows):
 def test_a_new_run_and_an_old_file_have_equal_averages():
     """What `averages` writes for a run today is what `with_averages` adds to rows that lack it."""
     before = read_results(MEASURED / "iterated.results.json")["rows"]
-    rows = [line for line in before if line["method"] in ("clip", "il_clip") and line["seed"] in (0, 1) and line["data"] != "average"]
-    new = averages(rows, compositional_names(list(dict.fromkeys(line["data"] for line in rows if line["split"] == "mean"))))
-    key = lambda line: (line["method"], line["seed"], line["split"])
+    rows = [
+        line
+        for line in before
+        if line["method"] in ("clip", "il_clip") and line["seed"] in (0, 1) and line["data"] != "average"
+    ]
+    new = averages(
+        rows, compositional_names(list(dict.fromkeys(line["data"] for line in rows if line["split"] == "mean")))
+    )
+
+    def key(line):
+        return (line["method"], line["seed"], line["split"])
+
     by_kind = [line for line in new if line["split"] in BY_KIND]
     assert sorted(by_kind, key=key) == sorted(with_averages(rows)[len(rows) :], key=key) and len(by_kind) == 16
-    of_file = [line for line in before if line["data"] == "average" and line["method"] in ("clip", "il_clip") and line["seed"] in (0, 1)]
+    of_file = [
+        line
+        for line in before
+        if line["data"] == "average" and line["method"] in ("clip", "il_clip") and line["seed"] in (0, 1)
+    ]
     assert sorted((line for line in new if line["split"] not in BY_KIND), key=key) == sorted(of_file, key=key)
 
 

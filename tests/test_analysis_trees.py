@@ -1,4 +1,5 @@
-"""The tree of a sentence with the score of every node: the numbers are the model's, and the figure shows them where they belong."""
+"""The tree of a sentence with the score of every node: the numbers are the model's, and the figure shows them where
+they belong."""
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,8 @@ def pictures():
 
 @pytest.mark.parametrize("kind", ["composer", "vse", "two_stream"])
 def test_scores_of_phrases_are_those_of_the_phrase_in_its_sentence(kind, pictures):
-    model, pair = made(kind), Pair(None, CAPTION, "0", "0", tree=TREE)
+    model = made(kind)
+    pair = Pair(None, CAPTION, "0", "0", tree=TREE)
     table = node_scores(model, pair, pictures)
     assert table.text.tolist() == [CAPTION, "two dogs", "dogs", "a red ball", "ball"]
     assert table.parent.tolist() == [-1, 0, 1, 0, 3] and table.height.tolist() == [2, 1, 0, 1, 0]
@@ -47,7 +49,8 @@ def test_scores_of_phrases_are_those_of_the_phrase_in_its_sentence(kind, picture
 def test_the_figure_places_a_parent_over_its_children():
     table = pd.DataFrame(
         {
-            "text": ["a <b> c", "left", "right", "dog"], "label": "NP", "primitive": False, "parent": [-1, 0, 0, 1], "start": [0, 0, 9, 2],
+            "text": ["a <b> c", "left", "right", "dog"], "label": "NP", "primitive": False, "parent": [-1, 0, 0, 1],
+            "start": [0, 0, 9, 2],
             "height": [2, 1, 0, 0], "own": [1.0, 0.5, -0.25, 0.1], "other": [0.5, 0.75, 0.25, 0.1],
         }
     )  # fmt: skip

@@ -1,4 +1,5 @@
-"""The codebook explorer: surgery against a model with edited weights, the store, the controller, the app in JupyterLab and voila."""
+"""The codebook explorer: surgery against a model with edited weights, the store, the controller, the app in JupyterLab
+and voila."""
 
 import math
 import os
@@ -33,7 +34,13 @@ from PIL import Image
 from scipy.sparse import csc_matrix
 
 from complearn.analysis.codes.map import code_map, principal_plane
-from complearn.analysis.codes.matches import match_codes, match_quality, matched_figure, nearest_code, weight_correlations
+from complearn.analysis.codes.matches import (
+    match_codes,
+    match_quality,
+    matched_figure,
+    nearest_code,
+    weight_correlations,
+)
 from complearn.analysis.codes.readings import code_table
 from complearn.analysis.codes.sources import code_sources
 from complearn.analysis.codes.store import CodeStore, code_store, first_images
@@ -104,23 +111,29 @@ def test_surgery_is_the_ranking_with_edited_weights(seed, scope, edits):
     weights = np.maximum(draw.normal(size=(20, 9)), 0) + np.eye(20, 9) * 0.01 + 1e-3 * (np.arange(9) == 8)
     weights = (weights / weights.sum(1, keepdims=True)).astype(np.float32)
     book = draw.normal(size=(9, 6)).astype(np.float32)
-    query, images = weights[0], weights[1:]
+    query = weights[0]
+    images = weights[1:]
     factor = np.array([edits.get(code, 1.0) for code in range(9)])
     if (query * factor).sum() <= 0 or (scope == "both" and ((images * factor).sum(1) <= 0).any()):
         return
     parts = SimpleNamespace(messages=images @ book, vectors=book, by_code=csc_matrix(images))
     ranking = edit_and_rank(parts, query, edits, scope).sort_values("item")
-    unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    def unit(x):
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
     after = unit((images * factor if scope == "both" else images) @ book) @ unit((query * factor) @ book)
     assert np.allclose(ranking.score, after, atol=1e-4)
     assert np.allclose(ranking.score_before, unit(images @ book) @ unit(query @ book), atol=1e-5)
-    assert (ranking.rise == ranking.rank_before - ranking["rank"]).all() and sorted(ranking["rank"]) == list(range(1, 20))
+    assert (ranking.rise == ranking.rank_before - ranking["rank"]).all()
+    assert sorted(ranking["rank"]) == list(range(1, 20))
 
 
 def test_surgery_is_what_the_model_says_with_its_codes_edited(folder, store):
     """The model itself, run on the images with its read-out edited, against the store's correction of columns."""
     source = code_sources(folder / "codebook")[0]
-    model, pairs = source.model("contrastive"), first_images(source._pairs(), source.n)
+    model = source.model("contrastive")
+    pairs = first_images(source._pairs(), source.n)
     images = list({pair.image_id: replace(pair, caption=None) for pair in reversed(pairs)}.values())[::-1]
     text = store.caption(3)
     query = source.weights("contrastive", text)
@@ -171,7 +184,9 @@ def test_the_store_says_what_the_table_and_the_model_say(folder, store):
 
 def test_a_store_is_made_once_anew_when_broken_and_not_shared(folder, store):
     source = code_sources(folder / "codebook")[0]
-    model, pairs, lines = source.model("contrastive"), source._pairs(), []
+    model = source.model("contrastive")
+    pairs = source._pairs()
+    lines = []
     assert code_store(model, pairs, told=lines.append).folder == store.folder and not lines
     assert code_store(model, pairs, n=50, told=lines.append).folder != store.folder and lines
     few = code_store(model, pairs, n=50)
@@ -186,11 +201,19 @@ def test_a_store_is_made_once_anew_when_broken_and_not_shared(folder, store):
 
 def test_other_pictures_under_the_same_names_are_another_store(folder, tmp_path):
     model = code_sources(folder / "codebook")[0].model("contrastive")
-    draw = lambda seed: [Image.fromarray(pixels) for pixels in np.random.default_rng(seed).integers(0, 255, (6, 32, 32, 3), dtype=np.uint8)]
+
+    def draw(seed):
+        return [
+            Image.fromarray(pixels)
+            for pixels in np.random.default_rng(seed).integers(0, 255, (6, 32, 32, 3), dtype=np.uint8)
+        ]
+
     paths = [tmp_path / f"{i}.png" for i in range(6)]
 
     def store_of(images):
-        return code_store(model, [Pair(image, "a red circle", str(i), str(i)) for i, image in enumerate(images)], thumb=8)
+        return code_store(
+            model, [Pair(image, "a red circle", str(i), str(i)) for i, image in enumerate(images)], thumb=8
+        )
 
     def written(seed):
         for path, image in zip(paths, draw(seed)):
@@ -198,7 +221,8 @@ def test_other_pictures_under_the_same_names_are_another_store(folder, tmp_path)
         return store_of(paths)
 
     for same in (lambda seed: store_of(draw(seed)), written):
-        first, second = same(0), same(1)
+        first = same(0)
+        second = same(1)
         assert first.folder != second.folder and not np.array_equal(first.pixels, second.pixels)
     assert store_of(paths).folder == second.folder and store_of(draw(0)).folder == store_of(draw(0)).folder
 
@@ -219,7 +243,8 @@ def test_maps_are_deterministic_ignore_length_and_are_kept(monkeypatch):
     module = ModuleType("umap")
     module.UMAP = UMAP
     monkeypatch.setitem(sys.modules, "umap", module)
-    assert np.array_equal(code_map(vectors, "umap", 3), vectors[:, :2]) and np.array_equal(code_map(vectors, "umap", 3), vectors[:, :2])
+    assert np.array_equal(code_map(vectors, "umap", 3), vectors[:, :2])
+    assert np.array_equal(code_map(vectors, "umap", 3), vectors[:, :2])
     assert fits == [50]  # the second time from the cache
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(ImportError, match=r"complearn\[lab\]"):
@@ -263,14 +288,20 @@ def test_no_request_of_a_page_makes_an_exception_escape(folder, name):
     assert controller.handle({"action": "open_code", "code": 3})[0][0]["type"] == "code"
 
 
-FAULTS = [lambda panel, code: panel.missing, lambda panel, code: {}["typo"], lambda panel, code: int("three"), lambda panel, code: [][code]]
+FAULTS = [
+    lambda panel, code: panel.missing,
+    lambda panel, code: {}["typo"],
+    lambda panel, code: int("three"),
+    lambda panel, code: [][code],
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_the_program_is_logged_and_shown_as_one(folder, monkeypatch, caplog, fault):
     import complearn.apps.codes.controller as module
 
-    explorer, sent = codes(runs=folder), []
+    explorer = codes(runs=folder)
+    sent = []
     explorer.controller.open_first()
     monkeypatch.setattr(explorer, "send", lambda content, buffers=(): sent.append(content))
     monkeypatch.setattr(module, "code_message", fault)
@@ -301,7 +332,8 @@ def test_a_code_that_is_loaded_ahead_is_not_open_until_it_is_opened(folder):
     other = (before + 1) % 64
     [(content, buffers)] = controller.handle({"action": "load_code", "code": other})
     assert content["code"] == other and content["open"] is False and controller.panels[0].code == before
-    [(short, nothing)] = controller.handle({"action": "open_code", "code": other, "loaded": True})  # the page has the rest
+    # the page has the rest
+    [(short, nothing)] = controller.handle({"action": "open_code", "code": other, "loaded": True})
     assert short == {"panel": 0, "type": "opened", "code": other} and nothing == []
     assert controller.panels[0].code == other and controller.handle({"action": "load_code", "code": 64}) == []
     [(again, same)] = controller.handle({"action": "open_code", "code": other})
@@ -316,7 +348,9 @@ def test_all_of_a_query_switched_off_keeps_the_last_edit_that_worked(folder):
     support = np.flatnonzero(controller.panels[0].weights)
     for code in support[:-1]:
         assert controller.handle({"action": "scale_code", "code": int(code), "factor": 0})[0][0]["type"] == "surgery"
-    assert "leave one on" in error_of(controller.handle({"action": "scale_code", "code": int(support[-1]), "factor": 0}))
+    assert "leave one on" in error_of(
+        controller.handle({"action": "scale_code", "code": int(support[-1]), "factor": 0})
+    )
     assert sorted(controller.panels[0].factors) == support[:-1].tolist()
 
 
@@ -344,7 +378,10 @@ def test_two_models_answer_the_same_question_and_the_tables_name_them(folder):
 
 def renumbered(store, order, keep=1.0):
     """A store whose codes have other numbers; each weight stays with probability `keep`."""
-    images = {name: getattr(store.images, name)[order] for name in ("top_item", "top_score", "top_weight", "top_position", "fired", "mass")}
+    images = {
+        name: getattr(store.images, name)[order]
+        for name in ("top_item", "top_score", "top_weight", "top_position", "fired", "mass")
+    }
     other = replace(store, images=replace(store.images, **images), heats=store.heats[order], words=None)
     weights = store.by_item.copy()[:, order].tocsr()
     weights.data = weights.data * (np.random.default_rng(0).random(len(weights.data)) < keep)
@@ -355,9 +392,12 @@ def renumbered(store, order, keep=1.0):
 def test_codes_are_matched_by_what_they_fire_on(store):
     order = np.random.default_rng(1).permutation(64)
     other = renumbered(store, order)
-    pairs, quality = match_codes(store, other), match_quality(store, other)
+    pairs = match_codes(store, other)
+    quality = match_quality(store, other)
     varying = pairs[pairs.correlation > 1 - 1e-6]
-    assert len(varying) > 5 and (order[varying.match] == varying.code).all() and (varying.share == varying.match_share).all()
+    assert len(varying) > 5
+    assert (order[varying.match] == varying.code).all()
+    assert (varying.share == varying.match_share).all()
     assert quality["correlation"] > quality["chance_95"] >= quality["chance"] and quality["beyond_chance"] > 0.9
     blurred = match_quality(store, renumbered(store, order, 0.5))
     assert quality["chance"] < blurred["correlation"] < quality["correlation"]
@@ -365,7 +405,8 @@ def test_codes_are_matched_by_what_they_fire_on(store):
     assert nearest_code(store, other, code) == (int(varying.match.iloc[0]), pytest.approx(1))
     few = match_codes(store, other, most=7)
     assert len(few) <= 7 and set(few.code) <= set(store.usage[:7]) and few.match.is_unique
-    dense, mirrored = store.by_item.toarray(), other.by_item.toarray()
+    dense = store.by_item.toarray()
+    mirrored = other.by_item.toarray()
     with np.errstate(invalid="ignore", divide="ignore"):
         naive = np.nan_to_num(np.corrcoef(dense.T, mirrored.T)[:64, 64:])
     assert np.allclose(weight_correlations(store.by_code, other.by_code), naive, atol=1e-4)
@@ -449,7 +490,9 @@ def test_a_server_ends_with_its_parent_even_where_that_is_killed(tmp_path):
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {child!r}, "{port}"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 time.sleep(120)"""
-    parent = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
 
     def listens(within=60):
         deadline = time.monotonic() + within
@@ -490,7 +533,10 @@ def test_the_launcher_says_what_it_cannot_use(arguments, message, capsys):
 
 
 CELLS = ["from complearn.apps.codes.app import codes", "explorer = codes(runs={!r})\nexplorer"]
-LAST = "print('SELECTED', explorer.selection.code.tolist(), type(explorer.selection).__name__, int((explorer.hits.rise != 0).sum()) > 0)"
+LAST = (
+    "print('SELECTED', explorer.selection.code.tolist(), type(explorer.selection).__name__, int((explorer.hits.rise != "
+    "0).sum()) > 0)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -502,13 +548,18 @@ def servers(folder, store, tmp_path_factory):
     cells = [cell.format(str(folder)) for cell in CELLS]
     env = {"COMPLEARN_TYPECHECK": "0", "PYTHONWARNINGS": "ignore"}
     with ExitStack() as stack:
-        start = lambda name, program, extra: stack.enter_context(serving(write_notebook(place / name, cells + extra), program, env))
+
+        def start(name, program, extra):
+            return stack.enter_context(serving(write_notebook(place / name, cells + extra), program, env))
+
         yield {"voila": start("app.ipynb", "voila", []), "jupyterlab": start("lab.ipynb", "jupyterlab", [LAST])}
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the explorer is not tried in a browser")
+    pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: the explorer is not tried in a browser"
+    )
     with open_chromium() as browser:
         yield browser
 
@@ -529,7 +580,8 @@ def drive(page, name):
     page.wait_for_function("document.querySelectorAll('.cl-card').length && !document.querySelector('.cl-pending')")
     page.focus(".cl-grid")
     cards = page.locator(".cl-card").all_inner_texts()
-    for _ in range(next(place for place, card in enumerate(cards) if "dead" not in card)):  # a code that fires has a match in another model
+    # a code that fires has a match in another model
+    for _ in range(next(place for place, card in enumerate(cards) if "dead" not in card)):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     opened = page.locator(".cl-card.cl-active .cl-line b").inner_text().replace("★", "").strip()
@@ -561,7 +613,9 @@ def test_on_a_page(folder, store, chromium):
     faults = []
     page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
     opened = drive(page, "page")
-    assert selection_table(controller).code.tolist() == [opened] and (hits_table(controller).rise != 0).any() and not faults
+    assert selection_table(controller).code.tolist() == [opened]
+    assert (hits_table(controller).rise != 0).any()
+    assert not faults
     page.click("text=Compare two models")
     page.click(".cl-tabs >> nth=0 >> [data-tab=code]")
     page.click("text=Open its match >> nth=0")
@@ -581,17 +635,23 @@ def test_in_voila(servers, chromium):
     page.goto(servers["voila"])
     drive(page, "voila")
     page.click(".cl-group button:has-text('by index')")
-    page.wait_for_selector(".cl-group button[aria-pressed=true]:has-text('by index')")  # until then the cards are those of the last order
+    # until then the cards are those of the last order
+    page.wait_for_selector(".cl-group button[aria-pressed=true]:has-text('by index')")
     page.wait_for_function("document.querySelectorAll('.cl-card').length > 3 && !document.querySelector('.cl-pending')")
     card = page.locator(".cl-card:not([aria-selected=true]):not(.cl-active) >> nth=2")
     code = card.locator("b").inner_text()
     page.mouse.move(2, 2)  # else the pointer may lie on the card already, and nothing enters it
-    card.hover()  # the code under the pointer is loaded; a click then needs no kernel: it is drawn before the click returns
-    page.wait_for_function("code => document.querySelector('.cl-tab').dataset.loaded.split(' ').includes(code)", arg=code)
+    # the code under the pointer is loaded; a click then needs no kernel: it is drawn before the click returns
+    card.hover()
+    page.wait_for_function(
+        "code => document.querySelector('.cl-tab').dataset.loaded.split(' ').includes(code)", arg=code
+    )
     drawn = card.evaluate("card => { card.click(); return document.querySelector('.cl-tab').dataset.drawn; }")
     assert drawn == code
     page.click("text=Compare two models")
-    page.wait_for_function("document.querySelectorAll('.cl-panel').length === 2 || document.querySelector('.cl-status').textContent")
+    page.wait_for_function(
+        "document.querySelectorAll('.cl-panel').length === 2 || document.querySelector('.cl-status').textContent"
+    )
     assert not foreign, "a request left the machine"
     page.reload()  # a page that is loaded again has a kernel of its own
     page.wait_for_selector(".cl-card:not(.cl-pending)")
@@ -610,11 +670,14 @@ CROSSING = """(scripts) => {
   const model = { send: (request) => requests.push(request), on() {}, off() {} };
   const view = () => new Explorer(model, document.body.appendChild(document.createElement("div")));
   const views = [view(), view()];
-  const send = (content, buffers = []) => views.forEach((explorer) => explorer.receive({ panel: 0, ...content }, buffers));
-  const kernel = { code: 0 }, picture = () => [raw(Uint8Array, Array(12).fill(9)), raw(Uint8Array, [9])];
+  const send = (content, buffers = []) =>
+    views.forEach((explorer) => explorer.receive({ panel: 0, ...content }, buffers));
+  const kernel = { code: 0 };
+  const picture = () => [raw(Uint8Array, Array(12).fill(9)), raw(Uint8Array, [9])];
   const sizes = { codes: n, images: 10, dead: 0, effective: 4, support: 2, grid: [1, 1], thumb: 2 };
   const book = { type: "codebook", ...sizes, map: "pca", vocabulary: [] };
-  const best = { item: [1], score: [1], weight: [1], position: [0] }, words = { word: [], share: [], lift: [], captions: [] };
+  const best = { item: [1], score: [1], weight: [1], position: [0] };
+  const words = { word: [], share: [], lift: [], captions: [] };
   const full = (code, open) => ({ type: "code", open, code, best, words, captions: [""], items: [1], weight: 1 });
   const answers = {
     open_model: () => {
@@ -657,7 +720,8 @@ CROSSING = """(scripts) => {
 def test_what_is_drawn_is_what_the_kernel_has_in_every_order_and_every_view(chromium):
     """Clicks, pointers and messages that cross each other; a widget that is shown twice."""
     load, click = ((lambda code, name=name: (name, code)) for name in ("loadCode", "openCode"))
-    answer, model = (("answer", None), ("open_model", None))
+    answer = ("answer", None)
+    model = ("open_model", None)
     scripts = {
         "loaded": [load(5), answer, click(5)],
         "overtaken": [load(5), answer, click(6), click(5)],
@@ -669,25 +733,36 @@ def test_what_is_drawn_is_what_the_kernel_has_in_every_order_and_every_view(chro
     page = chromium.new_page()
     results = page.evaluate(with_script("codes", CROSSING), scripts)
     page.close()
-    last = {"loaded": 5, "overtaken": 5, "both on their way": 5, "opened while on its way": 3, "a model between": 4, "back and forth": 1}
+    last = {
+        "loaded": 5,
+        "overtaken": 5,
+        "both on their way": 5,
+        "opened while on its way": 3,
+        "a model between": 4,
+        "back and forth": 1,
+    }
     assert results == {name: [code] * 3 for name, code in last.items()}
 
 
 SCROLL = """async (codes) => {
   const frame = () => new Promise(requestAnimationFrame), requests = [], fired = new Int32Array(codes).fill(1);
-  const panel = { id: "p", code: null, selected: new Set(), book: { fired, images: 10 }, thumbnails: new Thumbnails(2, 250) };
+  const thumbnails = new Thumbnails(2, 250);
+  const panel = { id: "p", code: null, selected: new Set(), book: { fired, images: 10 }, thumbnails };
   panel.send = (request) => requests.push(request);
   const grid = new CardGrid(panel), pause = async () => { for (let k = 0; k < 6; k++) await frame(); };
   grid.box.style.cssText = "position: relative; overflow-y: auto; width: 460px; height: 330px";
   document.body.replaceChildren(grid.box);
   const answer = async () => { for (await pause(); requests.length; await pause()) {
-    const { codes } = requests.shift(), best = codes.map((code) => [3 * code, 3 * code + 1, 3 * code + 2]), items = best.flat();
+    const { codes } = requests.shift();
+    const best = codes.map((code) => [3 * code, 3 * code + 1, 3 * code + 2]);
+    const items = best.flat();
     const pixels = Uint8Array.from(items.flatMap((item) => Array(12).fill(item % 251)));
     grid.receive({ codes, best, words: codes.map(() => []), items }, [new DataView(pixels.buffer)]);
   } };
   const colours = () => [...grid.nodes.values()].map((node) => {
     const canvas = node.querySelector("canvas"), at = (n) => Math.round((canvas.width * (n + 0.5)) / 3);
-    return [node.code, ...[0, 1, 2].map((n) => [...canvas.getContext("2d").getImageData(at(n), Math.round(canvas.height / 2), 1, 1).data])];
+    const middle = Math.round(canvas.height / 2);
+    return [node.code, ...[0, 1, 2].map((n) => [...canvas.getContext("2d").getImageData(at(n), middle, 1, 1).data])];
   });
   grid.setOrder(Int32Array.from({ length: codes }, (_, i) => i));
   const cards = [];
@@ -700,7 +775,8 @@ SCROLL = """async (codes) => {
 
 @pytest.mark.browser
 def test_a_long_scroll_and_back_leaves_no_card_without_its_pictures(chromium):
-    """Pictures make room for others; cards that leave come back with other codes; what is shown is always the code's own."""
+    """Pictures make room for others; cards that leave come back with other codes; what is shown is always the code's
+    own."""
     page = chromium.new_page(viewport={"width": 800, "height": 600})
     result = page.evaluate(with_script("codes", SCROLL), 2000)
     page.close()
@@ -709,7 +785,8 @@ def test_a_long_scroll_and_back_leaves_no_card_without_its_pictures(chromium):
         assert len(cards) > 8
         for code, *pixels in cards:
             assert pixels == [[(3 * code + n) % 251] * 3 + [255] for n in range(3)], code
-    first, last = result["cards"][0], result["cards"][-1]
+    first = result["cards"][0]
+    last = result["cards"][-1]
     assert sorted(card[0] for card in first) == sorted(card[0] for card in last)
 
 
@@ -719,7 +796,9 @@ def test_in_jupyterlab_and_back_in_the_notebook(servers, chromium):
     page.set_default_timeout(60_000)
     run_in_jupyterlab(page, servers["jupyterlab"])
     opened = drive(page, "lab")
-    assert page.locator(".jp-Notebook .jp-Cell").count() == 3, "keys that the explorer was meant to have edited the notebook"
+    assert page.locator(".jp-Notebook .jp-Cell").count() == 3, (
+        "keys that the explorer was meant to have edited the notebook"
+    )
     run_cell(page, 2)
     page.wait_for_function(f"document.body.innerText.includes('SELECTED [{opened}] DataFrame True')")
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.node.scrollTop = 0; }")

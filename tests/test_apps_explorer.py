@@ -35,7 +35,8 @@ def make_pairs(pictures=True):
     shades = [np.full((40, 60, 3), 60 * k, np.uint8) for k in (1, 1, 2, 3)]
     places = zip(TREES.items(), ("1.jpg", "1.jpg", "2.jpg", "3.jpg"), shades)
     return [
-        Pair(shade if pictures else None, text, str(k), name, parse_bracketed(tree)) for k, ((text, tree), name, shade) in enumerate(places)
+        Pair(shade if pictures else None, text, str(k), name, parse_bracketed(tree))
+        for k, ((text, tree), name, shade) in enumerate(places)
     ]
 
 
@@ -60,12 +61,23 @@ def test_a_concept_shows_its_parts_its_wholes_its_relations_and_its_pictures():
     found = asked(app, "search", text="a d")["found"]["rows"]
     assert found == [["a dog", False, 1], ["a dog on grass", False, 1], ["a dog near a cat", False, 1]]
     dog = asked(app, "open_concept", text="A  dog")
-    assert dog["concept"]["parts"] == [["a [NN]", ["dog"], 2]] and dog["concept"]["images"] == 1 and dog["concept"]["captions"] == 2
-    assert sorted(dog["concept"]["wholes"]) == [["[NP] near [NP]", "a dog near a cat", 1], ["[NP] on [NP]", "a dog on grass", 1]]
+    assert dog["concept"]["parts"] == [["a [NN]", ["dog"], 2]]
+    assert dog["concept"]["images"] == 1
+    assert dog["concept"]["captions"] == 2
+    assert sorted(dog["concept"]["wholes"]) == [
+        ["[NP] near [NP]", "a dog near a cat", 1],
+        ["[NP] on [NP]", "a dog on grass", 1],
+    ]
     assert dog["pictures"]["rows"] == [{"image": "1.jpg", "ids": ["0", "1"], "captions": [*TREES][:2], "picked": False}]
     grass = asked(app, "open_concept", text="grass")["concept"]
-    assert grass["relations"] == [["[NP] on [NP]", 2]] and grass["images"] == 2 and grass["primitive"] and not grass["n_parts"]
-    assert app.relations.values.tolist() == [["whole", "[NP] on [NP]", "a dog on grass", 1], ["whole", "[NP] on [NP]", "a cat on grass", 1]]
+    assert grass["relations"] == [["[NP] on [NP]", 2]]
+    assert grass["images"] == 2
+    assert grass["primitive"]
+    assert not grass["n_parts"]
+    assert app.relations.values.tolist() == [
+        ["whole", "[NP] on [NP]", "a dog on grass", 1],
+        ["whole", "[NP] on [NP]", "a cat on grass", 1],
+    ]
 
 
 def test_back_and_forward_keep_each_views_selection():
@@ -79,7 +91,8 @@ def test_back_and_forward_keep_each_views_selection():
     assert back["concept"]["forward"] and not back["concept"]["back"] and back["pictures"]["n_picked"] == 1
     assert app.selection["id"].tolist() == ["2"] and "2,a cat on grass" in asked(app, "export_table")["table"]["text"]
     assert asked(app, "pick", image="2.jpg")["pictures"]["n_picked"] == 0
-    assert asked(app, "move", step=9)["concept"]["text"] == "a dog" and asked(app, "move", step=-9)["concept"]["text"] == "grass"
+    assert asked(app, "move", step=9)["concept"]["text"] == "a dog"
+    assert asked(app, "move", step=-9)["concept"]["text"] == "grass"
     asked(app, "open_concept", text="cat")
     assert len(app.controller.views) == 2, "what lay ahead is dropped"
     asked(app, "open_concept", text="Cat")
@@ -117,7 +130,10 @@ def test_a_picture_that_is_gone_costs_itself_alone(tmp_path):
     app = concepts(pairs)
     messages = app.controller.handle({"action": "open_concept", "text": "grass"})
     content, files = messages[-1]
-    assert files[0] and not files[1] and "1 of these pictures cannot be shown" in content["note"] and "restore it" in content["note"]
+    assert files[0]
+    assert not files[1]
+    assert "1 of these pictures cannot be shown" in content["note"]
+    assert "restore it" in content["note"]
     assert content["rows"][1]["captions"] == ["a cat on grass"]
 
 
@@ -146,19 +162,29 @@ def small_model(kind="composer", captions=TREES, context=None):
 
 
 def test_every_concept_of_a_sentence_has_the_models_scores_for_both_pictures():
-    pairs, model = make_pairs(), small_model()
+    pairs = make_pairs()
+    model = small_model()
     app = concepts(pairs, models={"small": model, "clip": small_model("clip")})
     content = asked(app, "open_sentence", id="1")["sentence"]
     expected = node_scores(model, pairs[1], {"own": pairs[1].image, "other": pairs[2].image})
     assert content["images"] == ["1.jpg", "2.jpg"] and content["model"] == "small"
-    assert [node["text"] for node in content["nodes"]] == expected.text.tolist() == ["a dog near a cat", "a dog", "dog", "a cat", "cat"]
+    assert (
+        [node["text"] for node in content["nodes"]]
+        == expected.text.tolist()
+        == ["a dog near a cat", "a dog", "dog", "a cat", "cat"]
+    )
     for name in ("own", "other"):
-        assert [node[name] for node in content["nodes"]] == pytest.approx(expected[name].tolist()) == app.scores[name].tolist()
+        assert (
+            [node[name] for node in content["nodes"]]
+            == pytest.approx(expected[name].tolist())
+            == app.scores[name].tolist()
+        )
     cells = {tuple(cell[1:3]): cell[4] for cell in content["cells"] if cell[4] >= 0}
     assert cells == {(0, 5): 0, (0, 2): 1, (1, 2): 2, (3, 5): 3, (4, 5): 4}
     assert asked(app, "another_picture")["sentence"]["images"][1] == "3.jpg"
     refused = asked(app, "open_model", source="clip")["sentence"]
-    assert "does not score concepts; take a model of kind composer" in refused["note"] and refused["nodes"][0]["own"] is None
+    assert "does not score concepts; take a model of kind composer" in refused["note"]
+    assert refused["nodes"][0]["own"] is None
     assert asked(app, "close_sentence")["sentence"]["text"] == ""
 
 
@@ -172,19 +198,27 @@ def test_marks_at_the_ends_and_words_that_were_cut_do_not_shift_scores():
 
 def test_without_a_model_the_sentence_says_so(tmp_path):
     app = concepts(make_pairs())
-    assert "Start the app with --runs FOLDER; in a notebook" in asked(app, "open_sentence", id="1")["sentence"]["unscored"]
+    assert (
+        "Start the app with --runs FOLDER; in a notebook" in asked(app, "open_sentence", id="1")["sentence"]["unscored"]
+    )
     words = concepts(make_pairs(pictures=False))
-    assert "--runs FOLDER and captions that have pictures" in asked(words, "open_sentence", id="1")["sentence"]["unscored"]
+    assert (
+        "--runs FOLDER and captions that have pictures" in asked(words, "open_sentence", id="1")["sentence"]["unscored"]
+    )
     Run.create(tmp_path / "run", {"method": "made up"})
     app = concepts(make_pairs(), runs=tmp_path)
-    assert "No scores: run is no training of complearn.launch" in asked(app, "open_sentence", id="1")["sentence"]["unscored"]
+    assert (
+        "No scores: run is no training of complearn.launch"
+        in asked(app, "open_sentence", id="1")["sentence"]["unscored"]
+    )
     assert asked(concepts(make_pairs(), models=small_model()), "open_sentence", id="1")["sentence"]["unscored"] == ""
 
 
 def test_the_page_says_that_a_parser_is_loaded_once(tmp_path):
     def busy(pairs, graph=None):
         """What the page hears while two trees are opened."""
-        app, lines = concepts(pairs, graph, parser="rules"), []
+        app = concepts(pairs, graph, parser="rules")
+        lines = []
         app.controller.notify = lambda message: lines.append(message[0]["text"])
         for number in ("0", "1"):
             asked(app, "open_sentence", id=number)
@@ -193,7 +227,10 @@ def test_the_page_says_that_a_parser_is_loaded_once(tmp_path):
     pairs = make_pairs()
     bare = [replace(pair, tree=None) for pair in pairs]
     folder = write_graph(tmp_path / "graph", pairs_graph(pairs, pairs_parses(pairs)))
-    assert busy(bare, str(folder))[1:] == ["loading the parser: some seconds, once; later trees open quickly", "opening the tree"]
+    assert busy(bare, str(folder))[1:] == [
+        "loading the parser: some seconds, once; later trees open quickly",
+        "opening the tree",
+    ]
     assert busy(bare) == ["loading the parser and finding the concepts of 4 captions", *["opening the tree"] * 2]
     assert busy(pairs) == ["finding the concepts of 4 captions", *["opening the tree"] * 2]
 
@@ -219,14 +256,17 @@ def test_a_tree_that_is_corrected_stays_corrected_and_is_scored():
     after = asked(app, "correct", tree=TREES["a dog near a cat"])["sentence"]
     assert after["corrected"] and after["file"] in after["note"] and len(after["nodes"]) == len(app.scores) == 5
     again = concepts(pairs)
-    assert asked(again, "open_concept", text="a dog")["concept"]["captions"] == 2, "the graph is made of corrected trees"
+    assert asked(again, "open_concept", text="a dog")["concept"]["captions"] == 2, (
+        "the graph is made of corrected trees"
+    )
     assert asked(again, "open_sentence", id="1")["sentence"]["tree"] == TREES["a dog near a cat"]
     back = asked(again, "correct", tree="")["sentence"]
     assert back["tree"] == wrong and not back["corrected"]
 
 
 def test_a_tree_is_kept_for_the_caption_as_it_was_written_where_ids_differ(tmp_path):
-    tree, lines = TREES["A dog on grass"], ["A dog on grass.", "a cat on grass"]
+    tree = TREES["A dog on grass"]
+    lines = ["A dog on grass.", "a cat on grass"]
     named = [Pair(None, text, f"train.csv line {k}", f"{k}.jpg") for k, text in enumerate(lines)]
     write_graph(tmp_path / "graph", pairs_graph(named, pairs_parses(named, "rules")))
     picture = np.zeros((8, 8, 3), np.uint8)
@@ -237,7 +277,10 @@ def test_a_tree_is_kept_for_the_caption_as_it_was_written_where_ids_differ(tmp_p
     assert asked(app, "open_concept", text="grass")["pictures"]["rows"][0]["captions"] == ["A dog on grass."]
     asked(app, "correct", tree=f"{tree[:-1]} (. .))")
     assert read_corrections(app.controller.source.corrections).keys() == {"A dog on grass."}
-    others = [replace(pair, caption="a dog there", id=each.id, image_id=f"other {each.image_id}") for pair, each in zip(pairs, named)]
+    others = [
+        replace(pair, caption="a dog there", id=each.id, image_id=f"other {each.image_id}")
+        for pair, each in zip(pairs, named)
+    ]
     for given in ([], others):
         app = concepts(given, tmp_path / "graph", parser="rules")
         assert asked(app, "open_sentence", id="train.csv line 1")["sentence"]["text"] == "a cat on grass"
@@ -275,7 +318,8 @@ def test_a_sentence_that_can_not_be_shown_says_what_to_do(tmp_path):
 def test_a_run_without_a_model_is_listed_with_the_reason(tmp_path):
     Run.create(tmp_path / "run", {"method": "made up"})
     app = concepts(make_pairs(), runs=tmp_path)
-    assert app.controller.chosen == -1 and "run is no training of complearn.launch" in refusal(app, "open_model", source="run")
+    assert app.controller.chosen == -1
+    assert "run is no training of complearn.launch" in refusal(app, "open_model", source="run")
     note = asked(concepts(make_pairs(), runs=tmp_path / "none"), "connect")["graph"]["note"]
     assert "none is not a folder; give a folder that holds runs." in note
 
@@ -289,8 +333,12 @@ def test_no_request_of_a_page_makes_an_exception_escape(name):
 
 @pytest.mark.browser
 def test_on_a_page(tmp_path):
-    app, faults = concepts(), []
-    text = lambda selector, value: page.wait_for_function(f"document.querySelector('{selector}')?.textContent.includes({value!r})")
+    app = concepts()
+    faults = []
+
+    def text(selector, value):
+        return page.wait_for_function(f"document.querySelector('{selector}')?.textContent.includes({value!r})")
+
     with open_chromium() as browser:
         page = attach(browser, "concepts", app.controller)
         page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
@@ -313,7 +361,7 @@ def test_on_a_page(tmp_path):
         page.wait_for_selector(".cl-tile > [aria-pressed=true]")
         screenshot(page, "concepts-1-light")
         page.click("[data-predicate='[NP] below [NP]']")
-        text("[aria-label=\"part of\"] h3", "[NP] below [NP]")
+        text('[aria-label="part of"] h3', "[NP] below [NP]")
         page.click("[aria-label='made of'] [data-jump=triangle]")
         text(".cl-heading", "primitive")
         page.keyboard.press("Alt+ArrowLeft")
@@ -342,7 +390,8 @@ def test_on_a_page(tmp_path):
 
 @pytest.mark.browser
 def test_a_sentence_on_a_page():
-    pairs, faults = [world_from("small").pair("test", k) for k in range(40)], []
+    pairs = [world_from("small").pair("test", k) for k in range(40)]
+    faults = []
     app = concepts(pairs, models={"untrained": small_model(captions=[pair.caption for pair in pairs])})
     with open_chromium() as browser:
         page = attach(browser, "concepts", app.controller)
@@ -353,7 +402,10 @@ def test_a_sentence_on_a_page():
         page.hover("[data-node='2']")
         own, other = app.scores[["own", "other"]].iloc[2]
         shown = page.inner_text(".cl-detail")
-        assert page.locator(".cl-sentence p .cl-node").all_inner_texts() == ["its own picture scores higher", "the other scores higher"]
+        assert page.locator(".cl-sentence p .cl-node").all_inner_texts() == [
+            "its own picture scores higher",
+            "the other scores higher",
+        ]
         assert "NNS: noun" in page.inner_text(".cl-sentence")
         assert f"{own:.3f} for its own picture, {other:.3f} for the other" in shown and "triangle" in shown
         assert f"{other:.3f}" in page.locator(".cl-pair figcaption").all_inner_texts()[1]
@@ -363,7 +415,9 @@ def test_a_sentence_on_a_page():
         page.fill("[aria-label='correction of the tree'] textarea", tree[:-1])
         page.click("[data-keep]")
         page.wait_for_function("document.querySelector('.cl-status').textContent.includes('never closed')")
-        assert page.input_value("[aria-label='correction of the tree'] textarea") == tree[:-1], "what was typed is still there"
+        assert page.input_value("[aria-label='correction of the tree'] textarea") == tree[:-1], (
+            "what was typed is still there"
+        )
         words = " ".join(f"(X {word})" for word in app.controller.sentence.pair.caption.split())
         page.fill("[aria-label='correction of the tree'] textarea", f"(S {words})")
         page.click("[data-keep]")
@@ -378,6 +432,8 @@ def test_a_sentence_on_a_page():
         page.focus("[data-node='1']")
         page.keyboard.press("Escape")
         page.wait_for_selector(".cl-sentence", state="hidden")
-        assert page.evaluate("document.activeElement.dataset.tree") == page.get_attribute("[data-tree] >> nth=0", "data-tree")
+        assert page.evaluate("document.activeElement.dataset.tree") == page.get_attribute(
+            "[data-tree] >> nth=0", "data-tree"
+        )
         page.close()
     assert not faults and app.controller.sentence is None

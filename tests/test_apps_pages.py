@@ -1,4 +1,5 @@
-"""The files of the apps' pages: they parse as modules, their imports exist, rules of one app leave the other alone, they are installed."""
+"""The files of the apps' pages: they parse as modules, their imports exist, rules of one app leave the other alone,
+they are installed."""
 
 import re
 import subprocess
@@ -69,10 +70,14 @@ function render({ model, el }) {
 }
 export default { render };
 """
-    text = "<b id='there'>there</b><img src='http://example.org/a.png'><link rel='stylesheet' href='http://example.org/a.css'>"
+    text = (
+        "<b id='there'>there</b><img src='http://example.org/a.png'><link rel='stylesheet' "
+        "href='http://example.org/a.css'>"
+    )
     (tmp_path / "page.html").write_text(make_page(script, "", [({"text": text}, [])]))
     with open_chromium() as browser:
-        context, arrived = browser.new_context(), []
+        context = browser.new_context()
+        arrived = []
         context.route("http://**", lambda route: (arrived.append(route.request.url), route.abort()))
         page = context.new_page()
         page.goto((tmp_path / "page.html").as_uri())

@@ -1,4 +1,5 @@
-"""The review of edits: decisions are kept at once, an interrupted review goes on, what stands is read as a file of edits."""
+"""The review of edits: decisions are kept at once, an interrupted review goes on, what stands is read as a file of
+edits."""
 
 import json
 
@@ -15,9 +16,21 @@ from complearn.data.readers.registry import read
 
 EDIT = {"caption": "a cat on a bed", "operator": "replace_obj", "spans": [[[2, 5], [2, 5]]], "grammatical": True}
 LINES = [
-    {"id": "1", "image_id": "1", "caption": "a dog on a bed", "negatives": ["a cat on a bed", "a dog on an bed"], "edits": [EDIT]},
+    {
+        "id": "1",
+        "image_id": "1",
+        "caption": "a dog on a bed",
+        "negatives": ["a cat on a bed", "a dog on an bed"],
+        "edits": [EDIT],
+    },
     {"id": "2", "image_id": "2", "caption": "nothing here", "negatives": [], "error": "there is no word in it"},
-    {"id": "3", "image_id": "3", "caption": "two \N{CAT FACE} birds", "negatives": ["two cow"], "edits": [{"caption": "two cow"}]},
+    {
+        "id": "3",
+        "image_id": "3",
+        "caption": "two \N{CAT FACE} birds",
+        "negatives": ["two cow"],
+        "edits": [{"caption": "two cow"}],
+    },
 ]
 
 
@@ -39,16 +52,21 @@ def test_pictures_come_from_a_reader_too(tmp_path):
     line = {"id": "1", "image_id": "a.png", "caption": "a dog", "negatives": ["a cat"]}
     (tmp_path / "edits.jsonl").write_text(json.dumps(line) + "\n")
     app = review(tmp_path / "edits.jsonl", f"{{name: folder, args: {{folder: '{tmp_path}'}}}}")
-    (picture,) = next(buffers for content, buffers in app.controller.handle({"action": "connect"}) if content["type"] == "item")
+    (picture,) = next(
+        buffers for content, buffers in app.controller.handle({"action": "connect"}) if content["type"] == "item"
+    )
     assert len(picture) > 20
-    env = app_settings("review", {**dict.fromkeys(OPTIONS), "captions": "{name: folder}", "edits": str(tmp_path / "edits.jsonl")})
+    env = app_settings(
+        "review", {**dict.fromkeys(OPTIONS), "captions": "{name: folder}", "edits": str(tmp_path / "edits.jsonl")}
+    )
     assert env["COMPLEARN_CAPTIONS"] == "{name: folder}"
 
 
 def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):
     app = review(path)
     opened = asked(app, "connect")
-    assert "2 bad line (negatives.jsonl line 3" in opened["file"]["faults"][0] and "mend these lines" in opened["file"]["faults"][0]
+    assert "2 bad line (negatives.jsonl line 3" in opened["file"]["faults"][0]
+    assert "mend these lines" in opened["file"]["faults"][0]
     assert opened["item"]["source"] == [["a ", -1], ["dog", 0], [" on a bed", -1]] and opened["item"]["total"] == 3
     assert asked(app, "decide", verdict="accepted")["item"]["negative"] == "a dog on an bed"
     app = review(path)  # as after a crash: nothing was saved by hand
@@ -56,24 +74,32 @@ def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):
     asked(app, "decide", verdict="rejected")
     done = asked(app, "decide", verdict="corrected", correction=" two  cows ")["item"]
     assert done["counts"] == {"accepted": 1, "rejected": 1, "corrected": 1} and done["correction"] == "two cows"
-    assert asked(app, "export")["exported"]["text"].endswith("is written: 1 accepted and 1 corrected; 1 rejected left out")
+    assert asked(app, "export")["exported"]["text"].endswith(
+        "is written: 1 accepted and 1 corrected; 1 rejected left out"
+    )
     reviewed = read_edits(path.with_name("negatives.reviewed.jsonl"))
-    assert [record.negatives for record in reviewed] == [["a cat on a bed"], [], ["two cows"]] and reviewed[0].edits == [EDIT]
+    assert [record.negatives for record in reviewed] == [["a cat on a bed"], [], ["two cows"]]
+    assert reviewed[0].edits == [EDIT]
     assert app.decisions.verdict.tolist() == ["accepted", "rejected", "corrected"]
     assert path.read_text().count("\n") == 5, "the file under review is as it was"
 
 
 def test_an_export_says_what_is_left_out_and_may_keep_what_is_open(path):
-    app, target = review(path), path.with_name("negatives.reviewed.jsonl")
+    app = review(path)
+    target = path.with_name("negatives.reviewed.jsonl")
     assert asked(app, "export")["exported"]["text"].endswith("is written: nothing stands; 3 open left out")
     app.run_action("decide", verdict="rejected")
     assert asked(app, "export")["exported"]["text"].endswith("nothing stands; 2 open and 1 rejected left out")
     app.run_action("decide", verdict="accepted")
     assert asked(app, "export")["exported"]["text"].endswith("1 accepted; 1 open and 1 rejected left out")
     assert [record.negatives for record in read_edits(target)] == [["a dog on an bed"], [], []]
-    assert asked(app, "export", keep_open=True)["exported"]["text"].endswith("1 accepted and 1 open; 1 rejected left out")
+    assert asked(app, "export", keep_open=True)["exported"]["text"].endswith(
+        "1 accepted and 1 open; 1 rejected left out"
+    )
     assert [record.negatives for record in read_edits(target)] == [["a dog on an bed"], [], ["two cow"]]
-    assert json.loads(target.read_text().splitlines()[2])["reviews"] == [{"negative": "two cow", "verdict": "open", "correction": ""}]
+    assert json.loads(target.read_text().splitlines()[2])["reviews"] == [
+        {"negative": "two cow", "verdict": "open", "correction": ""}
+    ]
     assert app.decisions.verdict.tolist() == ["rejected", "accepted"], "what is kept open stays undecided"
 
 
@@ -105,7 +131,9 @@ def test_what_can_not_be_decided_says_what_to_do_and_loses_nothing(path):
     asked(app, "decide", verdict="accepted")
     assert "verdict" in asked(app, "decide", verdict="maybe")["error"]["text"] and len(app.decisions) == 1
     asked(app, "go", place=0)
-    assert asked(app, "decide", verdict="open")["item"]["verdict"] == "" and app.decisions.empty and review(path).decisions.empty
+    assert asked(app, "decide", verdict="open")["item"]["verdict"] == ""
+    assert app.decisions.empty
+    assert review(path).decisions.empty
     assert asked(app, "go", place=99)["item"]["place"] == 2 and asked(app, "go", place=-5)["item"]["place"] == 0
 
 
@@ -163,7 +191,9 @@ def test_on_a_page(path):
         page.wait_for_function("document.querySelector('.cl-line:last-child').textContent === 'two cow'")
         page.close()
         page = attach(browser, "review", app.controller, dark=True)  # the page is opened again
-        page.wait_for_function("document.querySelector('.cl-progress').textContent.includes('1 accepted, 0 rejected, 1 corrected, 1 open')")
+        page.wait_for_function(
+            "document.querySelector('.cl-progress').textContent.includes('1 accepted, 0 rejected, 1 corrected, 1 open')"
+        )
         page.click("[data-verdict=rejected]")
         page.wait_for_function("document.querySelector('.cl-progress').textContent.startsWith('100 %')")
         page.keyboard.press("ArrowLeft")
@@ -174,7 +204,10 @@ def test_on_a_page(path):
         page.click("[data-verdict=open]")
         page.check("text=keep the open ones")
         page.click("text=Export")
-        page.wait_for_function("document.querySelector('.cl-status').textContent.includes('1 accepted and 1 open; 1 rejected left out')")
+        page.wait_for_function(
+            "document.querySelector('.cl-status').textContent.includes('1 accepted and 1 open; 1 rejected left out')"
+        )
         screenshot(page, "review-3-exported")
         page.close()
-    assert not faults and read_edits(path.with_name("negatives.reviewed.jsonl"))[0].negatives == ["a cat on a bed", "a dog on an bed"]
+    assert not faults
+    assert read_edits(path.with_name("negatives.reviewed.jsonl"))[0].negatives == ["a cat on a bed", "a dog on an bed"]

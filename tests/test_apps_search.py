@@ -1,4 +1,5 @@
-"""The search app: the controller's messages and errors, the page's mixture against the kernel's, the app in JupyterLab and voila."""
+"""The search app: the controller's messages and errors, the page's mixture against the kernel's, the app in JupyterLab
+and voila."""
 
 import http.client
 import io
@@ -88,13 +89,16 @@ NAMES = {0: "stripes", 45: "zebra", 90: "horse"}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A gallery in a folder, in no order: photographs of a zebra and a horse where there are any, coloured fields otherwise."""
+    """A gallery in a folder, in no order: photographs of a zebra and a horse where there are any, coloured fields
+    otherwise."""
     root = tmp_path_factory.mktemp("search")
     (root / "oracle.py").write_text(ORACLE)
     (root / "gallery").mkdir()
     real = os.environ.get("COMPLEARN_REAL_DATA")
     equines = Path(real) / "stamps" / "animals" / "mammals" / "equines" if real else None
-    for n, angle in enumerate(np.random.default_rng(0).permutation([0, 9, 18, 27, 36, 45, 54, 63, 72, 81, 90]).tolist()):
+    for n, angle in enumerate(
+        np.random.default_rng(0).permutation([0, 9, 18, 27, 36, 45, 54, 63, 72, 81, 90]).tolist()
+    ):
         picture = Image.new("RGB", (96, 64), ((37 * angle) % 256, 255 - (61 * angle) % 256, (97 * angle) % 256))
         if angle in NAMES and equines and (equines / "zebra.png").is_file():
             stamp = Image.open(equines / ("horse.png" if angle == 90 else "zebra.png")).convert("RGBA")
@@ -153,7 +157,8 @@ def test_a_crop_an_upload_and_the_way_back(controller, place):
     assert first(controller, 0) == "45-zebra"
     buffer = io.BytesIO()
     Image.open(next((place / "gallery").glob("*-9-*.png"))).save(buffer, "PNG")
-    file, half = buffer.getvalue(), len(buffer.getvalue()) // 2
+    file = buffer.getvalue()
+    half = len(buffer.getvalue()) // 2
     upload = {"action": "upload", "name": "../../mine.png", "parts": 2}
     assert controller.handle({**upload, "part": 0}, [file[:half]]) == []
     messages = controller.handle({**upload, "part": 1}, [memoryview(file[half:])])
@@ -233,7 +238,9 @@ def test_the_line_of_the_app_counts_all_that_could_not_be_read(place, tmp_path):
 
 
 def test_a_controller_without_models_says_why():
-    assert "no such folder" in error_of(SearchController([], empty="results/first: no such folder").handle({"action": "show_page"}))
+    assert "no such folder" in error_of(
+        SearchController([], empty="results/first: no such folder").handle({"action": "show_page"})
+    )
 
 
 def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(controller):
@@ -254,7 +261,8 @@ def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(controller):
 
 def test_a_folder_that_changes_under_the_app(place, tmp_path):
     shutil.copytree(place / "gallery", tmp_path / "gallery")
-    gallery, reports = tmp_path / "gallery", []
+    gallery = tmp_path / "gallery"
+    reports = []
     controller = SearchController(search_sources(gallery, oracle(place), index=tmp_path / "index"), page_size=5)
     lost = item_of(controller, "zebra")
     assert "as it was indexed" in controller.handle({"action": "refresh"})[-1][0]["text"]
@@ -272,7 +280,8 @@ def test_a_folder_that_changes_under_the_app(place, tmp_path):
     controller.handle({"action": "recall", "number": 0})
     assert controller.query.text == "" and len(controller.query.scores.items) == 10
     assert first(controller, 0) == "0-stripes" and len(controller.history) == 2
-    name, preview = controller.query.picture.name, controller.query.picture.preview
+    name = controller.query.picture.name
+    preview = controller.query.picture.preview
     shutil.copy(gallery / controller.gallery.named(item_of(controller, "horse")), gallery / name)  # it is another now
     controller.handle({"action": "refresh"})
     query = controller.query
@@ -286,7 +295,8 @@ def test_a_folder_that_changes_under_the_app(place, tmp_path):
 def test_the_page_opens_before_anything_is_trained_and_says_what_it_does(tmp_path, monkeypatch):
     import complearn.apps.search.sources as room
 
-    trained, reports = [], []
+    trained = []
+    reports = []
     real = room.small_run
     monkeypatch.setattr(room, "small_run", lambda progress: trained.append(progress) or real(tmp_path, 2, progress))
     controller = search(n=20, index=tmp_path / "index").controller
@@ -301,7 +311,11 @@ def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
     from complearn.training.runs.launch import prepare
 
     data = {"name": "folder", "args": {"folder": str(tmp_path / "gone")}}
-    config = {"method": {"name": "clip", "args": {"steps": 1}}, "model": {"vision": "tiny", "text": "tiny"}, "data": data}
+    config = {
+        "method": {"name": "clip", "args": {"steps": 1}},
+        "model": {"vision": "tiny", "text": "tiny"},
+        "data": data,
+    }
     run = prepare(tmp_path / "run", config | {"train": {"batch_size": 4, "lr": 1e-3}})
     (run.path / "phases").mkdir(exist_ok=True)
     (run.path / "phases" / "01-contrastive.safetensors").write_bytes(b"")  # its weights are not read here
@@ -322,7 +336,11 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
     for name, model, reason in (
         ("stage2", {"kind": "grounded"}, "search heads"),
         ("namer", {"kind": "classifier", "classes": ["cat", "dog"]}, "reads no texts"),
-        ("young", {"kind": "grounded", "search": True, "relations": {"predicates": ["above"], "objects": ["circle"]}}, "kept no model yet"),
+        (
+            "young",
+            {"kind": "grounded", "search": True, "relations": {"predicates": ["above"], "objects": ["circle"]}},
+            "kept no model yet",
+        ),
         ("early", {"vision": "tiny", "text": "tiny"}, "kept no model yet"),
     ):
         source = source_of(name, model)
@@ -334,7 +352,12 @@ def test_a_damaged_run_is_listed_with_its_reason_in_both_apps(tmp_path, name):
     from complearn.analysis.codes.sources import code_sources
     from complearn.core.runs import Run
 
-    config = {"method": {"name": "clip", "args": {}}, "model": {"vision": "tiny"}, "data": {"name": "generated"}, "train": {}}
+    config = {
+        "method": {"name": "clip", "args": {}},
+        "model": {"vision": "tiny"},
+        "data": {"name": "generated"},
+        "train": {},
+    }
     for folder in ("a-s0", "b-s0"):
         Run.create(tmp_path / folder, config).finish({"step": 1})
     (tmp_path / "a-s0" / name).write_text('{"torn\n')
@@ -344,9 +367,13 @@ def test_a_damaged_run_is_listed_with_its_reason_in_both_apps(tmp_path, name):
 
 
 def test_nothing_to_search_with_says_why(tmp_path):
-    remedy = """To train a model: papermill nbs/experiments/grounding.ipynb OUT.ipynb -k python3 -p sweep '["relations"]' -p out_dir DIR"""
-    nowhere, file = tmp_path / "none", Path(__file__)
-    assert search(runs=nowhere).controller.empty.startswith(f"{nowhere} is not a folder; give a folder that holds runs. {remedy}")
+    command = "papermill nbs/experiments/grounding.ipynb OUT.ipynb -k python3"
+    remedy = f"""To train a model: {command} -p sweep '["relations"]' -p out_dir DIR"""
+    nowhere = tmp_path / "none"
+    file = Path(__file__)
+    assert search(runs=nowhere).controller.empty.startswith(
+        f"{nowhere} is not a folder; give a folder that holds runs. {remedy}"
+    )
     assert search(runs=file).controller.empty.startswith(f"{file} is a file; give a folder that holds runs. {remedy}")
     assert search(runs=tmp_path).controller.empty.startswith(f"There is no trained model in {tmp_path}. {remedy}")
     with pytest.raises(ValueError, match="give gallery="):
@@ -374,7 +401,8 @@ class Ragged:
     def encode_images(self, batch):
         return Encoded(torch.ones(len(batch), 3, 4), torch.ones(len(batch), 3, dtype=torch.bool))
 
-    encode_texts, similarity = encode_images, staticmethod(cosine)
+    encode_texts = encode_images
+    similarity = staticmethod(cosine)
 
 
 def test_a_scorer_without_one_vector_per_picture_is_refused():
@@ -400,7 +428,8 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
     parts = {"relations": {"predicates": ["left of"], "objects": ["star"]}, "search": True}
     model = build_grounded({"vision": tiny | {"patch": 8}, "text": tiny} | parts, WordTokenizer.fit(["a red star"]))
     pairs = [
-        Pair(image, None, str(k), str(k)) for k, image in enumerate(np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), np.uint8))
+        Pair(image, None, str(k), str(k))
+        for k, image in enumerate(np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), np.uint8))
     ]
     app = search(pairs, {"grounded": model}, index=tmp_path)
     app.run_action("search_text", text="red star " * 100)
@@ -411,7 +440,9 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
     app.run_action("search_picture", item=3).run_action("search_text", text="red star").run_action("set_alpha", alpha=0)
     assert app.hits.item[0] == 3 and app.hits.score[0] == pytest.approx(1)
     [(content, buffers)] = app.controller.handle({"action": "explain", "item": 3})
-    assert content["words"] == ["the query picture"] and content["score"] == pytest.approx(1, abs=1e-5), "at its end no word counts"
+    assert content["words"] == ["the query picture"] and content["score"] == pytest.approx(1, abs=1e-5), (
+        "at its end no word counts"
+    )
     for alpha in (0.3, 0.8):
         app.run_action("set_alpha", alpha=alpha)
         hit = app.hits.set_index("item").loc[4]
@@ -419,7 +450,8 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
         assert content["words"] == ["the whole text", "red", "star", "the query picture"]
         assert content["grids"][0] == [4, 4] and len(buffers) == 5
         whole, red, star, picture = content["shares"]
-        assert whole + picture == pytest.approx(hit.score, abs=1e-5) == content["score"] and red + star == pytest.approx(whole, abs=1e-6)
+        assert whole + picture == pytest.approx(hit.score, abs=1e-5) == content["score"]
+        assert red + star == pytest.approx(whole, abs=1e-6)
         length = np.sqrt((1 - alpha) ** 2 + alpha**2 + 2 * alpha * (1 - alpha) * app.controller.query.scores.between)
         assert whole == pytest.approx(alpha * hit.text_score / length, abs=1e-5)
         assert picture == pytest.approx((1 - alpha) * hit.image_score / length, abs=1e-5)
@@ -443,7 +475,10 @@ def servers(place):
         pytest.importorskip(needed, reason=f"{needed} is not installed: the app is not tried in a browser")
     env = {"COMPLEARN_TYPECHECK": "0", "PYTHONWARNINGS": "ignore"}
     with ExitStack() as stack:
-        start = lambda name, program, extra: stack.enter_context(serving(write_notebook(place / name, CELLS + extra), program, env))
+
+        def start(name, program, extra):
+            return stack.enter_context(serving(write_notebook(place / name, CELLS + extra), program, env))
+
         yield {"voila": start("app.ipynb", "voila", []), "jupyterlab": start("lab.ipynb", "jupyterlab", [LAST])}
 
 
@@ -456,7 +491,8 @@ def chromium():
 
 MIX = """([items, image, text, positions]) => {
   const raw = (Kind, values) => new DataView(Kind.from(values).buffer);
-  const mixture = new Mixture({ positions }, [null, raw(Int32Array, items), raw(Float32Array, image), raw(Float32Array, text)]);
+  const arrays = [null, raw(Int32Array, items), raw(Float32Array, image), raw(Float32Array, text)];
+  const mixture = new Mixture({ positions }, arrays);
   return positions.map(({ alpha }) => mixture.hits(alpha, 24).map((hit) => [hit.item, hit.score]));
 }"""
 
@@ -484,8 +520,12 @@ FIRST = "document.querySelector('.cl-grid .cl-tile .cl-caption')?.textContent"
 
 
 def drive(page, name):
-    """Pick a picture, type a word, slide by keyboard and by mouse, read the order; ask why; returns the first hit's name."""
-    angle = lambda: page.evaluate(f"{FIRST}.split('-').slice(1).join('-').replace('.png', '')")
+    """Pick a picture, type a word, slide by keyboard and by mouse, read the order; ask why; returns the first hit's
+    name."""
+
+    def angle():
+        return page.evaluate(f"{FIRST}.split('-').slice(1).join('-').replace('.png', '')")
+
     page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
     screenshot(page, f"{name}-1-open")
     page.focus(".cl-grid .cl-tile button[tabindex='0']")
@@ -520,7 +560,9 @@ def drive(page, name):
     page.mouse.up()
     angles = [float(name.split("-")[0]) for name in order]
     assert angles == sorted(angles, reverse=True) and angles[0] == 90 and angles[-1] == 0 and len(angles) > 8, order
-    assert all(move["ready"] for move in page.evaluate("document.querySelector('.cl-search').search.moves")), "a picture was missing"
+    assert all(move["ready"] for move in page.evaluate("document.querySelector('.cl-search').search.moves")), (
+        "a picture was missing"
+    )
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("Home")
     for _ in range(50):
@@ -544,7 +586,9 @@ def test_on_a_page(place, tmp_path, chromium):
     faults = []
     page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
     drive(page, "page")
-    assert selection_table(controller)["id"].str.contains("zebra").all() and len(selection_table(controller)) == 1 and not faults
+    assert selection_table(controller)["id"].str.contains("zebra").all()
+    assert len(selection_table(controller)) == 1
+    assert not faults
     page.close()
 
 
@@ -552,7 +596,10 @@ def test_on_a_page(place, tmp_path, chromium):
 def test_a_long_page_shows_what_an_action_changed(place, tmp_path, chromium):
     """Names, long captions and long texts; an explanation and an error are seen from wherever one has scrolled to."""
     files = sorted((place / "gallery").glob("*.png"))
-    captions = [f"a picture whose caption goes on for longer than a line of its tile holds, number {n}" for n in range(len(files))]
+    captions = [
+        f"a picture whose caption goes on for longer than a line of its tile holds, number {n}"
+        for n in range(len(files))
+    ]
     pairs = [Pair(file, caption, file.name, file.name) for file, caption in zip(files, captions)]
     controller = search(pairs, {"circle": oracle(place)}, index=tmp_path).controller
     page = attach(chromium, "search", controller, dark=True)
@@ -560,27 +607,40 @@ def test_a_long_page_shows_what_an_action_changed(place, tmp_path, chromium):
     assert page.locator(".cl-top .cl-grow").inner_text() == "circle: 11 pictures"
     caption = page.locator(".cl-tile .cl-caption").first
     assert caption.get_attribute("title") == f"{captions[0]}\n{files[0].name}"
-    assert caption.evaluate("node => node.clientHeight >= 2 * parseFloat(getComputedStyle(node).lineHeight) - 1"), "two lines"
+    assert caption.evaluate("node => node.clientHeight >= 2 * parseFloat(getComputedStyle(node).lineHeight) - 1"), (
+        "two lines"
+    )
     colour = "node => getComputedStyle(node).backgroundColor"
-    assert page.locator(".cl-picture").first.evaluate(colour) == page.locator(".cl-tile").first.evaluate(colour) != "rgb(255, 255, 255)"
+    assert (
+        page.locator(".cl-picture").first.evaluate(colour)
+        == page.locator(".cl-tile").first.evaluate(colour)
+        != "rgb(255, 255, 255)"
+    )
     text = " ".join(["horse"] * 200)
     page.fill(".cl-query form input", text)
     page.press(".cl-query form input", "Enter")
     page.wait_for_function("document.querySelector('.cl-head h3').textContent.startsWith('Nearest to “horse')")
     title = page.locator(".cl-head h3")
-    assert len(title.inner_text()) < 75 and title.inner_text().endswith("…") and title.get_attribute("title") == f"“{text}”"
-    in_view = "node => { const { top, bottom } = node.getBoundingClientRect(); return top >= -1 && bottom <= innerHeight + 1; }"
+    assert len(title.inner_text()) < 75
+    assert title.inner_text().endswith("…")
+    assert title.get_attribute("title") == f"“{text}”"
+    in_view = (
+        "node => { const { top, bottom } = node.getBoundingClientRect(); return top >= -1 && bottom <= innerHeight + "
+        "1; }"
+    )
     page.set_viewport_size({"width": 700, "height": 600})  # the query above the results: a page of several screens
     last = page.locator(".cl-tile").last
     last.locator("text=Why?").click()
     page.wait_for_selector(".cl-explanation:not([hidden]) canvas")
     page.wait_for_function("document.activeElement.className === 'cl-explanation'")
-    explanation, order = page.locator(".cl-explanation"), "node => node.nextElementSibling.classList.contains('cl-grid')"
-    assert explanation.evaluate(in_view) and explanation.evaluate(order) and "cl-is-explained" in last.get_attribute("class")
+    explanation = page.locator(".cl-explanation")
+    order = "node => node.nextElementSibling.classList.contains('cl-grid')"
+    assert explanation.evaluate(in_view)
+    assert explanation.evaluate(order)
+    assert "cl-is-explained" in last.get_attribute("class")
     page.click("text=Close")
-    assert last.locator(".cl-picture").evaluate("node => node === document.activeElement") and "explained" not in last.get_attribute(
-        "class"
-    )
+    assert last.locator(".cl-picture").evaluate("node => node === document.activeElement")
+    assert "explained" not in last.get_attribute("class")
     last.scroll_into_view_if_needed()
     page.set_input_files("input[type=file]", str(place / "oracle.py"))
     alert = page.locator("section[aria-label='picture of the query'] [role=alert]")
@@ -610,13 +670,17 @@ def test_in_voila(servers, chromium, place):
         page.keyboard.press(key)
     page.wait_for_function("document.querySelector('.cl-description').textContent.startsWith('a part of')")
     page.set_input_files(".cl-search input[type=file]", str(place / "oracle.py"))
-    page.wait_for_function("document.querySelector('.cl-search .cl-status').textContent.includes('no picture that can be read')")
+    page.wait_for_function(
+        "document.querySelector('.cl-search .cl-status').textContent.includes('no picture that can be read')"
+    )
     page.set_input_files(".cl-search input[type=file]", str(place / "secret.png"))
     page.wait_for_function("document.querySelector('.cl-description').textContent.startsWith('secret.png')")
     page.click("text=Remove")
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("Home")
-    page.wait_for_function("document.querySelector('.cl-results .cl-status').textContent.includes('There is no picture')")
+    page.wait_for_function(
+        "document.querySelector('.cl-results .cl-status').textContent.includes('There is no picture')"
+    )
     screenshot(page, "voila-5-nothing")
     page.click(".cl-history button >> nth=-1")
     page.wait_for_selector(".cl-grid .cl-tile")
@@ -625,36 +689,54 @@ def test_in_voila(servers, chromium, place):
     assert Path(download.value.path()).read_text().startswith("model,query,alpha,rank")
     page.click("text=All pictures")
     page.wait_for_function("document.querySelector('.cl-head h3').textContent.startsWith('Pictures 1')")
-    errors = [fault for fault in faults if "/voila/" not in fault and "/static/" not in fault]  # only voila's own scripts may fail
+    # only voila's own scripts may fail
+    errors = [fault for fault in faults if "/voila/" not in fault and "/static/" not in fault]
     assert not errors, errors
     page.close()
 
 
 @pytest.mark.browser
 def test_the_launcher_serves_a_page_and_no_file(place):
-    """As a user starts it: the page opens, every door to a file is shut, and the end of the launcher is the end of its server."""
+    """As a user starts it: the page opens, every door to a file is shut, and the end of the launcher is the end of its
+    server."""
     pytest.importorskip("voila", reason="voila is not installed: the app is not served")
-    psutil = pytest.importorskip("psutil", reason="psutil, which comes with ipykernel, is not installed: nobody's ports can be read")
+    psutil = pytest.importorskip(
+        "psutil", reason="psutil, which comes with ipykernel, is not installed: nobody's ports can be read"
+    )
     env = {**os.environ, "COMPLEARN_TYPECHECK": "0", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "complearn.apps.serving", "search", "--gallery", str(place / "gallery")]
     launcher = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     try:
         line = launcher.stdout.readline()
         address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\w+", line)[0]
-        user, (root, _) = visitor(), address.split("?")
+        user = visitor()
+        root, _ = address.split("?")
         status, content = fetched(address, user)
         assert status == 200 and b"jupyter-config-data" in content
         kernel = re.search(rb'"kernelId": *"([0-9a-f-]{36})"', content)[1].decode()
         for shut in ("", f"api/kernels/{kernel}", f"api/kernels/{kernel}/channels", f"voila/api/shutdown/{kernel}"):
             status, content = fetched(root + shut)  # another account of this machine has no token
-            assert b"jupyter-config-data" not in content and (status in (401, 403) or b"password" in content.lower()), (shut, status)
+            assert b"jupyter-config-data" not in content and (status in (401, 403) or b"password" in content.lower()), (
+                shut,
+                status,
+            )
         started = [" ".join(process.cmdline()) for process in psutil.Process(launcher.pid).children(recursive=True)]
         files = [Path(match[1]) for line in started if (match := re.search(r"-f (\S+kernel-\S+\.json)", line))]
         assert files and not any(address.split("token=")[1] in line for line in started)
-        for file in files:  # sockets in a folder of one's own, not ports of the machine: those can be listened to without a key
+        # sockets in a folder of one's own, not ports of the machine: those can be listened to without a key
+        for file in files:
             assert json.loads(file.read_text())["transport"] == "ipc" and file.parent.stat().st_mode & 0o077 == 0
-        picture, above = next((place / "gallery").glob("*.png")).name, ("../../../../etc/passwd", "..%2f..%2fetc/passwd")
-        for door in ("files/", "voila/files/", "static/../", "voila/static/../", "voila/files/%2e%2e/", "api/contents/", "voila/render/"):
+        picture = next((place / "gallery").glob("*.png")).name
+        above = ("../../../../etc/passwd", "..%2f..%2fetc/passwd")
+        for door in (
+            "files/",
+            "voila/files/",
+            "static/../",
+            "voila/static/../",
+            "voila/files/%2e%2e/",
+            "api/contents/",
+            "voila/render/",
+        ):
             for name in ("search.ipynb", picture, "secret.png", "oracle.py", "etc/passwd", *above):
                 status, content = fetched(root + door + name, user)
                 assert status in (403, 404), (door, name, status)
@@ -681,7 +763,8 @@ def fetched(address, by=None):
 @pytest.mark.browser
 def test_no_file_outside_the_gallery_is_reachable(servers, place):
     """Voila listens on this machine alone, and gives out no file: neither beside the notebook nor above it."""
-    address, user = servers["voila"].split("?")[0], visitor()
+    address = servers["voila"].split("?")[0]
+    user = visitor()
     assert address.startswith("http://127.0.0.1:") and fetched(servers["voila"], user)[0] == 200
     (place.parent / "above.png").write_bytes((place / "secret.png").read_bytes())
     for path in (
@@ -693,10 +776,23 @@ def test_no_file_outside_the_gallery_is_reachable(servers, place):
         "/etc/passwd",
         "../../../../../../etc/passwd",
     ):
-        for root in ("", "voila/files/", "voila/static/", "files/", "static/", "voila/render/", "api/contents/", "nbextensions/"):
+        for root in (
+            "",
+            "voila/files/",
+            "voila/static/",
+            "files/",
+            "static/",
+            "voila/render/",
+            "api/contents/",
+            "nbextensions/",
+        ):
             status, content = fetched(address + root + path, user)
             allowed = (place / "secret.png").read_bytes()
-            assert content != allowed and b"root:" not in content and b"class Circle" not in content, (root, path, status)
+            assert content != allowed and b"root:" not in content and b"class Circle" not in content, (
+                root,
+                path,
+                status,
+            )
 
 
 @pytest.mark.browser
@@ -704,7 +800,12 @@ def test_a_host_of_another_name_is_refused(servers):
     """A page elsewhere whose name was made to mean this machine gets nothing: no page, no file, no kernel."""
     address, token = servers["voila"].split("?")
     kernel = "api/kernels/12345678-1234-1234-1234-123456789012/channels"
-    upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": 22 * "x" + "==", "Sec-WebSocket-Version": "13"}
+    upgrade = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Key": 22 * "x" + "==",
+        "Sec-WebSocket-Version": "13",
+    }
     for path in (f"?{token}", "voila/static/voila.js", "voila/templates/lab/static/index.css", f"{kernel}?{token}"):
         statuses = []
         for host in ("127.0.0.1", "localhost", "example.org", "127.0.0.1.example.org:8888", "192.0.2.1"):
@@ -712,7 +813,10 @@ def test_a_host_of_another_name_is_refused(servers):
             connection.request("GET", f"/{path}", headers={"Host": host} | (upgrade if path.startswith(kernel) else {}))
             statuses.append(connection.getresponse().status)
             connection.close()
-        assert statuses[:2] == [404 if path.startswith(kernel) else 200] * 2 and statuses[2:] == [403] * 3, (path, statuses)
+        assert statuses[:2] == [404 if path.startswith(kernel) else 200] * 2 and statuses[2:] == [403] * 3, (
+            path,
+            statuses,
+        )
 
 
 @pytest.mark.browser
@@ -730,6 +834,10 @@ def test_in_jupyterlab_and_back_in_the_notebook(servers, chromium):
 
 
 def test_a_run_of_composer_is_listed_with_the_reason(tmp_path):
-    config = {"method": {"name": "composer", "args": {}}, "model": {"kind": "composer"}, "data": {"name": "generated", "args": {}}}
+    config = {
+        "method": {"name": "composer", "args": {}},
+        "model": {"kind": "composer"},
+        "data": {"name": "generated", "args": {}},
+    }
     source = run_source(Run.create(tmp_path / "composer-s0", config), None)
     assert not source.can_search and "has no vector of either; choose a dual encoder to search with" in source.state

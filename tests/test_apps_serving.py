@@ -9,7 +9,14 @@ from test_apps_search import fetched, visitor
 
 from complearn.apps import serving as server
 
-CELL = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": "print('hello page')"}
+CELL = {
+    "cell_type": "code",
+    "execution_count": None,
+    "id": "a",
+    "metadata": {},
+    "outputs": [],
+    "source": "print('hello page')",
+}
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
 
 
@@ -32,7 +39,9 @@ async def show(address, user):
     assert status == 200 and b"hello page" in content
     kernel = re.search(rb'"kernelId": *"([0-9a-f-]{36})"', content)[1].decode()
     root, token = address.split("/?token=")
-    return await websocket.websocket_connect(f"{root.replace('http', 'ws')}/api/kernels/{kernel}/channels?token={token}")
+    return await websocket.websocket_connect(
+        f"{root.replace('http', 'ws')}/api/kernels/{kernel}/channels?token={token}"
+    )
 
 
 async def visit(address):
@@ -56,5 +65,6 @@ async def visit(address):
 def test_pages_that_are_left_end_and_their_number_is_bounded(page):
     first, later, *after = asyncio.run(visit(page))
     for status, content in (first, later):  # two that are looked at stay, and a third is told so
-        assert status == 503 and b"503: 2 pages are open, and each holds its models in memory; close one and wait up to 4 s" in content
+        assert status == 503
+        assert b"503: 2 pages are open, and each holds its models in memory; close one and wait up to 4 s" in content
     assert sum(status == 200 for status, _ in after) == 4, "a page that was left keeps its kernel"

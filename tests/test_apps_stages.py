@@ -64,12 +64,16 @@ def test_an_anchor_shows_its_neighbours_in_every_stage(model):
 def test_the_selection_comes_back_as_a_table(model):
     app = stages(model, pairs=PAIRS, clusters=3).run_action("choose", anchor=2).run_action("show_neighbours", count=3)
     assert len(app.selection) == 9 and set(app.selection.stage) == {"stage-0", "stage-1", "integrated"}
-    assert {"anchor", "rank", "id", "cosine", "cluster", "own", "shape", "texture", "colour"} <= set(app.selection.columns)
+    assert {"anchor", "rank", "id", "cosine", "cluster", "own", "shape", "texture", "colour"} <= set(
+        app.selection.columns
+    )
     chosen = app.selection.id[0]
     assert asked(app, "pick", image=chosen)["stages"]["n_picked"] == 1
     assert set(app.selection.id) == {chosen} and f",{chosen}," in asked(app, "export_table")["table"]["text"]
     app.run_action("move", step=1)
-    assert app.controller.view.anchor == 3 and app.controller.view.picked == (chosen,), "the selection goes on with the next anchor"
+    assert app.controller.view.anchor == 3 and app.controller.view.picked == (chosen,), (
+        "the selection goes on with the next anchor"
+    )
     assert asked(app, "clear")["stages"]["n_picked"] == 0 and len(app.selection) == 9
 
 
@@ -151,7 +155,8 @@ def test_on_a_page_an_anchor_is_chosen_and_neighbours_are_selected(model, dark):
         page.locator("input[type=number]").fill("99")
         page.locator("input[type=number]").blur()
         page.wait_for_selector(".cl-status:not(:empty)")
-        assert "choose 1 to 20" in page.locator(".cl-status").inner_text() and page.locator("input[type=number]").input_value() == "2"
+        assert "choose 1 to 20" in page.locator(".cl-status").inner_text()
+        assert page.locator("input[type=number]").input_value() == "2"
         page.set_viewport_size({"width": 420, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth <= 420"), "no part is wider than a narrow page"
         screenshot(page, f"stages-narrow-{'dark' if dark else 'light'}")

@@ -1,4 +1,5 @@
-"What the table of claims says of the measured studies: binding first, a run once, controls chained, equal losses equal."
+"""What the table of claims says of the measured studies: binding first, a run once, controls chained, equal losses
+equal."""
 
 import json
 
@@ -13,7 +14,14 @@ from complearn.analysis.claims.grounding import GROUNDING_CLAIMS
 from complearn.analysis.claims.iterated import BIND, COMP, ITERATED_LEARNING, NEWCOMER_BIND
 from complearn.analysis.claims.judging import Claim, Floor, Side, judge, side_values
 from complearn.analysis.claims.multistage import MULTISTAGE
-from complearn.analysis.claims.tables import SINCE, claims_table, join_studies, read_studies, readable_claims, without_repeats
+from complearn.analysis.claims.tables import (
+    SINCE,
+    claims_table,
+    join_studies,
+    read_studies,
+    readable_claims,
+    without_repeats,
+)
 from complearn.analysis.runs.summaries import with_averages
 from complearn.core.results import read_results, row, write_results
 from complearn.evaluation.comparisons import comparison
@@ -29,9 +37,13 @@ def table_of(claims, *names):
 
 @pytest.fixture(scope="module")
 def iterated():
-    numbered = [claim for claim in ITERATED_LEARNING if claim.number in (1, 2, 3, 5) or claim.cells in (BIND, NEWCOMER_BIND)]
+    numbered = [
+        claim for claim in ITERATED_LEARNING if claim.number in (1, 2, 3, 5) or claim.cells in (BIND, NEWCOMER_BIND)
+    ]
     numbered += [
-        claim for claim in ITERATED_LEARNING if "replaced nouns" in claim.headline or claim.headline == "IL-CLIP composes better than CLIP"
+        claim
+        for claim in ITERATED_LEARNING
+        if "replaced nouns" in claim.headline or claim.headline == "IL-CLIP composes better than CLIP"
     ]
     return table_of(numbered, "arms", "generations", "hard_negatives", "iterated", "learnability")
 
@@ -46,10 +58,25 @@ def line_of(table, headline, study, variant=""):
     [
         ("a shared codebook helps binding", "arms + iterated", (-1.80, -2.62, -0.97), "does not hold"),
         ("iterated learning helps its last agent bind", "arms + iterated", (0.02, -0.70, 0.75), "not shown"),
-        ("iterated learning helps its last agent bind: the spawns, not the restarts", "arms + iterated", (-0.10, -0.83, 0.63), "not shown"),
+        (
+            "iterated learning helps its last agent bind: the spawns, not the restarts",
+            "arms + iterated",
+            (-0.10, -0.83, 0.63),
+            "not shown",
+        ),
         ("iterated learning helps a newcomer bind", "learnability", (1.43, 0.71, 2.16), "not beyond its control"),
-        ("iterated learning helps a newcomer bind: the spawns, not the restarts", "learnability", (0.92, -0.02, 1.86), "not shown"),
-        ("newcomers of later generations bind better: the spawns, not the restarts", "generations", (1.88, 0.69, 3.07), "holds"),
+        (
+            "iterated learning helps a newcomer bind: the spawns, not the restarts",
+            "learnability",
+            (0.92, -0.02, 1.86),
+            "not shown",
+        ),
+        (
+            "newcomers of later generations bind better: the spawns, not the restarts",
+            "generations",
+            (1.88, 0.69, 3.07),
+            "holds",
+        ),
         (
             "newcomers of later generations bind better, beyond the same steps of Codebook-CLIP",
             "generations",
@@ -57,8 +84,18 @@ def line_of(table, headline, study, variant=""):
             "not shown",
         ),
         ("a shared codebook tells replaced nouns better", "arms + iterated", (2.98, 0.93, 5.03), "holds"),
-        ("iterated learning helps its last agent tell replaced nouns", "arms + iterated", (-4.89, -6.42, -3.35), "does not hold"),
-        ("iterated learning helps a newcomer tell replaced nouns", "learnability", (-3.66, -4.63, -2.68), "does not hold"),
+        (
+            "iterated learning helps its last agent tell replaced nouns",
+            "arms + iterated",
+            (-4.89, -6.42, -3.35),
+            "does not hold",
+        ),
+        (
+            "iterated learning helps a newcomer tell replaced nouns",
+            "learnability",
+            (-3.66, -4.63, -2.68),
+            "does not hold",
+        ),
     ],
 )
 def test_binding_and_nouns_of_iterated_learning(iterated, headline, study, points, verdict):
@@ -75,7 +112,10 @@ def test_binding_is_judged_before_comp_and_only_its_lines_are_exploratory(iterat
     assert set(iterated[iterated.headline == "a shared codebook helps composition"].status) == {""}
     assert all(not claim.fixed for claim in every if claim.cells == COMP)
     shown = readable_claims(iterated)
-    assert shown.verdict[(shown.headline == "a shared codebook helps binding").to_numpy()].iloc[0] == "does not hold, exploratory"
+    assert (
+        shown.verdict[(shown.headline == "a shared codebook helps binding").to_numpy()].iloc[0]
+        == "does not hold, exploratory"
+    )
 
 
 def test_results_of_ones_own_are_not_exploratory(tmp_path):
@@ -85,19 +125,33 @@ def test_results_of_ones_own_are_not_exploratory(tmp_path):
 
 
 def test_a_run_counts_once(iterated):
-    """The rows of hard_negatives without negatives are runs of `iterated`, the last generations runs of `learnability`: nine lines less."""
-    before = ("a shared codebook helps composition", "iterated learning helps its last agent", "IL-CLIP composes better than CLIP")
+    """The rows of hard_negatives without negatives are runs of `iterated`, the last generations runs of `learnability`:
+    nine lines less."""
+    before = (
+        "a shared codebook helps composition",
+        "iterated learning helps its last agent",
+        "IL-CLIP composes better than CLIP",
+    )
     before += ("iterated learning does not harm recognition", "iterated learning does not harm retrieval")
     repeats = iterated[iterated.headline.isin(before) & (iterated.study == "hard_negatives")]
     assert not len(repeats)
-    newcomers = ("iterated learning helps a newcomer", "iterated learning helps a newcomer: the spawns, not the restarts")
+    newcomers = (
+        "iterated learning helps a newcomer",
+        "iterated learning helps a newcomer: the spawns, not the restarts",
+    )
     assert set(iterated[iterated.headline.isin(newcomers)].study) == {"learnability"}
     kept = iterated[(iterated.study == "generations") & (iterated.number == 5)]
     assert len(kept) == 4, "what only that file can say stays"
 
 
 def test_a_line_with_fewer_of_the_same_runs_is_left_out():
-    line = lambda name, runs, compared="a - b": {"study": name, "runs": None if runs is None else set(runs), "compared": compared}
+    def line(name, runs, compared="a - b"):
+        return {
+            "study": name,
+            "runs": None if runs is None else set(runs),
+            "compared": compared,
+        }
+
     lines = [
         line("some", "ab"),
         line("all", "abc"),
@@ -114,11 +168,15 @@ def test_the_lead_of_composer_narrows():
     told = table_of(widen, "composer").set_index("headline")
     for name, points in (("VSE", (-5.5, -8.1, -2.9)), ("ViLBERT", (-3.0, -6.0, -0.0))):
         line = told.loc[f"COMPOSER's lead over {name} widens with divergence"]
-        assert tuple(round(100 * line[key], 1) for key in ("difference", "low", "high")) == points and line.verdict == "does not hold"
+        assert tuple(round(100 * line[key], 1) for key in ("difference", "low", "high")) == points
+        assert line.verdict == "does not hold"
     rows = pd.DataFrame(read_results(MEASURED / "composer.results.json")["rows"])
-    of = lambda method, data: rows[
-        (rows.method == method) & (rows.data == data) & (rows.split == "sentence_to_image") & (rows.metric == "r@1")
-    ].set_index("seed").value  # fmt: skip
+
+    def of(method, data):
+        return rows[
+            (rows.method == method) & (rows.data == data) & (rows.split == "sentence_to_image") & (rows.metric == "r@1")
+        ].set_index("seed").value  # fmt: skip
+
     lead = {data: of("composer", data) - of("vse, sentences alone", data) for data in ("mcd", "in_domain")}
     mean = (lead["mcd"] - lead["in_domain"]).mean()
     assert mean == pytest.approx(told.difference["COMPOSER's lead over VSE widens with divergence"])
@@ -136,7 +194,9 @@ def test_rows_compared_as_equal_in_losses_have_equal_arguments():
     assert row_losses(rows["composer, no MVSA"]) != row_losses(rows["vse, sentences alone"]), "it keeps ORDER"
 
 
-@pytest.mark.parametrize("file", sorted(MEASURED.glob("composer*.results.json")), ids=lambda file: file.name.split(".")[0])
+@pytest.mark.parametrize(
+    "file", sorted(MEASURED.glob("composer*.results.json")), ids=lambda file: file.name.split(".")[0]
+)
 def test_labels_of_measured_rows_say_their_losses(file):
     rows = json.loads(file.read_text())["setting"]["rows"]
     for label, values in rows.items():
@@ -145,7 +205,9 @@ def test_labels_of_measured_rows_say_their_losses(file):
             assert ("sentences alone" in label) == (list(losses) == ["MATCH"]), label
             assert ("no MVSA" in label) == (list(losses) == ["MATCH", "ORDER"]), label
             assert (
-                label.startswith(row_label({"method": values["method"], values["method"]: values.get(values["method"], {})}))
+                label.startswith(
+                    row_label({"method": values["method"], values["method"]: values.get(values["method"], {})})
+                )
                 or ", " in label
             )
     for ours, rival in EQUAL_LOSSES:
@@ -186,7 +248,8 @@ def test_at_1600_steps_five_measures_pass_all_three_controls():
     assert round(word.difference, 3) == 0.092 and word.number == 9
     assert told.number["the first axis becomes concreteness, by category, 1600 steps"] == 9
     assert (
-        told.number["categories gather, 1600 steps"] == 11 and told.number["compositions are found, queries from glosses, 1600 steps"] == 12
+        told.number["categories gather, 1600 steps"] == 11
+        and told.number["compositions are found, queries from glosses, 1600 steps"] == 12
     )
 
 
@@ -200,24 +263,41 @@ def test_the_slider_is_judged_only_where_an_end_is_above_chance():
 def test_a_floor_asks_whether_one_of_some_measures_is_clearly_above_chance():
     cells = (("d", "gain", "m"),)
     claim = Claim(
-        "a gains more", "", Side("a"), Side("b"), cells, floor=Floor((("d", "one end", "m"), ("d", "other end", "m")), ("d", "mixed", "m"))
+        "a gains more",
+        "",
+        Side("a"),
+        Side("b"),
+        cells,
+        floor=Floor((("d", "one end", "m"), ("d", "other end", "m")), ("d", "mixed", "m")),
     )
     gains = [
         row(name, k, None, None, "d", "gain", "m", value + 0.01 * k * (name == "a"))
         for name, value in (("a", 0.5), ("b", 0.2))
         for k in range(3)
     ]
-    end = lambda split, value: [row("a", k, None, None, "d", split, "m", value + 0.001 * k) for k in range(3)]
-    ends = lambda one, other: end("one end", one) + end("other end", other)
+
+    def end(split, value):
+        return [row("a", k, None, None, "d", split, "m", value + 0.001 * k) for k in range(3)]
+
+    def ends(one, other):
+        return end("one end", one) + end("other end", other)
+
     chance = [row("chance", None, None, None, "d", "mixed", "m", 0.1)]
-    verdict = lambda rows: judge(claim, pd.DataFrame(rows))["verdict"]
+
+    def verdict(rows):
+        return judge(claim, pd.DataFrame(rows))["verdict"]
+
     assert verdict(gains + ends(0.1, 0.15) + chance) == "at chance"
     assert verdict(gains + ends(0.1, 0.25) + chance) == verdict(gains + ends(0.1, 0.15)) == "holds"
 
 
 def test_a_side_may_be_measured_in_cells_of_its_own():
     rows = pd.DataFrame(
-        [row("a", k, None, None, data, "x", "m", value + k) for data, value in (("far", 0.5), ("near", 0.7)) for k in range(3)]
+        [
+            row("a", k, None, None, data, "x", "m", value + k)
+            for data, value in (("far", 0.5), ("near", 0.7))
+            for k in range(3)
+        ]
     )
     near = Side("a", cells=(("near", "x", "m"),))
     assert str(near) == "a [near]" and side_values(rows, near, (("far", "x", "m"),)).tolist() == [0.7, 1.7, 2.7]
@@ -246,11 +326,19 @@ def test_theirs_are_the_means_of_the_papers_cells():
 def newcomers(worlds, gain=0.0, count=NEWCOMERS, phases=("interact-01", "interact-03")):
     teachers = [("il_clip", phase, gain * (phase == "interact-03")) for phase in phases]
     teachers += [("codebook_restarts", phase, 0.0) for phase in phases] + [("codebook_clip", "contrastive", 0.0)]
-    cells = [("sugarcrepe", "swap_att", "accuracy"), ("winoground", "swap_obj", "image_score"), ("cola", "replace_obj", "image_accuracy")]
-    noise = lambda *place: (hash(place) % 1000 - 500) / 1e6
+    cells = [
+        ("sugarcrepe", "swap_att", "accuracy"),
+        ("winoground", "swap_obj", "image_score"),
+        ("cola", "replace_obj", "image_accuracy"),
+    ]
+
+    def noise(*place):
+        return (hash(place) % 1000 - 500) / 1e6
+
     return [
         row(method, seed, phase, 100, f"newcomer {k}: generated/{data}", split, metric,
-            0.8 + more * (metric != "image_accuracy") + noise(seed, len(method), phase[-1], k, len(split), data[0]), n=50)
+            0.8 + more * (metric != "image_accuracy") + noise(seed, len(method), phase[-1], k, len(split), data[0]),
+            n=50)
         for seed in worlds for method, phase, more in teachers for k in range(count) for data, split, metric in cells
     ]  # fmt: skip
 
@@ -264,7 +352,9 @@ def test_the_confirmatory_study_gives_no_verdict_before_all_worlds_stand():
         (newcomers(WORLDS, count=1), 0),
     ):
         told = confirmatory_table(rows)
-        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds stand"} and "difference" not in told and len(told) == 5
+        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds stand"}
+        assert "difference" not in told
+        assert len(told) == 5
     seen = confirmatory_table(newcomers(range(0, 12)) + newcomers(range(12, 20)))
     assert set(seen.worlds) == {"8 of 20"}, "worlds that had been looked at do not count"
 

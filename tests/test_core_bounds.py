@@ -30,13 +30,23 @@ from complearn.models.towers.factory import check_tower, text_tower, vision_towe
 from complearn.models.towers.limits import TooLarge, build_within, check_size
 from complearn.models.towers.openclip import load_open_clip
 
-SIDES = {"hidden_act": "gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+SIDES = {
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-5,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 
 
 def clip_model_folder(folder, **sizes):
     """A CLIPModel's folder of some hundred bytes, whose configuration may say anything."""
     folder.mkdir()
-    sides = {"hidden_size": 16, "image_size": 32, "patch_size": 8, "vocab_size": 49408, "max_position_embeddings": 16} | SIDES | sizes
+    sides = (
+        {"hidden_size": 16, "image_size": 32, "patch_size": 8, "vocab_size": 49408, "max_position_embeddings": 16}
+        | SIDES
+        | sizes
+    )
     config = {"model_type": "clip", "projection_dim": 8, "vision_config": sides, "text_config": sides}
     (folder / "config.json").write_text(json.dumps(config))
     save_file({"logit_scale": torch.zeros(1)}, folder / "model.safetensors")
@@ -118,13 +128,17 @@ def test_arrays_are_inflated_up_to_a_limit_and_a_broken_file_is_named(tmp_path):
 
 
 DOUBLINGS = (
-    "{a: &a [x, x], " + ", ".join(f"{b}: &{b} [*{a}, *{a}]" for a, b in zip("abcdefghijklmnopqrstuvwxy", "bcdefghijklmnopqrstuvwxyz")) + "}"
+    "{a: &a [x, x], "
+    + ", ".join(f"{b}: &{b} [*{a}, *{a}]" for a, b in zip("abcdefghijklmnopqrstuvwxy", "bcdefghijklmnopqrstuvwxyz"))
+    + "}"
 )
 
 
 @pytest.mark.parametrize("text", [DOUBLINGS, "{a: &a [1], b: *a}", "{a: &a 1}", "[*a]"])
 def test_parameters_have_no_aliases(text):
-    with pytest.raises(RequestError, match="parameter settings cannot be read.*is an alias or an anchor; write the value out"):
+    with pytest.raises(
+        RequestError, match="parameter settings cannot be read.*is an alias or an anchor; write the value out"
+    ):
         parse_yaml(text, "settings")
 
 
@@ -134,7 +148,9 @@ def test_parameters_are_not_nested_without_end():
     assert parse_list("[a&b, 'x*y']", "p") == ["a&b", "x*y"]
 
 
-@pytest.mark.parametrize("key, value", [("depth", 10**8), ("width", 2**30), ("heads", 10**9), ("size", 10**6), ("patch", 10**7)])
+@pytest.mark.parametrize(
+    "key, value", [("depth", 10**8), ("width", 2**30), ("heads", 10**9), ("size", 10**6), ("patch", 10**7)]
+)
 def test_a_tower_of_any_size_is_not_configured(key, value):
     with pytest.raises(ValueError, match=f"{key} should be less than or equal to"):
         check_tower({"tower": "tiny", key: value}, "vision")
@@ -158,7 +174,9 @@ def test_a_checksum_is_of_a_file(tmp_path):
 
 
 def test_a_model_is_not_built_larger_than_its_weights():
-    make = lambda: torch.nn.Linear(2**20, 2**20)
+    def make():
+        return torch.nn.Linear(2**20, 2**20)
+
     with pytest.raises(TooLarge, match="theirs asks for a model of more than 64 MB and holds 0.0 MB"):
         check_size(make, 1000, "theirs")
     with pytest.raises(TooLarge), build_within(1000, "theirs"):
@@ -191,8 +209,12 @@ BOMBS = {
     "open_clip": lambda folder: load_open_clip(str(clip_folder(folder, vision={"width": 2**18}))),
     "open_clip layers": lambda folder: load_open_clip(str(clip_folder(folder, text={"layers": 10**8}))),
     "open_clip context": lambda folder: load_open_clip(str(clip_folder(folder, text={"context_length": 10**6}))),
-    "transformers": lambda folder: text_tower({"tower": f"hf:{hf_folder(folder, {'hidden_size': 2**20})}", "weights": False}),
-    "transformers layers": lambda folder: text_tower({"tower": f"hf:{hf_folder(folder, {'num_hidden_layers': 10**7})}", "weights": False}),
+    "transformers": lambda folder: text_tower(
+        {"tower": f"hf:{hf_folder(folder, {'hidden_size': 2**20})}", "weights": False}
+    ),
+    "transformers layers": lambda folder: text_tower(
+        {"tower": f"hf:{hf_folder(folder, {'num_hidden_layers': 10**7})}", "weights": False}
+    ),
 }
 
 
@@ -249,8 +271,11 @@ def test_pictures_are_decoded_side_by_side_up_to_a_limit(tmp_path, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
     monkeypatch.setattr(images, "MAX_PIXELS", 100)
-    seen, to_rgb = [], images.to_rgb
-    monkeypatch.setattr(images, "to_rgb", lambda picture: seen.append(images._decoding["pixels"]) or time.sleep(0.02) or to_rgb(picture))
+    seen = []
+    to_rgb = images.to_rgb
+    monkeypatch.setattr(
+        images, "to_rgb", lambda picture: seen.append(images._decoding["pixels"]) or time.sleep(0.02) or to_rgb(picture)
+    )
     for k in range(8):
         Image.new("RGBA", (6, 8)).save(tmp_path / f"{k}.png")
     with ThreadPoolExecutor(8) as pool:

@@ -5,7 +5,15 @@ import subprocess
 import pytest
 
 from complearn.core import checksums as module
-from complearn.core.checksums import LIST, DamagedFile, missing_files, read_checksums, verify, write_checksums, write_listed
+from complearn.core.checksums import (
+    LIST,
+    DamagedFile,
+    missing_files,
+    read_checksums,
+    verify,
+    write_checksums,
+    write_listed,
+)
 
 
 @pytest.fixture
@@ -53,12 +61,15 @@ def test_the_system_reads_the_list(folder):
 
 
 def test_a_file_that_is_written_again_never_disagrees_with_its_entry(folder, monkeypatch):
-    write, states = module.write_bytes_atomic, []
+    write = module.write_bytes_atomic
+    states = []
 
     def watched(path, content):
         write(path, content)
         entry = read_checksums(folder).get("model")
-        states.append("no entry" if entry is None else "right" if entry == module.checksum(folder / "model") else "wrong")
+        states.append(
+            "no entry" if entry is None else "right" if entry == module.checksum(folder / "model") else "wrong"
+        )
 
     monkeypatch.setattr(module, "write_bytes_atomic", watched)
     write_listed(folder / "model", b"new")

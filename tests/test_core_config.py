@@ -19,7 +19,10 @@ from complearn.core.plugins import Registry
 
 def test_a_registry_names_what_it_holds():
     colours = Registry("colour")
-    assert colours.register("red")(len) is len and colours["red"] is len and list(colours) == ["red"] and len(colours) == 1
+    assert colours.register("red")(len) is len
+    assert colours["red"] is len
+    assert list(colours) == ["red"]
+    assert len(colours) == 1
     assert "blue" not in colours and colours.get("blue") is None and dict(colours) == {"red": len}
     with pytest.raises(ValueError, match=r"no colour 'rad' \(did you mean 'red'\?\); there are red"):
         colours["rad"]
@@ -69,13 +72,18 @@ class Outer:
 def test_plain_values_become_a_frozen_tree():
     read = strict(Outer, {"name": "a", "inner": {"lr": 1, "betas": [0.5, 0.9]}, "args": {"x": [1, None]}}, "config")
     assert read == Outer("a", 1, Inner(1.0, (0.5, 0.9)), {"x": [1, None]}) and strict(Outer, read, "config") is read
-    assert strict(Outer, {"name": "a", "steps": np.int64(3), "inner": Inner(2.0)}, "config") == Outer("a", 3, Inner(2.0))
+    assert strict(Outer, {"name": "a", "steps": np.int64(3), "inner": Inner(2.0)}, "config") == Outer(
+        "a", 3, Inner(2.0)
+    )
 
 
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"name": "a", "stps": 2}, r"no config key 'stps' \(did you mean 'steps'\?\); there are name, steps, inner, args"),
+        (
+            {"name": "a", "stps": 2},
+            r"no config key 'stps' \(did you mean 'steps'\?\); there are name, steps, inner, args",
+        ),
         ({"name": "a", "inner": {"rate": 2}}, r"no config.inner key 'rate'; there are lr, betas, ema"),
         ({}, "config.name is missing"),
         ({"name": 3}, "config.name should be a valid string, not 3"),
@@ -101,11 +109,22 @@ def test_all_mistakes_are_named_at_once():
 
 @given(st.lists(st.integers(-999, 999)))
 def test_lists_of_numbers_survive_the_command_line(values):
-    for text in (str(values), json.dumps(values), ",".join(map(str, values)), tuple(values), np.array(values, dtype=int)):
+    for text in (
+        str(values),
+        json.dumps(values),
+        ",".join(map(str, values)),
+        tuple(values),
+        np.array(values, dtype=int),
+    ):
         assert parse_list(text, "seeds") == values == parse_list(text, "seeds", int)
 
 
-@given(st.lists(st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True).filter(lambda word: word not in ("null", "true", "false")), min_size=1))
+@given(
+    st.lists(
+        st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True).filter(lambda word: word not in ("null", "true", "false")),
+        min_size=1,
+    )
+)
 def test_lists_of_words_survive_the_command_line(values):
     for text in (str(values), json.dumps(values), ",".join(values), f"[{', '.join(values)}]", values):
         assert parse_list(text, "methods") == values
@@ -122,8 +141,15 @@ def test_a_list_of_the_wrong_type_names_its_parameter():
 
 
 def test_a_mapping_parameter_arrives_in_any_form_or_names_itself():
-    assert parse_yaml({"a": 1}, "x") == {"a": 1} and parse_yaml("tiny", "vision") == "tiny" and parse_yaml("", "x") == ""
-    assert parse_yaml(' {"a": [1, 2]} ', "x") == parse_yaml("{'a': [1, 2]}", "x") == parse_yaml("{a: [1, 2]}", "x") == {"a": [1, 2]}
+    assert parse_yaml({"a": 1}, "x") == {"a": 1}
+    assert parse_yaml("tiny", "vision") == "tiny"
+    assert parse_yaml("", "x") == ""
+    assert (
+        parse_yaml(' {"a": [1, 2]} ', "x")
+        == parse_yaml("{'a': [1, 2]}", "x")
+        == parse_yaml("{a: [1, 2]}", "x")
+        == {"a": [1, 2]}
+    )
     for broken in ('{"a": 1', '{"a": ]}', '{"a" 1}', "[1, 2"):
         with pytest.raises(ValueError, match="parameter data_args cannot be read"):
             parse_yaml(broken, "data_args")
@@ -138,7 +164,11 @@ LEAVES = (
 )
 
 
-@given(st.dictionaries(st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1), LEAVES | st.lists(LEAVES), max_size=4))
+@given(
+    st.dictionaries(
+        st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1), LEAVES | st.lists(LEAVES), max_size=4
+    )
+)
 def test_json_and_python_are_read_as_they_are_written(values):
     assert parse_yaml(json.dumps(values), "x") == values
     assert parse_yaml("{lr: 5e-4, on: no, day: 2020-01-01, time: 1:30, octal: 010}", "x") == {
@@ -152,12 +182,17 @@ def test_a_parameter_that_the_notebook_does_not_have_is_refused():
     check_parameters([])
     check_parameters(["", defaults, "print(1)", "# Parameters of nothing\nstep = 1"])
     check_parameters(["", defaults, '# Parameters\npreset = "demo"\nseeds = [0, 1]\n', "x = 1"])
-    with pytest.raises(ValueError, match=r"no parameter 'step' \(did you mean 'steps'\?\); there are preset, seeds, steps"):
+    with pytest.raises(
+        ValueError, match=r"no parameter 'step' \(did you mean 'steps'\?\); there are preset, seeds, steps"
+    ):
         check_parameters(["", defaults, '# Parameters\npreset = "demo"\nstep = 3\n', "x = 1"])
 
 
 def notebooks() -> list[Path]:
-    return [*sorted((ROOT / "nbs" / "experiments").glob("*.ipynb")), *sorted((ROOT / "nbs" / "benchmarks").glob("*.ipynb"))]
+    return [
+        *sorted((ROOT / "nbs" / "experiments").glob("*.ipynb")),
+        *sorted((ROOT / "nbs" / "benchmarks").glob("*.ipynb")),
+    ]
 
 
 def test_every_notebook_with_parameters_checks_them_where_it_imports():
@@ -167,7 +202,9 @@ def test_every_notebook_with_parameters_checks_them_where_it_imports():
         place = next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", []))
         if "check_parameters()" not in cells[place + 1].source.splitlines():
             unchecked.append(path.relative_to(ROOT).as_posix())
-    assert len(notebooks()) > 20 and not unchecked, f"the cell after the parameters does not call check_parameters() in {unchecked}"
+    assert len(notebooks()) > 20 and not unchecked, (
+        f"the cell after the parameters does not call check_parameters() in {unchecked}"
+    )
 
 
 @pytest.mark.slow
@@ -180,7 +217,9 @@ def test_papermill_stops_at_a_mistyped_parameter(tmp_path):
 
 def test_a_key_that_stands_twice_is_an_error_in_files_and_in_parameters(tmp_path):
     (tmp_path / "config.json").write_text('{"seed": 0, "train": {"steps": 1, "steps": 2}}')
-    with pytest.raises(ValueError, match="config.json is not readable as JSON: the key 'steps' stands twice in one object .leave one."):
+    with pytest.raises(
+        ValueError, match="config.json is not readable as JSON: the key 'steps' stands twice in one object .leave one."
+    ):
         read_json(tmp_path / "config.json")
     with pytest.raises(ValueError, match="parameter world cannot be read near .*: the key 'shapes' stands twice"):
         parse_yaml('{"shapes": 3, "size": 8, "shapes": 4}', "world")

@@ -20,7 +20,9 @@ def test_auto_takes_what_there_is(monkeypatch):
 
 def test_an_absent_device_says_what_there_is(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeError, match="device 'cuda' was asked for .* 0 CUDA devices are usable here; use device='cpu' or 'auto'"):
+    with pytest.raises(
+        RuntimeError, match="device 'cuda' was asked for .* 0 CUDA devices are usable here; use device='cpu' or 'auto'"
+    ):
         pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -35,7 +37,9 @@ def test_precision_follows_the_hardware(monkeypatch):
     monkeypatch.setattr(module, "cpu_has_bf16", lambda: True)
     assert pick_precision("cpu") == "bf16" and pick_precision(torch.device("cpu"), "fp32") == "fp32"
     monkeypatch.setattr(module, "cpu_has_bf16", lambda: False)
-    assert pick_precision("cpu") == "fp32" and pick_precision("cpu", "bf16") == "bf16" and pick_precision("mps") == "fp32"
+    assert pick_precision("cpu") == "fp32"
+    assert pick_precision("cpu", "bf16") == "bf16"
+    assert pick_precision("mps") == "fp32"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
     assert pick_precision("cuda") == "fp32"  # an old GPU that only emulates it
     with pytest.raises(ValueError, match="'auto', 'fp32' or 'bf16', not 'fp16'"):
@@ -54,7 +58,8 @@ def test_bf16_is_read_from_the_processor(monkeypatch, told, expected):
 
 
 def test_autocast_changes_the_product_and_not_the_weights():
-    layer, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    layer = torch.nn.Linear(8, 8)
+    x = torch.randn(4, 8)
     with autocast("cpu", "bf16"):
         out = layer(x)
     out.float().sum().backward()

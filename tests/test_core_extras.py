@@ -11,7 +11,9 @@ def test_a_library_that_is_there_is_imported():
 
 
 def test_a_missing_one_names_the_extra():
-    with pytest.raises(ImportError, match=r"needs the library 'no_such_library.part'.*pip install 'complearn\[towers\]'") as caught:
+    with pytest.raises(
+        ImportError, match=r"needs the library 'no_such_library.part'.*pip install 'complearn\[towers\]'"
+    ) as caught:
         need("no_such_library.part", extra="towers")
     assert caught.value.name == "no_such_library"
 
@@ -33,4 +35,6 @@ def test_every_extra_that_is_named_exists():
     for path in (ROOT / "complearn").rglob("*.py"):
         for extra in re.findall(r"""\bneed\(\s*[^()]*?,\s*(?:extra=)?["'](\w+)["']\s*\)""", path.read_text()):
             called.setdefault(extra, path.name)
-    assert set(called) <= there, f"extras that settings.ini does not have: { {e: p for e, p in called.items() if e not in there} }"
+    assert set(called) <= there, (
+        f"extras that settings.ini does not have: { {e: p for e, p in called.items() if e not in there} }"
+    )

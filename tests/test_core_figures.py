@@ -102,7 +102,12 @@ def test_without_a_browser_there_is_a_page_and_one_line(tmp_path, monkeypatch, c
         assert save_figure(FIGURE, tmp_path / "figures", name) == [tmp_path / "figures" / f"{name}.html"]
     said = capsys.readouterr().out.strip().splitlines()
     assert len(said) == 1 and "HTML only" in said[0] and "BROWSER_PATH" in said[0]
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["a.html", "b.html", "c.html", "plotly.min.js"]
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        "a.html",
+        "b.html",
+        "c.html",
+        "plotly.min.js",
+    ]
 
 
 def test_a_browser_that_does_not_start_holds_nothing_up(tmp_path, monkeypatch, capsys, anew):
@@ -110,7 +115,8 @@ def test_a_browser_that_does_not_start_holds_nothing_up(tmp_path, monkeypatch, c
     broken.write_text("#!/bin/sh\necho 'error while loading shared libraries' >&2\nexit 127\n")
     broken.chmod(0o755)
     monkeypatch.setenv("BROWSER_PATH", str(broken))
-    assert len(save_figure(FIGURE, tmp_path / "figures", "a")) == 1 and len(save_figure(FIGURE, tmp_path / "figures", "b")) == 1
+    assert len(save_figure(FIGURE, tmp_path / "figures", "a")) == 1
+    assert len(save_figure(FIGURE, tmp_path / "figures", "b")) == 1
     said = capsys.readouterr().out.strip().splitlines()
     assert len(said) == 1 and "did not start" in said[0] and "BROWSER_PATH" in said[0]
 
@@ -155,7 +161,9 @@ asyncio.run(cell())
 import kaleido
 print(repr(start_browser()), kaleido._global_server.is_running())
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0 and done.stdout.strip() == "'' True", done.stdout + done.stderr
     from PIL import Image
 
@@ -165,9 +173,13 @@ print(repr(start_browser()), kaleido._global_server.is_running())
 
 
 def test_a_notebook_that_draws_by_hand_escapes_its_texts():
-    """Figures of experiments and benchmarks have names of models and data from result files; a decorated function needs no more."""
-    found, bare = [], []
-    for path in sorted([*(ROOT / "nbs" / "experiments").glob("*.ipynb"), *(ROOT / "nbs" / "benchmarks").glob("*.ipynb")]):
+    """Figures of experiments and benchmarks have names of models and data from result files; a decorated function needs
+    no more."""
+    found = []
+    bare = []
+    for path in sorted(
+        [*(ROOT / "nbs" / "experiments").glob("*.ipynb"), *(ROOT / "nbs" / "benchmarks").glob("*.ipynb")]
+    ):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             source = "".join(cell["source"])
             if cell["cell_type"] == "code" and ("go.Figure(" in source or "make_subplots(" in source):
@@ -181,15 +193,22 @@ STRANGE = "<b>dog</b> <a href='http://example.org'>cat</a> %{y} R&B"
 
 
 def test_every_figure_draws_its_texts_as_they_are():
-    """Whatever a figure function is handed is text; a function that draws on another's figure is called by one that is decorated."""
+    """Whatever a figure function is handed is text; a function that draws on another's figure is called by one that is
+    decorated."""
     found = {}
     for path in sorted((ROOT / "complearn").rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.returns is not None and ast.unparse(node.returns) == "go.Figure":
+            if (
+                isinstance(node, ast.FunctionDef)
+                and node.returns is not None
+                and ast.unparse(node.returns) == "go.Figure"
+            ):
                 if not any(ast.unparse(argument.annotation) == "go.Figure" for argument in node.args.args):
                     found[".".join(path.relative_to(ROOT).with_suffix("").parts), node.name] = None
     assert len(found) > 25
-    bare = [name for module, name in found if not hasattr(getattr(importlib.import_module(module), name), "escapes_texts")]
+    bare = [
+        name for module, name in found if not hasattr(getattr(importlib.import_module(module), name), "escapes_texts")
+    ]
     assert not bare, f"{bare} lack @figure_of_texts"
 
 
@@ -205,9 +224,15 @@ def test_labels_from_files_are_no_markup():
     rows = [row(STRANGE, seed, "train", 1, STRANGE, "all", "accuracy", 0.5 + seed / 10) for seed in (0, 1)]
     frame = pd.DataFrame(rows).assign(method=STRANGE, split=STRANGE)
     picture = np.zeros((4, 4, 3), dtype=np.uint8)
-    drawn = [comparison_figure(frame), gallery([picture], [STRANGE]), map_figure(np.zeros((2, 2)), np.ones(2), [STRANGE] * 2)]
+    drawn = [
+        comparison_figure(frame),
+        gallery([picture], [STRANGE]),
+        map_figure(np.zeros((2, 2)), np.ones(2), [STRANGE] * 2),
+    ]
     log = pd.DataFrame({"kind": "step", "step": range(9), "contrastive_loss": 1.0, "phase": STRANGE})
-    lines = pd.DataFrame({"better": [STRANGE], "than": ["clip"], "split": STRANGE, "mean": 0.1, "low": 0.0, "high": 0.2, "n": 2})
+    lines = pd.DataFrame(
+        {"better": [STRANGE], "than": ["clip"], "split": STRANGE, "mean": 0.1, "low": 0.0, "high": 0.2, "n": 2}
+    )
     for figure in [*drawn, loss_curve({STRANGE: log}), difference_figure(lines)]:
         texts = texts_of(json.loads(figure.to_json()))
         assert any("&lt;b&gt;dog" in text for text in texts)
@@ -227,7 +252,8 @@ def test_a_browser_draws_the_text_itself(tmp_path):
     picture = np.zeros((4, 4, 3), dtype=np.uint8)
     save_figure(gallery([picture], ["<b>dog</b> <a href='x'>R&B</a>"]), tmp_path, "gallery")
     with open_chromium() as browser:
-        page, requests = browser.new_page(), []
+        page = browser.new_page()
+        requests = []
         page.on("request", lambda request: requests.append(request.url))
         page.goto((tmp_path / "gallery.html").as_uri())
         page.wait_for_selector(".annotation-text")

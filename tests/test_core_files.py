@@ -103,7 +103,8 @@ def test_torch_and_plain_bytes_are_written(tmp_path):
 
 
 def test_a_kill_at_any_time_leaves_a_whole_file(tmp_path):
-    """A process that rewrites a file again and again is killed at random times: the file is always one of the versions."""
+    """A process that rewrites a file again and again is killed at random times: the file is always one of the
+    versions."""
     code = """
 import sys
 from complearn.core.files import atomic_folder, write_json
@@ -118,7 +119,9 @@ while True:
 """
     draw = random.Random(0)
     for _ in range(4):
-        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
         process.stdout.readline()
         time.sleep(draw.uniform(0.0, 0.2))
         process.send_signal(signal.SIGKILL)
@@ -155,17 +158,24 @@ def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "body").write_text("named so by chance")
     (tmp_path / "notes").write_text("a file")
-    says = {"made": r"holds other files \(photo.jpg\); name a new", "theirs": r"holds other files \(body\)", "notes": "is a file; name"}
+    says = {
+        "made": r"holds other files \(photo.jpg\); name a new",
+        "theirs": r"holds other files \(body\)",
+        "notes": "is a file; name",
+    }
     for name, message in says.items():
         with pytest.raises(FileExistsError, match=message):
             write("lost", tmp_path / name)
-    assert (tmp_path / "made" / "photo.jpg").exists() and (tmp_path / "theirs" / "body").exists() and (tmp_path / "notes").is_file()
+    assert (tmp_path / "made" / "photo.jpg").exists()
+    assert (tmp_path / "theirs" / "body").exists()
+    assert (tmp_path / "notes").is_file()
 
 
 def test_a_folder_that_cannot_take_its_name_is_put_back(tmp_path, monkeypatch):
     with atomic_folder(tmp_path / "step") as folder:
         (folder / "a").write_text("old")
-    rename, calls = os.rename, []
+    rename = os.rename
+    calls = []
 
     def second_fails(source, target):
         calls.append(source)
@@ -186,7 +196,8 @@ def test_broken_json_is_named(tmp_path):
 
 
 def test_out_folder(tmp_path, capsys):
-    fresh, another = out_folder(""), out_folder("  ")
+    fresh = out_folder("")
+    another = out_folder("  ")
     assert fresh != another and fresh.is_dir() and str(fresh) in capsys.readouterr().out
     fresh.rmdir()
     another.rmdir()
@@ -205,7 +216,8 @@ def test_a_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
 
 def test_cache_dir_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "c"))
-    assert cache_dir("features", "x") == tmp_path / "c" / "features" / "x" and (tmp_path / "c" / "features" / "x").is_dir()
+    assert cache_dir("features", "x") == tmp_path / "c" / "features" / "x"
+    assert (tmp_path / "c" / "features" / "x").is_dir()
     monkeypatch.delenv("COMPLEARN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr(files.sys, "platform", "linux")
@@ -214,7 +226,10 @@ def test_cache_dir_follows_the_environment(tmp_path, monkeypatch):
 
 def test_a_read_only_file_system_is_named_and_not_masked(tmp_path, monkeypatch):
     """There the temporary file can be neither made nor deleted; the first error is the one to say."""
-    refuse = lambda *arguments, **options: (_ for _ in ()).throw(OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / ".a.tmp")))
+
+    def refuse(*arguments, **options):
+        return (_ for _ in ()).throw(OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / ".a.tmp")))
+
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(OSError, match=r"a\.json cannot be written: its folder is read-only; make it writable"):
         write_bytes_atomic(tmp_path / "a.json", b"{}")
@@ -225,7 +240,10 @@ def test_a_cache_that_cannot_be_written_warns_once_and_the_work_goes_on(tmp_path
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "file"))
     folder = cache_dir("features")
     made = []
-    make = lambda: made.append(1) or {"a": torch.ones(2)}
+
+    def make():
+        return made.append(1) or {"a": torch.ones(2)}
+
     with pytest.warns(UserWarning, match=r"nothing is kept in .*features .*name another folder by COMPLEARN_CACHE"):
         assert cached_tensors(folder / "a.safetensors", make)["a"].sum() == 2
     with warnings.catch_warnings():

@@ -8,13 +8,27 @@ from conftest import ROOT
 
 from complearn.core.results import COLUMNS, code_version, read_results, row, rows_table, versions, write_results
 
-ROW = dict(method="clip", seed=0, phase="train", step=10, data="generated", split="swap_att", metric="accuracy", value=0.5)
+ROW = {
+    "method": "clip",
+    "seed": 0,
+    "phase": "train",
+    "step": 10,
+    "data": "generated",
+    "split": "swap_att",
+    "metric": "accuracy",
+    "value": 0.5,
+}
 
 
 def test_a_row_holds_plain_values_in_the_order_of_the_schema():
     made = row(**{**ROW, "seed": np.int64(0), "value": np.float32(0.5)}, low=np.float64(0.4), n=np.int32(7))
     assert list(made) == list(COLUMNS) and json.loads(json.dumps(made)) == made
-    assert {key: type(made[key]) for key in ("seed", "value", "low", "n")} == {"seed": int, "value": float, "low": float, "n": int}
+    assert {key: type(made[key]) for key in ("seed", "value", "low", "n")} == {
+        "seed": int,
+        "value": float,
+        "low": float,
+        "n": int,
+    }
     assert made["high"] is None and made["ties"] is None
     assert row(**{**ROW, "value": float("nan")})["value"] is None
 
@@ -44,7 +58,12 @@ def test_a_file_without_the_columns_that_came_later_is_read(tmp_path):
 
 def test_wrong_rows_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"row 1 of the results lacks \['ties'\] and has unknown \['tied'\]"):
-        write_results(tmp_path, {}, {}, [row(**ROW), {("tied" if key == "ties" else key): value for key, value in row(**ROW).items()}])
+        write_results(
+            tmp_path,
+            {},
+            {},
+            [row(**ROW), {("tied" if key == "ties" else key): value for key, value in row(**ROW).items()}],
+        )
     assert not (tmp_path / "results.json").exists()
 
 

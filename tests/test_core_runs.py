@@ -17,7 +17,12 @@ from complearn.core.checksums import LIST, DamagedFile, write_listed
 from complearn.core.files import write_json
 from complearn.core.runs import Run, differences, find
 
-CONFIG = {"method": {"name": "clip", "args": {"steps": 4}}, "model": {"width": 96, "vision": "tiny"}, "train": {"lr": 1e-3}, "seed": 0}
+CONFIG = {
+    "method": {"name": "clip", "args": {"steps": 4}},
+    "model": {"width": 96, "vision": "tiny"},
+    "train": {"lr": 1e-3},
+    "seed": 0,
+}
 
 
 def test_the_same_configuration_opens_the_same_run(tmp_path):
@@ -36,7 +41,11 @@ def test_another_configuration_is_refused_by_the_names_of_what_differs(tmp_path)
     del other["model"]["vision"]
     with pytest.raises(FileExistsError) as caught:
         Run.create(tmp_path / "a", other)
-    for text in ("train.lr: 0.001 there, 0.1 asked for", "ema: null there, 0.99 asked for", 'model.vision: "tiny" there, null asked for'):
+    for text in (
+        "train.lr: 0.001 there, 0.1 asked for",
+        "ema: null there, 0.99 asked for",
+        'model.vision: "tiny" there, null asked for',
+    ):
         assert text in str(caught.value)
     assert "seed" not in str(caught.value) and "Choose another folder" in str(caught.value)
     assert Run.open(tmp_path / "a").config == CONFIG and len(Run.open(tmp_path / "a").metrics()) == 1
@@ -60,7 +69,9 @@ def test_what_is_not_a_run_says_what_a_run_is(tmp_path, make):
     if make == "broken config":
         (folder / "config.json").write_text("{")
     kind = {"foreign config": ValueError, "broken config": ValueError}.get(make, FileNotFoundError)
-    with pytest.raises(kind, match="config.json" if make == "broken config" else "is not a run.*a run is a folder with a config.json"):
+    with pytest.raises(
+        kind, match="config.json" if make == "broken config" else "is not a run.*a run is a folder with a config.json"
+    ):
         Run.open(folder)
 
 
@@ -125,7 +136,8 @@ def test_truncation_keeps_what_is_not_after_the_step(tmp_path_factory, steps, la
 def test_not_a_number_is_written_as_null(tmp_path):
     run = Run.create(tmp_path / "a", CONFIG)
     run.log({"step": 1, "loss": float("nan"), "norm": np.float32("inf")})
-    assert run.records() == [{"step": 1, "loss": None, "norm": None}] and "NaN" not in (tmp_path / "a" / "metrics.jsonl").read_text()
+    assert run.records() == [{"step": 1, "loss": None, "norm": None}]
+    assert "NaN" not in (tmp_path / "a" / "metrics.jsonl").read_text()
     run.log({"step": 2, "loss": 0.5})
     assert run.metrics().loss.dtype == float and np.isnan(run.metrics().loss[0])
 
@@ -145,7 +157,9 @@ try:
 except OSError as error:
     print(step, error.strerror)
 """
-    done = subprocess.run([sys.executable, "-B", "-c", code, str(tmp_path / "a")], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code, str(tmp_path / "a")], cwd=ROOT, capture_output=True, text=True
+    )
     step, said = done.stdout.strip().split(" ", 1)
     assert "no space left while writing" in said and "metrics.jsonl" in said, done.stderr
     data = (tmp_path / "a" / "metrics.jsonl").read_bytes()
@@ -187,12 +201,18 @@ def test_a_phase_is_found_by_the_number_in_its_files_name_not_by_its_place(tmp_p
     phase_files(run, "00-warmup", "02-interact-01", "03-distil-02")  # 01-distil-01 was deleted
     assert run.phase_names() == ["warmup", "interact-01", "distil-02"]
     assert run.weights_file(2).read_text() == run.weights_file("interact-01").read_text() == "02-interact-01"
-    assert [run.weights_file(*phase).stem for phase in ((), (-1,), (-4,), ("warmup",))] == ["03-distil-02"] * 2 + ["00-warmup"] * 2
+    assert [run.weights_file(*phase).stem for phase in ((), (-1,), (-4,), ("warmup",))] == ["03-distil-02"] * 2 + [
+        "00-warmup"
+    ] * 2
     for deleted in (1, -3):
-        with pytest.raises(DamagedFile, match=r"phases/01-\*.safetensors is missing; .*kept are: warmup, interact-01, distil-02"):
+        with pytest.raises(
+            DamagedFile, match=r"phases/01-\*.safetensors is missing; .*kept are: warmup, interact-01, distil-02"
+        ):
             run.weights_file(deleted)
     for missing in (4, -5, "distil-01"):
-        with pytest.raises(ValueError, match=f"has not ended phase {missing!r}; ended are: warmup, interact-01, distil-02"):
+        with pytest.raises(
+            ValueError, match=f"has not ended phase {missing!r}; ended are: warmup, interact-01, distil-02"
+        ):
             run.weights_file(missing)
     with pytest.raises(ValueError, match="a phase or of a step, not of both"):
         run.weights_file("warmup", step=3)
@@ -242,13 +262,16 @@ def test_the_last_phase_is_that_of_the_summary_even_when_its_file_is_gone(tmp_pa
     assert run.weights_file().name == "02-interact-01.safetensors" and run.phase_names()[-1] == "interact-01"
 
 
-@pytest.mark.parametrize("name, content", [("config.json", '{"method": {'), ("config.json", ""), ("done.json", "{"), ("done.json", "[]")])
+@pytest.mark.parametrize(
+    "name, content", [("config.json", '{"method": {'), ("config.json", ""), ("done.json", "{"), ("done.json", "[]")]
+)
 def test_a_damaged_run_is_listed_with_its_reason_beside_the_others(tmp_path, name, content):
     for folder in ("a", "b", "c"):
         Run.create(tmp_path / folder, CONFIG).finish({"step": 4})
     (tmp_path / "b" / name).write_text(content)
     runs = find(tmp_path)
-    assert [run.path.name for run in runs] == ["a", "b", "c"] and [bool(run.problem) for run in runs] == [False, True, False]
+    assert [run.path.name for run in runs] == ["a", "b", "c"]
+    assert [bool(run.problem) for run in runs] == [False, True, False]
     assert str(tmp_path / "b" / name) in runs[1].problem and "damaged" in repr(runs[1]) and "done" in repr(runs[0])
     with pytest.raises(DamagedFile, match=f"b/{name} .*; (bring this file back|delete it)"):
         Run.open(tmp_path / "b")
@@ -271,7 +294,9 @@ def test_a_log_that_vanishes_while_it_is_written_is_an_error(tmp_path, damage):
         log.unlink()
     else:
         log.write_bytes(log.read_bytes()[:20])
-    with pytest.raises(DamagedFile, match="metrics.jsonl was deleted or cut while it was written to.*start the run again"):
+    with pytest.raises(
+        DamagedFile, match="metrics.jsonl was deleted or cut while it was written to.*start the run again"
+    ):
         run.log({"step": 4})
 
 
@@ -303,7 +328,9 @@ def test_find_takes_runs_and_nothing_else(tmp_path):
         find(tmp_path / "notes.md")
 
 
-NESTED = st.recursive(st.integers() | st.text(max_size=3), lambda x: st.dictionaries(st.text(min_size=1, max_size=3), x, max_size=3))
+NESTED = st.recursive(
+    st.integers() | st.text(max_size=3), lambda x: st.dictionaries(st.text(min_size=1, max_size=3), x, max_size=3)
+)
 
 
 @given(NESTED)
@@ -311,7 +338,9 @@ def test_nothing_differs_from_itself(value):
     assert differences(value, json.loads(json.dumps(value))) == []
 
 
-@pytest.mark.parametrize("config", [{}, {"method": "clip"}, {"method": {"name": 3}, "seed": None}, {"method": ["clip"], "seed": "0"}])
+@pytest.mark.parametrize(
+    "config", [{}, {"method": "clip"}, {"method": {"name": 3}, "seed": None}, {"method": ["clip"], "seed": "0"}]
+)
 def test_a_configuration_of_another_form_still_has_a_method_and_a_seed(tmp_path, config):
     run = Run.create(tmp_path / "mine", config)
     assert run.method == "mine" and run.seed == 0

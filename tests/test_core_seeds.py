@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 
 from complearn.core.seeds import derive, rng, seed_everything, torch_generator
 
-KEYS = st.lists(st.one_of(st.integers(-(10**9), 10**9), st.text(max_size=8), st.floats(allow_nan=False), st.booleans()), max_size=4)
+KEYS = st.lists(
+    st.one_of(st.integers(-(10**9), 10**9), st.text(max_size=8), st.floats(allow_nan=False), st.booleans()), max_size=4
+)
 
 
 def test_derived_seeds_are_the_same_in_another_process_with_another_hash_salt():
-    code = "from complearn.core.seeds import derive, rng; print(derive(7, 'order', 3, 1.5), rng(7, 'a').integers(1 << 40))"
+    code = (
+        "from complearn.core.seeds import derive, rng; print(derive(7, 'order', 3, 1.5), rng(7, 'a').integers(1 << 40))"
+    )
     lines = {
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONHASHSEED": salt}, capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONHASHSEED": salt}, capture_output=True, text=True
+        ).stdout
         for salt in ("1", "2")
     }
     assert lines == {f"{derive(7, 'order', 3, 1.5)} {rng(7, 'a').integers(1 << 40)}\n"}
@@ -73,7 +79,8 @@ def test_every_global_generator_is_seeded():
 
 
 def test_draws_look_uniform_over_purposes():
-    """One draw per purpose: the stream over purposes is as good as one generator's (mean within five standard errors)."""
+    """One draw per purpose: the stream over purposes is as good as one generator's (mean within five standard
+    errors)."""
     draws = np.array([rng(0, "sample", i).random() for i in range(4000)])
     assert abs(draws.mean() - 0.5) < 5 * np.sqrt(1 / 12 / 4000)
     assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 5 / np.sqrt(4000)

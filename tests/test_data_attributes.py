@@ -26,11 +26,15 @@ FOUR = Transform(32, (0.5,) * 4, (0.5,) * 4)
 
 
 def test_every_combination_comes_as_often_as_any_other_and_parts_share_no_image():
-    parts = {part: read("trifeature", part=part, samples=2, shapes=3, textures=2, colours=4) for part in ("train", "test")}
+    parts = {
+        part: read("trifeature", part=part, samples=2, shapes=3, textures=2, colours=4) for part in ("train", "test")
+    }
     combinations = [tuple(pair.labels.values()) for pair in parts["train"]]
     assert len(combinations) == 48 and len(set(combinations)) == 24
     assert not {pair.image.draw for pair in parts["train"]} & {pair.image.draw for pair in parts["test"]}
-    assert fingerprint(parts["train"]) != fingerprint(read_trifeature(samples=2, shapes=3, textures=2, colours=4, seed=1))
+    assert fingerprint(parts["train"]) != fingerprint(
+        read_trifeature(samples=2, shapes=3, textures=2, colours=4, seed=1)
+    )
     with pytest.raises(ValueError, match="part"):
         read("trifeature", part="val")
 
@@ -68,7 +72,11 @@ def test_photographs_and_digits_from_their_own_files(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("cifar-10-batches-bin/data_batch_2.bin", b"x" * 3000, "data_batch_2.bin: 3000 bytes are no whole number of records"),
+        (
+            "cifar-10-batches-bin/data_batch_2.bin",
+            b"x" * 3000,
+            "data_batch_2.bin: 3000 bytes are no whole number of records",
+        ),
         (
             "train-images-idx3-ubyte.gz",
             gzip.compress(b"\0\0\x08\x03" + b"\0" * 40, mtime=0)[:-9],
@@ -110,7 +118,8 @@ def test_photographs_and_digits_from_folders_of_classes(tmp_path):
 def test_the_real_photographs_and_digits(real_data):
     files = (real_data / "images" / f"{name}_test.parquet" for name in ("cifar10", "mnist"))
     pairs = read("cifar_mnist", **dict(zip(("cifar", "mnist"), map(str, files))), n=300)
-    assert len(pairs) == 300 and len({pair.labels["cifar"] for pair in pairs}) == 10 == len({pair.labels["mnist"] for pair in pairs})
+    assert len(pairs) == 300
+    assert len({pair.labels["cifar"] for pair in pairs}) == 10 == len({pair.labels["mnist"] for pair in pairs})
     assert pairs[0].image[:, :, 3].mean() < 90 < pairs[0].image[:, :, :3].mean() + 60
 
 
@@ -143,15 +152,18 @@ def test_light_and_colour_agree_with_torchvision(name):
 
 def test_crops_agree_with_torchvision():
     functional = pytest.importorskip("torchvision.transforms.v2.functional")
-    pixels, views = torch.rand(1, 4, 32, 32), Views(area=(0.25, 0.25), ratio=(1, 1), jitter=0, grey=0, mirror=1)
+    pixels = torch.rand(1, 4, 32, 32)
+    views = Views(area=(0.25, 0.25), ratio=(1, 1), jitter=0, grey=0, mirror=1)
     chances = torch.zeros(1, NUMBERS)
-    chances[0, 3], chances[0, 4] = 0.5, 0.25  # left edge at 8, top edge at 4
+    chances[0, 3] = 0.5  # left edge at 8, top edge at 4
+    chances[0, 4] = 0.25
     expected = functional.horizontal_flip(functional.resized_crop(pixels, 4, 8, 16, 16, [32, 32], antialias=False))
     assert torch.allclose(views.draw(pixels, chances)[..., 1:-1, 1:-1], expected[..., 1:-1, 1:-1], atol=1e-5)
 
 
 def test_a_view_depends_on_its_own_numbers_alone_and_leaves_the_fourth_channel_its_light():
-    pixels, chances = torch.rand(8, 4, 16, 16), torch.rand(8, NUMBERS)
+    pixels = torch.rand(8, 4, 16, 16)
+    chances = torch.rand(8, NUMBERS)
     grey = Views(hue=0.5, grey=1.0, jitter=1.0, area=(1, 1), ratio=(1, 1), mirror=0)
     views = grey.draw(pixels, chances)
     assert torch.allclose(views[3:4], grey.draw(pixels[3:4], chances[3:4]))
@@ -167,12 +179,15 @@ def test_views_of_nothing_are_refused(values):
 def grouped_loader(groups, rank=0, world=1, batch=8, small="partial"):
     pairs = read_trifeature(samples=1, shapes=5, textures=4, colours=len(groups) // 20)
     sampler = ClusterSampler(np.asarray(groups), batch, 3, small, world)
-    return Loader(pairs, Collate(Transform(16, (0.5,) * 3, (0.5,) * 3), None), batch, 3, rank=rank, world=world, sampler=sampler)
+    return Loader(
+        pairs, Collate(Transform(16, (0.5,) * 3, (0.5,) * 3), None), batch, 3, rank=rank, world=world, sampler=sampler
+    )
 
 
 def test_processes_share_the_group_and_draw_disjoint_images_from_it():
     groups = np.random.default_rng(0).integers(0, 3, 60)
-    loaders, known = [grouped_loader(groups, rank, 2) for rank in (0, 1)], {}
+    loaders = [grouped_loader(groups, rank, 2) for rank in (0, 1)]
+    known = {}
     for number in range(loaders[0].batches_per_epoch):
         indices = loaders[0].indices(number)
         known[number] = set(groups[indices])
@@ -183,10 +198,14 @@ def test_processes_share_the_group_and_draw_disjoint_images_from_it():
 
 def test_epochs_differ_and_any_batch_can_be_drawn_first():
     groups = np.arange(60) % 4
-    loader, other = grouped_loader(groups), grouped_loader(groups)
+    loader = grouped_loader(groups)
+    other = grouped_loader(groups)
     batches = [loader.indices(k).tolist() for k in range(3 * loader.batches_per_epoch)]
-    assert other.indices(2).tolist() == batches[2] and grouped_loader(groups).indices(len(batches) - 1).tolist() == batches[-1]
-    epochs = [sum(batches[k : k + loader.batches_per_epoch], []) for k in range(0, len(batches), loader.batches_per_epoch)]
+    assert other.indices(2).tolist() == batches[2]
+    assert grouped_loader(groups).indices(len(batches) - 1).tolist() == batches[-1]
+    epochs = [
+        sum(batches[k : k + loader.batches_per_epoch], []) for k in range(0, len(batches), loader.batches_per_epoch)
+    ]
     assert epochs[0] != epochs[1] and all(len(epoch) == len(set(epoch)) for epoch in epochs)
 
 
@@ -218,7 +237,9 @@ def test_drawn_attributes_are_independent_and_as_many_as_can_be(balance, size):
     counts = Counter(items[k] for k in independent(items, 0, balance))
     total = sum(counts.values())
     assert abs(total - size) <= 4 and total >= size - 4
-    first, second = ({value: sum(n for key, n in counts.items() if key[k] == value) for value in (0, 1)} for k in (0, 1))
+    first, second = (
+        {value: sum(n for key, n in counts.items() if key[k] == value) for value in (0, 1)} for k in (0, 1)
+    )
     for (a, b), n in counts.items():
         assert abs(n - first[a] * second[b] / total) < 1.5
     if balance == "marginal":
@@ -237,7 +258,11 @@ def test_faces_are_read_from_text_and_from_csv_with_their_parts(tmp_path):
     assert len(read_celeba(tmp_path, "all", ("Smiling",), "none")) == 12
     for name in ("list_attr_celeba", "list_eval_partition"):
         lines = (tmp_path / f"{name}.txt").read_text().splitlines()
-        lines = ["image_id," + lines[1].replace(" ", ","), *lines[2:]] if name == "list_attr_celeba" else ["image_id,partition", *lines]
+        lines = (
+            ["image_id," + lines[1].replace(" ", ","), *lines[2:]]
+            if name == "list_attr_celeba"
+            else ["image_id,partition", *lines]
+        )
         (tmp_path / f"{name}.csv").write_text("\n".join(",".join(line.split()) for line in lines))
         (tmp_path / f"{name}.txt").unlink()
     assert [(pair.id, pair.labels) for pair in read_celeba(tmp_path, "train", ("Black_Hair", "Male"))] == [
@@ -250,10 +275,18 @@ def test_faces_are_read_from_text_and_from_csv_with_their_parts(tmp_path):
     [
         (lambda text: text.replace("12\n", "13\n", 1), {}, "line 1: '13' images were to come, and 12 did"),
         (lambda text: text.replace("000004.png  1", "000004.png  2"), {}, "line 6: '000004.png' has 3 values"),
-        (lambda text: text.replace("000004.png  1", "000004.png"), {}, "line 6: '000004.png' has 2 values; expected are 3"),
+        (
+            lambda text: text.replace("000004.png  1", "000004.png"),
+            {},
+            "line 6: '000004.png' has 2 values; expected are 3",
+        ),
         (lambda text: text.replace("000005.png", "000001.png"), {}, "line 7: '000001.png' stands there already"),
         (lambda text: text, {"attributes": ("Blond",)}, "no attribute in list_attr_celeba.txt 'Blond'"),
-        (lambda text: text, {"attributes": ("Male", "Smiling", "Black_Hair"), "part": "train"}, r"occurs in none of 8 items; leave out"),
+        (
+            lambda text: text,
+            {"attributes": ("Male", "Smiling", "Black_Hair"), "part": "train"},
+            r"occurs in none of 8 items; leave out",
+        ),
         (lambda text: text, {"part": "val"}, "no image of .val."),
     ],
 )
@@ -270,7 +303,10 @@ def test_photographs_of_stl10_stand_upright_and_those_without_a_class_have_no_la
     content = (tmp_path / "train_X.bin").read_bytes()
     pairs = read_stl10(tmp_path)
     assert [pair.labels for pair in pairs] == [{"class": "airplane"}, {"class": "truck"}, {"class": "cat"}, None, None]
-    k, channel, column, line = 2, 1, 40, 7
+    k = 2
+    channel = 1
+    column = 40
+    line = 7
     assert pairs[k].image[line, column, channel] == content[((k * 3 + channel) * 96 + column) * 96 + line]
     assert load_images([pairs[4].image], 96).shape == (1, 96, 96, 3) and len(read_stl10(tmp_path, "train", n=2)) == 2
     (tmp_path / "train_y.bin").write_bytes(bytes([1, 11, 4]))
@@ -284,11 +320,14 @@ def test_photographs_of_stl10_stand_upright_and_those_without_a_class_have_no_la
 
 
 def test_an_image_of_other_channels_than_the_towers_is_refused(tmp_path):
-    """Four channels are no transparency, with and without random crops; a file with transparency is put on white, as ever."""
+    """Four channels are no transparency, with and without random crops; a file with transparency is put on white, as
+    ever."""
     photo = np.full((16, 16, 4), 200, np.uint8)
     photo[..., 3] = 0  # where there is no digit
     for transform, draws in ((Transform(16), None), (Transform(16, area=(0.5, 1.0)), [1]), (Transform(8), None)):
-        with pytest.raises(BrokenImage, match=r"uint8 \(16, 16, 4\): an image of 4 channels for a tower of 3; give the model a tower"):
+        with pytest.raises(
+            BrokenImage, match=r"uint8 \(16, 16, 4\): an image of 4 channels for a tower of 3; give the model a tower"
+        ):
             transform([photo], draws)
     with pytest.raises(BrokenImage, match="an image of 3 channels for a tower of 4"):
         Transform(16, mean=(0.5,) * 4, std=(0.5,) * 4)([photo[..., :3]])

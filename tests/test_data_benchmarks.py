@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from complearn.data.benchmarks.items import Choice, Crop, as_choice, benchmark_captions, benchmark_image_ids, choice_fault, collect_choices
+from complearn.data.benchmarks.items import (
+    Choice,
+    Crop,
+    as_choice,
+    benchmark_captions,
+    benchmark_image_ids,
+    choice_fault,
+    collect_choices,
+)
 from complearn.data.benchmarks.sugarcrepe import SUGARCREPE, read_sugarcrepe
 from complearn.data.images import load_images
 from complearn.data.overlap import resolve_overlap
@@ -23,7 +31,8 @@ def files(tmp_path):
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number:012d}.jpg")
     for split in SUGARCREPE:
         records = {
-            str(i): {"filename": f"{i:012d}.jpg", "caption": f"{split} {i}", "negative_caption": f"not {split} {i}"} for i in range(1, 151)
+            str(i): {"filename": f"{i:012d}.jpg", "caption": f"{split} {i}", "negative_caption": f"not {split} {i}"}
+            for i in range(1, 151)
         }
         (tmp_path / f"{split}.json").write_text(json.dumps(records))
     return tmp_path
@@ -31,7 +40,8 @@ def files(tmp_path):
 
 def test_a_crop_refers_to_the_photo_as_it_is_seen(tmp_path):
     """The camera stored it lying on its side, and wrote beside it how it is to be turned."""
-    upright, exif = np.zeros((40, 60, 3), np.uint8), Image.Exif()
+    upright = np.zeros((40, 60, 3), np.uint8)
+    exif = Image.Exif()
     upright[:10, :20] = 255  # the upper left corner
     exif[0x0112] = 6
     Image.fromarray(np.rot90(upright)).save(tmp_path / "photo.png", exif=exif)
@@ -64,7 +74,10 @@ def test_sugarcrepe_faults_name_what_is_missing_and_where_it_is(files):
     with pytest.warns(UserWarning, match=r"skipped 7: 7 image not found \(add_att.json record 5: 000000000005.jpg"):
         assert len(read_sugarcrepe(files, files)) == 7 * 149
     (files / "000000000006.jpg").write_bytes(b"broken")
-    said = r"add_att.json record 5: image '000000000005.jpg' not found under .*COCO val2017, from cocodataset.org.*14 of 1050"
+    said = (
+        r"add_att.json record 5: image '000000000005.jpg' not found under .*COCO val2017, from cocodataset.org.*14 of "
+        r"1050"
+    )
     with pytest.raises(BadData, match=said):
         read_sugarcrepe(files, files)
     (files / "swap_obj.json").write_text('{"1": {"filename": "000000000001.jpg", "caption": "a"}}')
@@ -83,7 +96,9 @@ def test_labelled_folders_and_tables(tmp_path):
         for i in range(10):
             Image.fromarray(np.full((4, 4, 3), i, np.uint8)).save(tmp_path / "classes" / name / f"{i}.png")
     items, classes, templates = read_labelled_images(tmp_path / "classes")
-    assert classes == ("polar bear", "zebra") and [label for _, label in items] == [0] * 10 + [1] * 10 and all("{}" in t for t in templates)
+    assert classes == ("polar bear", "zebra")
+    assert [label for _, label in items] == [0] * 10 + [1] * 10
+    assert all("{}" in t for t in templates)
     few = read_labelled_images(tmp_path / "classes", limit=6)
     assert 4 <= len(few.items) <= 6 and {label for _, label in few.items} == {0, 1}
     with pytest.raises(BadData, match="does not exist"):
@@ -93,15 +108,20 @@ def test_labelled_folders_and_tables(tmp_path):
 @pytest.mark.real
 def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
     choices = read_sugarcrepe(real_data / "sugarcrepe", real_data / "coco/val2017")
-    assert len(choices) == 286 and len(benchmark_image_ids(choices)) == 57 and {c.split for c in choices} == set(SUGARCREPE)
-    part = lambda split, **options: {
-        "name": "coco",
-        "args": {
-            "images": str(real_data / "coco" / split),
-            "annotations": str(real_data / f"coco/annotations/captions_{split}.json"),
-            **options,
-        },
-    }
+    assert len(choices) == 286
+    assert len(benchmark_image_ids(choices)) == 57
+    assert {c.split for c in choices} == set(SUGARCREPE)
+
+    def part(split, **options):
+        return {
+            "name": "coco",
+            "args": {
+                "images": str(real_data / "coco" / split),
+                "annotations": str(real_data / f"coco/annotations/captions_{split}.json"),
+                **options,
+            },
+        }
+
     train = read("joined", parts=[part("train2017"), part("val2017", exclude=benchmark_image_ids(choices))])
     assert len(train) == 400 + 630 and len({pair.image_id for pair in train}) == 80 + 126
     assert resolve_overlap(train, choices, "refuse")[0] is train
@@ -113,15 +133,26 @@ def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
 @pytest.mark.real
 def test_real_classes(real_data):
     items, classes, _ = read_labelled_images(real_data / "images/cifar10_test.parquet", limit=300, check="header")
-    assert len(classes) == 10 and "airplane" in classes and 200 < len(items) <= 300 and {label for _, label in items} == set(range(10))
+    assert len(classes) == 10
+    assert "airplane" in classes
+    assert 200 < len(items) <= 300
+    assert {label for _, label in items} == set(range(10))
 
 
 # --- questions without an answer
 
-TEXT, GROUP = ("a goat on a tram", "a tram on a goat"), ("a.png", "b.png")
+TEXT = ("a goat on a tram", "a tram on a goat")
+GROUP = ("a.png", "b.png")
 UNANSWERABLE = [
     Choice("s", ("a.png",), ("A goat.", "a GOAT "), "equal words", ("a",)),
-    Choice("s", ("a.png",), ("A goat.", "A kid.", "a goat"), "a wrong one like the first of two right ones", ("a",), right=2),
+    Choice(
+        "s",
+        ("a.png",),
+        ("A goat.", "A kid.", "a goat"),
+        "a wrong one like the first of two right ones",
+        ("a",),
+        right=2,
+    ),
     Choice("s", ("a.png",), ("A goat.", "A tram.", "a goat!"), "one of two wrong ones", ("a",)),
     Choice("s", GROUP, ("A goat.", "a goat"), "a group with one caption", ("a", "b")),
     Choice("s", ("a.png", "a.png"), TEXT, "a group with one picture", ("a", "a")),
@@ -146,10 +177,12 @@ def test_a_question_whose_sides_are_the_same_is_left_out_named_and_counted(item,
     collector = Collector("questions")
     assert bool(choice_fault(item)) == (item in UNANSWERABLE)
     if item in ANSWERABLE:
-        assert len(collect_choices(collector, [(good, "line 1"), (item, "line 2")])) == 2 and not collector.report.n_skipped
+        assert len(collect_choices(collector, [(good, "line 1"), (item, "line 2")])) == 2
+        assert not collector.report.n_skipped
         return
     with pytest.warns(UserWarning, match="1 right and wrong alike"):
-        kept = collect_choices(collector, [(good, "line 1"), (item, "line 2")])  # half of them, and yet no error: the file is whole
+        # half of them, and yet no error: the file is whole
+        kept = collect_choices(collector, [(good, "line 1"), (item, "line 2")])
     assert [choice.id for choice in kept] == ["good"] and kept.report.skipped == {"right and wrong alike": ["line 2"]}
     with pytest.raises(BadData, match="not a single sample; .*right and wrong alike"):
         collect_choices(Collector("questions"), [(item, "line 2")])

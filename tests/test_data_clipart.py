@@ -1,4 +1,5 @@
-"""Abstract Scenes: the order and the pixels of drawing, the scene graphs, splits, captions, broken files, the real scenes."""
+"""Abstract Scenes: the order and the pixels of drawing, the scene graphs, splits, captions, broken files, the real
+scenes."""
 
 import gzip
 import json
@@ -34,9 +35,15 @@ def change(folder, number, **values):
 
 def test_a_scene_has_the_pixels_that_are_drawn_by_hand(folder):
     scene = read("abstract_scenes", folder=folder)[2].image  # the second scene: mirrored, the tree in the middle depth
-    assert [(piece.name, piece.depth, piece.flip) for piece in scene.pieces] == [("sun", 0, True), ("tree", 1, True), ("ball", 0, True)]
+    assert [(piece.name, piece.depth, piece.flip) for piece in scene.pieces] == [
+        ("sun", 0, True),
+        ("tree", 1, True),
+        ("ball", 0, True),
+    ]
     canvas = np.zeros((400, 500, 3), np.uint8)
-    for k, (left, top, w, h) in enumerate([(0, 0, 500, 400), (410, 30, 60, 60), (165, 180, 70, 140), (130, 280, 40, 40)]):
+    for k, (left, top, w, h) in enumerate(
+        [(0, 0, 500, 400), (410, 30, 60, 60), (165, 180, 70, 140), (130, 280, 40, 40)]
+    ):
         part = canvas[top : top + h, left : left + w]
         halves = ((250, 60 * k, 0), (40, 60 * k, 120))
         part[:, : w // 2], part[:, w // 2 :] = halves if k == 0 else halves[::-1]  # the background is never mirrored
@@ -46,9 +53,22 @@ def test_a_scene_has_the_pixels_that_are_drawn_by_hand(folder):
 
 
 def test_far_pieces_and_the_sky_come_first_and_pieces_may_leave_the_canvas(folder):
-    piece = {"png": "ball_0.png", "name": "ball", "x": 100, "y": 100, "w": 40, "h": 40, "depth": 0, "flip": 0, "order": 0, "sky": False}
-    others = [{"name": "kite", "order": 2}, {"name": "far tree", "depth": 2, "order": 3}, {"name": "sun", "order": 9, "sky": True},
-              {"name": "cloud", "depth": 2, "order": 8, "sky": True, "x": -5}, {"name": "lost", "x": 900, "order": 4}]  # fmt: skip
+    piece = {
+        "png": "ball_0.png",
+        "name": "ball",
+        "x": 100,
+        "y": 100,
+        "w": 40,
+        "h": 40,
+        "depth": 0,
+        "flip": 0,
+        "order": 0,
+        "sky": False,
+    }
+    others = [{"name": "kite", "order": 2}, {"name": "far tree", "depth": 2, "order": 3},
+        {"name": "sun", "order": 9, "sky": True},
+              {"name": "cloud", "depth": 2, "order": 8, "sky": True, "x": -5},
+              {"name": "lost", "x": 900, "order": 4}]  # fmt: skip
     change(folder, 0, objects=[piece, *(piece | other for other in others)])
     pair = read("abstract_scenes", folder=folder)[0]
     assert [item.name for item in pair.image.pieces] == ["cloud", "sun", "far tree", "ball", "kite", "lost"]
@@ -59,20 +79,37 @@ def test_far_pieces_and_the_sky_come_first_and_pieces_may_leave_the_canvas(folde
 def test_a_picture_is_drawn_when_it_is_needed_and_the_graph_has_its_places(folder):
     pairs = read("abstract_scenes", folder=folder)
     pixels = load_images([pair.image for pair in pairs[::2]], 100)
-    assert pixels.shape == (2, 100, 100, 3) and (pixels[:, [0, 9, 90, 99]] == 255).all() and (pixels[:, 10:90] < 255).any(-1).all()
+    assert pixels.shape == (2, 100, 100, 3)
+    assert (pixels[:, [0, 9, 90, 99]] == 255).all()
+    assert (pixels[:, 10:90] < 255).any(-1).all()
     sun = pairs[0].graph.items[0]
-    assert (sun.shape, sun.size, sun.colour, round(sun.x, 3), round(sun.y, 3), sun.radius) == ("sun", None, None, 0.88, 0.22, 0.06)
+    assert (sun.shape, sun.size, sun.colour, round(sun.x, 3), round(sun.y, 3), sun.radius) == (
+        "sun",
+        None,
+        None,
+        0.88,
+        0.22,
+        0.06,
+    )
     assert np.abs(pixels[0, 22, [90, 86]].astype(int) - [(40, 60, 120), (250, 60, 0)]).max() < 8
 
 
 def test_relations_follow_from_the_places(folder):
     graph = read("abstract_scenes", folder=folder)[0].graph
     names = [item.shape for item in graph.items]
-    truth = lambda relation, a, b: relation_truth(graph, relation, names.index(a), names.index(b))
-    assert truth("right of", "sun", "ball") and truth("above", "sun", "tree") and truth("left of", "sun", "tree") is False
+
+    def truth(relation, a, b):
+        return relation_truth(graph, relation, names.index(a), names.index(b))
+
+    assert truth("right of", "sun", "ball")
+    assert truth("above", "sun", "tree")
+    assert truth("left of", "sun", "tree") is False
     assert truth("left of", "ball", "tree") is None, "too close to call"
     assert truth("touching", "sun", "ball") is False and truth("touching", "ball", "tree") is None
-    assert {str(t) for t in graph_triplets(graph, SIDES, single=False)} >= {"sun | right of | ball", "ball | left of | sun"}
+    assert {str(t) for t in graph_triplets(graph, SIDES, single=False)} >= {
+        "sun | right of | ball",
+        "ball | left of | sun",
+    }
 
 
 def test_the_size_of_a_noun_may_be_unknown():

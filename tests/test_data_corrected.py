@@ -1,4 +1,5 @@
-"""Trees that a person has put right reach the batches of training, whatever reader brings the captions, and are counted."""
+"""Trees that a person has put right reach the batches of training, whatever reader brings the captions, and are
+counted."""
 
 import json
 
@@ -12,7 +13,8 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.trees import parse_bracketed
 from complearn.models.composer.concepts import ConceptCollate
 
-CAPTION, OTHER = "a dog near two cats", "a red ball"
+CAPTION = "a dog near two cats"
+OTHER = "a red ball"
 RIGHT = "(NP (NP (DT a) (NN dog)) (PP (IN near) (NP (CD two) (NNS cats))))"
 FLAT = "(NP (DT a) (NN dog) (IN near) (CD two) (NNS cats))"
 
@@ -36,7 +38,9 @@ def corrected(folder, **arguments):
 def test_training_reads_the_corrected_trees(folder):
     pairs = corrected(folder)
     assert str(pairs[0].tree) == RIGHT and pairs[1].tree.leaves() == OTHER.split()
-    assert "1 of 2 pairs have corrected trees of corrections.jsonl; 1 of its 2 captions are not there" in str(pairs.report)
+    assert "1 of 2 pairs have corrected trees of corrections.jsonl; 1 of its 2 captions are not there" in str(
+        pairs.report
+    )
     collate = ConceptCollate(Transform(8), WordTokenizer.fit([CAPTION, OTHER]))
     counts = (collate(pairs).concepts[..., 1] > 0).sum(1).tolist()
     assert counts[0] == 5 and not collate(pairs).unparsed.any(), "the sentence, two phrases and two nouns"

@@ -19,7 +19,10 @@ from complearn.language.trees import parse_bracketed
 
 def draw(seed, n, kinds=6):
     source = np.random.default_rng(seed)
-    return [Counter(source.choice(kinds, source.integers(1, 5), p=source.dirichlet(np.ones(kinds))).tolist()) for _ in range(n)]
+    return [
+        Counter(source.choice(kinds, source.integers(1, 5), p=source.dirichlet(np.ones(kinds))).tolist())
+        for _ in range(n)
+    ]
 
 
 def total(some):
@@ -28,7 +31,8 @@ def total(some):
 
 @pytest.mark.parametrize("a", [0.1, 0.5, 0.9])
 def test_divergence_is_its_definition(a):
-    p, q = total(draw(0, 40)), total(draw(1, 30, kinds=8))
+    p = total(draw(0, 40))
+    q = total(draw(1, 30, kinds=8))
     keys = set(p) | set(q)
     value = 1 - sum((p[k] / sum(p.values())) ** a * (q[k] / sum(q.values())) ** (1 - a) for k in keys)
     assert compound_divergence(p, q, a) == pytest.approx(value)
@@ -36,32 +40,41 @@ def test_divergence_is_its_definition(a):
 
 
 def test_divergence_at_its_ends():
-    assert compound_divergence({}, {"a": 1}) == compound_divergence({"a": 1}, {}) == compound_divergence({"a": 1}, {"b": 1}) == 1.0
+    assert (
+        compound_divergence({}, {"a": 1})
+        == compound_divergence({"a": 1}, {})
+        == compound_divergence({"a": 1}, {"b": 1})
+        == 1.0
+    )
     assert compound_divergence({"a": 99, "b": 1}, {"b": 1}) < compound_divergence({"a": 99}, {"b": 1})
 
 
 def test_divergence_is_not_symmetric():
-    common, rare = {"a": 9, "b": 1}, {"a": 1, "c": 9}
+    common = {"a": 9, "b": 1}
+    rare = {"a": 1, "c": 9}
     assert compound_divergence(common, rare) != pytest.approx(compound_divergence(rare, common))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_contributions_are_leave_one_out(seed):
-    train, candidates = total(draw(seed, 30)), draw(seed + 10, 12, kinds=9)
+    train = total(draw(seed, 30))
+    candidates = draw(seed + 10, 12, kinds=9)
     everything = total(candidates)
     slow = [compound_divergence(train, everything) - compound_divergence(train, everything - one) for one in candidates]
     assert contributions(train, candidates) == pytest.approx(np.array(slow), abs=1e-9)
 
 
 def test_a_single_candidate_and_an_empty_one():
-    assert contributions({"a": 1}, [{"a": 1}]) == pytest.approx([-1.0])  # without it nothing is left, and nothing diverges fully
+    # without it nothing is left, and nothing diverges fully
+    assert contributions({"a": 1}, [{"a": 1}]) == pytest.approx([-1.0])
     assert contributions({"a": 1}, [{"a": 1}, {}, {"b": 1}])[1] == pytest.approx(0.0)
     assert contributions({}, [{"a": 1}, {"b": 1}]) == pytest.approx([0.0, 0.0])
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_sign_what_is_kept_diverges_more_than_all_and_what_is_dropped_less(seed):
-    train, candidates = total(draw(seed, 200, kinds=4)), draw(seed + 50, 300, kinds=8)
+    train = total(draw(seed, 200, kinds=4))
+    candidates = draw(seed + 50, 300, kinds=8)
     kept = most_divergent(train, candidates, 100)
     dropped = sorted(set(range(300)) - set(kept.tolist()))
     levels = [compound_divergence(train, total(candidates[k] for k in some)) for some in (kept, range(300), dropped)]
@@ -69,13 +82,15 @@ def test_the_sign_what_is_kept_diverges_more_than_all_and_what_is_dropped_less(s
 
 
 def test_unknown_primitives_are_dropped_first():
-    train, candidates = {"a": 5}, [{"b": 1}, {"c": 1}, {"a": 1}]
+    train = {"a": 5}
+    candidates = [{"b": 1}, {"c": 1}, {"a": 1}]
     assert most_divergent(train, candidates, 3, ["x"], [["x"], ["y"], ["x"]]).tolist() == [0, 2]
     assert sorted(most_divergent(train, candidates, 3).tolist()) == [0, 1, 2]
 
 
 def test_windows_fall_and_have_their_size():
-    train, candidates = total(draw(3, 200, kinds=4)), draw(4, 400, kinds=9)
+    train = total(draw(3, 200, kinds=4))
+    candidates = draw(4, 400, kinds=9)
     windows = divergence_windows(train, candidates, 8, 100)
     levels = [level for level, _ in windows]
     assert len(windows) == 8 and all(len(set(places.tolist())) == 100 for _, places in windows)
@@ -88,12 +103,18 @@ def test_windows_fall_and_have_their_size():
 def test_contributions_within_a_data_set_move_the_candidate_from_one_side_to_the_other(seed):
     candidates = draw(seed + 20, 15, kinds=9)
     everything = total(candidates)
-    divergence = lambda one: compound_divergence(everything - one, everything) - compound_divergence(everything, everything - one)
-    assert contributions(everything, candidates, within=True) == pytest.approx(np.array([divergence(one) for one in candidates]), abs=1e-9)
+
+    def divergence(one):
+        return compound_divergence(everything - one, everything) - compound_divergence(everything, everything - one)
+
+    assert contributions(everything, candidates, within=True) == pytest.approx(
+        np.array([divergence(one) for one in candidates]), abs=1e-9
+    )
 
 
 def test_within_a_data_set_no_primitive_leaves_training():
-    candidates, primitives = [Counter("ab"), Counter("ac"), Counter("ad"), Counter("ae")], [{"x"}, {"y"}, {"y"}, {"x", "z"}]
+    candidates = [Counter("ab"), Counter("ac"), Counter("ad"), Counter("ae")]
+    primitives = [{"x"}, {"y"}, {"y"}, {"x", "z"}]
     chosen = most_divergent(total(candidates), candidates, 4, primitives=primitives, within=True).tolist()
     left = [set(primitives[k]) for k in range(4) if k not in chosen]
     assert len(chosen) == 2 and 3 not in chosen and set().union(*left) == {"x", "y", "z"}
@@ -128,19 +149,23 @@ def test_a_split_holds_the_most_divergent_images_and_is_read_by_name(tmp_path):
     name = read("folder", folder=str(folder))[1].image_id
     write_split(file, replace(split, parts={"mcd": [name, "gone.jpg"]}))
     part = read("split", source=source, file=str(file), part="mcd")
-    assert [pair.caption for pair in part] == ["a dog under grass"] and "1 images of the split are not there (gone.jpg)" in str(part.report)
+    assert [pair.caption for pair in part] == ["a dog under grass"]
+    assert "1 images of the split are not there (gone.jpg)" in str(part.report)
     assert len(read("split", source=source, file=str(file), part="rest")) == 1
     with pytest.raises(ValueError, match="no part of the split 'mdc' .did you mean 'mcd'"):
         read("split", source=source, file=str(file), part="mdc")
     with pytest.raises(ValueError, match="makes its pairs on demand"):
         read("split", source={"name": "generated", "args": {"n_train": 8}}, file=str(file), part="mcd")
     write_split(file, replace(split, parts={"mcd": ["gone.jpg"]}))
-    with pytest.raises(BadData, match="no image of part 'mcd' is in .*names images such as 'gone.jpg', the data set such as"):
+    with pytest.raises(
+        BadData, match="no image of part 'mcd' is in .*names images such as 'gone.jpg', the data set such as"
+    ):
         read("split", source=source, file=str(file), part="mcd")
 
 
 @pytest.mark.parametrize(
-    "text, says", [("{", "not readable as JSON"), ("[]", "parts"), ('{"parts": {}, "divergences": {}, "schema": 7}', "schema 7")]
+    "text, says",
+    [("{", "not readable as JSON"), ("[]", "parts"), ('{"parts": {}, "divergences": {}, "schema": 7}', "schema 7")],
 )
 def test_a_file_that_is_no_split_is_named(text, says, tmp_path):
     (tmp_path / "split.json").write_text(text)
@@ -161,7 +186,12 @@ def test_too_few_images_are_an_error_that_says_why():
 def test_any_compounds_can_be_counted():
     (words,) = find_candidates(grounded(["a black dog and a cat"]), "words").compounds
     assert words == {("black", "dog"): 1, ("black", "cat"): 1, ("cat", "dog"): 1}
-    scene = SceneGraph((Item("circle", "red", "large", "plain", 0.2, 0.5, 0.15), Item("star", "blue", "large", "plain", 0.8, 0.5, 0.15)))
+    scene = SceneGraph(
+        (
+            Item("circle", "red", "large", "plain", 0.2, 0.5, 0.15),
+            Item("star", "blue", "large", "plain", 0.8, 0.5, 0.15),
+        )
+    )
     pair = Pair(None, "a red circle", "0", "0", graph=scene)
     found = find_candidates([pair, replace(pair, id="1")], "scene")
     assert found.compounds[0]["red", "circle"] == found.compounds[0]["circle", "left of", "star"] == 1

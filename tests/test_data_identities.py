@@ -89,8 +89,10 @@ def invert(path):
 
 @pytest.mark.parametrize("name", sorted(READERS))
 def test_two_sources_with_equal_names_and_different_pictures_stay_apart(name, tmp_path, monkeypatch):
-    """Of every reader: joined, each picture has an id of its own, each pair its own picture, and retrieval judges all of them."""
-    specimen, parts = SPECIMENS[name], []
+    """Of every reader: joined, each picture has an id of its own, each pair its own picture, and retrieval judges all
+    of them."""
+    specimen = SPECIMENS[name]
+    parts = []
     for place in ("one", "two"):
         folder = tmp_path / place / "data"
         folder.mkdir(parents=True)
@@ -102,7 +104,9 @@ def test_two_sources_with_equal_names_and_different_pictures_stay_apart(name, tm
                 context.setattr(specimens, "PIXELS", 255 - specimens.PIXELS)
                 specimen.write(folder)
         elif place == "two" and name == "captions":
-            (folder / "captions.csv").write_text("image,caption\n" + "".join(f"{name},Picture {name}.\n" for name in specimens.NAMES))
+            (folder / "captions.csv").write_text(
+                "image,caption\n" + "".join(f"{name},Picture {name}.\n" for name in specimens.NAMES)
+            )
         elif place == "two":
             for path in sorted(folder.rglob("*.*")):
                 invert(path)
@@ -115,7 +119,9 @@ def test_two_sources_with_equal_names_and_different_pictures_stay_apart(name, tm
         return
     size, channels = (32, 4) if name == "cifar_mnist" else (16, 3)
     right = load_images([pair.image for pair in joined], size, channels=channels)
-    assert all(np.array_equal(pair.image, picture) for pair, picture in zip(preload(joined, size, channels=channels), right))
+    assert all(
+        np.array_equal(pair.image, picture) for pair, picture in zip(preload(joined, size, channels=channels), right)
+    )
     seen = Seen()
     captioned = [replace(pair, caption=pair.caption or "A picture.") for pair in joined]
     frame = evaluate_retrieval(seen, captioned)
@@ -135,7 +141,12 @@ def test_joined_folders_with_the_cameras_names_keep_their_pictures(tmp_path):
     sources = [captioned_folder(tmp_path / place, (f"{thing} 0", f"{thing} 1"), colours) for place, thing, colours in
                (("zoo", "goat", ("red", "green")), ("street", "tram", ("blue", "white")))]  # fmt: skip
     joined = read("joined", parts=sources)
-    assert [pair.image_id for pair in joined] == ["IMG_0000.jpg", "IMG_0001.jpg", "part 2/IMG_0000.jpg", "part 2/IMG_0001.jpg"]
+    assert [pair.image_id for pair in joined] == [
+        "IMG_0000.jpg",
+        "IMG_0001.jpg",
+        "part 2/IMG_0000.jpg",
+        "part 2/IMG_0001.jpg",
+    ]
     assert [pair.id for pair in joined][2:] == ["part 2/captions:2.0", "part 2/captions:3.0"]
     assert "part 2 (captions.csv): the names of 2 images and its pairs begin with 'part 2/'" in str(joined.report)
     assert [pair.image.parent.name for pair in joined] == ["zoo", "zoo", "street", "street"]
@@ -144,13 +155,15 @@ def test_joined_folders_with_the_cameras_names_keep_their_pictures(tmp_path):
     assert len(set(batch.image_ids.tolist())) == 4
     third = captioned_folder(tmp_path / "third", ("boat", "lamp"), ("black", "grey"))
     three = read("joined", parts=[*sources, third])
-    assert three[:4] == joined and [pair.image_id for pair in three][4:] == ["part 3/IMG_0000.jpg", "part 3/IMG_0001.jpg"]
+    assert three[:4] == joined
+    assert [pair.image_id for pair in three][4:] == ["part 3/IMG_0000.jpg", "part 3/IMG_0001.jpg"]
     nested = read("joined", parts=[{"name": "joined", "args": {"parts": sources}}, third])
     assert len({pair.image_id for pair in nested}) == len({pair.id for pair in nested}) == 6
 
 
 def test_one_photo_in_two_parts_has_one_name(tmp_path):
-    """Captions of one folder in two tables, and a copy of a photo in another folder: what is the same stays the same."""
+    """Captions of one folder in two tables, and a copy of a photo in another folder: what is the same stays the
+    same."""
     first = captioned_folder(tmp_path / "zoo", ("goat", "sheep"), ("red", "green"))
     more = captioned_folder(tmp_path / "zoo", ("animal", "woolly animal"), ("red", "green"), table="more.csv")
     joined = read("joined", parts=[first, more])
@@ -162,14 +175,23 @@ def test_one_photo_in_two_parts_has_one_name(tmp_path):
     three = read("joined", parts=[first, other, third])
     assert [pair.image_id for pair in three][4:] == ["part 3/IMG_0000.jpg", "part 2/IMG_0001.jpg"]
     for parts in ([first, first], [first, other, other]):
-        with pytest.raises(BadData, match="pair captions:2.0 is in two parts, with the same image and caption; leave one of the parts out"):
+        with pytest.raises(
+            BadData,
+            match="pair captions:2.0 is in two parts, with the same image and caption; leave one of the parts out",
+        ):
             read("joined", parts=parts)
 
 
 def test_a_published_name_is_one_photo_in_any_size_and_two_where_people_number_as_coco_does(tmp_path):
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (4, 4, 3), np.uint8)).resize((64, 64), Image.Resampling.BICUBIC)
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (4, 4, 3), np.uint8)).resize(
+        (64, 64), Image.Resampling.BICUBIC
+    )
     images = {}
-    for name, each in (("large", picture), ("small", picture.resize((32, 32))), ("other", Image.new("RGB", (64, 64), "red"))):
+    for name, each in (
+        ("large", picture),
+        ("small", picture.resize((32, 32))),
+        ("other", Image.new("RGB", (64, 64), "red")),
+    ):
         images[name] = tmp_path / name / "000000000139.png"
         images[name].parent.mkdir()
         each.save(images[name])
@@ -181,10 +203,15 @@ def test_a_published_name_is_one_photo_in_any_size_and_two_where_people_number_a
 
 
 def test_names_do_not_depend_on_where_the_data_lie(tmp_path):
-    """After a move of everything, ids and both fingerprints are the same; after a photo was replaced, the second one differs."""
+    """After a move of everything, ids and both fingerprints are the same; after a photo was replaced, the second one
+    differs."""
     for place in ("zoo", "street"):
-        captioned_folder(tmp_path / "here" / place, (place, "thing"), ("red", "green") if place == "zoo" else ("blue", "white"))
-    write_shard(tmp_path / "here" / "zoo" / "0.tar", {"0": {"png": specimens.encoded_pictures()[0], "txt": b"A shard."}})
+        captioned_folder(
+            tmp_path / "here" / place, (place, "thing"), ("red", "green") if place == "zoo" else ("blue", "white")
+        )
+    write_shard(
+        tmp_path / "here" / "zoo" / "0.tar", {"0": {"png": specimens.encoded_pictures()[0], "txt": b"A shard."}}
+    )
 
     def parts(home):
         folders = [{"name": "folder", "args": {"folder": str(home / place)}} for place in ("zoo", "street")]
@@ -209,7 +236,9 @@ def test_what_joins_lists_by_hand_is_told_of_a_name_that_two_images_have():
     pairs = [Pair(np.full((4, 4, 3), k, np.uint8), f"shade {k}", str(k), "IMG_0000.jpg") for k in range(2)]
     for function in (lambda: preload(pairs, 4), lambda: one_per_image(pairs), lambda: evaluate_retrieval(Seen(), pairs),
                      lambda: distinct_images(pairs)):  # fmt: skip
-        with pytest.raises(ValueError, match="two images have the id 'IMG_0000.jpg': .*; read them with the reader 'joined'"):
+        with pytest.raises(
+            ValueError, match="two images have the id 'IMG_0000.jpg': .*; read them with the reader 'joined'"
+        ):
             function()
     assert len(Retrieval(Pairs(pairs[:1]) + Pairs(pairs[1:])).pairs) == 2
 
@@ -218,13 +247,16 @@ def test_what_joins_lists_by_hand_is_told_of_a_name_that_two_images_have():
 
 
 def test_files_of_one_name_in_two_folders_are_told_apart(tmp_path):
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     pictures = specimens.encoded_pictures()
     for k, place in enumerate(("first", "second")):
         (tmp_path / place).mkdir()
         write_shard(tmp_path / place / "00000.tar", {"000000000": {"png": pictures[k], "txt": f"Number {k}.".encode()}})
         (tmp_path / place / "0.png").write_bytes(pictures[2 + k])
-        parquet.write_table(pyarrow.table({"image": ["0.png"], "text": [f"Row {k}."]}), tmp_path / place / "train.parquet")
+        parquet.write_table(
+            pyarrow.table({"image": ["0.png"], "text": [f"Row {k}."]}), tmp_path / place / "train.parquet"
+        )
         (tmp_path / place / "lines.txt").write_text(f"Line {k}.\n")
     shards = read("webdataset", shards=[str(tmp_path / place / "00000.tar") for place in ("first", "second")])
     assert [pair.image_id for pair in shards] == ["first/00000/000000000", "second/00000/000000000"]
@@ -249,9 +281,17 @@ def test_a_file_in_cocos_format_with_photos_of_ones_own(tmp_path):
     (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": captions}))
     pairs = read_coco(tmp_path, tmp_path / "captions.json")
     assert [pair.image_id for pair in pairs] == ["zoo/1.jpg", "street/1.jpg", "000000000139"]
-    assert [pair.caption for pair in read_coco(tmp_path, tmp_path / "captions.json", keep=["zoo/1.jpg", 139])] == ["Photo 0.", "Photo 2."]
+    assert [pair.caption for pair in read_coco(tmp_path, tmp_path / "captions.json", keep=["zoo/1.jpg", 139])] == [
+        "Photo 0.",
+        "Photo 2.",
+    ]
     is_read = photo_filter(None, ["val2017/000000000139.jpg", "street/1.jpg", 7])
-    assert [is_read(name) for name in ("000000000139", "street/1.jpg", "zoo/1.jpg", "000000000007")] == [False, False, True, False]
+    assert [is_read(name) for name in ("000000000139", "street/1.jpg", "zoo/1.jpg", "000000000007")] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 # --- between training and questions
@@ -268,8 +308,10 @@ def test_equal_file_names_of_different_photos_are_no_overlap(pattern, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "identity", "source"), [
-    ("COCO_train2014_000000000139.jpg", "000000000139", "coco"), ("1000268201_693b08cb0e.jpg", "1000268201_693b08cb0e", "flickr"),
-    ("vg2345", "vg2345", "vg"), ("nlvr dev 10-0", "nlvr dev 10-0", "nlvr"), ("IMG_0000.jpg", None, ""), ("202311171230.jpg", None, ""),
+    ("COCO_train2014_000000000139.jpg", "000000000139", "coco"), ("1000268201_693b08cb0e.jpg", "1000268201_693b08cb0e",
+        "flickr"),
+    ("vg2345", "vg2345", "vg"), ("nlvr dev 10-0", "nlvr dev 10-0", "nlvr"), ("IMG_0000.jpg", None, ""),
+    ("202311171230.jpg", None, ""),
     ("captions.csv:3", None, ""), ("000000001", None, ""),
 ])  # fmt: skip
 def test_only_published_names_are_identities(name, identity, source):
@@ -278,7 +320,9 @@ def test_only_published_names_are_identities(name, identity, source):
 
 def test_two_worlds_share_no_photo_and_one_world_is_known_at_any_number_of_pairs():
     changes = ({}, {"seed": 1}, {"n_train": 80})
-    first, second, longer = (world_from({"preset": "small", "n_train": 64, "n_test": 16} | change) for change in changes)
+    first, second, longer = (
+        world_from({"preset": "small", "n_train": 64, "n_test": 16} | change) for change in changes
+    )
     assert find_overlap(first.train, second.train, captions=False).images == ()
     shared = find_overlap(first.train, longer.train, captions=False)
     assert len(shared.images) == 64 and first.train[5].image_id == longer.train[5].image_id

@@ -44,7 +44,8 @@ def test_faults_of_a_category_folder_are_named(tmp_path):
         read_categories(tmp_path)
 
 
-NOT_UTF8 = [("categories", "semcat/animal-2.txt", 1), ("concreteness", "concreteness.tsv", 2), ("sensorimotor", "senses.csv", 2),
+NOT_UTF8 = [("categories", "semcat/animal-2.txt", 1), ("concreteness", "concreteness.tsv", 2),
+    ("sensorimotor", "senses.csv", 2),
             ("norms", "norms.dat", 2), ("wordnet", "index.noun", 4)]  # fmt: skip
 
 
@@ -58,8 +59,10 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path, name, file, line):
         SPECIMENS[name].read(tmp_path)
 
 
-@pytest.mark.parametrize("file, old, new, message", [("index.noun", "animal n 1", "animal n x", "index.noun, the line of 'animal'"),
-                                                      ("data.noun", " n 01 entity", " n zz entity", "data.noun at byte 0")])  # fmt: skip
+@pytest.mark.parametrize("file, old, new, message", [("index.noun", "animal n 1", "animal n x", "index.noun, the line "
+                                                                                                "of 'animal'"),
+                                                      ("data.noun", " n 01 entity", " n zz entity", "data.noun at byte "
+                                                                                                    "0")])  # fmt: skip
 def test_a_broken_line_of_wordnet_is_named(tmp_path, file, old, new, message):
     SPECIMENS["wordnet"].write(tmp_path)
     text = (tmp_path / file).read_text()
@@ -70,10 +73,14 @@ def test_a_broken_line_of_wordnet_is_named(tmp_path, file, old, new, message):
 
 
 def test_ratings_of_either_format(tmp_path):
-    (tmp_path / "a.tsv").write_text('Word\tBigram\tConc.M\nZebra\t0\t4.86\nnull\t0\t2.0\nnan\t0\t4.0\n"quote\t0\t1.5\nsnark\t0\t\n')
+    (tmp_path / "a.tsv").write_text(
+        'Word\tBigram\tConc.M\nZebra\t0\t4.86\nnull\t0\t2.0\nnan\t0\t4.0\n"quote\t0\t1.5\nsnark\t0\t\n'
+    )
     assert read_concreteness(tmp_path / "a.tsv").to_dict() == {"zebra": 4.86, "null": 2.0, "nan": 4.0, '"quote': 1.5}
     (tmp_path / "b.csv").write_text('Word,Concreteness,Brysbaert\n"a, b",4.1,\nzebra,1,4.86\n')
-    assert read_concreteness(tmp_path / "b.csv").to_dict() == {"zebra": 4.86}, "the published column goes before a derived one"
+    assert read_concreteness(tmp_path / "b.csv").to_dict() == {"zebra": 4.86}, (
+        "the published column goes before a derived one"
+    )
 
 
 def test_upper_and_lower_case_are_one_word_and_the_first_line_counts(tmp_path):
@@ -82,7 +89,9 @@ def test_upper_and_lower_case_are_one_word_and_the_first_line_counts(tmp_path):
 
 
 def test_lines_end_at_line_feeds_and_cells_may_be_quoted(tmp_path):
-    (tmp_path / "a.tsv").write_text("Word\tNote\tConc.M\nfire\u2028fly\ta\x0cb\x1c\t4.5\n\nzebra\t\t4.86\r\n", newline="")
+    (tmp_path / "a.tsv").write_text(
+        "Word\tNote\tConc.M\nfire\u2028fly\ta\x0cb\x1c\t4.5\n\nzebra\t\t4.86\r\n", newline=""
+    )
     assert read_concreteness(tmp_path / "a.tsv").to_dict() == {"fire\u2028fly": 4.5, "zebra": 4.86}
     (tmp_path / "b.csv").write_text('Word,Note,Brysbaert\nzebra,"striped,\n\u2028and ""wild""",4.86\nhorse,,high\n')
     with pytest.raises(BadData, match="line 4: Brysbaert of 'horse' is 'high'"):
@@ -106,7 +115,12 @@ def test_only_lists_of_words_are_categories(tmp_path):
     assert [*found.categories] == ["animal"] and found.concreteness["mercy"] == 1.6
     assert word_list_fault("license-plates-40", ["zebra"]) is None
     assert word_list_fault("LICENSE.txt", ["zebra"]) and word_list_fault("readme_first", ["zebra"])
-    assert [note.split(":")[0] for note in found.notes[:-1]] == ["README.txt", "concreteness.txt", "plain.txt", "prose.txt"]
+    assert [note.split(":")[0] for note in found.notes[:-1]] == [
+        "README.txt",
+        "concreteness.txt",
+        "plain.txt",
+        "prose.txt",
+    ]
 
 
 def test_what_is_joined_is_counted_and_named(tmp_path):
@@ -118,7 +132,9 @@ def test_what_is_joined_is_counted_and_named(tmp_path):
     (tmp_path / "concreteness.tsv").write_text("Word\tConc.M\nMay\t2.0\nmay\t1.5\nbat\t4\n")
     norms = read_norms(tmp_path)
     assert norms.words == ("axe", "bat", "crane") and norms.has.sum(1).tolist() == [1, 3, 1]
-    assert norms.notes == ("norms.dat: 1 words with several concepts, which have the features of all: bat (bat_(animal), bat_(sport))",)
+    assert norms.notes == (
+        "norms.dat: 1 words with several concepts, which have the features of all: bat (bat_(animal), bat_(sport))",
+    )
     notes = open_lexicon(tmp_path).notes
     assert norms.notes[0] in notes and any("1 words stand in several spellings" in note for note in notes)
 
@@ -149,7 +165,9 @@ def test_missing_ratings(tmp_path):
 def test_senses_in_both_published_headers(tmp_path):
     names = ["Auditory", "Gustatory", "Haptic", "Interoceptive", "Olfactory", "Visual"]
     (tmp_path / "a.csv").write_text("Word," + ",".join(names) + "\nzebra,1,0,1,0,1,4.5\nsnark,1,,1,0,1,4\n")
-    (tmp_path / "b.csv").write_text("Word," + ",".join(f"{n}.mean" for n in names) + ",Visual.SD\nZEBRA,1,0,1,0,1,4.5,0.2\n")
+    (tmp_path / "b.csv").write_text(
+        "Word," + ",".join(f"{n}.mean" for n in names) + ",Visual.SD\nZEBRA,1,0,1,0,1,4.5,0.2\n"
+    )
     for name in ("a.csv", "b.csv"):
         found = read_sensorimotor(tmp_path / name)
         assert list(found.index) == ["zebra"] and found.visual["zebra"] == 4.5
@@ -158,7 +176,9 @@ def test_senses_in_both_published_headers(tmp_path):
 
 def test_norms_of_cslbs_format(tmp_path):
     lines = ["domain\tconcept\tfeature type\tfeature\tpf"]
-    lines += [f"x\tthing_{k}\tfunctional\tdoes_cut\t5" for k in range(5)] + ["x\tbat_(animal)\tvisual perceptual\thas_wings\t3"] * 2
+    lines += [f"x\tthing_{k}\tfunctional\tdoes_cut\t5" for k in range(5)] + [
+        "x\tbat_(animal)\tvisual perceptual\thas_wings\t3"
+    ] * 2
     (tmp_path / "norms.dat").write_text("\n".join(lines))
     norms = read_norms(tmp_path)
     assert norms.words == ("bat", *(f"thing {k}" for k in range(5))) and norms.features == ("does_cut", "has_wings")
@@ -175,12 +195,16 @@ def test_norms_side_by_side_keep_the_words_of_both():
     left = category_norms({"a": ("x", "y"), "b": ("y",)})
     right = sense_norms(pd.DataFrame({"visual": [4.0, 1.0]}, ["y", "z"]))
     both = join_norms(left, right)
-    assert both.words == ("y",) and both.has.tolist() == [[True, True, True]] and both.types == ("category", "category", "sense")
+    assert both.words == ("y",)
+    assert both.has.tolist() == [[True, True, True]]
+    assert both.types == ("category", "category", "sense")
 
 
 def test_coverage_and_counts():
     told = coverage(["a", "b", "a", *map(str, range(20))], {"a"}, "a rating")
-    assert told.known == ("a",) and len(told.missing) == 21 and "1 of 22 words have a rating; 21 have none (b, 0, 1" in str(told)
+    assert told.known == ("a",)
+    assert len(told.missing) == 21
+    assert "1 of 22 words have a rating; 21 have none (b, 0, 1" in str(told)
     seen = count_occurrences(["red", "fire truck", "Red"], ["Red red fire, truck", "a fire truck"])
     assert seen["red"] == 2 and seen["fire truck"] == 1, "a comma stands between"
 

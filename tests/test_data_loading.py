@@ -25,18 +25,28 @@ def make_pairs(folder, n=23):
 
 def make_collate(pairs):
     texts = [pair.caption for pair in pairs]
-    return Collate(Transform(16, area=(0.5, 1.0), jitter=0.2), WordTokenizer.fit(texts), captions_too=True, choose=True, keep=("spans",))
+    return Collate(
+        Transform(16, area=(0.5, 1.0), jitter=0.2),
+        WordTokenizer.fit(texts),
+        captions_too=True,
+        choose=True,
+        keep=("spans",),
+    )
 
 
 def equal(a, b):
-    tensors = lambda batch: [value for value in vars(batch).values() if torch.is_tensor(value)]
+    def tensors(batch):
+        return [value for value in vars(batch).values() if torch.is_tensor(value)]
+
     return a.keys == b.keys and a.spans == b.spans and all(map(torch.equal, tensors(a), tensors(b)))
 
 
 @pytest.fixture
 def loaders(tmp_path):
     pairs = one_per_image(make_pairs(tmp_path))
-    return lambda workers=0, **options: Loader(pairs, make_collate(pairs), **({"batch_size": 4, "seed": 3, "workers": workers} | options))
+    return lambda workers=0, **options: Loader(
+        pairs, make_collate(pairs), **({"batch_size": 4, "seed": 3, "workers": workers} | options)
+    )
 
 
 def test_any_number_of_workers_and_any_start_give_the_same_batches(loaders):
@@ -44,7 +54,10 @@ def test_any_number_of_workers_and_any_start_give_the_same_batches(loaders):
     for workers in (0, 1, 2):
         for start in (0, 7):
             stream = loaders(workers).batches(start)
-            assert all(equal(a, b) for a, b in zip(truth[start:], islice(stream, 12 - start), strict=True)), (workers, start)
+            assert all(equal(a, b) for a, b in zip(truth[start:], islice(stream, 12 - start), strict=True)), (
+                workers,
+                start,
+            )
             stream.close()
 
 
@@ -62,7 +75,8 @@ def test_starting_workers_draws_nothing_from_the_global_generators(loaders):
 class OneClusterPerBatch:
     """A sampler whose batches come from one cluster each, in an order drawn per epoch."""
 
-    batch_size, batches_per_epoch = 4, 5
+    batch_size = 4
+    batches_per_epoch = 5
 
     def indices(self, epoch, position):
         cluster = int(rng(7, "clusters", epoch).permutation(5)[position])
@@ -73,7 +87,8 @@ def test_any_sampler_gives_the_order_for_any_workers_and_processes(loaders):
     loader = loaders(sampler=OneClusterPerBatch())
     truth = [loader.batch(number) for number in range(10)]
     numbers = [[int(key[:-1]) for key in batch.keys] for batch in truth]
-    assert all(len({number // 4 for number in batch}) == 1 for batch in numbers) and sorted(sum(numbers[:5], [])) == list(range(20))
+    assert all(len({number // 4 for number in batch}) == 1 for batch in numbers)
+    assert sorted(sum(numbers[:5], [])) == list(range(20))
     assert numbers[:5] != numbers[5:]
     stream = loaders(2, sampler=OneClusterPerBatch()).batches(3)
     assert all(equal(a, b) for a, b in zip(truth[3:], islice(stream, 7), strict=True))
@@ -96,7 +111,8 @@ def test_epochs_are_permutations_that_differ(loaders):
         batch = loader.batch(number)
         images[number // 5] |= dict(zip(batch.keys, batch.images))
     both = set(images[0]) & set(images[1])
-    assert len(both) > 10 and not any(torch.equal(images[0][key], images[1][key]) for key in both)  # another crop each epoch
+    assert len(both) > 10
+    assert not any(torch.equal(images[0][key], images[1][key]) for key in both)  # another crop each epoch
 
 
 def test_processes_share_the_joint_batch(loaders):
@@ -123,7 +139,9 @@ def test_an_image_that_breaks_during_training_is_an_error_that_names_it(loaders,
 
 
 def test_closing_a_stream_ends_its_thread(loaders):
-    ours = lambda: sum(thread.name == "complearn-loader" for thread in threading.enumerate())
+    def ours():
+        return sum(thread.name == "complearn-loader" for thread in threading.enumerate())
+
     stream = loaders().batches(0)
     next(stream)
     assert ours() == 1
@@ -140,12 +158,16 @@ def test_cut_captions_are_counted_and_said_once(tmp_path):
             warnings.simplefilter("always")
             batches = list(islice(loader.batches(0), 3))
         said = [str(warning.message) for warning in said if "context" in str(warning.message)]
-        assert len(said) == 1 and f"pair {batches[0].keys[0]}: the caption is longer than the context of 4 tokens and was cut" in said[0]
+        assert len(said) == 1
+        assert f"pair {batches[0].keys[0]}: the caption is longer than the context of 4 tokens and was cut" in said[0]
         assert loader.truncated == 24 and (batches[0].ids[:, -1] == collate.tokenizer.end).all()
 
 
 def test_captions_too_long_to_be_exchanged_as_a_whole_are_counted(tmp_path):
-    pairs = [replace(pair, caption="a man rides a horse. " * (40 if k % 2 else 1)) for k, pair in enumerate(make_pairs(tmp_path))]
+    pairs = [
+        replace(pair, caption="a man rides a horse. " * (40 if k % 2 else 1))
+        for k, pair in enumerate(make_pairs(tmp_path))
+    ]
     collate = Collate(Transform(16), WordTokenizer.fit(pair.caption for pair in pairs), negatives="swap")
     loader = Loader(pairs, collate, 8, seed=0)
     with pytest.warns(UserWarning, match="the caption is longer than 60 words, and only those are exchanged"):
@@ -194,8 +216,13 @@ def test_fingerprints_tell_data_apart(tmp_path):
 def test_what_stands_behind_equal_names_has_a_fingerprint_too(tmp_path):
     pairs = make_pairs(tmp_path, 3)
     before = content_fingerprint(pairs)
-    assert before == content_fingerprint(list(pairs)) == content_fingerprint([replace(pair, image=str(pair.image)) for pair in pairs])
-    labelled, parsed = [replace(pairs[0], labels="cat"), *pairs[1:]], [replace(pairs[0], tree="(NP a)"), *pairs[1:]]
+    assert (
+        before
+        == content_fingerprint(list(pairs))
+        == content_fingerprint([replace(pair, image=str(pair.image)) for pair in pairs])
+    )
+    labelled = [replace(pairs[0], labels="cat"), *pairs[1:]]
+    parsed = [replace(pairs[0], tree="(NP a)"), *pairs[1:]]
     shown = [replace(pairs[0], negative_images={"a dog": np.zeros((2, 2, 3), np.uint8)}), *pairs[1:]]
     arrays = [[replace(pair, image=np.full((2, 2, 3), shade, np.uint8)) for pair in pairs] for shade in (0, 1)]
     others = [*map(content_fingerprint, (labelled, parsed, shown, *arrays))]

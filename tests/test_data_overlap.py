@@ -1,4 +1,5 @@
-"What training and evaluation share: photos that were renamed, resized or compressed again, and what a run's ancestors have seen."
+"""What training and evaluation share: photos that were renamed, resized or compressed again, and what a run's ancestors
+have seen."""
 
 import json
 from dataclasses import replace
@@ -48,8 +49,13 @@ def test_a_photo_is_known_after_it_was_compressed_again_or_resized(tmp_path, nam
         shared = find_overlap(train, [Pair(image, "Other words.", "e", "e")])
         assert shared.images == shared.copies == ("t2",) and "1 of them known by its look alone (t2)" in str(shared)
     assert Corpus.collect(train, [Pair(copy, "Other words.", "e", "e")], "here").left_out == 1
-    assert find_overlap([replace(train[2], image_id="000000000007")], [Pair(copy, "b", "e", "000000000008.jpg")]).images == ()
-    assert find_overlap([replace(train[2], image_id="000000000007")], [Pair(copy, "b", "e", "2345.jpg")]).images == ("t2",)
+    assert (
+        find_overlap([replace(train[2], image_id="000000000007")], [Pair(copy, "b", "e", "000000000008.jpg")]).images
+        == ()
+    )
+    assert find_overlap([replace(train[2], image_id="000000000007")], [Pair(copy, "b", "e", "2345.jpg")]).images == (
+        "t2",
+    )
 
 
 def test_drawn_pictures_are_copies_of_nothing(tmp_path):
@@ -64,7 +70,9 @@ def test_drawn_pictures_are_copies_of_nothing(tmp_path):
     near[0, 0] = 254
     assert not find_overlap([Pair(drawings[0], "a", "0", "x")], [Pair(near, "b", "1", "y")]).images
     world = read("generated", preset="small", n_train=64, n_test=8)
-    assert thumbnail(world[0].image) is None and thumbnail(tmp_path / "none.jpg") is None and thumbnail(b"no picture") is None
+    assert thumbnail(world[0].image) is None
+    assert thumbnail(tmp_path / "none.jpg") is None
+    assert thumbnail(b"no picture") is None
 
 
 def test_a_photo_of_visual_genome_is_known_by_its_number_in_coco(tmp_path):
@@ -75,7 +83,10 @@ def test_a_photo_of_visual_genome_is_known_by_its_number_in_coco(tmp_path):
     pairs = read("visual_genome", folder=folder, part="all", rare=0, min_triplets=1)
     third = next(pair for pair in pairs if pair.id == "vg3")
     assert third.image_id == "000000000139" and all(pair.image_id == pair.id for pair in pairs if pair.id != "vg3")
-    asked = [Pair(smooth(0, (640, 480)), "A.", "0", "COCO_val2014_000000000139.jpg"), Pair(smooth(1), "B.", "1", "000000000002")]
+    asked = [
+        Pair(smooth(0, (640, 480)), "A.", "0", "COCO_val2014_000000000139.jpg"),
+        Pair(smooth(1), "B.", "1", "000000000002"),
+    ]
     assert find_overlap(pairs, asked).images == ("vg3",)
 
 
@@ -85,7 +96,11 @@ def test_no_two_photos_of_flickr8k_are_copies_but_one_that_is_there_twice(real_d
     files = sorted((real_data / "flickr8k/Images").glob("*.jpg"))
     colours = np.stack([thumbnail(file) for file in files])
     some = np.ascontiguousarray(colours[:, ::24])
-    pairs = [(i, j) for i in range(len(files)) for j in i + 1 + np.flatnonzero(np.abs(some[i + 1 :] - some[i]).max(1) < 60)]
+    pairs = [
+        (i, j) for i in range(len(files)) for j in i + 1 + np.flatnonzero(np.abs(some[i + 1 :] - some[i]).max(1) < 60)
+    ]
     distances = {(files[i].stem, files[j].stem): np.abs(colours[i] - colours[j]).max() for i, j in pairs}
-    assert [names for names, d in distances.items() if d <= LIMIT] == [("2851198725_37b6027625", "3050606344_af711c726c")]
+    assert [names for names, d in distances.items() if d <= LIMIT] == [
+        ("2851198725_37b6027625", "3050606344_af711c726c")
+    ]
     assert sorted(distances.values())[:1] == [0] and min(d for d in distances.values() if d) > 2 * LIMIT

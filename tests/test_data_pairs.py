@@ -30,7 +30,9 @@ def encoded(picture, kind="png", **options):
 def test_crop_is_torchvisions(size):
     transforms = pytest.importorskip("torchvision.transforms")
     picture = noise(*size)
-    theirs = transforms.Compose([transforms.Resize(32, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(32)])(picture)
+    theirs = transforms.Compose(
+        [transforms.Resize(32, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(32)]
+    )(picture)
     assert (np.asarray(theirs) == np.asarray(fit_image(picture, 32))).all()
 
 
@@ -57,7 +59,13 @@ def test_every_kind_of_image_gives_the_same_pixels(tmp_path):
 def test_modes():
     assert np.asarray(to_rgb(Image.new("RGBA", (2, 2), (255, 0, 0, 128))))[0, 0].tolist() == [255, 127, 127]
     assert to_rgb(Image.new("I;16", (2, 2), 32768)).getpixel((0, 0)) == (128, 128, 128)
-    greys = ((np.int32, 200, 200), (np.int32, 51200, 200), (np.float32, 200.0, 200), (np.float32, 1.0, 255), (np.int32, -1, 0))
+    greys = (
+        (np.int32, 200, 200),
+        (np.int32, 51200, 200),
+        (np.float32, 200.0, 200),
+        (np.float32, 1.0, 255),
+        (np.int32, -1, 0),
+    )
     for kind, value, grey in greys:
         assert to_rgb(Image.fromarray(np.full((2, 2), value, kind))).getpixel((0, 0)) == (grey, grey, grey)
     palette = noise(8, 8).quantize(4)
@@ -69,8 +77,12 @@ def test_modes():
 
 def test_fits_keep_what_they_promise():
     strip = np.zeros((10, 40, 3), np.uint8)
-    strip[:, :4], strip[:, -4:] = (255, 0, 0), (0, 0, 255)
-    red = lambda pixels: bool(((pixels[..., 0] > 200) & (pixels[..., 1] < 60)).any())
+    strip[:, :4] = (255, 0, 0)
+    strip[:, -4:] = (0, 0, 255)
+
+    def red(pixels):
+        return bool(((pixels[..., 0] > 200) & (pixels[..., 1] < 60)).any())
+
     assert not red(load_images([strip], 16, "crop")[0])
     for fit in ("pad", "squash"):
         assert red(load_images([strip], 16, fit)[0])
@@ -96,13 +108,16 @@ def test_normalisation_by_hand():
     out = Transform(4, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))([pixels])
     for row in range(4):
         for channel, (mean, std) in enumerate(((0.1, 0.5), (0.2, 0.6), (0.3, 0.7))):
-            assert out[0, channel, row, 2].item() == pytest.approx((pixels[row, 2, channel] / 255 - mean) / std, abs=1e-5)
+            assert out[0, channel, row, 2].item() == pytest.approx(
+                (pixels[row, 2, channel] / 255 - mean) / std, abs=1e-5
+            )
     assert out.is_contiguous()
 
 
 @pytest.mark.parametrize("fit", ["crop", "pad", "squash"])
 def test_augmentation_depends_on_the_draw_alone(fit):
-    transform, pictures = Transform(16, fit=fit, area=(0.5, 1.0), mirror=True, jitter=0.3), [noise(40, 30, i) for i in range(6)]
+    transform = Transform(16, fit=fit, area=(0.5, 1.0), mirror=True, jitter=0.3)
+    pictures = [noise(40, 30, i) for i in range(6)]
     together = transform(pictures, [1, 2, 3, 4, 5, 6])
     alone = torch.cat([transform([pictures[i]], [i + 1]) for i in (3, 1, 0, 2, 5, 4)])
     assert torch.equal(together[[3, 1, 0, 2, 5, 4]], alone)
@@ -112,7 +127,8 @@ def test_augmentation_depends_on_the_draw_alone(fit):
 
 def test_random_crops_keep_the_stated_area_and_spread():
     ramp = np.tile(np.arange(100, dtype=np.uint8)[None, :, None], (100, 1, 3))
-    widths, lefts = [], []
+    widths = []
+    lefts = []
     for draw in range(300):
         row = Transform(50, area=(0.5, 1.0)).pixels([ramp], [draw])[0][25, :, 0].astype(int)
         widths.append((row[-3] - row[2]) / 45 * 50)
@@ -128,7 +144,9 @@ def test_words():
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.text("ab ,.'é", min_size=1, max_size=30).filter(str.strip), min_size=1, max_size=5), st.integers(3, 9))
+@given(
+    st.lists(st.text("ab ,.'é", min_size=1, max_size=30).filter(str.strip), min_size=1, max_size=5), st.integers(3, 9)
+)
 def test_tokens_point_back_at_their_words(captions, context):
     tokenizer = WordTokenizer.fit(captions, context=context)
     tokens = tokenizer(captions)
@@ -165,7 +183,9 @@ def test_empty_captions_name_their_pair():
 
 
 def make_pairs(n=6):
-    return [Pair(np.full((8, 8, 3), 20 * (i // 2), np.uint8), f"shade {i}", f"p{i}", f"image-{i // 2}") for i in range(n)]
+    return [
+        Pair(np.full((8, 8, 3), 20 * (i // 2), np.uint8), f"shade {i}", f"p{i}", f"image-{i // 2}") for i in range(n)
+    ]
 
 
 def test_batches_know_which_pairs_share_an_image_or_a_caption():
@@ -193,8 +213,13 @@ def test_one_sided_batches_and_mixed_ones():
 
 
 def test_a_batch_for_a_model_without_a_text_tower_has_no_captions():
-    batch = Collate(Transform(8), None, captions_too=True, keep=("labels",))([replace(pair, labels="grey") for pair in make_pairs()])
-    assert batch.ids is None and batch.caption_ids is None and batch.labels == ("grey",) * 6 and len(batch.chunk(2)[0]) == 3
+    batch = Collate(Transform(8), None, captions_too=True, keep=("labels",))(
+        [replace(pair, labels="grey") for pair in make_pairs()]
+    )
+    assert batch.ids is None
+    assert batch.caption_ids is None
+    assert batch.labels == ("grey",) * 6
+    assert len(batch.chunk(2)[0]) == 3
     with pytest.raises(ValueError, match="can keep labels and spans; not boxes"):
         Collate(Transform(8), None, keep=("boxes",))
 
@@ -225,7 +250,8 @@ def test_preload_decodes_each_image_once(tmp_path, monkeypatch):
     noise(20, 30).save(tmp_path / "a.png")
     pairs = [Pair(tmp_path / "a.png", f"caption {i}", str(i), "a") for i in range(5)]
     held = preload(pairs, 12)
-    assert all(pair.image is held[0].image for pair in held) and (held[0].image == load_images([tmp_path / "a.png"], 12)[0]).all()
+    assert all(pair.image is held[0].image for pair in held)
+    assert (held[0].image == load_images([tmp_path / "a.png"], 12)[0]).all()
     (tmp_path / "a.png").unlink()
     assert Collate(Transform(12), WordTokenizer.fit(["caption"]))(held).images.shape == (5, 3, 12, 12)
 

@@ -11,7 +11,13 @@ from stand_ins import random_scorer
 from complearn.data.benchmarks.groups import read_colorswap, read_eqben, read_winoground
 from complearn.data.benchmarks.probes import read_svo_probes, read_vl_checklist
 from complearn.data.benchmarks.spatial import WHATS_UP, read_vsr, read_whats_up
-from complearn.data.fixtures.benchmarks import save_pictures, write_groups_probes, write_lines, write_spatial, write_valse_winoground
+from complearn.data.fixtures.benchmarks import (
+    save_pictures,
+    write_groups_probes,
+    write_lines,
+    write_spatial,
+    write_valse_winoground,
+)
 from complearn.data.images import open_image
 from complearn.data.reports import BadData
 from complearn.evaluation.bench.suites import find_suites, read_suites
@@ -32,7 +38,10 @@ def data(tmp_path):
 
 def cosines(scorer, images, captions):
     "The score of each image with each caption."
-    unit = lambda vectors: np.array(vectors) / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def unit(vectors):
+        return np.array(vectors) / np.linalg.norm(vectors, axis=1, keepdims=True)
+
     return unit([scorer.see(image) for image in images]) @ unit([scorer.read(caption) for caption in captions]).T
 
 
@@ -40,9 +49,12 @@ def cosines(scorer, images, captions):
 
 
 def test_statements_with_their_truth_and_the_area_under_their_curve(data):
-    claims, scorer = read_vsr(data / "vsr/splits/random/test.jsonl", data / "vsr/images"), random_scorer()
+    claims = read_vsr(data / "vsr/splits/random/test.jsonl", data / "vsr/images")
+    scorer = random_scorer()
     assert len(claims) == 2 * N and [claim.truth for claim in claims[:4]] == [False, True, False, True]
-    assert claims[0].sentence == CAPTIONS[1] and claims[1].sentence == CAPTIONS[0] and claims[0].image_id == "000000000001"
+    assert claims[0].sentence == CAPTIONS[1]
+    assert claims[1].sentence == CAPTIONS[0]
+    assert claims[0].image_id == "000000000001"
     scores = [cosines(scorer, [claim.image], [claim.sentence])[0, 0] for claim in claims]
     auc = {score.metric: score.value for score in Statements(claims).run(scorer)}["auc"]
     assert auc == pytest.approx(roc_auc_score([claim.truth for claim in claims], scores), abs=1e-6)
@@ -50,7 +62,10 @@ def test_statements_with_their_truth_and_the_area_under_their_curve(data):
 
 def test_json_lines_and_csv_give_the_same_statements(data):
     lines = data / "vsr/splits/random/test.jsonl"
-    rows = [json.loads(line) | {"vsr_split": ("dev", "test")[k > 3]} for k, line in enumerate(lines.read_text().splitlines())]
+    rows = [
+        json.loads(line) | {"vsr_split": ("dev", "test")[k > 3]}
+        for k, line in enumerate(lines.read_text().splitlines())
+    ]
     with (data / "vsr.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, rows[0])
         table.writeheader()
@@ -110,14 +125,19 @@ def test_the_real_statements_against_their_file(real_data):
 
 
 def test_prepositions_in_six_files_and_two_forms(data):
-    choices, scorer = read_whats_up(data / "whats_up"), random_scorer()
+    choices = read_whats_up(data / "whats_up")
+    scorer = random_scorer()
     assert len(choices) == 6 * N and len({choice.id for choice in choices}) == 6 * N
-    assert {choice.split: len(choice.captions) for choice in choices} == {split: 4 if "con" in split else 2 for split in WHATS_UP}
+    assert {choice.split: len(choice.captions) for choice in choices} == {
+        split: 4 if "con" in split else 2 for split in WHATS_UP
+    }
     assert choices[0].captions == tuple(CAPTIONS[:4]) and choices[0].images[0].name == "mug_on_1.jpeg"
     assert choices[2 * N].images[0].name == "000000000001.jpg" and choices[4 * N].images[0].name == "1.jpg"
     scores = {(score.split, score.metric): score.value for score in Choices(choices).run(scorer)}
     for split in WHATS_UP:
-        right = [cosines(scorer, item.images, item.captions)[0].argmax() == 0 for item in choices if item.split == split]
+        right = [
+            cosines(scorer, item.images, item.captions)[0].argmax() == 0 for item in choices if item.split == split
+        ]
         assert scores[split, "accuracy"] == pytest.approx(np.mean(right))
 
 
@@ -136,7 +156,11 @@ def test_files_that_are_missing_are_named_with_their_source(data):
     [
         ("coco_qa_one_obj.json", [1, "A."], "a list of 2; image, right, wrong were expected"),
         ("coco_qa_one_obj.json", [1, "A.", None], "wrong should be"),
-        ("controlled_images_dataset.json", {"image_path": "a.png", "caption_options": ["A."]}, "caption_options should"),
+        (
+            "controlled_images_dataset.json",
+            {"image_path": "a.png", "caption_options": ["A."]},
+            "caption_options should",
+        ),
         ("controlled_images_dataset.json", {"caption_options": ["A.", "B."]}, "image_path is missing"),
         ("controlled_images_dataset.json", 5, "should be"),
     ],
@@ -163,13 +187,16 @@ def group_scores(scorer, items):
 
 READ_GROUPS = {
     "colorswap": lambda folder: read_colorswap(folder / "colorswap"),
-    "eqben": lambda folder: read_eqben(folder / "eqben/eqben_subset_10percent_final.json", folder / "eqben/image_subset"),
+    "eqben": lambda folder: read_eqben(
+        folder / "eqben/eqben_subset_10percent_final.json", folder / "eqben/image_subset"
+    ),
 }
 
 
 @pytest.mark.parametrize("name", READ_GROUPS)
 def test_groups_in_other_formats_and_their_scores(data, name):
-    items, scorer = READ_GROUPS[name](data), random_scorer()
+    items = READ_GROUPS[name](data)
+    scorer = random_scorer()
     assert len(items) == N and all(item.form == "group" and len(set(item.image_ids)) == 2 for item in items)
     assert items[2].captions == (CAPTIONS[2], CAPTIONS[3])
     pixels = [np.asarray(open_image(image)) for image in items[2].images]
@@ -180,9 +207,13 @@ def test_groups_in_other_formats_and_their_scores(data, name):
 
 def test_the_first_folder_of_a_path_is_a_split_of_eqben(data):
     choices = READ_GROUPS["eqben"](data)
-    assert {choice.split for choice in choices} == {"eqbensd"} and choices[0].images[1].name.endswith("eqbenyoucook2/1.npy")
+    assert {choice.split for choice in choices} == {"eqbensd"}
+    assert choices[0].images[1].name.endswith("eqbenyoucook2/1.npy")
     np.save(data / "eqben/image_subset/eqbenyoucook2/1.npy", np.zeros((8, 8)))
-    with pytest.raises(BadData, match="record 0: image .*1.npy' unreadable: an array of .height, width, 3. bytes was expected, not .8, 8"):
+    with pytest.raises(
+        BadData,
+        match="record 0: image .*1.npy' unreadable: an array of .height, width, 3. bytes was expected, not .8, 8",
+    ):
         READ_GROUPS["eqben"](data)
 
 
@@ -195,7 +226,8 @@ def test_the_selection_of_eqben_is_found_beside_its_pictures(data):
 
 @pytest.mark.parametrize(("name", "key"), [("colorswap", "image_1"), ("winoground", "image_0")])
 def test_groups_from_parquet_are_the_same(data, name, key, tmp_path):
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     reader, file = (read_colorswap, "test.json") if name == "colorswap" else (read_winoground, "examples.jsonl")
     text = (data / name / file).read_text()
     rows = json.loads(text) if file.endswith("json") else [json.loads(line) for line in text.splitlines()]
@@ -219,25 +251,32 @@ def test_groups_from_parquet_are_the_same(data, name, key, tmp_path):
 
 
 def test_captions_with_one_word_exchanged(data):
-    choices, scorer = read_vl_checklist(data / "vl_checklist", data / "vl_checklist"), random_scorer()
+    choices = read_vl_checklist(data / "vl_checklist", data / "vl_checklist")
+    scorer = random_scorer()
     splits = ["Attribute/vg/color", "Object/Size/hake_size/hake_obj_small", "Relation/swig_action"]
     assert list(dict.fromkeys(choice.split for choice in choices)) == splits and len(choices) == 3 * N
     assert {choice.images[0].parent.name for choice in choices} == {"VG_100K", "vcoco", "swig"}
     assert choices[1].captions == (CAPTIONS[1], CAPTIONS[2]) and choices[1].right == 1
     scores = {(score.split, score.metric): score.value for score in Choices(choices).run(scorer)}
     for split in splits:
-        right = [cosines(scorer, item.images, item.captions)[0].argmax() == 0 for item in choices if item.split == split]
+        right = [
+            cosines(scorer, item.images, item.captions)[0].argmax() == 0 for item in choices if item.split == split
+        ]
         assert scores[split, "accuracy"] == pytest.approx(np.mean(right))
     assert len(read_vl_checklist(data / "vl_checklist", None, ["Relation/swig_action"])) == N
 
 
 def test_photos_with_another_subject_verb_or_object(data):
-    choices, scorer = read_svo_probes(data / "svo_probes", data / "svo_probes/images"), random_scorer()
-    assert [choice.split for choice in choices[:4]] == ["subject", "verb", "object", "subject"] and choices[0].form == "image"
+    choices = read_svo_probes(data / "svo_probes", data / "svo_probes/images")
+    scorer = random_scorer()
+    assert [choice.split for choice in choices[:4]] == ["subject", "verb", "object", "subject"]
+    assert choices[0].form == "image"
     assert choices[3].captions == (CAPTIONS[3],) and [path.name for path in choices[3].images] == ["3.jpg", "4.jpg"]
     scores = {(score.split, score.metric): score.value for score in Choices(choices).run(scorer)}
     for split in ("subject", "verb", "object"):
-        right = [cosines(scorer, item.images, item.captions)[:, 0].argmax() == 0 for item in choices if item.split == split]
+        right = [
+            cosines(scorer, item.images, item.captions)[:, 0].argmax() == 0 for item in choices if item.split == split
+        ]
         assert scores[split, "image_accuracy"] == pytest.approx(np.mean(right))
     (data / "svo_probes/images/0.jpg").unlink()  # in two rows
     with pytest.warns(UserWarning, match="image not found .svo_probes.csv line 2: 0.jpg"):
@@ -246,9 +285,13 @@ def test_photos_with_another_subject_verb_or_object(data):
         read_svo_probes(data / "svo_probes", data / "svo_probes/images", max_bad=0.1)
 
 
-COLORSWAP, EQBEN, COLOR = "colorswap/test.json", "eqben/eqben_subset_10percent_final.json", "vl_checklist/Attribute/vg/color.json"
+COLORSWAP = "colorswap/test.json"
+EQBEN = "eqben/eqben_subset_10percent_final.json"
+COLOR = "vl_checklist/Attribute/vg/color.json"
 READ_WORDS = {
-    "vl_checklist": lambda folder: read_vl_checklist(folder / "vl_checklist", folder / "vl_checklist", ["Attribute/vg/color"]),
+    "vl_checklist": lambda folder: read_vl_checklist(
+        folder / "vl_checklist", folder / "vl_checklist", ["Attribute/vg/color"]
+    ),
     "winoground": lambda folder: read_winoground(folder / "winoground"),
 }
 
@@ -259,15 +302,18 @@ READ_WORDS = {
         ("colorswap", COLORSWAP, {"id": 9}, "image_1 is missing"),
         ("colorswap", COLORSWAP, {"id": 0}, "image_1 is missing"),
         ("colorswap", COLORSWAP, None, "should be"),
-        ("colorswap", COLORSWAP, {"id": 9, "image_1": {}, "image_2": "", "caption_1": "A.", "caption_2": "B."}, "a picture is empty"),
+        ("colorswap", COLORSWAP, {"id": 9, "image_1": {}, "image_2": "", "caption_1": "A.", "caption_2": "B."},
+            "a picture is empty"),
         ("eqben", EQBEN, {"image0": "a.png", "image1": 5, "caption0": [], "caption1": "A."}, "caption0 should be"),
         ("eqben", EQBEN, {"image0": "a" * 5000, "image1": "b", "caption0": "A.", "caption1": "B."}, "not found"),
         ("vl_checklist", COLOR, ["a.png", {"POS": [], "NEG": ["A."]}], "captions.POS should be"),
         ("vl_checklist", COLOR, ["a.png", {"POS": ["A."], "NEG": "B."}], "captions.NEG should be"),
         ("vl_checklist", COLOR, ["a.png"], "a list of 1; image, captions were expected"),
-        ("winoground", "winoground/examples.jsonl", {"id": 9, "image_0": "a", "image_1": "b", "caption_0": None, "caption_1": ""},
+        ("winoground", "winoground/examples.jsonl", {"id": 9, "image_0": "a", "image_1": "b", "caption_0": None,
+                "caption_1": ""},
          "caption_0 should be"),
-        ("winoground", "winoground/examples.jsonl", {"id": 0, "image_0": "ex_1_img_0", "image_1": "ex_1_img_1", "caption_0": "A.",
+        ("winoground", "winoground/examples.jsonl", {"id": 0, "image_0": "ex_1_img_0", "image_1": "ex_1_img_1",
+                "caption_0": "A.",
          "caption_1": "B."}, "an item with the id '0' stands there already"),
     ],
 )  # fmt: skip
@@ -285,11 +331,23 @@ def test_a_broken_group_or_probe_is_skipped_counted_and_named(data, name, file, 
 @pytest.mark.parametrize(
     ("reader", "message"),
     [
-        (lambda folder: read_colorswap(folder / "eqben"), "no test.json and no test.*parquet; get stanfordnlp/colorswap"),
-        (lambda folder: read_eqben(folder / "eqben/none.json", None), "none.json: EqBen's file .* does not exist.*Wangt-CN/EqBen"),
-        (lambda folder: read_vl_checklist(folder / "eqben", None), "no Attribute/, Object/ or Relation/ .*om-ai-lab/VL-CheckList"),
+        (
+            lambda folder: read_colorswap(folder / "eqben"),
+            "no test.json and no test.*parquet; get stanfordnlp/colorswap",
+        ),
+        (
+            lambda folder: read_eqben(folder / "eqben/none.json", None),
+            "none.json: EqBen's file .* does not exist.*Wangt-CN/EqBen",
+        ),
+        (
+            lambda folder: read_vl_checklist(folder / "eqben", None),
+            "no Attribute/, Object/ or Relation/ .*om-ai-lab/VL-CheckList",
+        ),
         (lambda folder: read_svo_probes(folder / "eqben", folder), "no svo_probes.csv; .*google-deepmind/svo_probes"),
-        (lambda folder: read_vsr(folder / "none.jsonl", None), "statements does not exist.*cambridgeltl/visual-spatial-reasoning"),
+        (
+            lambda folder: read_vsr(folder / "none.jsonl", None),
+            "statements does not exist.*cambridgeltl/visual-spatial-reasoning",
+        ),
     ],
 )
 def test_what_is_missing_is_named_with_where_to_get_it(data, reader, message):

@@ -1,4 +1,5 @@
-"Readers of real formats: what they read, and what they say of broken files. Writers of the formats' own libraries are the oracles."
+"""Readers of real formats: what they read, and what they say of broken files. Writers of the formats' own libraries are
+the oracles."""
 
 import gzip
 import io
@@ -88,7 +89,10 @@ def test_missing_folder_and_file(tmp_path, photos):
 
 def test_wrong_column_lists_the_right_ones(photos):
     table(photos, good_rows(2), header="file,text")
-    with pytest.raises(BadData, match="captions.csv line 2: no column 'image'; there are 'file', 'text'; name the right one with image="):
+    with pytest.raises(
+        BadData,
+        match="captions.csv line 2: no column 'image'; there are 'file', 'text'; name the right one with image=",
+    ):
         read_folder(photos)
     with pytest.raises(BadData, match="no column 'caption'.*caption="):
         read_folder(photos, image="file")
@@ -100,7 +104,10 @@ def test_one_in_a_hundred_is_skipped_by_name_and_two_are_too_many(photos):
     rows[15] = "dog 3.jpg,A dog."
     (photos / f"{77:012d}.jpg").write_bytes(encoded(77, size=(64, 64))[:500])
     table(photos, rows)
-    with pytest.warns(UserWarning, match=r"198 kept; skipped 2: 1 image not found \(captions.csv line 17: dog 3.jpg\); 1 image unreadable"):
+    with pytest.warns(
+        UserWarning,
+        match=r"198 kept; skipped 2: 1 image not found \(captions.csv line 17: dog 3.jpg\); 1 image unreadable",
+    ):
         pairs = read_folder(photos)
     assert len(pairs) == pairs.report.kept == 198 and pairs.report.n_skipped == 2
     assert pairs.report.skipped["image unreadable"] == ["captions.csv line 79: 000000000077.jpg"]
@@ -129,7 +136,8 @@ def test_a_broken_image_is_never_replaced(photos):
 
 
 def test_checks_see_as_much_as_they_say(photos):
-    cut, text = photos / "cut.jpg", photos / "text.jpg"
+    cut = photos / "cut.jpg"
+    text = photos / "text.jpg"
     cut.write_bytes(encoded(1, size=(256, 256))[:4000])
     text.write_text("no picture")
     found = {
@@ -168,7 +176,9 @@ def coco_files(photos, n=200, **changes):
     content = {
         "images": [{"id": i, "file_name": f"{i:012d}.jpg"} for i in range(n)],
         "annotations": [
-            {"id": 1000 + 5 * i + k, "image_id": i, "caption": f"Photo {i}, {k}."} for k in range(5) for i in reversed(range(n))
+            {"id": 1000 + 5 * i + k, "image_id": i, "caption": f"Photo {i}, {k}."}
+            for k in range(5)
+            for i in reversed(range(n))
         ],
     }
     (photos / "captions.json").write_text(json.dumps(content | changes))
@@ -188,7 +198,9 @@ def test_coco_keeps_and_leaves_out_photos_under_any_name(photos):
     kept = read_coco(photos, annotations, keep=names)
     left = read_coco(photos, annotations, exclude=names)
     assert {pair.image_id for pair in kept} == {f"{i:012d}" for i in (3, 4, 5, 6)}
-    assert {pair.id for pair in kept} | {pair.id for pair in left} == {pair.id for pair in read_coco(photos, annotations)}
+    assert {pair.id for pair in kept} | {pair.id for pair in left} == {
+        pair.id for pair in read_coco(photos, annotations)
+    }
     assert not {pair.id for pair in kept} & {pair.id for pair in left}
     assert coco_id("COCO_train2014_000000391895.jpg") == coco_id(391895) != coco_id("391896")
 
@@ -216,8 +228,12 @@ def test_coco_photos_that_are_missing_or_without_captions(photos):
     with pytest.raises(BadData, match="annotation 1745: no entry of 'images' has the id 149.* 750 of 1000 samples"):
         read_coco(photos, annotations)
     listed = [{"id": 5 * i, "image_id": i, "caption": "A photo."} for i in range(150, 200)]
-    annotations = coco_files(photos, images=[{"id": i, "file_name": f"{i:012d}.jpg"} for i in range(150, 200)], annotations=listed)
-    assert read_coco(photos, annotations).report.notes == ["100 photos in photos, 50 of them without a caption in captions.json"]
+    annotations = coco_files(
+        photos, images=[{"id": i, "file_name": f"{i:012d}.jpg"} for i in range(150, 200)], annotations=listed
+    )
+    assert read_coco(photos, annotations).report.notes == [
+        "100 photos in photos, 50 of them without a caption in captions.json"
+    ]
 
 
 def karpathy(photos, filepath=""):
@@ -245,18 +261,22 @@ def test_karpathy_splits(photos):
 
 
 def test_captions_without_pictures(tmp_path):
-    """Lines, compressed lines and COCO's captions join; empty lines are counted, and two files of one name are told apart."""
+    """Lines, compressed lines and COCO's captions join; empty lines are counted, and two files of one name are told
+    apart."""
     (tmp_path / "a.txt").write_text("A dog runs.\n\nA cat sleeps.\n", encoding="utf-8")
     (tmp_path / "b.en.gz").write_bytes(gzip.compress("Ein Hund läuft.\n".encode()))
     (tmp_path / "c.json").write_text(json.dumps({"annotations": [{"id": 7, "image_id": 3, "caption": "Two men."}]}))
     pairs = read("captions", files=[str(tmp_path / name) for name in ("a.txt", "b.en.gz", "c.json")])
     assert [pair.caption for pair in pairs] == ["A dog runs.", "A cat sleeps.", "Ein Hund läuft.", "Two men."]
-    assert {pair.image for pair in pairs} == {None} and len({pair.id for pair in pairs}) == 4 and pairs[3].image_id == "c.json:3"
+    assert {pair.image for pair in pairs} == {None}
+    assert len({pair.id for pair in pairs}) == 4
+    assert pairs[3].image_id == "c.json:3"
     assert "1 empty caption (a.txt line 2" in str(pairs.report)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").write_text("A bird sings.\n")
     both = read("captions", files=[str(tmp_path / "a.txt"), str(tmp_path / "other" / "a.txt")])
-    assert [pair.image_id for pair in both][-1] == "other/a.txt:image of a bird sings" and len({pair.id for pair in both}) == 3
+    assert [pair.image_id for pair in both][-1] == "other/a.txt:image of a bird sings"
+    assert len({pair.id for pair in both}) == 3
     with pytest.raises(ValueError, match="no file of captions; name at least one"):
         read("captions", files=[])
     with pytest.raises(BadData, match="the file of captions does not exist"):
@@ -264,15 +284,21 @@ def test_captions_without_pictures(tmp_path):
 
 
 def test_flickr_token_files_of_both_shapes(photos):
-    (photos / "a.token").write_text("".join(f"{i:012d}.jpg#{k}\tPhoto {i} , # {k} .\n" for i in range(4) for k in range(5)))
-    (photos / "results.csv").write_text(
-        "image_name| comment_number| comment\n" + "".join(f"{i:012d}.jpg| {k}| Photo {i} , # {k} .\n" for i in range(4) for k in range(5))
+    (photos / "a.token").write_text(
+        "".join(f"{i:012d}.jpg#{k}\tPhoto {i} , # {k} .\n" for i in range(4) for k in range(5))
     )
-    a, b = read_flickr(photos, photos / "a.token"), read_flickr(photos, photos / "results.csv")
+    (photos / "results.csv").write_text(
+        "image_name| comment_number| comment\n"
+        + "".join(f"{i:012d}.jpg| {k}| Photo {i} , # {k} .\n" for i in range(4) for k in range(5))
+    )
+    a = read_flickr(photos, photos / "a.token")
+    b = read_flickr(photos, photos / "results.csv")
     assert len(a) == 20 and [(x.caption, x.image_id, x.id) for x in a] == [(x.caption, x.image_id, x.id) for x in b]
     assert a[7].caption == "Photo 1 , # 2 ." and a[7].image_id == f"{1:012d}"
     (photos / "train.txt").write_text(f"{2:012d}.jpg\n{3:012d}.jpg\n")
-    assert {pair.image_id for pair in read_flickr(photos, photos / "a.token", photos / "train.txt")} == {f"{i:012d}" for i in (2, 3)}
+    assert {pair.image_id for pair in read_flickr(photos, photos / "a.token", photos / "train.txt")} == {
+        f"{i:012d}" for i in (2, 3)
+    }
     (photos / "a.token").write_text((photos / "a.token").read_text() + "nonsense\n")
     with pytest.raises(BadData, match=r"a.token line 21: 'photo.jpg#0<tab>caption' was expected, not 'nonsense'"):
         read_flickr(photos, photos / "a.token")
@@ -281,10 +307,14 @@ def test_flickr_token_files_of_both_shapes(photos):
 def test_flickr_splits_share_no_photo_and_a_name_of_no_file_is_skipped(photos):
     names = [f"{i:012d}.jpg" for i in range(4)]
     tokens = "".join(f"{name}#{k}\tPhoto {name} , # {k} .\n" for name in names for k in range(5))
-    (photos / "Flickr8k.token.txt").write_text(tokens + "".join(f"{names[0]}.1#{k}\tA dog .\n" for k in range(5)))  # as published
+    # as published
+    (photos / "Flickr8k.token.txt").write_text(tokens + "".join(f"{names[0]}.1#{k}\tA dog .\n" for k in range(5)))
     (photos / "Flickr_8k.trainImages.txt").write_text("".join(f"{name}\n" for name in names[:2]))
     (photos / "Flickr_8k.devImages.txt").write_text("\r\n".join(names[2:]))
-    splits = [read_flickr(photos, photos / "Flickr8k.token.txt", photos / f"Flickr_8k.{split}Images.txt") for split in ("train", "dev")]
+    splits = [
+        read_flickr(photos, photos / "Flickr8k.token.txt", photos / f"Flickr_8k.{split}Images.txt")
+        for split in ("train", "dev")
+    ]
     assert [sorted({pair.image.name for pair in pairs}) for pairs in splits] == [names[:2], names[2:]]
     assert [len(pairs) for pairs in splits] == [10, 10] and not any(pairs.report.skipped for pairs in splits)
     with pytest.warns(UserWarning, match="5 image not found"):
@@ -303,7 +333,12 @@ def write_shards(folder, n=3, samples=20):
                 for i in range(samples):
                     key = f"{shard}{i:04d}"
                     writer.write(
-                        {"__key__": key, "jpg": encoded(i, size=(40, 30)), "txt": f"Sample {key}.", "json": {"caption": f"Json {key}."}}
+                        {
+                            "__key__": key,
+                            "jpg": encoded(i, size=(40, 30)),
+                            "txt": f"Sample {key}.",
+                            "json": {"caption": f"Json {key}."},
+                        }
                     )
     return folder
 
@@ -322,7 +357,9 @@ def test_webdataset_against_the_library(tmp_path):
 
 def test_shards_are_trained_from_by_place(tmp_path):
     pairs = read_webdataset(write_shards(tmp_path))
-    loader = Loader(pairs, Collate(Transform(16), WordTokenizer.fit(pair.caption for pair in pairs)), 8, seed=0, workers=1)
+    loader = Loader(
+        pairs, Collate(Transform(16), WordTokenizer.fit(pair.caption for pair in pairs)), 8, seed=0, workers=1
+    )
     stream = loader.batches(5)
     assert next(stream).keys == loader.batch(5).keys
     stream.close()
@@ -337,7 +374,9 @@ def test_a_shard_cut_anywhere_is_named_and_counted(tmp_path, share):
     length = int(share * (members[-1].offset_data + members[-1].size))
     cut.write_bytes(content[:length])
     found = sum(member.offset_data + member.size <= length for member in members) // 3
-    with pytest.raises(BadData, match=rf"cc-00001.tar: cut off.*, after {found} whole samples; get the shard again.*more than the 1.0%"):
+    with pytest.raises(
+        BadData, match=rf"cc-00001.tar: cut off.*, after {found} whole samples; get the shard again.*more than the 1.0%"
+    ):
         read_webdataset(tmp_path)
     with pytest.warns(UserWarning, match=rf"{20 - found} sample lost from a shard that was cut off \(cc-00001.tar"):
         pairs = read_webdataset(tmp_path, max_bad=0.5)
@@ -365,13 +404,17 @@ def test_a_shard_without_its_end_mark_or_alone_or_no_tar(tmp_path):
 
 def test_shards_that_are_not_there_and_incomplete_samples(tmp_path):
     write_shards(tmp_path)
-    with pytest.raises(BadData, match="cc-00003.tar: the shard does not exist.*download it, or take it out of the list"):
+    with pytest.raises(
+        BadData, match="cc-00003.tar: the shard does not exist.*download it, or take it out of the list"
+    ):
         read_webdataset(str(tmp_path / "cc-{00000..00003}.tar"))
     with pytest.raises(BadData, match="no shard matches; give a folder of .tar files"):
         read_webdataset(str(tmp_path / "laion-*.tar"))
     with pytest.raises(BadData, match="no key 'text'; there are 'caption'; name the right one with key="):
         read_webdataset(tmp_path, text="json", key="text")
-    with pytest.raises(BadData, match=r"cc-00000.tar sample 00000: an image and .cls were expected, there are jpg, json, txt"):
+    with pytest.raises(
+        BadData, match=r"cc-00000.tar sample 00000: an image and .cls were expected, there are jpg, json, txt"
+    ):
         read_webdataset(tmp_path, text="cls")
     with tarfile.open(tmp_path / "cc-00000.tar", "a") as tar:
         member = tarfile.TarInfo("9.txt")
@@ -384,7 +427,8 @@ def test_shards_that_are_not_there_and_incomplete_samples(tmp_path):
 
 
 def write_parquet(path, n=20, start=0, struct=False, **columns):
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     images = [encoded(i, "png", (12, 12)) for i in range(start, start + n)]
     images = [{"bytes": image, "path": None} for image in images] if struct else images
     content = {"image": images, "text": [f"Row {i}." for i in range(start, start + n)]} | columns
@@ -394,7 +438,8 @@ def write_parquet(path, n=20, start=0, struct=False, **columns):
 def test_parquet_of_bytes_structs_and_paths(tmp_path, photos):
     write_parquet(tmp_path / "a.parquet")
     write_parquet(tmp_path / "b.parquet", struct=True)
-    a, b = read_parquet(tmp_path / "a.parquet"), read_parquet(tmp_path / "b.parquet")
+    a = read_parquet(tmp_path / "a.parquet")
+    b = read_parquet(tmp_path / "b.parquet")
     assert [pair.caption for pair in a] == [f"Row {i}." for i in range(20)]
     assert (load_images([p.image for p in a], 12) == load_images([p.image for p in b], 12)).all()
     write_parquet(photos / "c.parquet", image=[f"{i:012d}.jpg" for i in range(20)], text=[["One.", "Two."]] * 20)
@@ -406,7 +451,9 @@ def test_parquet_of_bytes_structs_and_paths(tmp_path, photos):
 
 def test_parquet_faults(tmp_path):
     write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(BadData, match="a.parquet: no column 'img'; there are 'image', 'text'; name the right one with image="):
+    with pytest.raises(
+        BadData, match="a.parquet: no column 'img'; there are 'image', 'text'; name the right one with image="
+    ):
         read_parquet(tmp_path / "a.parquet", image="img")
     with pytest.raises(BadData, match="with text="):
         read_parquet(tmp_path / "a.parquet", text="caption")
@@ -441,17 +488,24 @@ def test_hugging_face_data_sets(tmp_path):
     datasets = pytest.importorskip("datasets")
     rows = {"image": [encoded(i, "png") for i in range(6)], "text": [["A.", "B."]] * 6, "label": [0, 1] * 3}
     features = datasets.Features(
-        {"image": datasets.Image(), "text": datasets.Sequence(datasets.Value("string")), "label": datasets.ClassLabel(names=["cat", "dog"])}
+        {
+            "image": datasets.Image(),
+            "text": datasets.Sequence(datasets.Value("string")),
+            "label": datasets.ClassLabel(names=["cat", "dog"]),
+        }
     )
     table = datasets.Dataset.from_dict(rows, features=features)
     pairs = read_hf(table, labels="label")
     assert len(pairs) == 12 and pairs[2].labels == "dog" and pairs[0].image.read_bytes() == rows["image"][0]
     assert [pair.caption for pair in read_hf(table, text="label", template="a {}.")][:2] == ["a cat.", "a dog."]
     datasets.DatasetDict({"train": table, "test": table.select([0])}).save_to_disk(str(tmp_path / "saved"))
-    assert len(read_hf(tmp_path / "saved", split="test")) == 2 and len(read_hf(str(tmp_path / "saved"), rows=[1, 2])) == 4
+    assert len(read_hf(tmp_path / "saved", split="test")) == 2
+    assert len(read_hf(str(tmp_path / "saved"), rows=[1, 2])) == 4
     with pytest.raises(BadData, match="no split 'val'; there are train, test; name one with split="):
         read_hf(tmp_path / "saved", split="val")
-    with pytest.raises(BadData, match="no column 'caption'; there are 'image', 'text', 'label'; name the right one with text="):
+    with pytest.raises(
+        BadData, match="no column 'caption'; there are 'image', 'text', 'label'; name the right one with text="
+    ):
         read_hf(table, text="caption")
     broken = datasets.Dataset.from_dict(rows | {"image": [b"no picture", *rows["image"][1:]]}, features=features)
     with pytest.raises(BadData, match="row 0: image 'data set train row 0' unreadable"):
@@ -469,7 +523,8 @@ def nlvr_folder(tmp_path, sentences=12):
     records = []
     for s in range(sentences):
         for k in range(4):
-            shown = [[{"x_loc": s if k else s // 2, "y_loc": k, "type": "square"}], [], []]  # two sentences share their first picture
+            # two sentences share their first picture
+            shown = [[{"x_loc": s if k else s // 2, "y_loc": k, "type": "square"}], [], []]
             records.append(
                 {
                     "sentence": f"Sentence {s}.",
@@ -497,10 +552,12 @@ def test_nlvr_halves_share_neither_sentence_nor_picture(tmp_path):
             by_picture.setdefault(picture_contents(record), set()).add(sides[normalize_caption(record["sentence"])])
         assert all(len(found) == 1 for found in by_picture.values())
     assert len({tuple(split_halves(records, seed).items()) for seed in range(5)}) > 1
-    pairs, claims = read_nlvr(tmp_path), read_claims(tmp_path)
+    pairs = read_nlvr(tmp_path)
+    claims = read_claims(tmp_path)
     assert resolve_overlap(pairs, claims, "refuse")[1].compared[1] > 0
     assert {claim.truth for claim in claims} == {True, False} and all(pair.id.split("-")[1] in "13" for pair in pairs)
-    assert len(read_claims(tmp_path, "all")) == 96 and len(read_claims(tmp_path, "train", permutations=[0])) == len(pairs)
+    assert len(read_claims(tmp_path, "all")) == 96
+    assert len(read_claims(tmp_path, "train", permutations=[0])) == len(pairs)
     assert claims[0].item == (claims[0].sentence, claims[0].image, claims[0].truth)
 
 
@@ -517,7 +574,9 @@ def test_nlvr_faults(tmp_path):
     with pytest.raises(BadData, match="dev.json line 4: not JSON"):
         read_nlvr(tmp_path, half="all")
     (tmp_path / "dev.json").write_text('{"sentence": "A.", "label": "true"}')
-    with pytest.raises(BadData, match="dev.json line 1: identifier is missing; directory is missing; structured_rep is missing"):
+    with pytest.raises(
+        BadData, match="dev.json line 1: identifier is missing; directory is missing; structured_rep is missing"
+    ):
         read_nlvr(tmp_path)
 
 
@@ -535,11 +594,16 @@ def test_overlap_finds_what_was_renamed(photos):
     rest, shared = resolve_overlap(train, evaluation)
     assert shared.images == ("t2", "t5") and shared.captions == {"t4": "Photo 4."} and shared.compared == (6, 6, 3, 3)
     assert find_overlap(train, evaluation, captions=False).captions == {}
-    message = r"2 training pairs share a photo with the evaluation \(t2, t5\), 1 only a caption \(t4 'Photo 4.'\).*overlap=\"drop\""
+    message = (
+        r"2 training pairs share a photo with the evaluation \(t2, t5\), 1 only a caption \(t4 'Photo "
+        r"4.'\).*overlap=\"drop\""
+    )
     with pytest.raises(ValueError, match=message):
         resolve_overlap(train, evaluation, "refuse")
-    assert [pair.id for pair in rest] == ["t0", "t1", "t3"] and rest.report.skipped["shared with an evaluation"] == ["t2", "t4", "t5"]
-    assert resolve_overlap(train, evaluation, "keep") == (train, shared) and resolve_overlap(rest, evaluation, "refuse")[0] is rest
+    assert [pair.id for pair in rest] == ["t0", "t1", "t3"]
+    assert rest.report.skipped["shared with an evaluation"] == ["t2", "t4", "t5"]
+    assert resolve_overlap(train, evaluation, "keep") == (train, shared)
+    assert resolve_overlap(rest, evaluation, "refuse")[0] is rest
     with pytest.raises(ValueError, match="no training pair is left"):
         resolve_overlap(train, train)
     with pytest.raises(ValueError, match="no overlap 'warn'; there are drop, keep, refuse"):
@@ -560,7 +624,9 @@ def test_a_resized_photo_is_known_by_its_published_name(names, photos):
     """A folder's file name, a release's, and a reader's id are one identity; a bare number is none."""
     assert photo_identity(names[0]) == names[1]
     train = [Pair(encoded(1), "a", "a", names[0]), Pair(encoded(2), "b", "b", "17")]
-    assert find_overlap(train, [Pair(encoded(3), "c", "c", names[1]), Pair(encoded(4), "d", "d", "17.jpg")]).images == ("a",)
+    assert find_overlap(train, [Pair(encoded(3), "c", "c", names[1]), Pair(encoded(4), "d", "d", "17.jpg")]).images == (
+        "a",
+    )
 
 
 def test_a_data_set_is_read_without_what_another_one_shares(photos):
@@ -579,7 +645,8 @@ def test_a_data_set_is_read_without_what_another_one_shares(photos):
 
 
 def test_a_part_of_a_photo_overlaps_with_the_photo(photos):
-    name, other = photos / f"{1:012d}.jpg", photos / f"{2:012d}.jpg"
+    name = photos / f"{1:012d}.jpg"
+    other = photos / f"{2:012d}.jpg"
     part = [Choice("on", (Crop(name, (0, 0, 4, 4)),), ("one", "two"), "0", ("box",))]
     assert find_overlap([Pair(name, "a", "0", "x"), Pair(other, "b", "1", "y")], part).images == ("0",)
     assert find_overlap([Pair(Crop(name, (1, 1, 3, 3)), "a", "0", "x")], part).images == ("0",)
@@ -590,7 +657,18 @@ def test_a_part_of_a_photo_overlaps_with_the_photo(photos):
 
 def test_registry(photos):
     table(photos, good_rows(3))
-    assert set(READERS) >= {"folder", "coco", "flickr", "karpathy", "webdataset", "hf", "parquet", "nlvr", "joined", "generated"}
+    assert set(READERS) >= {
+        "folder",
+        "coco",
+        "flickr",
+        "karpathy",
+        "webdataset",
+        "hf",
+        "parquet",
+        "nlvr",
+        "joined",
+        "generated",
+    }
     assert len(read("folder", folder=str(photos))) == 3
     with pytest.raises(ValueError, match="no reader 'imagenet'; there are folder, coco, .*webdataset"):
         read("imagenet")
@@ -598,7 +676,9 @@ def test_registry(photos):
         read("folder", path="x")
     READERS.add("mine", lambda n: Pairs([Pair(None, "a", str(i), str(i)) for i in range(n)]))
     try:
-        joined = read("joined", parts=[{"name": "mine", "args": {"n": 2}}, {"name": "folder", "args": {"folder": str(photos)}}])
+        joined = read(
+            "joined", parts=[{"name": "mine", "args": {"n": 2}}, {"name": "folder", "args": {"folder": str(photos)}}]
+        )
         assert len(joined) == 5 and "in memory + captions.csv" in str(joined.report)
         with pytest.raises(BadData, match="pair 0 is in two parts"):
             read("joined", parts=[{"name": "mine", "args": {"n": 2}}] * 2)
@@ -613,10 +693,16 @@ def test_registry(photos):
 
 @pytest.mark.real
 def test_real_coco_and_nlvr(real_data):
-    coco = lambda split, **options: read(
-        "coco", images=str(real_data / "coco" / split), annotations=str(real_data / f"coco/annotations/captions_{split}.json"), **options
-    )
-    train, val = coco("train2017"), coco("val2017")
+    def coco(split, **options):
+        return read(
+            "coco",
+            images=str(real_data / "coco" / split),
+            annotations=str(real_data / f"coco/annotations/captions_{split}.json"),
+            **options,
+        )
+
+    train = coco("train2017")
+    val = coco("val2017")
     assert (
         "208 photos in train2017, 128 of them without a caption" in str(train.report)
         and len(train) == 400
@@ -625,28 +711,34 @@ def test_real_coco_and_nlvr(real_data):
     assert len(val) == 915 and len({p.image_id for p in val}) == 183
     assert fingerprint(train) != fingerprint(val)
     assert not find_overlap(train, val).images
-    pairs, claims = read_nlvr(real_data / "nlvr/dev"), read_claims(real_data / "nlvr/dev")
+    pairs = read_nlvr(real_data / "nlvr/dev")
+    claims = read_claims(real_data / "nlvr/dev")
     records = [json.loads(line) for line in (real_data / "nlvr/dev/dev.json").open()]
     assert len(records) == 989 and len({record["sentence"] for record in records}) == 249
     sides = split_halves(records)
     assert (len(sides), sum(side == "train" for side in sides.values())) == (248, 124)
     assert len(read_claims(real_data / "nlvr/dev", "all", check="exists")) == 1978
     resolve_overlap(pairs, claims, "refuse")
-    assert len(pairs) == 2 * sum(r["label"] == "true" and sides[normalize_caption(r["sentence"])] == "train" for r in records)
+    assert len(pairs) == 2 * sum(
+        r["label"] == "true" and sides[normalize_caption(r["sentence"])] == "train" for r in records
+    )
     batch = Collate(Transform(64, fit="pad"), WordTokenizer.fit(pair.caption for pair in pairs))(pairs[:8])
     assert batch.images.shape == (8, 3, 64, 64) and batch.images.std() > 0.1
 
 
 @pytest.mark.real
 def test_real_parquet_and_flickr_lines(real_data):
-    pairs = read_parquet(real_data / "images/mnist_test.parquet", text="label", template="the digit {}.", check="header")
+    pairs = read_parquet(
+        real_data / "images/mnist_test.parquet", text="label", template="the digit {}.", check="header"
+    )
     assert len(pairs) == 10_000 and {pair.caption for pair in pairs} == {f"the digit {i}." for i in range(10)}
     assert load_images([pair.image for pair in pairs[:4]], 28).shape == (4, 28, 28, 3)
 
 
 @pytest.mark.real
 def test_real_flickr8k_and_its_splits(real_data):
-    folder, splits = real_data / "flickr8k", {}
+    folder = real_data / "flickr8k"
+    splits = {}
     for split in ("train", "dev"):
         files = {"token_file": folder / "Flickr8k.token.txt", "split_file": folder / f"Flickr_8k.{split}Images.txt"}
         splits[split] = read("flickr", images=folder / "Images", check="exists", **files)
@@ -668,15 +760,22 @@ def dotted_shard(path, names, text="txt"):
 def test_pairs_that_a_dot_in_their_name_hides_are_counted_one_by_one(tmp_path):
     """100 of 400 pairs are lost, and not 1 of 301; the message says why, and what to do."""
     dotted_shard(tmp_path / "mixed.tar", [f"{k:05d}" for k in range(300)] + [f"walk.{k}" for k in range(100)])
-    fault = "sample walk.0: a sample's name ends at its first dot, so this one is read as a part of 'walk'; rename its members, .* walk_0"
+    fault = (
+        "sample walk.0: a sample's name ends at its first dot, so this one is read as a part of 'walk'; rename its "
+        "members, .* walk_0"
+    )
     with pytest.raises(BadData, match=f"{fault}.*100 of 400 samples of mixed.tar are bad"):
         read_webdataset(tmp_path / "mixed.tar")
     with pytest.warns(UserWarning, match="skipped 100: 100 dot in the name"):
         pairs = read_webdataset(tmp_path / "mixed.tar", max_bad=0.5)
     assert len(pairs) == 300 and pairs.report.skipped["dot in the name"][99] == "mixed.tar sample walk.99"
-    dotted_shard(tmp_path / "whole.tar", ["walk", "walk.1", "v1.2/walk"])  # a whole pair beside a hidden one; dots in folders are no matter
+    # a whole pair beside a hidden one; dots in folders are no matter
+    dotted_shard(tmp_path / "whole.tar", ["walk", "walk.1", "v1.2/walk"])
     with pytest.warns(UserWarning, match="1 dot in the name"):
-        assert [pair.image_id for pair in read_webdataset(tmp_path / "whole.tar", max_bad=0.5)] == ["whole/walk", "whole/v1.2/walk"]
+        assert [pair.image_id for pair in read_webdataset(tmp_path / "whole.tar", max_bad=0.5)] == [
+            "whole/walk",
+            "whole/v1.2/walk",
+        ]
     dotted_shard(tmp_path / "none.tar", [f"walk.{k}" for k in range(4)])
     with pytest.raises(BadData, match="4 of 4 samples"):
         read_webdataset(tmp_path / "none.tar")
@@ -685,5 +784,6 @@ def test_pairs_that_a_dot_in_their_name_hides_are_counted_one_by_one(tmp_path):
             member = tarfile.TarInfo(name)
             member.size = len(encoded(1))
             tar.addfile(member, io.BytesIO(encoded(1) if name != "b.txt" else b"B.".ljust(len(encoded(1)))))
-    with pytest.warns(UserWarning, match="skipped 2: 2 incomplete sample"):  # two pictures without a text; a second picture of b is none
+    # two pictures without a text; a second picture of b is none
+    with pytest.warns(UserWarning, match="skipped 2: 2 incomplete sample"):
         assert len(read_webdataset(tmp_path / "views.tar", max_bad=1.0)) == 1

@@ -1,4 +1,5 @@
-"""Broken variants of small valid sets: what each reader keeps, skips and names; `csv`, `pandas`, `webdataset`, `datasets` are asked too."""
+"""Broken variants of small valid sets: what each reader keeps, skips and names; `csv`, `pandas`, `webdataset`,
+`datasets` are asked too."""
 
 import csv
 import io
@@ -33,7 +34,11 @@ READ = {
     "folder jsonl": lambda f, **o: read("folder", folder=f, captions_file="captions.jsonl", **o),
     "coco": lambda f, **o: read("coco", images=f / "coco/val2017", annotations=f / COCO, **o),
     "flickr": lambda f, **o: read(
-        "flickr", images=f / "flickr8k/images", token_file=f / TOKENS, split_file=f / "flickr8k/Flickr_8k.testImages.txt", **o
+        "flickr",
+        images=f / "flickr8k/images",
+        token_file=f / TOKENS,
+        split_file=f / "flickr8k/Flickr_8k.testImages.txt",
+        **o,
     ),
     "karpathy": lambda f, **o: read("karpathy", annotations=f / KARPATHY, images=f / "coco", split="test", **o),
     "webdataset": lambda f, **o: read("webdataset", shards=f, **o),
@@ -53,15 +58,21 @@ READ = {
     "valse": lambda f, **o: read_valse(f / "valse", None, ("plurals",), 0, **o),
     "mmvp": lambda f, **o: groups.read_mmvp(f / "mmvp", **o),
 }
-SUGAR, ORDER, COLA = "sugarcrepe/swap_obj.json", "aro/coco_karpathy_test.json", "cola/COLA_multiobjects_matching_benchmark.json"
-BOXES, CREPE, VALSE = (
-    "aro/visual_genome_relation.json",
-    "crepe/prod_hard_negatives/swap/prod_vg_hard_negs_swap_complexity_4.csv",
-    "valse/plurals.json",
-)
-CSV, TSV, JSONL, NLVR = "captions.csv", "captions.tsv", "captions.jsonl", "nlvr/dev/dev.json"
-IMAGES, RELATIONS = "image_data.json", "relationships.json"
-TOKENS, LIST, KARPATHY = "flickr8k/Flickr8k.token.txt", "flickr8k/Flickr_8k.testImages.txt", "karpathy/dataset_coco.json"
+SUGAR = "sugarcrepe/swap_obj.json"
+ORDER = "aro/coco_karpathy_test.json"
+COLA = "cola/COLA_multiobjects_matching_benchmark.json"
+BOXES = "aro/visual_genome_relation.json"
+CREPE = "crepe/prod_hard_negatives/swap/prod_vg_hard_negs_swap_complexity_4.csv"
+VALSE = "valse/plurals.json"
+CSV = "captions.csv"
+TSV = "captions.tsv"
+JSONL = "captions.jsonl"
+NLVR = "nlvr/dev/dev.json"
+IMAGES = "image_data.json"
+RELATIONS = "relationships.json"
+TOKENS = "flickr8k/Flickr8k.token.txt"
+LIST = "flickr8k/Flickr_8k.testImages.txt"
+KARPATHY = "karpathy/dataset_coco.json"
 
 
 # --- ways to break a file
@@ -81,7 +92,9 @@ def replace(file, old, new, count=1):
 
 def append(file, text):
     """Add text at a file's end."""
-    return lambda folder: (folder / file).write_bytes((folder / file).read_bytes() + (text if isinstance(text, bytes) else text.encode()))
+    return lambda folder: (folder / file).write_bytes(
+        (folder / file).read_bytes() + (text if isinstance(text, bytes) else text.encode())
+    )
 
 
 def prepend(file, content):
@@ -154,7 +167,8 @@ def cell(column, number, value, kind=None):
     """Change one cell of the parquet file."""
 
     def change(folder):
-        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
         table = parquet.read_table(folder / "train.parquet").to_pydict()
         table[column] = [value if k == number else kind(item) if kind else item for k, item in enumerate(table[column])]
         parquet.write_table(pyarrow.table(table), folder / "train.parquet")
@@ -174,9 +188,17 @@ def picture(file, mode="RGB", kind=None, size=(8, 8), **options):
 
 def huge_png():
     """A PNG of 13,300 x 13,300 pixels in few bytes: only its header is ever read."""
-    chunk = lambda name, data: len(data).to_bytes(4, "big") + name + data + zlib.crc32(name + data).to_bytes(4, "big")
+
+    def chunk(name, data):
+        return len(data).to_bytes(4, "big") + name + data + zlib.crc32(name + data).to_bytes(4, "big")
+
     header = (13_300).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0])
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+        + chunk(b"IEND", b"")
+    )
 
 
 def both(*changes):
@@ -189,113 +211,157 @@ SAMPLE = shard_samples()["00000"]
 SWALLOWED = f'{NAMES[0]},"A dog.\n{NAMES[1]},A cat.\n{NAMES[2]},A red one."\n'
 LONE = f'{NAMES[0]},"A dog.\n'
 TABLE_OF_40 = "image,caption\n" + "".join(f"{NAMES[k % N]},{chr(34) if k == 4 else ''}Photo {k}.\n" for k in range(40))
-DEEP, LONG = "[" * 20_000, "1" * 5000
+DEEP = "[" * 20_000
+LONG = "1" * 5000
 
 # reader, what is broken, how, what is kept, what is skipped by reason, what the report or the error says
 CASES = [
     ("folder", "nothing", both(), N, {}, "nothing skipped"),
-    ("folder", "a caption begins with a lone quotation mark", append(CSV, LONE), N, {"bad row": 1}, "captions.csv line 8"),
-    ("folder", "a lone quotation mark in the fifth of 40 rows", write(CSV, TABLE_OF_40), 39, {"bad row": 1}, "captions.csv line 6"),
+    ("folder", "a caption begins with a lone quotation mark", append(CSV, LONE), N, {"bad row": 1}, "captions.csv line "
+                                                                                                    "8"),
+    ("folder", "a lone quotation mark in the fifth of 40 rows", write(CSV, TABLE_OF_40), 39, {"bad row": 1},
+        "captions.csv line 6"),
     ("folder", "a quoted caption of two lines", append(CSV, f'{NAMES[0]},"Two\nlines."\n'), N + 1, {}, ""),
     ("folder", "a quotation mark that is closed two rows later", append(CSV, SWALLOWED), N + 2, {"bad row": 1},
      "captions.csv line 8: a quotation mark opens a cell that is closed 2 lines below and swallows 2 rows; close it"),
-    ("folder", "a quoted caption of two lines with a comma", append(CSV, f'{NAMES[0]},"Two\nlines, here."\n'), N + 1, {},
+    ("folder", "a quoted caption of two lines with a comma", append(CSV, f'{NAMES[0]},"Two\nlines, '
+                                                                         f'here."\n'), N + 1, {},
      "1 captions hold characters that are not seen, and stay as they are .captions.csv line 8: U.000A"),
-    ("folder", "a zero-width space and NUL", append(CSV, f"{NAMES[0]},A\u200b dog\0.\n"), N + 1, {}, "line 8: U.200B U.0000"),
-    ("folder", "a caption of zero-width spaces", append(CSV, f"{NAMES[0]},\u200b \u200b\n"), N, {"empty caption": 1}, "line 8"),
+    ("folder", "a zero-width space and NUL", append(CSV, f"{NAMES[0]},A\u200b dog\0.\n"), N + 1, {}, "line 8: U.200B "
+                                                                                                     "U.0000"),
+    ("folder", "a caption of zero-width spaces", append(CSV, f"{NAMES[0]},\u200b \u200b\n"), N, {"empty caption": 1},
+        "line 8"),
     ("folder", "one Latin-1 byte", append(CSV, f"{NAMES[0]},Caf\xe9.\n".encode("latin-1")), 0, {},
      "captions.csv line 8: not UTF-8 .byte 0xe9"),
     ("folder", "a byte-order mark", prepend(CSV, b"\xef\xbb\xbf"), N, {}, ""),
-    ("folder", "UTF-16", write(CSV, "image,caption\na.png,A.\n".encode("utf-16")), 0, {}, "line 1: not UTF-8.*save the file as UTF-8"),
-    ("folder", "a cell of 200,000 characters", append(CSV, f"{NAMES[0]},{'a' * 200_000}\n"), N, {"bad row": 1}, "captions.csv line 8"),
+    ("folder", "UTF-16", write(CSV, "image,caption\na.png,A.\n".encode("utf-16")), 0, {}, "line 1: not UTF-8.*save the "
+                                                                                          "file as UTF-8"),
+    ("folder", "a cell of 200,000 characters", append(CSV, f"{NAMES[0]},{'a' * 200_000}\n"), N, {"bad row": 1},
+        "captions.csv line 8"),
     ("folder", "an empty caption", append(CSV, f"{NAMES[0]}, \n"), N, {"empty caption": 1}, "line 8"),
     ("folder", "three cells", append(CSV, f"{NAMES[0]},A dog, running.\n"), N, {"bad row": 1}, "line 8"),
     ("folder", "one cell", append(CSV, "A dog.\n"), N, {"bad row": 1}, "line 8"),
     ("folder", "a missing image", append(CSV, "gone.png,A dog.\n"), N, {"image not found": 1}, "line 8: gone.png"),
     ("folder", "a name with a null byte", append(CSV, "a\0b.png,A dog.\n"), N, {"image not found": 1}, "line 8"),
-    ("folder", "a name of 5,000 letters", append(CSV, f"{'a' * 5000}.png,A dog.\n"), N, {"image not found": 1}, "line 8"),
+    ("folder", "a name of 5,000 letters", append(CSV, f"{'a' * 5000}.png,A dog.\n"), N, {"image not "
+                                                                                         "found": 1}, "line 8"),
     ("folder", "a DDS file", write(NAMES[0], DDS), N - 1, {"image unreadable": 1}, "cannot identify image file"),
-    ("folder", "a cut AVIF file", write(NAMES[0], b"\0\0\0\x20ftypavif\0\0\0\0avifmif1"), N - 1, {"image unreadable": 1}, NAMES[0]),
+    ("folder", "a cut AVIF file", write(NAMES[0], b"\0\0\0\x20ftypavif\0\0\0\0avifmif1"), N - 1,
+        {"image unreadable": 1}, NAMES[0]),
     ("folder", "an empty image file", write(NAMES[0], b""), N - 1, {"image unreadable": 1}, "the file is empty"),
-    ("folder", "a PNG of 13,300 x 13,300", write(NAMES[0], huge_png()), N - 1, {"image too large": 1}, "177 megapixels and more than 50"),
+    ("folder", "a PNG of 13,300 x 13,300", write(NAMES[0], huge_png()), N - 1, {"image too large": 1}, "177 megapixels "
+                                                                                                       "and more than "
+                                                                                                       "50"),
     ("folder", "a row that is repeated", append(CSV, f"{NAMES[0]},{CAPTIONS[0]}\n"), N + 1, {},
      "1 captions stand there again with the same image .captions.csv line 8"),
-    ("folder", "a column that is repeated", write(CSV, "image,caption,image\n"), 0, {}, "two columns are called 'image'"),
+    ("folder", "a column that is repeated", write(CSV, "image,caption,image\n"), 0, {}, "two columns are called "
+                                                                                        "'image'"),
     ("folder", "the header alone", write(CSV, "image,caption\n"), 0, {}, "not a single sample"),
-    ("folder tsv", "quotation marks in plain cells", append(TSV, f'{NAMES[0]}\t"Stop!" it says.\n{NAMES[1]}\t"Go!"\n'), N + 2, {}, ""),
+    ("folder tsv", "quotation marks in plain cells", append(TSV, f'{NAMES[0]}\t"Stop!" it '
+                                                                 f'says.\n{NAMES[1]}\t"Go!"\n'), N + 2, {}, ""),
     ("folder tsv", "a lone mark that another one closes", append(TSV, SWALLOWED.replace(",", "\t")), N + 3, {}, ""),
-    ("folder jsonl", "a key that stands twice", row(JSONL, 2, '{"caption": "A.", "caption": "B."}'), N - 1, {"bad row": 1},
+    ("folder jsonl", "a key that stands twice", row(JSONL, 2, '{"caption": "A.", "caption": '
+                                                              '"B."}'), N - 1, {"bad row": 1},
      "captions.jsonl line 3: the key 'caption' stands twice in one object"),
-    ("folder jsonl", "null as caption", row(JSONL, 2, {"caption": None}), N - 1, {"bad row": 1}, "captions.jsonl line 3"),
+    ("folder jsonl", "null as caption", row(JSONL, 2, {"caption": None}), N - 1, {"bad row": 1}, "captions.jsonl line "
+                                                                                                 "3"),
     ("folder jsonl", "a number as caption", row(JSONL, 2, {"caption": 5}), N - 1, {"bad row": 1}, "line 3"),
     ("folder jsonl", "an empty list of captions", row(JSONL, 2, {"caption": []}), N - 1, {"bad row": 1}, "line 3"),
     ("folder jsonl", "a list of captions", row(JSONL, 2, {"caption": ["A.", "B."]}), N + 1, {}, ""),
     ("folder jsonl", "null as image", row(JSONL, 2, {"image": None}), N - 1, {"bad row": 1}, "line 3"),
     ("folder jsonl", "20,000 brackets", row(JSONL, 2, DEEP), N - 1, {"bad row": 1}, "line 3"),
-    ("folder jsonl", "a number of 5,000 digits", row(JSONL, 2, f'{{"image": {LONG}}}'), N - 1, {"bad row": 1}, "line 3"),
+    ("folder jsonl", "a number of 5,000 digits", row(JSONL, 2, f'{{"image": {LONG}}}'), N - 1, {"bad row": 1},
+        "line 3"),
     ("folder jsonl", "half an emoji", row(JSONL, 2, {"caption": "A \ud83d dog."}), N - 1, {"bad row": 1}, "line 3"),
     ("folder jsonl", "a list instead of an object", row(JSONL, 2, "[]"), N - 1, {"bad row": 1}, "line 3"),
     ("coco", "nothing", both(), 2 * N, {}, "nothing skipped"),
-    ("coco", "photos' ids as text", edit(COCO, lambda c: [p.update(id=str(p["id"])) for p in c["images"]]), 2 * N, {}, ""),
-    ("coco", "captions' photos as text", edit(COCO, lambda c: [a.update(image_id=str(a["image_id"])) for a in c["annotations"]]), 2 * N,
+    ("coco", "photos' ids as text", edit(COCO, lambda c: [p.update(id=str(p["id"])) for p in c["images"]]), 2 * N, {},
+        ""),
+    ("coco", "captions' photos as text", edit(COCO,
+            lambda c: [a.update(image_id=str(a["image_id"])) for a in c["annotations"]]), 2 * N,
      {}, ""),
-    ("coco", "a missing image_id", edit(COCO, lambda c: c["annotations"][0].pop("image_id")), 2 * N - 1, {"bad record": 1}, "annotation 0"),
-    ("coco", "null as caption", edit(COCO, lambda c: c["annotations"][0].update(caption=None)), 2 * N - 1, {"bad record": 1},
+    ("coco", "a missing image_id", edit(COCO, lambda c: c["annotations"][0].pop("image_id")), 2 * N - 1,
+        {"bad record": 1}, "annotation 0"),
+    ("coco", "null as caption", edit(COCO, lambda c: c["annotations"][0].update(caption=None)), 2 * N - 1,
+        {"bad record": 1},
      "annotation 0"),
-    ("coco", "half an emoji", edit(COCO, lambda c: c["annotations"][0].update(caption="\ud83d")), 2 * N - 1, {"bad record": 1}, ""),
-    ("coco", "a photo that is not listed", edit(COCO, lambda c: c["images"].pop(0)), 2 * N - 2, {"photo not listed": 2}, "annotation 0"),
+    ("coco", "half an emoji", edit(COCO, lambda c: c["annotations"][0].update(caption="\ud83d")), 2 * N - 1,
+        {"bad record": 1}, ""),
+    ("coco", "a photo that is not listed", edit(COCO, lambda c: c["images"].pop(0)), 2 * N - 2, {"photo not "
+                                                                                                 "listed": 2},
+                                                                                                 "annotation 0"),
     ("coco", "a photo without a name", edit(COCO, lambda c: c["images"][0].pop("file_name")), 2 * N - 2,
      {"bad record": 1, "photo not listed": 2}, "captions_val2017.json image 0"),
-    ("coco", "an annotation that is repeated", edit(COCO, lambda c: c["annotations"].append(c["annotations"][0])), 2 * N,
+    ("coco", "an annotation that is repeated", edit(COCO, lambda c: c["annotations"].append(c["annotations"][0])),
+        2 * N,
      {"repeated id": 1}, ""),
-    ("coco", "an annotation that is a number", edit(COCO, lambda c: c["annotations"].append(5)), 2 * N, {"bad record": 1},
+    ("coco", "an annotation that is a number", edit(COCO, lambda c: c["annotations"].append(5)), 2 * N,
+        {"bad record": 1},
      f"number {2 * N}"),
-    ("coco", "images as a mapping", edit(COCO, lambda c: c.update(images={})), 0, {}, "'images' should be a list, not a dict"),
-    ("coco", "20,000 brackets", write(COCO, DEEP), 0, {}, "captions_val2017.json: nested too deeply; get the file again"),
-    ("coco", "a number of 5,000 digits", write(COCO, LONG), 0, {}, "captions_val2017.json: a number of thousands of digits"),
+    ("coco", "images as a mapping", edit(COCO, lambda c: c.update(images={})), 0, {}, "'images' should be a list, not "
+                                                                                      "a dict"),
+    ("coco", "20,000 brackets", write(COCO, DEEP), 0, {}, "captions_val2017.json: nested too deeply; get the file "
+                                                          "again"),
+    ("coco", "a number of 5,000 digits", write(COCO, LONG), 0, {}, "captions_val2017.json: a number of thousands of "
+                                                                   "digits"),
     ("coco", "one Latin-1 byte", replace(COCO, "A red", b"A r\xe9d"), 0, {}, "captions_val2017.json line 1: not UTF-8"),
     ("coco", "a key that stands twice", replace(COCO, '"caption":', '"caption": "B.", "caption":'), 0, {},
      "captions_val2017.json: the key 'caption' stands twice in one object"),
     ("flickr", "nothing", both(), N, {}, "nothing skipped"),
     ("flickr", "a byte-order mark in the list", prepend(LIST, b"\xef\xbb\xbf"), N, {}, ""),
     ("flickr", "a byte-order mark in the captions", prepend(TOKENS, b"\xef\xbb\xbf"), N, {}, ""),
-    ("flickr", "a listed photo without a caption", append(LIST, "\ngone.jpg"), N, {}, "1 listed photos have no caption .* .gone.jpg"),
+    ("flickr", "a listed photo without a caption", append(LIST, "\ngone.jpg"), N, {}, "1 listed photos have no caption "
+                                                                                      ".* .gone.jpg"),
     ("flickr", "a line without a tab", append(TOKENS, "000000000001.jpg A dog.\n"), N, {"bad row": 1}, f"line {N + 1}"),
-    ("flickr", "a line separator inside a caption", append(TOKENS, "000000000001.jpg#1\tA dog\u2028runs.\n"), N + 1, {}, ""),
-    ("flickr", "a number of a caption that is taken", append(TOKENS, "000000000001.jpg#0\tA dog.\n"), N, {"repeated id": 1},
+    ("flickr", "a line separator inside a caption", append(TOKENS, "000000000001.jpg#1\tA "
+                                                                   "dog\u2028runs.\n"), N + 1, {}, ""),
+    ("flickr", "a number of a caption that is taken", append(TOKENS, "000000000001.jpg#0\tA "
+                                                                     "dog.\n"), N, {"repeated id": 1},
      f"line {N + 1}"),
     ("flickr", "one Latin-1 byte", append(TOKENS, b"000000000001.jpg#1\tCaf\xe9\n"), 0, {}, f"line {N + 1}: not UTF-8"),
-    ("karpathy", "an empty list of sentences", edit(KARPATHY, lambda c: c["images"][0].update(sentences=[])), N - 1, {"no caption": 1},
+    ("karpathy", "an empty list of sentences", edit(KARPATHY, lambda c: c["images"][0].update(sentences=[])), N - 1,
+        {"no caption": 1},
      "image 0"),
-    ("karpathy", "null as sentences", edit(KARPATHY, lambda c: c["images"][0].update(sentences=None)), N - 1, {"bad record": 1}, "image 0"),
-    ("karpathy", "null as a sentence", edit(KARPATHY, lambda c: c["images"][0].update(sentences=[None])), N - 1, {"bad record": 1},
+    ("karpathy", "null as sentences", edit(KARPATHY, lambda c: c["images"][0].update(sentences=None)), N - 1,
+        {"bad record": 1}, "image 0"),
+    ("karpathy", "null as a sentence", edit(KARPATHY, lambda c: c["images"][0].update(sentences=[None])), N - 1,
+        {"bad record": 1},
      "sentence 0"),
-    ("karpathy", "a photo without a name", edit(KARPATHY, lambda c: c["images"][0].pop("filename")), N - 1, {"bad record": 1}, "image 0"),
+    ("karpathy", "a photo without a name", edit(KARPATHY, lambda c: c["images"][0].pop("filename")), N - 1,
+        {"bad record": 1}, "image 0"),
     ("karpathy", "a name of 5,000 letters", edit(KARPATHY, lambda c: c["images"][0].update(filename="a" * 5000)), N - 1,
      {"image not found": 1}, ""),
     ("webdataset", "nothing", both(), N, {}, "nothing skipped"),
-    ("webdataset", "a flipped bit in an image's header", flip("00002.png"), N - 1, {"incomplete sample": 1}, "sample 00002"),
-    ("webdataset", "a flipped bit in the first header", flip("00000.png"), N - 1, {"incomplete sample": 1}, "sample 00000"),
+    ("webdataset", "a flipped bit in an image's header", flip("00002.png"), N - 1, {"incomplete "
+                                                                                    "sample": 1}, "sample 00002"),
+    ("webdataset", "a flipped bit in the first header", flip("00000.png"), N - 1, {"incomplete "
+                                                                                   "sample": 1}, "sample 00000"),
     ("webdataset", "flipped bits in all headers of a sample", flip("00002.png", "00002.txt", "00002.json"), N - 1,
      {"sample lost at a damaged place": 1}, "a-0.tar byte"),
     ("webdataset", "a flipped bit in a header that is not needed", flip("00002.json"), N, {}, ""),
     ("webdataset", "a sample that stands there twice", twice, N, {"repeated key": 1}, "sample 00002"),
-    ("webdataset", "a text that is not UTF-8", shard(**{"00006": SAMPLE | {"txt": b"Caf\xe9"}}), N, {"bad row": 1}, "00006"),
+    ("webdataset", "a text that is not UTF-8", shard(**{"00006": SAMPLE | {"txt": b"Caf\xe9"}}), N, {"bad row": 1},
+        "00006"),
     ("webdataset", "a sample without a text", shard(**{"00006": {"png": b""}}), N, {"incomplete sample": 1}, "00006"),
     ("webdataset", "another program's file", shard(**{"._00006": {"png": b"x"}}), N, {}, ""),
     ("webdataset json", "lists of captions", both(), 2 * N, {}, "nothing skipped"),
-    ("webdataset json", "a number as caption", shard(**{"00000": SAMPLE | {"json": b'{"caption": 5}'}}), 2 * N - 2, {"bad row": 1}, ""),
+    ("webdataset json", "a number as caption", shard(**{"00000": SAMPLE | {"json": b'{"caption": 5}'}}), 2 * N - 2,
+        {"bad row": 1}, ""),
     ("webdataset json", "half a file", shard(**{"00000": SAMPLE | {"json": b'{"cap'}}), 2 * N - 2, {"bad row": 1}, ""),
-    ("webdataset json", "20,000 brackets", shard(**{"00000": SAMPLE | {"json": DEEP.encode()}}), 2 * N - 2, {"bad row": 1}, ""),
+    ("webdataset json", "20,000 brackets", shard(**{"00000": SAMPLE | {"json": DEEP.encode()}}), 2 * N - 2,
+        {"bad row": 1}, ""),
     ("parquet", "nothing", both(), N, {}, "nothing skipped"),
     ("parquet", "an empty image cell", cell("image", 1, None), N - 1, {"no image": 1}, "train.parquet row 1"),
     ("parquet", "an empty text cell", cell("text", 1, None), N - 1, {"bad row": 1}, "row 1"),
-    ("parquet", "mappings as texts", cell("text", 1, {"en": "A."}, lambda text: {"en": text}), 0, {}, "row 0: texts should be"),
-    ("parquet", "a broken number among whole ones", cell("text", 1, 0.5, lambda text: 3.0), N - 1, {"bad row": 1}, "row 1"),
+    ("parquet", "mappings as texts", cell("text", 1, {"en": "A."}, lambda text: {"en": text}), 0, {}, "row 0: texts "
+                                                                                                      "should be"),
+    ("parquet", "a broken number among whole ones", cell("text", 1, 0.5, lambda text: 3.0), N - 1, {"bad row": 1},
+        "row 1"),
     ("parquet", "half a file", lambda f: write("train.parquet", (f / "train.parquet").read_bytes()[:300])(f), 0, {},
      "cut off in the middle"),
     ("labels parquet", "an empty label", cell("label", 1, None), N - 1, {"no label": 1}, "row 1"),
-    ("labels", "one class of .bmp, .gif, .tif and .jfif", both(*(picture(f"bird/a.{kind}") for kind in ("bmp", "gif", "tif", "jfif"))),
+    ("labels", "one class of .bmp, .gif, .tif and .jfif", both(*(picture(f"bird/a.{kind}") for kind in ("bmp", "gif",
+                    "tif", "jfif"))),
      N + 4, {}, ""),
     ("labels", "nested images", picture("dog/puppies/small/a.png"), N + 1, {}, ""),
     ("labels", "a class without an image", lambda f: (f / "bird").mkdir(), N, {}, "1 classes without an image .bird"),
@@ -306,49 +372,71 @@ CASES = [
     ("nlvr", "labels True, true and yes",
      both(replace(NLVR, '"true"', '"True"'), replace(NLVR, '"true"', "true"), replace(NLVR, '"true"', '"yes"')),
      2 * N * 2, {}, ""),
-    ("nlvr", "a label of another kind", replace(NLVR, '"true"', '"maybe"'), 2 * N * 2 - 2, {"bad row": 1}, "dev.json line 1"),
+    ("nlvr", "a label of another kind", replace(NLVR, '"true"', '"maybe"'), 2 * N * 2 - 2, {"bad row": 1}, "dev.json "
+                                                                                                           "line 1"),
     ("nlvr", "a byte-order mark", prepend(NLVR, b"\xef\xbb\xbf"), 2 * N * 2, {}, ""),
-    ("nlvr", "null instead of boxes", row(NLVR, 0, {"structured_rep": None}), 2 * N * 2 - 2, {"bad row": 1}, "dev.json line 1"),
+    ("nlvr", "null instead of boxes", row(NLVR, 0, {"structured_rep": None}), 2 * N * 2 - 2, {"bad row": 1}, "dev.json "
+                                                                                                             "line 1"),
     ("visual_genome", "nothing", both(), N, {}, "nothing skipped"),
-    ("visual_genome", "numbers called id", edit(IMAGES, lambda items: [item.update(id=item.pop("image_id")) for item in items]), N, {},
+    ("visual_genome", "numbers called id", edit(IMAGES,
+            lambda items: [item.update(id=item.pop("image_id")) for item in items]), N, {},
      "nothing skipped"),
     ("visual_genome", "a key that stands twice", replace(IMAGES, '"image_id":', '"width": 1, "image_id":'), 0, {},
      "image_data.json: item 0: the key 'width' stands twice in one object"),
     ("visual_genome", "a byte-order mark", prepend(IMAGES, b"\xef\xbb\xbf"), N, {}, ""),
-    ("visual_genome", "an image without a number", edit(IMAGES, lambda items: items[1].pop("image_id")), N - 1, {"bad record": 1},
+    ("visual_genome", "an image without a number", edit(IMAGES, lambda items: items[1].pop("image_id")), N - 1,
+        {"bad record": 1},
      "image_data.json item 1"),
-    ("visual_genome", "a number instead of a predicate", edit(RELATIONS, lambda items: items[2]["relationships"][0].update(predicate=5)),
+    ("visual_genome", "a number instead of a predicate", edit(RELATIONS,
+            lambda items: items[2]["relationships"][0].update(predicate=5)),
      N - 1, {"bad record": 1}, "relationships.json item 2"),
-    ("visual_genome", "a list of attributes that holds a list", edit("attributes.json", lambda items: items[0].update(attributes=[[]])),
+    ("visual_genome", "a list of attributes that holds a list", edit("attributes.json",
+            lambda items: items[0].update(attributes=[[]])),
      N, {"bad record": 1}, "attributes.json item 0"),
-    ("visual_genome", "one Latin-1 byte", replace("objects.json", "cat", b"c\xe9t"), 0, {}, "objects.json line 1: not UTF-8 .byte 0xe9"),
-    ("visual_genome", "20,000 brackets", write(RELATIONS, DEEP), 0, {}, "relationships.json: item 0: nested too deeply"),
-    ("visual_genome", "another file", write("objects.json", "[5, 6]"), 0, {}, "item 1: .* is this Visual Genome's objects"),
+    ("visual_genome", "one Latin-1 byte", replace("objects.json", "cat", b"c\xe9t"), 0, {}, "objects.json line 1: not "
+                                                                                            "UTF-8 .byte 0xe9"),
+    ("visual_genome", "20,000 brackets", write(RELATIONS, DEEP), 0, {}, "relationships.json: item 0: nested too "
+                                                                        "deeply"),
+    ("visual_genome", "another file", write("objects.json", "[5, 6]"), 0, {}, "item 1: .* is this Visual Genome's "
+                                                                              "objects"),
     ("visual_genome", "numbers instead of synsets", write("object_synsets.json", '{"cat": 5}'), 0, {},
      "object_synsets.json: synsets.cat should be a valid string"),
     ("pictures", "a PNG of 13,300 x 13,300", write("dog/huge.png", huge_png()), N, {"image too large": 1}, "huge.png"),
-    ("sugarcrepe", "a zero-width space", edit(SUGAR, lambda c: c["0"].update(caption="A\u200b dog.")), N, {}, "record 0: U.200B"),
+    ("sugarcrepe", "a zero-width space", edit(SUGAR, lambda c: c["0"].update(caption="A\u200b dog.")), N, {},
+        "record 0: U.200B"),
     ("sugarcrepe", "nothing", both(), N, {}, "nothing skipped"),
-    ("sugarcrepe", "null as wrong caption", edit(SUGAR, lambda c: c["0"].update(negative_caption=None)), N - 1, {"bad record": 1},
+    ("sugarcrepe", "null as wrong caption", edit(SUGAR, lambda c: c["0"].update(negative_caption=None)), N - 1,
+        {"bad record": 1},
      "swap_obj.json record 0"),
-    ("sugarcrepe", "a record that is a list", edit(SUGAR, lambda c: c.update({"1": []})), N - 1, {"bad record": 1}, "record 1"),
-    ("sugarcrepe", "a number instead of records", write(SUGAR, "5"), 0, {}, "swap_obj.json: a list or a mapping of records was expected"),
+    ("sugarcrepe", "a record that is a list", edit(SUGAR, lambda c: c.update({"1": []})), N - 1, {"bad record": 1},
+        "record 1"),
+    ("sugarcrepe", "a number instead of records", write(SUGAR, "5"), 0, {}, "swap_obj.json: a list or a mapping of "
+                                                                            "records was expected"),
     ("sugarcrepe", "20,000 brackets", write(SUGAR, DEEP), 0, {}, "swap_obj.json: nested too deeply"),
-    ("order", "null as captions", edit(ORDER, lambda c: c[0].update(caption=None)), N - 1, {"bad record": 1}, "record 0"),
-    ("order", "an empty list of captions", edit(ORDER, lambda c: c[0].update(caption=[])), N - 1, {"bad record": 1}, "record 0"),
-    ("aro_relation", "a side in words", edit(BOXES, lambda c: c[0].update(bbox_w="wide")), 3 * N - 1, {"bad record": 1}, "record 0"),
-    ("aro_relation", "a box of 10^300 pixels", edit(BOXES, lambda c: c[0].update(bbox_w=10**300)), 3 * N - 1, {"bad record": 1},
+    ("order", "null as captions", edit(ORDER, lambda c: c[0].update(caption=None)), N - 1, {"bad record": 1},
+        "record 0"),
+    ("order", "an empty list of captions", edit(ORDER, lambda c: c[0].update(caption=[])), N - 1, {"bad record": 1},
+        "record 0"),
+    ("aro_relation", "a side in words", edit(BOXES, lambda c: c[0].update(bbox_w="wide")), 3 * N - 1, {"bad record": 1},
+        "record 0"),
+    ("aro_relation", "a box of 10^300 pixels", edit(BOXES, lambda c: c[0].update(bbox_w=10**300)), 3 * N - 1,
+        {"bad record": 1},
      "record 0"),
-    ("aro_relation", "a missing photo", edit(BOXES, lambda c: c[0].update(image_path="gone.jpg")), 3 * N - 1, {"image not found": 1},
+    ("aro_relation", "a missing photo", edit(BOXES, lambda c: c[0].update(image_path="gone.jpg")), 3 * N - 1,
+        {"image not found": 1},
      "record 0"),
     ("crepe_productivity", "a row cut short", append(CREPE, "1,A."), N, {"bad row": 1}, f"line {N + 2}"),
     ("crepe_productivity", "one Latin-1 byte", append(CREPE, b"Caf\xe9"), 0, {}, "line .*: not UTF-8"),
     ("cola", "three values", edit(COLA, lambda c: c[0].pop()), N - 1, {"bad record": 1}, "record 0"),
     ("cola", "null as caption", edit(COLA, lambda c: c[0].__setitem__(1, None)), N - 1, {"bad record": 1}, "record 0"),
-    ("valse", "no votes", edit(VALSE, lambda c: c["0"].pop("mturk")), N - 1, {"bad record": 1}, "plurals.json record 0"),
-    ("valse", "an empty list of captions", edit(VALSE, lambda c: c["0"].update(caption=[])), N - 1, {"bad record": 1}, "record 0"),
-    ("mmvp", "a lone quotation mark", append("mmvp/Questions.csv", '19,Text,"A dog'), 0, {}, "Questions.csv line 20: unexpected end"),
-    ("mmvp", "a superscript as number", replace("mmvp/Questions.csv", "\n3,", "\n³,"), 0, {}, "Questions.csv line 4: Question ID"),
+    ("valse", "no votes", edit(VALSE, lambda c: c["0"].pop("mturk")), N - 1, {"bad record": 1}, "plurals.json record "
+                                                                                                "0"),
+    ("valse", "an empty list of captions", edit(VALSE, lambda c: c["0"].update(caption=[])), N - 1, {"bad record": 1},
+        "record 0"),
+    ("mmvp", "a lone quotation mark", append("mmvp/Questions.csv", '19,Text,"A dog'), 0, {}, "Questions.csv line 20: "
+                                                                                             "unexpected end"),
+    ("mmvp", "a superscript as number", replace("mmvp/Questions.csv", "\n3,", "\n³,"), 0, {}, "Questions.csv line 4: "
+                                                                                              "Question ID"),
     ("mmvp", "one Latin-1 byte", append("mmvp/Questions.csv", b"Caf\xe9"), 0, {}, "Questions.csv line 20: not UTF-8"),
 ]  # fmt: skip
 
@@ -362,7 +450,9 @@ def specimens(tmp_path_factory):
         if name not in written:
             folder = tmp_path_factory.mktemp("specimen")
             SPECIMENS[name].write(folder)
-            written[name] = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+            written[name] = {
+                path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+            }
         return written[name]
 
     return files
@@ -381,7 +471,9 @@ def specimen(specimens, tmp_path):
     return fill
 
 
-@pytest.mark.parametrize("name, fault, change, kept, skipped, said", CASES, ids=[f"{case[0]}: {case[1]}" for case in CASES])
+@pytest.mark.parametrize(
+    "name, fault, change, kept, skipped, said", CASES, ids=[f"{case[0]}: {case[1]}" for case in CASES]
+)
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::PIL.Image.DecompressionBombWarning")
 def test_what_is_kept_skipped_and_named(specimen, name, fault, change, kept, skipped, said):
     folder = specimen(name)
@@ -393,12 +485,15 @@ def test_what_is_kept_skipped_and_named(specimen, name, fault, change, kept, ski
     pairs = READ[name](folder, max_bad=1.0)
     counts = {reason: len(names) for reason, names in pairs.report.skipped.items()}
     assert (len(pairs), pairs.report.kept, counts) == (kept, kept, skipped)
-    words = "; ".join([str(pairs.report), *pairs.report.notes, *(name for names in pairs.report.skipped.values() for name in names)])
+    words = "; ".join(
+        [str(pairs.report), *pairs.report.notes, *(name for names in pairs.report.skipped.values() for name in names)]
+    )
     assert pd.Series([words]).str.contains(said, regex=True).all(), words
 
 
 def test_there_are_more_than_forty_variants_of_every_kind_of_reader():
-    assert len(CASES) - sum(case[1] == "nothing" for case in CASES) > 60 and {case[0] for case in CASES} | {"hf"} == set(READ)
+    assert len(CASES) - sum(case[1] == "nothing" for case in CASES) > 60
+    assert {case[0] for case in CASES} | {"hf"} == set(READ)
 
 
 # --- what the formats' own libraries say
@@ -411,7 +506,8 @@ TABLES = {case[1]: case[2] for case in CASES if case[0] == "folder" and case[1] 
 @pytest.mark.parametrize("fault", TABLES)
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::PIL.Image.DecompressionBombWarning")
 def test_csv_and_pandas_count_the_same_rows(specimen, fault):
-    """Where the strict reader of `csv` reaches a table's end, we read the same rows; where it stops, we name a row or the file."""
+    """Where the strict reader of `csv` reaches a table's end, we read the same rows; where it stops, we name a row or
+    the file."""
     folder = specimen("folder")
     TABLES[fault](folder)
     try:
@@ -419,7 +515,9 @@ def test_csv_and_pandas_count_the_same_rows(specimen, fault):
         bad_rows = len(pairs.report.skipped.get("bad row", ()))
         ours = len(pairs) + pairs.report.n_skipped
     except BadData:
-        pairs, bad_rows, ours = None, 1, 0
+        pairs = None
+        bad_rows = 1
+        ours = 0
     try:
         with open(folder / CSV, encoding="utf-8-sig", newline="") as file:
             header, *rows = [cells for cells in csv.reader(file, strict=True) if cells]
@@ -438,19 +536,30 @@ cells = st.text(st.sampled_from('ab 1,2"\n\r;.\t'), min_size=1, max_size=12).fil
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(cells, st.integers(0, 99)), min_size=1, max_size=6), st.booleans(), st.sampled_from(["csv,", "tsv\t"]))
+@given(
+    st.lists(st.tuples(cells, st.integers(0, 99)), min_size=1, max_size=6),
+    st.booleans(),
+    st.sampled_from(["csv,", "tsv\t"]),
+)
 def test_what_pandas_writes_is_read_cell_by_cell(tmp_path_factory, rows, caption_first, form):
     """A quoted cell may hold commas, quotation marks and line ends (RFC 4180), whatever its lines look like."""
     columns = ["caption", "id"] if caption_first else ["id", "caption"]
     path = tmp_path_factory.mktemp("table") / f"table.{form[:3]}"
-    pd.DataFrame(rows, columns=["caption", "id"])[columns].to_csv(path, sep=form[3], index=False, quoting=csv.QUOTE_NONNUMERIC)
+    pd.DataFrame(rows, columns=["caption", "id"])[columns].to_csv(
+        path, sep=form[3], index=False, quoting=csv.QUOTE_NONNUMERIC
+    )
     read = [(row.cells.get("caption"), row.cells.get("id"), row.fault) for row in read_rows(path)]
     assert read == [(caption, str(number), "") for caption, number in rows]
 
 
 def test_a_quoted_cell_may_have_lines_that_look_like_rows(tmp_path):
-    (tmp_path / "a.csv").write_text('caption,image_id\n"a red dog\nnext to a white cat",10\n"two\nthree, 4\nlines",11\n')
-    assert [row.cells["caption"] for row in read_rows(tmp_path / "a.csv")] == ["a red dog\nnext to a white cat", "two\nthree, 4\nlines"]
+    (tmp_path / "a.csv").write_text(
+        'caption,image_id\n"a red dog\nnext to a white cat",10\n"two\nthree, 4\nlines",11\n'
+    )
+    assert [row.cells["caption"] for row in read_rows(tmp_path / "a.csv")] == [
+        "a red dog\nnext to a white cat",
+        "two\nthree, 4\nlines",
+    ]
     (tmp_path / "b.csv").write_text('image,caption\na.png,"Two\nb.png and c.png, both red."\n')
     assert [row.fault for row in read_rows(tmp_path / "b.csv")] == [""]
 
@@ -459,8 +568,14 @@ def test_tabs_written_by_a_csv_writer_lose_their_quotation_marks_and_plain_ones_
     folder = specimen("folder tsv")
     captions = ['A "red" dog.', "Tab\there.", "Two\nlines.", '"All of it"', "plain", "and, a comma"]
     pd.DataFrame({"image": NAMES, "caption": captions}).to_csv(folder / TSV, sep="\t", index=False)
-    assert [pair.caption for pair in READ["folder tsv"](folder)] == captions == list(pd.read_csv(folder / TSV, sep="\t").caption)
-    pd.DataFrame({"image": NAMES, "caption": CAPTIONS}).to_csv(folder / TSV, sep="\t", index=False, quoting=csv.QUOTE_ALL)
+    assert (
+        [pair.caption for pair in READ["folder tsv"](folder)]
+        == captions
+        == list(pd.read_csv(folder / TSV, sep="\t").caption)
+    )
+    pd.DataFrame({"image": NAMES, "caption": CAPTIONS}).to_csv(
+        folder / TSV, sep="\t", index=False, quoting=csv.QUOTE_ALL
+    )
     assert [pair.caption for pair in READ["folder tsv"](folder)] == list(CAPTIONS)
     plain = ['"Stop!" it says.', '"Go!"', "plain", 'a 5" nail', '"', "x"]
     (folder / TSV).write_text("image\tcaption\n" + "".join(f"{name}\t{text}\n" for name, text in zip(NAMES, plain)))
@@ -484,10 +599,12 @@ SHARDS = [both(), twice, shard(**{"00006": {"png": b""}}), shard(**{"._00006": {
 def test_webdataset_finds_the_same_samples_before_a_damaged_place(specimen, change):
     folder = specimen("webdataset")
     change(folder)
-    pairs, theirs = READ["webdataset"](folder, max_bad=1.0), complete_samples(folder / "a-0.tar")
+    pairs = READ["webdataset"](folder, max_bad=1.0)
+    theirs = complete_samples(folder / "a-0.tar")
     ours = [pair.id.split("/")[1] for pair in pairs]
     if change is twice:  # the library reads the sample again
-        assert sorted(theirs) == sorted([*ours, "00002"]) and pairs.report.skipped == {"repeated key": ["a-0.tar sample 00002"]}
+        assert sorted(theirs) == sorted([*ours, "00002"])
+        assert pairs.report.skipped == {"repeated key": ["a-0.tar sample 00002"]}
     elif theirs != ours:  # behind a damaged header the library sees nothing
         assert theirs == ours[: len(theirs)] and len(theirs) == 2 and pairs.report.n_skipped == 1
     else:
@@ -544,7 +661,8 @@ def test_any_split_of_nlvr_is_found(specimen):
     (folder / "nlvr/dev/train.json").write_text("")
     with pytest.raises(BadData, match="no split 'dev'; there are test, train; name one with split="):
         READ["nlvr"](folder)
-    assert len(READ["nlvr"](folder, split="test")) == 4 * N and len(read("nlvr", folder=folder / "nlvr/dev", split="test")) < 4 * N
+    assert len(READ["nlvr"](folder, split="test")) == 4 * N
+    assert len(read("nlvr", folder=folder / "nlvr/dev", split="test")) < 4 * N
 
 
 def test_a_photo_is_turned_upright_everywhere(tmp_path):

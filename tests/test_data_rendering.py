@@ -5,15 +5,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from complearn.data.worlds.rendering import Scene, as_rows, backgrounds, item_map, paint, photograph, render, rows_windows
+from complearn.data.worlds.rendering import (
+    Scene,
+    as_rows,
+    backgrounds,
+    item_map,
+    paint,
+    photograph,
+    render,
+    rows_windows,
+)
 from complearn.language.scenes.geometry import outline, polygon_depth
 from complearn.language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph
 
 
 def scenes(n, seed=0):
     draw = np.random.default_rng(seed)
-    word = lambda options: str(draw.choice(list(options)))
-    item = lambda: Item(word(SHAPES), word(COLOURS), "large", word(TEXTURES), *draw.uniform(0.2, 0.8, 2), 0.15)
+
+    def word(options):
+        return str(draw.choice(list(options)))
+
+    def item():
+        return Item(word(SHAPES), word(COLOURS), "large", word(TEXTURES), *draw.uniform(0.2, 0.8, 2), 0.15)
+
     graphs = [SceneGraph(tuple(item() for _ in range(draw.integers(0, 6)))) for _ in range(n)]
     return [Scene(graph, int(draw.integers(2**62)), noise=0.02 * (k % 2), jitter=0.1) for k, graph in enumerate(graphs)]
 
@@ -21,7 +35,8 @@ def scenes(n, seed=0):
 @pytest.mark.parametrize("size", [17, 32, 64, 128])
 def test_a_scene_looks_the_same_in_any_batch(size):
     batch = scenes(9)
-    together, reverse = render(batch, size), render(batch[::-1], size)
+    together = render(batch, size)
+    reverse = render(batch[::-1], size)
     assert together.shape == (9, size, size, 3) and together.dtype == np.uint8
     for k, scene in enumerate(batch):
         assert (render([scene], size)[0] == together[k]).all() and (reverse[8 - k] == together[k]).all()
@@ -41,7 +56,9 @@ def test_coverage_is_the_area_of_the_outline(shape, size):
     x, y = outline(item).T
     area = abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2
     assert (1 - canvas[0, 0]).mean() == pytest.approx(area, rel=0.02 if size == 32 else 0.006)
-    assert (item_map(Scene(SceneGraph((item,))), size) == 1).mean() == pytest.approx(area, rel=0.06 if size == 32 else 0.015)
+    assert (item_map(Scene(SceneGraph((item,))), size) == 1).mean() == pytest.approx(
+        area, rel=0.06 if size == 32 else 0.015
+    )
 
 
 def replace_colour(rows):
@@ -59,7 +76,8 @@ def test_pixels_agree_with_the_polygon(shape):
 
 
 def test_windows_change_nothing():
-    batch, size = scenes(6, seed=1), 96
+    batch = scenes(6, seed=1)
+    size = 96
     slow = backgrounds(batch, size)
     for n, scene in enumerate(batch):
         for item in scene.graph.items:
@@ -73,7 +91,8 @@ def test_windows_stay_on_the_canvas_and_hold_the_item():
 
 
 def test_painters_order():
-    under, over = Item("square", "red", "large", "plain", 0.5, 0.5, 0.3), Item("circle", "blue", "small", "plain", 0.5, 0.5, 0.09)
+    under = Item("square", "red", "large", "plain", 0.5, 0.5, 0.3)
+    over = Item("circle", "blue", "small", "plain", 0.5, 0.5, 0.09)
     first, second = (render([Scene(SceneGraph(order))], 64)[0, 32, 32] for order in ((under, over), (over, under)))
     assert tuple(first) == COLOURS["blue"] and tuple(second) == COLOURS["red"]
     assert (item_map(Scene(SceneGraph((over, under))), 64) == 1).sum() == 0  # hidden
@@ -97,7 +116,16 @@ def test_style_comes_from_the_style_seed_alone():
 
 
 def test_noise_has_its_deviation_and_no_pattern():
-    noisy = render([Scene(SceneGraph(()), seed, background=(128, 128, 128), noise=0.1) for seed in range(40)], 64).astype(float) - 128
+    noisy = (
+        render([Scene(SceneGraph(()), seed, background=(128, 128, 128), noise=0.1) for seed in range(40)], 64).astype(
+            float
+        )
+        - 128
+    )
     assert noisy.std() == pytest.approx(25.5, rel=0.02) and abs(noisy.mean()) < 0.3
-    shifted = [(noisy[:, :, 1:] * noisy[:, :, :-1]).mean(), (noisy[1:] * noisy[:-1]).mean(), (noisy[..., 0] * noisy[..., 1]).mean()]
+    shifted = [
+        (noisy[:, :, 1:] * noisy[:, :, :-1]).mean(),
+        (noisy[1:] * noisy[:-1]).mean(),
+        (noisy[..., 0] * noisy[..., 1]).mean(),
+    ]
     assert np.abs(shifted).max() < 0.01 * 25.5**2

@@ -1,4 +1,5 @@
-"Every published benchmark format: what a reader makes of it, what it says when something is missing, and its known traps."
+"""Every published benchmark format: what a reader makes of it, what it says when something is missing, and its known
+traps."""
 
 import json
 import shutil
@@ -62,8 +63,13 @@ def test_every_benchmark_is_found_where_it_may_lie_and_read(data):
 
 
 def test_names_families_and_folders_that_are_not_there(data, tmp_path):
-    assert {one.name for one in find_suites(data, ["crepe", "mmvp"])} == {"mmvp", *(n for n in EVERY if n.startswith("crepe_"))}
-    with pytest.raises(ValueError, match="no benchmark 'sugarcrap'; there are sugarcrepe, .*families are aro, classes, crepe"):
+    assert {one.name for one in find_suites(data, ["crepe", "mmvp"])} == {
+        "mmvp",
+        *(n for n in EVERY if n.startswith("crepe_")),
+    }
+    with pytest.raises(
+        ValueError, match="no benchmark 'sugarcrap'; there are sugarcrepe, .*families are aro, classes, crepe"
+    ):
         find_suites(data, ["sugarcrap"])
     with pytest.raises(BadData, match="the folder of data does not exist"):
         find_suites(tmp_path / "none")
@@ -78,11 +84,19 @@ def test_names_families_and_folders_that_are_not_there(data, tmp_path):
             lambda d: read_sugarcrepe_pp(d / "sugarcrepe_pp", None),
             "no swap_att.json; .*Aman-J/SugarCrepe_pp",
         ),
-        ("aro/visual_genome_relation.json", lambda d: aro.read_aro_relation(d / "aro"), "no visual_genome_relation.json; .*bows"),
+        (
+            "aro/visual_genome_relation.json",
+            lambda d: aro.read_aro_relation(d / "aro"),
+            "no visual_genome_relation.json; .*bows",
+        ),
         ("valse/plurals.json", lambda d: read_valse(d / "valse", None), "no plurals.json; .*Heidelberg-NLP/VALSE"),
         ("cola/COLA_multiobjects_matching_benchmark.json", lambda d: read_cola(d / "cola", None), "arijitray1993/COLA"),
         ("mmvp/Questions.csv", lambda d: read_mmvp(d / "mmvp"), "no Questions.csv; .*MMVP/MMVP_VLM"),
-        ("winoground/examples.jsonl", lambda d: read_winoground(d / "winoground"), "no examples.jsonl and no parquet.*facebook/winoground"),
+        (
+            "winoground/examples.jsonl",
+            lambda d: read_winoground(d / "winoground"),
+            "no examples.jsonl and no parquet.*facebook/winoground",
+        ),
         (
             "crepe/prod_hard_negatives/swap/prod_vg_hard_negs_swap_complexity_7.csv",
             lambda d: read_crepe_productivity(d / "crepe", None, "swap"),
@@ -124,10 +138,14 @@ def test_both_captions_must_beat_the_wrong_one_and_text_alone_has_its_own_score(
     assert (
         items[0].right == 2
         and len(items[0].captions) == 3
-        and {c.split for c in items} == {f"{a}" for a in ("replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")}
+        and {c.split for c in items}
+        == {f"{a}" for a in ("replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")}
     )
     angles = {"p1": 0, "p2": 40, "n": 60, "image": 10}
-    turn = lambda name: [np.cos(np.radians(angles[name])), np.sin(np.radians(angles[name]))]
+
+    def turn(name):
+        return [np.cos(np.radians(angles[name])), np.sin(np.radians(angles[name]))]
+
     scorer = StandIn(lambda _: turn("image"), turn)
     item = Choice("s", ("x",), ("p1", "p2", "n"), "0", right=2)
     frame = evaluate_choices(scorer, [item]).set_index("metric")
@@ -155,7 +173,8 @@ def test_the_model_sees_the_box_alone(own):
     items = aro.read_aro_relation(own / "aro", relations=())
     crop = items[0].images[0]
     whole = np.asarray(Image.open(crop.path))
-    assert crop.box == (0, 0, 28, 32) and np.array_equal(np.asarray(Image.open(BytesIO(crop.read_bytes()))), whole[:, :28])
+    assert crop.box == (0, 0, 28, 32)
+    assert np.array_equal(np.asarray(Image.open(BytesIO(crop.read_bytes()))), whole[:, :28])
     scorer = StandIn(lambda image: [1.0, len(image.read_bytes())], lambda text: [1.0, len(text)])
     assert len(scorer.seen) == 0 and len(evaluate_choices(scorer, items)) == len(items)
     assert all(isinstance(image, Crop) for image in scorer.seen)
@@ -190,7 +209,8 @@ def test_shuffles_keep_the_words_depend_on_the_seed_and_differ_from_the_caption(
     tags = aro.tag_words(words)
     kept = [k for k, tag in enumerate(tags) if tag == "other"]
     nouns, others, within, _ = (caption.split() for caption in item.captions[1:])
-    assert [nouns[k] for k in kept] == [words[k] for k in kept] and [others[k] for k in range(len(words)) if k not in kept] == [
+    assert [nouns[k] for k in kept] == [words[k] for k in kept]
+    assert [others[k] for k in range(len(words)) if k not in kept] == [
         words[k] for k in range(len(words)) if k not in kept
     ]
     assert all(sorted(within[k : k + 3]) == sorted(words[k : k + 3]) for k in range(0, len(words), 3))
@@ -224,9 +244,11 @@ def test_crepe_is_grouped_by_atoms_and_by_seen_and_unseen(own):
 def test_valse_counts_what_people_confirmed(own):
     items = read_valse(own / "valse", own / "valse/images")
     assert len(items) == 11 * 5 and "33 records that people did not confirm" in str(items.report)
-    assert len(read_valse(own / "valse", None, min_votes=0)) == 11 * 8 and len(read_valse(own / "valse", None, min_votes=3)) == 11 * 2
+    assert len(read_valse(own / "valse", None, min_votes=0)) == 11 * 8
+    assert len(read_valse(own / "valse", None, min_votes=3)) == 11 * 2
     assert isinstance(read_valse(own / "valse", None)[0].images[0], NoPhoto)
-    (own / "valse/images/visdial/photo_4.jpg").rename(own / "valse/images/photo_4.jpg")  # a photo beside the sub-folders is found too
+    # a photo beside the sub-folders is found too
+    (own / "valse/images/visdial/photo_4.jpg").rename(own / "valse/images/photo_4.jpg")
     assert len(read_valse(own / "valse", own / "valse/images")) == 55
     with pytest.raises(BadData, match="the folder of photos does not exist.*Visual7W"):
         read_valse(own / "valse", own / "photos")
@@ -248,32 +270,45 @@ def test_group_scores_against_their_definition(data):
     items = read_winoground(data / "winoground")
     scorer = random_scorer()
     frame = evaluate_choices(scorer, items).pivot(index="id", columns="metric", values="right")
-    unit = lambda v: v / np.linalg.norm(v)
+
+    def unit(v):
+        return v / np.linalg.norm(v)
+
     for item in items:
         s = np.array([[unit(hashed(i)) @ unit(hashed(f"the text {t}")) for t in item.captions] for i in item.images])
-        text, image = s[0, 0] > s[0, 1] and s[1, 1] > s[1, 0], s[0, 0] > s[1, 0] and s[1, 1] > s[0, 1]
+        text = s[0, 0] > s[0, 1] and s[1, 1] > s[1, 0]
+        image = s[0, 0] > s[1, 0] and s[1, 1] > s[0, 1]
         assert tuple(frame.loc[item.id, ["text_score", "image_score", "group_score"]]) == (text, image, text and image)
 
 
 def test_winoground_from_parquet_is_the_same(data, tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
     rows = [json.loads(line) for line in (data / "winoground/examples.jsonl").read_text().splitlines()]
     for row in rows:
         for side in (0, 1):
-            row[f"image_{side}"] = {"bytes": (data / "winoground/images" / f"{row[f'image_{side}']}.png").read_bytes(), "path": None}
+            row[f"image_{side}"] = {
+                "bytes": (data / "winoground/images" / f"{row[f'image_{side}']}.png").read_bytes(),
+                "path": None,
+            }
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "test.parquet")
-    one, two = read_winoground(data / "winoground"), read_winoground(tmp_path)
+    one = read_winoground(data / "winoground")
+    two = read_winoground(tmp_path)
     assert [c.captions for c in one] == [c.captions for c in two] and two[0].images[1] == one[0].images[1].read_bytes()
 
 
 def test_a_pair_of_mmvp_counts_only_when_both_statements_prefer_their_own_photo(own):
     items = read_mmvp(own / "mmvp")
-    assert len(items) == 9 and items[0].captions[0].startswith("a photo of ") and "9 of 15 are published" in str(items.report)
+    assert len(items) == 9
+    assert items[0].captions[0].startswith("a photo of ")
+    assert "9 of 15 are published" in str(items.report)
     item = Choice("Color", ("one", "two"), ("says one", "says two"), "1-2", metrics=("image_score",))
     likes = {"says one": [1.0, 0.0], "says two": [1.0, 0.1]}  # both statements prefer the first photo
     scorer = StandIn(lambda image: [1.0, 0.0] if image == "one" else [0.0, 1.0], likes.get)
     frame = evaluate_choices(scorer, [item])
-    assert list(frame.metric) == ["image_score"] and not frame.right.any() and [score.value for score in chance_scores([item])] == [0.25]
+    assert list(frame.metric) == ["image_score"]
+    assert not frame.right.any()
+    assert [score.value for score in chance_scores([item])] == [0.25]
     likes["says two"] = [0.1, 1.0]
     assert evaluate_choices(scorer, [item]).right.all()
     lines = (own / "mmvp/Questions.csv").read_text().splitlines()
@@ -284,15 +319,20 @@ def test_a_pair_of_mmvp_counts_only_when_both_statements_prefer_their_own_photo(
 
 def test_cola_reads_file_names_from_addresses(data):
     items = read_cola(data / "cola", data / "visual_genome")
-    assert items[0].images[0].is_file() and items[0].image_ids == ("vg1", "vg2") and items[0].metrics == ("image_score",)
+    assert items[0].images[0].is_file()
+    assert items[0].image_ids == ("vg1", "vg2")
+    assert items[0].metrics == ("image_score",)
 
 
 # --- photos and classes
 
 
 def test_a_photo_that_several_benchmarks_share_is_looked_at_once(own, monkeypatch):
-    looked, real = [], intake.image_fault
-    monkeypatch.setattr(intake, "image_fault", lambda image, check="decode": looked.append(str(image)) or real(image, check))
+    looked = []
+    real = intake.image_fault
+    monkeypatch.setattr(
+        intake, "image_fault", lambda image, check="decode": looked.append(str(image)) or real(image, check)
+    )
     first = read_sugarcrepe(own / "sugarcrepe", own / "coco/val2017")
     read_sugarcrepe_pp(own / "sugarcrepe_pp", own / "coco/val2017")
     assert len(looked) == len(set(looked)) == 8 and len(first) == 56
@@ -305,7 +345,10 @@ def test_presets_know_the_sets_of_both_tables():
     assert len(TABLE_2) == 18 and len(TABLE_5) == 9 and set(TABLE_5) < set(TABLE_2) <= set(SUITES)
     with pytest.raises(BadData, match="class folder '103' is none of 1 to 102"):
         readable_names(["1", "103"], PRESETS["flowers102"], [f"flower {k}" for k in range(102)])
-    assert readable_names(["3", "10"], PRESETS["clevr"], "three four five six seven eight nine ten".split()) == ["three", "ten"]
+    assert readable_names(["3", "10"], PRESETS["clevr"], "three four five six seven eight nine ten".split()) == [
+        "three",
+        "ten",
+    ]
     with pytest.raises(BadData, match=r"WordNet numbers; their names come with pip install 'complearn\[towers\]'"):
         readable_names(["n01440764"], PRESETS["imagenet_r"], None)
 
@@ -319,7 +362,9 @@ def test_test_and_training_images_share_their_classes_through_the_suite(own):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rows = judge(
-            StandIn(lambda image: [len(str(image)), image.parent.name == "cat", 1.0], lambda t: [1.0, "cat" in t, 1.0]), bench, "m"
+            StandIn(lambda image: [len(str(image)), image.parent.name == "cat", 1.0], lambda t: [1.0, "cat" in t, 1.0]),
+            bench,
+            "m",
         )
     assert {r["split"]: r["value"] for r in rows if r["metric"] == "accuracy"}["linear_probe"] == 1
     shutil.rmtree(own / "classification/cifar10/train/cat")
@@ -340,10 +385,14 @@ def test_bare_numbers_are_no_class_names(tmp_path):
         with pytest.raises(BadData, match="called 1, 10 and so on.*class_tables.*en_classnames.json, or rename"):
             read_classes(tmp_path / "test", None, preset, str(tmp_path / "tables"))
     test, _ = read_classes(tmp_path / "test", None, "mnist", str(tmp_path / "tables"))
-    assert test.classes == ("1", "10") and "the data's own, for want of the published 'mnist'; prompts: 3 plain" in str(test.items.report)
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    assert test.classes == ("1", "10")
+    assert "the data's own, for want of the published 'mnist'; prompts: 3 plain" in str(test.items.report)
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
     content = (tmp_path / "test/1/0.png").read_bytes()
-    pq.write_table(pa.Table.from_pylist([{"image": {"bytes": content}, "label": k} for k in (0, 1)]), tmp_path / "test.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([{"image": {"bytes": content}, "label": k} for k in (0, 1)]), tmp_path / "test.parquet"
+    )
     with pytest.raises(BadData, match="called 0, 1 and so on"):
         read_classes(tmp_path / "test.parquet", None, "pets", str(tmp_path / "tables"))
 
@@ -370,7 +419,8 @@ def test_wordnet_folders_get_their_names_without_a_preset_and_equal_names_are_on
     numbers = ("n03773504", "n04008634", "n01440764")
     folder, train = (class_folders(tmp_path / part, numbers) for part in ("test", "train"))
     test, fitted = read_classes(folder, train)
-    assert test.classes == ("tench", "missile") and sorted(k for _, k in test.items) == sorted(k for _, k in fitted) == [0, 1, 1]
+    assert test.classes == ("tench", "missile")
+    assert sorted(k for _, k in test.items) == sorted(k for _, k in fitted) == [0, 1, 1]
     assert "the published 'imagenet1k'" in str(test.items.report)
     assert "classes of equal names count as one: missile (n03773504, n04008634)" in str(test.items.report)
     with pytest.raises(BadData, match="class folder 'n00000001' is none of ImageNet's 1000 classes"):
@@ -381,7 +431,11 @@ def test_wordnet_folders_get_their_names_without_a_preset_and_equal_names_are_on
 def test_classes_of_ones_own_bring_their_names_and_templates(names, tmp_path):
     folder = class_folders(tmp_path / "test", ("01", "02"))
     (tmp_path / "names.json").write_text(json.dumps({"02": "finch", "01": "tit"}))
-    args = {"folder": str(folder), "names": str(tmp_path / names) if isinstance(names, str) else names, "templates": ["a drawing of a {}."]}
+    args = {
+        "folder": str(folder),
+        "names": str(tmp_path / names) if isinstance(names, str) else names,
+        "templates": ["a drawing of a {}."],
+    }
     task = read_bench({"labels:birds": args})["labels:birds"]
     assert task.classes == ("tit", "finch") and task.templates == ("a drawing of a {}.",)
     assert "class names: given; prompts: 1 given" in str(task.items().report)
@@ -400,7 +454,9 @@ def test_a_list_of_names_follows_the_numbers_of_the_classes(form, tmp_path):
 
 
 def test_a_list_of_names_follows_the_sorted_folders_where_they_are_words(tmp_path):
-    test, _ = read_classes(class_folders(tmp_path / "test", ("a_c", "aB", "b10", "b2")), names=["first", "second", "third", "fourth"])
+    test, _ = read_classes(
+        class_folders(tmp_path / "test", ("a_c", "aB", "b10", "b2")), names=["first", "second", "third", "fourth"]
+    )
     assert test.classes == ("first", "second", "third", "fourth")
     assert "names by class: aB = first, a c = second, b10 = third, b2 = fourth" in str(test.items.report)
 
@@ -425,13 +481,19 @@ def test_names_and_templates_that_do_not_fit_are_refused(given, message, tmp_pat
 
 def test_a_table_of_foils_is_a_benchmark(tmp_path):
     Image.new("RGB", (8, 8), "red").save(tmp_path / "000000000139.jpg")
-    rows = ["image,caption,negative,kind", "000000000139.jpg,A red wall.,A blue wall.,colour", "000000000139.jpg,A wall.,,none"]
+    rows = [
+        "image,caption,negative,kind",
+        "000000000139.jpg,A red wall.,A blue wall.,colour",
+        "000000000139.jpg,A wall.,,none",
+    ]
     (tmp_path / "mine.csv").write_text("\n".join(rows))
     with pytest.warns(UserWarning, match="mine.csv: 1 kept; skipped 1"):
         bench = read_bench({"foils:mine": {"folder": str(tmp_path), "table": "mine.csv", "max_bad": 0.5}})
     (item,) = bench["foils:mine"].items()
     assert (item.split, item.captions, item.image_ids) == ("colour", ("A red wall.", "A blue wall."), ("000000000139",))
-    with pytest.raises(BadData, match="mine.csv line 2: no column 'foil'; there are 'image', .*name the right one with negative="):
+    with pytest.raises(
+        BadData, match="mine.csv line 2: no column 'foil'; there are 'image', .*name the right one with negative="
+    ):
         read_bench({"foils": {"folder": str(tmp_path), "table": "mine.csv", "negative": "foil"}})
 
 
@@ -439,12 +501,16 @@ def test_captions_become_a_benchmark_by_exchanges(own):
     folder = own / "flickr8k"
     names = (folder / "Flickr_8k.testImages.txt").read_text().split()
     captions = ["A black dog chases a white cat .", "A white dog chases a black cat .", "Dogs ."]
-    (folder / "mine.token").write_text("\n".join(f"{name}#{k}\t{text}" for name in names[:2] for k, text in enumerate(captions)))
+    (folder / "mine.token").write_text(
+        "\n".join(f"{name}#{k}\t{text}" for name in names[:2] for k, text in enumerate(captions))
+    )
     args = {"name": "flickr", "args": {"images": str(folder / "images"), "token_file": str(folder / "mine.token")}}
     bench = read_bench({"swaps": args, "swaps:objects": args | {"operators": ["swap_obj"]}})
     items = bench["swaps"].items()
     splits = [item.split for item in items]
-    assert {name: splits.count(name) for name in splits} == {"swap_obj": 4, "swap_phrase": 4}, "a swap of colours is the other caption"
+    assert {name: splits.count(name) for name in splits} == {"swap_obj": 4, "swap_phrase": 4}, (
+        "a swap of colours is the other caption"
+    )
     assert items == read_bench({"swaps": args})["swaps"].items() and len({item.id for item in items}) == 8
     assert [item.captions[1] for item in bench["swaps:objects"].items()[:1]] == ["A black cat chases a white dog ."]
     assert {item.image_ids for item in items} == {(name.split(".")[0],) for name in names[:2]}
@@ -477,10 +543,20 @@ def test_a_flickr_token_file_without_its_list_is_no_test(own):
 @pytest.mark.real
 def test_valse_has_the_published_counts_and_blind_scores(real_data):
     items = read_valse(real_data / "valse", None)
-    assert {split: sum(c.split == split for c in items) for split in VALID_COUNTS} == VALID_COUNTS and len(items) == 7702
-    captions = [one["caption"] for one in json.loads((real_data / "coco/annotations/captions_train2017.json").read_text())["annotations"]]
-    rows = {(r["method"], r["split"]): r["value"] for r in judge_blind({"valse": Choices(items)}, captions) if r["metric"] == "accuracy"}
-    assert rows["chance", "mean"] == 0.5 and 0.2 < rows["blind_ngram", "mean"] < 0.9 and len({split for _, split in rows}) == 12
+    assert {split: sum(c.split == split for c in items) for split in VALID_COUNTS} == VALID_COUNTS
+    assert len(items) == 7702
+    captions = [
+        one["caption"]
+        for one in json.loads((real_data / "coco/annotations/captions_train2017.json").read_text())["annotations"]
+    ]
+    rows = {
+        (r["method"], r["split"]): r["value"]
+        for r in judge_blind({"valse": Choices(items)}, captions)
+        if r["metric"] == "accuracy"
+    }
+    assert rows["chance", "mean"] == 0.5
+    assert 0.2 < rows["blind_ngram", "mean"] < 0.9
+    assert len({split for _, split in rows}) == 12
 
 
 @pytest.mark.real

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from complearn.data.pairs import Pair
-from complearn.data.visual_genome.triplets import Triplet, TripletEncoder, graph_triplets, graph_truths, item_phrases, pair_truths
+from complearn.data.visual_genome.triplets import (
+    Triplet,
+    TripletEncoder,
+    graph_triplets,
+    graph_truths,
+    item_phrases,
+    pair_truths,
+)
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.scenes.geometry import relation_truth
 from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph
@@ -20,16 +27,25 @@ EVERY = tuple(RELATIONS)
 
 def scene(seed, n=4):
     draw = np.random.default_rng(seed)
-    shapes, colours = ("circle", "square", "triangle"), ("red", "blue")
-    places = draw.permutation([(x, y) for x in (0.15, 0.45, 0.75) for y in (0.15, 0.45, 0.75)])[:n] + draw.uniform(0, 0.1, (n, 2))
-    kinds = [(str(draw.choice(shapes)), str(draw.choice(colours)), str(draw.choice(["plain", "striped"]))) for _ in range(n)]
-    return SceneGraph(tuple(Item(s, c, "small", t, float(x), float(y), 0.08) for (s, c, t), (x, y) in zip(kinds, places)))
+    shapes = ("circle", "square", "triangle")
+    colours = ("red", "blue")
+    places = draw.permutation([(x, y) for x in (0.15, 0.45, 0.75) for y in (0.15, 0.45, 0.75)])[:n] + draw.uniform(
+        0, 0.1, (n, 2)
+    )
+    kinds = [
+        (str(draw.choice(shapes)), str(draw.choice(colours)), str(draw.choice(["plain", "striped"]))) for _ in range(n)
+    ]
+    return SceneGraph(
+        tuple(Item(s, c, "small", t, float(x), float(y), 0.08) for (s, c, t), (x, y) in zip(kinds, places))
+    )
 
 
 def shown(*nouns, colours=None):
     places = [(0.2, 0.2), (0.8, 0.2), (0.5, 0.8)]
     told = colours or [None] * len(nouns)
-    return SceneGraph(tuple(Item(Noun.of(n), c, "small", None, x, y, 0.11) for n, c, (x, y) in zip(nouns, told, places)))
+    return SceneGraph(
+        tuple(Item(Noun.of(n), c, "small", None, x, y, 0.11) for n, c, (x, y) in zip(nouns, told, places))
+    )
 
 
 def test_a_phrase_fits_one_thing_alone():
@@ -39,13 +55,19 @@ def test_a_phrase_fits_one_thing_alone():
     assert item_phrases(shown("car", "car", "owl", colours=["red", None, None])) == (None, None, "owl")
     assert item_phrases(shown("car", "car", "owl", colours=["red", "blue", None])) == ("red car", "blue car", "owl")
     circle = Item("circle", "red", "small", "plain", 0.2, 0.2, 0.08)
-    assert item_phrases(SceneGraph((circle, replace(circle, texture="dotted", x=0.8)))) == (None, "small dotted red circle")
+    assert item_phrases(SceneGraph((circle, replace(circle, texture="dotted", x=0.8)))) == (
+        None,
+        "small dotted red circle",
+    )
 
 
 @pytest.mark.parametrize("single", [True, False])
 def test_all_that_is_known_of_a_drawn_pair(single):
-    """One drawn triplet per image; its pair tells every relation that holds and every one too close to call, by `relation_truth`."""
-    tokenizer, unknown, several = WordTokenizer.fit(["small striped red blue circle square triangle"]), 0, 0
+    """One drawn triplet per image; its pair tells every relation that holds and every one too close to call, by
+    `relation_truth`."""
+    tokenizer = WordTokenizer.fit(["small striped red blue circle square triangle"])
+    unknown = 0
+    several = 0
     triplets = TripletEncoder(EVERY, ("circle", "square", "triangle"), 1, single)
     for seed in range(30):
         graph = scene(seed)
@@ -53,11 +75,15 @@ def test_all_that_is_known_of_a_drawn_pair(single):
         ((subject, predicate, other),) = extra["triplets"][0].tolist()
         if predicate < 0:
             continue
-        phrases, texts = item_phrases(graph), extra["phrases"][0]
-        truth = [relation_truth(graph, name, phrases.index(texts[subject]), phrases.index(texts[other])) for name in EVERY]
+        phrases = item_phrases(graph)
+        texts = extra["phrases"][0]
+        truth = [
+            relation_truth(graph, name, phrases.index(texts[subject]), phrases.index(texts[other])) for name in EVERY
+        ]
         assert extra["held"][0, 0].tolist() == [t is True for t in truth] and extra["held"][0, 0, predicate]
         assert extra["unknown"][0, 0].tolist() == [t is None for t in truth]
-        unknown, several = unknown + truth.count(None), several + (truth.count(True) > 1)
+        unknown = unknown + truth.count(None)
+        several = several + (truth.count(True) > 1)
     assert unknown > 2 and (several == 0 if single else several > 5)
 
 
@@ -69,7 +95,9 @@ def test_truths_are_those_of_the_graph():
         for i, j in permutations(named, 2):
             told = graph_truths(graph, SIDES)[phrases[i], phrases[j]]
             assert [told.get(name, False) for name in SIDES] == [relation_truth(graph, name, i, j) for name in SIDES]
-            said = [t.predicate for t in graph_triplets(graph, SIDES) if (t.subject, t.object) == (phrases[i], phrases[j])]
+            said = [
+                t.predicate for t in graph_triplets(graph, SIDES) if (t.subject, t.object) == (phrases[i], phrases[j])
+            ]
             assert said == ([name for name in SIDES if told.get(name)] if list(told.values()).count(True) == 1 else [])
 
 
@@ -78,7 +106,9 @@ def test_annotated_relations_that_were_not_drawn_hold():
     pair = Pair(None, None, "a", "a", labels={"triplets": told})
     assert pair_truths(pair) == {("man", "hat"): {"wear": True, "have": True}, ("man", "horse"): {"on": True}}
     extra = TripletEncoder(("on", "wear", "have"), ("x",), 1)([pair], None, WordTokenizer.fit(["man hat horse"]))
-    assert extra["triplets"].shape == (1, 1, 3) and extra["held"][0, 0].tolist() == [False, True, True] and not extra["unknown"].any()
+    assert extra["triplets"].shape == (1, 1, 3)
+    assert extra["held"][0, 0].tolist() == [False, True, True]
+    assert not extra["unknown"].any()
 
 
 def test_images_without_triplets_bring_empty_places():
@@ -86,7 +116,8 @@ def test_images_without_triplets_bring_empty_places():
     told = (Triplet("man", "on", "hat"),), ()
     some, none = (Pair(None, None, name, name, labels={"triplets": each}) for name, each in zip("ab", told))
     triplets = TripletEncoder(("on",), ("x",), 2)
-    alone, both = triplets([none], None, tokenizer), triplets([none, some], None, tokenizer)
+    alone = triplets([none], None, tokenizer)
+    both = triplets([none, some], None, tokenizer)
     assert (alone["triplets"] == -1).all() and not alone["phrase_mask"].any() and alone["phrases"] == ((),)
     for name in ("triplets", "held", "unknown"):
         assert torch.equal(both[name][:1], alone[name]), name

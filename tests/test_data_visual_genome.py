@@ -1,4 +1,5 @@
-"""Visual Genome: names and merges, WordNet, files, cleaning rules by counts, faults; triplets of scene graphs in batches."""
+"""Visual Genome: names and merges, WordNet, files, cleaning rules by counts, faults; triplets of scene graphs in
+batches."""
 
 import ast
 import json
@@ -28,7 +29,14 @@ from complearn.data.visual_genome.names import (
     strip_predicate,
 )
 from complearn.data.visual_genome.reader import read_visual_genome
-from complearn.data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, graph_triplets, item_phrases, relation_names
+from complearn.data.visual_genome.triplets import (
+    CollateWithTriplets,
+    Triplet,
+    TripletEncoder,
+    graph_triplets,
+    item_phrases,
+    relation_names,
+)
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.lexicon.wordnet import Classes, UnknownSynset, WordNet, write_wordnet
 from complearn.language.scenes.geometry import relation_truth
@@ -37,9 +45,11 @@ from complearn.language.scenes.geometry import relation_truth
 
 
 def test_the_two_lists_are_the_papers():
-    assert len(RELATION_LABELS) == len(set(RELATION_LABELS)) == 114 and len(OBJECT_CLASSES) == len(set(OBJECT_CLASSES)) == 55
+    assert len(RELATION_LABELS) == len(set(RELATION_LABELS)) == 114
+    assert len(OBJECT_CLASSES) == len(set(OBJECT_CLASSES)) == 55
     assert RELATION_LABELS[0] == "on" and RELATION_LABELS[-1] == "work on" and "in front of" in RELATION_LABELS
-    assert OBJECT_CLASSES[0] == "feline.n.01" and {"vessel.n.02", "communication.n.02", "artifact.n.01"} <= set(OBJECT_CLASSES)
+    assert OBJECT_CLASSES[0] == "feline.n.01"
+    assert {"vessel.n.02", "communication.n.02", "artifact.n.01"} <= set(OBJECT_CLASSES)
 
 
 @pytest.mark.parametrize("word", PUBLISHED_NEAR)
@@ -107,7 +117,14 @@ def test_index_and_data_of_two_releases_are_noticed(tmp_path):
 @pytest.mark.real
 def test_the_55_classes_are_in_wordnet(real_data):
     classes = Classes(WordNet(real_data / "wordnet"), OBJECT_CLASSES)
-    expected = {"zebra": "equine", "cat": "feline", "dog": "mammal", "shirt": "clothing", "truck": "wheeled_vehicle", "boy": "person"}
+    expected = {
+        "zebra": "equine",
+        "cat": "feline",
+        "dog": "mammal",
+        "shirt": "clothing",
+        "truck": "wheeled_vehicle",
+        "boy": "person",
+    }
     expected |= {"man": "man", "pizza": "food", "cup": "tableware", "tree": "tree", "clock": "measuring_instrument"}
     assert {word: classes(f"{word}.n.01").split(".")[0] for word in expected} == expected
     assert len(classes.places) == 55 and classes("sky.n.01") is None
@@ -155,7 +172,8 @@ def by_hand(folder):
     names = {box["object_id"]: box["names"][0] for item in entries(folder, "objects") for box in item["objects"]}
     classes = {"cat": "feline.n.01", "table": "furniture.n.01", "tree": "tree.n.01"}
     labels = {"above": "above", "is under": "under", "to the left of": "near", "next to": "near"}
-    found, counts = {}, Counter()
+    found = {}
+    counts = Counter()
     for item in entries(folder, "relationships"):
         kept = []
         for one in item["relationships"]:
@@ -169,10 +187,13 @@ def by_hand(folder):
 
 
 def test_cleaning_against_a_loop(genome):
-    pairs, (found, counts) = little(genome, max_attributes=0, min_triplets=0), by_hand(genome)
+    pairs = little(genome, max_attributes=0, min_triplets=0)
+    found, counts = by_hand(genome)
     assert {pair.id: pair.labels["triplets"] for pair in pairs} == found
     assert {name: pairs.counts[name] for name in counts} == dict(counts)
-    assert pairs.counts["relationships"] == sum(counts.values()) and pairs[0].image.is_file() and pairs[0].caption is None
+    assert pairs.counts["relationships"] == sum(counts.values())
+    assert pairs[0].image.is_file()
+    assert pairs[0].caption is None
     assert "dropped: " in str(pairs.report) and set(pairs.captions()) <= {"cat", "table", "tree"}
 
 
@@ -180,7 +201,9 @@ def test_attributes_make_phrases(genome):
     told = {word for pair in little(genome) for word in pair.labels["triplets"][0].subject.split()}
     assert "large" in told and told & {"red", "green", "blue"}
     (genome / "attributes.json").unlink()
-    assert all(len(t.subject.split()) == 1 for pair in little(genome) for t in pair.labels["triplets"]), "attributes are optional"
+    assert all(len(t.subject.split()) == 1 for pair in little(genome) for t in pair.labels["triplets"]), (
+        "attributes are optional"
+    )
 
 
 def test_each_rule_counts_what_it_drops(genome):
@@ -190,16 +213,29 @@ def test_each_rule_counts_what_it_drops(genome):
     rare = little(genome, max_attributes=0, rare=least)
     assert rare.counts["rare predicate"] == sum(n for n in frequent.values() if n <= least)
     some = little(genome, max_attributes=0, min_triplets=3)
-    assert some.counts["images with few triplets"] == sum(len(t) < 3 for t in by_hand(genome)[0].values()) == 16 - len(some)
-    change(genome, "objects", lambda items: [box.update(synsets=["sky.n.01"], names=["sky"]) for i in items for box in i["objects"][:1]])
-    dropped, kept = little(genome, max_attributes=0), little(genome, max_attributes=0, keep_unclassed=True)
+    assert (
+        some.counts["images with few triplets"]
+        == sum(len(t) < 3 for t in by_hand(genome)[0].values())
+        == 16 - len(some)
+    )
+    change(
+        genome,
+        "objects",
+        lambda items: [box.update(synsets=["sky.n.01"], names=["sky"]) for i in items for box in i["objects"][:1]],
+    )
+    dropped = little(genome, max_attributes=0)
+    kept = little(genome, max_attributes=0, keep_unclassed=True)
     assert dropped.counts["object outside the classes"] > 0 and kept.counts["object outside the classes"] == 0
     assert any(t.subject_class is None for pair in kept for t in pair.labels["triplets"])
     assert whole.fingerprint() != dropped.fingerprint() and whole.fingerprint() == whole.fingerprint()
 
 
 def test_predicates_without_a_label_are_named(genome, tmp_path):
-    change(genome, "relationships", lambda items: [one.update(predicate="zapping") for i in items for one in i["relationships"][:1]])
+    change(
+        genome,
+        "relationships",
+        lambda items: [one.update(predicate="zapping") for i in items for one in i["relationships"][:1]],
+    )
     pairs = little(genome)
     assert pairs.counts["predicate without a label"] > 0 and "zapping" in str(pairs.report)
     (tmp_path / "alias.txt").write_text("near,zapping,buzzing\n")
@@ -210,11 +246,17 @@ def test_merged_objects_and_synsets_by_name(genome):
     def rename(items):
         for item in items:
             for box in item["objects"]:
-                box["merged_object_ids"], box["object_id"], box["synsets"] = [box["object_id"]], box["object_id"] + 500, []
+                box["merged_object_ids"], box["object_id"], box["synsets"] = (
+                    [box["object_id"]],
+                    box["object_id"] + 500,
+                    [],
+                )
 
     before = [pair.labels for pair in little(genome, max_attributes=0)]
     change(genome, "objects", rename)
-    assert [pair.labels for pair in little(genome, max_attributes=0)] == before, "object_synsets.json and merged numbers lead to the same"
+    assert [pair.labels for pair in little(genome, max_attributes=0)] == before, (
+        "object_synsets.json and merged numbers lead to the same"
+    )
 
 
 def test_train_and_test_share_no_image_and_are_the_same_every_time(genome):
@@ -255,12 +297,16 @@ def test_missing_images_objects_and_synsets_are_counted_and_named(genome):
     change(genome, "objects", lambda items: items[5]["objects"][0].update(synsets=["snark.n.01"]))
     with pytest.warns(UserWarning):
         pairs = little(genome, max_bad=0.3)
-    assert pairs.counts["object not there"] == 1 and pairs.counts["unknown synset"] >= 1 and "no noun 'snark'" in str(pairs.report)
+    assert pairs.counts["object not there"] == 1
+    assert pairs.counts["unknown synset"] >= 1
+    assert "no noun 'snark'" in str(pairs.report)
 
 
 def test_a_file_of_another_kind_is_refused(genome):
     (genome / "relationships.json").write_text("[[1, 2]]")
-    with pytest.raises(BadData, match="relationships.json item 0: should be a mapping .*is this Visual Genome.s relationships"):
+    with pytest.raises(
+        BadData, match="relationships.json item 0: should be a mapping .*is this Visual Genome.s relationships"
+    ):
         little(genome)
 
 
@@ -280,11 +326,13 @@ SIDES = ("left of", "right of", "above", "below")
 def test_triplets_follow_from_the_graph(scenes):
     held = 0
     for pair in scenes:
-        phrases, graph = item_phrases(pair.graph), pair.graph
+        phrases = item_phrases(pair.graph)
+        graph = pair.graph
         said = [phrase for phrase in phrases if phrase]
         assert len(set(said)) == len(said), "a phrase fits one thing alone"
         for t in graph_triplets(graph, SIDES):
-            i, j = phrases.index(t.subject), phrases.index(t.object)
+            i = phrases.index(t.subject)
+            j = phrases.index(t.object)
             assert [name for name in SIDES if relation_truth(graph, name, i, j)] == [t.predicate]
             assert (t.subject_class, t.object_class) == (graph.items[i].shape, graph.items[j].shape)
             held += 1
@@ -298,9 +346,12 @@ def test_a_batch_holds_each_images_triplets(scenes):
     triplets = TripletEncoder(SIDES, ("circle", "square", "triangle"), None)
     batch = CollateWithTriplets(Collate(Transform(8), tokenizer), triplets)(scenes[:12])
     for i, pair in enumerate(scenes[:12]):
-        found, phrases = graph_triplets(pair.graph, SIDES), batch.phrases[i]
+        found = graph_triplets(pair.graph, SIDES)
+        phrases = batch.phrases[i]
         rows = [row for row in batch.triplets[i].tolist() if row[1] >= 0]
-        assert [(phrases[a], SIDES[p], phrases[b]) for a, p, b in rows] == [(t.subject, t.predicate, t.object) for t in found]
+        assert [(phrases[a], SIDES[p], phrases[b]) for a, p, b in rows] == [
+            (t.subject, t.predicate, t.object) for t in found
+        ]
         for k, phrase in enumerate(phrases):
             alone = tokenizer([phrase])
             real = batch.phrase_mask[i, k]
@@ -315,7 +366,8 @@ def test_few_of_many_triplets_are_drawn_by_the_draw(scenes):
     triplets = TripletEncoder(SIDES, ("circle", "square", "triangle"), 2)
     many = max(scenes, key=lambda pair: len(graph_triplets(pair.graph, SIDES)))
     chosen = [triplets.draw_triplets(many, draw) for draw in range(20)]
-    assert all(len(some) == 2 for some in chosen) and chosen == [triplets.draw_triplets(many, draw) for draw in range(20)]
+    assert all(len(some) == 2 for some in chosen)
+    assert chosen == [triplets.draw_triplets(many, draw) for draw in range(20)]
     assert set(sum(chosen, ())) == set(graph_triplets(many.graph, SIDES)), "each of them comes at some time"
 
 
@@ -332,6 +384,8 @@ def test_names_for_a_model(scenes):
 
 
 def test_the_lists_are_installed_with_the_package():
-    patterns = ast.literal_eval(re.search(r"package_data=(\{.*?\}),\n", (ROOT / "setup.py").read_text())[1])["complearn"]
+    patterns = ast.literal_eval(re.search(r"package_data=(\{.*?\}),\n", (ROOT / "setup.py").read_text())[1])[
+        "complearn"
+    ]
     files = {path.name for pattern in patterns for path in (ROOT / "complearn").glob(pattern)}
     assert {"object_classes.json", "relation_labels.json", "predicate_aliases.csv", "word_lists.json"} <= files

@@ -39,7 +39,8 @@ def seen_in(scene):
     return look(load_images([scene], FAIR)[0], scene.item_map(FAIR))
 
 
-# --- the judge can see and read ------------------------------------------------------------------------------------------------------
+# --- the judge can see and read
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_the_judge_knows_the_vocabulary_but_has_its_own():
@@ -47,14 +48,19 @@ def test_the_judge_knows_the_vocabulary_but_has_its_own():
 
 
 def test_the_judge_measures_single_objects():
-    draw, wrong = np.random.default_rng(0), Counter()
-    word = lambda options: str(draw.choice(list(options)))
+    draw = np.random.default_rng(0)
+    wrong = Counter()
+
+    def word(options):
+        return str(draw.choice(list(options)))
+
     for _ in range(200):
         size = word(SIZES)
         radius = draw.uniform(*SIZES[size])
         item = Item(word(SHAPES), word(COLOURS), size, word(TEXTURES), *draw.uniform(radius, 1 - radius, 2), radius)
         (found,) = seen_in(Scene(SceneGraph((item,))))
-        wrong.update((kind, getattr(item, kind), getattr(found, kind)) for kind in ("shape", "colour", "size", "texture")
+        wrong.update((kind, getattr(item, kind), getattr(found, kind)) for kind in ("shape", "colour", "size",
+                "texture")
                      if getattr(item, kind) != getattr(found, kind))  # fmt: skip
         assert abs(found.x - item.x) < 0.01 and abs(found.y - item.y) < 0.01
     assert not wrong
@@ -64,9 +70,11 @@ def test_the_judge_measures_single_objects():
     ("a red circle", [("is", {"colour": "red", "shape": "circle"})]),
     ("in this scene there are exactly two big violet rhombuses", [
         ("is", {"count": 2, "size": "large", "colour": "purple", "shape": "diamond"})]),
-    ("a disc with stripes is the same colour as a cross", [("colour", {"shape": "circle", "texture": "striped"}, {"shape": "cross"})]),
+    ("a disc with stripes is the same colour as a cross", [("colour", {"shape": "circle", "texture": "striped"},
+                {"shape": "cross"})]),
     ("there is a star as well as two crosses but no little heart", [
-        ("is", {"shape": "star"}), ("is", {"count": 2, "shape": "cross"}), ("no", {"size": "small", "shape": "heart"})]),
+        ("is", {"shape": "star"}), ("is", {"count": 2, "shape": "cross"}),
+        ("no", {"size": "small", "shape": "heart"})]),
     ("a thing in contact with a small object", [("touching", {}, {"size": "small"})]),
 ])  # fmt: skip
 def test_the_judge_reads(text, claims):
@@ -79,7 +87,8 @@ def test_the_judge_refuses_a_word_it_does_not_know():
 
 
 def test_the_judge_notices_what_is_wrong_with_a_picture():
-    left, right = Item("square", "red", "large", "plain", 0.25, 0.5, 0.15), Item("circle", "blue", "large", "striped", 0.7, 0.55, 0.15)
+    left = Item("square", "red", "large", "plain", 0.25, 0.5, 0.15)
+    right = Item("circle", "blue", "large", "striped", 0.7, 0.55, 0.15)
     text = "a plain red square is left of a striped blue circle"
     assert is_true(text, seen_in(Scene(SceneGraph((left, right)))))
     changes = ({"colour": "pink"}, {"shape": "diamond"}, {"texture": "dotted"}, {"x": 0.72, "y": 0.2})
@@ -87,20 +96,29 @@ def test_the_judge_notices_what_is_wrong_with_a_picture():
         assert not is_true(text, seen_in(Scene(SceneGraph((broken, right)))))
 
 
-# --- the judge on the world ----------------------------------------------------------------------------------------------------------
+# --- the judge on the world
+# ----------------------------------------------------------------------------------------------------------
 
 
 def judge(split, operators, n, preset="rich"):
-    "Wrong verdicts over a world's edits: caption A must be true of picture A and false of picture B, and the other way round."
-    world, wrong, scenes = tiny(preset, split=split), [], 0
+    """Wrong verdicts over a world's edits: caption A must be true of picture A and false of picture B, and the other
+    way round."""
+    world = tiny(preset, split=split)
+    wrong = []
+    scenes = 0
     for operator in operators:
         edits = world.edits(operator, n).edits
         assert len(edits) == n, f"{operator} in the {split} split yields {len(edits)} of {n} edits"
         for k, one in enumerate(edits):
             texts = [world.say(claim, k).text for claim in (one.source, one.caption)]
             for side, graph in enumerate((one.source_graph, one.graph)):
-                seen, scenes = seen_in(Scene(graph)), scenes + 1  # plain light: the judge measures by fixed thresholds
-                wrong += [(operator, text, other == side) for other, text in enumerate(texts) if is_true(text, seen) != (other == side)]
+                seen = seen_in(Scene(graph))  # plain light: the judge measures by fixed thresholds
+                scenes = scenes + 1
+                wrong += [
+                    (operator, text, other == side)
+                    for other, text in enumerate(texts)
+                    if is_true(text, seen) != (other == side)
+                ]
     return scenes, wrong
 
 
@@ -119,7 +137,8 @@ def test_captions_of_training_pairs_are_true_in_pixels():
 
 @pytest.mark.slow
 def test_ten_thousand_scenes(monkeypatch):
-    monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")  # a new process each, without the checks of every call: five times as fast
+    # a new process each, without the checks of every call: five times as fast
+    monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")
     jobs = [(split, (operator,), 139) for split in SPLITS for operator in SCENE_OPERATORS]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         told = list(pool.map(judge, *zip(*jobs)))
@@ -127,30 +146,36 @@ def test_ten_thousand_scenes(monkeypatch):
     assert not [line for _, wrong in told for line in wrong]
 
 
-# --- blind scorers -------------------------------------------------------------------------------------------------------------------
+# --- blind scorers
+# -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_blind_scorers_are_at_chance_in_every_cell(split):
     table = audit(tiny("rich", split=split), 4, fit=60)
-    assert set(zip(table.operator, table.side)) == {(operator, side) for operator in SCENE_OPERATORS for side in ("caption", "image")}
+    assert set(zip(table.operator, table.side)) == {
+        (operator, side) for operator in SCENE_OPERATORS for side in ("caption", "image")
+    }
     assert (table["yield"] > 0).all() and (table.n == 4).all() and (table.wordings == 4).all()
     assert (table[["length", "bigrams", "typical"]].stack() - 0.5).abs().max() <= 0.03
 
 
 @pytest.mark.slow
 def test_as_drawn_no_blind_scorer_is_far_from_chance():
-    "Before the questions are asked both ways, the edits alone already tell little: that is the grammar's doing, and is measured here."
+    """Before the questions are asked both ways, the edits alone already tell little: that is the grammar's doing, and
+    is measured here."""
     table = audit(tiny("rich", size=32, n_train=2000), 200, fit=800)
     drawn = table[["length_as_drawn", "bigrams_as_drawn", "typical_as_drawn"]].stack()
     assert (drawn - 0.5).abs().mean() < 0.06 and (drawn - 0.5).abs().max() < 0.25
 
 
-# --- pairs ---------------------------------------------------------------------------------------------------------------------------
+# --- pairs
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_sample_depends_on_its_number_alone():
-    one, other = tiny("middle"), tiny("middle", n_train=90)
+    one = tiny("middle")
+    other = tiny("middle", n_train=90)
     order = [70, 3, 89, 64, 0]
     for k, pair in zip(order, [other.train[k] for k in order]):
         assert pair.caption == one.train[k].caption and (pair.image == one.train[k].image).all()
@@ -159,7 +184,10 @@ def test_a_sample_depends_on_its_number_alone():
 
 
 def test_another_process_draws_the_same():
-    code = "from complearn.data.worlds.world import read_generated as r; p = r('test', n_test=9)[7]; print(p.caption, p.image.sum())"
+    code = (
+        "from complearn.data.worlds.world import read_generated as r; p = r('test', n_test=9)[7]; print(p.caption, "
+        "p.image.sum())"
+    )
     how = {"capture_output": True, "text": True, "check": True, "timeout": 300, "stdin": subprocess.DEVNULL}
     said = {subprocess.run([sys.executable, "-c", code], **how).stdout for _ in range(2)}
     pair = read_generated("test", n_test=9)[7]
@@ -170,16 +198,22 @@ def test_a_world_is_shared_by_its_configuration(tmp_path):
     """Worlds of a folder are not: its pictures may have changed."""
     settings = {"preset": "small", "n_train": 8}
     first = shared_world(settings)
-    assert shared_world({"n_train": 8}) is first is shared_world(replace(WORLDS["small"], n_train=8)) and world_from(settings) is not first
+    assert shared_world({"n_train": 8}) is first is shared_world(replace(WORLDS["small"], n_train=8))
+    assert world_from(settings) is not first
     others = [shared_world(settings | {"seed": seed}) for seed in (1, 2)]
-    assert shared_world(settings) is not first and shared_world(settings | {"seed": 2}) is others[1]  # the last two are kept
+    assert shared_world(settings) is not first
+    assert shared_world(settings | {"seed": 2}) is others[1]  # the last two are kept
     assert read_generated(preset="small", n_train=8, seed=2) is others[1].train
 
 
 def test_pairs_drawn_at_once_are_those_drawn_on_demand(monkeypatch):
-    wanted, worlds = Negatives(calls=2), [world_from({"preset": "middle", "n_train": 70}) for _ in range(2)]
+    wanted = Negatives(calls=2)
+    worlds = [world_from({"preset": "middle", "n_train": 70}) for _ in range(2)]
     worlds[0].train.draw_all(wanted)
-    text = lambda pairs, k: (pairs[k].caption, negative_caption(pairs[k], pairs[k].caption, 5, wanted))
+
+    def text(pairs, k):
+        return (pairs[k].caption, negative_caption(pairs[k], pairs[k].caption, 5, wanted))
+
     expected = [text(worlds[1].train, k) for k in range(70)]
     monkeypatch.setattr(World, "draw", None)  # nothing is drawn later
     monkeypatch.setattr("complearn.data.negatives.compose_edits", None)
@@ -189,7 +223,9 @@ def test_pairs_drawn_at_once_are_those_drawn_on_demand(monkeypatch):
 
 def test_pairs_are_a_sequence():
     pairs = tiny().train
-    assert len(pairs) == 600 and pairs[-1].id == "train-599" and [pair.id for pair in pairs[2:5]] == ["train-2", "train-3", "train-4"]
+    assert len(pairs) == 600
+    assert pairs[-1].id == "train-599"
+    assert [pair.id for pair in pairs[2:5]] == ["train-2", "train-3", "train-4"]
     assert pairs[0].image.shape == (32, 32, 3) and pairs[0].image.dtype == np.uint8
     with pytest.raises(IndexError, match="pair 600 of 600"):
         pairs[600]
@@ -199,12 +235,17 @@ def test_pictures_too_large_to_keep_are_left_as_scenes(monkeypatch):
     kept = tiny().test[5]
     monkeypatch.setattr("complearn.data.worlds.world.MAX_STORED", 1000)
     pair = World(tiny().config).test[5]
-    assert isinstance(pair.image, Scene) and (load_images([pair.image], 32)[0] == kept.image).all() and pair.caption == kept.caption
+    assert isinstance(pair.image, Scene)
+    assert (load_images([pair.image], 32)[0] == kept.image).all()
+    assert pair.caption == kept.caption
 
 
 def test_the_fingerprint_is_the_configuration():
     assert tiny().train.fingerprint() == tiny().train.fingerprint()
-    assert len({pairs.fingerprint() for pairs in (tiny().train, tiny().test, tiny(seed=1).train, tiny(noise=0.1).train)}) == 4
+    assert (
+        len({pairs.fingerprint() for pairs in (tiny().train, tiny().test, tiny(seed=1).train, tiny(noise=0.1).train)})
+        == 4
+    )
 
 
 def test_same_bag_rivals_against_pairs():
@@ -213,22 +254,33 @@ def test_same_bag_rivals_against_pairs():
     assert same_bag_rivals(captions) == slow and max(slow) > 0
 
 
-# --- splits --------------------------------------------------------------------------------------------------------------------------
+# --- splits -----------------------------------------------------------------------------------------------------------
 
 
 def questions(world, names=("sugarcrepe", "images", "winoground", "crepe_systematicity")):
     return [question for name in names for question in world.benchmark(name, 2)]
 
 
-CASES = [("small", "random"), ("small", "systematic"), ("middle", "random"), ("rich", "productive"), ("rich", "divergence")]
+CASES = [
+    ("small", "random"),
+    ("small", "systematic"),
+    ("middle", "random"),
+    ("rich", "productive"),
+    ("rich", "divergence"),
+]
 
 
 @pytest.mark.parametrize("preset, split", CASES)
 def test_no_image_of_an_evaluation_is_in_training_and_where_promised_no_caption(preset, split):
     world = tiny(preset, split=split)
-    asked, fresh = questions(world), [*world.test, *world.seen]
-    scenes = [image for question in asked for image in question.images] + [item for item, _ in world.recognition(40).items]
-    pictures = {pixels.tobytes() for pixels in load_images(scenes, world.config.size)} | {pair.image.tobytes() for pair in fresh}
+    asked = questions(world)
+    fresh = [*world.test, *world.seen]
+    scenes = [image for question in asked for image in question.images] + [
+        item for item, _ in world.recognition(40).items
+    ]
+    pictures = {pixels.tobytes() for pixels in load_images(scenes, world.config.size)} | {
+        pair.image.tobytes() for pair in fresh
+    }
     assert not pictures & {pair.image.tobytes() for pair in world.train}
     said = {text for question in asked for text in question.captions} | {pair.caption for pair in fresh}
     shared = said & set(world.captions())
@@ -247,7 +299,10 @@ def test_systematic_training_never_sees_or_says_a_held_out_pair():
     tested = [world.draw("test", k)[1] for k in range(80)]
     assert all(held & bindings(statement) for statement in tested)
     assert held == set().union(*(held & bindings(statement) for statement in tested))  # each of them is tested
-    words = lambda part: {word for k in range(200) for word in world.pair(part, k).caption.split()}
+
+    def words(part):
+        return {word for k in range(200) for word in world.pair(part, k).caption.split()}
+
     assert words("test") <= words("train")
 
 
@@ -262,11 +317,14 @@ def test_systematic_questions_are_seen_and_unseen():
     assert not any("unseen" in question.split for question in tiny().benchmark("crepe_systematicity", 4))
 
 
-@pytest.mark.parametrize("words, shapes, share", [(3, 3, 0.2), (8, 8, 0.25), (5, 3, 0.6), (3, 5, 0.4), (4, 2, 0.5), (7, 4, 0.1)])
+@pytest.mark.parametrize(
+    "words, shapes, share", [(3, 3, 0.2), (8, 8, 0.25), (5, 3, 0.6), (3, 5, 0.4), (4, 2, 0.5), (7, 4, 0.1)]
+)
 def test_held_out_pairs_leave_every_word_and_shape_something(words, shapes, share):
     held = held_out_pairs([f"w{k}" for k in range(words)], [f"s{k}" for k in range(shapes)], share, seed=3)
     assert len(held) == max(1, round(share * words * shapes))
-    by_word, by_shape = Counter(word for word, _ in held), Counter(shape for _, shape in held)
+    by_word = Counter(word for word, _ in held)
+    by_shape = Counter(shape for _, shape in held)
     assert max(by_word.values()) < shapes and max(by_shape.values()) < words
     lost = [by_word[f"w{k}"] for k in range(words)] if words >= shapes else [by_shape[f"s{k}"] for k in range(shapes)]
     assert max(lost) - min(lost) <= 1
@@ -282,10 +340,13 @@ def test_productive_tests_are_longer_and_their_words_are_known():
     world = tiny("middle", split="productive")
     most = world.split.atoms
     counts = {part: [len(world.draw(part, k)[1].atoms()) for k in range(60)] for part in ("train", "seen", "test")}
-    assert max(counts["train"]) <= most and max(counts["seen"]) <= most < min(counts["test"]) and len(set(counts["test"])) > 2
+    assert max(counts["train"]) <= most
+    assert max(counts["seen"]) <= most < min(counts["test"])
+    assert len(set(counts["test"])) > 2
     asked = world.benchmark("crepe_productivity", 2)
     levels = {int(question.split.split("/")[1]) for question in asked}
-    assert min(levels) <= most < max(levels) and {question.split.split("/")[0] for question in asked} == {"replace", "swap", "negate"}
+    assert min(levels) <= most < max(levels)
+    assert {question.split.split("/")[0] for question in asked} == {"replace", "swap", "negate"}
 
 
 def test_a_productive_split_that_tests_new_words_is_refused():
@@ -299,30 +360,42 @@ def test_divergent_tests_diverge():
     world = tiny("rich", split="divergence")
     told = {part: world.divergence(part, 80) for part in ("seen", "test")}
     assert told["test"] > told["seen"] + 0.08
-    chosen = sum((compounds(one.source) + compounds(one.caption) for one in world.edits("replace_att", 20).edits), Counter())
-    usual = sum((compounds(one.source) + compounds(one.caption) for one in world.edits("replace_att", 20, "seen").edits), Counter())
+    chosen = sum(
+        (compounds(one.source) + compounds(one.caption) for one in world.edits("replace_att", 20).edits), Counter()
+    )
+    usual = sum(
+        (compounds(one.source) + compounds(one.caption) for one in world.edits("replace_att", 20, "seen").edits),
+        Counter(),
+    )
     assert compound_divergence(world.compounds, chosen) > compound_divergence(world.compounds, usual) + 0.05
     assert world.test[3].id != "test-3" or world.test[4].id != "test-4"  # chosen among more
 
 
-# --- questions -----------------------------------------------------------------------------------------------------------------------
+# --- questions --------------------------------------------------------------------------------------------------------
 
 
 def test_a_complexity_is_that_of_both_captions():
     world = tiny("rich")
     for atoms in (4, 7):
         found = world.edits("replace_att", 5, atoms=atoms).edits
-        assert len(found) == 5 and all(len(claim.atoms()) == atoms for one in found for claim in (one.source, one.caption))
+        assert len(found) == 5
+        assert all(len(claim.atoms()) == atoms for one in found for claim in (one.source, one.caption))
     assert world.edits("swap_rel", 5, atoms=3).edits == []  # two relations take six words at least
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_question_is_asked_from_both_sides(name):
-    asked = tiny("middle" if name == "crepe_productivity" else "rich").benchmark(name, 2 if name == "crepe_productivity" else 4)
+    asked = tiny("middle" if name == "crepe_productivity" else "rich").benchmark(
+        name, 2 if name == "crepe_productivity" else 4
+    )
     form = {"cola": "image", "images": "image", "winoground": "group", "patterns": "group"}.get(name, "text")
     assert {question.form for question in asked} == {form} and len({question.id for question in asked}) == len(asked)
     assert all(len(question.image_ids) == len(question.images) for question in asked)
-    assert all(" ".join(tree.leaves()) == caption for question in asked for caption, tree in zip(question.captions, question.trees))
+    assert all(
+        " ".join(tree.leaves()) == caption
+        for question in asked
+        for caption, tree in zip(question.captions, question.trees)
+    )
     assert all(len(question.trees) == len(question.captions) for question in asked)
     if form != "group":
         for first, second in zip(asked[::2], asked[1::2]):
@@ -332,7 +405,9 @@ def test_every_question_is_asked_from_both_sides(name):
 
 def test_the_mirror_of_sugarcrepe_has_its_seven_splits():
     asked = Counter(question.split for question in tiny("rich").benchmark("sugarcrepe", 4))
-    assert asked == dict.fromkeys(("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj"), 4)
+    assert asked == dict.fromkeys(
+        ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj"), 4
+    )
 
 
 def test_an_operator_without_captions_leaves_its_cell_out_and_says_so():
@@ -350,13 +425,17 @@ def test_more_questions_begin_with_the_same():
 def test_recognition_covers_its_classes():
     told = tiny().recognition(18)
     assert Counter(label for _, label in told.items) == dict.fromkeys(range(9), 2) and "a red circle" in told.classes
-    assert all(len(scene.graph.items) == 1 and template.count("{}") == 1 for scene, _ in told.items for template in told.templates)
+    assert all(
+        len(scene.graph.items) == 1 and template.count("{}") == 1
+        for scene, _ in told.items
+        for template in told.templates
+    )
     for scene, label in told.items:
         assert is_true(told.classes[label], seen_in(Scene(scene.graph)))
     assert "an orange heart" in tiny("rich").recognition(1).classes
 
 
-# --- settings ------------------------------------------------------------------------------------------------------------------------
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 def test_settings_survive_json():

@@ -11,14 +11,29 @@ from complearn.evaluation.binding import binding_rows, curve, evaluation_rows, s
 
 def log(lows, split="swap_att", every=10):
     return [
-        row("clip", 0, "train", every * (i + 1), "generated/monitor", split, "accuracy", low + 0.05, low, low + 0.1, 100, 0.0)
+        row(
+            "clip",
+            0,
+            "train",
+            every * (i + 1),
+            "generated/monitor",
+            split,
+            "accuracy",
+            low + 0.05,
+            low,
+            low + 0.1,
+            100,
+            0.0,
+        )
         for i, low in enumerate(lows)
     ]
 
 
 @given(st.lists(st.sampled_from([0.4, 0.59, 0.6, 0.61, 0.9]), min_size=0, max_size=12), st.integers(1, 3))
 def test_against_a_naive_reading(lows, times):
-    naive = next((10 * (i + 1) for i in range(len(lows) - times + 1) if all(low > 0.6 for low in lows[i : i + times])), None)
+    naive = next(
+        (10 * (i + 1) for i in range(len(lows) - times + 1) if all(low > 0.6 for low in lows[i : i + times])), None
+    )
     assert steps_to_binding(log(lows), times=times) == naive
 
 
@@ -36,7 +51,8 @@ def test_order_of_records_and_a_resumed_step_do_not_matter():
 def test_other_splits_and_metrics_are_not_read():
     records = log([0.4] * 4) + log([0.9] * 4, split="replace_att") + [r | {"metric": "auc"} for r in log([0.9] * 4)]
     assert steps_to_binding(records) is None and steps_to_binding(records, "replace_att") == 10
-    assert steps_to_binding(records, "swap_att", metric="auc") == 10 and steps_to_binding(log([0.9] * 3), data="elsewhere") is None
+    assert steps_to_binding(records, "swap_att", metric="auc") == 10
+    assert steps_to_binding(log([0.9] * 3), data="elsewhere") is None
 
 
 def test_a_log_without_evaluations_has_no_step(tmp_path):
@@ -52,8 +68,12 @@ def test_a_log_without_evaluations_has_no_step(tmp_path):
 
 
 def test_rows_say_later_than_where_it_has_not_come():
-    came, not_yet = binding_rows(log([0.5, 0.9, 0.9]), "clip", 3, batch=64), binding_rows(log([0.5, 0.5]), "clip", 3, batch=64)
-    assert [(r["metric"], r["value"], r["low"]) for r in came] == [("steps_to_binding", 20, None), ("samples_to_binding", 1280, None)]
+    came = binding_rows(log([0.5, 0.9, 0.9]), "clip", 3, batch=64)
+    not_yet = binding_rows(log([0.5, 0.5]), "clip", 3, batch=64)
+    assert [(r["metric"], r["value"], r["low"]) for r in came] == [
+        ("steps_to_binding", 20, None),
+        ("samples_to_binding", 1280, None),
+    ]
     assert [(r["value"], r["low"], r["n"]) for r in not_yet] == [(None, 20, 2), (None, 1280, 2)]
 
 

@@ -35,7 +35,10 @@ from complearn.models.scoring import Encoded
 
 
 def text_items(n, split="swap_att"):
-    return [Choice(split, (f"{split}{i}.jpg",), (f"right {split} {i}", f"wrong {split} {i}"), f"{split}{i}") for i in range(n)]
+    return [
+        Choice(split, (f"{split}{i}.jpg",), (f"right {split} {i}", f"wrong {split} {i}"), f"{split}{i}")
+        for i in range(n)
+    ]
 
 
 def image_items(n, split="swap_att"):
@@ -43,10 +46,15 @@ def image_items(n, split="swap_att"):
 
 
 def groups(n, k=2):
-    return [Choice("group", tuple(f"{i}-{j}.jpg" for j in range(k)), tuple(f"text {i}-{j}" for j in range(k)), f"g{i}") for i in range(n)]
+    return [
+        Choice("group", tuple(f"{i}-{j}.jpg" for j in range(k)), tuple(f"text {i}-{j}" for j in range(k)), f"g{i}")
+        for i in range(n)
+    ]
 
 
-@pytest.mark.parametrize("items", [text_items(7), image_items(7), groups(7), groups(5, 3)], ids=["text", "image", "group", "group of 3"])
+@pytest.mark.parametrize(
+    "items", [text_items(7), image_items(7), groups(7), groups(5, 3)], ids=["text", "image", "group", "group of 3"]
+)
 def test_a_collapsed_model_scores_0_with_tie_rate_1(items):
     rows = summarise_choices(evaluate_choices(constant(), items))
     assert {r.metric for r in rows} == set(METRICS[items[0].form])
@@ -54,7 +62,9 @@ def test_a_collapsed_model_scores_0_with_tie_rate_1(items):
 
 
 def test_collapse_up_to_rounding_is_collapse_too():
-    noise = lambda x: np.ones(8) + 1e-8 * hashed(x, 8)
+    def noise(x):
+        return np.ones(8) + 1e-8 * hashed(x, 8)
+
     frame = evaluate_choices(StandIn(noise, noise), text_items(50) + groups(20))
     assert not frame["right"].any() and frame["tied"].all()
 
@@ -67,7 +77,9 @@ def test_a_perfect_model_scores_1_and_its_mirror_0():
     assert not frame["right"].any() and not frame["tied"].any() and (frame["margin"] < -0.9).all()
 
 
-@pytest.mark.parametrize("gap, right, tied", [(3e-6, True, False), (5e-7, False, True), (-5e-7, False, True), (-3e-6, False, False)])
+@pytest.mark.parametrize(
+    "gap, right, tied", [(3e-6, True, False), (5e-7, False, True), (-5e-7, False, True), (-3e-6, False, False)]
+)
 def test_the_margin_is_one_in_a_million(gap, right, tied):
     table = {"right": 0.5 + gap, "wrong": 0.5}
     scorer = StandIn(lambda _: [1.0], lambda text: [table[text.split()[0]]])
@@ -93,27 +105,40 @@ def test_margins_of_groups_against_winogrounds_definition(n, seed):
 def test_choices_against_a_naive_argmax():
     items = [Choice("s", (f"{i}.jpg",), tuple(f"{i}-{j}" for j in range(2 + i % 4)), str(i)) for i in range(200)]
     scorer = random_scorer()
-    unit = lambda vector: vector / np.linalg.norm(vector)
+
+    def unit(vector):
+        return vector / np.linalg.norm(vector)
+
     frame = evaluate_choices(scorer, items, batch_size=7)
     naive = [np.argmax([unit(scorer.see(c.images[0])) @ unit(scorer.read(t)) for t in c.captions]) == 0 for c in items]
     assert frame["right"].tolist() == naive and 0.2 < frame["right"].mean() < 0.5
 
 
 def test_each_distinct_image_and_caption_is_encoded_once():
-    shared = [Choice(f"split{k}", ("one.jpg",), ("the same caption", f"negative {i}"), f"{k}-{i}") for k in range(3) for i in range(4)] + [
-        Choice("group", ("one.jpg", Path("two.jpg")), ("the same caption", "another"), "g")
-    ]
+    shared = [
+        Choice(f"split{k}", ("one.jpg",), ("the same caption", f"negative {i}"), f"{k}-{i}")
+        for k in range(3)
+        for i in range(4)
+    ] + [Choice("group", ("one.jpg", Path("two.jpg")), ("the same caption", "another"), "g")]
     scorer = random_scorer()
     frame = evaluate_choices(scorer, shared, batch_size=3)
     assert sorted(map(str, scorer.seen)) == ["one.jpg", "two.jpg"]
     assert len(scorer.read_texts) == len(set(scorer.read_texts)) == 6
     again = evaluate_choices(random_scorer(), shared[::-1])
-    assert frame.set_index(["id", "metric"])["margin"].to_dict() == pytest.approx(again.set_index(["id", "metric"])["margin"].to_dict())
+    assert frame.set_index(["id", "metric"])["margin"].to_dict() == pytest.approx(
+        again.set_index(["id", "metric"])["margin"].to_dict()
+    )
 
 
 def test_arrays_are_the_same_by_content_opened_pictures_by_image_id_or_object():
-    array, picture = np.zeros((4, 4, 3), np.uint8), Image.new("RGB", (4, 4))
-    copies = [[array.copy() for _ in range(3)], [picture.copy() for _ in range(3)], [picture.copy() for _ in range(3)], [picture] * 3]
+    array = np.zeros((4, 4, 3), np.uint8)
+    picture = Image.new("RGB", (4, 4))
+    copies = [
+        [array.copy() for _ in range(3)],
+        [picture.copy() for _ in range(3)],
+        [picture.copy() for _ in range(3)],
+        [picture] * 3,
+    ]
     seen = []
     for images, ids in zip(copies, ((), ("photo",), (), ())):
         scorer = StandIn(lambda image: np.ones(4), lambda text: hashed(text, 4))
@@ -124,7 +149,8 @@ def test_arrays_are_the_same_by_content_opened_pictures_by_image_id_or_object():
 
 def test_different_arrays_are_never_taken_for_one_even_under_one_image_id():
     "A reader that gives two pictures one name must not turn an item into a tie."
-    left, right = np.zeros((4, 4, 3), np.uint8), np.full((4, 4, 3), 255, np.uint8)
+    left = np.zeros((4, 4, 3), np.uint8)
+    right = np.full((4, 4, 3), 255, np.uint8)
     scorer = StandIn(lambda image: [1.0, 0.0] if image.mean() else [0.0, 1.0], lambda text: [1.0, 0.0])
     frame = evaluate_choices(scorer, [Choice("s", (right, left), ("white",), "0", ("same", "same"))])
     assert frame["right"].all()
@@ -147,7 +173,13 @@ def test_broken_scores_and_malformed_items_are_errors_that_name_them():
 
 def frame_of(right, split, tied=None, photo=None, captions=None):
     n = len(right)
-    columns = {"id": [f"{split}{i}" for i in range(n)], "split": split, "metric": "accuracy", "right": right, "tied": tied or [False] * n}
+    columns = {
+        "id": [f"{split}{i}" for i in range(n)],
+        "split": split,
+        "metric": "accuracy",
+        "right": right,
+        "tied": tied or [False] * n,
+    }
     columns |= {"photo": range(n) if photo is None else photo, "captions": range(n) if captions is None else captions}
     return pd.DataFrame(columns | {"margin": 0.0, "credit": 0.5})
 
@@ -163,7 +195,12 @@ def test_rows_come_per_split_with_the_mean_over_splits_last():
 
 def test_the_means_interval_combines_the_splits_spreads():
     other = range(400, 500)  # neither a photo nor a caption of the first split
-    frame = pd.concat([frame_of(list(np.arange(400) < 200), "a"), frame_of(list(np.arange(100) < 50), "b", photo=other, captions=other)])
+    frame = pd.concat(
+        [
+            frame_of(list(np.arange(400) < 200), "a"),
+            frame_of(list(np.arange(100) < 50), "b", photo=other, captions=other),
+        ]
+    )
     low, high = (getattr(summarise_choices(frame)[-1], key) for key in ("low", "high"))
     expected = 1.96 * np.sqrt(0.25 / 400 + 0.25 / 100) / 2
     assert abs((high - low) / 2 / expected - 1) < 0.06
@@ -171,17 +208,24 @@ def test_the_means_interval_combines_the_splits_spreads():
 
 def test_photos_that_come_back_in_another_split_are_no_new_evidence():
     right = list(np.arange(200) % 2 == 0)
-    one, same = frame_of(right, "a"), pd.concat([frame_of(right, "a"), frame_of(right, "b")])
+    one = frame_of(right, "a")
+    same = pd.concat([frame_of(right, "a"), frame_of(right, "b")])
     apart = pd.concat([frame_of(right, "a"), frame_of(right, "b", photo=range(200, 400), captions=range(200, 400))])
     alone, again, new = (summarise_choices(frame)[-1] for frame in (one, same, apart))
-    width = lambda score: score.high - score.low
-    assert width(again) == pytest.approx(width(alone), rel=0.05) and width(new) == pytest.approx(width(alone) / 2**0.5, rel=0.08)
+
+    def width(score):
+        return score.high - score.low
+
+    assert width(again) == pytest.approx(width(alone), rel=0.05)
+    assert width(new) == pytest.approx(width(alone) / 2**0.5, rel=0.08)
     assert (alone.groups, again.groups, new.groups, again.n) == (200, 200, 400, 400)
 
 
 def test_items_of_one_photo_widen_the_interval():
     right = list(np.repeat(np.arange(40) < 20, 5))
-    free, tied_up = (summarise_choices(frame_of(right, "a", photo=photo))[0] for photo in (None, np.repeat(np.arange(40), 5)))
+    free, tied_up = (
+        summarise_choices(frame_of(right, "a", photo=photo))[0] for photo in (None, np.repeat(np.arange(40), 5))
+    )
     assert (tied_up.high - tied_up.low) > 1.8 * (free.high - free.low) and free.value == tied_up.value
 
 
@@ -189,7 +233,10 @@ def test_intervals_are_those_of_a_naive_bootstrap_of_caption_pairs():
     draw = np.random.default_rng(0)
     pair = draw.integers(0, 30, 400)  # as in a small world: 400 questions, 30 caption pairs
     right = draw.random(400) < draw.beta(1, 1, 30)[pair]
-    items = [Choice("swap", (f"{i}.jpg",), (f"a{k}", f"b{k}") if i % 2 else (f"b{k}", f"a{k}"), str(i)) for i, k in enumerate(pair)]
+    items = [
+        Choice("swap", (f"{i}.jpg",), (f"a{k}", f"b{k}") if i % 2 else (f"b{k}", f"a{k}"), str(i))
+        for i, k in enumerate(pair)
+    ]
     frame = frame_of(list(right), "swap", captions=evaluate_choices(random_scorer(), items)["captions"])
     score = summarise_choices(frame)[0]
     members = [np.flatnonzero(pair == k) for k in range(30)]
@@ -201,10 +248,17 @@ def test_intervals_are_those_of_a_naive_bootstrap_of_caption_pairs():
 
 
 def test_what_repeats_more_makes_the_groups():
-    both_ways = [Choice("s", (a, b), (c,), c) for k in range(4) for a, b, c in ((f"{k}l", f"{k}r", f"l{k}"), (f"{k}r", f"{k}l", f"r{k}"))]
+    both_ways = [
+        Choice("s", (a, b), (c,), c)
+        for k in range(4)
+        for a, b, c in ((f"{k}l", f"{k}r", f"l{k}"), (f"{k}r", f"{k}l", f"r{k}"))
+    ]
     one_caption = [Choice("s", (f"{i}.jpg",), ("ab", "ba") if i % 2 else ("ba", "ab"), str(i)) for i in range(6)]
     one_photo = [Choice("s", ("photo.jpg",), (f"right {i}", f"wrong {i}"), str(i)) for i in range(6)]
-    counts = [summarise_choices(evaluate_choices(random_scorer(), items))[0].groups for items in (both_ways, one_caption, one_photo)]
+    counts = [
+        summarise_choices(evaluate_choices(random_scorer(), items))[0].groups
+        for items in (both_ways, one_caption, one_photo)
+    ]
     assert counts == [4, 1, 1]
 
 
@@ -219,7 +273,9 @@ def test_questions_of_a_small_world_are_grouped_by_caption_pair():
 
 
 def test_text_and_image_choices_are_never_averaged_together():
-    rows = summarise_choices(evaluate_choices(random_scorer(), text_items(5) + text_items(4, "b") + image_items(6) + groups(3)))
+    rows = summarise_choices(
+        evaluate_choices(random_scorer(), text_items(5) + text_items(4, "b") + image_items(6) + groups(3))
+    )
     assert [(r.metric, r.split, r.n) for r in rows] == [
         ("accuracy", "swap_att", 5), ("accuracy", "b", 4), ("accuracy", "mean", 9), ("image_accuracy", "swap_att", 6),
         ("text_score", "group", 3), ("image_score", "group", 3), ("group_score", "group", 3),
@@ -234,7 +290,8 @@ def test_group_chance_by_counting_every_order(n):
     solved = total = 0
     if n == 2:
         for order in itertools.permutations(range(4)):
-            solved, total = solved + naive_group(np.array(order).reshape(2, 2))["group_score"], total + 1
+            solved = solved + naive_group(np.array(order).reshape(2, 2))["group_score"]
+            total = total + 1
         assert group_chance(2) == pytest.approx(solved / total)
     else:
         scores = np.random.default_rng(0).random((200_000, 3, 3))
@@ -263,14 +320,17 @@ def test_ngram_model_against_a_naive_recursion_and_sums_to_one():
     captions = ["a red cube on a blue ball", "a blue cube", "the red ball on the cube", "a ball"]
     model = NgramModel(captions, 3)
     padded = [["<s>", "<s>", *caption_words(c), "</s>"] for c in captions]
-    following = lambda past: Counter(t[i] for t in padded for i in range(2, len(t)) if tuple(t[i - len(past) : i]) == past)
+
+    def following(past):
+        return Counter(t[i] for t in padded for i in range(2, len(t)) if tuple(t[i - len(past) : i]) == past)
 
     def naive(word, past):
         lower = 1 / (len(model.vocabulary) + 1) if not past else naive(word, past[1:])
         if past == ():
             lower = 1 / (len(model.vocabulary) + 1)
         seen = following(past)
-        total, kinds = sum(seen.values()), len(seen)
+        total = sum(seen.values())
+        kinds = len(seen)
         return (seen[word] + kinds * lower) / (total + kinds) if total else lower
 
     for past in [("<s>", "<s>"), ("<s>", "a"), ("on", "a"), ("never", "seen"), ("red", "cube"), ("zebra", "a")]:
@@ -282,7 +342,8 @@ def test_ngram_model_against_a_naive_recursion_and_sums_to_one():
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_ngram_orders(order):
     model = NgramModel(["a b c", "a b d"], order)
-    assert np.isfinite(model.log_likelihood("a b c z")) and model.log_likelihood("a b c") >= model.log_likelihood("c b a")
+    assert np.isfinite(model.log_likelihood("a b c z"))
+    assert model.log_likelihood("a b c") >= model.log_likelihood("c b a")
     assert (model.log_likelihood("a b c") == pytest.approx(model.log_likelihood("c b a"))) == (order == 1)
     with pytest.raises(ValueError, match="at least one caption"):
         NgramModel([], order)
@@ -315,7 +376,12 @@ def test_flag_needs_evidence():
 
 
 def test_ngram_solves_clumsy_negatives():
-    captions = [f"a {a} {n} on the {p}" for a in ("red", "old", "big") for n in ("cat", "dog", "cup") for p in ("table", "floor", "bed")]
+    captions = [
+        f"a {a} {n} on the {p}"
+        for a in ("red", "old", "big")
+        for n in ("cat", "dog", "cup")
+        for p in ("table", "floor", "bed")
+    ]
     clumsy = [Choice("swap", (f"{i}.jpg",), (c, " ".join(reversed(c.split()))), str(i)) for i, c in enumerate(captions)]
     scores = blind_choices(clumsy, captions[::2])
     values = {(method, r.metric): r.value for method, rows in scores.items() for r in rows}
@@ -329,7 +395,10 @@ def test_ngram_solves_clumsy_negatives():
 def records_of(file):
     records = json.loads(file.read_text())
     records = records.values() if isinstance(records, dict) else records
-    return [Choice(file.stem, (r["filename"],), (r["caption"], r["negative_caption"]), f"{file.stem}{i}") for i, r in enumerate(records)]
+    return [
+        Choice(file.stem, (r["filename"],), (r["caption"], r["negative_caption"]), f"{file.stem}{i}")
+        for i, r in enumerate(records)
+    ]
 
 
 @pytest.mark.real
@@ -369,7 +438,8 @@ def test_a_scorer_on_a_gpu_is_judged_as_on_the_cpu():
         def encode_texts(self, batch):
             return super().encode_texts(batch).to("cuda")
 
-    items, cpu = text_items(50) + groups(20), random_scorer()
+    items = text_items(50) + groups(20)
+    cpu = random_scorer()
     gpu = OnGpu(cpu.see, cpu.read)
     a, b = (evaluate_choices(scorer, items) for scorer in (cpu, gpu))
     assert a["right"].equals(b["right"]) and np.allclose(a["margin"], b["margin"], atol=1e-6)
@@ -383,10 +453,12 @@ def test_ragged_encodings_and_pair_scorers_run_too():
     class Ragged(StandIn):
         def encode_texts(self, batch):
             longest = max(len(t.split()) for t in batch.captions)
-            values, mask = torch.zeros(len(batch), longest, 4), torch.zeros(len(batch), longest, dtype=torch.bool)
+            values = torch.zeros(len(batch), longest, 4)
+            mask = torch.zeros(len(batch), longest, dtype=torch.bool)
             for i, text in enumerate(batch.captions):
                 for j, word in enumerate(text.split()):
-                    values[i, j], mask[i, j] = torch.tensor(hashed(word, 4)), True
+                    values[i, j] = torch.tensor(hashed(word, 4))
+                    mask[i, j] = True
             return Encoded(values, mask)
 
         def similarity(self, images, texts, pairs=None):

@@ -36,7 +36,8 @@ def test_gradients_are_counted_but_not_as_the_largest():
 
 
 def test_ways_take_turns_in_alternating_order(monkeypatch):
-    called, now = [], iter(range(100))
+    called = []
+    now = iter(range(100))
     monkeypatch.setattr("complearn.evaluation.costs.clock", lambda device: next(now))
     costs = measure_ways({name: lambda name=name: called.append(name) for name in "ab"}, turns=3)
     assert "".join(called) == "ab" + "ab" + "ba" + "ab"
@@ -56,18 +57,30 @@ def test_memory_on_a_gpu():
 def test_the_costs_in_the_readme_are_those_of_the_files():
     """Each row of its three tables, from data/measured/benchmarks."""
     root = Path(__file__).parents[1]
-    read = lambda name: json.loads((root / "data" / "measured" / "benchmarks" / f"{name}.results.json").read_text())["methods"]
-    cells, rows, text = lambda *values: [f"{value:.2f}" for value in values], [], (root / "README.md").read_text()
+
+    def read(name):
+        return json.loads((root / "data" / "measured" / "benchmarks" / f"{name}.results.json").read_text())["methods"]
+
+    def cells(*values):
+        return [f"{value:.2f}" for value in values]
+
+    rows = []
+    text = (root / "README.md").read_text()
     for split, v in read("readout").items():
         autograd = v["naive_over_ours"] * v["ours_over_bare"]
-        rows.append([split.rsplit(" ", 1)[1], *cells(autograd, v["ours_over_bare"], v["searched_over_bare"], v["memory_ratio"])])
+        rows.append(
+            [split.rsplit(" ", 1)[1], *cells(autograd, v["ours_over_bare"], v["searched_over_bare"], v["memory_ratio"])]
+        )
     for split, v in read("contrastive").items():
         names = ("plain_over_ours", "open_clip_over_ours", "ours_MB", "plain_MB", "open_clip_MB")
         rows.append([split.split()[1], *cells(*(v[name] for name in names))])
     assert all(f"| {' | '.join(row)} |" in text for row in rows)
     steps = re.findall(r"^\| ((?:clip|codebook) \w+) \| (\w+ \w+) \| (\S+) \|$", text, re.M)
     measured = read("step")
-    assert len(steps) == 5 and all(cells(measured[f"{step} over {other}"]["ratio"]) == [value] for step, other, value in steps)
+    assert len(steps) == 5
+    assert all(cells(measured[f"{step} over {other}"]["ratio"]) == [value] for step, other, value in steps)
     large = read("step_base")
-    codebook, clip = (large[f"{name} fp32"]["ratio"] for name in ("codebook fp32 over clip", "clip fp32 over open_clip"))
+    codebook, clip = (
+        large[f"{name} fp32"]["ratio"] for name in ("codebook fp32 over clip", "clip fp32 over open_clip")
+    )
     assert f"takes {codebook:.2f} times that of CLIP, and CLIP's {clip:.2f} times that of `open_clip`" in text

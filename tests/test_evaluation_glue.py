@@ -35,10 +35,15 @@ def test_a_line_ends_at_a_line_feed_only(tmp_path):
 def test_bad_lines_are_skipped_counted_and_named(tmp_path):
     header = ["index\tsentence1\tsentence2\tgold_label"]
     lines = pairs(300, lambda k: ("entailment", "neutral")[k % 2])
-    lines[7], lines[9], lines[11] = "7\tcut off", "9\ta\t\tneutral", "11\ta\tb\t-"
+    lines[7] = "7\tcut off"
+    lines[9] = "9\ta\t\tneutral"
+    lines[11] = "11\ta\tb\t-"
     for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"):
         write(tmp_path / "MNLI", name, header, lines)
-    with pytest.warns(UserWarning, match=r"297 kept; skipped 3: 1 lines of another width \(dev_matched.tsv line 9\).*empty cell.*agreed"):
+    with pytest.warns(
+        UserWarning,
+        match=r"297 kept; skipped 3: 1 lines of another width \(dev_matched.tsv line 9\).*empty cell.*agreed",
+    ):
         train, dev, _ = glue_files.read_task(tmp_path / "MNLI")
     assert len(train.texts) == 297 == len(dev.labels) and train.report.n_skipped == 3
     with pytest.raises(BadData, match="line 9: 2 cells where there are 4.*3 of 300.*max_bad"):
@@ -67,9 +72,13 @@ def test_numbers_are_learned_and_judged_by_rank(tmp_path):
         write(tmp_path / "STS-B", name, ["index\tsentence1\tsentence2\tscore"], lines)
     with pytest.warns(UserWarning, match="without a number"):
         train, dev, task = glue_files.read_task(tmp_path / "STS-B")
-    count = lambda texts: np.array([[text.count("a"), text.count("b")] for text in texts], dtype=np.float32)
+
+    def count(texts):
+        return np.array([[text.count("a"), text.count("b")] for text in texts], dtype=np.float32)
+
     ranked = Glue(train, dev, task, epochs=15)
-    (score,), (majority,) = ranked.run(count), ranked.blind([])["majority"]
+    (score,) = ranked.run(count)
+    (majority,) = ranked.blind([])["majority"]
     assert score.metric == majority.metric == "spearman" and score.value > 0.95 and score.n == 299
     assert score.low <= score.value <= score.high and majority.value == 0 == majority.low
     (nothing,) = Glue(train, dev, task, epochs=2).run(lambda texts: np.zeros((len(texts), 2)))
@@ -85,11 +94,18 @@ def test_rank_intervals_are_scipys():
 
 
 def test_two_sentences_are_read_together_as_in_bert():
-    """Against the input written out by hand: [CLS] a [SEP] b [SEP], the second sentence marked, and the mean over all tokens."""
+    """Against the input written out by hand: [CLS] a [SEP] b [SEP], the second sentence marked, and the mean over all
+    tokens."""
     transformers = pytest.importorskip("transformers")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "dogs", "run", "cats", "sleep"]
     inner = transformers.BertTokenizerFast(vocab={word: k for k, word in enumerate(words)})
-    size = {"vocab_size": len(words), "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    size = {
+        "vocab_size": len(words),
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     torch.manual_seed(0)
     module = transformers.BertModel(transformers.BertConfig(**size), add_pooling_layer=False).eval()
     torch.nn.init.normal_(module.embeddings.token_type_embeddings.weight)
@@ -97,7 +113,8 @@ def test_two_sentences_are_read_together_as_in_bert():
     tower.tokenizer = HFTokenizer(inner, 16)
     space = WordSpace(tower, cache=False)
     found = space.pairs([("dogs run", "cats sleep"), ("cats", "run")])
-    ids, segments = torch.tensor([[2, 5, 6, 3, 7, 8, 3]]), torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
+    ids = torch.tensor([[2, 5, 6, 3, 7, 8, 3]])
+    segments = torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
     with torch.no_grad():
         expected = module(input_ids=ids, token_type_ids=segments).last_hidden_state.mean(1)
     np.testing.assert_allclose(found[:1], expected.numpy(), atol=1e-5)

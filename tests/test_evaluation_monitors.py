@@ -62,7 +62,9 @@ def test_a_collapsed_model_scores_0_everywhere(bench):
     rows = [r for r in judge(constant(), bench, "collapsed") if r["split"] != "linear_probe"]
     assert {r["metric"] for r in rows} >= {"accuracy", "image_accuracy", "group_score", "class_accuracy", "r@1", "r@5"}
     assert all(r["value"] == 0 and r["ties"] == 1 for r in rows if r["metric"] != "accuracy_coin")
-    coin = {r["split"]: r["value"] for r in rows if r["metric"] == "accuracy_coin" and r["data"] == "generated/sugarcrepe"}
+    coin = {
+        r["split"]: r["value"] for r in rows if r["metric"] == "accuracy_coin" and r["data"] == "generated/sugarcrepe"
+    }
     assert coin and set(coin.values()) == {0.5}, "where all is tied, a coin stands beside the strict score"
 
 
@@ -72,7 +74,9 @@ def test_the_whole_bench_of_a_world():
     assert set(hard_negatives(bench)) == {f"generated/{name}" for name in NAMES}
     rows = pd.DataFrame(judge(constant(), bench, "collapsed") + judge_blind(bench, CAPTIONS))
     assert not rows.duplicated(["method", "data", "split", "metric"]).any()
-    own = rows[(rows["method"] == "collapsed") & (rows["split"] != "linear_probe") & (rows["metric"] != "accuracy_coin")]
+    own = rows[
+        (rows["method"] == "collapsed") & (rows["split"] != "linear_probe") & (rows["metric"] != "accuracy_coin")
+    ]
     assert (own["value"] == 0).all() and (own["ties"] == 1).all() and own["data"].nunique() == 7
 
 
@@ -84,14 +88,18 @@ def test_a_report_asks_everything_and_names_each_place_once(bench):
     assert set(own["data"]) == {f"generated/{name}" for name in names}
     assert (own["seed"] == 3).all() and (own["phase"] == "final").all() and (own["step"] == 70).all()
     choices = own[own["data"].isin(hard_negatives(bench))]
-    assert choices["low"].notna().all() and (choices["low"] <= choices["value"]).all() and (choices["value"] <= choices["high"]).all()
+    assert choices["low"].notna().all()
+    assert (choices["low"] <= choices["value"]).all()
+    assert (choices["value"] <= choices["high"]).all()
     for _, part in choices.groupby(["data", "metric"], sort=False):
         assert part["split"].iloc[-1] == "mean" or len(part) == 1
     blind = rows[rows["method"] != "random"]
     assert {"chance", "blind_length", "blind_ngram"} == set(blind["method"]) and blind["seed"].isna().all()
     same = ["data", "split", "metric"]
     asked = {tuple(line) for line in choices[same].to_numpy()}
-    assert asked == {tuple(line) for line in blind[(blind["method"] == "chance") & (blind["split"] != "zero_shot")][same].to_numpy()}
+    assert asked == {
+        tuple(line) for line in blind[(blind["method"] == "chance") & (blind["split"] != "zero_shot")][same].to_numpy()
+    }
 
 
 def test_rows_are_what_the_parts_say(bench):
@@ -115,7 +123,9 @@ def test_a_task_of_ones_own_needs_run_alone():
 def test_drawing_keeps_every_item_and_draws_at_the_worlds_size():
     asked = world_from(WORLD).benchmark("cola", 2)
     held = render_choices(asked, 24)
-    assert [(c.split, c.captions, c.id, c.image_ids) for c in asked] == [(c.split, c.captions, c.id, c.image_ids) for c in held]
+    assert [(c.split, c.captions, c.id, c.image_ids) for c in asked] == [
+        (c.split, c.captions, c.id, c.image_ids) for c in held
+    ]
     assert all(image.shape == (24, 24, 3) for c in held for image in c.images)
     assert all((c.images[0] != c.images[1]).any() for c in held), "right and wrong image differ"
 
@@ -132,11 +142,20 @@ def test_probe_and_test_images_are_different(bench):
 
 def test_a_monitor_is_found_by_its_config_string_and_takes_plain_arguments(model):
     module, name = "complearn.evaluation.bench.monitors:world_monitor".split(":")
-    arguments = json.loads(json.dumps({"world": WORLD, "n": 4, "splits": ["swap_att", "swap_obj"], "seed": 4, "method": "clip"}))
+    arguments = json.loads(
+        json.dumps({"world": WORLD, "n": 4, "splits": ["swap_att", "swap_obj"], "seed": 4, "method": "clip"})
+    )
     rows = getattr(importlib.import_module(module), name)(model, **arguments)
-    assert [(r["split"], r["metric"]) for r in rows][:3] == [("swap_att", "accuracy"), ("swap_obj", "accuracy"), ("mean", "accuracy")]
+    assert [(r["split"], r["metric"]) for r in rows][:3] == [
+        ("swap_att", "accuracy"),
+        ("swap_obj", "accuracy"),
+        ("mean", "accuracy"),
+    ]
     assert {r["split"] for r in rows} == {"swap_att", "swap_obj", "mean", "zero_shot"}
-    assert all(r["data"] == "generated/monitor" and r["seed"] == 4 and r["method"] == "clip" and r["step"] is None for r in rows)
+    assert all(
+        r["data"] == "generated/monitor" and r["seed"] == 4 and r["method"] == "clip" and r["step"] is None
+        for r in rows
+    )
 
 
 def test_a_monitor_leaves_no_trace(model):
@@ -175,7 +194,9 @@ def test_monitors_of_two_methods_ask_the_same_items():
     a, b = (world_tasks(json.dumps(WORLD, sort_keys=True), 4)[0].items() for _ in range(2))
     world_tasks.cache_clear()
     c = world_tasks(json.dumps(WORLD, sort_keys=True), 4)[0].items()
-    assert a is b and [x.captions for x in a] == [x.captions for x in c] and all((x.images[0] == y.images[0]).all() for x, y in zip(a, c))
+    assert a is b
+    assert [x.captions for x in a] == [x.captions for x in c]
+    assert all((x.images[0] == y.images[0]).all() for x, y in zip(a, c))
 
 
 def test_a_split_that_the_world_cannot_ask_is_an_error_that_says_so(model):
@@ -195,11 +216,14 @@ def test_an_experiment_is_asked_about_what_was_seen_and_what_was_not():
     bench = experiment_bench(world, {"retrieval": {"name": "generated", "args": {"n_train": 12}}}, 4)
     assert list(bench)[-4:] == ["generated/sugarcrepe, seen", "generated/objects", "generated/pairs", "retrieval"]
     train = [
-        Pair(None, text, str(k), str(k)) for k, text in enumerate(["No caption of a world.", bench["generated/pairs"].pairs[0].caption])
+        Pair(None, text, str(k), str(k))
+        for k, text in enumerate(["No caption of a world.", bench["generated/pairs"].pairs[0].caption])
     ]
     corpus = training_corpus(None, train, bench)
-    assert corpus.captions == ("No caption of a world.",) and corpus.facts == {"source": corpus.source, "captions": 1, "left_out": 1}
-    assert "generated world" in training_corpus(world, world.train, {}, 9).source and len(training_corpus(world, [], {}, 9).captions) == 9
+    assert corpus.captions == ("No caption of a world.",)
+    assert corpus.facts == {"source": corpus.source, "captions": 1, "left_out": 1}
+    assert "generated world" in training_corpus(world, world.train, {}, 9).source
+    assert len(training_corpus(world, [], {}, 9).captions) == 9
     with pytest.raises(ValueError, match="bring no questions; say what judges them"):
         experiment_bench(None, {}, 4)
     with pytest.raises(ValueError, match='training set and evaluation overlap.* give it {"disjoint": true}'):
@@ -212,10 +236,19 @@ def test_a_text_model_reads_no_caption_of_an_evaluation_photo():
     photo = Pair(None, "Something else about that photo.", "a", "000000000139", views=("And more.",))
     corpus = Corpus.collect([photo, "a DOG runs", "A tree.", Pair(None, "A cat runs", "b", "2")], asked, "four texts")
     assert corpus.captions == ("A tree.",) and corpus.left_out == 4
-    assert {row["method"] for row in judge_blind({"toy": Choices(asked)}, corpus.captions)} == {"chance", "blind_length", "blind_ngram"}
+    assert {row["method"] for row in judge_blind({"toy": Choices(asked)}, corpus.captions)} == {
+        "chance",
+        "blind_length",
+        "blind_ngram",
+    }
     pixels = np.full((4, 4, 3), 7, np.uint8)
-    copies = [Pair(pixels.copy(), "Another caption of that photo.", "c", "1"), Pair(pixels + 1, "Of another photo.", "d", "2")]
-    assert Corpus.collect(copies, [Pair(pixels, "Its caption.", "e", "1.jpg")], "copies").captions == ("Of another photo.",)
+    copies = [
+        Pair(pixels.copy(), "Another caption of that photo.", "c", "1"),
+        Pair(pixels + 1, "Of another photo.", "d", "2"),
+    ]
+    assert Corpus.collect(copies, [Pair(pixels, "Its caption.", "e", "1.jpg")], "copies").captions == (
+        "Of another photo.",
+    )
     empty = Corpus("no run of these models has captions")
     assert {row["method"] for row in judge_blind({"toy": Choices(asked)}, empty.captions)} == {"chance", "blind_length"}
     assert str(empty) == "no n-gram baseline: no run of these models has captions"
@@ -223,17 +256,32 @@ def test_a_text_model_reads_no_caption_of_an_evaluation_photo():
 
 @pytest.mark.parametrize(("policy", "left", "dropped"), [("drop", ["1"], 2), ("keep", ["0", "1", "2"], 0)])
 def test_training_data_lose_what_the_questions_share(policy, left, dropped, capsys):
-    """The same photo is leakage, an equal caption of another photo a coincidence; both are counted apart, named and written down."""
+    """The same photo is leakage, an equal caption of another photo a coincidence; both are counted apart, named and
+    written down."""
     photos = [np.full((8, 8, 3), level, np.uint8) for level in (0, 80, 160, 240)]
-    train = [Pair(photo, text, str(k), f"photo {k}") for k, (photo, text) in enumerate(zip(photos, ("A wave.", "A dog.", "A cat.")))]
+    train = [
+        Pair(photo, text, str(k), f"photo {k}")
+        for k, (photo, text) in enumerate(zip(photos, ("A wave.", "A dog.", "A cat.")))
+    ]
     bench = {
-        "toy": Choices([Choice("swap", (photos[2],), ("a tree", "a bush"), "q0"), Choice("swap", (photos[3],), ("a wave", "a sea"), "q1")])
+        "toy": Choices(
+            [
+                Choice("swap", (photos[2],), ("a tree", "a bush"), "q0"),
+                Choice("swap", (photos[3],), ("a wave", "a sea"), "q1"),
+            ]
+        )
     }
     source, pairs, facts = disjoint_training({"name": "folder", "args": {"folder": "x"}}, train, bench, policy)
     assert [pair.id for pair in pairs] == left and facts["dropped"] == dropped and facts["policy"] == policy
     assert facts["image_pairs"] == ["2"] and facts["caption_pairs"] == {"0": "A wave."}
-    assert "1 training pairs share a photo with the evaluation (2), 1 only a caption (0 'A wave.')" in capsys.readouterr().out
-    expected = {"name": "disjoint", "args": {"source": {"name": "folder", "args": {"folder": "x"}}, "exclude": ["2", "0"]}}
+    assert (
+        "1 training pairs share a photo with the evaluation (2), 1 only a caption (0 'A wave.')"
+        in capsys.readouterr().out
+    )
+    expected = {
+        "name": "disjoint",
+        "args": {"source": {"name": "folder", "args": {"folder": "x"}}, "exclude": ["2", "0"]},
+    }
     assert source == (expected if dropped else expected["args"]["source"])
     with pytest.raises(ValueError, match='take them out with overlap="drop"'):
         disjoint_training({"name": "folder"}, train, bench, "refuse")
@@ -245,7 +293,10 @@ def test_training_data_lose_what_the_questions_share(policy, left, dropped, caps
 @pytest.mark.real
 def test_real_sugarcrepe_through_a_real_model(model, real_data):
     where = {"folder": f"{real_data}/sugarcrepe", "images": f"{real_data}/coco/val2017"}
-    strict = lambda rows: [row for row in rows if row["metric"] == "accuracy"]
+
+    def strict(rows):
+        return [row for row in rows if row["metric"] == "accuracy"]
+
     rows = strict(sugarcrepe_monitor(model, **where, seed=1, method="clip"))
     assert [r["split"] for r in rows][-1] == "mean" and len(rows) == 8 and rows[-1]["n"] == 286
     few = strict(sugarcrepe_monitor(model, **where, n=5))
@@ -275,7 +326,11 @@ def test_ngram_is_fitted_on_the_benchs_captions_alone():
     items = [Choice("s", ("x.jpg",), ("b a", "a b"), "0")]
     rows = judge_blind({"toy": Choices(items)}, ["b a", "b a c"])
     learned = {r["method"]: r for r in rows if r["metric"] == "accuracy"}
-    assert learned["blind_ngram"]["value"] == 1.0 == evaluate_choices(NgramScorer.fit(["b a", "b a c"]), items)["right"].item()
+    assert (
+        learned["blind_ngram"]["value"]
+        == 1.0
+        == evaluate_choices(NgramScorer.fit(["b a", "b a c"]), items)["right"].item()
+    )
 
 
 # --- held-out pairs
@@ -286,7 +341,8 @@ def test_held_out_losses_are_those_of_loops():
     pairs = world_from(WORLD).test[:9]
     pairs = [*pairs, Pair(pairs[0].image, pairs[1].caption, "twin", "twin")]
     scorer = random_scorer()
-    images, texts = (scorer.encode_images(scorer.collate(pairs)), scorer.encode_texts(scorer.collate(pairs)))
+    images = scorer.encode_images(scorer.collate(pairs))
+    texts = scorer.encode_texts(scorer.collate(pairs))
     scores = scorer.similarity(images, texts) / 0.2
     found = held_out_losses(scorer, pairs, 0.2)
     for name, table in (("language_loss", scores), ("vision_loss", scores.T)):
@@ -320,18 +376,27 @@ def test_a_model_with_relations_is_asked_about_held_out_triplets():
     """What the monitor says is what the objective says of the same triplets, and both say the same again."""
     world = WORLD | {"kinds": ["relation"]}
     tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
-    names = {"predicates": ["left of", "right of", "above", "below"], "objects": ["circle", "square", "triangle"], "heads": 2, "d": 8}
+    names = {
+        "predicates": ["left of", "right of", "above", "below"],
+        "objects": ["circle", "square", "triangle"],
+        "heads": 2,
+        "d": 8,
+    }
     plain = {"kind": "grounded", "vision": tower | {"size": 32, "patch": 8}, "text": tower}
     tokenizer = WordTokenizer.fit(world_from(world).captions(100))
     source = {"name": "generated", "args": world}
     rows = {
-        more: held_out_monitor(build(plain | ({"relations": names} if more else {}), tokenizer, 0), source=source, n=8) for more in (0, 1)
+        more: held_out_monitor(build(plain | ({"relations": names} if more else {}), tokenizer, 0), source=source, n=8)
+        for more in (0, 1)
     }
     metrics = {more: {row["metric"] for row in lines} for more, lines in rows.items()}
-    assert "relation_top1" not in metrics[0] and metrics[1] >= metrics[0] | {"relation_top1", "relation_loss", "pair_loss", "object_loss"}
+    assert "relation_top1" not in metrics[0]
+    assert metrics[1] >= metrics[0] | {"relation_top1", "relation_loss", "pair_loss", "object_loss"}
     model = build(plain | {"relations": names}, tokenizer, 0).eval()
     pairs = [pair for pair in world_from(world).test[:8] if pair_triplets(pair, tuple(names["predicates"]))]
-    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(names["predicates"]), tuple(names["objects"]), None))(pairs)
+    batch = CollateWithTriplets(
+        model.collate, TripletEncoder(tuple(names["predicates"]), tuple(names["objects"]), None)
+    )(pairs)
     expected = RelationGrounding()(model, batch)
     by_metric = {row["metric"]: row["value"] for row in rows[1]}
     for name in ("relation_loss", "pair_loss", "object_loss"):
@@ -340,7 +405,11 @@ def test_a_model_with_relations_is_asked_about_held_out_triplets():
 
 def test_what_is_held_out_of_a_study():
     world = {"name": "generated", "args": WORLD}
-    photos, triplets = {"name": "coco", "args": {"images": "a"}}, {"name": "visual_genome", "args": {"part": "test"}}
-    assert held_out_settings(world, {}, n=5) == {"held_out": {"name": "held_out_monitor", "args": {"source": world, "n": 5}}}
+    photos = {"name": "coco", "args": {"images": "a"}}
+    triplets = {"name": "visual_genome", "args": {"part": "test"}}
+    assert held_out_settings(world, {}, n=5) == {
+        "held_out": {"name": "held_out_monitor", "args": {"source": world, "n": 5}}
+    }
     made = held_out_settings(photos, {"retrieval": {"name": "flickr", "args": {}}}, triplets)["held_out"]["args"]
-    assert made == {"source": {"name": "flickr", "args": {}}, "n": 100, "triplets": triplets} and held_out_settings(photos, {}) == {}
+    assert made == {"source": {"name": "flickr", "args": {}}, "n": 100, "triplets": triplets}
+    assert held_out_settings(photos, {}) == {}

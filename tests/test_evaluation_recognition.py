@@ -25,7 +25,13 @@ from complearn.evaluation.tasks.recognition import (
     linear_probe,
     summarise_zero_shot,
 )
-from complearn.evaluation.tasks.statements import Statements, best_threshold, cross_thresholds, evaluate_statements, wins
+from complearn.evaluation.tasks.statements import (
+    Statements,
+    best_threshold,
+    cross_thresholds,
+    evaluate_statements,
+    wins,
+)
 from complearn.models.scoring import Encoded
 
 CLASSES = [f"class{i}" for i in range(8)]
@@ -33,7 +39,10 @@ CLASSES = [f"class{i}" for i in range(8)]
 
 def near_its_class(noise=2.0):
     "An image 'i of classk' lies near the word 'classk'."
-    word = lambda text: hashed(next(w for w in text.split() if w.startswith("class")))
+
+    def word(text):
+        return hashed(next(w for w in text.split() if w.startswith("class")))
+
     return StandIn(lambda image: word(image) + noise * hashed(image), lambda text: word(text) + 0.5 * hashed(text))
 
 
@@ -44,7 +53,8 @@ ITEMS = [(f"{i} of {CLASSES[label]}", label) for i, label in enumerate(LABELS)]
 def test_zero_shot_against_scikit_learn_and_torchmetrics():
     frame = evaluate_zero_shot(near_its_class(), ITEMS, CLASSES, ["a photo of a {}", "a drawing of {}"], batch_size=37)
     values = {r.metric: r.value for r in summarise_zero_shot(frame, classes=8)}
-    assert values["accuracy"] == pytest.approx(metrics.accuracy_score(frame["label"], frame["guess"])) and 0.3 < values["accuracy"] < 0.95
+    assert values["accuracy"] == pytest.approx(metrics.accuracy_score(frame["label"], frame["guess"]))
+    assert 0.3 < values["accuracy"] < 0.95
     assert values["class_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(frame["label"], frame["guess"]))
 
 
@@ -59,12 +69,17 @@ def test_top5_against_torchmetrics():
 
 
 def test_prompt_ensemble_is_clips():
-    scorer, templates = near_its_class(), ["a photo of a {}", "a {} here", "{}"]
+    scorer = near_its_class()
+    templates = ["a photo of a {}", "a {} here", "{}"]
     frame = evaluate_zero_shot(scorer, ITEMS, CLASSES, templates)
-    unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    def unit(x):
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
     weights = [unit(np.mean([unit(scorer.read(t.format(c))) for t in templates], axis=0)) for c in CLASSES]
     guesses = [int(np.argmax(np.array(weights) @ scorer.see(image))) for image, _ in ITEMS]
-    # the stand-in's encodings are not unit vectors, so its own mean weighs prompts by length: encode unit vectors instead
+    # the stand-in's encodings are not unit vectors, so its own mean weighs prompts by length: encode unit vectors
+    # instead
     scorer.read = lambda text, read=near_its_class().read: unit(read(text))
     frame = evaluate_zero_shot(scorer, ITEMS, CLASSES, templates)
     assert frame["guess"].tolist() == guesses
@@ -72,10 +87,14 @@ def test_prompt_ensemble_is_clips():
 
 def test_ensembles_of_scores_serve_ragged_encodings():
     templates = ["a {}", "the {}"]
-    vectors, scores = (evaluate_zero_shot(near_its_class(), ITEMS, CLASSES, templates, ensemble=e) for e in ("embedding", "score"))
+    vectors, scores = (
+        evaluate_zero_shot(near_its_class(), ITEMS, CLASSES, templates, ensemble=e) for e in ("embedding", "score")
+    )
     assert abs(vectors["right"].mean() - scores["right"].mean()) < 0.1
     ragged = near_its_class()
-    ragged.encode_texts = lambda batch: Encoded(torch.ones(len(batch), 2, 4), torch.ones(len(batch), 2, dtype=torch.bool))
+    ragged.encode_texts = lambda batch: Encoded(
+        torch.ones(len(batch), 2, 4), torch.ones(len(batch), 2, dtype=torch.bool)
+    )
     with pytest.raises(ValueError, match="'score'"):
         evaluate_zero_shot(ragged, ITEMS, CLASSES, templates, ensemble="embedding")
     ragged.similarity = lambda images, texts, pairs=None: torch.zeros(len(images), len(texts))
@@ -121,7 +140,9 @@ def test_probe_is_the_optimum_of_the_penalised_likelihood_on_standardised_featur
     z = (features.astype(np.float64) - features.mean(0)) / features.std(0)
     weight = torch.tensor(probe[-1].coef_, dtype=torch.float64, requires_grad=True)
     bias = torch.tensor(probe[-1].intercept_, dtype=torch.float64, requires_grad=True)
-    surprise = torch.nn.functional.cross_entropy(torch.tensor(z) @ weight.T + bias, torch.tensor(labels), reduction="sum")
+    surprise = torch.nn.functional.cross_entropy(
+        torch.tensor(z) @ weight.T + bias, torch.tensor(labels), reduction="sum"
+    )
     loss = 0.3 * surprise + weight.square().sum() / 2
     loss.backward()
     assert probe[-1].solver == "lbfgs" and weight.grad.abs().max() < 2e-2 and bias.grad.abs().max() < 2e-2
@@ -133,8 +154,11 @@ def test_probe_standardises_on_the_training_features_alone():
     features, labels = blobs()
     test, answers = blobs(seed=1)
     probe = fit_probe(features, labels, strength=1.0)
-    assert np.allclose(probe[0].mean_, features.mean(0), atol=1e-5) and np.allclose(probe[0].scale_, features.std(0), rtol=1e-4)
-    assert (probe.predict(test[:10]) == probe.predict(test)[:10]).all(), "a test image's answer does not depend on the other test images"
+    assert np.allclose(probe[0].mean_, features.mean(0), atol=1e-5)
+    assert np.allclose(probe[0].scale_, features.std(0), rtol=1e-4)
+    assert (probe.predict(test[:10]) == probe.predict(test)[:10]).all(), (
+        "a test image's answer does not depend on the other test images"
+    )
     assert probe.score(test + 100, answers) < 0.6, "shifted test features must not be centred on themselves"
 
 
@@ -142,12 +166,15 @@ def test_probe_standardises_on_the_training_features_alone():
 def test_probe_does_not_depend_on_the_scale_of_the_features(scale):
     features, labels = blobs(scale=scale)
     test, answers = blobs(scale=scale, seed=1)
-    assert fit_probe(features, labels).score(test, answers) == pytest.approx(fit_probe(*blobs()).score(*blobs(seed=1)), abs=0.02)
+    assert fit_probe(features, labels).score(test, answers) == pytest.approx(
+        fit_probe(*blobs()).score(*blobs(seed=1)), abs=0.02
+    )
 
 
 def test_probe_on_noise_is_at_chance_and_picks_a_strong_penalty():
     draw = np.random.default_rng(0)
-    noise, labels = draw.normal(size=(300, 40)).astype(np.float32), np.arange(300) % 3
+    noise = draw.normal(size=(300, 40)).astype(np.float32)
+    labels = np.arange(300) % 3
     probe = fit_probe(noise, labels)
     test = draw.normal(size=(900, 40)).astype(np.float32)
     assert abs(probe.score(test, np.arange(900) % 3) - 1 / 3) < 0.06
@@ -188,8 +215,11 @@ def test_recognition_runs_zero_shot_and_the_probe_and_names_the_images_that_it_j
     assert len({pair.id for pair in task.items()}) == 100  # a probe may be fitted on any pictures
     (chance,) = task.blind(["a caption"])["chance"]
     assert (chance.split, chance.metric, chance.value, chance.n) == ("zero_shot", "accuracy", 1 / 8, 100)
-    few = Recognition(ITEMS[200:], CLASSES, train=[(image, k) for k, (image, _) in enumerate(ITEMS[:8])]).run(near_its_class())
-    assert {score.split for score in few} == {"zero_shot"} and "a class has one training image" in capsys.readouterr().out
+    few = Recognition(ITEMS[200:], CLASSES, train=[(image, k) for k, (image, _) in enumerate(ITEMS[:8])]).run(
+        near_its_class()
+    )
+    assert {score.split for score in few} == {"zero_shot"}
+    assert "a class has one training image" in capsys.readouterr().out
 
 
 def test_ragged_features_are_averaged_over_real_positions():
@@ -207,7 +237,8 @@ def test_ragged_features_are_averaged_over_real_positions():
 @settings(max_examples=60, deadline=None)
 def test_area_against_scikit_learn_with_ties(seed, levels):
     draw = np.random.default_rng(seed)
-    scores, truth = draw.integers(0, levels, 60) / levels, np.r_[True, False, draw.random(58) < 0.4]
+    scores = draw.integers(0, levels, 60) / levels
+    truth = np.r_[True, False, draw.random(58) < 0.4]
     assert wins(scores[truth], scores[~truth]).mean() == pytest.approx(metrics.roc_auc_score(truth, scores), abs=1e-6)
 
 
@@ -223,7 +254,8 @@ def test_area_against_torchmetrics():
 @settings(max_examples=150, deadline=None)
 def test_best_threshold_against_trying_all(seed, levels, n):
     draw = np.random.default_rng(seed)
-    scores, truth = draw.integers(0, levels, n) / levels, draw.random(n) < 0.5
+    scores = draw.integers(0, levels, n) / levels
+    truth = draw.random(n) < 0.5
     cut = best_threshold(scores, truth)
     tried = max(((scores > c) == truth).mean() for c in [-np.inf, *(np.unique(scores) + 1e-3)])
     assert ((scores > cut) == truth).mean() == pytest.approx(tried)
@@ -243,14 +275,19 @@ def test_thresholds_never_see_their_own_sentence():
 
 def claims(n=400, share=0.6, pictures=4):
     draw = np.random.default_rng(0)
-    return [Claim(f"sentence {i // pictures}", Path(f"{i}.png"), bool(draw.random() < share), str(i), str(i)) for i in range(n)]
+    return [
+        Claim(f"sentence {i // pictures}", Path(f"{i}.png"), bool(draw.random() < share), str(i), str(i))
+        for i in range(n)
+    ]
 
 
 def knows(items, strength):
     truth = {(c.sentence, c.image): c.truth for c in items}
     scorer = StandIn(lambda image: hashed(image, 4), lambda text: hashed(text, 4))
-    images, texts = [], []
-    encode_images, encode_texts = scorer.encode_images, scorer.encode_texts
+    images = []
+    texts = []
+    encode_images = scorer.encode_images
+    encode_texts = scorer.encode_texts
     scorer.encode_images = lambda batch: (images.extend(batch.images), encode_images(batch))[1]
     scorer.encode_texts = lambda batch: (texts.extend(batch.captions), encode_texts(batch))[1]
 
@@ -278,7 +315,8 @@ def test_statements_of_a_model_that_knows_of_one_that_does_not_and_of_a_collapse
 def test_statements_interval_against_resampling_sentences_naively():
     items = claims(160)
     row = evaluate_statements(knows(items, 1.0), items, draws=4000)[0]
-    draw, truth = np.random.default_rng(5), np.array([c.truth for c in items])
+    draw = np.random.default_rng(5)
+    truth = np.array([c.truth for c in items])
     scores = np.array([1.0 * c.truth + hashed((c.sentence, c.image), 1)[0] for c in items])
     areas = []
     for _ in range(500):

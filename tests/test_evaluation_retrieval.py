@@ -24,10 +24,12 @@ class Table(StandIn):
 
     def __init__(self, scores):
         super().__init__(None, None)
-        self.scores, self.blocks = scores, 0
+        self.scores = scores
+        self.blocks = 0
 
     def similarity(self, images, texts, pairs=None):
-        rows, columns = images.values[:, 0].long(), texts.values[:, 0].long()
+        rows = images.values[:, 0].long()
+        columns = texts.values[:, 0].long()
         if pairs is None:
             self.blocks += 1
             return self.scores[rows][:, columns]
@@ -48,7 +50,13 @@ def double_loop(scores, right):
     return out
 
 
-@given(n=st.integers(1, 9), m=st.integers(1, 12), block=st.integers(1, 14), levels=st.integers(1, 5), seed=st.integers(0, 9999))
+@given(
+    n=st.integers(1, 9),
+    m=st.integers(1, 12),
+    block=st.integers(1, 14),
+    levels=st.integers(1, 5),
+    seed=st.integers(0, 9999),
+)
 @settings(max_examples=150, deadline=None)
 def test_ranks_against_a_double_loop_with_many_ties(n, m, block, levels, seed):
     draw = np.random.default_rng(seed)
@@ -77,7 +85,9 @@ def photos(n=60, captions=5):
 
 def somewhat_good(noise=4.0):
     "Captions lie near their photo."
-    return StandIn(lambda image: hashed(image.removesuffix(".jpg")), lambda text: hashed(text.split()[-1]) + noise * hashed(text))
+    return StandIn(
+        lambda image: hashed(image.removesuffix(".jpg")), lambda text: hashed(text.split()[-1]) + noise * hashed(text)
+    )
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])
@@ -113,24 +123,33 @@ def test_a_perfect_model_is_perfect_and_its_captions_are_no_rivals():
 
 
 def twins():
-    return [Pair("0.jpg", "a red circle", "0", "0"), Pair("1.jpg", "a red circle", "1", "1"), Pair("2.jpg", "a blue one", "2", "2")]
+    return [
+        Pair("0.jpg", "a red circle", "0", "0"),
+        Pair("1.jpg", "a red circle", "1", "1"),
+        Pair("2.jpg", "a blue one", "2", "2"),
+    ]
 
 
 def test_equal_captions_of_two_photos_published_protocol_and_merged():
     angle = {"0.jpg": 0.1, "1.jpg": 0.2, "2.jpg": 1.5, "a red circle": 0.0, "a blue one": 1.4}
     scorer = StandIn(*[lambda x: [np.cos(angle[x]), np.sin(angle[x])]] * 2)
     apart, merged = (evaluate_retrieval(scorer, twins(), merge=merge).set_index("direction") for merge in (False, True))
-    assert apart.loc["image_to_text", "rank"].tolist() == [2, 2, 1] and apart.loc["image_to_text", "tied"].tolist() == [True, True, False]
+    assert apart.loc["image_to_text", "rank"].tolist() == [2, 2, 1]
+    assert apart.loc["image_to_text", "tied"].tolist() == [True, True, False]
     assert apart.loc["text_to_image", "rank"].tolist() == [1, 2, 1]
-    assert merged.loc["image_to_text", "rank"].tolist() == [1, 1, 1] and merged.loc["text_to_image", "rank"].tolist() == [1, 1]
+    assert merged.loc["image_to_text", "rank"].tolist() == [1, 1, 1]
+    assert merged.loc["text_to_image", "rank"].tolist() == [1, 1]
     assert scorer.read_texts == ["a red circle", "a blue one"] * 2, "equal captions are encoded once in either mode"
 
 
 def test_a_photo_in_many_pairs_is_one_candidate_and_views_are_captions():
     plain = photos(25, 5)
-    others = lambda i: tuple(f"caption {k} of {i}" for k in range(1, 5))
+
+    def others(i):
+        return tuple(f"caption {k} of {i}" for k in range(1, 5))
+
     folded = [Pair(f"{i}.jpg", f"caption 0 of {i}", str(i), str(i), views=others(i)) for i in range(25)]
-    everything = [p for p in plain] + folded
+    everything = list(plain) + folded
     a, b, c = (evaluate_retrieval(somewhat_good(), pairs) for pairs in (plain, folded, everything))
     assert a.equals(b) and a.equals(c) and (a["gallery"].value_counts().to_dict() == {25: 125, 125: 25})
 
@@ -185,13 +204,20 @@ def phrase_pairs():
 
 def test_a_phrase_denotes_all_photos_whose_captions_hold_it():
     right = {query.text: query.right for query in draw_queries(phrase_pairs()) if query.kind == "phrase"}
-    assert right == {"a dog": {"1.jpg", "2.jpg"}, "the grass": {"1.jpg"}, "a cat": {"2.jpg", "3.jpg"}, "a bench": {"3.jpg"}}
+    assert right == {
+        "a dog": {"1.jpg", "2.jpg"},
+        "the grass": {"1.jpg"},
+        "a cat": {"2.jpg", "3.jpg"},
+        "a bench": {"3.jpg"},
+    }
     alone = [query for query in draw_queries(phrase_pairs(), own=True) if query.text == "a dog"]
     assert [query.right for query in alone] == [{"1.jpg"}, {"2.jpg"}] and str(alone[0].tree) == "(NP (DT a) (NN dog))"
 
 
 def test_phrases_are_drawn_by_seed_and_caption():
-    drawn = lambda **switches: [query.text for query in draw_queries(phrase_pairs(), 1, **switches) if query.kind == "phrase"]
+    def drawn(**switches):
+        return [query.text for query in draw_queries(phrase_pairs(), 1, **switches) if query.kind == "phrase"]
+
     assert drawn(seed=3) == drawn(seed=3) and len(drawn()) == 3 and len({tuple(drawn(seed=k)) for k in range(8)}) > 1
     reversed_order = [query.text for query in draw_queries(phrase_pairs()[::-1], 1, seed=3) if query.kind == "phrase"]
     assert reversed_order[::-1] == drawn(seed=3)
@@ -202,10 +228,16 @@ def test_phrases_are_drawn_by_seed_and_caption():
 def test_phrase_ranks_are_those_of_the_whole_table(own):
     scorer = TreeReader(hashed, hashed)
     scores = {score.split: score for score in PhraseRetrieval(phrase_pairs(), own=own).run(scorer)}
-    queries, photos = draw_queries(phrase_pairs(), own=own), list(CAPTIONS)
+    queries = draw_queries(phrase_pairs(), own=own)
+    photos = list(CAPTIONS)
     for kind, n in (("sentence", 3), ("phrase", 6)):
         asked = [query for query in queries if query.kind == kind]
-        table = cosine(*(Encoded(torch.tensor(np.array([hashed(x) for x in side]))) for side in (photos, [query.text for query in asked])))
+        table = cosine(
+            *(
+                Encoded(torch.tensor(np.array([hashed(x) for x in side])))
+                for side in (photos, [query.text for query in asked])
+            )
+        )
         right = torch.tensor([[name in query.right for name in photos] for query in asked])
         best, _ = naive_ranks(table.T.float(), right)
         score = scores[f"{kind}_to_image"]
@@ -214,7 +246,9 @@ def test_phrase_ranks_are_those_of_the_whole_table(own):
 
 
 def test_captions_without_a_tree_give_sentences_alone_and_are_counted():
-    pairs = [replace(pair, tree=parse_bracketed("(NN emu)") if pair.id == "2.jpg" else pair.tree) for pair in phrase_pairs()]
+    pairs = [
+        replace(pair, tree=parse_bracketed("(NN emu)") if pair.id == "2.jpg" else pair.tree) for pair in phrase_pairs()
+    ]
     with pytest.warns(UserWarning, match="1 of 3 captions have no tree and give no phrases .2.jpg"):
         queries = draw_queries(pairs)
     assert [query.kind for query in queries if query.photo == "2.jpg"] == ["sentence"]
@@ -223,9 +257,11 @@ def test_captions_without_a_tree_give_sentences_alone_and_are_counted():
 
 
 def test_trees_of_pairs_and_questions_reach_the_scorer():
-    scorer, pairs = TreeReader(hashed, hashed), phrase_pairs()
+    scorer = TreeReader(hashed, hashed)
+    pairs = phrase_pairs()
     evaluate_retrieval(scorer, pairs)
     assert all(scorer.trees[pair.caption] is pair.tree for pair in pairs)
-    scorer, trees = TreeReader(hashed, hashed), tuple(pair.tree for pair in pairs[:2])
+    scorer = TreeReader(hashed, hashed)
+    trees = tuple(pair.tree for pair in pairs[:2])
     evaluate_choices(scorer, [Choice("swap", ("1.jpg",), tuple(pair.caption for pair in pairs[:2]), "0", trees=trees)])
     assert list(scorer.trees.values()) == list(trees)

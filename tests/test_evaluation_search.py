@@ -1,4 +1,5 @@
-"""Searching with a picture and a text: oracles for mixture, selection and contenders, the index, uploads, queries, faiss, transitions."""
+"""Searching with a picture and a text: oracles for mixture, selection and contenders, the index, uploads, queries,
+faiss, transitions."""
 
 import copy
 import io
@@ -45,7 +46,8 @@ def unit(rng, n, width):
 @given(seed=st.integers(0, 999), n=st.integers(1, 60), k=st.integers(1, 70), alpha=st.floats(0, 1))
 def test_the_mixture_is_the_search_with_the_mixed_query(seed, n, k, alpha):
     rng = np.random.default_rng(seed)
-    vectors, (image, text) = unit(rng, n, 6), unit(rng, 2, 6)
+    vectors = unit(rng, n, 6)
+    image, text = unit(rng, 2, 6)
     mix = mixture(vectors.numpy(), image, text)
     expected = naive_search(vectors, image, text, alpha).double()
     assert torch.allclose(mix.cosines(alpha), expected, atol=1e-6)
@@ -64,7 +66,9 @@ def test_the_first_few_are_those_of_a_stable_sort(values, k):
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 999), n=st.integers(2, 120), k=st.integers(1, 12), knots=st.integers(2, 9), coarse=st.booleans())
+@given(
+    seed=st.integers(0, 999), n=st.integers(2, 120), k=st.integers(1, 12), knots=st.integers(2, 9), coarse=st.booleans()
+)
 def test_whoever_comes_up_for_some_alpha_is_a_contender(seed, n, k, knots, coarse):
     rng = np.random.default_rng(seed)
     draw = (lambda: rng.integers(-3, 4, n) / 3) if coarse else (lambda: rng.normal(size=n))  # coarse: many ties
@@ -83,7 +87,8 @@ def test_contenders_are_few_where_the_gallery_is_large():
 
 def test_half_a_query_and_none():
     rng = np.random.default_rng(0)
-    vectors, (image, text) = unit(rng, 9, 4), unit(rng, 2, 4)
+    vectors = unit(rng, 9, 4)
+    image, text = unit(rng, 2, 4)
     alone = mixture(vectors, image)
     assert torch.allclose(alone.cosines(0.9), (vectors @ image).double(), atol=1e-6)
     for mix, alpha, message in (
@@ -124,7 +129,9 @@ def test_a_move_of_the_slider_is_quick():
 
 @pytest.fixture
 def faiss():
-    return pytest.importorskip("faiss", reason="faiss is not installed: the search beyond a million pictures is not tried")
+    return pytest.importorskip(
+        "faiss", reason="faiss is not installed: the search beyond a million pictures is not tried"
+    )
 
 
 def gallery_of(vectors, folder):
@@ -135,16 +142,20 @@ def test_faiss_finds_what_the_exact_search_finds(faiss, tmp_path):
     rng = np.random.default_rng(0)
     centres = unit(rng, 40, 24)
     vectors = F.normalize(
-        centres[torch.from_numpy(rng.integers(0, 40, 4000))] + 0.25 * torch.from_numpy(rng.normal(size=(4000, 24)).astype(np.float32)),
+        centres[torch.from_numpy(rng.integers(0, 40, 4000))]
+        + 0.25 * torch.from_numpy(rng.normal(size=(4000, 24)).astype(np.float32)),
         dim=1,
     )
     gallery = gallery_of(vectors, tmp_path)
-    found, asked = [], unit(rng, 8, 24)
+    found = []
+    asked = unit(rng, 8, 24)
     for image, text in zip(vectors[:8], F.normalize(vectors[100:108] + 0.2 * asked, dim=1)):
         exact = search_gallery(gallery, image, text)
         near = search_gallery(gallery, image, text, k=100, exact_to=1000)
         assert len(near.items) < 2500 < len(exact.items) and (near.items.diff() > 0).all()
-        assert torch.allclose(near.image, exact.image[near.items], atol=1e-6), "what is approximate is who is looked at, never a score"
+        assert torch.allclose(near.image, exact.image[near.items], atol=1e-6), (
+            "what is approximate is who is looked at, never a score"
+        )
         for alpha in (0, 0.25, 0.5, 0.75, 1):
             a, b = (set(mix.hits(alpha, 10)[0].tolist()) for mix in (exact, near))
             found.append(len(a & b) / 10)
@@ -157,7 +168,9 @@ def test_half_a_query_in_faiss_and_all_cells_are_exact(faiss, tmp_path):
     vectors = unit(rng, 1500, 8)
     gallery = gallery_of(vectors, tmp_path)
     assert len(search_gallery(gallery, vectors[3], exact_to=10, k=200).items) == 200
-    assert len(search_gallery(gallery, vectors[3], exact_to=10, k=1400).items) == 1400, "more than the nearest cells hold"
+    assert len(search_gallery(gallery, vectors[3], exact_to=10, k=1400).items) == 1400, (
+        "more than the nearest cells hold"
+    )
     assert len(search_gallery(gallery, vectors[3], exact_to=10, k=9999).items) == 1500
     index = open_faiss(tmp_path / "faiss.index")
     index.nprobe = index.nlist
@@ -166,17 +179,22 @@ def test_half_a_query_in_faiss_and_all_cells_are_exact(faiss, tmp_path):
 
 
 def test_a_faiss_index_is_checked_kept_open_and_whole(faiss, tmp_path, monkeypatch):
-    """An index of other vectors, or half a file, is made anew; one that fits is opened once; a writer that dies leaves none."""
+    """An index of other vectors, or half a file, is made anew; one that fits is opened once; a writer that dies leaves
+    none."""
     import complearn.evaluation.search.approximate as room
 
-    rng, opened = np.random.default_rng(2), []
-    gallery, path = gallery_of(unit(rng, 900, 8), tmp_path), tmp_path / "faiss.index"
+    rng = np.random.default_rng(2)
+    opened = []
+    gallery = gallery_of(unit(rng, 900, 8), tmp_path)
+    path = tmp_path / "faiss.index"
     real = room.open_faiss
     monkeypatch.setattr(room, "open_faiss", lambda path: opened.append(path) or real(path))
 
     def asked():
         heard = []
-        items = search_gallery(gallery, torch.from_numpy(np.array(gallery.vectors[3])), exact_to=10, progress=heard.append).items
+        items = search_gallery(
+            gallery, torch.from_numpy(np.array(gallery.vectors[3])), exact_to=10, progress=heard.append
+        ).items
         assert 3 in items.tolist()
         return len(heard)
 
@@ -216,7 +234,9 @@ class Colours(StandIn):
     "Sees the mean colour; counts what it sees."
 
     def __init__(self, name="colours"):
-        super().__init__(lambda image: np.asarray(open_image(image), float).mean((0, 1)) + 1, lambda text: hashed(text, 3))
+        super().__init__(
+            lambda image: np.asarray(open_image(image), float).mean((0, 1)) + 1, lambda text: hashed(text, 3)
+        )
         self.name = name
 
     def fingerprint(self):
@@ -231,14 +251,17 @@ def paint(folder, **colours):
 
 
 def test_an_index_is_opened_again_and_belongs_to_one_model(tmp_path):
-    photos, scorer = paint(tmp_path / "photos", a="red", b="green", c="blue"), Colours()
+    photos = paint(tmp_path / "photos", a="red", b="green", c="blue")
+    scorer = Colours()
     first = index_gallery(scorer, read_pictures(photos), tmp_path / "index")
     again = index_gallery(scorer, read_pictures(photos), tmp_path / "index")
     assert len(scorer.seen) == 3 and isinstance(again.vectors, np.memmap)
     assert np.allclose(np.linalg.norm(again.vectors, axis=1), 1) and np.array_equal(first.vectors, again.vectors)
     assert Image.open(io.BytesIO(again.thumb(1))).size == (20, 10) and again.named(1) == "b.png"
     other = index_gallery(Colours("other"), read_pictures(photos), tmp_path / "index")
-    assert other.folder != first.folder and other.folder.parent == tmp_path / "index", "two models never meet in one folder"
+    assert other.folder != first.folder and other.folder.parent == tmp_path / "index", (
+        "two models never meet in one folder"
+    )
     with pytest.raises(ValueError, match="in a folder named after the model"):
         first.check(Colours("other"))
     in_cache = [index_gallery(Colours(name), read_pictures(photos)).folder for name in ("x", "y", "x")]
@@ -246,7 +269,9 @@ def test_an_index_is_opened_again_and_belongs_to_one_model(tmp_path):
 
 
 def test_only_what_is_new_or_changed_is_encoded_and_named(tmp_path):
-    photos, scorer, heard = paint(tmp_path / "photos", a="red", b="green", c="blue", d="white"), Colours(), []
+    photos = paint(tmp_path / "photos", a="red", b="green", c="blue", d="white")
+    scorer = Colours()
+    heard = []
     index_gallery(scorer, read_pictures(photos), tmp_path / "index")
     (photos / "a.png").unlink()
     paint(photos, b="yellow", e="black")
@@ -257,14 +282,17 @@ def test_only_what_is_new_or_changed_is_encoded_and_named(tmp_path):
     scorer.seen.clear()
     now = index_gallery(scorer, read_pictures(photos), tmp_path / "index", progress=heard.append)
     assert sorted(path.name for path in scorer.seen) == ["b.png", "e.png"]
-    assert heard[0] == "the gallery has changed since it was indexed: 1 new (e.png); 1 removed (a.png); 1 changed (b.png)"
+    assert (
+        heard[0] == "the gallery has changed since it was indexed: 1 new (e.png); 1 removed (a.png); 1 changed (b.png)"
+    )
     fresh = index_gallery(Colours(), read_pictures(photos), tmp_path / "fresh")
     assert now.about["ids"] == fresh.about["ids"] and np.allclose(now.vectors, fresh.vectors)
     assert [now.thumb(i) for i in range(4)] == [fresh.thumb(i) for i in range(4)]
 
 
 def test_a_broken_picture_is_left_out_and_not_tried_for_ever(tmp_path):
-    photos, scorer = paint(tmp_path / "photos", a="red", b="green"), Colours()
+    photos = paint(tmp_path / "photos", a="red", b="green")
+    scorer = Colours()
     whole = (photos / "b.png").read_bytes()
     pairs = read_pictures(photos)
     (photos / "b.png").write_bytes(whole[:40])
@@ -280,9 +308,13 @@ def test_a_broken_picture_is_left_out_and_not_tried_for_ever(tmp_path):
 
 
 def test_a_damaged_index_is_made_anew_and_a_strange_folder_refused(tmp_path):
-    photos, scorer = paint(tmp_path / "photos", a="red", b="green"), Colours()
+    photos = paint(tmp_path / "photos", a="red", b="green")
+    scorer = Colours()
     gallery = index_gallery(scorer, read_pictures(photos), tmp_path / "index")
-    for damage in (lambda: (gallery.folder / "thumbs.bin").write_bytes(b"x"), lambda: (gallery.folder / "about.json").write_text("{")):
+    for damage in (
+        lambda: (gallery.folder / "thumbs.bin").write_bytes(b"x"),
+        lambda: (gallery.folder / "about.json").write_text("{"),
+    ):
         damage()
         assert len(index_gallery(scorer, read_pictures(photos), tmp_path / "index")) == 2
     about = json.loads((gallery.folder / "about.json").read_text())
@@ -300,11 +332,16 @@ def test_all_that_was_left_out_is_named_once_with_its_reason(tmp_path):
     (photos / "text.jpg").write_text("no picture")
     (photos / "void.png").write_bytes(b"")
     for _ in range(2):  # made, and opened again
-        with pytest.warns(UserWarning, match=r"2 image unreadable \(text.jpg: cannot identify image file, void.png: the file is empty\)"):
+        with pytest.warns(
+            UserWarning,
+            match=r"2 image unreadable \(text.jpg: cannot identify image file, void.png: the file is empty\)",
+        ):
             gallery = index_gallery(Colours(), read_pictures(photos, max_bad=0.5), tmp_path / "index")
         assert gallery.about["ids"] == ["a.png", "b.png"] and gallery.skipped == ["text.jpg", "void.png", "cut.png"]
     (tmp_path / "none").mkdir()
-    with pytest.raises(BadData, match=r"none: no picture in this folder or below it; what counts ends in .avif, .bmp, .*\.png"):
+    with pytest.raises(
+        BadData, match=r"none: no picture in this folder or below it; what counts ends in .avif, .bmp, .*\.png"
+    ):
         read_pictures(tmp_path / "none")
 
 
@@ -312,7 +349,9 @@ def test_captions_of_one_picture_lie_together_and_links_out_are_left_out(tmp_pat
     image = np.zeros((8, 8, 3), np.uint8)
     pairs = [Pair(image + i, f"caption {i} {j}", f"{i}.{j}", str(i)) for i in range(3) for j in range(2)]
     gallery = index_gallery(Colours(), pairs, tmp_path / "index")
-    assert len(gallery) == 3 and gallery.about["captions"][1] == ["caption 1 0", "caption 1 1"] and gallery.image(2) is pairs[4].image
+    assert len(gallery) == 3
+    assert gallery.about["captions"][1] == ["caption 1 0", "caption 1 1"]
+    assert gallery.image(2) is pairs[4].image
     with pytest.raises(BrokenImage, match="give the pairs again"):
         Gallery.open(gallery.folder).image(0)
     photos = paint(tmp_path / "photos", a="red")
@@ -354,11 +393,23 @@ def test_every_kind_of_upload_becomes_rgb():
         "one pixel": (encoded(red.resize((1, 1))), (1, 1), "one pixel"),
         "cmyk": (encoded(red.convert("CMYK"), "JPEG"), (60, 30), "CMYK"),
         "16 bit": (encoded(Image.fromarray(np.full((30, 60), 51_400, np.uint16))), (60, 30), "I;16"),
-        "float": (encoded(Image.fromarray(np.linspace(0, 9, 1800, dtype=np.float32).reshape(30, 60)), "TIFF"), (60, 30), "F made RGB"),
-        "animated": (encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]), (9, 9), "first of several frames"),
+        "float": (
+            encoded(Image.fromarray(np.linspace(0, 9, 1800, dtype=np.float32).reshape(30, 60)), "TIFF"),
+            (60, 30),
+            "F made RGB",
+        ),
+        "animated": (
+            encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]),
+            (9, 9),
+            "first of several frames",
+        ),
         "on its side": (encoded(red, "JPEG", exif=exif), (30, 60), "turned upright"),
         "transparent": (encoded(Image.new("RGBA", (60, 30), (0, 0, 0, 0))), (60, 30), "RGBA"),
-        "60 megapixels": (encoded(Image.new("RGB", (10_000, 6000), (200, 20, 20)), "JPEG", quality=10), (10_000, 6000), ""),
+        "60 megapixels": (
+            encoded(Image.new("RGB", (10_000, 6000), (200, 20, 20)), "JPEG", quality=10),
+            (10_000, 6000),
+            "",
+        ),
     }
     for name, (content, size, note) in cases.items():
         upload = read_upload(content, name)
@@ -402,7 +453,9 @@ def test_a_text_that_the_model_cannot_read_is_said():
             text_query(scorer, text)
     with pytest.raises(ValueError, match="is empty"):
         text_query(scorer, " \n")
-    assert text_query(StandIn(hashed, lambda text: hashed(text, 4)), "縞馬")[1] == "", "a scorer without a tokenizer is taken at its word"
+    assert text_query(StandIn(hashed, lambda text: hashed(text, 4)), "縞馬")[1] == "", (
+        "a scorer without a tokenizer is taken at its word"
+    )
 
 
 def test_a_piece_is_the_same_share_of_any_size():
@@ -418,8 +471,10 @@ def test_a_piece_is_the_same_share_of_any_size():
 
 @pytest.mark.parametrize("codebook", [None, {"codes": 24}])
 def test_an_explanation_points_at_what_decides(codebook):
-    """Heat and drives have the text's words and the tower's grid; a codebook's drives are its shared weights, by a loop."""
-    tiny, texts = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}, ["a red star", "a blue horse"]
+    """Heat and drives have the text's words and the tower's grid; a codebook's drives are its shared weights, by a
+    loop."""
+    tiny = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
+    texts = ["a red star", "a blue horse"]
     model = build_model({"vision": tiny | {"patch": 8}, "text": tiny, "codebook": codebook}, WordTokenizer.fit(texts))
     images = np.random.default_rng(0).integers(0, 255, (2, 32, 32, 3), dtype=np.uint8)
     if codebook:
@@ -432,8 +487,10 @@ def test_an_explanation_points_at_what_decides(codebook):
             seen = model.read(model.vision, model.collate([Pair(images[0], None, "i", "i")]))
             asked = model.read(model.language, model.collate([Pair(None, texts[0], "t", "t")]))
         assert words == ("a", "red", "star", "the rest")  # as the tokens are: start, three words, end
-        codes, naive = model.codebook.codes.detach().numpy(), np.zeros((5, 16))
-        left, right = seen.weights[0].numpy(), asked.weights[0].numpy()
+        codes = model.codebook.codes.detach().numpy()
+        naive = np.zeros((5, 16))
+        left = seen.weights[0].numpy()
+        right = asked.weights[0].numpy()
         size = np.linalg.norm(left @ codes) * np.linalg.norm(right @ codes)
         for one in range(24):
             for other in range(24):
@@ -449,7 +506,9 @@ def test_an_explanation_points_at_what_decides(codebook):
 
 
 def test_covering_finds_the_one_spot_that_counts():
-    scorer = StandIn(lambda image: [float(np.asarray(image)[40:60, 100:120].mean()) + 1, 128.0], lambda text: [1.0, 0.0])
+    scorer = StandIn(
+        lambda image: [float(np.asarray(image)[40:60, 100:120].mean()) + 1, 128.0], lambda text: [1.0, 0.0]
+    )
     image = np.full((224, 224, 3), 10, np.uint8)
     image[40:60, 100:120] = 255
     told = explain(scorer, image, "spot")
@@ -472,16 +531,21 @@ KINDS = ("clip", "clip of patches", "codebook", "search heads", "closed box")
 def test_the_parts_of_both_sides_add_up_to_the_shown_cosine(kind):
     from complearn.models.grounded.model import SearchScorer, build_grounded
 
-    rng, texts = np.random.default_rng(0), ["a red star, left of it a horse", "a blue horse"]
-    tiny, images = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}, rng.integers(0, 255, (3, 32, 32, 3), dtype=np.uint8)
-    vision, words = tiny | {"patch": 8}, WordTokenizer.fit(texts)
+    rng = np.random.default_rng(0)
+    texts = ["a red star, left of it a horse", "a blue horse"]
+    tiny = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
+    images = rng.integers(0, 255, (3, 32, 32, 3), dtype=np.uint8)
+    vision = tiny | {"patch": 8}
+    words = WordTokenizer.fit(texts)
     if kind == "search heads":
         parts = {"relations": {"predicates": ["left of"], "objects": ["star"], "heads": 2}, "search": True}
         scorer = SearchScorer(build_grounded({"vision": vision, "text": tiny} | parts, words))
     elif kind == "closed box":
         scorer = StandIn(hashed, lambda text: hashed(text))
     else:
-        scorer = build_model({"vision": vision, "text": tiny, "codebook": {"codes": 24} if kind == "codebook" else None}, words)
+        scorer = build_model(
+            {"vision": vision, "text": tiny, "codebook": {"codes": 24} if kind == "codebook" else None}, words
+        )
         if kind == "codebook":
             scorer.calibrate(scorer.collate([Pair(image, text, text, text) for image, text in zip(images, texts)]))
         if kind == "clip of patches":
@@ -501,7 +565,8 @@ def test_the_parts_of_both_sides_add_up_to_the_shown_cosine(kind):
 
 @pytest.mark.parametrize("pooler", ["cls_pooler", "mean_pooler"])
 def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places(tmp_path, pooler):
-    """open_clip with a tokenizer of transformers: padded to the context, and the first token gone; the words stay where they are."""
+    """open_clip with a tokenizer of transformers: padded to the context, and the first token gone; the words stay where
+    they are."""
     pytest.importorskip("open_clip")
     transformers = pytest.importorskip("transformers")
     from test_models_pretrained import VIT, vocabulary
@@ -516,34 +581,55 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     from complearn.models.wordspace import WordSpace
 
     assert transformers
-    bert = {"vocab_size": 15, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    bert = {
+        "vocab_size": 15,
+        "hidden_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
     text = {"hf_model_name": "somewhere/bert", "hf_proj_type": "linear", "hf_pooler_type": pooler, "context_length": 12}
-    tower = OpenClipText({"embed_dim": 16, "vision_cfg": VIT, "text_cfg": text, "hf_config": bert | {"model_type": "bert"}})
+    tower = OpenClipText(
+        {"embed_dim": 16, "vision_cfg": VIT, "text_cfg": text, "hf_config": bert | {"model_type": "bert"}}
+    )
     vision = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1, "patch": 8}
     config = ModelConfig(vision=vision, width=16, codebook=CodebookConfig(codes=24))
     tokens = HFTokenizer(vocabulary(tmp_path), context=12, full=True, clean="canonicalize")
     model = Dual(config, vision_tower(config.vision), tower, tokens)
-    said, asked = "Red, dogs running!", Pair(None, "Red, dogs running!", "t", "t")
+    said = "Red, dogs running!"
+    asked = Pair(None, "Red, dogs running!", "t", "t")
     images = np.random.default_rng(0).integers(0, 255, (2, 32, 32, 3), dtype=np.uint8)
-    model.calibrate(model.collate([Pair(image, caption, caption, caption) for image, caption in zip(images, (said, "two dogs"))]))
-    parts, account = text_parts(model, said), model.attribute(asked)
-    whole, by_token = account.vector, account.parts
+    model.calibrate(
+        model.collate([Pair(image, caption, caption, caption) for image, caption in zip(images, (said, "two dogs"))])
+    )
+    parts = text_parts(model, said)
+    account = model.attribute(asked)
+    whole = account.vector
+    by_token = account.parts
     assert parts.names[:3] == ("red", "dogs", "running") and len(by_token) == 12
     assert torch.allclose(parts.vectors.sum(0), whole, atol=1e-5)
     for name, places in (("red", [1]), ("dogs", [2, 3]), ("running", [4])):  # [CLS] red dog ##s running [SEP]
         assert torch.allclose(parts.vectors[parts.names.index(name)], by_token[places].sum(0), atol=1e-6), name
     assert not by_token[6:].any() and not by_token[0].any(), "padding and the start token say nothing"
-    states, there = LanguageStream(copy.deepcopy(tower), freeze_qk=False).eval()(*(lambda made: (made.ids, made.mask))(tokens([said])))
-    assert states.shape[1] == 12 and there[0].nonzero()[:, 0].tolist() == [1, 2, 3, 4], "the stream hears the words themselves"
+    states, there = LanguageStream(copy.deepcopy(tower), freeze_qk=False).eval()(
+        *(lambda made: (made.ids, made.mask))(tokens([said]))
+    )
+    assert states.shape[1] == 12 and there[0].nonzero()[:, 0].tolist() == [1, 2, 3, 4], (
+        "the stream hears the words themselves"
+    )
     space = WordSpace(tower.train(), tokens, cache=False)
     alone = torch.zeros(15, 12, dtype=torch.int64)
-    alone[:, 0], alone[:, 1], alone[:, 2] = 2, torch.arange(15), 3  # [CLS] entry [SEP], and padding to the context
+    alone[:, 0] = 2  # [CLS] entry [SEP], and padding to the context
+    alone[:, 1] = torch.arange(15)
+    alone[:, 2] = 3
     with torch.no_grad():
         entries = copy.deepcopy(tower).eval()(alone, torch.arange(12).expand(15, 12) < 3).tokens[:, :3].mean(1)
     assert torch.allclose(space.statistics, torch.stack([entries.mean(0), entries.std(0, correction=0)]), atol=1e-5)
     words = space(["red", "two dogs", "dog"])
     assert np.allclose(words[0], ((entries[6] - space.statistics[0]) / space.statistics[1]).numpy(), atol=1e-3)
-    assert np.array_equal(words, space(["red", "two dogs", "dog"])) and tower.training, "read at rest, and left as it was"
+    assert np.array_equal(words, space(["red", "two dogs", "dog"])) and tower.training, (
+        "read at rest, and left as it was"
+    )
 
 
 # --- transitions
@@ -574,19 +660,32 @@ def test_a_collapsed_model_finds_nothing_and_chance_is_chance():
 
 def test_gains_against_both_ends_and_the_query_itself_left_out():
     mix = Mixture(
-        torch.arange(4), *(torch.tensor(s, dtype=torch.float32) for s in ([1, 0.9, 0.6, 0], [0, 0.1, 0.8, 0.9])), 0.0, (True, True)
+        torch.arange(4),
+        *(torch.tensor(s, dtype=torch.float32) for s in ([1, 0.9, 0.6, 0], [0, 0.1, 0.8, 0.9])),
+        0.0,
+        (True, True),
     )
     told = transition(mix, {"image": [0, 1], "mixed": [2], "text": [3]}, (0, 0.5, 1), without=[0], k=1)
     assert set(told[told.kind == "image"].targets) == {1} and set(told.gallery) == {3}
     gained = mixture_gains(told.assign(query=0))
     assert gained.iloc[0].to_dict() == {"query": 0, "middle": 0, "image_only": 0.5, "text_only": 0.5, "gain": 0.5}
     rows = transition_rows(pd.concat([told.assign(query=q) for q in range(2)]), "m", 0, "d")
-    assert {row["metric"] for row in rows} == {"ahead", "first", "top", "gain_ahead", "gain_top"} and all(row["n"] == 2 for row in rows)
-    rng, many = np.random.default_rng(0), pd.concat([told.assign(query=q) for q in range(24)])
+    assert {row["metric"] for row in rows} == {"ahead", "first", "top", "gain_ahead", "gain_top"}
+    assert all(row["n"] == 2 for row in rows)
+    rng = np.random.default_rng(0)
+    many = pd.concat([told.assign(query=q) for q in range(24)])
     many["ahead"] = rng.random(len(many))
     wide = {}
-    for name, frame in (("each", many), ("one set", many.assign(group="same")), ("six sets", many.assign(group=many["query"] // 4))):
-        [line] = [row for row in transition_rows(frame, "m", 0, "d") if (row["split"], row["metric"]) == ("mixed at 0.5", "gain_ahead")]
+    for name, frame in (
+        ("each", many),
+        ("one set", many.assign(group="same")),
+        ("six sets", many.assign(group=many["query"] // 4)),
+    ):
+        [line] = [
+            row
+            for row in transition_rows(frame, "m", 0, "d")
+            if (row["split"], row["metric"]) == ("mixed at 0.5", "gain_ahead")
+        ]
         wide[name] = (line["n"], line["high"] - line["low"])
     assert [wide[name][0] for name in wide] == [24, 1, 6] and wide["one set"][1] == 0 < wide["each"][1]
     with pytest.raises(ValueError, match="has no alpha"):

@@ -27,10 +27,13 @@ from complearn.evaluation.statistics import (
 @pytest.mark.parametrize("n", [12, 150])
 def test_bootstrap_interval_is_scipys_percentile_interval(kind, n):
     draw = np.random.default_rng(n)
-    values = {"binary": draw.random(n) < 0.7, "continuous": draw.normal(size=n), "few": draw.integers(0, 4, n)}[kind].astype(float)
+    values = {"binary": draw.random(n) < 0.7, "continuous": draw.normal(size=n), "few": draw.integers(0, 4, n)}[
+        kind
+    ].astype(float)
     ours = bootstrap_interval(values, draws=20_000)
     theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000, rng=1).confidence_interval
-    slack = 0.1 * values.std() / np.sqrt(n) + (kind != "continuous") / n + 1e-9  # a mean of whole numbers moves in steps of 1/n
+    # a mean of whole numbers moves in steps of 1/n
+    slack = 0.1 * values.std() / np.sqrt(n) + (kind != "continuous") / n + 1e-9
     assert abs(ours[0] - theirs.low) < slack and abs(ours[1] - theirs.high) < slack
 
 
@@ -45,7 +48,10 @@ def test_cluster_bootstrap_equals_a_naive_one():
     groups = draw.integers(0, 25, 120)
     values = draw.normal(size=120) + groups / 5
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
-    naive = [values[np.concatenate([members[k] for k in draw.integers(0, len(members), len(members))])].mean() for _ in range(6000)]
+    naive = [
+        values[np.concatenate([members[k] for k in draw.integers(0, len(members), len(members))])].mean()
+        for _ in range(6000)
+    ]
     ours = bootstrap_means(values, 6000, groups=groups)
     assert abs(ours.std() / np.std(naive) - 1) < 0.05 and abs(ours.mean() - np.mean(naive)) < 0.05
     assert ours.std() > 1.5 * bootstrap_means(values, 6000).std(), "clusters must widen the interval here"
@@ -53,7 +59,9 @@ def test_cluster_bootstrap_equals_a_naive_one():
 
 def test_bootstrap_depends_on_its_seed_alone():
     values = np.random.default_rng(0).random(50)
-    assert bootstrap_interval(values, seed=1) == bootstrap_interval(values, seed=1) != bootstrap_interval(values, seed=2)
+    assert (
+        bootstrap_interval(values, seed=1) == bootstrap_interval(values, seed=1) != bootstrap_interval(values, seed=2)
+    )
 
 
 @pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")]])
@@ -87,7 +95,8 @@ def test_share_interval_never_claims_certainty():
 
 
 def test_intervals_cover_as_they_say():
-    draw, hits = np.random.default_rng(0), 0
+    draw = np.random.default_rng(0)
+    hits = 0
     for trial in range(300):
         right = draw.random(200) < 0.7
         low, high = share_interval(bootstrap_means(right, 1000, trial), right.mean(), 200)
@@ -98,8 +107,10 @@ def test_intervals_cover_as_they_say():
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 14])
 def test_paired_test_against_scipy_and_all_sign_patterns(n):
     draw = np.random.default_rng(n)
-    a, b = draw.normal(size=n) + 0.4, draw.normal(size=n)
-    ours, theirs = paired_test(a, b), stats.ttest_rel(a, b)
+    a = draw.normal(size=n) + 0.4
+    b = draw.normal(size=n)
+    ours = paired_test(a, b)
+    theirs = stats.ttest_rel(a, b)
     assert ours.n == n and ours.p_t == pytest.approx(theirs.pvalue) and ours.t == pytest.approx(theirs.statistic)
     assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
     d = a - b
@@ -153,10 +164,14 @@ def test_the_detectable_difference_has_the_power_that_is_asked_for(n):
 
 
 def test_power_is_statsmodels():
-    power = pytest.importorskip("statsmodels.stats.power", reason="statsmodels is not installed: pip install statsmodels").TTestPower()
+    power = pytest.importorskip(
+        "statsmodels.stats.power", reason="statsmodels is not installed: pip install statsmodels"
+    ).TTestPower()
     for n in (3, 5, 12):
         assert paired_power(0.7, 1.0, n) == pytest.approx(power.power(0.7, n, 0.05))
-        assert detectable_difference(2.0, n) == pytest.approx(2 * power.solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-4)
+        assert detectable_difference(2.0, n) == pytest.approx(
+            2 * power.solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-4
+        )
 
 
 def test_a_paired_test_says_what_it_would_have_missed():
@@ -185,7 +200,8 @@ def test_comparison_takes_each_runs_last_step_only():
 
 def test_comparison_is_antisymmetric_and_pairs_by_seed_not_by_order():
     rows = made(value=lambda m, s: 0.5 + 0.01 * s + (0.1 + 0.01 * s) * (m == "il_clip"))
-    forward, back = comparison(rows[::-1], "il_clip", "clip").iloc[0], comparison(rows, "clip", "il_clip").iloc[0]
+    forward = comparison(rows[::-1], "il_clip", "clip").iloc[0]
+    back = comparison(rows, "clip", "il_clip").iloc[0]
     assert forward["mean"] == pytest.approx(-back["mean"]) and forward["p_t"] == pytest.approx(back["p_t"])
     assert forward["low"] == pytest.approx(0.115 - stats.t.ppf(0.975, 3) * np.std([0.1, 0.11, 0.12, 0.13], ddof=1) / 2)
 
@@ -200,18 +216,29 @@ def test_comparison_leaves_out_unpaired_seeds_and_missing_values_aloud():
 def test_comparison_with_no_common_seed_gives_no_difference():
     rows = made(methods=("clip",), seeds=[0]) + made(methods=("il_clip",), seeds=[1])
     table = comparison(rows, "il_clip", "clip")
-    assert table["n"].tolist() == [0] and table["left_out"].tolist() == [[0, 1]] and ("mean" not in table or table["mean"].isna().all())
+    assert table["n"].tolist() == [0]
+    assert table["left_out"].tolist() == [[0, 1]]
+    assert "mean" not in table or table["mean"].isna().all()
 
 
 def test_differences_are_read_in_points_and_one_seed_has_no_p():
     [one] = difference_table(comparison(made(seeds=[0]), "clip", "il_clip")).to_dict("records")
-    assert one == {"compared": "clip minus il_clip", "metric": "accuracy", "split": "swap_att", "difference, points": "-10.0",
-                   "low, points": "", "high, points": "", "detectable, points": "", "p_t": "", "p_sign": "", "p_floor": "",
+    assert one == {"compared": "clip minus il_clip", "metric": "accuracy", "split": "swap_att", "difference, "
+                                                                                                "points": "-10.0",
+                   "low, points": "", "high, points": "", "detectable, points": "", "p_t": "", "p_sign": "",
+                   "p_floor": "",
                    "seeds": 1}  # fmt: skip
     luck = made(value=lambda m, s: 0.5 + 0.01 * s + (0.1 + 0.01 * s) * (m == "il_clip"))
     [four] = difference_table(comparison(luck, "il_clip", "clip")).to_dict("records")
-    assert (four["difference, points"], four["low, points"], four["p_sign"], four["p_floor"]) == ("+11.5", "+9.4", "0.125", "0.125")
-    assert four["detectable, points"] == f"{100 * detectable_difference(np.std([0.1, 0.11, 0.12, 0.13], ddof=1), 4):.1f}"
+    assert (four["difference, points"], four["low, points"], four["p_sign"], four["p_floor"]) == (
+        "+11.5",
+        "+9.4",
+        "0.125",
+        "0.125",
+    )
+    assert (
+        four["detectable, points"] == f"{100 * detectable_difference(np.std([0.1, 0.11, 0.12, 0.13], ddof=1), 4):.1f}"
+    )
     none = comparison(made(methods=("clip",), seeds=[0]) + made(methods=("il_clip",), seeds=[1]), "il_clip", "clip")
     assert difference_table(none)["difference, points"].tolist() == [""]
 
@@ -239,4 +266,8 @@ def test_comparison_reads_logs_mixed_with_losses():
 
 def test_comparisons_give_every_pair_of_a_chain():
     table = comparisons(made(methods=("clip", "codebook_clip", "il_clip")), ["clip", "codebook_clip", "il_clip"])
-    assert list(zip(table["better"], table["than"])) == [("codebook_clip", "clip"), ("il_clip", "clip"), ("il_clip", "codebook_clip")]
+    assert list(zip(table["better"], table["than"])) == [
+        ("codebook_clip", "clip"),
+        ("il_clip", "clip"),
+        ("il_clip", "codebook_clip"),
+    ]

@@ -49,26 +49,37 @@ def copy(smoke, tmp_path):
 def test_smoke_writes_what_a_reader_needs(smoke):
     run = smoke(NAME)
     assert run.good
-    out, text = run.folder, run.text
+    out = run.folder
+    text = run.text
     rows = read_results(out)["rows"]
     assert {row["method"] for row in rows} >= {*METHODS, "chance", "blind_length", "blind_ngram"}
-    cells = {(row["method"], row["split"]) for row in rows if row["data"] == "generated/sugarcrepe" and row["metric"] == "accuracy"}
+    cells = {
+        (row["method"], row["split"])
+        for row in rows
+        if row["data"] == "generated/sugarcrepe" and row["metric"] == "accuracy"
+    }
     assert cells >= {(method, split) for method in METHODS for split in ("swap_att", "swap_obj", "replace_att", "mean")}
     for row in rows:
-        if row["method"] in METHODS and row["metric"] == "accuracy" and row["data"] != "average":  # whose intervals are over seeds
+        # whose intervals are over seeds
+        if row["method"] in METHODS and row["metric"] == "accuracy" and row["data"] != "average":
             assert row["low"] <= row["value"] <= row["high"] and row["n"] > 0 and row["ties"] is not None
     assert any(row["metric"] == "steps_to_binding" for row in rows)
     averages = {row["split"] for row in rows if row["data"] == "average"}
     assert averages == {"COMP", "BIND", "NOUN", "REL", "ATT", "CLS", "probing", "retrieval"}
-    ends = {method: [row["step"] for row in rows if (row["method"], row["metric"]) == (method, "alignment")] for method in METHODS}
+    ends = {
+        method: [row["step"] for row in rows if (row["method"], row["metric"]) == (method, "alignment")]
+        for method in METHODS
+    }
     assert len(ends["il_clip"]) > 1 and ends["clip"] == ends["codebook_clip"] == ends["il_clip"]
     assert any(row["split"] == "zero_shot" for row in rows) and any(row["split"] == "linear_probe" for row in rows)
     table = nbformat.read(out / "report.ipynb", 4).cells[-1].outputs[0]["data"]["text/html"]
     assert all(word in table for word in ("(R@1)", "(group)", "(image)", "generated/objects: zero_shot", "blind_ngram"))
     assert (
-        all((out / "figures" / f"{name}.html").exists() for name in ("loss", "matched_codes")) and len(list((out / "runs").iterdir())) == 3
+        all((out / "figures" / f"{name}.html").exists() for name in ("loss", "matched_codes"))
+        and len(list((out / "runs").iterdir())) == 3
     )
-    assert "0 training pairs share a photo with the evaluation, 0 only a caption" in text and "saved as HTML only" in text
+    assert "0 training pairs share a photo with the evaluation, 0 only a caption" in text
+    assert "saved as HTML only" in text
 
 
 def test_again_in_the_same_folder_says_what_is_there(copy):
@@ -80,7 +91,9 @@ def test_again_in_the_same_folder_says_what_is_there(copy):
 
 def test_another_configuration_in_the_same_folder_is_refused(experiment, copy):
     run = experiment(NAME, copy, seeds="[0]", steps="24")
-    assert not run.result.good and "holds another run" in run.text and "method.args.steps: 20 there, 24 asked for" in run.text
+    assert not run.result.good
+    assert "holds another run" in run.text
+    assert "method.args.steps: 20 there, 24 asked for" in run.text
     assert Run.open(copy / "runs" / "clip-s0").done["step"] == 20
 
 
@@ -92,7 +105,9 @@ def test_every_parameter_is_explained(tmp_path):
     assert names[0] == "preset" and len(names) >= 10
     for name in names:
         told = re.search(rf"^\s+{name}: .*\n?\s*(\S.*)", done.stdout, re.M)
-        assert told and "Unknown" not in told.group(0).split("(")[0] and len(told.group(0).split()) > 6, f"{name} is not explained"
+        assert told and "Unknown" not in told.group(0).split("(")[0] and len(told.group(0).split()) > 6, (
+            f"{name} is not explained"
+        )
 
 
 def real_source(folder):
@@ -102,7 +117,10 @@ def real_source(folder):
     captions = {part: str(coco / "annotations" / f"captions_{part}.json") for part in ("train2017", "val2017")}
     parts = [
         {"name": "coco", "args": {"images": str(coco / "train2017"), "annotations": captions["train2017"]}},
-        {"name": "coco", "args": {"images": str(coco / "val2017"), "annotations": captions["val2017"], "exclude": asked}},
+        {
+            "name": "coco",
+            "args": {"images": str(coco / "val2017"), "annotations": captions["val2017"], "exclude": asked},
+        },
         {"name": "nlvr", "args": {"folder": str(folder / "nlvr" / "dev")}},
     ]
     judge = {
@@ -128,22 +146,37 @@ def test_real_training_and_evaluation_share_nothing(real_data):
 @pytest.mark.slow
 def test_real_files_end_to_end(real_data, tmp_path, experiment):
     source, judge = real_source(real_data)
-    source, judge = json.dumps(source), json.dumps(judge)
+    source = json.dumps(source)
+    judge = json.dumps(judge)
     assert experiment(NAME, tmp_path, data="joined", data_args=source, judge=judge, fit="pad", seeds="[0]").good
     rows = read_results(tmp_path)["rows"]
     for method in METHODS:
-        own = {(row["data"], row["split"]): row for row in rows if row["method"] == method and row["metric"] == "accuracy"}
+        own = {
+            (row["data"], row["split"]): row for row in rows if row["method"] == method and row["metric"] == "accuracy"
+        }
         assert own["sugarcrepe", "swap_obj"]["n"] == 11 and own["sugarcrepe", "mean"]["n"] == 286
         assert any(data == "nlvr" for data, _ in own)
-        assert any(row["data"] == "nlvr" and row["metric"] == "auc" and 0 <= row["value"] <= 1 for row in rows if row["method"] == method)
-        assert any(row["metric"] == "steps_to_binding" and row["data"] == "sugarcrepe" for row in rows if row["method"] == method)
+        assert any(
+            row["data"] == "nlvr" and row["metric"] == "auc" and 0 <= row["value"] <= 1
+            for row in rows
+            if row["method"] == method
+        )
+        assert any(
+            row["metric"] == "steps_to_binding" and row["data"] == "sugarcrepe"
+            for row in rows
+            if row["method"] == method
+        )
     assert {row["method"] for row in rows} >= {"chance", "blind_length", "blind_ngram"}
 
 
 def readme_command(name, out_dir):
     """Parameters of the one command of the README whose out_dir is this."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
-    (line,) = [line for line in text.splitlines() if line.startswith(f"papermill nbs/experiments/{name}.ipynb") and out_dir in line.split()]
+    (line,) = [
+        line
+        for line in text.splitlines()
+        if line.startswith(f"papermill nbs/experiments/{name}.ipynb") and out_dir in line.split()
+    ]
     words = shlex.split(line)
     return {words[k + 1]: words[k + 2] for k, word in enumerate(words) if word == "-p" and words[k + 1] != "out_dir"}
 
@@ -157,15 +190,20 @@ def below(folder, value, key=""):
 
 @pytest.mark.real
 @pytest.mark.slow
-@pytest.mark.parametrize(("out_dir", "questions"), [("results/coco", {"sugarcrepe": 286}), ("results/flickr8k", {"foils": 341})])
-def test_real_data_are_trained_on_and_judged_by_the_commands_of_the_readme(out_dir, questions, real_data, tmp_path, experiment):
+@pytest.mark.parametrize(
+    ("out_dir", "questions"), [("results/coco", {"sugarcrepe": 286}), ("results/flickr8k", {"foils": 341})]
+)
+def test_real_data_are_trained_on_and_judged_by_the_commands_of_the_readme(
+    out_dir, questions, real_data, tmp_path, experiment
+):
     """Nothing to exclude by hand: what training shares with the questions is dropped, counted and written down."""
     parameters = readme_command("iterated_learning", out_dir)
     for name in ("data_args", "judge"):
         parameters[name] = json.dumps(below(real_data, json.loads(parameters[name])))
     assert experiment(NAME, tmp_path, **parameters).good
     results = read_results(tmp_path)
-    overlap, counts = results["setting"]["overlap"], {}
+    overlap = results["setting"]["overlap"]
+    counts = {}
     assert overlap["policy"] == "drop" and overlap["dropped"] == overlap["images"] + overlap["captions"]
     assert results["setting"]["blind_ngram"]["captions"] > 300 and "training" in results["setting"]["captions_cut"]
     for row in results["rows"]:
@@ -179,7 +217,13 @@ def test_real_data_are_trained_on_and_judged_by_the_commands_of_the_readme(out_d
 def test_training_on_the_photos_of_the_questions_drops_them(real_data, tmp_path, experiment):
     args = {"images": "coco/val2017", "annotations": "coco/annotations/captions_val2017.json"}
     judge = json.dumps({"sugarcrepe": below(real_data, {"folder": "sugarcrepe", "images": "coco/val2017"})})
-    given = {"data": "coco", "data_args": json.dumps(below(real_data, args)), "judge": judge, "methods": "['clip']", "steps": 3}
+    given = {
+        "data": "coco",
+        "data_args": json.dumps(below(real_data, args)),
+        "judge": judge,
+        "methods": "['clip']",
+        "steps": 3,
+    }
     assert experiment(NAME, tmp_path, **given).good
     overlap = read_results(tmp_path)["setting"]["overlap"]
     assert (overlap["images"], overlap["captions"], overlap["dropped"]) == (285, 0, 285)
@@ -190,11 +234,21 @@ def test_training_on_the_photos_of_the_questions_drops_them(real_data, tmp_path,
 @pytest.mark.real
 @pytest.mark.slow
 def test_a_text_agent_learns_against_a_frozen_imagenet_tower(real_data, tmp_path, experiment):
-    pytest.importorskip("efficientnet_lite_pytorch", reason="the extra 'offline' is not installed: no ImageNet weights here")
+    pytest.importorskip(
+        "efficientnet_lite_pytorch", reason="the extra 'offline' is not installed: no ImageNet weights here"
+    )
     source, judge = real_source(real_data)
     source = {"parts": source["parts"][:1]}
-    args = {"data_args": source, "judge": {"sugarcrepe": judge["sugarcrepe"]}, "vision": {"tower": "efficientnet_lite0"}}
-    args = {name: json.dumps(value) for name, value in args.items()} | {"methods": "['clip']", "steps": 60, "batch_size": 32}
+    args = {
+        "data_args": source,
+        "judge": {"sugarcrepe": judge["sugarcrepe"]},
+        "vision": {"tower": "efficientnet_lite0"},
+    }
+    args = {name: json.dumps(value) for name, value in args.items()} | {
+        "methods": "['clip']",
+        "steps": 60,
+        "batch_size": 32,
+    }
     assert experiment(NAME, tmp_path, data="joined", **args).good
     run = Run.open(tmp_path / "runs" / "clip-s0")
     losses = [record["contrastive_loss"] for record in run.records() if record["kind"] == "step"]
@@ -219,22 +273,31 @@ def photo_folder(folder, count, colour):
 
 
 def test_fewer_pairs_than_a_batch_are_said_before_anything_starts_and_the_corrected_command_goes_on(tmp_path):
-    train, asked = photo_folder(tmp_path / "train", 45, 1), photo_folder(tmp_path / "asked", 8, 130)
+    train = photo_folder(tmp_path / "train", 45, 1)
+    asked = photo_folder(tmp_path / "asked", 8, 130)
     judge = {"retrieval": {"name": "folder", "args": asked}}
     given = {"methods": ["clip"], "data": "folder", "data_args": json.dumps(train), "judge": json.dumps(judge)}
     given |= {"out_dir": str(tmp_path / "out"), "device": "cpu"}
-    with pytest.raises(ValueError, match="45 pairs do not fill a batch of 64; give batch_size=45 or less, or more pairs"):
+    with pytest.raises(
+        ValueError, match="45 pairs do not fill a batch of 64; give batch_size=45 or less, or more pairs"
+    ):
         run_cells("iterated_learning", "study.fit(", **given)
     assert not (tmp_path / "out" / "runs").exists()
     runs = run_cells("iterated_learning", "study.fit(", **given, batch_size=32)["runs"]
     assert runs["clip", 0].config["train"]["batch_size"] == 32
-    runs = run_cells("iterated_learning", "study.fit(", **given, batch_size=16, lr="3e-4", ramp=4)["runs"]  # it never took a step
+    # it never took a step
+    runs = run_cells("iterated_learning", "study.fit(", **given, batch_size=16, lr="3e-4", ramp=4)["runs"]
     config = runs["clip", 0].config
-    assert config["train"]["batch_size"] == 16 and config["train"]["lr"] == 3e-4 and config["method"]["args"]["ramp"] == 4
+    assert config["train"]["batch_size"] == 16
+    assert config["train"]["lr"] == 3e-4
+    assert config["method"]["args"]["ramp"] == 4
 
 
 def test_a_switch_reaches_the_runs(tmp_path, experiment):
-    changed = {"il_clip": {"temperature": 0.1, "freeze_codebook": False}, "codebook": {"similarity": "dot", "init": "normal"}}
+    changed = {
+        "il_clip": {"temperature": 0.1, "freeze_codebook": False},
+        "codebook": {"similarity": "dot", "init": "normal"},
+    }
     assert experiment(NAME, tmp_path, methods="['il_clip']", switches=json.dumps(changed), lr="5e-4", ramp=3).good
     config = Run.open(tmp_path / "runs" / "il_clip-s0").config
     assert config["train"]["lr"] == 5e-4 and config["method"]["args"]["ramp"] == 3

@@ -1,4 +1,5 @@
-"""The ablation notebook: its rows, and a sweep that is stopped, widened and gone on with; rows and budgets of methods."""
+"""The ablation notebook: its rows, and a sweep that is stopped, widened and gone on with; rows and budgets of
+methods."""
 
 import json
 import shutil
@@ -29,7 +30,10 @@ SOURCE = {"name": "generated", "args": SCALES["smoke"].world}
 
 def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
     rows = {"vision": {"il_clip": {"target": "vision"}}}
-    sweep = lambda rows: experiment("experiments/ablations", tmp_path, sweep=json.dumps(rows)).text
+
+    def sweep(rows):
+        return experiment("experiments/ablations", tmp_path, sweep=json.dumps(rows)).text
+
     assert "2 runs of 2 rows and 1 seeds: 2 to measure" in sweep(rows)
     first = (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes()
     (tmp_path / "results.json").unlink()  # as if it had been stopped before the first run was judged
@@ -39,10 +43,15 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
     assert Run.open(tmp_path / "runs" / "vision-s0").config["method"]["args"]["target"] == "vision"
     results = read_results(tmp_path)
     told = {(line["method"], line["split"]): line for line in results["rows"] if line["data"] == "average"}
-    assert {name for name, _ in told} == {"il_clip", "vision", "bare clip"} and {split for _, split in told} == set(AVERAGES)
+    assert {name for name, _ in told} == {"il_clip", "vision", "bare clip"}
+    assert {split for _, split in told} == set(AVERAGES)
     own = {}
     for line in results["rows"]:  # by hand: one number for each data set, then their mean
-        if line["method"] == "vision" and line["split"] == "mean" and line["data"] not in ("average", "generated/sugarcrepe, seen"):
+        if (
+            line["method"] == "vision"
+            and line["split"] == "mean"
+            and line["data"] not in ("average", "generated/sugarcrepe, seen")
+        ):
             own.setdefault(line["data"], {})[line["metric"]] = line["value"]
     pick = [next(of[m] for m in ("accuracy", "image_accuracy", "image_score") if m in of) for of in own.values()]
     assert told["vision", "COMP"]["value"] == pytest.approx(sum(pick) / len(pick)) and len(pick) == 5
@@ -51,7 +60,10 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
 @pytest.mark.parametrize("cycle", (0.5, 1, 2, 3))
 def test_generations_fill_the_budget(cycle):
     lengths = divide_steps(SCALES["full"], 2000, cycle)
-    assert lengths["warmup"] + lengths["generations"] * (lengths["distil"] + lengths["interact"]) + lengths["final"] == 2000
+    assert (
+        lengths["warmup"] + lengths["generations"] * (lengths["distil"] + lengths["interact"]) + lengths["final"]
+        == 2000
+    )
     assert lengths["distil"] == round(80 * cycle) and lengths["generations"] == max(1, round(3 / cycle))
 
 
@@ -72,8 +84,16 @@ def test_every_method_and_every_named_row_is_a_run():
     assert free == {"method": "il_negclip", "il_negclip": {"freeze_codebook": False}}
     configs = {name: study(method_rows(DUAL)).configuration(name, 0) for name in DUAL}
     assert configs["negclip_paper"]["method"] == {"name": "negclip_paper", "args": {"steps": 30, "ramp": 1}}
-    assert {name for name, config in configs.items() if "negatives" in config["train"]} == {"negclip", "negclip_paper", "il_negclip"}
-    assert {name for name, config in configs.items() if config["model"].get("codebook")} == {"codebook_clip", "il_clip", "il_negclip"}
+    assert {name for name, config in configs.items() if "negatives" in config["train"]} == {
+        "negclip",
+        "negclip_paper",
+        "il_negclip",
+    }
+    assert {name for name, config in configs.items() if config["model"].get("codebook")} == {
+        "codebook_clip",
+        "il_clip",
+        "il_negclip",
+    }
     assert [name for name, config in configs.items() if config["model"].get("spectral")] == ["spectral_clip"]
     assert {name: METHODS[name].budget for name in DUAL if METHODS[name].budget != 1} == {"negclip_paper": 1.5}
 
@@ -88,10 +108,16 @@ def test_a_method_of_few_steps_is_not_asked_about_generations():
 
 
 def test_switches_lie_over_the_method_and_the_setting():
-    switches = {"il_clip": {"temperature": 0.1, "cycle": 0.5}, "codebook": {"similarity": "dot"}, "model": {"text": {"keep_end": False}}}
+    switches = {
+        "il_clip": {"temperature": 0.1, "cycle": 0.5},
+        "codebook": {"similarity": "dot"},
+        "model": {"text": {"keep_end": False}},
+    }
     rows = {"a": {"method": "il_clip", "il_clip": {"temperature": 0.5}, "train": {"lr": 0.1}}, "b": {"method": "clip"}}
     first, second = (study(rows, 2000, switches=switches).configuration(label, 0) for label in rows)
-    assert first["method"]["args"]["temperature"] == 0.5 and first["method"]["args"]["generations"] == 6 and first["train"]["lr"] == 0.1
+    assert first["method"]["args"]["temperature"] == 0.5
+    assert first["method"]["args"]["generations"] == 6
+    assert first["train"]["lr"] == 0.1
     assert first["model"]["codebook"] == {"codes": 64, "similarity": "dot"} and "codebook" not in second["model"]
     assert all(config["model"]["text"] == SCALES["smoke"].text | {"keep_end": False} for config in (first, second))
 
@@ -131,7 +157,9 @@ def check_photos(table):
 
 @pytest.mark.parametrize("file", PHOTOS, ids=lambda file: file.name.split(".")[0])
 def test_the_command_in_the_notebook_goes_on_with_the_study_on_photos(file):
-    scale, setting, steps = SCALES["full"], read_results(file)["setting"], 400
+    scale = SCALES["full"]
+    setting = read_results(file)["setting"]
+    steps = 400
     vision = {"tower": "tiny", "size": 64, "patch": 8, "width": 64, "depth": 2, "heads": 4}
     frozen = "frozen" in file.name
     switches = {"train": {"words": {"min_count": 3}, "captions_too": True, "preload": True}}
@@ -140,7 +168,19 @@ def test_the_command_in_the_notebook_goes_on_with_the_study_on_photos(file):
     rows = ablation_rows(["clip", "codebook_restarts", "il_clip", "negclip", "il_negclip"], "codebook_clip")
     source = setting["source"]  # the photos are not here; what they share with the questions was dropped
     assert source["name"] == "disjoint" and 0 < len(source["args"]["exclude"]) < 100
-    study = Study("/nowhere", rows, setting["seeds"], source, scale, steps, model, scale.train(steps, scale.batch), switches, {}, file)
+    study = Study(
+        "/nowhere",
+        rows,
+        setting["seeds"],
+        source,
+        scale,
+        steps,
+        model,
+        scale.train(steps, scale.batch),
+        switches,
+        {},
+        file,
+    )
     assert set(setting["asked"]["judge"]) == {"retrieval", "swaps", "foils:sugarcrepe", "foils:valse", "vsr"}
     study.measured.check(study.common | {"asked": setting["asked"]})
     assert {study.measured.holds(study.name(*key), study.configuration(*key)) for key in study.keys} >= {True}
@@ -150,10 +190,15 @@ def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_pa
     measured = ROOT / "data" / "measured" / "iterated.results.json"
     run = experiment("experiments/ablations", tmp_path, report_from=str(measured))
     assert run.good and not (tmp_path / "runs").exists()
-    shown, drawn = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb"), tables(tmp_path / "report.ipynb")
+    shown = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb")
+    drawn = tables(tmp_path / "report.ipynb")
     assert len(shown) > 15 and shown == drawn, "`make reports` draws it again"
     check_photos("".join(shown))
-    lines = [line for line in read_results(measured)["rows"] if (line["method"], line["data"]) == ("codebook_clip", "average")]
+    lines = [
+        line
+        for line in read_results(measured)["rows"]
+        if (line["method"], line["data"]) == ("codebook_clip", "average")
+    ]
     scores = [100 * line["value"] for line in lines if line["split"] == "COMP"]
     half = stats.sem(scores) * stats.t.ppf(0.975, len(scores) - 1)
     mean = sum(scores) / len(scores)
@@ -161,13 +206,26 @@ def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_pa
 
 
 def test_the_command_in_the_notebook_goes_on_with_the_measured_study():
-    scale, measured = SCALES["full"], ROOT / "data" / "measured" / "iterated.results.json"
+    scale = SCALES["full"]
+    measured = ROOT / "data" / "measured" / "iterated.results.json"
     world = scale.world | {"shapes": 8, "colours": 8, "relations": ["left of", "above"], "n_train": 30000}
     data = StudyData({"name": "generated", "args": world}, {}, scale.n)
     rows = ablation_rows(["clip", "codebook_clip", "codebook_restarts"])
     switches = {"train": {"captions_too": True, "every": 200, "checkpoint_every": 400, "keep": 6}}
-    monitors = lambda seed: monitor_settings(data.source_of(seed), {}, scale.n_monitor)
-    setting = (data.source_of, scale, 2000, scale.model({}, {}, ""), scale.train(2000, scale.batch), switches, monitors, measured)
+
+    def monitors(seed):
+        return monitor_settings(data.source_of(seed), {}, scale.n_monitor)
+
+    setting = (
+        data.source_of,
+        scale,
+        2000,
+        scale.model({}, {}, ""),
+        scale.train(2000, scale.batch),
+        switches,
+        monitors,
+        measured,
+    )
     seeds = read_results(measured)["setting"]["seeds"]
     again = Study("/nowhere", rows, [*seeds, max(seeds) + 1], *setting)
     again.measured.check(again.common | {"asked": {"judge": {}, "n": scale.n}})
@@ -178,7 +236,8 @@ def test_the_command_in_the_notebook_goes_on_with_the_measured_study():
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     """What makes a study of small runs, trained in this process; what a run answers; which runs were asked."""
-    folder, asked = tmp_path, []
+    folder = tmp_path
+    asked = []
 
     def train(runs, steps, on_end, total, **_):
         for run in runs:
@@ -192,11 +251,19 @@ def measured(tmp_path, monkeypatch):
         return [row(method, seed, phase, step, "made up", "mean", "accuracy", 0.5, n=1)], {"seen": seed}
 
     def make(out_dir="first", seeds=(0, 1), steps=4):
-        scale, tower = SCALES["smoke"], {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
-        source = lambda seed: {"name": "generated", "args": {"preset": "small", "n_train": 32, "size": 16, "seed": seed}}
+        scale = SCALES["smoke"]
+        tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+
+        def source(seed):
+            return {
+                "name": "generated",
+                "args": {"preset": "small", "n_train": 32, "size": 16, "seed": seed},
+            }
+
         train = scale.train(steps, 8) | {"every": 0, "device": "cpu"}
         results = folder / "results.json"
-        model, rows = scale.model(tower, tower), method_rows(["clip"])
+        model = scale.model(tower, tower)
+        rows = method_rows(["clip"])
         return Study(folder / out_dir, rows, seeds, source, scale, steps, model, train, results=results)
 
     return make, answers, asked
@@ -212,9 +279,12 @@ def test_the_results_file_grows_and_what_stands_there_is_not_measured_again(meas
     assert asked == [("clip", 0), ("clip", 1)] and not (both.out_dir / "runs" / "clip-s0").exists()
     assert both.run("clip", 1).config["data"]["args"]["seed"] == 1
     results = read_results(both.results)
-    assert [line["seed"] for line in results["rows"] if line["data"] == "made up"] == [0, 1] and measured_rows == results["rows"]
+    assert [line["seed"] for line in results["rows"] if line["data"] == "made up"] == [0, 1]
+    assert measured_rows == results["rows"]
     ends = [line for line in results["rows"] if line["data"] == "training"]
-    assert [(line["seed"], line["metric"]) for line in ends] == [(seed, name) for seed in (0, 1) for name in ("loss", "grad_norm")]
+    assert [(line["seed"], line["metric"]) for line in ends] == [
+        (seed, name) for seed in (0, 1) for name in ("loss", "grad_norm")
+    ]
     log = both.run("clip", 1).metrics().dropna(subset=["loss"])
     assert ends[2]["value"] == log[log.step > 3.6].loss.mean() and ends[2]["step"] == 4
     assert results["setting"]["seeds"] == [0, 1]
@@ -228,21 +298,30 @@ def test_a_deleted_run_is_measured_again_to_the_same_rows(measured):
     """What stands in a results file is made again by the same study, to the last bit."""
     make, _, _ = measured
     bench = world_bench({"preset": "small", "n_train": 32, "size": 16, "seed": 9}, 6)
-    answers = lambda model, **place: (judge(model, bench, **place), {"questions": sorted(bench)})
+
+    def answers(model, **place):
+        return (judge(model, bench, **place), {"questions": sorted(bench)})
+
     before = make().measure(answers, {"n": 6}, at_once=1)
     runs = {name: record for name, record in before["setting"]["runs"].items() if name != "clip-s1"}
     rows = [line for line in before["rows"] if line["seed"] != 1]
     assert len(runs) == 1 and 0 < len(rows) < len(before["rows"])
     write_results(make().results, before["setting"] | {"runs": runs}, {}, rows)
     shutil.rmtree(make().out_dir / "runs" / "clip-s1")
-    after, in_order = make().measure(answers, {"n": 6}, at_once=1), lambda lines: sorted(json.dumps(line) for line in lines)
-    assert in_order(after["rows"]) == in_order(before["rows"]) and any(line["value"] not in (0, 1) for line in after["rows"])
+    after = make().measure(answers, {"n": 6}, at_once=1)
+
+    def in_order(lines):
+        return sorted(json.dumps(line) for line in lines)
+
+    assert in_order(after["rows"]) == in_order(before["rows"])
+    assert any(line["value"] not in (0, 1) for line in after["rows"])
     assert after["setting"]["runs"]["clip-s1"]["facts"] == before["setting"]["runs"]["clip-s1"]["facts"]
 
 
 def test_a_study_may_be_asked_again_and_beside_another(measured):
     make, answers, asked = measured
-    first, second = make(seeds=[0]), make("second", seeds=[1])  # both stand before either has measured
+    first = make(seeds=[0])  # both stand before either has measured
+    second = make("second", seeds=[1])
     first.measure(answers, {"n": 1}, at_once=1)
     second.measure(answers, {"n": 1}, at_once=1)
     again = first.measure(answers, {"n": 1}, at_once=1)
@@ -252,7 +331,9 @@ def test_a_study_may_be_asked_again_and_beside_another(measured):
 
 
 def test_a_switch_counts_as_the_setting_that_it_changes():
-    make = lambda train, switches: comparable({"steps": 4, "train": train, "switches": switches, "scale": {"n": 1}})
+    def make(train, switches):
+        return comparable({"steps": 4, "train": train, "switches": switches, "scale": {"n": 1}})
+
     by_hand = make({"lr": 0.1}, {"train": {"captions_too": True}})
     assert by_hand == make({"lr": 0.1, "captions_too": True}, {}) and by_hand != make({"lr": 0.1}, {})
     assert by_hand != make({"lr": 0.1, "captions_too": True}, {"codebook": {"share": 0.1}}) and comparable({}) == {}
@@ -262,7 +343,9 @@ def test_a_switch_counts_as_the_setting_that_it_changes():
 def test_rows_of_another_setting_or_other_questions_are_not_mixed(measured):
     make, answers, _ = measured
     make(seeds=[0]).measure(answers, {"n": 1}, at_once=1)
-    with pytest.raises(ValueError, match=r"results.json was measured in another setting: asked.n: 1 there, 2 asked for. Name another"):
+    with pytest.raises(
+        ValueError, match=r"results.json was measured in another setting: asked.n: 1 there, 2 asked for. Name another"
+    ):
         make(seeds=[1]).measure(answers, {"n": 2})
     with pytest.raises(ValueError, match=r"in another setting: steps: 4 there, 8 asked for"):
         make("longer", seeds=[1], steps=8).measure(answers, {"n": 1})

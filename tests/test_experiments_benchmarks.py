@@ -26,8 +26,11 @@ def small_clip_model(folder):
     "A folder that transformers saves, with random weights."
     transformers = pytest.importorskip("transformers")
     sides = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    vision, text = sides | {"image_size": 32, "patch_size": 8}, sides | {"max_position_embeddings": 24}
-    transformers.CLIPModel(transformers.CLIPConfig(vision_config=vision, text_config=text, projection_dim=24)).save_pretrained(folder)
+    vision = sides | {"image_size": 32, "patch_size": 8}
+    text = sides | {"max_position_embeddings": 24}
+    transformers.CLIPModel(
+        transformers.CLIPConfig(vision_config=vision, text_config=text, projection_dim=24)
+    ).save_pretrained(folder)
     return folder
 
 
@@ -49,11 +52,18 @@ def small_open_clip(folder, quick=True):
 
 
 def test_a_folder_is_loaded_with_its_own_activation(tmp_path):
-    activations = lambda model: {type(module).__name__ for module in model.modules() if "GELU" in type(module).__name__}
-    quick, plain = small_open_clip(tmp_path / "quick"), small_open_clip(tmp_path / "plain", quick=False)
-    assert activations(load_open_clip(str(quick)).model) == {"QuickGELU"} and activations(load_open_clip(str(plain)).model) == {"GELU"}
+    def activations(model):
+        return {type(module).__name__ for module in model.modules() if "GELU" in type(module).__name__}
+
+    quick = small_open_clip(tmp_path / "quick")
+    plain = small_open_clip(tmp_path / "plain", quick=False)
+    assert activations(load_open_clip(str(quick)).model) == {"QuickGELU"}
+    assert activations(load_open_clip(str(plain)).model) == {"GELU"}
     pair = Pair(np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8), "a dog on a mat", "0", "0")
-    encoded = [scorer.encode_images(scorer.collate([pair])).values for scorer in (OpenClipScorer(str(quick)), OpenClipScorer(str(plain)))]
+    encoded = [
+        scorer.encode_images(scorer.collate([pair])).values
+        for scorer in (OpenClipScorer(str(quick)), OpenClipScorer(str(plain)))
+    ]
     assert (encoded[0] - encoded[1]).abs().max() > 1e-4  # the same weights: the flag alone decides
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -73,7 +83,10 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     data = write_benchmarks(tmp_path / "data")
     shutil.copytree(data / "coco", tmp_path / "gone")
     tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
-    photos = lambda at: {"images": str(at / "val2017"), "annotations": str(at / "annotations/captions_val2017.json")}
+
+    def photos(at):
+        return {"images": str(at / "val2017"), "annotations": str(at / "annotations/captions_val2017.json")}
+
     world = {"name": "generated", "args": {"preset": "small", "n_train": 16, "n_test": 8, "size": 32}}
     for name, source in (
         ("study/clip-s0", {"name": "coco", "args": photos(data / "coco")}),
@@ -105,9 +118,12 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     counts = {(r["method"], r["data"]): r["value"] for r in found["rows"] if r["metric"] == "train_overlap_images"}
     assert counts["clip", "sugarcrepe"] == counts["lesson", "sugarcrepe"] == 42 and counts["orphan", "sugarcrepe"] == 0
     assert {method for method, _ in counts} == {"clip", "lesson", "orphan"}
-    assert "warning: orphan-s0: overlap with the benchmarks not checked for the data of a run that it started from" in said
+    assert (
+        "warning: orphan-s0: overlap with the benchmarks not checked for the data of a run that it started from" in said
+    )
     reports = found["setting"]["overlap"]["report"]
-    assert "32 of 32 training pairs compared" in reports["lesson-s0"] and "base is not a run: there is no such" in reports["orphan-s0"]
+    assert "32 of 32 training pairs compared" in reports["lesson-s0"]
+    assert "base is not a run: there is no such" in reports["orphan-s0"]
     assert "cifar10: test: 4 kept" in said and "class names: the data's own; prompts: " in said
     assert "clip-s0 was trained on the photo of 42 items of sugarcrepe, and on a caption of 0 others" in said
     assert "warning: lost-s0: overlap with the benchmarks not checked, since its training data cannot be read" in said
@@ -115,7 +131,9 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     assert "blind_ngram" not in {r["method"] for r in found["rows"]} or found["setting"]["blind_ngram"]["left_out"]
     dropped = experiment(NAME, tmp_path / "dropped", **where)
     assert dropped.good and read_results(tmp_path / "dropped")["setting"]["overlap"]["dropped"]["sugarcrepe"] == 42
-    assert "sugarcrepe" not in {r["data"] for r in read_results(tmp_path / "dropped")["rows"] if r["metric"] == "accuracy"}
+    assert "sugarcrepe" not in {
+        r["data"] for r in read_results(tmp_path / "dropped")["rows"] if r["metric"] == "accuracy"
+    }
     refused = experiment(NAME, tmp_path / "no", overlap="refuse", **where)
     assert "the models were trained on what they are asked: 42 of sugarcrepe" in refused.text
 
@@ -131,12 +149,21 @@ def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_pat
         "seed": 3,
     }
     launch(prepare(tmp_path / "study" / "runs" / "clip-s3", config).path, "cpu", False)
-    saved = save_model(build_model({"vision": tower | {"patch": 8}, "text": tower}, WordTokenizer.fit(["a dog"])), tmp_path / "kept")
+    saved = save_model(
+        build_model({"vision": tower | {"patch": 8}, "text": tower}, WordTokenizer.fit(["a dog"])), tmp_path / "kept"
+    )
     published = [str(small_open_clip(tmp_path / "small_clip")), str(small_clip_model(tmp_path / "published"))]
     models = [*published, str(tmp_path / "study"), str(saved)]
     only = ["sugarcrepe", "nlvr", "winoground"]
     run = experiment(
-        NAME, tmp_path / "out", preset="demo", models=models, data_folder=str(real_data), only=only, limit=20, quick_gelu="true"
+        NAME,
+        tmp_path / "out",
+        preset="demo",
+        models=models,
+        data_folder=str(real_data),
+        only=only,
+        limit=20,
+        quick_gelu="true",
     )
     assert run.good
     said = run.text
@@ -148,9 +175,12 @@ def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_pat
         ("kept", None),
         ("blind_ngram", None),
     }
-    assert all(r["low"] <= r["value"] <= r["high"] for r in rows if r["metric"] == "accuracy" and r["method"] in ("small_clip", "clip"))
-    assert {r["split"] for r in rows if r["data"] == "sugarcrepe" and r["method"] == "clip"} >= {"swap_att", "mean"} and any(
-        r["metric"] == "auc" for r in rows
+    assert all(
+        r["low"] <= r["value"] <= r["high"]
+        for r in rows
+        if r["metric"] == "accuracy" and r["method"] in ("small_clip", "clip")
     )
+    assert {r["split"] for r in rows if r["data"] == "sugarcrepe" and r["method"] == "clip"} >= {"swap_att", "mean"}
+    assert any(r["metric"] == "auc" for r in rows)
     assert "2 benchmarks found, 0 without photos, 1 missing" in said
     assert read_results(tmp_path / "out")["setting"]["found"]["winoground"] == "missing"

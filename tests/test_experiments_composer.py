@@ -1,4 +1,5 @@
-"""The study of COMPOSER: its rows are runs, its parts diverge as they say, and a results file draws the notebook again."""
+"""The study of COMPOSER: its rows are runs, its parts diverge as they say, and a results file draws the notebook
+again."""
 
 import json
 
@@ -24,25 +25,45 @@ from complearn.training.methods.scales import SCALES
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.study import Study
 
-WORLD = {"shapes": 4, "colours": 4, "split": "divergence", "disjoint": True, "n_train": 200, "n_test": 40, "size": 16, "seed": 5}
+WORLD = {
+    "shapes": 4,
+    "colours": 4,
+    "split": "divergence",
+    "disjoint": True,
+    "n_train": 200,
+    "n_test": 40,
+    "size": 16,
+    "seed": 5,
+}
 METHODS = ["composer", "vse", "two_stream", "clip", "codebook_clip", "il_clip"]
 
 
 def test_every_named_row_is_a_run_that_differs_in_what_it_says():
-    scale, rows = SCALES["smoke"], composer_rows([*METHODS, *COMPOSER_ROWS], {"composer": {"layers": 3}, "vse": {"trees": "rules"}})
-    study = Study("/nowhere", rows, [0], {"name": "generated", "args": scale.world}, scale, 20, scale.model(), scale.train(20, 64))
+    scale = SCALES["smoke"]
+    rows = composer_rows([*METHODS, *COMPOSER_ROWS], {"composer": {"layers": 3}, "vse": {"trees": "rules"}})
+    study = Study(
+        "/nowhere", rows, [0], {"name": "generated", "args": scale.world}, scale, 20, scale.model(), scale.train(20, 64)
+    )
     configs = {label: RunConfig.read(study.configuration(label, 0)) for label in rows}
     kinds = {label: getattr(configs[label].model, "kind", "dual") for label in rows}
-    assert all(kinds[label] == label.split(",")[0] for label in rows if label.split(",")[0] in ("composer", "vse", "two_stream"))
+    assert all(
+        kinds[label] == label.split(",")[0]
+        for label in rows
+        if label.split(",")[0] in ("composer", "vse", "two_stream")
+    )
     layers = {label: configs[label].model.layers for label in rows if kinds[label] == "composer"}
     assert {label: n for label, n in layers.items() if n != 3} == {"composer, 1 layer": 1, "composer, 5 layers": 5}
     margins = {label: {name: configs[label].method.args.get(name) for name in ("alpha", "beta")} for label in rows}
-    assert margins["composer, alpha 0.4"] == {"alpha": 0.4, "beta": None} and margins["composer, beta 0.0"] == {"alpha": None, "beta": 0.0}
+    assert margins["composer, alpha 0.4"] == {"alpha": 0.4, "beta": None}
+    assert margins["composer, beta 0.0"] == {"alpha": None, "beta": 0.0}
     assert configs["vse, sentences alone"].model.trees == "rules" and configs["composer"].model.trees == "given"
     assert [configs[f"composer, {form}"].model.modulator for form in ("mlp", "replace")] == ["mlp", "replace"]
     assert configs["composer, nouns off"].model.primitives == "off" and configs["composer"].model.primitives == "both"
     assert configs["composer, 30% pruned"].model.prune == 0.3 and configs["composer"].model.prune == 0
-    losses = {label: (config.method.args.get("mvsa"), config.method.args.get("order_weight")) for label, config in configs.items()}
+    losses = {
+        label: (config.method.args.get("mvsa"), config.method.args.get("order_weight"))
+        for label, config in configs.items()
+    }
     assert losses["composer"] == (None, None) and losses["composer, no MVSA"] == ("off", None)
     assert losses["two_stream, sentences alone"] == losses["composer, sentences alone"] == ("off", 0.0)
 
@@ -74,7 +95,8 @@ def test_the_best_recall_is_that_of_guesses_among_true_pictures(parts):
     world, split = parts
     names = split.parts["in_domain"]
     draws = [world.draw("seen", int(name.split("-")[1])) for name in names]
-    order, hits = np.random.default_rng(0), []
+    order = np.random.default_rng(0)
+    hits = []
     for k, (_, statement) in enumerate(draws):
         fitting = [j for j, (graph, _) in enumerate(draws) if truth(statement, graph) is not False]
         assert k in fitting
@@ -104,7 +126,8 @@ def test_chance_is_what_random_orders_reach(parts):
 
 def made_up():
     "Two methods in three worlds; the first loses a third of what the second does."
-    rows, noise = [], np.random.default_rng(2)
+    rows = []
+    noise = np.random.default_rng(2)
     for seed in range(3):
         levels = {"in_domain": 0.01, "mcd": 0.3} | {f"window_{k}": 0.3 / k + 0.01 * seed for k in range(1, 5)}
         for method, loss in (("composer", 0.3), ("vse, sentences alone", 0.9)):
@@ -124,22 +147,35 @@ def test_slopes_are_those_of_a_line_through_the_windows_alone():
     x, y = (own[own.metric == name].value.to_numpy(float) for name in ("divergence", "r@1"))
     assert slopes["composer", 1, "r@1 per tenth"] == pytest.approx(stats.linregress(x, y).slope / 10)
     assert slopes["composer", 1, "log r@1 per tenth"] == pytest.approx(stats.linregress(x, np.log(y)).slope / 10)
-    nothing = [line | {"value": 0.0} if line["data"] == "window_2" and line["metric"] == "r@1" else line for line in rows]
+    nothing = [
+        line | {"value": 0.0} if line["data"] == "window_2" and line["metric"] == "r@1" else line for line in rows
+    ]
     assert {line["value"] for line in divergence_slopes(nothing) if line["metric"].startswith("log")} == {None}
 
 
 def test_gaps_and_claims_are_paired_tests():
     rows = made_up()
     table = pd.DataFrame(rows)
-    mcd = table[(table.data == "mcd") & (table.metric == "r@1")].pivot(index="seed", columns="method", values="value").astype(float)
+    mcd = (
+        table[(table.data == "mcd") & (table.metric == "r@1")]
+        .pivot(index="seed", columns="method", values="value")
+        .astype(float)
+    )
     wanted = stats.ttest_rel(mcd["composer"], mcd["vse, sentences alone"])
     gap = gap_table(rows).set_index("split").loc["mcd"]
-    assert [gap.low, gap.high] == pytest.approx([*wanted.confidence_interval(0.95)]) and gap.divergence == pytest.approx(0.3)
+    assert [gap.low, gap.high] == pytest.approx([*wanted.confidence_interval(0.95)])
+    assert gap.divergence == pytest.approx(0.3)
     rows += divergence_slopes(rows)
     verdicts = {claim.headline: judge(claim, pd.DataFrame(rows)) for claim in COMPOSER_CLAIMS}
-    assert verdicts["COMPOSER generalises better than VSE"]["difference"] == pytest.approx((mcd.iloc[:, 0] - mcd.iloc[:, 1]).mean())
+    assert verdicts["COMPOSER generalises better than VSE"]["difference"] == pytest.approx(
+        (mcd.iloc[:, 0] - mcd.iloc[:, 1]).mean()
+    )
     assert verdicts["COMPOSER's lead over VSE widens with divergence"]["verdict"] == "holds"
-    assert verdicts["MVSA lifts phrases"]["verdict"] == verdicts["COMPOSER generalises better than ViLBERT"]["verdict"] == "not measured"
+    assert (
+        verdicts["MVSA lifts phrases"]["verdict"]
+        == verdicts["COMPOSER generalises better than ViLBERT"]["verdict"]
+        == "not measured"
+    )
     assert len(RIVALS) == 4
 
 
@@ -150,7 +186,12 @@ def test_the_smoke_run_asks_every_part(smoke):
     cells = {(line["method"], line["data"], line["split"], line["metric"]) for line in rows}
     for method in ("composer", "vse"):
         for part in ("in_domain", "mcd", "window_1", "window_3"):
-            wanted = {("sentence_to_image", "r@1"), ("sentence_to_image", "r@5"), ("phrase_to_image", "r@1"), ("compounds", "divergence")}
+            wanted = {
+                ("sentence_to_image", "r@1"),
+                ("sentence_to_image", "r@5"),
+                ("phrase_to_image", "r@1"),
+                ("compounds", "divergence"),
+            }
             assert {(method, part, *cell) for cell in wanted} <= cells
         assert (method, "divergence", "sentence_to_image", "r@1 per tenth") in cells
     assert ("chance", "mcd", "sentence_to_image", "r@1") in cells
@@ -167,9 +208,12 @@ def test_a_results_file_draws_the_notebook_again(smoke, experiment, tmp_path):
 
 @pytest.mark.slow
 def test_the_committed_tables_are_those_of_the_measured_file(experiment, tmp_path):
-    run = experiment("experiments/composer", tmp_path, report_from=str(ROOT / "data" / "measured" / "composer.results.json"))
+    run = experiment(
+        "experiments/composer", tmp_path, report_from=str(ROOT / "data" / "measured" / "composer.results.json")
+    )
     assert run.good
-    shown, drawn = tables(ROOT / "nbs" / "experiments" / "composer.ipynb"), tables(tmp_path / "report.ipynb")
+    shown = tables(ROOT / "nbs" / "experiments" / "composer.ipynb")
+    drawn = tables(tmp_path / "report.ipynb")
     assert len(shown) > 5 and shown == drawn, "`make reports` draws it again"
 
 
@@ -179,16 +223,26 @@ def test_captions_of_ones_own_are_split_against_their_training(experiment, tmp_p
     for part, words in (("train", ["on"] * 15 + ["under"]), ("test", ["on", "under"] * 8)):
         (tmp_path / part).mkdir()
         for k in range(len(things)):
-            Image.fromarray(np.full((16, 16, 3), 10 * k + (part == "test"), np.uint8)).save(tmp_path / part / f"{part}{k}.png")
+            Image.fromarray(np.full((16, 16, 3), 10 * k + (part == "test"), np.uint8)).save(
+                tmp_path / part / f"{part}{k}.png"
+            )
         lines = "".join(f"{part}{k}.png,the {a} {word} a {b}\n" for k, ((a, b), word) in enumerate(zip(things, words)))
         (tmp_path / part / "captions.csv").write_text("image,caption\n" + lines)
-    folder = lambda part: {"folder": str(tmp_path / part)}
+
+    def folder(part):
+        return {"folder": str(tmp_path / part)}
+
     test = {"name": "folder", "args": folder("test")}
     given = {"data": "folder", "data_args": json.dumps(folder("train")), "candidates": json.dumps(test)}
-    correction = {"caption": "the cat on a mat", "tree": "(NP (NP (DT the) (NN cat)) (PP (IN on) (NP (DT a) (NN mat))))"}
+    correction = {
+        "caption": "the cat on a mat",
+        "tree": "(NP (NP (DT the) (NN cat)) (PP (IN on) (NP (DT a) (NN mat))))",
+    }
     (tmp_path / "corrections.jsonl").write_text(json.dumps(correction) + "\n")
     given |= {"corrections": str(tmp_path)}
-    run = experiment("experiments/composer", tmp_path / "out", **given, trees="rules", size=6, overlap="keep", rows=["composer"])
+    run = experiment(
+        "experiments/composer", tmp_path / "out", **given, trees="rules", size=6, overlap="keep", rows=["composer"]
+    )
     assert run.good, run.text
     report = read_json(next((tmp_path / "out" / "runs").glob("*/data.json")))["report"]
     assert "1 of 16 pairs have corrected trees of corrections.jsonl" in report
@@ -204,7 +258,10 @@ def test_composer_is_one_of_the_methods_of_the_main_experiment(experiment, tmp_p
     run = experiment("experiments/iterated_learning", tmp_path, methods=["clip", "composer"])
     assert run.good, run.text
     results = read_results(tmp_path)
-    cells = lambda method: {(line["data"], line["split"]) for line in results["rows"] if line["method"] == method}
+
+    def cells(method):
+        return {(line["data"], line["split"]) for line in results["rows"] if line["method"] == method}
+
     assert cells("composer") == cells("clip") and ("average", "COMP") in cells("clip")
     assert results["setting"]["budgets"]["composer"]["cpu_seconds"] > 0  # its cost stands beside it
 
@@ -212,12 +269,26 @@ def test_composer_is_one_of_the_methods_of_the_main_experiment(experiment, tmp_p
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("learnability", "methods: composer trains a model of kind composer, which has no vision agent and language agent"),
-        ("lipschitz", "methods: composer trains a model of kind composer, which has no vision agent and language agent"),
-        ("search", "methods: composer scores an image and a text together and has no vector of either; choose a dual encoder"),
-        ("multistage", "methods: composer trains a model of kind composer, which reads captions, and these images have none"),
+        (
+            "learnability",
+            "methods: composer trains a model of kind composer, which has no vision agent and language agent",
+        ),
+        (
+            "lipschitz",
+            "methods: composer trains a model of kind composer, which has no vision agent and language agent",
+        ),
+        (
+            "search",
+            "methods: composer scores an image and a text together and has no vector of either; choose a dual encoder",
+        ),
+        (
+            "multistage",
+            "methods: composer trains a model of kind composer, which reads captions, and these images have none",
+        ),
     ],
 )
 def test_experiments_that_need_another_model_refuse_composer_before_they_train(name, reason, experiment, tmp_path):
-    run = experiment(f"experiments/{name}", tmp_path, methods=["clip" if name != "multistage" else "simclr", "composer"])
+    run = experiment(
+        f"experiments/{name}", tmp_path, methods=["clip" if name != "multistage" else "simclr", "composer"]
+    )
     assert not run.result.good and reason in run.text and not (tmp_path / "runs").exists()

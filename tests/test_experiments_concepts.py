@@ -1,4 +1,5 @@
-"""The experiment on concept graphs: captions of any kind become graphs and splits, and a results file draws the notebook again."""
+"""The experiment on concept graphs: captions of any kind become graphs and splits, and a results file draws the
+notebook again."""
 
 import pytest
 from notebook_cells import tables
@@ -11,7 +12,8 @@ from complearn.language.concepts.graph import read_graph
 @pytest.mark.slow
 def test_the_smoke_run_leaves_graphs_and_splits(smoke):
     folder = smoke("experiments/concept_graph").folder
-    graphs, splits = sorted((folder / "graphs").iterdir()), sorted((folder / "splits").iterdir())
+    graphs = sorted((folder / "graphs").iterdir())
+    splits = sorted((folder / "splits").iterdir())
     assert [read_graph(path).statistics()["captions"] for path in graphs] == [120, 120]
     assert [len(read_split(path).parts["mcd"]) for path in splits] == [10, 10]
     values = {(row["method"], row["metric"]): row["value"] for row in read_results(folder)["rows"]}
@@ -30,6 +32,8 @@ def test_files_of_captions_are_measured_and_drawn_again(experiment, tmp_path):
     first = experiment("experiments/concept_graph", tmp_path / "first", captions=captions, parser="rules")
     results = read_results(tmp_path / "first")
     assert first.good and results["methods"]["two"]["statistics"]["images"] == 4
-    again = experiment("experiments/concept_graph", tmp_path / "again", report_from=str(tmp_path / "first" / "results.json"))
+    again = experiment(
+        "experiments/concept_graph", tmp_path / "again", report_from=str(tmp_path / "first" / "results.json")
+    )
     assert again.good and not (tmp_path / "again" / "graphs").exists()
     assert tables(tmp_path / "first" / "report.ipynb")[1:] == tables(tmp_path / "again" / "report.ipynb")[1:]

@@ -1,4 +1,5 @@
-"""The grounding experiment: stage 3's own data, its losses one by one, what is said about them; what cannot be is told before training."""
+"""The grounding experiment: stage 3's own data, its losses one by one, what is said about them; what cannot be is told
+before training."""
 
 import json
 
@@ -28,7 +29,10 @@ def genome(folder, **more):
 
 def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
     scale = grounding_scale("smoke")
-    rows = {label: merge({"model": {"relations": NAMES}}, row) for label, row in grounding_rows(["relation losses"], scale.text).items()}
+    rows = {
+        label: merge({"model": {"relations": NAMES}}, row)
+        for label, row in grounding_rows(["relation losses"], scale.text).items()
+    }
     rows["grounded"].pop("model")
     source = {"name": "generated", "args": scale.world}
     study = Study("/nowhere", rows, [0], source, scale, 8, scale.model(), scale.train(8, 16))
@@ -36,20 +40,29 @@ def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
     for config in made.values():
         RunConfig.read(config)
     whole = made.pop("relational")
-    told = {label: config["method"]["args"].pop("losses", None) for label, config in made.items() if label != "grounded"}
+    told = {
+        label: config["method"]["args"].pop("losses", None) for label, config in made.items() if label != "grounded"
+    }
     sets = [{"relation", "pair", "object"} - set(kept) for kept in told.values()]
     assert len(told) == 6 and sorted(map(len, sets)) == [1, 1, 1, 2, 2, 2] and len({*map(frozenset, sets)}) == 6
-    assert told["no Loss_rel"] == ["pair", "object"] and told["Loss_obj alone"] == ["pair"] and told["classification alone"] == ["object"]
+    assert told["no Loss_rel"] == ["pair", "object"]
+    assert told["Loss_obj alone"] == ["pair"]
+    assert told["classification alone"] == ["object"]
     for label in told:
         assert made[label]["method"] == whole["method"] and made[label]["model"] == whole["model"]
-        assert made[label]["start"] == whole["start"] == {"run": "../grounded-s0", "phase": "ground"}, "stage 2 is trained once for all"
+        assert made[label]["start"] == whole["start"] == {"run": "../grounded-s0", "phase": "ground"}, (
+            "stage 2 is trained once for all"
+        )
 
 
 def test_each_depth_and_budget_has_its_own_control():
-    """Shuffled pairs for each row of photos, equal in all but the pairs, and captions alone; rows differ from the study's in one thing."""
+    """Shuffled pairs for each row of photos, equal in all but the pairs, and captions alone; rows differ from the
+    study's in one thing."""
     scale = grounding_scale("smoke")
     rows = grounding_rows(["controls", "depths", "budgets"], {"tower": "tiny", "depth": 3})
-    study = Study("/nowhere", rows, [0], {"name": "generated", "args": scale.world}, scale, 8, scale.model(), scale.train(8, 16))
+    study = Study(
+        "/nowhere", rows, [0], {"name": "generated", "args": scale.world}, scale, 8, scale.model(), scale.train(8, 16)
+    )
     made = {label: study.configuration(label, 0) for label in rows}
     others = [label for label in rows if label.startswith("grounded, ")]
     assert others == ["grounded, 3 layers", "grounded, 100 steps", "grounded, 1600 steps"]
@@ -80,7 +93,10 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
     monkeypatch.setenv("BROWSER_PATH", "none")
     monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")  # of the processes that train
     asked = genome(write_visual_genome(tmp_path / "vg", n=24))
-    sweep = {"whole": {"method": "grounding"}, "no Loss_rel": grounding_rows(["relation losses"], "tiny")["no Loss_rel"]}
+    sweep = {
+        "whole": {"method": "grounding"},
+        "no Loss_rel": grounding_rows(["relation losses"], "tiny")["no Loss_rel"],
+    }
     given = {
         "data_args": json.dumps(WORLD),
         "relation_data": json.dumps(asked),
@@ -88,12 +104,16 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
         "steps": "8",
         "batch_size": "8",
     }
-    names = run_cells("grounding", out_dir=str(tmp_path / "out"), seeds="[1]", fit="pad", device="cpu", at_once=2, **given)
+    names = run_cells(
+        "grounding", out_dir=str(tmp_path / "out"), seeds="[1]", fit="pad", device="cpu", at_once=2, **given
+    )
     method = Run.open(tmp_path / "out" / "runs" / "no_loss_rel-s1").config["method"]
     assert method["args"]["data"] == {"name": "visual_genome", "args": asked["args"] | {"part": "train"}}
     assert method["args"]["losses"] == ["pair", "object"] and method["args"]["layers"] == "all"
     whole = Run.open(tmp_path / "out" / "runs" / "whole-s1").config["method"]["args"]["relate"]
-    assert whole == {name: value for name, value in method["args"].items() if name not in ("steps", "search_steps", "losses")}
+    assert whole == {
+        name: value for name, value in method["args"].items() if name not in ("steps", "search_steps", "losses")
+    }
     results = read_results(tmp_path / "out")
     own = [row for row in results["rows"] if row["data"] == "visual_genome/triplets"]
     held = read("visual_genome", **asked["args"], part="test")
@@ -104,7 +124,8 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
     assert {"likeness", "likeness_by_chance", "transitive"} <= set(made) and made["likeness_by_chance"]["n"] == 200
     assert made["transitive_by_chance"]["value"] == pytest.approx(1 / len(names["names"]["predicates"]))
     assert all(
-        (tmp_path / "out" / "figures" / f"{name}.html").is_file() for name in ("relation_graph", "composition", "relation_differences")
+        (tmp_path / "out" / "figures" / f"{name}.html").is_file()
+        for name in ("relation_graph", "composition", "relation_differences")
     )
     assert results["setting"]["relation_data"][1]["args"]["part"] == "test"
     table = names["over_seeds"](names["told_relations"])
@@ -120,7 +141,10 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
         ({"relation_data": '{"name": "visual_genome", "args": {"folder": "x", "part": "all"}}'}, "leave part out"),
         ({"relation_data": '{"name": "visual_genome", "args": {"folders": "x"}}'}, "no argument 'folders'"),
         ({"relation_data": '{"folder": "x"}'}, "relation_data is"),
-        ({"sweep": {"few": {"method": "grounding", "model": {"relations": {"objects": ["circle"]}}}}}, "'few' has no objects called"),
+        (
+            {"sweep": {"few": {"method": "grounding", "model": {"relations": {"objects": ["circle"]}}}}},
+            "'few' has no objects called",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_before_training(tmp_path, changed, told):
@@ -171,7 +195,8 @@ def test_captions_without_relations_teach_stage_2_alone(tmp_path, capsys):
 
 
 def test_flickr8k_is_read_from_the_folder_of_real_data(tmp_path, monkeypatch, capsys):
-    """With data=flickr and no more: its training photos teach stage 2, its dev photos are the questions and what is held out."""
+    """With data=flickr and no more: its training photos teach stage 2, its dev photos are the questions and what is
+    held out."""
     root = tmp_path / "real" / "flickr8k"
     (root / "Images").mkdir(parents=True)
     lines = []
@@ -182,10 +207,13 @@ def test_flickr8k_is_read_from_the_folder_of_real_data(tmp_path, monkeypatch, ca
     (root / "Flickr_8k.trainImages.txt").write_text("\n".join(f"{k}.jpg" for k in range(4)))
     (root / "Flickr_8k.devImages.txt").write_text("4.jpg\n5.jpg")
     monkeypatch.setenv("COMPLEARN_REAL_DATA", str(tmp_path / "real"))
-    names = run_cells("grounding", "study.fit(", data="flickr", sweep="[]", batch_size=16, out_dir=str(tmp_path / "o"), device="cpu")
+    names = run_cells(
+        "grounding", "study.fit(", data="flickr", sweep="[]", batch_size=16, out_dir=str(tmp_path / "o"), device="cpu"
+    )
     assert names["relational"] == [] and len(names["train"]) == 20 and list(names["bench"]) == ["retrieval"]
     run = next(iter(names["runs"].values()))
-    assert run.config["data"]["name"] == "flickr" and run.config["evaluate"]["held_out"]["args"]["source"] == flickr8k("dev")
+    assert run.config["data"]["name"] == "flickr"
+    assert run.config["evaluate"]["held_out"]["args"]["source"] == flickr8k("dev")
 
 
 @pytest.mark.slow
@@ -194,9 +222,19 @@ def test_the_settings_of_stage_2_are_drawn_against_what_they_give(tmp_path, monk
     monkeypatch.setenv("BROWSER_PATH", "none")
     monkeypatch.setenv("COMPLEARN_TYPECHECK", "0")  # of the processes that train
     text = json.dumps({"tower": "tiny", "width": 16, "depth": 2, "heads": 2})
-    given = {"sweep": ["layer grid"], "text": text, "steps": 2, "data_args": json.dumps(WORLD | {"n_train": 128}), "wordnet": ""}
+    given = {
+        "sweep": ["layer grid"],
+        "text": text,
+        "steps": 2,
+        "data_args": json.dumps(WORLD | {"n_train": 128}),
+        "wordnet": "",
+    }
     names = run_cells("grounded_words", out_dir=str(tmp_path / "out"), device="cpu", at_once=2, **given)
     counts = names["table"][names["table"].metric == "trained_parameters"].set_index("method").value
-    label = lambda k, queries: counts[f"top {k} layers, Q and K {queries}, dropout 0.1"]
-    assert label(2, "free") > label(2, "frozen") > label(1, "frozen") and set(names["drawn"]) == {"layers", "clustering"}
+
+    def label(k, queries):
+        return counts[f"top {k} layers, Q and K {queries}, dropout 0.1"]
+
+    assert label(2, "free") > label(2, "frozen") > label(1, "frozen")
+    assert set(names["drawn"]) == {"layers", "clustering"}
     assert {line.split(",")[0] for line in names["drawn"]["layers"].data[0].text} == {"top 1", "top 2"}

@@ -7,7 +7,9 @@ from complearn.core.results import read_results
 
 
 @pytest.mark.slow
-def test_every_stage_and_all_together_are_probed_and_a_results_file_is_drawn_without_training(smoke, experiment, tmp_path):
+def test_every_stage_and_all_together_are_probed_and_a_results_file_is_drawn_without_training(
+    smoke, experiment, tmp_path
+):
     measured = smoke("experiments/multistage").folder
     rows = read_results(measured)["rows"]
     probed = {(row["method"], row["phase"]) for row in rows if row["metric"] == "probe_accuracy"}
@@ -46,8 +48,12 @@ def test_what_cannot_be_is_said_before_training(tmp_path, changed, message):
 
 def test_a_row_is_clustered_in_its_own_number_of_clusters(tmp_path):
     variants = '{"3 clusters": {"grouping": {"clusters": 3}}, "shuffled": {"grouping": {"shuffled": true}}}'
-    names = run_cells("multistage", "study.measure(answers", out_dir=str(tmp_path / "out"), device="cpu", variants=variants)
-    assert {label: names["grouping_of"](label).clusters for label in names["study"].rows if label.startswith("multistage")} == {
+    names = run_cells(
+        "multistage", "study.measure(answers", out_dir=str(tmp_path / "out"), device="cpu", variants=variants
+    )
+    assert {
+        label: names["grouping_of"](label).clusters for label in names["study"].rows if label.startswith("multistage")
+    } == {
         "multistage": 2,
         "multistage, 3 clusters": 3,
         "multistage, shuffled": 2,

@@ -1,4 +1,5 @@
-"""The experiment of CLIP in stages: what it writes, what it draws from a results file, what it refuses before training."""
+"""The experiment of CLIP in stages: what it writes, what it draws from a results file, what it refuses before
+training."""
 
 import pytest
 from notebook_cells import run_cells, tables
@@ -7,20 +8,30 @@ from complearn.core.results import read_results
 
 
 @pytest.mark.slow
-def test_stages_are_judged_beside_their_controls_and_a_results_file_is_drawn_without_training(smoke, experiment, tmp_path):
+def test_stages_are_judged_beside_their_controls_and_a_results_file_is_drawn_without_training(
+    smoke, experiment, tmp_path
+):
     measured = smoke("experiments/multistage_clip").folder
     report = read_results(measured)
-    rows, runs = report["rows"], report["setting"]["runs"]
+    rows = report["rows"]
+    runs = report["setting"]["runs"]
     methods = {line["method"] for line in rows if line["data"] == "average"}
     parts = {f"3 stages, {part}" for part in ("soup", "stage 0", "stage 1", "stage 2")}
     assert methods == {"clip", "clip, longer", "tuned", "3 stages", "3 stages, shuffled"} | parts
     assert {line["split"] for line in rows if line["data"] == "average"} >= {"COMP", "CLS"}
     spent = {name: record["budget"]["steps"] for name, record in runs.items()}
     assert spent["tuned-s0"] == spent["3_stages-s0"] == spent["clip_longer-s0"] - spent["clip-s0"]
-    assert all(runs[name]["configuration"]["start"]["run"] == "../clip-s0" for name in ("tuned-s0", "3_stages-s0", "3_stages_shuffled-s0"))
-    groupings = [runs[name]["configuration"]["method"]["args"]["grouping"] for name in ("3_stages-s0", "3_stages_shuffled-s0")]
+    assert all(
+        runs[name]["configuration"]["start"]["run"] == "../clip-s0"
+        for name in ("tuned-s0", "3_stages-s0", "3_stages_shuffled-s0")
+    )
+    groupings = [
+        runs[name]["configuration"]["method"]["args"]["grouping"] for name in ("3_stages-s0", "3_stages_shuffled-s0")
+    ]
     assert groupings[1] == groupings[0] | {"shuffled": True}
-    agreement = {line["split"]: line["value"] for line in rows if line["metric"] == "ami" and line["method"] == "3 stages"}
+    agreement = {
+        line["split"]: line["value"] for line in rows if line["metric"] == "ami" and line["method"] == "3 stages"
+    }
     assert len(agreement) == 9 and agreement["stage 0 ~ stage 0"] == 1
     assert any("swap" in line["split"] for line in rows if line["method"] == "3 stages, soup")
     run = experiment("experiments/multistage_clip", tmp_path, report_from=str(measured / "results.json"))
@@ -29,10 +40,21 @@ def test_stages_are_judged_beside_their_controls_and_a_results_file_is_drawn_wit
 
 
 def test_rows_against_wrong_captions_and_from_other_methods_have_their_controls(tmp_path):
-    changed = {"stages": [2], "calls": [1, 2], "bases": ["clip", "il_clip"], "out_dir": str(tmp_path / "out"), "device": "cpu"}
+    changed = {
+        "stages": [2],
+        "calls": [1, 2],
+        "bases": ["clip", "il_clip"],
+        "out_dir": str(tmp_path / "out"),
+        "device": "cpu",
+    }
     rows = run_cells("multistage_clip", "study.measure(", **changed)["rows_of_study"]
     lines = [base + line for base in ("", "il_clip, ") for line in ("tuned", "2 stages", "2 stages, shuffled")]
-    assert set(rows) == {"clip", "clip, longer", "il_clip", *(line + tail for line in lines for tail in ("", ", 1 call", ", 2 calls"))}
+    assert set(rows) == {
+        "clip",
+        "clip, longer",
+        "il_clip",
+        *(line + tail for line in lines for tail in ("", ", 1 call", ", 2 calls")),
+    }
     harder = rows["il_clip, 2 stages, shuffled, 2 calls"]
     assert harder["start"]["row"] == "il_clip" and harder["model"] == {"codebook": {}, "stages": 2}
     assert harder["train"]["negatives"]["calls"] == 2 and harder["multistage_clip"]["objective"] == "negclip"

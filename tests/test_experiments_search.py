@@ -15,7 +15,8 @@ def write_photos(folder, names=THINGS):
     (folder / "images").mkdir(parents=True)
     lines = ["image,caption"]
     for n in range(48):
-        first, second = names[n % 4], names[(n + 1 + n // 4 % 3) % 4]
+        first = names[n % 4]
+        second = names[(n + 1 + n // 4 % 3) % 4]
         Image.new("RGB", (24, 24), (5 * n, 40 * (n % 4), 90)).save(folder / "images" / f"{n}.png")
         lines += [f"{n}.png,Two {first}s beside a {second}.", f'{n}.png,"A {second}, a {first} and a boat"']
     (folder / "captions.csv").write_text("\n".join(lines))
@@ -26,7 +27,11 @@ def write_photos(folder, names=THINGS):
 def asked(tmp_path, smoke):
     "What all these runs have in common: photos, and a model that the smoke run trained."
     run = next((smoke("experiments/search").folder / "runs").glob("clip-s*"))
-    given = {"pairs": json.dumps(write_photos(tmp_path / "photos")), "methods": [], "models": json.dumps({"clip": str(run)})}
+    given = {
+        "pairs": json.dumps(write_photos(tmp_path / "photos")),
+        "methods": [],
+        "models": json.dumps({"clip": str(run)}),
+    }
     return given | {"out_dir": str(tmp_path / "out"), "device": "cpu", "world": "captions"}
 
 
@@ -47,7 +52,8 @@ def test_kinds_of_targets_share_things_with_the_picture_the_text_or_both(asked, 
     held = [names["things_of"][pair.image_id] for pair in names["gallery"]]
     assert len(names["drawn"]) == 16
     for one in names["drawn"]:
-        seen, other = set(one["picture"].split(" and ")), one["text"].split()[-1]
+        seen = set(one["picture"].split(" and "))
+        other = one["text"].split()[-1]
         assert other not in seen and all(len(items) >= 2 for items in one["kinds"].values())
         for item, things in enumerate(held):
             wanted = ("mixed" if things & seen else "text") if other in things else "image" if things == seen else None
@@ -55,7 +61,11 @@ def test_kinds_of_targets_share_things_with_the_picture_the_text_or_both(asked, 
 
 
 def test_a_trained_model_is_asked_on_photos_with_captions(asked, experiment, tmp_path):
-    run = experiment("experiments/search", tmp_path / "out", **{name: asked[name] for name in ("world", "pairs", "methods", "models")})
+    run = experiment(
+        "experiments/search",
+        tmp_path / "out",
+        **{name: asked[name] for name in ("world", "pairs", "methods", "models")},
+    )
     assert run.good
     results = json.loads((run.folder / "results.json").read_text())
     assert results["setting"]["world"] == "captions" and results["setting"]["models"]["clip"]
@@ -65,12 +75,15 @@ def test_a_trained_model_is_asked_on_photos_with_captions(asked, experiment, tmp
 
 def test_stripes_are_asked_beside_dots(asked, experiment, tmp_path):
     photos = write_photos(tmp_path / "zoo", ("zebra", "horse", "car", "chair"))
-    run = experiment("experiments/search", tmp_path / "out", **asked | {"world": "stripes", "pairs": json.dumps(photos)})
+    run = experiment(
+        "experiments/search", tmp_path / "out", **asked | {"world": "stripes", "pairs": json.dumps(photos)}
+    )
     assert run.good
     results = json.loads((run.folder / "results.json").read_text())
     asked_about = {line["picture"].split()[0] for line in results["setting"]["drawn"]}
     ahead = [row for row in results["rows"] if row["split"] == "mixed at 0.5" and row["metric"] == "ahead"]
-    assert asked_about == {"stripes", "dots"} and [(row["data"], row["n"]) for row in ahead] == [("stripes", 12), ("dots", 12)]
+    assert asked_about == {"stripes", "dots"}
+    assert [(row["data"], row["n"]) for row in ahead] == [("stripes", 12), ("dots", 12)]
     assert [row["data"] for row in results["rows"] if row["method"] == "chance"] == ["stripes"] * 2
 
 

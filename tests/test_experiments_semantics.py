@@ -54,7 +54,10 @@ def small(tmp_path, monkeypatch):
 
     def space_sources(names, **about):
         asked.append((list(names), about))
-        return [spaces.untrained_space([*words, "striped", "young"], method, seed or 0, width=16, **about) for method, seed in METHODS]
+        return [
+            spaces.untrained_space([*words, "striped", "young"], method, seed or 0, width=16, **about)
+            for method, seed in METHODS
+        ]
 
     monkeypatch.setattr(spaces, "space_sources", space_sources)
     return tmp_path, asked
@@ -67,21 +70,34 @@ def of(results, **wanted):
 def test_every_method_is_drawn_and_held_against_the_first(small):
     folder, _ = small
     captions = folder / "captions.txt"
-    captions.write_text("a zebra and a dog\na dog by a cup\nsummer in a bowl\na horse, a puppy and a goose\na cat by a box and a jar\n")
+    captions.write_text(
+        "a zebra and a dog\na dog by a cup\nsummer in a bowl\na horse, a puppy and a goose\na cat by a box and a jar\n"
+    )
     about = {"lexicon": str(folder / "lexicon"), "models": '["a", "b"]', "captions": str(captions)}
     left, results = run(folder / "out", queries='[["striped horse", "zebra"], ["young dog", "puppy"]]', **about)
     names = {path.stem for path in (folder / "out" / "figures").glob("*.html")}
     for method in ("before", "grounded", "relational"):
         assert names >= {f"{what}_{method}" for what in ("axes", "planes", "frequency", "prototypes_animal")}
-    assert names >= {f"{what}_{method}" for what in ("slope_striped_horse", "silhouette_gains") for method in ("grounded", "relational")}
+    assert names >= {
+        f"{what}_{method}"
+        for what in ("slope_striped_horse", "silhouette_gains")
+        for method in ("grounded", "relational")
+    }
     assert set(results["methods"]["tests"]) == {"before", "grounded", "relational"}
-    numbers = (("semcat", "word", "pc1_concreteness_abs_r"), ("silhouette", "category", "silhouette"), ("norms", "all", "f1"))
+    numbers = (
+        ("semcat", "word", "pc1_concreteness_abs_r"),
+        ("silhouette", "category", "silhouette"),
+        ("norms", "all", "f1"),
+    )
     for data, split, metric in numbers:
         told = {m: results["methods"]["tests"][m][f"{data}/{split}/{metric}"] for m in ("grounded", "relational")}
         assert (told["grounded"]["over"], told["relational"]["over"]) == ("seeds", "things")
         kept = of(results, method="grounded", metric=f"{metric}_gain", split=split)
         assert len(kept) == 1 and kept[0]["value"] == pytest.approx(told["grounded"]["mean"]) and kept[0]["n"] == 2
-    rank = lambda m, s: of(results, method=m, seed=s, metric="rank", split="striped horse: zebra")[0]["value"]
+
+    def rank(m, s):
+        return of(results, method=m, seed=s, metric="rank", split="striped horse: zebra")[0]["value"]
+
     change = of(results, method="grounded", metric="log_rank_gain", split="striped horse: zebra")[0]["value"]
     assert change == pytest.approx(np.mean([np.log(rank("grounded", s) / rank("before", None or 0)) for s in (0, 1)]))
     assert len(results["methods"]["answers"]) == 2 and "grounded (2 seeds)" in results["methods"]["answers"][0]
@@ -94,25 +110,38 @@ def test_every_method_is_drawn_and_held_against_the_first(small):
 
 def test_a_report_shows_what_was_measured_and_opens_no_model(small, monkeypatch):
     folder, asked = small
-    about = {"lexicon": str(folder / "lexicon"), "models": '["a", "b"]', "queries": '[["striped horse", "zebra"], ["young dog", "puppy"]]'}
+    about = {
+        "lexicon": str(folder / "lexicon"),
+        "models": '["a", "b"]',
+        "queries": '[["striped horse", "zebra"], ["young dog", "puppy"]]',
+    }
     measured, results = run(folder / "out", **about)
     asked.clear()
     file = next((folder / "out").glob("*results.json"))
     report, _ = run(folder / "report", report_from=str(file))
     assert not asked and not report["vectors"] and not (folder / "report" / "results.json").exists()
     for name in ("by_prototype", "table", "changed", "mean_of", "unturned", "added", "whose"):
-        one, two = (left[name].astype(str).to_dict() if hasattr(left[name], "astype") else left[name] for left in (report, measured))
+        one, two = (
+            left[name].astype(str).to_dict() if hasattr(left[name], "astype") else left[name]
+            for left in (report, measured)
+        )
         assert one == two, name
-    numbers = lambda left: left["of_axis"][["method", "number", "value"]].values.tolist()
+
+    def numbers(left):
+        return left["of_axis"][["method", "number", "value"]].values.tolist()
+
     assert numbers(report) == numbers(measured)
     for data in ("semcat", "silhouette", "norms", "queries/mean"):
         assert report["gains_table"](data).equals(measured["gains_table"](data))
-    assert len(measured["by_prototype"]) == 12 and set(measured["by_prototype"].columns) == set(measured["drawn_as"].values())
+    assert len(measured["by_prototype"]) == 12
+    assert set(measured["by_prototype"].columns) == set(measured["drawn_as"].values())
     lists = measured["by_prototype"].loc["animal"].loc["dog"]
     assert all("dog" not in words.split(", ") and words.count(",") == 14 for words in lists)
     assert results["setting"]["norm_types"] == report["type_of"]
     axes = results["setting"]["axes"]
-    assert [(line["method"], line["axis"]) for line in axes[::3]] == [(name, "PC1") for name in measured["drawn_as"].values()]
+    assert [(line["method"], line["axis"]) for line in axes[::3]] == [
+        (name, "PC1") for name in measured["drawn_as"].values()
+    ]
     words = {word for members in GROUPS.values() for word in members.split()}
     ends = [line[end].split(", ") for line in axes for end in ("highest", "lowest")]
     assert all(len(set(end)) == 8 and words >= set(end) for end in ends), "numbers stood here in the place of words"
@@ -123,10 +152,18 @@ def test_an_axis_that_was_not_turned_is_not_called_turned(small, capsys):
     """It was called turned by poles where no pole was known, and warned of once a run."""
     folder, _ = small
     about = {"lexicon": str(folder / "lexicon"), "models": '["a", "b"]'}
-    title = lambda out: (folder / out / "figures" / "pc1_concreteness.html").read_text(encoding="utf-8")
+
+    def title(out):
+        return (folder / out / "figures" / "pc1_concreteness.html").read_text(encoding="utf-8")
+
     left, results = run(folder / "out", queries='[["striped horse", "zebra"], ["young dog", "unicorn"]]', **about)
     told = capsys.readouterr().out
-    assert told.count("not turned: too few words of its poles are known (low: none; high: none; 2 of either side are needed)") == 1
+    assert (
+        told.count(
+            "not turned: too few words of its poles are known (low: none; high: none; 2 of either side are needed)"
+        )
+        == 1
+    )
     assert "added for their own query only: unicorn" in told and left["added"] == ["unicorn"]
     assert set(left["of_axis"].number) == {"|r|", "r, turned by skew"} and "turned by poles" not in title("out")
     assert "not turned: too few words" in title("out") and "people's ratings" in title("out").replace("\\u0027", "'")
@@ -146,12 +183,17 @@ def test_labels_of_our_own_are_not_called_ratings_of_people(small):
     _, results = run(folder / "out", lexicon=str(folder / "lexicon"), models=["a"])
     assert results["setting"]["human_ratings"] is False
     for name in ("pc1_concreteness", "concreteness"):
-        assert "a label of our own, not people" in (folder / "out" / "figures" / f"{name}.html").read_text(encoding="utf-8"), name
+        assert "a label of our own, not people" in (folder / "out" / "figures" / f"{name}.html").read_text(
+            encoding="utf-8"
+        ), name
 
 
 def test_training_captions_are_those_of_the_run_whose_snapshot_is_looked_into(tmp_path, capsys):
     """They were never read: the notebook looked for a run where a snapshot stood."""
-    run = Run.create(tmp_path / "clip-s0", {"model": {}, "data": {"name": "generated", "args": {"n_train": 8, "n_test": 4, "size": 16}}})
+    run = Run.create(
+        tmp_path / "clip-s0",
+        {"model": {}, "data": {"name": "generated", "args": {"n_train": 8, "n_test": 4, "size": 16}}},
+    )
     write_listed(run.path / "phases" / "00-train.safetensors", b"weights")
     places = [spaces.SpaceSource("before", None, None, "minilm"), *spaces.space_sources([str(run.path)])]
     [source] = [cell.source for cell in nbformat.read(NOTEBOOK, 4).cells if "def training_captions" in cell.source]
@@ -161,7 +203,8 @@ def test_training_captions_are_those_of_the_run_whose_snapshot_is_looked_into(tm
     assert len(texts) >= 8 and all(isinstance(text, str) for text in texts) and places[0].run is None
     run.config["data"] = {"name": "coco", "args": {"folder": str(tmp_path / "none")}}
     places[1].source.run = run
-    assert names["training_captions"]() == [] and "training captions of clip-s0 cannot be read" in capsys.readouterr().out
+    assert names["training_captions"]() == []
+    assert "training captions of clip-s0 cannot be read" in capsys.readouterr().out
 
 
 def test_every_switch_does_what_it_says(small, monkeypatch, capsys):
@@ -173,26 +216,37 @@ def test_every_switch_does_what_it_says(small, monkeypatch, capsys):
     with gzip.open(folder / "captions.txt.gz", "wt") as file:
         file.write("a zebra and a dog\na dog\na bowl in summer\n")
     words = sum((words.split() for words in GROUPS.values()), [])
-    features = lambda k: (("has_legs", "visual", k < 9), ("is_even", "other", k % 2))
+
+    def features(k):
+        return (("has_legs", "visual", k < 9), ("is_even", "other", k % 2))
+
     lines = [f"{w}\t{f}\t{t}" for k, w in enumerate(words) for f, t, on in features(k) if on]
     (folder / "norms.dat").write_text("concept\tfeature\tfeature type\n" + "\n".join(lines))
     (folder / "glue" / "CoLA").mkdir(parents=True)
     for name in ("train", "dev"):
         said = [f"x\t{k % 2}\t*\t{'a dog' if k % 2 else 'dog a'} {k}" for k in range(12)]
         (folder / "glue" / "CoLA" / f"{name}.tsv").write_text("\n".join(said))
-    about = {"lexicon": str(folder / "lexicon"), "models": ["a"], "norms": str(folder / "norms.dat"), "glue": str(folder / "glue")}
+    about = {
+        "lexicon": str(folder / "lexicon"),
+        "models": ["a"],
+        "norms": str(folder / "norms.dat"),
+        "glue": str(folder / "glue"),
+    }
     about |= {"special": "false", "sign": "skew", "shared": "leave", "folds": 0, "umap": "true", "intercept": "no"}
     left, results = run(folder / "out", captions=str(folder / "captions.txt.gz"), **about)
     setting = results["setting"]
     assert asked[0][1]["special"] is False and setting["special"] is False
     assert (setting["sign"], setting["shared"], setting["folds"], setting["intercept"]) == ("skew", "leave", 0, False)
     assert setting["nested_penalties"] is False and {t.n.iloc[0] for t in left["read_outs"].values()} == {19}
-    assert {path.stem for path in (folder / "out" / "figures").glob("umap_*.html")} == {f"umap_{m}" for m in dict(METHODS)}
+    assert {path.stem for path in (folder / "out" / "figures").glob("umap_*.html")} == {
+        f"umap_{m}" for m in dict(METHODS)
+    }
     for line in of(results, metric="pc1_concreteness_r_skew"):  # the axis is turned by skew already
         own = of(results, metric="pc1_concreteness_r", method=line["method"], seed=line["seed"], split=line["split"])
         assert [line[name] for name in ("value", "low", "high")] == [own[0][name] for name in ("value", "low", "high")]
     assert "4 of 28 words occur in the training captions: too few" in capsys.readouterr().out
-    assert not list((folder / "out" / "figures").glob("frequency_*")) and not of(results, metric="silhouette_frequency_rho")
+    assert not list((folder / "out" / "figures").glob("frequency_*"))
+    assert not of(results, metric="silhouette_frequency_rho")
     assert of(results, data="CoLA", metric="matthews") and of(results, metric="f1", split="feature: has_legs")
     assert {r["split"] for r in of(results, data="norms", metric="f1", method="before")} >= {"visual", "other", "all"}
 
@@ -203,13 +257,21 @@ def test_a_package_of_word_lists_is_found_where_there_is_no_folder(small, monkey
     resources.mkdir(parents=True)
     (resources.parent / "__init__.py").write_text("")
     words = "zebra panda horse dog joy anger fear pride summer winter mercy wisdom".split()
-    (resources / "concreteness_ratings.csv").write_text("Word,Conc.M\n" + "\n".join(f"{w},{5 - k / 3:.2f}" for k, w in enumerate(words)))
+    (resources / "concreteness_ratings.csv").write_text(
+        "Word,Conc.M\n" + "\n".join(f"{w},{5 - k / 3:.2f}" for k, w in enumerate(words))
+    )
     senses = "\n".join(f"{w}," + ",".join(str((k + j) % 6) for j in range(6)) for k, w in enumerate(words))
-    (resources / "sensorimotor_norms.csv").write_text("Word,Auditory,Gustatory,Haptic,Interoceptive,Olfactory,Visual\n" + senses)
+    (resources / "sensorimotor_norms.csv").write_text(
+        "Word,Auditory,Gustatory,Haptic,Interoceptive,Olfactory,Visual\n" + senses
+    )
     monkeypatch.syspath_prepend(str(folder / "site"))
     left, results = run(folder / "out", sign="ratings", folds=2)
     assert results["setting"]["human_ratings"] and "sensorimotor" in results["setting"]["lexicon"]["norms"]
-    assert all(line["value"] >= 0 for line in of(results, metric="pc1_concreteness_r", split="word") if line["value"] is not None)
+    assert all(
+        line["value"] >= 0
+        for line in of(results, metric="pc1_concreteness_r", split="word")
+        if line["value"] is not None
+    )
     assert "our own short word list" in (folder / "out" / "figures" / "silhouette.html").read_text(encoding="utf-8")
     assert "SemCat" not in (folder / "out" / "figures" / "silhouette.html").read_text(encoding="utf-8")
 
@@ -220,7 +282,10 @@ def test_an_interval_stands_where_there_is_one_and_can_be_one(small):
     for line in of(results, metric="pc1_concreteness_abs_r"):
         if line["low"] is not None:
             assert 0 <= line["low"] <= line["value"] <= line["high"] <= 1 + 1e-9
-    signed = lambda metric: [sorted(map(abs, (r["low"], r["high"]))) for r in of(results, metric=metric, split="word")]
+
+    def signed(metric):
+        return [sorted(map(abs, (r["low"], r["high"]))) for r in of(results, metric=metric, split="word")]
+
     assert signed("pc1_concreteness_r_skew") == signed("pc1_concreteness_r")
     told = results["methods"]["before"]
     assert told["queries/mean/in_top_10"]["low"] is None and told["queries/mean/log_rank"]["low"] is not None

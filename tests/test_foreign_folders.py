@@ -87,7 +87,13 @@ def clip_folder(folder, vision=None, text=None, **top):
 def hf_folder(folder, config=None, tokenizer=None):
     """A transformers folder that names its own code, and what else a stranger adds."""
     folder.mkdir(parents=True)
-    sizes = {"vocab_size": 15, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    sizes = {
+        "vocab_size": 15,
+        "hidden_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
     (folder / "config.json").write_text(json.dumps({"model_type": "bert"} | sizes | (config or {})))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | (tokenizer or {})))
     (folder / "theirs.py").write_text(CODE)
@@ -95,8 +101,14 @@ def hf_folder(folder, config=None, tokenizer=None):
 
 
 OPEN_CLIP = {
-    "tokenizer code": ({"text": {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}}, "trust_remote_code"),
-    "tokenizer options": ({"text": {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"use_fast": True}}}, "tokenizer_kwargs.*'use_fast'"),
+    "tokenizer code": (
+        {"text": {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}},
+        "trust_remote_code",
+    ),
+    "tokenizer options": (
+        {"text": {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"use_fast": True}}},
+        "tokenizer_kwargs.*'use_fast'",
+    ),
     "text model on the hub": ({"text": {"hf_model_name": "hf-hub:owner/model"}}, "text_cfg.hf_model_name"),
     "text model elsewhere": ({"text": {"hf_model_name": "../elsewhere"}}, "text_cfg.hf_model_name"),
     "text model by one word": ({"text": {"hf_model_name": "theirs", "hf_tokenizer_name": "x"}}, "not on this machine"),
@@ -126,7 +138,9 @@ def test_the_tokenizers_options_of_open_clips_own_models_are_allowed(tmp_path, r
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
 def test_a_tokenizer_that_names_code_is_refused(file, tmp_path, requests):
     folder = clip_folder(tmp_path / "clip", text={"hf_tokenizer_name": "owner/model"})
-    (folder / file).write_text(json.dumps({"auto_map": {"AutoConfig": "theirs.Theirs", "AutoTokenizer": ["theirs.Theirs", None]}}))
+    (folder / file).write_text(
+        json.dumps({"auto_map": {"AutoConfig": "theirs.Theirs", "AutoTokenizer": ["theirs.Theirs", None]}})
+    )
     with pytest.raises(Untrusted, match=f"{file}.*'auto_map'"):
         load_open_clip(str(folder))
     assert not list(tmp_path.rglob("executed")) and requests == []
@@ -134,7 +148,11 @@ def test_a_tokenizer_that_names_code_is_refused(file, tmp_path, requests):
 
 FOLDERS = {
     "code for the model": ("hf", {"config": {"auto_map": {"AutoModel": "theirs.Theirs"}}}, "config.json.*'auto_map'"),
-    "code for the tokenizer": ("hf", {"tokenizer": {"auto_map": ["theirs.Theirs", None]}}, "tokenizer_config.json.*'auto_map'"),
+    "code for the tokenizer": (
+        "hf",
+        {"tokenizer": {"auto_map": ["theirs.Theirs", None]}},
+        "tokenizer_config.json.*'auto_map'",
+    ),
     "kernels from the hub": ("hf", {"config": {"attn_implementation": "owner/kernels"}}, "attn_implementation"),
     "a vocabulary elsewhere": ("hf", {"tokenizer": {"vocab_file": "/etc/passwd"}}, "vocab_file"),
     "a quantiser": ("hf", {"config": {"quantization_config": {"quant_method": "theirs"}}}, "quantization_config"),
@@ -198,7 +216,10 @@ ARCHITECTURES = {
         "no key 'pretrained'",
     ),
     "open_clip": ({"kind": "open_clip_vision", "config": {"vision_cfg": {"theirs": 1}}, "transform": {}}, "'theirs'"),
-    "transformers": ({"kind": "hf_vision", "config": {"model_type": "vit", "auto_map": {"AutoModel": "a.B"}}, "transform": {}}, "auto_map"),
+    "transformers": (
+        {"kind": "hf_vision", "config": {"model_type": "vit", "auto_map": {"AutoModel": "a.B"}}, "transform": {}},
+        "auto_map",
+    ),
 }
 
 
@@ -246,14 +267,18 @@ def test_the_network_is_away_in_processes_that_are_started_meanwhile():
     """Workers of a loader are forked, ranks of torchrun and kernels are not."""
     before = {name: os.environ.get(name) for name in ("COMPLEARN_OFFLINE", "HF_HUB_OFFLINE")}
     with offline("theirs"), offline("within theirs"):
-        child = subprocess.run([sys.executable, "-c", f"import complearn; {CONNECT}"], capture_output=True, text=True, cwd=ROOT)
+        child = subprocess.run(
+            [sys.executable, "-c", f"import complearn; {CONNECT}"], capture_output=True, text=True, cwd=ROOT
+        )
         assert "trust.Refused: no connection to '192.0.2.1'" in child.stderr
         [names] = torch.utils.data.DataLoader(Reaching(), num_workers=1)
         assert names == ["Refused"] and os.environ["HF_HUB_OFFLINE"] == "1"
     assert {name: os.environ.get(name) for name in before} == before
 
 
-@pytest.mark.parametrize("value", ["a:b", "a.b", "../a", "/a", "http://a", "a\\b", {"auto_map": "a"}, [["a.b"]], {"x": [{"y": "a.b"}]}])
+@pytest.mark.parametrize(
+    "value", ["a:b", "a.b", "../a", "/a", "http://a", "a\\b", {"auto_map": "a"}, [["a.b"]], {"x": [{"y": "a.b"}]}]
+)
 def test_what_is_not_plain(value):
     with pytest.raises(Untrusted, match=r"file\.json"):
         check_plain({"key": value}, "file.json")
@@ -277,7 +302,9 @@ def models(folder):
     """Towers that a stranger's configuration asks for."""
     code = {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}
     clip = clip_folder(folder / "clip", text=code)
-    (clip / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["theirs.Theirs", "theirs.Theirs"]}}))
+    (clip / "tokenizer_config.json").write_text(
+        json.dumps({"auto_map": {"AutoTokenizer": ["theirs.Theirs", "theirs.Theirs"]}})
+    )
     names = (f"open_clip:{clip}", "open_clip:hf-hub:owner/model", "hf:owner/model", "open_clip:RN50:yfcc15m")
     return [{"vision": name, "text": name, "codebook": {"codes": 8}} for name in names]
 
@@ -299,19 +326,27 @@ def test_a_foreign_run_is_refused(opening, number, tmp_path, requests):
     assert not list(tmp_path.rglob("executed")) and requests == []
 
 
-HUB = ("open_clip:hf-hub:owner/model", "timm:hf-hub:owner/model", "timm:hf_hub:owner/model", "open_clip:local-dir:elsewhere")
+HUB = (
+    "open_clip:hf-hub:owner/model",
+    "timm:hf-hub:owner/model",
+    "timm:hf_hub:owner/model",
+    "open_clip:local-dir:elsewhere",
+)
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("name", HUB)
-def test_only_a_person_names_a_model_of_the_hub_even_where_the_cache_has_it(opening, name, tmp_path, requests, monkeypatch):
+def test_only_a_person_names_a_model_of_the_hub_even_where_the_cache_has_it(
+    opening, name, tmp_path, requests, monkeypatch
+):
     reached = []
 
     def reach(*arguments, **options):
         reached.append(arguments)
         raise InterruptedError
 
-    open_clip, timm = pytest.importorskip("open_clip"), pytest.importorskip("timm")
+    open_clip = pytest.importorskip("open_clip")
+    timm = pytest.importorskip("timm")
     monkeypatch.setattr(open_clip.factory, "_get_hf_config", reach)
     monkeypatch.setattr(timm, "create_model", reach)
     model = {"vision": {"tower": name}, "text": "tiny", "codebook": {"codes": 8}}
@@ -339,7 +374,9 @@ def test_an_app_says_why_a_run_cannot_be_opened(tmp_path, requests):
     run = foreign_run(tmp_path, models(tmp_path)[0])
     for controller in (CodesController(code_sources(run)), SearchController(search_sources(runs=run))):
         messages = [
-            content for action in ("connect", "open_model") for content, _ in controller.handle({"action": action} | SOURCE[action])
+            content
+            for action in ("connect", "open_model")
+            for content, _ in controller.handle({"action": action} | SOURCE[action])
         ]
         assert any(message["type"] == "error" and "trust_remote_code" in message["text"] for message in messages)
     assert not list(tmp_path.rglob("executed")) and requests == []
@@ -349,7 +386,10 @@ def test_an_app_says_why_a_run_cannot_be_opened(tmp_path, requests):
     "entry, message",
     [
         ({"function": "timeit:timeit", "args": {"stmt": "open('executed', 'w')"}}, "function"),
-        ({"name": "timeit:timeit", "args": {"stmt": "open('executed', 'w')"}}, "no evaluation 'timeit' in timeit, which registers none"),
+        (
+            {"name": "timeit:timeit", "args": {"stmt": "open('executed', 'w')"}},
+            "no evaluation 'timeit' in timeit, which registers none",
+        ),
         ({"name": "theirs.Theirs"}, "no evaluation 'theirs.Theirs'"),
     ],
 )
@@ -464,22 +504,28 @@ def put(path, plant, victim):
 def listing(folder):
     """What a folder holds, with the content of its files."""
     return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() and not path.is_symlink() else os.lstat(path).st_mode
+        str(path.relative_to(folder)): path.read_bytes()
+        if path.is_file() and not path.is_symlink()
+        else os.lstat(path).st_mode
         for path in sorted(folder.rglob("*"))
     }
 
 
 RUN_NAMES = (
-    "config.json", "SHA256SUMS", "metrics.jsonl", "tokenizer.json", "data.json", "lock", "log.txt", "done.json", "model_card.md", "phases",
+    "config.json", "SHA256SUMS", "metrics.jsonl", "tokenizer.json", "data.json", "lock", "log.txt", "done.json",
+    "model_card.md", "phases",
     "phases/00-train.safetensors", "phases/SHA256SUMS", "checkpoints", "checkpoints/step-00000002",
-    "checkpoints/step-00000002/model.safetensors", "checkpoints/step-00000002/state.json", "failed", "evil.tmp", ".phases.1.old", "notes",
+    "checkpoints/step-00000002/model.safetensors", "checkpoints/step-00000002/state.json", "failed", "evil.tmp",
+    ".phases.1.old", "notes",
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small") / "clip-s0"
-    config = training_runs.config({"name": "clip", "args": {"steps": 3}}, training_runs.MODEL | {"codebook": None}, checkpoint_every=2)
+    config = training_runs.config(
+        {"name": "clip", "args": {"steps": 3}}, training_runs.MODEL | {"codebook": None}, checkpoint_every=2
+    )
     prepare(folder, config)
     launch(folder, progress=False)
     return folder
@@ -487,12 +533,18 @@ def small_run(tmp_path_factory):
 
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("name", RUN_NAMES)
-def test_what_is_no_file_in_a_run_folder_is_refused_by_name_before_anything_is_written(name, plant, small_run, victim, tmp_path):
+def test_what_is_no_file_in_a_run_folder_is_refused_by_name_before_anything_is_written(
+    name, plant, small_run, victim, tmp_path
+):
     run = Path(shutil.copytree(small_run, tmp_path / "clip-s0"))
     (run / "done.json").unlink()
     put(run / name, plant, victim)
     before = listing(run)
-    for opening in (Run.open, functools.partial(launch, progress=False), lambda path: Snapshot(Run.open(path)).weights()):
+    for opening in (
+        Run.open,
+        functools.partial(launch, progress=False),
+        lambda path: Snapshot(Run.open(path)).weights(),
+    ):
         with pytest.raises(ForeignFile, match=KINDS[plant]) as error:
             opening(run)
         assert str(run / name) in str(error.value)
@@ -556,7 +608,9 @@ def _decide(folder):
 
 
 def _edit(folder):
-    edit_captions([CaptionRow("A red dog chases a blue cat.", "a", "a")], folder / "made.jsonl", EditSettings(), progress=False)
+    edit_captions(
+        [CaptionRow("A red dog chases a blue cat.", "a", "a")], folder / "made.jsonl", EditSettings(), progress=False
+    )
 
 
 def _correct(folder):
@@ -578,15 +632,31 @@ OTHERS = {  # kind of folder -> what fills it, its names, what is done with it
     ),
     "edits": (_edits, ("made.jsonl", "made.jsonl.settings.json"), _edit),
     "corrections": (Path.mkdir, ("corrections.jsonl",), _correct),
-    "corrections read": (Path.mkdir, ("corrections.jsonl",), lambda folder: read_corrections(folder / "corrections.jsonl")),
-    "parses": (Path.mkdir, ("parses.sqlite", "parses.sqlite-journal", "parses.sqlite-wal"), lambda folder: ParseCache(folder).read([b"a"])),
-    "text tower": (hf_folder, ("config.json", "vocab.txt", "model.safetensors"), lambda folder: text_tower(f"hf:{folder}")),
+    "corrections read": (
+        Path.mkdir,
+        ("corrections.jsonl",),
+        lambda folder: read_corrections(folder / "corrections.jsonl"),
+    ),
+    "parses": (
+        Path.mkdir,
+        ("parses.sqlite", "parses.sqlite-journal", "parses.sqlite-wal"),
+        lambda folder: ParseCache(folder).read([b"a"]),
+    ),
+    "text tower": (
+        hf_folder,
+        ("config.json", "vocab.txt", "model.safetensors"),
+        lambda folder: text_tower(f"hf:{folder}"),
+    ),
     "clip": (
         clip_folder,
         ("open_clip_config.json", "open_clip_model.safetensors", "vocab.txt"),
         lambda folder: load_open_clip(str(folder)),
     ),
-    "generator": (hf_folder, ("config.json", "generation_config.json", "model.safetensors"), lambda folder: CausalGenerator(folder)),
+    "generator": (
+        hf_folder,
+        ("config.json", "generation_config.json", "model.safetensors"),
+        lambda folder: CausalGenerator(folder),
+    ),
 }
 
 
@@ -625,11 +695,13 @@ def test_a_temporary_name_that_is_a_link_is_not_written_through(victim, tmp_path
     write_bytes_atomic(tmp_path / "a.json", b"{}")
     (tmp_path / "b.json").symlink_to(victim)
     write_bytes_atomic(tmp_path / "b.json", b"{}")
-    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes() == b"{}" and not (tmp_path / "b.json").is_symlink()
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes() == b"{}"
+    assert not (tmp_path / "b.json").is_symlink()
 
 
 def test_a_model_of_the_hubs_cache_has_links_to_its_blobs(tmp_path, victim):
-    blobs, snapshot = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "1f"
+    blobs = tmp_path / "models--a--b" / "blobs"
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "1f"
     blobs.mkdir(parents=True)
     snapshot.mkdir(parents=True)
     (blobs / "c0ffee").write_text("{}")
@@ -669,7 +741,10 @@ def _coco(folder, name):
 
 
 def _karpathy(folder, name):
-    photos = [{"filename": file, "split": "train", "sentences": [{"raw": "a", "sentid": k}]} for k, file in enumerate(("good.png", name))]
+    photos = [
+        {"filename": file, "split": "train", "sentences": [{"raw": "a", "sentid": k}]}
+        for k, file in enumerate(("good.png", name))
+    ]
     (folder / "dataset.json").write_text(json.dumps({"images": photos}))
     return {"name": "karpathy", "args": {"images": str(folder), "annotations": str(folder / "dataset.json")}}
 
@@ -680,7 +755,8 @@ def _flickr(folder, name):
 
 
 def _parquet(folder, name):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pa.table({"image": ["good.png", name], "text": ["a", "b"]}), folder / "pairs.parquet")
     return {"name": "parquet", "args": {"path": str(folder)}}
 
@@ -703,14 +779,23 @@ def _labels(folder, name):
     return {"name": "labels", "args": {"folder": str(folder)}}
 
 
-TABLES = {"folder": _folder, "coco": _coco, "karpathy": _karpathy, "flickr": _flickr, "parquet": _parquet, "hf": _hf, "labels": _labels}
+TABLES = {
+    "folder": _folder,
+    "coco": _coco,
+    "karpathy": _karpathy,
+    "flickr": _flickr,
+    "parquet": _parquet,
+    "hf": _hf,
+    "labels": _labels,
+}
 
 
 @pytest.mark.filterwarnings("ignore:.*skipped")
 @pytest.mark.parametrize("way", ["above", "whole", "link"])
 @pytest.mark.parametrize("reader", TABLES)
 def test_a_table_leads_to_no_picture_outside_its_folder(reader, way, tmp_path):
-    folder, secret = tmp_path / "theirs", picture(tmp_path / "secret.png", "blue")
+    folder = tmp_path / "theirs"
+    secret = picture(tmp_path / "secret.png", "blue")
     picture(folder / "good.png")
     source = TABLES[reader](folder, ways_out(folder, secret)[way])
     with pytest.raises(BadData, match="leads out of"):
@@ -745,7 +830,8 @@ def test_a_folder_of_pictures_behind_a_link_as_a_whole_is_read(tmp_path):
 
 
 def test_a_runs_configuration_cannot_say_that_it_may_read_outside(tmp_path):
-    folder, secret = tmp_path / "theirs", picture(tmp_path / "secret.png")
+    folder = tmp_path / "theirs"
+    secret = picture(tmp_path / "secret.png")
     picture(folder / "good.png")
     source = _folder(folder, str(secret))
     source["args"] |= {"allow_outside": True}
@@ -819,7 +905,12 @@ CONFIGS = {
     "another package": ("[components.tagger]\n", '[components.tagger]\nsource = "evil"\n', "", "source is 'evil'"),
     "a package's component": ('factory = "tagger"', 'factory = "evil"', "", "factory is 'evil'"),
     "a package's architecture": ("spacy.Tagger.v2", "evil.Tagger.v2", "", "architectures is 'evil.Tagger.v2'"),
-    "a callback": ("after_creation = null", "", '[nlp.after_creation]\n@callbacks = "evil.v1"\n', "callbacks is 'evil.v1'"),
+    "a callback": (
+        "after_creation = null",
+        "",
+        '[nlp.after_creation]\n@callbacks = "evil.v1"\n',
+        "callbacks is 'evil.v1'",
+    ),
     "what another section says": (
         "before_creation = null",
         "before_creation = ${initialize.evil}",
@@ -833,10 +924,13 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_spacy_folder_is_refused(name, pipeline, tmp_path, requests, monkeypatch):
     old, new, more, message = CONFIGS[name]
-    folder, opened = Path(shutil.copytree(pipeline, tmp_path / "theirs")), []
+    folder = Path(shutil.copytree(pipeline, tmp_path / "theirs"))
+    opened = []
     text = (folder / "config.cfg").read_text()
     assert old in text
-    (folder / "config.cfg").write_text(text.replace(old, new, 1) + "\n" + more.replace("SECRET", str(tmp_path / "secret.json")))
+    (folder / "config.cfg").write_text(
+        text.replace(old, new, 1) + "\n" + more.replace("SECRET", str(tmp_path / "secret.json"))
+    )
     (tmp_path / "secret.json").write_text("{}")
     (tmp_path / "evil.py").write_text(CODE)
     (tmp_path / "evil-1.0.dist-info").mkdir()
@@ -847,7 +941,9 @@ def test_a_spacy_folder_is_refused(name, pipeline, tmp_path, requests, monkeypat
     sys.addaudithook(lambda event, arguments: opened.append(arguments[0]) if event == "open" else None)
     with pytest.raises(Untrusted, match=message):
         load_spacy(str(folder))
-    assert not list(tmp_path.rglob("executed")) and requests == [] and str(tmp_path / "secret.json") not in map(str, opened)
+    assert not list(tmp_path.rglob("executed"))
+    assert requests == []
+    assert str(tmp_path / "secret.json") not in map(str, opened)
 
 
 def test_a_package_of_the_working_directory_is_no_parser_model(tmp_path, monkeypatch):
@@ -869,7 +965,11 @@ def test_an_honest_spacy_folder_opens_also_behind_a_link(pipeline, tmp_path, req
 
 
 GENERATORS = {
-    "an adapter of a model elsewhere": ({"adapter_config.json": {"base_model_name_or_path": "owner/model"}}, Untrusted, "adapter_config"),
+    "an adapter of a model elsewhere": (
+        {"adapter_config.json": {"base_model_name_or_path": "owner/model"}},
+        Untrusted,
+        "adapter_config",
+    ),
     "code for the model": (
         {"config.json": {"model_type": "gpt2", "auto_map": {"AutoModelForCausalLM": "theirs.Theirs"}}},
         Untrusted,
@@ -882,7 +982,11 @@ GENERATORS = {
     ),
     "an unknown kind": ({"config.json": {"model_type": "theirs"}}, BadData, "cannot be opened"),
     "nothing": ({}, BadData, "cannot be opened"),
-    "a quantiser": ({"config.json": {"model_type": "gpt2", "quantization_config": {"quant_method": "theirs"}}}, Untrusted, "quantization"),
+    "a quantiser": (
+        {"config.json": {"model_type": "gpt2", "quantization_config": {"quant_method": "theirs"}}},
+        Untrusted,
+        "quantization",
+    ),
 }
 
 
@@ -902,7 +1006,9 @@ def test_a_generators_folder_is_refused(name, tmp_path, requests):
 def test_a_generators_pickle_is_not_run(tmp_path, requests):
     folder = tmp_path / "theirs"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 9}))
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 9})
+    )
     torch.save({"wte.weight": Pickled(tmp_path / "executed")}, folder / "pytorch_model.bin")
     with pytest.raises(BadData):
         CausalGenerator(folder)
@@ -923,13 +1029,15 @@ def test_a_configuration_without_its_line_is_not_taken(small_run, tmp_path):
 def test_a_run_whose_end_was_not_listed_is_ended_by_the_next_launch(small_run, tmp_path):
     """As a kill leaves it between done.json and its entry; and before the first entry of all."""
     run = Path(shutil.copytree(small_run, tmp_path / "clip-s0"))
-    before, lines = listing(run), (run / "SHA256SUMS").read_text().splitlines()
+    before = listing(run)
+    lines = (run / "SHA256SUMS").read_text().splitlines()
     (run / "SHA256SUMS").write_text("".join(f"{line}\n" for line in lines if not line.endswith("  done.json")))
     assert Run.open(run).done is None
     launch(run, progress=False)
     now = listing(run)
     same = [name for name in before if name not in ("lock", "model_card.md", "metrics.jsonl")]
-    assert {name: now[name] for name in same} == {name: before[name] for name in same} and Run.open(run).done["step"] == 3
+    assert {name: now[name] for name in same} == {name: before[name] for name in same}
+    assert Run.open(run).done["step"] == 3
     fresh = prepare(tmp_path / "fresh", training_runs.config({"name": "clip", "args": {"steps": 3}}))
     (fresh.path / "SHA256SUMS").unlink()
     prepare(fresh.path, training_runs.config({"name": "clip", "args": {"steps": 3}}))

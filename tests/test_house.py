@@ -1,4 +1,5 @@
-"""The rules of the house, read from the files: rooms, notebooks, style, what is exported, what is imported, what ships."""
+"""The rules of the house, read from the files: rooms, notebooks, style, what is exported, what is imported, what
+ships."""
 
 import ast
 import configparser
@@ -26,7 +27,9 @@ ENTRIES = ["launch", "api"]  # modules that stand above the rooms
 BIN = Path(sys.executable).parent
 BOOK_FILES = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
 NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in BOOK_FILES]
-MODULE_FILES = sorted(path for path in (ROOT / "complearn").rglob("*.py") if path.name not in ("__init__.py", "__main__.py", "_modidx.py"))
+MODULE_FILES = sorted(
+    path for path in (ROOT / "complearn").rglob("*.py") if path.name not in ("__init__.py", "__main__.py", "_modidx.py")
+)
 MODULE_NAMES = [path.relative_to(ROOT / "complearn").with_suffix("").as_posix() for path in MODULE_FILES]
 
 
@@ -47,7 +50,8 @@ class Module:
 
     @cached_property
     def imports(self):
-        """Every module that it imports, at any depth, by its full name (nbdev writes a module's own imports as relative)."""
+        """Every module that it imports, at any depth, by its full name (nbdev writes a module's own imports as
+        relative)."""
         return imported(self.tree, self.name)
 
     @property
@@ -100,7 +104,8 @@ PAPERMILL_NOTEBOOKS = [book for book in NOTEBOOKS if book.name.split("/")[0] in 
 
 def imported(tree, name):
     """Every module that a syntax tree imports, at any depth, by its full name; `name` is the module's own."""
-    targets, folder = [], ["complearn", *name.split("/")[:-1]]
+    targets = []
+    folder = ["complearn", *name.split("/")[:-1]]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             targets += [alias.name for alias in node.names]
@@ -112,17 +117,24 @@ def imported(tree, name):
 
 
 def a_notebook(*sources, parameters=None, **metadata):
-    """A made-up notebook: a cell of prose where a source opens with # or >, else a cell of code; the first may be one of parameters."""
-    kind = lambda source: "markdown" if source.startswith(("# ", "> ", "prose")) else "code"
+    """A made-up notebook: a cell of prose where a source opens with # or >, else a cell of code; the first may be one
+    of parameters."""
+
+    def kind(source):
+        return "markdown" if source.startswith(("# ", "> ", "prose")) else "code"
+
     cells = [{"cell_type": kind(source), "metadata": {}, "source": [source], "outputs": []} for source in sources]
     if parameters is not None:
-        cells.insert(0, {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": [parameters], "outputs": []})
+        cells.insert(
+            0, {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": [parameters], "outputs": []}
+        )
     content = {"cells": cells, "metadata": {"kernelspec": {"name": "python3"}, **metadata}}
     return Notebook("made/up", json.dumps(content))
 
 
 def check(rule, things, *broken):
-    """Everything keeps a rule, which yields what is wrong with a thing; `broken` are examples that show that it can fail."""
+    """Everything keeps a rule, which yields what is wrong with a thing; `broken` are examples that show that it can
+    fail."""
     assert broken, "a rule needs an example that breaks it"
     for example in broken:
         assert list(rule(example)), f"the rule {rule.__name__} sees nothing wrong with {example}"
@@ -132,7 +144,9 @@ def check(rule, things, *broken):
 
 
 def test_a_failed_rule_lists_all_that_break_it():
-    rule = lambda module: ["says no"] if "no" in module.text else []
+    def rule(module):
+        return ["says no"] if "no" in module.text else []
+
     with pytest.raises(AssertionError, match="2 faults:\ncomplearn/a.py says no\ncomplearn/c.py says no"):
         check(rule, [Module("a", "no"), Module("b", "yes"), Module("c", "no")], Module("d", "no"))
     with pytest.raises(AssertionError, match="sees nothing wrong"):
@@ -141,9 +155,14 @@ def test_a_failed_rule_lists_all_that_break_it():
 
 def upward(module):
     """What a module imports from a lower room, or from a lower floor of its own room."""
-    own, floors = module.name.split("/"), FLOORS.get(module.name.split("/")[0], [])
+    own = module.name.split("/")
+    floors = FLOORS.get(module.name.split("/")[0], [])
     lower = {target[0] for target in module.own_imports if ROOMS.index(target[0]) > ROOMS.index(own[0])}
-    inside = [target[:2] for target in module.own_imports if target[0] == own[0] and len(target) > 1 and {target[1], own[1]} <= {*floors}]
+    inside = [
+        target[:2]
+        for target in module.own_imports
+        if target[0] == own[0] and len(target) > 1 and {target[1], own[1]} <= {*floors}
+    ]
     return sorted(lower | {"/".join(target) for target in inside if floors.index(target[1]) > floors.index(own[1])})
 
 
@@ -180,7 +199,10 @@ def test_the_room_check_sees_upward_imports_wherever_they_stand():
 
 def circles(graph):
     """The groups of modules that import each other, however indirectly (Tarjan's strongly connected components)."""
-    number, low, stack, groups = {}, {}, [], []
+    number = {}
+    low = {}
+    stack = []
+    groups = []
 
     def visit(name):
         number[name] = low[name] = len(number)
@@ -203,8 +225,13 @@ def circles(graph):
 
 def test_no_modules_import_in_a_circle():
     names = {tuple(name.split("/")): name for name in MODULE_NAMES}
-    longest = lambda target: next((names[target[:k]] for k in range(len(target), 0, -1) if target[:k] in names), None)
-    graph = {module.name: {longest(target) for target in module.own_imports} - {module.name, None} for module in MODULES}
+
+    def longest(target):
+        return next((names[target[:k]] for k in range(len(target), 0, -1) if target[:k] in names), None)
+
+    graph = {
+        module.name: {longest(target) for target in module.own_imports} - {module.name, None} for module in MODULES
+    }
     assert sum(map(len, graph.values())) > 200, "the imports are not seen"
     assert not circles(graph), f"these modules import each other: {circles(graph)}"
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
@@ -217,25 +244,37 @@ def imports_nothing_barred(module):
 
 
 def test_language_has_no_torch_and_apps_no_mathematics():
-    broken = Module("language/words", "def f():\n    import torch"), Module("apps/search/app", "from scipy import stats")
+    broken = (
+        Module("language/words", "def f():\n    import torch"),
+        Module("apps/search/app", "from scipy import stats"),
+    )
     check(imports_nothing_barred, MODULES, *broken)
 
 
 def knows_no_more_than_it_may(module):
-    """Evaluation may know what every scorer is, not how one is made; models may know pairs and pictures, not where they come from."""
-    room, known = module.name.split("/")[0], module.own_imports
+    """Evaluation may know what every scorer is, not how one is made; models may know pairs and pictures, not where they
+    come from."""
+    room = module.name.split("/")[0]
+    known = module.own_imports
     if room == "evaluation":
         others = {pair for pair in known if pair[0] == "models" and pair[1] not in ("scoring", "features")}
         if others:
             yield f"knows models: {others}"
     if room == "models":
-        others = {pair for pair in known if pair[0] == "data" and pair[1:2] not in {("pairs",), ("images",), ("word_tokenizer",)}}
+        others = {
+            pair
+            for pair in known
+            if pair[0] == "data" and pair[1:2] not in {("pairs",), ("images",), ("word_tokenizer",)}
+        }
         if others:
             yield f"knows data sets: {others}"
 
 
 def test_evaluation_knows_scorers_only_and_models_no_data_set():
-    broken = Module("evaluation/recall", "from ..models.dual import Dual"), Module("models/dual", "import complearn.data.worlds.world")
+    broken = (
+        Module("evaluation/recall", "from ..models.dual import Dual"),
+        Module("models/dual", "import complearn.data.worlds.world"),
+    )
     check(knows_no_more_than_it_may, MODULES, *broken)
 
 
@@ -260,17 +299,36 @@ def python(code, **env):
 
 def test_import_is_light():
     """It loads no library but Python's own."""
-    code = "import sys; before = {*sys.modules}; import NAME; print(*{name.split('.')[0] for name in {*sys.modules} - before})"
-    loaded = lambda name: {*python(code.replace("NAME", name)).split()} - {*sys.stdlib_module_names, "complearn"}
+    code = (
+        "import sys; before = {*sys.modules}; import NAME; print(*{name.split('.')[0] for name in {*sys.modules} - "
+        "before})"
+    )
+
+    def loaded(name):
+        return {*python(code.replace("NAME", name)).split()} - {*sys.stdlib_module_names, "complearn"}
+
     assert not loaded("complearn"), f"import complearn loads {loaded('complearn')}"
     assert "numpy" in loaded("complearn.core.seeds"), "what a module loads is not seen"
 
 
-OPTIONAL = {"spacy", "open_clip", "timm", "transformers", "datasets", "webdataset", "pyarrow", "torchvision", "umap", "faiss", "playwright"}
+OPTIONAL = {
+    "spacy",
+    "open_clip",
+    "timm",
+    "transformers",
+    "datasets",
+    "webdataset",
+    "pyarrow",
+    "torchvision",
+    "umap",
+    "faiss",
+    "playwright",
+}
 
 
 def imports_optional_libraries_where_they_are_used(module):
-    tops, bare = module.libraries_at_the_top & OPTIONAL, module.libraries & OPTIONAL
+    tops = module.libraries_at_the_top & OPTIONAL
+    bare = module.libraries & OPTIONAL
     if tops:
         yield f"imports {tops} at its top; use complearn.core.extras.need inside the function"
     elif bare:
@@ -278,7 +336,10 @@ def imports_optional_libraries_where_they_are_used(module):
 
 
 def test_optional_libraries_are_imported_where_they_are_used():
-    broken = Module("data/a", "import pyarrow.parquet"), Module("data/b", "def f():\n    from datasets import load_dataset")
+    broken = (
+        Module("data/a", "import pyarrow.parquet"),
+        Module("data/b", "def f():\n    from datasets import load_dataset"),
+    )
     check(imports_optional_libraries_where_they_are_used, MODULES, *broken)
 
 
@@ -308,7 +369,9 @@ def test_the_shape_check_is_on_in_tests():
     assert "TypeCheck" in python(wrong_type, COMPLEARN_TYPECHECK="all")  # the generators too, where checks cost minutes
     assert python(wrong_type, COMPLEARN_TYPECHECK="1") == "passed" and python(wrong_type) == "passed"
     call = "contrastive_loss(torch.ones(4, 8), torch.ones(4, 7), torch.tensor(1.0))"
-    wrong_shape = "import torch\nfrom complearn.training.objectives.losses import contrastive_loss\n" + attempt.format(call=call)
+    wrong_shape = "import torch\nfrom complearn.training.objectives.losses import contrastive_loss\n" + attempt.format(
+        call=call
+    )
     assert "TypeCheck" in python(wrong_shape, COMPLEARN_TYPECHECK="1")
 
 
@@ -318,7 +381,10 @@ def has_its_shapes_checked(module):
 
 
 def test_nothing_switches_the_shape_check_off():
-    broken = Module("models/a", "from __future__ import annotations"), Module("models/b", "from typing import TYPE_CHECKING")
+    broken = (
+        Module("models/a", "from __future__ import annotations"),
+        Module("models/b", "from typing import TYPE_CHECKING"),
+    )
     check(has_its_shapes_checked, MODULES, *broken)
 
 
@@ -339,14 +405,23 @@ def test_the_modules_are_exactly_what_the_notebooks_export():
     targets = default_exps()
     assert sorted(name.replace("/", ".") for name in MODULE_NAMES) == sorted(targets.values())
     for name, module in targets.items():
-        assert name == module.replace(".", "/"), f"nbs/{name}.ipynb exports {module}: notebook and module have the same path"
+        assert name == module.replace(".", "/"), (
+            f"nbs/{name}.ipynb exports {module}: notebook and module have the same path"
+        )
     assert not [book.path for book in PAPERMILL_NOTEBOOKS if book.exports], "papermill notebooks export nothing"
     assert all(book.exports for book in NOTEBOOKS if book.name in targets), "exported cells are not seen"
 
 
 def files_of(root):
-    kept = [path for folder in ("nbs", "complearn") for path in (root / folder).rglob("*") if path.suffix in (".py", ".ipynb")]
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in kept if ".ipynb_checkpoints" not in path.parts}
+    kept = [
+        path
+        for folder in ("nbs", "complearn")
+        for path in (root / folder).rglob("*")
+        if path.suffix in (".py", ".ipynb")
+    ]
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in kept if ".ipynb_checkpoints" not in path.parts
+    }
 
 
 def test_export_and_clean_leave_the_tree_as_it_is(tmp_path):
@@ -367,10 +442,22 @@ def test_export_and_clean_leave_the_tree_as_it_is(tmp_path):
 
 
 def test_readme_is_the_index_notebook():
-    command = [sys.executable, "-m", "nbconvert", "--to", "markdown", "--stdout", "--log-level", "ERROR", ROOT / "nbs" / "index.ipynb"]
+    command = [
+        sys.executable,
+        "-m",
+        "nbconvert",
+        "--to",
+        "markdown",
+        "--stdout",
+        "--log-level",
+        "ERROR",
+        ROOT / "nbs" / "index.ipynb",
+    ]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     text = text.replace("](images/", "](nbs/images/")  # seen from the project's folder
-    assert text.strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip(), "README.md is not nbs/index.ipynb; run: make readme"
+    assert text.strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip(), (
+        "README.md is not nbs/index.ipynb; run: make readme"
+    )
 
 
 def test_readme_names_every_room_command_and_extra():
@@ -378,7 +465,9 @@ def test_readme_names_every_room_command_and_extra():
     rooms = {name.split("/")[0] for name in NAMES if "/" in name}
     extras = {key.removesuffix("_requirements") for key in settings() if key.endswith("_requirements")}
     commands = {f"make {target}" for target in ("demo", "test", "test-all", "lab", "reports", "bench", "gpu")}
-    missing = [word for word in rooms | extras if f"| `{word}` |" not in text] + [word for word in commands if word not in text]
+    missing = [word for word in rooms | extras if f"| `{word}` |" not in text] + [
+        word for word in commands if word not in text
+    ]
     assert not missing, f"README.md does not name {missing}"
 
 
@@ -407,12 +496,16 @@ def test_a_notebook_asserts_something():
 
 
 def says_what_is_public(module):
-    nodes = [node for node in module.tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    nodes = [
+        node for node in module.tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    ]
     for node in nodes:
         if not node.name.startswith("_") and not ast.get_docstring(node):
             yield f"has no docstring on {node.name}"
         methods = [item for item in node.body if isinstance(node, ast.ClassDef) and isinstance(item, ast.FunctionDef)]
-        for name in [method.name for method in methods if not method.name.startswith("_") and not ast.get_docstring(method)]:
+        for name in [
+            method.name for method in methods if not method.name.startswith("_") and not ast.get_docstring(method)
+        ]:
             # one that stands in for a base class's own may leave the explaining to it
             known = getattr(importlib.import_module(f"complearn.{module.name.replace('/', '.')}"), node.name)
             if not any(hasattr(base, name) for base in known.__mro__[1:]):
@@ -421,7 +514,9 @@ def says_what_is_public(module):
 
 def test_everything_public_says_what_it_is():
     silent_class = Module("data/b", "class A:\n    x = 1")
-    silent_method = Module("training/engine/trainer", "class Trainer:\n    'A class.'\n    def fit(self):\n        return 1")
+    silent_method = Module(
+        "training/engine/trainer", "class Trainer:\n    'A class.'\n    def fit(self):\n        return 1"
+    )
     check(says_what_is_public, MODULES, Module("data/a", "def f():\n    return 1"), silent_class, silent_method)
 
 
@@ -438,7 +533,12 @@ def has_no_stub_no_patch_no_pickle(module):
 
 
 def test_no_stub_no_patch_no_pickle():
-    broken = ["raise NotImplementedError", "x = 1  # TODO", "import pickle", "def f():\n    torch.load(p, weights_only=False)"]
+    broken = [
+        "raise NotImplementedError",
+        "x = 1  # TODO",
+        "import pickle",
+        "def f():\n    torch.load(p, weights_only=False)",
+    ]
     check(has_no_stub_no_patch_no_pickle, MODULES, *(Module("data/a", text) for text in broken))
 
 
@@ -457,7 +557,8 @@ def is_saved_clean(book):
 
 
 def test_no_widget_state_no_failed_cell_little_output():
-    failed, large = a_notebook("1 / 0"), a_notebook("'a' * 10**6")
+    failed = a_notebook("1 / 0")
+    large = a_notebook("'a' * 10**6")
     failed.content["cells"][0]["outputs"] = [{"output_type": "error"}]
     large.content["cells"][0]["outputs"] = [{"output_type": "stream", "text": "a" * 400_001}]
     check(is_saved_clean, NOTEBOOKS, failed, large, a_notebook(widgets={}), a_notebook(kernelspec={"name": "mine"}))
@@ -489,7 +590,9 @@ def test_a_papermill_notebook_explains_its_parameters():
     preset, *broken = "preset = 'smoke'  # scale", "x = 1", "x = 1  # as a=b", "x = f()  # called"
     assert not list(explains_its_parameters(a_notebook(parameters=preset)))
     examples = [a_notebook(parameters=f"{preset}\n{line}") for line in broken]
-    check(explains_its_parameters, PAPERMILL_NOTEBOOKS, a_notebook("1"), a_notebook(parameters="x = 1  # one"), *examples)
+    check(
+        explains_its_parameters, PAPERMILL_NOTEBOOKS, a_notebook("1"), a_notebook(parameters="x = 1  # one"), *examples
+    )
 
 
 # --- style, and what ships
@@ -516,7 +619,8 @@ def marks_what_opens_a_browser(file):
     for node in functions:
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
         uses[node.name] = names | {argument.arg for argument in node.args.args}
-    openers, known = {"open_chromium"}, set()
+    openers = {"open_chromium"}
+    known = set()
     while openers != known:
         known = set(openers)
         openers |= {name for name, names in uses.items() if names & openers}
@@ -529,10 +633,17 @@ def marks_what_opens_a_browser(file):
 def test_what_opens_a_browser_is_marked():
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     things = [TestFile(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in files]
-    fixture = "@pytest.fixture\ndef page():\n    with open_chromium() as it:\n        yield it\ndef test_it(page):\n    assert page"
+    fixture = (
+        "@pytest.fixture\ndef page():\n    with open_chromium() as it:\n        yield it\ndef test_it(page):\n    "
+        "assert page"
+    )
     helper = "def drive():\n    open_chromium()\ndef test_it():\n    drive()"
     check(marks_what_opens_a_browser, things, *(TestFile("tests/test_a.py", text) for text in (fixture, helper)))
-    assert not list(marks_what_opens_a_browser(TestFile("tests/test_a.py", "@pytest.mark.browser\ndef test_it():\n    open_chromium()")))
+    assert not list(
+        marks_what_opens_a_browser(
+            TestFile("tests/test_a.py", "@pytest.mark.browser\ndef test_it():\n    open_chromium()")
+        )
+    )
 
 
 @pytest.mark.biome
@@ -542,8 +653,11 @@ def test_biome_is_content_with_javascript_and_css():
 
 
 def shipped():
-    """Every file of the project: what git tracks or would, else whatever lies here outside environments, caches and outputs."""
-    done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True)
+    """Every file of the project: what git tracks or would, else whatever lies here outside environments, caches and
+    outputs."""
+    done = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True
+    )
     if done.returncode == 0:
         return [ROOT / name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()]
     barred = {".git", ".venv", "reports", "runs", "build", "dist", "__pycache__"}
@@ -553,10 +667,13 @@ def shipped():
 def test_nothing_that_ships_names_a_machine_or_is_large():
     places = [f"/{place}/" for place in ("work", "root", "tmp", "home/[a-z]+", "opt/pypi[a-z-]*")]
     machine = re.compile("|".join(rf"(?<![\w.:/}}-]){place}[\w.]" for place in places))
-    registries = re.compile("|".join((r"py" r"pi\.org", r"pythonhosted\.org", r"registry\.npm" r"js", r"deb\." r"debian\.org")))
+    registries = re.compile(
+        "|".join((r"py" r"pi\.org", r"pythonhosted\.org", r"registry\.npm" r"js", r"deb\." r"debian\.org"))
+    )
     for path in shipped():
         relative = path.relative_to(ROOT).as_posix()
-        most = 3_000_000 if relative.startswith("data/measured") else 1_500_000  # every row of a study, of each of its runs
+        # every row of a study, of each of its runs
+        most = 3_000_000 if relative.startswith("data/measured") else 1_500_000
         assert path.stat().st_size <= most, f"{relative} has {path.stat().st_size // 1000} kB"
         try:
             text = path.read_text(encoding="utf-8")
@@ -565,7 +682,10 @@ def test_nothing_that_ships_names_a_machine_or_is_large():
         for pattern in (machine, registries):
             # a saved notebook may show the temporary folder that an empty out_dir made
             found = pattern.search(re.sub(r"/[t]mp/complearn-\w+", "", text))
-            assert not found, f"{relative} names a machine's path or a registry: ...{text[max(0, found.start() - 40) : found.end() + 20]!r}"
+            assert not found, (
+                f"{relative} names a machine's path or a registry: "
+                f"...{text[max(0, found.start() - 40) : found.end() + 20]!r}"
+            )
 
 
 def settings():
@@ -636,9 +756,15 @@ def test_the_installed_weights_are_the_ones_in_the_sources():
 @pytest.mark.real
 def test_the_real_data_are_the_ones_in_the_sources(real_data):
     listed = json.loads((ROOT / "data" / "sources.json").read_text())["sources"]
-    digests = {file: digest for source in listed for file, digest in source["sha256"].items() if (real_data / file).is_file()}
+    digests = {
+        file: digest for source in listed for file, digest in source["sha256"].items() if (real_data / file).is_file()
+    }
     assert len(digests) >= 40, "the folder of real data lacks most of what data/sources.json lists"
-    other = [file for file, digest in digests.items() if hashlib.sha256((real_data / file).read_bytes()).hexdigest() != digest]
+    other = [
+        file
+        for file, digest in digests.items()
+        if hashlib.sha256((real_data / file).read_bytes()).hexdigest() != digest
+    ]
     assert not other, f"not the files of data/sources.json: {other}"
 
 
@@ -647,7 +773,9 @@ def test_make_says_first_what_it_will_do(target):
     done = subprocess.run(["make", f"say-{target}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith(f"make {target}: "), done.stderr
     text = (ROOT / "Makefile").read_text()
-    assert re.search(rf"^{target}: say-{target} \.venv/\.\w+", text, re.M), f"{target} says what it will do before it installs anything"
+    assert re.search(rf"^{target}: say-{target} \.venv/\.\w+", text, re.M), (
+        f"{target} says what it will do before it installs anything"
+    )
 
 
 STAND_IN = """#!/bin/sh
@@ -657,15 +785,19 @@ echo "$* | $PWD | real: $COMPLEARN_REAL_DATA | browser: $BROWSER_PATH $(command 
 
 
 def ci_run(tmp_path, **env):
-    """What `.ci/run` prints and returns, with a stand-in for make that says what it is given and for apt-get that brings a Chromium."""
-    project, programs = tmp_path / "project", tmp_path / "programs"
+    """What `.ci/run` prints and returns, with a stand-in for make that says what it is given and for apt-get that
+    brings a Chromium."""
+    project = tmp_path / "project"
+    programs = tmp_path / "programs"
     for folder in (project / ".ci", programs):
         folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / ".ci" / "run", project / ".ci" / "run")
     assert os.access(project / ".ci" / "run", os.X_OK)
     (programs / "make").write_text(STAND_IN)
     browser = programs / "chromium"
-    (programs / "apt-get").write_text(f'#!/bin/sh\n[ "$1" = update ] || {{ echo "#!/bin/sh" > {browser}; chmod +x {browser}; }}\n')
+    (programs / "apt-get").write_text(
+        f'#!/bin/sh\n[ "$1" = update ] || {{ echo "#!/bin/sh" > {browser}; chmod +x {browser}; }}\n'
+    )
     (programs / "id").write_text("#!/bin/sh\necho 0\n")
     for name in ("bash", "sh", "env", "dirname", "mktemp", "tail", "rm", "chmod"):
         (programs / name).unlink(missing_ok=True)
@@ -681,7 +813,8 @@ def ci_run(tmp_path, **env):
 
 def test_ci_sees_what_a_newcomer_sees_then_the_rest(tmp_path):
     """The quick tests once, on the bare machine, before a Chromium is installed; then all that it left out."""
-    beside, place = tmp_path / "shared" / "data", f"{tmp_path / 'project'}"
+    beside = tmp_path / "shared" / "data"
+    place = f"{tmp_path / 'project'}"
     rest = "test-all PYTEST=-m 'slow or browser or real or adapts'"
     for real in ("", str(beside)):
         if real:
@@ -708,7 +841,10 @@ def test_the_two_runs_of_ci_take_every_test_and_none_twice_but_what_adapts(tmp_p
     first = re.search(r'^\t@\$\(RUN_TESTS\) -m "([^"]+)" \$\(PYTEST\)', (ROOT / "Makefile").read_text(), re.M)[1]
     second = re.search(r"PYTEST=\"-m '([^']+)'\"", (ROOT / ".ci" / "run").read_text())[1]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", tmp_path, "-m"]
-    chosen = [subprocess.run([*command, words], cwd=tmp_path, capture_output=True, text=True).stdout for words in (first, second)]
+    chosen = [
+        subprocess.run([*command, words], cwd=tmp_path, capture_output=True, text=True).stdout
+        for words in (first, second)
+    ]
     assert {*re.findall(r"::test_(\w+)", chosen[0])} == {*marks, "plain"} - {"slow"}
     assert {*re.findall(r"::test_(\w+)", chosen[1])} == {"slow", "browser", "real", "adapts"}
 
@@ -736,7 +872,8 @@ def test_the_environment_is_rebuilt_only_for_constraints_and_settings():
         assert installs("test") == 0
         assert installs("demo") == 0
         for changed in ("constraints.txt", "settings.ini"):
-            now, ages = time.time(), {"constraints.txt": 40, "settings.ini": 40, ".venv/.base": 30, ".venv/.dev": 20}
+            now = time.time()
+            ages = {"constraints.txt": 40, "settings.ini": 40, ".venv/.base": 30, ".venv/.dev": 20}
             for file, age in {**ages, changed: 10}.items():
                 os.utime(folder / file, (now - age, now - age))
             assert installs("test") == 2, f"{changed} changed"

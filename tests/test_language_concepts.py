@@ -23,13 +23,24 @@ from complearn.language.concepts.denotations import (
 )
 from complearn.language.concepts.graph import TABLES, build_graph, read_graph, write_graph
 from complearn.language.concepts.pruning import prune_parse, prune_tree
-from complearn.language.concepts.rules import GOVERNORS, LABELS, NOUN_TAGS, PHRASE_LABELS, concept_heights, find_concepts, find_predicates
+from complearn.language.concepts.rules import (
+    GOVERNORS,
+    LABELS,
+    NOUN_TAGS,
+    PHRASE_LABELS,
+    concept_heights,
+    find_concepts,
+    find_predicates,
+)
 from complearn.language.parsing.brackets import tree_parse
 from complearn.language.parsing.registry import parse
 from complearn.language.trees import Tree, parse_bracketed
 
 DOGS = "(S (NP (CD two) (NNS dogs)) (VP (VBP are) (VBG running) (PP (IN on) (NP (DT the) (NN grass)))))"
-PIZZA = "(S (NP (DT a) (JJ small) (NN pizza)) (VP (VBN cut) (PP (IN in) (NN half)) (IN on) (NP (DT a) (JJ white) (NN plate))))"
+PIZZA = (
+    "(S (NP (DT a) (JJ small) (NN pizza)) (VP (VBN cut) (PP (IN in) (NN half)) (IN on) (NP (DT a) (JJ white) (NN "
+    "plate))))"
+)
 
 
 def parsed(*texts):
@@ -39,7 +50,8 @@ def parsed(*texts):
 def taken_apart(text):
     """The first concept's predicate, and the words of its parts."""
     structure = parse_bracketed(text)
-    concepts, words = find_concepts(structure), structure.leaves()
+    concepts = find_concepts(structure)
+    words = structure.leaves()
     return find_predicates(concepts, words)[0], [" ".join(words[c.start : c.stop]) for c in concepts if c.parent == 0]
 
 
@@ -48,16 +60,26 @@ def taken_apart(text):
     [
         (DOGS, "[NP] are running on [NP]", ["two dogs", "the grass"]),  # the two examples of Table 8
         (PIZZA, "[NP] cut in half on [NP]", ["a small pizza", "a white plate"]),
-        ("(S (NP two dogs) (VP (VBP run) (PP (IN on) (NP (DT the) (NN grass)))))", "two dogs run on [NP]", ["the grass"]),  # without tags
+        # without tags
+        (
+            "(S (NP two dogs) (VP (VBP run) (PP (IN on) (NP (DT the) (NN grass)))))",
+            "two dogs run on [NP]",
+            ["the grass"],
+        ),
         ("(ROOT (S (NP (NP (NNS dogs))) (VP (VP (VBP run)))))", "[NP] run", ["dogs"]),  # unary chains
         ("(S (VP (VB run) (ADVP (RB away))))", "run away", []),  # no noun
         ("(FRAG (NP (NN dog)) (NP (NN ball)))", "[NP] [NP]", ["dog", "ball"]),
         ("(NP (NP (DT a) (NN dog)) (. .))", "a [NN]", ["dog"]),  # nothing is composed of itself
         ("(S (NP (`` ``) (NP (DT a) (NN dog)) (, ,)) (VP (VBZ runs)) (. .))", "[NP] , runs", ["a dog"]),
         ("(X (. !) (. !))", "! !", []),
-        ("(FRAG (NN dog) (PP (IN on) (NP (NN grass))))", "[NN] on [NP]", ["dog", "grass"]),  # under any other label a noun is a primitive
+        # under any other label a noun is a primitive
+        ("(FRAG (NN dog) (PP (IN on) (NP (NN grass))))", "[NN] on [NP]", ["dog", "grass"]),
         ("(NP (DT an) (NML (NN ice) (NN cream)) (NN truck))", "an [NN] [NN] [NN]", ["ice", "cream", "truck"]),
-        ("(S (SBAR (IN while) (S (NP (PRP it)) (VP (VBZ rains)))) (NP (NN man)) (VP (VBZ runs)))", "while it rains [NP] runs", ["man"]),
+        (
+            "(S (SBAR (IN while) (S (NP (PRP it)) (VP (VBZ rains)))) (NP (NN man)) (VP (VBZ runs)))",
+            "while it rains [NP] runs",
+            ["man"],
+        ),
     ],
 )
 def test_concepts_by_the_rules_of_appendix_a(text, predicate, parts):
@@ -70,9 +92,14 @@ def test_a_single_noun_is_its_own_primitive():
 
 
 def concepts_as_written(tree):
-    """The rules once more, as the appendix reads: words and label of every concept, its parts inside it, step by step."""
-    nouns = lambda node: node.label in NOUN_TAGS if is_word(node) else any(nouns(child) for child in node.children)
-    is_word = lambda node: isinstance(node.children[0], str)
+    """The rules once more, as the appendix reads: words and label of every concept, its parts inside it, step by
+    step."""
+
+    def nouns(node):
+        return node.label in NOUN_TAGS if is_word(node) else any(nouns(child) for child in node.children)
+
+    def is_word(node):
+        return isinstance(node.children[0], str)
 
     def collapse(node):
         labels = [node.label]
@@ -95,7 +122,11 @@ def concepts_as_written(tree):
     return (label or (root.label if is_word(root) and nouns(root) else "S"), root.leaves(), parts(root))
 
 
-TAGGED = st.builds(lambda tag, word: Tree(tag, (word,)), st.sampled_from(["NN", "NNS", "DT", "IN"]), st.sampled_from(["dog", "a", "on"]))
+TAGGED = st.builds(
+    lambda tag, word: Tree(tag, (word,)),
+    st.sampled_from(["NN", "NNS", "DT", "IN"]),
+    st.sampled_from(["dog", "a", "on"]),
+)
 TREES = st.recursive(
     TAGGED,
     lambda inner: st.builds(
@@ -110,7 +141,8 @@ TREES = st.recursive(
 @settings(max_examples=150, deadline=None)
 @given(TREES)
 def test_concepts_are_those_of_the_rules_step_by_step(tree):
-    concepts, words = find_concepts(tree), tree.leaves()
+    concepts = find_concepts(tree)
+    words = tree.leaves()
 
     def nested(number):
         concept = concepts[number]
@@ -118,7 +150,10 @@ def test_concepts_are_those_of_the_rules_step_by_step(tree):
         return (concept.label, words[concept.start : concept.stop], inside)
 
     assert nested(0) == concepts_as_written(tree)
-    assert all(c.label in LABELS and concepts[c.parent].start <= c.start < c.stop <= concepts[c.parent].stop for c in concepts[1:])
+    assert all(
+        c.label in LABELS and concepts[c.parent].start <= c.start < c.stop <= concepts[c.parent].stop
+        for c in concepts[1:]
+    )
     blanks = [sum(slot.startswith("[") for slot in predicate.split()) for predicate in find_predicates(concepts, words)]
     assert blanks == [sum(c.parent == k for c in concepts) for k in range(len(concepts))]
 
@@ -141,7 +176,8 @@ def test_pruned_trees_keep_their_words_and_lose_phrases():
     inner = len(tree.spans()) - 1 - len(tree.leaves())
     assert np.allclose([1 - (n - 1 - len(tree.leaves())) / inner for n in shares], [0.1, 0.3, 0.5], atol=0.05)
     (whole,) = parsed(PIZZA)
-    assert prune_parse(whole, 0.5, 3) == prune_parse(whole, 0.5, 3) and prune_parse(whole, 0.5, 3).tree.leaves() == tree.leaves()
+    assert prune_parse(whole, 0.5, 3) == prune_parse(whole, 0.5, 3)
+    assert prune_parse(whole, 0.5, 3).tree.leaves() == tree.leaves()
     with pytest.raises(ValueError, match="from 0 to 1, not 30"):
         prune_tree(tree, 30, rng(0))
 
@@ -151,7 +187,12 @@ def test_pruned_trees_keep_their_words_and_lose_phrases():
 
 @pytest.fixture(scope="module")
 def graph():
-    texts = [DOGS, PIZZA, "(NP (NP (DT A) (NN dog)) (PP (IN on) (NP (DT the) (NN grass))) (. .))", "(S (NP (NNS dogs)) (VP (VBP run)))"]
+    texts = [
+        DOGS,
+        PIZZA,
+        "(NP (NP (DT A) (NN dog)) (PP (IN on) (NP (DT the) (NN grass))) (. .))",
+        "(S (NP (NNS dogs)) (VP (VBP run)))",
+    ]
     return build_graph(parsed(*texts), ["1", "2", "3", "1"], ["a", "b", "c", "d"])
 
 
@@ -169,7 +210,10 @@ def test_captions_share_their_concepts(graph):
     assert compositions(graph, "a dog on the grass").values.tolist() == [["[NP] on [NP]", ["a dog", "the grass"], 1]]
     assert set(wholes(graph, "dogs")["whole"]) == {"two dogs", "dogs run"}
     assert search_concepts(graph, "dogs")["concept"].tolist()[0] == "dogs" and len(search_concepts(graph, "rass")) == 0
-    assert graph.statistics() | {"captions": 4, "images": 3, "primitives": 5, "predicates": 9, "concepts": 9} == graph.statistics()
+    assert (
+        graph.statistics() | {"captions": 4, "images": 3, "primitives": 5, "predicates": 9, "concepts": 9}
+        == graph.statistics()
+    )
     with pytest.raises(ValueError, match="no concept 'two cats', and none with these words"):
         denotation(graph, "two cats")
     view = neighbourhood(graph, "the grass")
@@ -215,7 +259,8 @@ def test_trees_that_do_not_fit_are_counted_and_replaced(tmp_path):
     (tmp_path / "trees.txt").write_text("\n".join(lines))
     parses = parse(captions, "brackets", path=str(tmp_path / "trees.txt"))
     graph = build_graph(parses)
-    assert graph.report.captions == 4 and graph.report.counts == {"without a tree": 3, "left out": 1, "without a noun": 1}
+    assert graph.report.captions == 4
+    assert graph.report.counts == {"without a tree": 3, "left out": 1, "without a noun": 1}
     assert "trees.txt line 2: leaf 0 is 'the'" in str(graph.report) and "line 3: '(' at character" in str(graph.report)
     assert denotation(graph, "a cat") == ["1"]
     assert build_graph(parses, flat=False).report.captions == 2
@@ -230,7 +275,10 @@ def test_captions_without_a_model_are_parsed_by_rules():
 
 
 def test_the_captions_of_a_concept_are_those_of_its_lines(graph):
-    assert mentions(graph, "the grass").values.tolist() == [["a", "1", graph.texts[0][0]], ["c", "3", "a dog on the grass"]]
+    assert mentions(graph, "the grass").values.tolist() == [
+        ["a", "1", graph.texts[0][0]],
+        ["c", "3", "a dog on the grass"],
+    ]
     assert mentions(graph, "the grass", "[NP] on [NP]")["id"].tolist() == ["c"]
     for text in graph.places:
         assert list(dict.fromkeys(mentions(graph, text)["image"])) == denotation(graph, text)

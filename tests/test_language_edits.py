@@ -1,4 +1,5 @@
-"Edits: four truths each, nothing touched but what is named, and nothing in the words that tells a negative from its caption."
+"""Edits: four truths each, nothing touched but what is named, and nothing in the words that tells a negative from its
+caption."""
 
 from collections import Counter
 from dataclasses import replace
@@ -75,7 +76,8 @@ def touched(edit):
 
 
 def changed_atoms(old, new):
-    before, after = old.atoms(), new.atoms()
+    before = old.atoms()
+    after = new.atoms()
     return {a for a in before if after.get(a) != before[a]}, {a for a in after if before.get(a) != after[a]}
 
 
@@ -90,8 +92,12 @@ def test_only_what_is_named_is_touched(operator):
         if operator != "add_obj":  # which moves the clauses between
             old, new = changed_atoms(edit.source, edit.caption)
             assert old <= before and new <= after
-        values = lambda s: Counter((atom.kind, value) for atom, value in s.atoms().items())
-        gone, come = values(edit.source) - values(edit.caption), values(edit.caption) - values(edit.source)
+
+        def values(s):
+            return Counter((atom.kind, value) for atom, value in s.atoms().items())
+
+        gone = values(edit.source) - values(edit.caption)
+        come = values(edit.caption) - values(edit.source)
         if operator.startswith(("swap", "negate")):
             assert not gone and not come
         else:
@@ -99,7 +105,8 @@ def test_only_what_is_named_is_touched(operator):
 
 
 def test_the_negative_image_keeps_what_it_can():
-    kept, total = 0, 0
+    kept = 0
+    total = 0
     for i in range(40):
         edit = sample_edit("replace_att", CONFIG, rng(0, "kept", i), ("attribute", "conjunction"))
         places = {(item.x, item.y) for item in edit.graph.items}
@@ -109,7 +116,9 @@ def test_the_negative_image_keeps_what_it_can():
 
 
 def test_swaps_that_stay_true_are_refused():
-    circle, square, green = Phrase("circle", "red"), Phrase("square", "blue"), Phrase("circle", "green")
+    circle = Phrase("circle", "red")
+    square = Phrase("square", "blue")
+    green = Phrase("circle", "green")
     both = Statement((Exists(circle), Exists(green)))
     assert edit_statement("swap_att", both, THREE, rng(0, "same"), CONFIG) is None
     assert edit_statement("swap_obj", both, THREE, rng(0, "and"), CONFIG) is None
@@ -117,7 +126,9 @@ def test_swaps_that_stay_true_are_refused():
     claim = Statement((Relates(Phrase("circle"), "same colour as", Phrase("square")),))
     assert edit_statement("swap_obj", claim, same, rng(0, "symmetric"), CONFIG) is None
     beside = Statement((Relates(circle, "left of", square),))
-    assert edit_statement("swap_obj", beside, THREE, rng(0, "left"), CONFIG).caption == Statement((Relates(square, "left of", circle),))
+    assert edit_statement("swap_obj", beside, THREE, rng(0, "left"), CONFIG).caption == Statement(
+        (Relates(square, "left of", circle),)
+    )
     assert edit_statement("negate", both, THREE, rng(0, "no"), CONFIG) is None
     assert edit_statement("swap_rel", beside, THREE, rng(0, "one"), CONFIG) is None
 
@@ -136,11 +147,13 @@ def test_balanced_addition_keeps_the_length_and_plain_addition_does_not(operator
         graph, statement = sample_pair(CONFIG, rng(0, "add", i), ("conjunction",))
         balanced = edit_statement(operator, statement, graph, rng(0, i), CONFIG)
         if balanced is not None:
-            assert len(balanced.caption.atoms()) == len(statement.atoms()) and four_truths(balanced) == [True, False, True, False]
+            assert len(balanced.caption.atoms()) == len(statement.atoms())
+            assert four_truths(balanced) == [True, False, True, False]
             kept += 1
         plain = edit_statement(operator, statement, graph, rng(0, i), CONFIG, balanced=False)
         if plain is not None:
-            more, less = plain.caption.atoms(), statement.atoms()
+            more = plain.caption.atoms()
+            less = statement.atoms()
             assert len(more) > len(less) and not Counter(less.values()) - Counter(more.values())
             assert four_truths(plain) == [True, True, True, False] and touched(plain)[0] == set()
             grew += 1
@@ -165,12 +178,15 @@ def test_bad_requests_are_named():
 
 def test_worlds_too_small_for_an_operator_yield_nothing():
     relation_only = replace(SMALL, kinds=("relation",), mention=(0, 0, 1.0))
-    assert sample_edit("negate", relation_only, rng(0)) is None and sample_edit("add_att", relation_only, rng(0), tries=5) is None
+    assert sample_edit("negate", relation_only, rng(0)) is None
+    assert sample_edit("add_att", relation_only, rng(0), tries=5) is None
     share = operator_yields(SMALL, 60)
     assert share["swap_rel"] == 0 and share["replace_obj"] > 0.9 and share["swap_obj"] > 0.2
 
 
-@pytest.mark.parametrize("world", [CONFIG, replace(SMALL, objects=(1, 5), kinds=KINDS, mention=(0.0, 0.0, 1.0))], ids=["large", "small"])
+@pytest.mark.parametrize(
+    "world", [CONFIG, replace(SMALL, objects=(1, 5), kinds=KINDS, mention=(0.0, 0.0, 1.0))], ids=["large", "small"]
+)
 @pytest.mark.parametrize("operator", SCENE_OPERATORS)
 def test_a_kind_that_is_ruled_out_never_takes_the_operator(operator, world):
     for kind in set(KINDS) - set(applicable_kinds(operator, world)):
@@ -211,7 +227,10 @@ class Ngrams:
     def score(self, text):
         total = 0.0
         for gram in self.grams(text):
-            mixed = [(self.counts[n, gram[3 - n :]] + 0.1) / (self.counts["after", gram[3 - n : 2]] + 0.1 * self.words) for n in (1, 2, 3)]
+            mixed = [
+                (self.counts[n, gram[3 - n :]] + 0.1) / (self.counts["after", gram[3 - n : 2]] + 0.1 * self.words)
+                for n in (1, 2, 3)
+            ]
             total += np.log(np.dot((0.1, 0.3, 0.6), mixed))
         return total
 
@@ -232,7 +251,13 @@ def read(config, style, n):
 
 
 MIDDLE = SceneConfig(
-    CONFIG.shapes[:5], CONFIG.colours[:5], CONFIG.sizes, ("plain",), (1, 4), ("left of", "right of", "above", "below"), KINDS
+    CONFIG.shapes[:5],
+    CONFIG.colours[:5],
+    CONFIG.sizes,
+    ("plain",),
+    (1, 4),
+    ("left of", "right of", "above", "below"),
+    KINDS,
 )
 
 
@@ -272,7 +297,8 @@ def test_a_blind_scorer_is_at_chance_with_more(operator):
 
 def test_the_blind_scorers_are_not_blind_to_a_giveaway(full_model):
     """The check above can fail: a caption that only grew is told by its length, and an unusual one by its words."""
-    grown, odd = [], []
+    grown = []
+    odd = []
     for i in range(80):
         graph, statement = sample_pair(CONFIG, rng(0, "grown", i))
         edit = edit_statement("add_obj", statement, graph, rng(0, "grown", i, "edit"), CONFIG, balanced=False)
@@ -284,7 +310,8 @@ def test_the_blind_scorers_are_not_blind_to_a_giveaway(full_model):
 
 @pytest.mark.parametrize("operator", ["add_att", "add_obj", "swap_att", "negate"])
 def test_edits_of_given_captions_are_hard_to_tell_too(operator, full_model):
-    """Without the coin (as for training negatives) the operators are near balance: Metropolis' rule keeps wording usual."""
+    """Without the coin (as for training negatives) the operators are near balance: Metropolis' rule keeps wording
+    usual."""
     pairs = []
     for i in range(2000):
         graph, statement = sample_pair(CONFIG, rng(8, operator, i), ("conjunction", "negation", "relation"))
@@ -296,7 +323,8 @@ def test_edits_of_given_captions_are_hard_to_tell_too(operator, full_model):
 
 
 def test_an_edit_of_statements_and_one_of_texts_are_the_same_type():
-    scene, text = sample_edit("swap_att", CONFIG, rng(0, "type")), swaps("a red cat and a blue dog")[0]
+    scene = sample_edit("swap_att", CONFIG, rng(0, "type"))
+    text = swaps("a red cat and a blue dog")[0]
     assert type(scene) is type(text) is Edit and {scene.operator, text.operator} <= set(OPERATORS)
     assert all(len(pair) == 2 for edit in (scene, text) for pair in edit.spans)
     both = Edit(text.caption, "swap_att", text.spans, text.source, calls=(text, text.reversed()))
@@ -308,7 +336,10 @@ def test_contradictions_are_edits_without_a_scene_of_their_own():
     edits = contradictions(statement, graph, SCENE_OPERATORS[2:], CONFIG)
     assert edits and len({edit.caption for edit in edits}) == len(edits)
     for edit in edits:
-        assert edit.source == statement and edit.source_graph == graph and edit.graph is None and truth(edit.caption, graph) is False
+        assert edit.source == statement
+        assert edit.source_graph == graph
+        assert edit.graph is None
+        assert truth(edit.caption, graph) is False
         old, new = changed_atoms(edit.source, edit.caption)
         assert old <= touched(edit)[0] and new <= touched(edit)[1]
     with pytest.raises(ValueError, match="no operator 'add_obj'"):

@@ -1,4 +1,5 @@
-"Statements and wording: truth by enumeration, trees that match their text, spans for every atom, no two meanings in one text."
+"""Statements and wording: truth by enumeration, trees that match their text, spans for every atom, no two meanings in
+one text."""
 
 import itertools
 import re
@@ -8,9 +9,28 @@ import pytest
 
 from complearn.core.seeds import rng
 from complearn.language.scenes.geometry import relation_truth
-from complearn.language.scenes.grammar import ADJECTIVES, NOUNS, NUMERALS, PLURALS, RELATION_TEMPLATES, TEXTURE_NOUNS, say, wordings
+from complearn.language.scenes.grammar import (
+    ADJECTIVES,
+    NOUNS,
+    NUMERALS,
+    PLURALS,
+    RELATION_TEMPLATES,
+    TEXTURE_NOUNS,
+    say,
+    wordings,
+)
 from complearn.language.scenes.graphs import RELATIONS, Item, SceneGraph
-from complearn.language.scenes.propositions import Absent, Atom, Exists, Phrase, Relates, Statement, bindings, clause_truth, truth
+from complearn.language.scenes.propositions import (
+    Absent,
+    Atom,
+    Exists,
+    Phrase,
+    Relates,
+    Statement,
+    bindings,
+    clause_truth,
+    truth,
+)
 from complearn.language.scenes.realise import sample_scene
 from complearn.language.scenes.sampling import KINDS, SceneConfig, draw_statement
 from complearn.language.trees import parse_bracketed
@@ -47,7 +67,8 @@ def test_tree_text_and_spans_agree(style):
         assert all(type(word) is str for word in caption.tree.leaves())
         assert {label for label, _, _ in caption.tree.spans()} <= PENN
         assert parse_bracketed(str(caption.tree)) == caption.tree
-        assert {span.atom for span in caption.spans} == set(statement.atoms()) and len(caption.spans) == len(statement.atoms())
+        assert {span.atom for span in caption.spans} == set(statement.atoms())
+        assert len(caption.spans) == len(statement.atoms())
         for atom, value in statement.atoms().items():
             span = caption.where(atom)
             assert str(words[span.start : span.stop]) in words_for(atom, value), (atom, caption.text)
@@ -58,7 +79,9 @@ def test_tree_text_and_spans_agree(style):
 def test_articles_follow_the_next_sound_and_verbs_the_number():
     for number, statement in enumerate(statements(400, "articles")):
         text = say(statement, number).text
-        assert not re.search(r"\ba [aeiou]|\ban [^aeiou]|is (exactly )?(two|three)|are (exactly )?(one|a|an)\b", text), text
+        assert not re.search(
+            r"\ba [aeiou]|\ban [^aeiou]|is (exactly )?(two|three)|are (exactly )?(one|a|an)\b", text
+        ), text
 
 
 def test_a_caption_is_a_noun_phrase_or_sentence_over_the_right_words():
@@ -76,7 +99,9 @@ def test_the_plain_style_has_one_wording_and_no_synonyms():
 
 @pytest.mark.parametrize("style", ["plain", "varied"])
 def test_no_text_has_two_meanings(style):
-    small = SceneConfig(("circle", "square", "cross"), ("red", "orange"), relations=("left of", "touching", "same colour as", "inside"))
+    small = SceneConfig(
+        ("circle", "square", "cross"), ("red", "orange"), relations=("left of", "touching", "same colour as", "inside")
+    )
     meant = {}
     for number, statement in enumerate(statements(1200, "meanings", small)):
         assert meant.setdefault(say(statement, number, style).text, statement) == statement
@@ -84,7 +109,9 @@ def test_no_text_has_two_meanings(style):
 
 
 def test_varied_wordings_are_many_and_of_many_lengths():
-    statement = Statement((Relates(Phrase("circle", "purple", "large"), "above", Phrase("diamond", texture="striped")),))
+    statement = Statement(
+        (Relates(Phrase("circle", "purple", "large"), "above", Phrase("diamond", texture="striped")),)
+    )
     texts = [caption.text for caption in wordings(statement, 60)]
     assert len(set(texts)) == 60 and len({len(text.split()) for text in texts}) >= 4
     assert texts == [caption.text for caption in wordings(statement, 60)]
@@ -95,9 +122,16 @@ def test_varied_wordings_are_many_and_of_many_lengths():
 
 def test_the_same_number_words_a_swap_alike():
     for number in range(100):
-        one, two = Phrase("heart", "red", "large"), Phrase("arrow", "cyan", "small")
-        first, second = say(Statement((Exists(one), Exists(two))), number), say(Statement((Exists(two), Exists(one))), number)
-        frame = lambda caption: [w for n, w in enumerate(caption.tree.leaves()) if not any(s.start <= n < s.stop for s in caption.spans)]
+        one = Phrase("heart", "red", "large")
+        two = Phrase("arrow", "cyan", "small")
+        first = say(Statement((Exists(one), Exists(two))), number)
+        second = say(Statement((Exists(two), Exists(one))), number)
+
+        def frame(caption):
+            return [
+                w for n, w in enumerate(caption.tree.leaves()) if not any(s.start <= n < s.stop for s in caption.spans)
+            ]
+
         assert len(frame(first)) == len(frame(second)) and len(first.text.split()) == len(second.text.split())
 
 
@@ -109,7 +143,10 @@ def test_an_atom_that_is_not_said_is_named():
 def possible(clause, graph):
     "Truth by trying every choice of True or False for what is unclear."
     items = range(len(graph.items))
-    match = lambda p, i: all(getattr(p, k) in (None, getattr(graph.items[i], k)) for k in ("shape", "colour", "size", "texture"))
+
+    def match(p, i):
+        return all(getattr(p, k) in (None, getattr(graph.items[i], k)) for k in ("shape", "colour", "size", "texture"))
+
     if isinstance(clause, Relates):
         pairs = [
             relation_truth(graph, clause.relation, i, j)
@@ -118,17 +155,25 @@ def possible(clause, graph):
         ]
         return {any(choice) for choice in itertools.product(*[(True, False) if p is None else (p,) for p in pairs])}
     n = sum(match(clause.phrase, i) for i in items)
-    return {n == 0 if isinstance(clause, Absent) else n >= 1 if clause.phrase.count is None else n == clause.phrase.count}
+    return {
+        n == 0 if isinstance(clause, Absent) else n >= 1 if clause.phrase.count is None else n == clause.phrase.count
+    }
 
 
 def test_truth_is_what_every_reading_agrees_on():
-    seen, few = set(), SceneConfig(("circle", "square", "star"), ("red", "blue"), mention=(0.1, 0.1, 0.4))
+    seen = set()
+    few = SceneConfig(("circle", "square", "star"), ("red", "blue"), mention=(0.1, 0.1, 0.4))
     for number, statement in enumerate(statements(400, "truth", few)):
         graph = sample_scene(CONFIG, rng(0, "truth scene", number))
         graph = SceneGraph(
-            tuple(replace(i, shape=("circle", "square")[n % 2], colour=("red", "blue")[n // 2 % 2]) for n, i in enumerate(graph.items))
+            tuple(
+                replace(i, shape=("circle", "square")[n % 2], colour=("red", "blue")[n // 2 % 2])
+                for n, i in enumerate(graph.items)
+            )
         )
-        readings = {all(choice) for choice in itertools.product(*[possible(clause, graph) for clause in statement.clauses])}
+        readings = {
+            all(choice) for choice in itertools.product(*[possible(clause, graph) for clause in statement.clauses])
+        }
         expected = readings.pop() if len(readings) == 1 else None
         assert truth(statement, graph) is expected
         seen.add(expected)
@@ -140,7 +185,8 @@ def test_counts_are_exact_and_absence_is_of_the_whole_phrase():
     graph = SceneGraph((dot, replace(dot, x=0.5), replace(dot, x=0.8, colour="blue")))
     counted = {n: truth(Statement((Exists(Phrase("circle", "red", count=n)),)), graph) for n in (1, 2, 3)}
     assert counted == {1: False, 2: True, 3: False}
-    assert clause_truth(Absent(Phrase("square")), graph) is True and clause_truth(Absent(Phrase("circle", "blue")), graph) is False
+    assert clause_truth(Absent(Phrase("square")), graph) is True
+    assert clause_truth(Absent(Phrase("circle", "blue")), graph) is False
     assert clause_truth(Absent(Phrase("circle", "blue", "large")), graph) is True
 
 
@@ -162,5 +208,7 @@ def test_what_cannot_be_said_is_refused(make, says):
 
 def test_every_relation_has_wordings_and_bindings_name_it():
     assert set(RELATION_TEMPLATES) == set(RELATIONS)
-    statement = Statement((Relates(Phrase("star", "red"), "inside", Phrase("heart")), Exists(Phrase("cross", size="small"))))
+    statement = Statement(
+        (Relates(Phrase("star", "red"), "inside", Phrase("heart")), Exists(Phrase("cross", size="small")))
+    )
     assert bindings(statement) == {("red", "star"), ("inside", "star"), ("inside", "heart"), ("small", "cross")}

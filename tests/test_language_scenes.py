@@ -48,8 +48,12 @@ def test_a_tiny_world_uses_its_own_words_only():
 
 def test_kinds_relations_and_counts_are_drawn_evenly():
     pairs = [sample_pair(CONFIG, rng(1, "even", i)) for i in range(900)]
-    relations = Counter(c.relation for _, s in pairs if len(s.clauses) == 1 for c in s.clauses if isinstance(c, Relates))
-    assert set(relations) == set(RELATIONS) and min(relations.values()) > 0.45 * sum(relations.values()) / len(RELATIONS), relations
+    relations = Counter(
+        c.relation for _, s in pairs if len(s.clauses) == 1 for c in s.clauses if isinstance(c, Relates)
+    )
+    assert set(relations) == set(RELATIONS) and min(relations.values()) > 0.45 * sum(relations.values()) / len(
+        RELATIONS
+    ), relations
     sizes = Counter(len(graph.items) for graph, _ in pairs)
     assert set(sizes) == {1, 2, 3, 4, 5}
     shapes = Counter(p.shape for _, s in pairs for _, _, p in s.phrases() if p.shape)
@@ -69,7 +73,10 @@ def test_pairs_held_out_are_nowhere_or_everywhere(held):
 
 def test_length_can_be_bounded():
     config = replace(CONFIG, atoms=(7, 9))
-    assert all(7 <= len(sample_pair(config, rng(0, "length", i), ("long", "relation", "conjunction"))[1].atoms()) <= 9 for i in range(50))
+    assert all(
+        7 <= len(sample_pair(config, rng(0, "length", i), ("long", "relation", "conjunction"))[1].atoms()) <= 9
+        for i in range(50)
+    )
 
 
 def test_phrases_of_one_statement_never_fit_the_same_object():
@@ -81,11 +88,14 @@ def test_phrases_of_one_statement_never_fit_the_same_object():
 
 
 def test_realise_refutes_and_keeps():
-    statement, other = Statement((Exists(Phrase("circle", "red")),)), Statement((Exists(Phrase("square", "blue")),))
+    statement = Statement((Exists(Phrase("circle", "red")),))
+    other = Statement((Exists(Phrase("square", "blue")),))
     scene = realise(statement, CONFIG, rng(0, "realise"), (other,))
     assert truth(statement, scene) is True and truth(other, scene) is False
     changed = realise(other, CONFIG, rng(0, "changed"), (statement,), scene.items)
-    assert truth(other, changed) is True and truth(statement, changed) is False and len(changed.items) == len(scene.items)
+    assert truth(other, changed) is True
+    assert truth(statement, changed) is False
+    assert len(changed.items) == len(scene.items)
     assert sum(a == b for a, b in zip(scene.items, changed.items)) == len(scene.items) - 1
     assert realise(statement, CONFIG, rng(0, "never"), (statement,)) is None
 
@@ -124,4 +134,8 @@ def test_what_never_turns_up_is_an_error_that_names_the_world():
     with pytest.raises(ValueError, match="no 'attribute' statement in 400 draws"):
         draw_statement("attribute", replace(CONFIG, mention=(0, 0, 0)), rng(0, "never"))
     with pytest.raises(ValueError, match="held_out leaves no object"):
-        draw_statement("attribute", replace(CONFIG, held_out=tuple((c, s) for c in CONFIG.colours for s in CONFIG.shapes)), rng(0, "never"))
+        draw_statement(
+            "attribute",
+            replace(CONFIG, held_out=tuple((c, s) for c in CONFIG.colours for s in CONFIG.shapes)),
+            rng(0, "never"),
+        )

@@ -31,7 +31,8 @@ def test_noun_phrases_are_found(caption):
 
 
 EVEN = (
-    "A cat and a dog.", "a cat next to a dog", "A cat with a dog", "a man standing beside a woman", "a cat, a dog and a bird", "A dog.",
+    "A cat and a dog.", "a cat next to a dog", "A cat with a dog", "a man standing beside a woman", "a cat, a dog and "
+                                                                                                    "a bird", "A dog.",
     "A man near a man", "a woman kissing a man", "the cat and the dog are sleeping", "...", "",
 )  # fmt: skip
 
@@ -43,11 +44,15 @@ def test_what_says_the_same_the_other_way_round_is_refused(caption):
 
 MUTUAL = (
     "a man holding hands with a woman", "A man is shaking hands with a woman.", "a car parked opposite a truck",
-    "a car is parked directly opposite a truck", "a man sitting across from a woman", "a man across the table from a woman",
-    "a man dancing with a woman", "a road parallel to a river", "a road running parallel to a river", "a boy hugs a girl",
+    "a car is parked directly opposite a truck", "a man sitting across from a woman", "a man across the table from a "
+                                                                                      "woman",
+    "a man dancing with a woman", "a road parallel to a river", "a road running parallel to a "
+                                                                "river", "a boy hugs a girl",
     "a boy warmly hugging a girl", "a boy is hugged by a girl", "a man is married to a woman", "a man kissed a woman",
-    "a cat and a dog facing each other", "a cat faces a dog", "a man meets a woman", "a man met with a woman", "a boy embraces a girl",
-    "a man walking hand in hand with a woman", "a man standing face to face with a woman", "a boy and a girl holding hands",
+    "a cat and a dog facing each other", "a cat faces a dog", "a man meets a woman", "a man met with a "
+                                                                                     "woman", "a boy embraces a girl",
+    "a man walking hand in hand with a woman", "a man standing face to face with a woman", "a boy and a girl holding "
+                                                                                           "hands",
 )  # fmt: skip
 
 
@@ -57,7 +62,8 @@ def test_what_is_always_mutual_is_refused(caption):
 
 
 @pytest.mark.parametrize(
-    "caption", ["a woman walking a dog", "a dog facing away from a cat", "a boy handing a gift to a girl", "a man parks a car"]
+    "caption",
+    ["a woman walking a dog", "a dog facing away from a cat", "a boy handing a gift to a girl", "a man parks a car"],
 )
 def test_what_only_looks_mutual_is_swapped(caption):
     assert swaps(caption)
@@ -89,7 +95,8 @@ def test_articles_numbers_and_first_letters():
     assert swaps("An owl watches a mouse.")[0].caption == "A mouse watches an owl."
     assert not any(one.operator == "swap_obj" for one in swaps("two dogs on a sofa"))  # "two sofa"
     assert exchange("A cat eats an apple", (2, 5), (14, 19))[0] == "An apple eats a cat"
-    assert not any(one.operator == "swap_att" for one in swaps("a young man hits a tennis ball"))  # what describes, what names a kind
+    # what describes, what names a kind
+    assert not any(one.operator == "swap_att" for one in swaps("a young man hits a tennis ball"))
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,11 +105,17 @@ def test_any_text_is_taken_and_the_draw_decides(caption, draw):
     one = draw_swap(caption, draw)
     assert one == draw_swap(caption, draw)
     if one is not None:
-        bag = lambda text: sorted("a" if word == "an" else word for word in re.findall(r"\w+", text.lower()))
+
+        def bag(text):
+            return sorted("a" if word == "an" else word for word in re.findall(r"\w+", text.lower()))
+
         assert one.operator in CAPTION_OPERATORS and bag(one.caption) == bag(caption) and one.caption != caption
         ((a, b), first), ((c, d), second) = one.spans
         assert 0 <= a < b <= c < d <= len(caption) and one.source == caption
-        part = lambda text, span: re.sub(r"\s+", " ", text[slice(*span)]).lower().removeprefix("an ").removeprefix("a ")
+
+        def part(text, span):
+            return re.sub(r"\s+", " ", text[slice(*span)]).lower().removeprefix("an ").removeprefix("a ")
+
         assert part(one.caption, first) == part(caption, (c, d)) and part(one.caption, second) == part(caption, (a, b))
 
 
@@ -150,7 +163,10 @@ def test_most_real_captions_take_a_swap(real_data):
         coco = [line["title"] for line in csv.DictReader(file, delimiter="\t")][:400]
     with gzip.open(real_data / "captions" / "flickr30k_train.1.en.gz", "rt", encoding="utf-8") as file:
         flickr = [line.strip() for line, _ in zip(file, range(400))]
-    bag = lambda text: sorted("a" if word == "an" else word for word in re.findall(r"\w+", text.lower()))
+
+    def bag(text):
+        return sorted("a" if word == "an" else word for word in re.findall(r"\w+", text.lower()))
+
     for captions, least in ((coco, 0.9), (flickr, 0.9)):
         made = [(caption, draw_swap(caption, k)) for k, caption in enumerate(captions)]
         assert sum(one is not None for _, one in made) / len(made) > least
@@ -159,7 +175,14 @@ def test_most_real_captions_take_a_swap(real_data):
     # the released negatives of NegCLIP exchange words too: a good part of our options are among theirs
     with open(real_data / "captions" / "negclip_coco_valid.tsv", encoding="utf-8") as file:
         lines = [line for line, _ in zip(csv.DictReader(file, delimiter="\t"), range(300))]
-    plain = lambda text: re.sub(r"[^a-z0-9 ]", "", text.lower()).split()
-    theirs = lambda line: re.findall(r"'([^']{9,})'", line["neg_caption"])
-    hit = [plain(one) in [plain(ours.caption) for ours in swaps(line["title"])] for line in lines for one in theirs(line)]
+
+    def plain(text):
+        return re.sub(r"[^a-z0-9 ]", "", text.lower()).split()
+
+    def theirs(line):
+        return re.findall(r"'([^']{9,})'", line["neg_caption"])
+
+    hit = [
+        plain(one) in [plain(ours.caption) for ours in swaps(line["title"])] for line in lines for one in theirs(line)
+    ]
     assert sum(hit) / len(hit) > 0.25

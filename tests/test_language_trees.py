@@ -10,7 +10,9 @@ WORDS = st.text("abcxyz()'-0,.", min_size=1, max_size=6).filter(lambda w: "-LRB-
 LABELS = st.sampled_from(["S", "NP", "VP", "PP", "NN", "-NONE-", "WHNP-1"])
 TREES = st.recursive(
     st.builds(lambda label, word: Tree(label, (word,)), LABELS, WORDS),
-    lambda inner: st.builds(lambda label, children: Tree(label, tuple(children)), LABELS, st.lists(inner | WORDS, min_size=1, max_size=4)),
+    lambda inner: st.builds(
+        lambda label, children: Tree(label, tuple(children)), LABELS, st.lists(inner | WORDS, min_size=1, max_size=4)
+    ),
     max_leaves=15,
 )
 

@@ -1,4 +1,5 @@
-"""What a run of the tests leaves out is skipped with its reason and told in one line, right above pytest's own last line."""
+"""What a run of the tests leaves out is skipped with its reason and told in one line, right above pytest's own last
+line."""
 
 import json
 import os
@@ -54,9 +55,15 @@ def project(tmp_path):
 
 def last_lines(folder, *options, **env):
     """The two last lines that pytest prints on a machine that lacks everything but what `env` names."""
-    outer = {name: value for name, value in os.environ.items() if not name.startswith(("COMPLEARN_", "PYTEST_", "BROWSER_PATH"))}
+    outer = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("COMPLEARN_", "PYTEST_", "BROWSER_PATH"))
+    }
     env = {**outer, "PYTHONPATH": str(ROOT), "PATH": str(folder), **env}
-    done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=folder, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=folder, env=env, capture_output=True, text=True
+    )
     lines = done.stdout.strip().splitlines()
     assert len(lines) > 1, done.stdout + done.stderr
     return lines[-2:]
@@ -66,7 +73,9 @@ def last_lines(folder, *options, **env):
 def test_the_line_before_the_last_says_what_was_left_out_and_how_to_get_it(project, workers):
     left_out, summary = last_lines(project, "-m", "not slow", *workers)
     known = [f"2 tests {NEEDS['browser'].reason}", f"1 test {NEEDS['real'].reason}", f"1 test {NEEDS['node'].reason}"]
-    assert left_out == "left out: " + "; ".join([*known, "1 more (of a whim)", "the slow tests (make test-all runs them)"])
+    assert left_out == "left out: " + "; ".join(
+        [*known, "1 more (of a whim)", "the slow tests (make test-all runs them)"]
+    )
     assert "BROWSER_PATH" in left_out and "COMPLEARN_REAL_DATA" in left_out
     assert re.search(r"1 passed, 5 skipped.* in .*s", summary)
 

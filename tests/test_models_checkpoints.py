@@ -1,4 +1,5 @@
-"""Checkpoints as people have them: every form of README's table, read without running it; what cannot be read is refused."""
+"""Checkpoints as people have them: every form of README's table, read without running it; what cannot be read is
+refused."""
 
 import copy
 import json
@@ -48,7 +49,8 @@ def known_name(tmp_path_factory):
 
 
 def published_tag(folder, monkeypatch):
-    model, tag = small_clip(), {"mean": [0.5] * 3, "std": [0.5] * 3, "quick_gelu": True, "url": "nowhere"}
+    model = small_clip()
+    tag = {"mean": [0.5] * 3, "std": [0.5] * 3, "quick_gelu": True, "url": "nowhere"}
     save_file(model.state_dict(), folder / "download.safetensors")
     for place in (open_clip, open_clip.factory):
         monkeypatch.setattr(place, "get_pretrained_cfg", lambda name, weights: tag if weights == "openai" else {})
@@ -59,23 +61,27 @@ def published_tag(folder, monkeypatch):
 def hub(folder, monkeypatch):
     model = small_clip()
     save_file(model.state_dict(), folder / "download.safetensors")
-    monkeypatch.setattr(open_clip.factory, "_get_hf_config", lambda *_, **__: {"model_cfg": copy.deepcopy(SIZES) | {"quick_gelu": True}})
-    monkeypatch.setattr(open_clip.factory, "download_pretrained_from_hf", lambda *_, **__: str(folder / "download.safetensors"))
+    monkeypatch.setattr(
+        open_clip.factory, "_get_hf_config", lambda *_, **__: {"model_cfg": copy.deepcopy(SIZES) | {"quick_gelu": True}}
+    )
+    monkeypatch.setattr(
+        open_clip.factory, "download_pretrained_from_hf", lambda *_, **__: str(folder / "download.safetensors")
+    )
     return "hf-hub:someone/clip", model, {}
 
 
 def open_clip_folder(folder, monkeypatch):
     model = small_clip()
     save_file(model.state_dict(), folder / "open_clip_model.safetensors")
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": SIZES | {"quick_gelu": True}, "preprocess_cfg": {}}))
+    (folder / "open_clip_config.json").write_text(
+        json.dumps({"model_cfg": SIZES | {"quick_gelu": True}, "preprocess_cfg": {}})
+    )
     return str(folder), model, {}
 
 
 def clip_model(act="quick_gelu", **config):
-    vision, text = (
-        SIDES | {"hidden_act": act, "image_size": 32, "patch_size": 16},
-        SIDES | {"hidden_act": act, "max_position_embeddings": 16},
-    )
+    vision = SIDES | {"hidden_act": act, "image_size": 32, "patch_size": 16}
+    text = SIDES | {"hidden_act": act, "max_position_embeddings": 16}
     torch.manual_seed(0)
     config = transformers.CLIPConfig(vision_config=vision, text_config=text | config, projection_dim=24)
     return transformers.CLIPModel(config).eval()
@@ -92,7 +98,9 @@ def clip_folder(folder, monkeypatch, act="quick_gelu", binary=False):
     if binary:
         torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()
-    model.encode_image = lambda pictures: model.visual_projection(model.vision_model(pixel_values=pictures).pooler_output)
+    model.encode_image = lambda pictures: model.visual_projection(
+        model.vision_model(pixel_values=pictures).pooler_output
+    )
     model.encode_text = lambda ids: model.text_projection(model.text_model(input_ids=ids).pooler_output)
     return str(folder), model, {}
 
@@ -129,7 +137,10 @@ def state_dict_file(folder, monkeypatch):
 
 def training_checkpoint(folder, monkeypatch):
     model = small_clip()
-    torch.save({"epoch": 3, "state_dict": {f"module.{key}": value for key, value in model.state_dict().items()}}, folder / "epoch_3.pt")
+    torch.save(
+        {"epoch": 3, "state_dict": {f"module.{key}": value for key, value in model.state_dict().items()}},
+        folder / "epoch_3.pt",
+    )
     return f"{NAME}:{folder}/epoch_3.pt", model, {"quick_gelu": True}
 
 
@@ -166,7 +177,8 @@ def test_every_form_gives_the_original_features(tmp_path, monkeypatch, make):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         loaded = load_open_clip(name, **arguments)
-    pictures, ids = torch.randn(2, 3, 32, 32), torch.tensor([[49406, 320, 49407] + [0] * 13, [49406, 320, 1929, 49407] + [0] * 12])
+    pictures = torch.randn(2, 3, 32, 32)
+    ids = torch.tensor([[49406, 320, 49407] + [0] * 13, [49406, 320, 1929, 49407] + [0] * 12])
     with torch.no_grad():
         assert torch.allclose(loaded.model.eval().encode_image(pictures), original.encode_image(pictures), atol=1e-5)
         assert torch.allclose(loaded.model.encode_text(ids), original.encode_text(ids), atol=1e-5)
@@ -199,13 +211,20 @@ def test_a_clip_folder_brings_its_normalisation_and_half_precision_weights_becom
     assert load_open_clip(name).transform["mean"] == open_clip.OPENAI_DATASET_MEAN
     loaded = load_open_clip(save_archive(small_clip(), tmp_path / "half.pt", torch.float16))
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
-    assert loaded.transform["mean"] == open_clip.OPENAI_DATASET_MEAN and is_clip_folder(name) and not is_clip_folder(tmp_path)
+    assert loaded.transform["mean"] == open_clip.OPENAI_DATASET_MEAN
+    assert is_clip_folder(name)
+    assert not is_clip_folder(tmp_path)
 
 
 def test_an_archive_of_a_residual_network_gives_its_sizes():
     vision = {"image_size": 64, "layers": [1, 2, 1, 1], "width": 64, "patch_size": None}
     model = open_clip.CLIP(24, vision, SIZES["text_cfg"])
-    assert openai_config(model.state_dict()) == {"embed_dim": 24, "quick_gelu": True, "vision_cfg": vision, "text_cfg": SIZES["text_cfg"]}
+    assert openai_config(model.state_dict()) == {
+        "embed_dim": 24,
+        "quick_gelu": True,
+        "vision_cfg": vision,
+        "text_cfg": SIZES["text_cfg"],
+    }
 
 
 # --- what is refused
@@ -235,7 +254,9 @@ def whole_model(folder):
 def test_what_could_run_code_is_refused_with_the_command_that_converts_it(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)
     make(tmp_path)
-    with pytest.raises(ValueError, match="bad.pt holds more than tensors, and reading the rest could run code; if you trust it") as caught:
+    with pytest.raises(
+        ValueError, match="bad.pt holds more than tensors, and reading the rest could run code; if you trust it"
+    ) as caught:
         load_open_clip(f"{NAME}:{tmp_path}/bad.pt", quick_gelu=True)
     assert not (tmp_path / "executed").exists()
     if make is whole_model:
@@ -254,7 +275,10 @@ def cut(folder):
 
 BROKEN = {
     "a flipped bit": (cut, "bad.pt: .*the file is damaged or holds no weights"),
-    "half a file": (lambda folder: (folder / "bad.pt").write_bytes(os.urandom(999)), "bad.pt(: .*is damaged| holds more)"),
+    "half a file": (
+        lambda folder: (folder / "bad.pt").write_bytes(os.urandom(999)),
+        "bad.pt(: .*is damaged| holds more)",
+    ),
     "an empty file": (lambda folder: (folder / "bad.pt").touch(), "bad.pt: .*the file is damaged or holds no weights"),
     "numbers without names": (lambda folder: torch.save([1, 2], folder / "bad.pt"), "bad.pt holds no weights by name"),
     "another model's weights": (
@@ -298,7 +322,9 @@ def test_folders_and_files_that_say_too_little_name_the_remedy(tmp_path):
     with pytest.raises(ValueError, match="mine.pt is a file of weights and says of no model; give MODEL:FILE"):
         load_open_clip(str(tmp_path / "mine.pt"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="no config.json of a CLIPModel; for a folder of weights alone give MODEL:FOLDER"):
+    with pytest.raises(
+        FileNotFoundError, match="no config.json of a CLIPModel; for a folder of weights alone give MODEL:FOLDER"
+    ):
         load_open_clip(str(tmp_path / "empty"))
     with pytest.raises(FileNotFoundError, match="empty holds no weights"):
         load_open_clip(f"{NAME}:{tmp_path}/empty")
@@ -308,5 +334,7 @@ def test_folders_and_files_that_say_too_little_name_the_remedy(tmp_path):
     torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "linear.pt")
     with pytest.raises(ValueError, match="linear.pt is a TorchScript archive, but not of CLIP"):
         load_open_clip(str(tmp_path / "linear.pt"))
-    with pytest.warns(UserWarning, match="a file does not say its activation, GELU is assumed; pass quick_gelu=True or False"):
+    with pytest.warns(
+        UserWarning, match="a file does not say its activation, GELU is assumed; pass quick_gelu=True or False"
+    ):
         load_open_clip(f"{NAME}:{tmp_path}/mine.pt")

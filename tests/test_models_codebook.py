@@ -20,7 +20,8 @@ from complearn.models.codebook.sparsemax import newton_threshold, prefix_thresho
 def by_loop(z):
     "Sparsemax by bisection on the threshold, in double precision."
     z = z.double()
-    low, high = z.max() - 1, z.max()
+    low = z.max() - 1
+    high = z.max()
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if (z - middle).clamp(min=0).sum() > 1 else (low, middle)
@@ -31,7 +32,8 @@ def by_loop(z):
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 0.05, 1.0, 30.0, 1e4])
 def test_sparsemax_equals_entmax(dim, scale):
     z = scale * torch.randn(9, dim, generator=torch.Generator().manual_seed(dim))
-    ours, theirs = sparsemax(z), entmax.sparsemax(z, dim=-1)
+    ours = sparsemax(z)
+    theirs = entmax.sparsemax(z, dim=-1)
     assert torch.allclose(ours, theirs, atol=2e-6)
     assert torch.allclose(ours.sum(-1), torch.ones(9), atol=2e-5 * max(1, math.log10(dim)))
     assert (ours >= 0).all()
@@ -75,7 +77,9 @@ def test_sparsemax_ignores_minus_infinity(finite):
     assert torch.isfinite(z.grad).all() and (z.grad[:, finite:] == 0).all()
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, 1e-2), (torch.float16, 2e-3), (torch.float32, 1e-6), (torch.float64, 1e-7)])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.bfloat16, 1e-2), (torch.float16, 2e-3), (torch.float32, 1e-6), (torch.float64, 1e-7)]
+)
 def test_sparsemax_dtypes(dtype, tolerance):
     z = 0.3 * torch.randn(6, 400, generator=torch.Generator().manual_seed(0))
     w = sparsemax(z.to(dtype))
@@ -87,7 +91,9 @@ def test_sparsemax_dtypes(dtype, tolerance):
 def test_sparsemax_refuses_a_row_that_is_masked_as_a_whole(dim):
     z = torch.randn(2, 3, dim)
     z[1, 0] = z[1, 2] = -torch.inf
-    with pytest.raises(ValueError, match="got 2 rows whose scores are all minus infinity, first row 3: .* leave at least one entry"):
+    with pytest.raises(
+        ValueError, match="got 2 rows whose scores are all minus infinity, first row 3: .* leave at least one entry"
+    ):
         sparsemax(z)
     z[1, 0, 0] = z[1, 2, -1] = -1e30  # padding beside a single entry, however small, stays allowed
     weights = sparsemax(z)
@@ -146,7 +152,8 @@ def test_rows_of_all_kinds_at_once():
 
 
 def test_masked_max_against_a_loop():
-    scores, mask = torch.randn(5, 7, 11), torch.rand(5, 7) < 0.6
+    scores = torch.randn(5, 7, 11)
+    mask = torch.rand(5, 7) < 0.6
     mask[:, 3] = True
     values, firing = masked_max(scores, mask)
     for b in range(5):
@@ -156,11 +163,18 @@ def test_masked_max_against_a_loop():
 
 
 def test_released_padding_bug():
-    "The released code multiplies padding by zero: every code of a padded caption scores at least 0, and the code depends on the padding."
-    tokens, codes = F.normalize(torch.randn(1, 4, 16), dim=-1), F.normalize(torch.randn(100, 16), dim=-1)
-    padded, mask = F.pad(tokens, (0, 0, 0, 3)), torch.tensor([[True] * 4 + [False] * 3])
-    released = lambda tokens, mask: ((tokens @ codes.T) * mask[..., None]).amax(1)
-    assert not torch.allclose(released(padded, mask), released(tokens, mask[:, :4])) and (released(padded, mask) >= 0).all()
+    """The released code multiplies padding by zero: every code of a padded caption scores at least 0, and the code
+    depends on the padding."""
+    tokens = F.normalize(torch.randn(1, 4, 16), dim=-1)
+    codes = F.normalize(torch.randn(100, 16), dim=-1)
+    padded = F.pad(tokens, (0, 0, 0, 3))
+    mask = torch.tensor([[True] * 4 + [False] * 3])
+
+    def released(tokens, mask):
+        return ((tokens @ codes.T) * mask[..., None]).amax(1)
+
+    assert not torch.allclose(released(padded, mask), released(tokens, mask[:, :4]))
+    assert (released(padded, mask) >= 0).all()
     ours = best_tokens(padded, codes, mask)[0]
     assert torch.allclose(ours, best_tokens(tokens, codes)[0]) and (ours < 0).any()
 
@@ -178,7 +192,8 @@ def test_chunked_max_has_the_same_values_and_gradients(masked, held, shape, pull
     rows, each, width, count = shape
     g = torch.Generator().manual_seed(held)
     for dtype, close in ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.1)):
-        tokens, codes = torch.randn(rows, each, width, generator=g), torch.randn(count, width, generator=g)
+        tokens = torch.randn(rows, each, width, generator=g)
+        codes = torch.randn(count, width, generator=g)
         leaves = [tensor.to(dtype).requires_grad_() for tensor in (tokens, codes)]
         mask = torch.rand(rows, each, generator=g) < 0.5 if masked else None
         if masked:
@@ -197,7 +212,10 @@ def test_chunked_max_has_the_same_values_and_gradients(masked, held, shape, pull
 def test_chunked_max_passes_gradcheck():
     tokens, codes = (torch.randn(*shape, dtype=torch.float64).requires_grad_() for shape in ((3, 4, 5), (9, 5)))
     mask = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 0], [1, 1, 1, 1]]).bool()
-    read = lambda tokens, codes: sparsemax(2 * ChunkedMax.apply(tokens, codes, mask, 20)[0])
+
+    def read(tokens, codes):
+        return sparsemax(2 * ChunkedMax.apply(tokens, codes, mask, 20)[0])
+
     assert torch.autograd.gradcheck(read, (tokens, codes))
 
 
@@ -205,7 +223,8 @@ def test_chunks_never_hold_all_scores():
     "Neither forward nor backward makes a tensor of batch x token x code; without chunks both do."
     made = {}
     for held in (49 * 512 * 2, 49 * 512 * 100):  # two rows at once; all
-        tokens, codes = torch.randn(16, 49, 8, requires_grad=True), torch.randn(512, 8, requires_grad=True)
+        tokens = torch.randn(16, 49, 8, requires_grad=True)
+        codes = torch.randn(512, 8, requires_grad=True)
         with Ledger() as ledger:
             best_tokens(tokens, codes, held=held)[0].sum().backward()
         made[held] = ledger.largest // 4
@@ -214,7 +233,8 @@ def test_chunks_never_hold_all_scores():
 
 def naive_read_out(tokens, mask, codes, similarity, scale):
     "Eqs. 2 and 3, code by code."
-    messages, all_weights = [], []
+    messages = []
+    all_weights = []
     for queries, seen in zip(tokens, mask):
         r = []
         for code in codes:
@@ -234,7 +254,8 @@ def naive_read_out(tokens, mask, codes, similarity, scale):
 def test_read_out_against_naive(similarity, init):
     torch.manual_seed(0)
     codebook = Codebook(codes=20, width=8, init=init, similarity=similarity, temperature=0.5)
-    tokens, mask = torch.randn(3, 5, 8), torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]).bool()
+    tokens = torch.randn(3, 5, 8)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]).bool()
     r, firing = codebook.scores(tokens, mask)
     weights, message = codebook.read_out(r, "language")
     wanted = naive_read_out(tokens, mask, codebook.codes, similarity, 2.0)
@@ -244,7 +265,9 @@ def test_read_out_against_naive(similarity, init):
 
 def test_the_maximum_takes_the_first_of_equal_tokens():
     """Also where a token's number has more digits than the products' format."""
-    for dtype, each in itertools.product((torch.float64, torch.float32, torch.bfloat16, torch.float16), (1, 7, 300, 2050)):
+    for dtype, each in itertools.product(
+        (torch.float64, torch.float32, torch.bfloat16, torch.float16), (1, 7, 300, 2050)
+    ):
         products = torch.randn(3, each, 5, generator=torch.Generator().manual_seed(each)).to(dtype)
         if each > 1:
             products[0, [each // 2, -1], 1] = 9.0
@@ -291,9 +314,13 @@ def test_reading_codes_is_the_single_operations(shape, scale, unit, refined, hel
 
 @pytest.mark.parametrize("unit", [True, False])
 def test_reading_codes_passes_gradcheck(unit):
-    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    tokens, codes = draw(3, 4, 5).requires_grad_(), draw(9, 5).requires_grad_()
-    mask, scale = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 0], [1, 1, 1, 1]]).bool(), torch.tensor(2.0, dtype=torch.float64)
+    def draw(*shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+
+    tokens = draw(3, 4, 5).requires_grad_()
+    codes = draw(9, 5).requires_grad_()
+    mask = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 0], [1, 1, 1, 1]]).bool()
+    scale = torch.tensor(2.0, dtype=torch.float64)
 
     def read(tokens, codes):
         scores, _, weights, message = read_codes(tokens, codes, scale, mask, unit, held=20)
@@ -304,13 +331,19 @@ def test_reading_codes_passes_gradcheck(unit):
 
 @pytest.mark.parametrize("dtype, close", [(torch.bfloat16, 0.08), (torch.float16, 0.01)])
 def test_half_precision_is_read_in_fp32(dtype, close):
-    draw = lambda *shape: torch.randn(*shape, generator=torch.Generator().manual_seed(7))
-    tokens, codes = F.normalize(draw(4, 6, 32), dim=-1).to(dtype).requires_grad_(), draw(80, 32).to(dtype).requires_grad_()
+    def draw(*shape):
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
+
+    tokens = F.normalize(draw(4, 6, 32), dim=-1).to(dtype).requires_grad_()
+    codes = draw(80, 32).to(dtype).requires_grad_()
     exact = [tensor.detach().float().requires_grad_() for tensor in (tokens, codes)]
     found, wanted = (read_codes(*leaves, torch.tensor(6.0)) for leaves in ((tokens, codes), exact))
     assert all(value.dtype == torch.float32 for value in (found[0], found[2], found[3]))
     assert (found[3] - wanted[3]).norm() < close * wanted[3].norm()
-    ours, theirs = (torch.autograd.grad(values[3].sin().sum(), leaves) for values, leaves in ((found, (tokens, codes)), (wanted, exact)))
+    ours, theirs = (
+        torch.autograd.grad(values[3].sin().sum(), leaves)
+        for values, leaves in ((found, (tokens, codes)), (wanted, exact))
+    )
     assert all(a.dtype == dtype and (a.float() - b).norm() < 3 * close * b.norm() for a, b in zip(ours, theirs))
 
 
@@ -320,28 +353,34 @@ def test_scores_from_bf16_stay_within_the_measured_bound(shape, spread):
     """Of vectors of any length, with outliers and numbers that sit between two of bf16; and the bound is not idle."""
     rows, each, width, count = shape
     g = torch.Generator().manual_seed(5)
-    tokens, codes = spread * torch.randn(rows, each, width, generator=g), torch.randn(count, width, generator=g) ** 3
+    tokens = spread * torch.randn(rows, each, width, generator=g)
+    codes = torch.randn(count, width, generator=g) ** 3
     tokens[0, 0, : width // 2] = 1 + 1 / 256  # half way between two of bf16
     lengths = codes.norm(dim=1)
     rough = largest_products(tokens, codes, None, 2**20, torch.bfloat16)[0] / lengths
     exact = masked_max(tokens.double() @ (codes / lengths[:, None]).double().T)[0]
-    off, bound = (rough - exact).abs(), rounding_bound(tokens, codes, lengths, rough)
+    off = (rough - exact).abs()
+    bound = rounding_bound(tokens, codes, lengths, rough)
     assert (off <= bound).all() and off.amax() > bound.amax() / 200
 
 
-EXACT, LOSING = 1.0, 1 + 2**-8 - 2**-20  # in bf16: kept, and rounded by almost a part in 256
+EXACT = 1.0  # in bf16: kept, and rounded by almost a part in 256
+LOSING = 1 + 2**-8 - 2**-20
 
 
 @pytest.mark.parametrize(
-    "tokens, codes, least", [((LOSING,) * 64, (EXACT,) * 64, 0.4), ((EXACT,) * 64, (LOSING,) * 64, 0.4), ((1 + 2**-7,), (1.5,), 0.6)]
+    "tokens, codes, least",
+    [((LOSING,) * 64, (EXACT,) * 64, 0.4), ((EXACT,) * 64, (LOSING,) * 64, 0.4), ((1 + 2**-7,), (1.5,), 0.6)],
 )
 def test_no_part_of_the_bound_can_be_left_out(tokens, codes, least):
     """Tokens alone lose, codes alone lose, and the product alone does: half way between two numbers of bf16."""
-    tokens, codes = torch.tensor([[tokens]]), torch.tensor([codes])
+    tokens = torch.tensor([[tokens]])
+    codes = torch.tensor([codes])
     lengths = codes.norm(dim=1)
     rough = largest_products(tokens, codes, None, 2**20, torch.bfloat16)[0] / lengths
     exact = (tokens[0].double() @ (codes / lengths[:, None]).double().T)[0]
-    off, bound = float((rough - exact).abs()), float(rounding_bound(tokens, codes, lengths, rough))
+    off = float((rough - exact).abs())
+    bound = float(rounding_bound(tokens, codes, lengths, rough))
     assert least * bound < off <= bound
 
 
@@ -351,7 +390,8 @@ def test_padding_of_any_size_has_no_part_in_a_search_in_bf16(padding):
     tokens = F.normalize(torch.randn(6, 1, 64, generator=g) + 0.01 * torch.randn(6, 9, 64, generator=g), dim=-1)
     mask = torch.arange(9) < torch.tensor([9, 5, 1, 3, 8, 2])[:, None]
     tokens = torch.where(mask[..., None], tokens, padding)
-    codes, scale = F.normalize(torch.randn(400, 64, generator=g), dim=-1), torch.tensor(15.0)
+    codes = F.normalize(torch.randn(400, 64, generator=g), dim=-1)
+    scale = torch.tensor(15.0)
     full, refined = (read_codes(tokens, codes, scale, mask, refined=way) for way in (False, True))
     assert torch.equal(full[2] > 0, refined[2] > 0) and torch.allclose(full[2], refined[2], atol=1e-6)
     assert torch.equal(full[1][full[2] > 0], refined[1][full[2] > 0])
@@ -360,9 +400,12 @@ def test_padding_of_any_size_has_no_part_in_a_search_in_bf16(padding):
 def test_a_search_in_bf16_finds_a_support_that_rounding_hides():
     """Many codes lie at the edge of the support: some of it is outside the support of rounded scores."""
     g = torch.Generator().manual_seed(5)
-    tokens, codes = F.normalize(torch.randn(3, 5, 32, generator=g), dim=-1), F.normalize(torch.randn(6000, 32, generator=g), dim=-1)
+    tokens = F.normalize(torch.randn(3, 5, 32, generator=g), dim=-1)
+    codes = F.normalize(torch.randn(6000, 32, generator=g), dim=-1)
     scale = torch.tensor(0.004)
-    full, refined, rough = (read_codes(tokens, codes, scale, **how) for how in ({}, {"refined": True}, {"dtype": torch.bfloat16}))
+    full, refined, rough = (
+        read_codes(tokens, codes, scale, **how) for how in ({}, {"refined": True}, {"dtype": torch.bfloat16})
+    )
     support = full[2] > 0
     assert support.sum(1).min() > 2 * CHUNK and (support & (rough[2] == 0)).any(1).all()
     assert torch.equal(refined[2] > 0, support) and torch.equal(refined[1][support], full[1][support])
@@ -370,7 +413,8 @@ def test_a_search_in_bf16_finds_a_support_that_rounding_hides():
 
 
 def test_a_token_that_is_not_a_number_shows_in_its_row_alone():
-    tokens, codes = F.normalize(torch.randn(3, 4, 16), dim=-1), F.normalize(torch.randn(50, 16), dim=-1)
+    tokens = F.normalize(torch.randn(3, 4, 16), dim=-1)
+    codes = F.normalize(torch.randn(50, 16), dim=-1)
     tokens[1, 2, 3] = torch.nan
     for refined in (False, True):
         message = read_codes(tokens, codes, torch.tensor(9.0), refined=refined)[3]
@@ -381,8 +425,11 @@ def test_a_search_in_bf16_loses_no_winner():
     """Tokens that nearly tie: the products in bf16 alone take other winners, the refined ones those of fp32."""
     g = torch.Generator().manual_seed(2)
     tokens = F.normalize(torch.randn(8, 1, 64, generator=g) + 0.01 * torch.randn(8, 12, 64, generator=g), dim=-1)
-    codes, scale = F.normalize(torch.randn(500, 64, generator=g), dim=-1), torch.tensor(20.0)
-    full, refined, rough = (read_codes(tokens, codes, scale, **how) for how in ({}, {"refined": True}, {"dtype": torch.bfloat16}))
+    codes = F.normalize(torch.randn(500, 64, generator=g), dim=-1)
+    scale = torch.tensor(20.0)
+    full, refined, rough = (
+        read_codes(tokens, codes, scale, **how) for how in ({}, {"refined": True}, {"dtype": torch.bfloat16})
+    )
     support = full[2] > 0
     assert torch.equal(full[1][support], refined[1][support]) and torch.equal(refined[2] > 0, support)
     assert torch.allclose(full[3], refined[3], atol=1e-6)
@@ -391,22 +438,27 @@ def test_a_search_in_bf16_loses_no_winner():
 
 @pytest.mark.parametrize("search", ["full", "bf16"])
 def test_a_codebook_reads_at_once_what_it_reads_in_two_steps(search):
-    codebook, tokens = Codebook(300, 16, temperature=0.1, search=search), torch.randn(5, 7, 16)
+    codebook = Codebook(300, 16, temperature=0.1, search=search)
+    tokens = torch.randn(5, 7, 16)
     scores, firing = codebook.scores(tokens)
     weights, message = codebook.read_out(scores)
     found = codebook.read(tokens)
     assert torch.allclose(found[2], weights, atol=1e-5) and torch.allclose(found[3], message, atol=1e-5)
-    assert torch.equal(found[1][weights > 0], firing[weights > 0]) and torch.allclose(found[0], scores, atol=1e-6) == (search == "full")
+    assert torch.equal(found[1][weights > 0], firing[weights > 0])
+    assert torch.allclose(found[0], scores, atol=1e-6) == (search == "full")
     with pytest.raises(ValueError, match="search"):
         Codebook(3, 4, search="fast")
 
 
 def test_reading_codes_holds_neither_all_products_nor_the_codes_twice():
-    tokens, codes = torch.randn(16, 49, 64, requires_grad=True), torch.randn(8192, 64, requires_grad=True)
+    tokens = torch.randn(16, 49, 64, requires_grad=True)
+    codes = torch.randn(8192, 64, requires_grad=True)
     with Ledger() as ledger:
         read_codes(tokens, codes, torch.tensor(50.0), held=2**16)[3].sum().backward()
-    gradients, table = 4 * (tokens.numel() + codes.numel()), 4 * 16 * 8192
-    assert ledger.largest <= max(4 * codes.numel(), 2 * table) and ledger.most < gradients + 10 * table < 4 * 16 * 49 * 8192
+    gradients = 4 * (tokens.numel() + codes.numel())
+    table = 4 * 16 * 8192
+    assert ledger.largest <= max(4 * codes.numel(), 2 * table)
+    assert ledger.most < gradients + 10 * table < 4 * 16 * 49 * 8192
 
 
 def test_init_norms():
@@ -428,8 +480,10 @@ def test_found_scale_gives_the_share(codes, share):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_codebook_that_was_not_calibrated_cannot_be_read_out(training):
-    """Neither in training nor in evaluation does a forward pass find a scale and write a buffer; each agent has its own."""
-    codebook, r = Codebook(64, 8).train(training), torch.randn(16, 64)
+    """Neither in training nor in evaluation does a forward pass find a scale and write a buffer; each agent has its
+    own."""
+    codebook = Codebook(64, 8).train(training)
+    r = torch.randn(16, 64)
     before = {name: value.clone() for name, value in codebook.state_dict().items()}
     with pytest.raises(ValueError, match="scale of the vision agent is not calibrated"):
         codebook.read_out(r)
@@ -441,7 +495,8 @@ def test_a_codebook_that_was_not_calibrated_cannot_be_read_out(training):
 
 
 def test_scale_is_saved_and_not_found_again():
-    first, second = Codebook(64, 8), Codebook(64, 8)
+    first = Codebook(64, 8)
+    second = Codebook(64, 8)
     r = torch.randn(16, 64)
     first.calibrate(r, "vision")
     wanted = first.read_out(r)[0]
@@ -471,7 +526,8 @@ def test_wrong_switches_are_named():
 
 def test_autocast_scores_are_near_and_fp32():
     torch.manual_seed(0)
-    codebook, tokens = Codebook(64, 32, temperature=1.0), torch.randn(4, 9, 32)
+    codebook = Codebook(64, 32, temperature=1.0)
+    tokens = torch.randn(4, 9, 32)
     exact, _ = codebook.scores(tokens)
     with torch.autocast("cpu", torch.bfloat16):
         rough, _ = codebook.scores(tokens)
@@ -481,7 +537,8 @@ def test_autocast_scores_are_near_and_fp32():
 
 
 def test_usage():
-    even, one = usage(torch.eye(4)), usage(torch.tensor([[1.0, 0, 0, 0]] * 3))
+    even = usage(torch.eye(4))
+    one = usage(torch.tensor([[1.0, 0, 0, 0]] * 3))
     assert even == {
         "support": 1.0,
         "support_share": 0.25,
@@ -495,12 +552,14 @@ def test_usage():
 @pytest.mark.gpu
 def test_on_a_gpu_as_on_the_cpu():
     torch.manual_seed(0)
-    codebook, tokens = Codebook(256, 32, temperature=0.5), torch.randn(32, 49, 32)
+    codebook = Codebook(256, 32, temperature=0.5)
+    tokens = torch.randn(32, 49, 32)
     cpu = codebook.read_out(codebook.scores(tokens)[0])
     codebook.cuda()
     gpu = codebook.read_out(codebook.scores(tokens.cuda())[0])
     assert all(torch.allclose(a, b.cpu(), atol=1e-4) for a, b in zip(cpu, gpu))
-    tokens, scale = F.normalize(tokens, dim=-1), torch.tensor(9.0)
+    tokens = F.normalize(tokens, dim=-1)
+    scale = torch.tensor(9.0)
     for refined in (False, True):
         cpu = read_codes(tokens, codebook.codes.detach().cpu(), scale, refined=refined)
         gpu = read_codes(tokens.cuda(), codebook.codes.detach(), scale.cuda(), refined=refined)

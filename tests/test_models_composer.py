@@ -1,4 +1,5 @@
-"""COMPOSER: concepts of a caption, recursion by level against recursion by node, scorers that compute what they are asked for."""
+"""COMPOSER: concepts of a caption, recursion by level against recursion by node, scorers that compute what they are
+asked for."""
 
 import copy
 from types import SimpleNamespace
@@ -41,7 +42,10 @@ def tree(height, draw, chain=0.3):
         return Tree("NP", (noun,)) if draw.random() < 0.5 else noun
     heights = [height - 1, *draw.integers(0, height, draw.integers(0, 2))]
     parts = [tree(int(h), draw) for h in draw.permutation(heights)]
-    word = lambda: Tree("IN", (str(draw.choice(["near", "of", "left"])),))
+
+    def word():
+        return Tree("IN", (str(draw.choice(["near", "of", "left"])),))
+
     mixed = [part for child in parts for part in (word(), child)][draw.integers(0, 2) :] + [word()]
     made = Tree(str(draw.choice(["NP", "S"])), tuple(mixed))
     return Tree("VP", (made,)) if draw.random() < chain else made
@@ -78,13 +82,22 @@ def by_node(model, regions, mask, batch, pairs):
 # --- recursion
 
 
-SWITCHES = ({}, {"layers": 1, "modulator": "mlp"}, {"layers": 3, "primitives": "regions", "modulator": "replace"}, {"primitives": "off"})
+SWITCHES = (
+    {},
+    {"layers": 1, "modulator": "mlp"},
+    {"layers": 3, "primitives": "regions", "modulator": "replace"},
+    {"primitives": "off"},
+)
 SHAPES = ((1, 1), (1, 4), (3, 1), (3, 5), (5, 3))  # height of the highest tree, captions
 QUICK = [(3, 2, torch.float32, SWITCHES[0]), (2, 1, torch.float64, SWITCHES[2])]
-GRID = [(*shape, dtype, switches) for shape in SHAPES for dtype in (torch.float32, torch.float64) for switches in SWITCHES]
+GRID = [
+    (*shape, dtype, switches) for shape in SHAPES for dtype in (torch.float32, torch.float64) for switches in SWITCHES
+]
 
 
-@pytest.mark.parametrize("top, sizes, dtype, switches", [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in GRID)])
+@pytest.mark.parametrize(
+    "top, sizes, dtype, switches", [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in GRID)]
+)
 def test_recursion_by_level_equals_recursion_by_node(top, sizes, dtype, switches, collate, tokenizer):
     draw = np.random.default_rng(top * 10 + sizes)
     batch = collate([pair(tree(int(draw.integers(0, top + 1)) if k else top, draw), str(k)) for k in range(sizes)])
@@ -96,7 +109,10 @@ def test_recursion_by_level_equals_recursion_by_node(top, sizes, dtype, switches
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(sizes))[torch.randperm(3 * sizes)]
     assert int(heights(batch.concepts).max()) == top
     results = []
-    for vectors in (model(regions, mask, batch.ids, batch.concepts, pairs), by_node(model, regions, mask, batch, pairs)):
+    for vectors in (
+        model(regions, mask, batch.ids, batch.concepts, pairs),
+        by_node(model, regions, mask, batch, pairs),
+    ):
         weights = torch.sin(torch.arange(vectors.numel(), dtype=dtype)).view_as(vectors) / len(pairs)
         named = {"regions": regions} | dict(model.named_parameters())
         gradients = torch.autograd.grad((vectors * weights).sum(), list(named.values()), allow_unused=True)
@@ -105,14 +121,18 @@ def test_recursion_by_level_equals_recursion_by_node(top, sizes, dtype, switches
     bound = 1e-4 if dtype is torch.float32 else 1e-12
     assert torch.allclose(levels, nodes, rtol=bound, atol=bound / 10)
     assert quick.keys() == slow.keys()
-    assert max(float((quick[name] - slow[name]).abs().max() / slow[name].abs().max().clamp_min(1)) for name in quick) < bound
+    assert (
+        max(float((quick[name] - slow[name]).abs().max() / slow[name].abs().max().clamp_min(1)) for name in quick)
+        < bound
+    )
 
 
 def test_a_pair_does_not_depend_on_the_pairs_beside_it(collate, tokenizer):
     draw = np.random.default_rng(5)
     batch = collate([pair(tree(h, draw), str(h)) for h in (3, 0, 1)])
     model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2).eval()
-    regions, mask = torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool)
+    regions = torch.randn(2, 4, 16)
+    mask = torch.ones(2, 4, dtype=torch.bool)
     whole = model(regions, mask, batch.ids, batch.concepts, torch.tensor([[0, 0], [1, 1], [0, 2], [0, 0]]))
     alone = model(regions[:1], mask[:1], batch.ids[2:], batch.concepts[2:], torch.tensor([[0, 0]]))
     assert torch.allclose(whole[2:3, : alone.shape[1]], alone, atol=1e-5) and torch.equal(whole[0], whole[3])
@@ -123,31 +143,47 @@ def test_argument_order_matters_but_for_replace(collate, tokenizer):
     """A composed concept knows which blank a concept fills; with `replace` the blanks' own vectors have no part."""
     texts = [f"(NP (NP (NN {one})) (IN near) (NP (NN {other})))" for one, other in (("dog", "ball"), ("ball", "dog"))]
     batch = collate([pair(parse_bracketed(text), str(k)) for k, text in enumerate(texts)])
-    regions, mask, pairs = torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool), torch.tensor([[0, 0], [0, 1]])
+    regions = torch.randn(1, 4, 16)
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    pairs = torch.tensor([[0, 0], [0, 1]])
     for form in ("film", "mlp", "replace"):
         torch.manual_seed(0)
-        model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2, modulator=form).eval()
+        model = Recursion(
+            TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2, modulator=form
+        ).eval()
         vectors = model(regions, mask, batch.ids, batch.concepts, pairs)
-        sentence, exchanged = vectors[0, 0], vectors[1, 0]
+        sentence = vectors[0, 0]
+        exchanged = vectors[1, 0]
         assert torch.allclose(sentence, exchanged, atol=1e-5) == (form == "replace"), form
         sentence.cumsum(0).sum().backward()
-        learned = [parameter.grad is not None and bool(parameter.grad.abs().sum() > 0) for parameter in model.modulator.parameters()]
+        learned = [
+            parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
+            for parameter in model.modulator.parameters()
+        ]
         assert all(learned) and bool(learned) == (form != "replace")
 
 
 def test_the_first_slot_alone_is_what_it_is_beside_the_others():
-    block, mask = Block(16, 2, 3), (torch.arange(5) < torch.tensor([[5], [2]]))[:, None, None]
+    block = Block(16, 2, 3)
+    mask = (torch.arange(5) < torch.tensor([[5], [2]]))[:, None, None]
     x = torch.randn(2, 5, 16, requires_grad=True)
-    whole, alone = (torch.autograd.grad(out[:, 0].square().sum(), x)[0] for out in (block(x, mask), block(x, mask, first=True)))
-    assert torch.allclose(block(x, mask)[:, :1], block(x, mask, first=True), atol=1e-6) and torch.allclose(whole, alone, atol=1e-5)
+    whole, alone = (
+        torch.autograd.grad(out[:, 0].square().sum(), x)[0] for out in (block(x, mask), block(x, mask, first=True))
+    )
+    assert torch.allclose(block(x, mask)[:, :1], block(x, mask, first=True), atol=1e-6)
+    assert torch.allclose(whole, alone, atol=1e-5)
 
 
 def test_a_noun_that_several_captions_say_of_a_picture_is_grounded_once(collate, tokenizer, monkeypatch):
     model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2).eval()
-    noun, phrase = Tree("NN", ("dog",)), Tree("NP", (Tree("DT", ("the",)), Tree("NN", ("dog",))))
-    batch, rows = collate([pair(noun), pair(phrase, "1"), pair(Tree("NN", ("ball",)), "2")]), []
+    noun = Tree("NN", ("dog",))
+    phrase = Tree("NP", (Tree("DT", ("the",)), Tree("NN", ("dog",))))
+    batch = collate([pair(noun), pair(phrase, "1"), pair(Tree("NN", ("ball",)), "2")])
+    rows = []
     ground = model.primitives.forward
-    monkeypatch.setattr(model.primitives, "forward", lambda words, *rest: rows.append(len(words)) or ground(words, *rest))
+    monkeypatch.setattr(
+        model.primitives, "forward", lambda words, *rest: rows.append(len(words)) or ground(words, *rest)
+    )
     pairs = torch.cartesian_prod(torch.arange(2), torch.arange(3))
     vectors = model(torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool), batch.ids, batch.concepts, pairs)
     assert rows == [4] and torch.equal(vectors[0, 0], vectors[1, 1]) and not torch.equal(vectors[0, 0], vectors[3, 0])
@@ -164,7 +200,15 @@ def test_an_even_number_of_layers_is_refused():
 
 
 def test_words_of_a_tree_are_found_in_its_caption():
-    assert word_starts("Don't (really) run, dog!", ["do", "n't", "(", "really", ")", "run", "dog"]) == [0, 2, 6, 7, 13, 15, 20]
+    assert word_starts("Don't (really) run, dog!", ["do", "n't", "(", "really", ")", "run", "dog"]) == [
+        0,
+        2,
+        6,
+        7,
+        13,
+        15,
+        20,
+    ]
     assert word_starts('a "red" dog', ["a", "``", "red", "''", "dog"]) == [0, 2, 3, 6, 8]
     with pytest.raises(ValueError, match="word 1 is 'cat', the caption has 'dog runs'"):
         word_starts("the dog runs", ["the", "cat", "runs"])
@@ -173,7 +217,9 @@ def test_words_of_a_tree_are_found_in_its_caption():
 
 
 def test_a_tree_that_does_not_fit_is_replaced_and_counted(tokenizer, collate):
-    wrong = Pair(None, "the dog runs near the ball", "bad", "0", tree=parse_bracketed("(S (NP (NN cat)) (VP (VBZ runs)))"))
+    wrong = Pair(
+        None, "the dog runs near the ball", "bad", "0", tree=parse_bracketed("(S (NP (NN cat)) (VP (VBZ runs)))")
+    )
     pairs = [wrong, pair(parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))"), "good")]
     with pytest.warns(UserWarning, match="pair bad: the caption has no tree that fits it"):
         loader = Loader(pairs, collate, 2, 0)
@@ -185,12 +231,18 @@ def test_a_tree_that_does_not_fit_is_replaced_and_counted(tokenizer, collate):
 
 
 def test_trees_come_from_pairs_from_rules_or_from_a_parser(tokenizer, monkeypatch):
-    trees = {"the dog runs": parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))"), "the ball": parse_bracketed("(NN cat)")}
+    trees = {
+        "the dog runs": parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))"),
+        "the ball": parse_bracketed("(NN cat)"),
+    }
     parser = Parser(lambda captions: [trees.get(caption) for caption in captions], ("tree",))
     monkeypatch.setitem(PARSERS.entries, "mine", parser)
-    pairs = [Pair(None, caption, caption, caption, tree=parse_bracketed("(FRAG (NN dog))")) for caption in (*trees, "red")]
+    pairs = [
+        Pair(None, caption, caption, caption, tree=parse_bracketed("(FRAG (NN dog))")) for caption in (*trees, "red")
+    ]
     unparsed = {
-        source: ConceptCollate(Transform(16), tokenizer, trees=source)(pairs).unparsed.tolist() for source in ("mine", "rules", "given")
+        source: ConceptCollate(Transform(16), tokenizer, trees=source)(pairs).unparsed.tolist()
+        for source in ("mine", "rules", "given")
     }
     assert unparsed == {"mine": [False, True, True], "rules": [False] * 3, "given": [True] * 3}
     with pytest.raises(ValueError, match="source of trees.*'brackets'"):
@@ -199,7 +251,9 @@ def test_trees_come_from_pairs_from_rules_or_from_a_parser(tokenizer, monkeypatc
 
 def test_pruned_trees_lose_phrases_the_same_ones_each_time(tokenizer):
     pairs = [pair(tree(3, np.random.default_rng(k)), str(k)) for k in range(20)]
-    concepts = {share: ConceptCollate(Transform(16), tokenizer, prune=share)(pairs).concepts for share in (0.0, 0.5, 1.0)}
+    concepts = {
+        share: ConceptCollate(Transform(16), tokenizer, prune=share)(pairs).concepts for share in (0.0, 0.5, 1.0)
+    }
     whole, half, none = (present(each).sum(1) for each in concepts.values())
     assert (none <= half).all() and (half <= whole).all() and none.sum() < half.sum() < whole.sum()
     model = model_of("composer", tokenizer, prune=0.5)
@@ -219,9 +273,17 @@ def test_another_caption_of_the_image_does_not_get_the_pairs_tree(tokenizer):
 
 @pytest.mark.parametrize("caption", ["runs", "of the red", "!!!", "near near near"])
 def test_a_sentence_without_a_noun_is_all_predicate(caption, collate, tokenizer):
-    batch = collate([Pair(None, caption, "0", "0", tree=flat_tree(caption)), pair(tree(2, np.random.default_rng(0)), "1")])
+    batch = collate(
+        [Pair(None, caption, "0", "0", tree=flat_tree(caption)), pair(tree(2, np.random.default_rng(0)), "1")]
+    )
     model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2)
-    vectors = model(torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool), batch.ids, batch.concepts, torch.tensor([[0, 0], [0, 1]]))
+    vectors = model(
+        torch.randn(1, 4, 16),
+        torch.ones(1, 4, dtype=torch.bool),
+        batch.ids,
+        batch.concepts,
+        torch.tensor([[0, 0], [0, 1]]),
+    )
     assert torch.isfinite(vectors).all()
 
 
@@ -234,7 +296,8 @@ def test_height_thirty_and_two_hundred_tokens(collate, tokenizer):
     batch = collate([pair(deep, "deep"), pair(long, "long")])
     assert heights(batch.concepts).amax(1).tolist() == [30, 2] and batch.mask.sum(1).tolist()[1] == 202
     model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2)
-    regions, mask = torch.randn(1, 4, 16), torch.ones(1, 4, dtype=torch.bool)
+    regions = torch.randn(1, 4, 16)
+    mask = torch.ones(1, 4, dtype=torch.bool)
     vectors = model(regions, mask, batch.ids, batch.concepts, torch.tensor([[0, 0], [0, 1]]))
     assert torch.allclose(vectors, by_node(model, regions, mask, batch, torch.tensor([[0, 0], [0, 1]])), atol=1e-5)
     vectors.sum().backward()
@@ -249,7 +312,10 @@ def test_a_cut_caption_loses_the_concepts_behind_the_cut():
 
 
 def test_equal_words_have_equal_numbers(collate):
-    one, other = (collate([pair(parse_bracketed(f"(S (NP (DT the) (NN dog)) (VP (VBZ {verb})))"))]).concepts for verb in ("runs", "near"))
+    one, other = (
+        collate([pair(parse_bracketed(f"(S (NP (DT the) (NN dog)) (VP (VBZ {verb})))"))]).concepts
+        for verb in ("runs", "near")
+    )
     assert torch.equal(one[0, 1:, TEXT], other[0, 1:, TEXT]) and one[0, 0, TEXT] != other[0, 0, TEXT]
     assert one[0, :, PARENT].tolist() == [-1, 0, 1]
 
@@ -268,13 +334,15 @@ def pairs_of(pictures):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_scorer_scores_what_it_scores_in_training(kind, tokenizer, pictures):
-    model, pairs = model_of(kind, tokenizer), pairs_of(pictures)
+    model = model_of(kind, tokenizer)
+    pairs = pairs_of(pictures)
     batch = model.collate(pairs)
     assert isinstance(model, Scorer)
     table = torch.cartesian_prod(torch.arange(4), torch.arange(4))
     out = model(batch, table)
     scale = model.logit_scale.exp() if kind == "vse" else 1
-    images, texts = model.encode_images(batch), model.encode_texts(batch)
+    images = model.encode_images(batch)
+    texts = model.encode_texts(batch)
     similarity = model.similarity(images, texts)
     assert torch.allclose(similarity * scale, out.scores[:, 0].view(4, 4), atol=1e-4)
     assert torch.allclose(model(batch, table, phrases=False).scores[:, 0], out.scores[:, 0], atol=1e-5)
@@ -285,7 +353,9 @@ def test_a_scorer_scores_what_it_scores_in_training(kind, tokenizer, pictures):
 
 @pytest.mark.parametrize("kind", ["composer", "two_stream"])
 def test_only_the_pairs_that_a_task_asks_for_are_computed(kind, tokenizer, pictures, monkeypatch):
-    model, pairs, computed = model_of(kind, tokenizer), pairs_of(pictures), []
+    model = model_of(kind, tokenizer)
+    pairs = pairs_of(pictures)
+    computed = []
     inner = model.concept_scores
     monkeypatch.setattr(model, "concept_scores", lambda *args: computed.append(len(args[-1].pairs)) or inner(*args))
     choices = [Choice("swap", (p.image,), (p.caption, "the red dog"), str(k)) for k, p in enumerate(pairs)]
@@ -295,18 +365,22 @@ def test_only_the_pairs_that_a_task_asks_for_are_computed(kind, tokenizer, pictu
 
 
 def test_encoded_captions_are_joined_indexed_and_moved_like_any_other(tokenizer, pictures):
-    model, pairs = model_of("composer", tokenizer), pairs_of(pictures)
+    model = model_of("composer", tokenizer)
+    pairs = pairs_of(pictures)
     captions = [each.caption for each in pairs]
     model.collate = copy.copy(model.collate)
     whole, parts = (encode_all(model, texts=captions, batch_size=size) for size in (4, 1))
     images = encode_all(model, images=pictures)
     assert torch.allclose(model.similarity(images, whole), model.similarity(images, parts), atol=1e-5)
-    assert torch.allclose(model.similarity(images[[2]], parts[[3, 1]]), model.similarity(images, whole)[[2]][:, [3, 1]], atol=1e-5)
+    assert torch.allclose(
+        model.similarity(images[[2]], parts[[3, 1]]), model.similarity(images, whole)[[2]][:, [3, 1]], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_and_loaded_it_scores_the_same(kind, tokenizer, pictures, tmp_path):
-    model, batch = model_of(kind, tokenizer), None
+    model = model_of(kind, tokenizer)
+    batch = None
     batch = model.collate(pairs_of(pictures))
     loaded = load_model(save_model(model, tmp_path / "model"))
     assert torch.equal(loaded(batch).scores, model(batch).scores) and loaded.fingerprint() == model.fingerprint()
@@ -324,9 +398,16 @@ def test_search_is_refused_with_a_reason(tokenizer):
 
 def test_each_concept_is_a_text_of_its_own_for_models_without_trees(tokenizer):
     model = model_of("composer", tokenizer)
-    batch = model.collate([pair(parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))")), pair(parse_bracketed("(NN ball)"), "1")])
+    batch = model.collate(
+        [pair(parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))")), pair(parse_bracketed("(NN ball)"), "1")]
+    )
     texts, mask = concept_texts(batch.ids, batch.mask, batch.concepts)
-    assert [tokenizer.decode(text[real]) for text, real in zip(texts, mask)] == ["the dog runs", "the dog", "dog", "ball"]
+    assert [tokenizer.decode(text[real]) for text, real in zip(texts, mask)] == [
+        "the dog runs",
+        "the dog",
+        "dog",
+        "ball",
+    ]
     assert all(text[0] == tokenizer.start and text[real][-1] == tokenizer.end for text, real in zip(texts, mask))
 
 
@@ -341,12 +422,16 @@ def some_regions(n, width=6, seed=0):
 @pytest.mark.parametrize("kind", KINDS)
 def test_regions_that_a_pair_brings_are_read_with_their_mask(kind, tokenizer):
     model = model_of(kind, tokenizer, regions=6)
-    first, second = some_regions(5), some_regions(2, seed=1)
+    first = some_regions(5)
+    second = some_regions(2, seed=1)
     two = [Pair(first, "the dog", "0", "0"), Pair("1.jpg", "the ball", "1", "1", regions=second)]
-    together, alone = model(model.collate(two)).scores, model(model.collate(two[1:])).scores
+    together = model(model.collate(two)).scores
+    alone = model(model.collate(two[1:])).scores
     assert torch.allclose(together[1:], alone, atol=1e-5)
     assert model.vision.tower.frozen
-    scores = model.similarity(encode_all(model, images=[first, second]), encode_all(model, texts=["the dog", "the ball"]))
+    scores = model.similarity(
+        encode_all(model, images=[first, second]), encode_all(model, texts=["the dog", "the ball"])
+    )
     assert scores.shape == (2, 2) and torch.isfinite(scores).all()
 
 
@@ -359,7 +444,8 @@ def test_a_frozen_towers_outputs_are_stored_for_other_models(tokenizer, pictures
     files = sorted(tmp_path.rglob("*.safetensors"))
     assert len(files) == len(pictures)
     monkeypatch.setattr(second.vision.tower, "forward", None)  # is not asked any more
-    assert torch.isfinite(second(second.collate(pairs_of(pictures))).scores).all() and sorted(tmp_path.rglob("*.safetensors")) == files
+    assert torch.isfinite(second(second.collate(pairs_of(pictures))).scores).all()
+    assert sorted(tmp_path.rglob("*.safetensors")) == files
     model_of("composer", tokenizer, **frozen)(batch)
     assert sorted(tmp_path.rglob("*.safetensors")) == files
 

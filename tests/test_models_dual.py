@@ -16,7 +16,12 @@ from complearn.models.registry import read_model
 from complearn.models.scoring import Scorer
 from complearn.models.towers.base import SIZES, Attention, TextTransformer, VisionTransformer, attend, content_mask
 
-CAPTIONS = ["a red circle above a blue square", "a blue circle above a red square", "a green star", "two small dotted red circles"]
+CAPTIONS = [
+    "a red circle above a blue square",
+    "a blue circle above a red square",
+    "a green star",
+    "two small dotted red circles",
+]
 CODES = {"codes": 48}
 
 
@@ -38,7 +43,8 @@ def small(tokenizer, codebook=None, seed=0, **config):
 
 def test_attention_against_softmax():
     torch.manual_seed(0)
-    attention, x = Attention(12, 3, causal=True), torch.randn(2, 5, 12)
+    attention = Attention(12, 3, causal=True)
+    x = torch.randn(2, 5, 12)
     q, k, v = attention.inner(x).chunk(3, -1)
     heads = []
     for h in range(3):
@@ -50,7 +56,8 @@ def test_attention_against_softmax():
 
 
 @pytest.mark.parametrize("dtype, close", [(torch.float32, 1e-6), (torch.bfloat16, 0.03), (torch.float16, 0.004)])
-@pytest.mark.parametrize("causal, masked", [(False, False), (False, True), (True, False)])  # torch's kernel takes one or the other
+# torch's kernel takes one or the other
+@pytest.mark.parametrize("causal, masked", [(False, False), (False, True), (True, False)])
 @pytest.mark.parametrize("count", [1, 17, 600])
 def test_attention_in_half_precision_is_the_fused_one(dtype, close, causal, masked, count):
     """Values and gradients against torch's kernel in fp32; 600 tokens are more than plain products are used for."""
@@ -60,14 +67,18 @@ def test_attention_in_half_precision_is_the_fused_one(dtype, close, causal, mask
     mask = torch.rand(2, 1, 1, count, generator=g) < 0.7 if masked else None
     if masked:
         mask[..., 0] = True
-    found, wanted = attend(*leaves, mask, causal), F.scaled_dot_product_attention(*exact, attn_mask=mask, is_causal=causal)
+    found = attend(*leaves, mask, causal)
+    wanted = F.scaled_dot_product_attention(*exact, attn_mask=mask, is_causal=causal)
     assert found.dtype == dtype and torch.allclose(found.float(), wanted, atol=close)
-    for a, b in zip(torch.autograd.grad(found.float().sin().sum(), leaves), torch.autograd.grad(wanted.sin().sum(), exact)):
+    for a, b in zip(
+        torch.autograd.grad(found.float().sin().sum(), leaves), torch.autograd.grad(wanted.sin().sum(), exact)
+    ):
         assert a.dtype == dtype and (a.float() - b).norm() <= close + 3 * close * b.norm()
 
 
 def test_patches_equal_a_convolution():
-    tower, images = VisionTransformer(size=16, patch=4, width=12, depth=1), torch.randn(2, 3, 16, 16)
+    tower = VisionTransformer(size=16, patch=4, width=12, depth=1)
+    images = torch.randn(2, 3, 16, 16)
     kernel = tower.embed.weight.reshape(12, 3, 4, 4)
     wanted = torch.nn.functional.conv2d(images, kernel, stride=4).flatten(2).transpose(1, 2)
     seen = {}
@@ -83,7 +94,8 @@ def test_padding_changes_nothing(causal):
     ids = torch.tensor([[1, 5, 6, 7, 2]])
     padded = torch.nn.functional.pad(ids, (0, 5))
     beside = torch.cat([padded, torch.tensor([[1, 8, 9, 10, 11, 12, 13, 14, 15, 2]])])
-    alone, among = tower(ids, ids > 0), tower(beside, beside > 0)
+    alone = tower(ids, ids > 0)
+    among = tower(beside, beside > 0)
     assert torch.allclose(alone.pooled[0], among.pooled[0], atol=1e-5)
     assert torch.allclose(alone.tokens[0], among.tokens[0, :5], atol=1e-5)
     assert among.mask[0].tolist() == [False, True, True, True, True] + [False] * 5
@@ -92,7 +104,8 @@ def test_padding_changes_nothing(causal):
 def test_speaking_tokens():
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]).bool()  # start and end only; start, two words, end
     assert content_mask(mask).int().tolist() == [[0, 1, 0, 0], [0, 1, 1, 1]]
-    assert content_mask(mask, keep_end=False).int().tolist() == [[0, 1, 0, 0], [0, 1, 1, 0]]  # an end token that is all there is stays
+    # an end token that is all there is stays
+    assert content_mask(mask, keep_end=False).int().tolist() == [[0, 1, 0, 0], [0, 1, 1, 0]]
     assert torch.equal(content_mask(mask, start=False, end=False, keep_end=False), mask)
 
 
@@ -124,7 +137,8 @@ def test_same_seed_same_model_and_codebook_shares_towers(tokenizer):
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(1))  # building leaves the global generator as it was
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters()))
-    plain, other = small(tokenizer, seed=3), small(tokenizer, seed=4)
+    plain = small(tokenizer, seed=3)
+    other = small(tokenizer, seed=4)
     for agent in ("vision", "language"):
         mine, theirs, others = (list(getattr(m, agent).tower.parameters()) for m in (plain, first, other))
         assert all(torch.equal(a, b) for a, b in zip(mine, theirs))
@@ -236,14 +250,18 @@ def test_scorer(tokenizer, pairs):
     batch = model.collate(pairs)
     model.calibrate(batch)
     with torch.autocast("cpu", torch.bfloat16):  # evaluation is in full precision even so
-        images, texts = model.encode_images(batch), model.encode_texts(batch)
+        images = model.encode_images(batch)
+        texts = model.encode_texts(batch)
         matrix = model.similarity(images, texts)
     assert matrix.dtype == torch.float32 and matrix.shape == (4, 4) and not images.values.requires_grad
     assert all(module.training for module in model.modules())  # the mode is as before
     assert torch.allclose(matrix, images.values @ texts.values.T, atol=1e-6)
-    assert torch.allclose(model.similarity(images, texts, torch.tensor([[0, 1], [3, 2]])), matrix[[0, 3], [1, 2]], atol=1e-6)
+    assert torch.allclose(
+        model.similarity(images, texts, torch.tensor([[0, 1], [3, 2]])), matrix[[0, 3], [1, 2]], atol=1e-6
+    )
     captions_only = model.collate([Pair(None, p.caption, p.id, p.image_id) for p in pairs])
-    assert captions_only.images is None and torch.allclose(model.encode_texts(captions_only).values, texts.values, atol=1e-6)
+    assert captions_only.images is None
+    assert torch.allclose(model.encode_texts(captions_only).values, texts.values, atol=1e-6)
 
 
 def test_fingerprint_is_of_weights_and_vocabulary(tokenizer):
@@ -259,7 +277,8 @@ def test_fingerprint_is_of_weights_and_vocabulary(tokenizer):
 def test_sizes_hold_together():
     for name, dial in SIZES.items():
         with torch.device("meta"):
-            vision, text = VisionTransformer(**dial["vision"]), TextTransformer(vocab=100, **dial["text"])
+            vision = VisionTransformer(**dial["vision"])
+            text = TextTransformer(vocab=100, **dial["text"])
         assert vision.width == dial["vision"]["width"] and text.pooled_width == dial["text"]["width"], name
 
 
@@ -281,7 +300,11 @@ def test_bad_configurations_say_what_to_do(tokenizer):
         ({"codebook": {"codes": 8, "width": 3}}, "no model.codebook key 'width'"),
         ({"codebook": [8]}, "model.codebook should be a mapping with the keys codes, init"),
         *(({"codebook": {"codes": n}}, "model.codebook.codes should be") for n in (0, -3, "x", True)),
-        *(({side: {"tower": "tiny", "width": n}}, f"{side} tower 'tiny'") for side in ("vision", "text") for n in (0, -8)),
+        *(
+            ({side: {"tower": "tiny", "width": n}}, f"{side} tower 'tiny'")
+            for side in ("vision", "text")
+            for n in (0, -8)
+        ),
         ({"vision": {"tower": "tiny", "heads": 0}}, "vision tower 'tiny'"),
         ({"codebook": {"codes": 8, "init": "zeros"}}, "model.codebook.init should be 'unit' or 'normal'"),
     ):
@@ -301,7 +324,8 @@ def test_inputs_of_the_wrong_size_say_so(tokenizer):
 
 
 def test_seeded_and_overwrite():
-    wide, narrow = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4, bias=False)
+    wide = torch.nn.Linear(4, 4)
+    narrow = torch.nn.Linear(4, 4, bias=False)
     with pytest.raises(ValueError, match="modules differ in .'bias'."):
         copy_weights(wide, narrow)
     made = [build_seeded(lambda: torch.nn.Linear(4, 4), seed) for seed in (1, 1, 2)]
@@ -321,7 +345,8 @@ def test_bf16_forward_stays_near(tokenizer, pairs):
 
 @pytest.mark.gpu
 def test_respawn_on_a_gpu_is_that_of_the_cpu(tokenizer):
-    here, there = small(tokenizer, CODES), small(tokenizer, CODES).cuda()
+    here = small(tokenizer, CODES)
+    there = small(tokenizer, CODES).cuda()
     for model in (here, there):
         model.respawn("language", 4)
     assert all(torch.equal(a, b.cpu()) for a, b in zip(here.parameters(), there.parameters()))

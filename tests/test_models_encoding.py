@@ -47,8 +47,12 @@ class Counting:
     "A scorer around another that counts what it encodes."
 
     def __init__(self, scorer):
-        self.scorer, self.images, self.texts = scorer, 0, 0
-        self.collate, self.similarity, self.fingerprint = scorer.collate, scorer.similarity, scorer.fingerprint
+        self.scorer = scorer
+        self.images = 0
+        self.texts = 0
+        self.collate = scorer.collate
+        self.similarity = scorer.similarity
+        self.fingerprint = scorer.fingerprint
 
     def encode_images(self, batch):
         self.images += len(batch)
@@ -73,7 +77,8 @@ def test_cat_of_ragged_parts_keeps_what_counts():
 
 
 def test_cosine_pairs_are_the_matrix():
-    images, texts = Encoded(3 * torch.randn(5, 8)), Encoded(torch.randn(7, 8))
+    images = Encoded(3 * torch.randn(5, 8))
+    texts = Encoded(torch.randn(7, 8))
     matrix = cosine(images, texts)
     every = [(i, t) for i in range(5) for t in range(7)]
     assert torch.allclose(cosine(images, texts, every).reshape(5, 7), matrix, atol=1e-6)
@@ -118,16 +123,30 @@ class Thing:
 def test_distinct_knows_every_kind(tmp_path):
     Image.fromarray(pixels(1)[0]).save(tmp_path / "a.png")
     path = tmp_path / "a.png"
-    array, encoded = pixels(1)[0], path.read_bytes()
+    array = pixels(1)[0]
+    encoded = path.read_bytes()
     picture = Image.open(path)
-    things = [path, str(path), array, array.copy(), encoded, bytes(encoded), Thing(1), Thing(1), Thing(2), picture, picture]
+    things = [
+        path,
+        str(path),
+        array,
+        array.copy(),
+        encoded,
+        bytes(encoded),
+        Thing(1),
+        Thing(1),
+        Thing(2),
+        picture,
+        picture,
+    ]
     kept, back = distinct(things)
     assert back == [0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 5] and len(kept) == 6
 
 
 def test_each_distinct_thing_is_encoded_once(model):
     scorer = Counting(model)
-    images, captions = pixels(5), CAPTIONS
+    images = pixels(5)
+    captions = CAPTIONS
     once = encode_all(scorer, images=images)
     many = encode_all(scorer, images=[images[i] for i in (4, 0, 0, 2, 4)], batch_size=2)
     assert scorer.images == 5 + 3 and torch.allclose(many.values, once.values[[4, 0, 0, 2, 4]], atol=1e-6)
@@ -152,13 +171,16 @@ def test_wrong_calls_are_named(model):
 
 
 def test_cache_is_keyed_by_weights_things_and_files(model, tmp_path):
-    scorer, folder = Counting(model), tmp_path / "features"
+    scorer = Counting(model)
+    folder = tmp_path / "features"
     image = tmp_path / "photo.png"
     Image.fromarray(pixels(1)[0]).save(image)
     first = encode_all(scorer, images=[image], cache=folder)
-    assert torch.equal(encode_all(scorer, images=[str(image)], cache=folder).values, first.values) and scorer.images == 1
+    assert torch.equal(encode_all(scorer, images=[str(image)], cache=folder).values, first.values)
+    assert scorer.images == 1
     Image.fromarray(255 - pixels(1)[0]).save(image)  # another photo under the same name
-    assert not torch.allclose(encode_all(scorer, images=[image], cache=folder).values, first.values) and scorer.images == 2
+    assert not torch.allclose(encode_all(scorer, images=[image], cache=folder).values, first.values)
+    assert scorer.images == 2
     encode_all(scorer, texts=CAPTIONS, cache=folder)
     encode_all(scorer, texts=CAPTIONS, cache=folder)
     assert scorer.texts == 3
@@ -195,7 +217,9 @@ def test_things_without_a_lasting_name_are_not_cached(model, tmp_path):
 
 def test_the_key_of_a_part_of_a_file_changes_with_the_file_and_with_the_part(tmp_path):
     """A crop of a photo, a slice of a shard, a frame of a film, and a scene that is drawn from files."""
-    photo, shard, film = tmp_path / "photo.png", tmp_path / "s.tar", tmp_path / "f.npy"
+    photo = tmp_path / "photo.png"
+    shard = tmp_path / "s.tar"
+    film = tmp_path / "f.npy"
     (tmp_path / "sun.png").touch()
 
     def write(seed):
@@ -209,7 +233,13 @@ def test_the_key_of_a_part_of_a_file_changes_with_the_file_and_with_the_part(tmp
     piece = Piece("sun.png", "sun", 4, 4, 4, 4, 0, False, 0, True)
     graph = SceneGraph((Item("circle", "yellow", "large", "plain", 0.5, 0.5, 0.2, picture="sun"),))
     members = index_shard(shard).samples
-    parts = [Crop(photo, (0, 0, 4, 4)), Crop(photo, (4, 4, 8, 8)), members["0"]["bin"], members["1"]["bin"], Frame(film)]
+    parts = [
+        Crop(photo, (0, 0, 4, 4)),
+        Crop(photo, (4, 4, 8, 8)),
+        members["0"]["bin"],
+        members["1"]["bin"],
+        Frame(film),
+    ]
     parts += [ClipartScene(tmp_path, "a", (piece,)), Collage(graph, folder=str(tmp_path))]
     before = [feature_key("x", [part], "image") for part in parts]
     assert len({*before, None}) == len(parts) + 1 and before == [feature_key("x", [part], "image") for part in parts]
@@ -219,12 +249,14 @@ def test_the_key_of_a_part_of_a_file_changes_with_the_file_and_with_the_part(tmp
     (tmp_path / "moon.png").write_bytes((tmp_path / "photo.png").read_bytes())
     Image.new("RGBA", (8, 8), "white").save(tmp_path / "moon.png")
     other = Collage(SceneGraph((replace(graph.items[0], picture="moon"),)), folder=str(tmp_path))
-    assert repr(other) == repr(parts[-1]) and image_signature(other) != image_signature(parts[-1])  # another picture of one noun
+    assert repr(other) == repr(parts[-1])
+    assert image_signature(other) != image_signature(parts[-1])  # another picture of one noun
 
 
 def test_two_tables_of_one_form_have_keys_of_their_own():
     datasets = pytest.importorskip("datasets")
-    form, sets = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")}), []
+    form = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
+    sets = []
     for arrays in (pixels(2), [255 - array for array in pixels(2)]):
         cells = {"image": [Image.fromarray(array) for array in arrays], "text": ["a", "b"]}
         sets.append(read("hf", dataset=datasets.Dataset.from_dict(cells, form)))
@@ -252,11 +284,17 @@ def test_fingerprint_sees_every_bit():
 
 
 def test_scenes_are_rendered_and_cached(model, tmp_path):
-    rendering, graphs = pytest.importorskip("complearn.data.worlds.rendering"), pytest.importorskip("complearn.language.scenes.graphs")
-    scene = lambda x: rendering.Scene(graphs.SceneGraph((graphs.Item("circle", "red", "large", "plain", x, 0.5, 0.2),)))
+    rendering = pytest.importorskip("complearn.data.worlds.rendering")
+    graphs = pytest.importorskip("complearn.language.scenes.graphs")
+
+    def scene(x):
+        return rendering.Scene(graphs.SceneGraph((graphs.Item("circle", "red", "large", "plain", x, 0.5, 0.2),)))
+
     scorer = Counting(model)
     seen = encode_all(scorer, images=[scene(0.3), scene(0.7), scene(0.3)], cache=tmp_path)
-    assert scorer.images == 2 and torch.equal(seen.values[0], seen.values[2]) and not torch.equal(seen.values[0], seen.values[1])
+    assert scorer.images == 2
+    assert torch.equal(seen.values[0], seen.values[2])
+    assert not torch.equal(seen.values[0], seen.values[1])
     encode_all(scorer, images=[scene(0.3), scene(0.7)], cache=tmp_path)
     assert scorer.images == 2
 
@@ -265,15 +303,20 @@ def test_scenes_are_rendered_and_cached(model, tmp_path):
 
 
 def test_save_and_load_round_trip(model, tmp_path):
-    folder = save_model(model, tmp_path / "model", {"name": "Trial", "data": {"name": "generated", "seed": 0}, "steps": 12})
+    folder = save_model(
+        model, tmp_path / "model", {"name": "Trial", "data": {"name": "generated", "seed": 0}, "steps": 12}
+    )
     again = load_model(folder)
     assert sorted(file.name for file in folder.iterdir()) == sorted(FILES)
     assert not again.training and again.config == model.config and again.fingerprint() == model.fingerprint()
     assert all(torch.equal(a, b) for a, b in zip(again.state_dict().values(), model.state_dict().values()))
-    pair = model.collate([p for p in model_pairs()])
+    pair = model.collate(list(model_pairs()))
     assert torch.equal(again.encode_texts(pair).values, model.encode_texts(pair).values)
     card = (folder / "model_card.md").read_text()
-    assert card.startswith("# Trial\n") and '"name": "generated"' in card and "## Steps" in card and "Codebook-CLIP with 32 codes" in card
+    assert card.startswith("# Trial\n")
+    assert '"name": "generated"' in card
+    assert "## Steps" in card
+    assert "Codebook-CLIP with 32 codes" in card
     save_model(model, folder)  # over itself
     assert load_model(folder).respawn("language", 1)
 
@@ -288,7 +331,8 @@ def test_a_found_scale_is_saved(tmp_path):
     model = build_model({"codebook": {"codes": 32}}, WordTokenizer.fit(CAPTIONS))
     model.calibrate(model.collate(model_pairs()))
     again = load_model(save_model(model, tmp_path / "model"))
-    assert torch.equal(again.codebook.vision_scale, model.codebook.vision_scale) and again.codebook.calibrated["language"]
+    assert torch.equal(again.codebook.vision_scale, model.codebook.vision_scale)
+    assert again.codebook.calibrated["language"]
 
 
 def test_a_folder_with_other_things_is_not_touched(model, tmp_path):
@@ -313,7 +357,9 @@ def test_an_interrupted_save_leaves_the_old_model(model, tmp_path, monkeypatch):
 
 
 def test_damage_is_named(model, tmp_path):
-    with pytest.raises(FileNotFoundError, match="not a saved model: config.json, model.safetensors, tokenizer.json missing"):
+    with pytest.raises(
+        FileNotFoundError, match="not a saved model: config.json, model.safetensors, tokenizer.json missing"
+    ):
         load_model(tmp_path)
     folder = save_model(model, tmp_path / "model")
     weights = (folder / "model.safetensors").read_bytes()
@@ -336,7 +382,9 @@ def test_weights_of_another_configuration(model, tmp_path):
     weights["extra"] = weights.pop("logit_scale")
     save_file(weights, folder / "model.safetensors")
     write_checksums(folder)
-    wanted = r"codebook.codes is \(32, 96\) here and \(64, 96\) there; extra is unknown here; logit_scale is missing there"
+    wanted = (
+        r"codebook.codes is \(32, 96\) here and \(64, 96\) there; extra is unknown here; logit_scale is missing there"
+    )
     with pytest.raises(ValueError, match=wanted):
         load_model(folder)
     check_weights(model, model.state_dict(), "itself")
@@ -366,5 +414,7 @@ def test_models_with_equal_weights_that_compute_otherwise_have_other_names():
     tokenizer = WordTokenizer.fit(["a red circle"])
     changes = ({}, {"codebook": {"codes": 8, "similarity": "dot"}}, {"codebook": {"codes": 8}})
     changes += ({"text": config["text"] | {"heads": 1}}, {"text": config["text"] | {"causal": False}})
-    marks = [build_model({"codebook": {"codes": 8}} | config | change, tokenizer, 0).fingerprint() for change in changes]
+    marks = [
+        build_model({"codebook": {"codes": 8}} | config | change, tokenizer, 0).fingerprint() for change in changes
+    ]
     assert marks[0] == marks[2] and len(set(marks)) == 4

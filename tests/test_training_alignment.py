@@ -59,21 +59,33 @@ class Table(nn.Module):
 
 def by_loops(model, batch, form="hinge", alpha=0.8, beta=0.2, primitives=True):
     """The three losses as the paper writes them, one concept after the other."""
-    size, table = len(batch), model.table.tolist()
-    pairs, concepts, levels = model.pairs.view(4, size, 2).tolist(), batch.concepts.tolist(), heights(batch.concepts).tolist()
+    size = len(batch)
+    table = model.table.tolist()
+    pairs = model.pairs.view(4, size, 2).tolist()
+    concepts = batch.concepts.tolist()
+    levels = heights(batch.concepts).tolist()
     real = present(batch.concepts).sum(1).tolist()
     match = mvsa = order = 0.0
     for i in range(size):
-        rivals = [j for j in range(size) if batch.image_ids[j] != batch.image_ids[i] and concepts[j][0][TEXT] != concepts[i][0][TEXT]]
-        other_image, other_caption, hard = pairs[1][i][0], pairs[2][i][1], pairs[3][i][0]
+        rivals = [
+            j
+            for j in range(size)
+            if batch.image_ids[j] != batch.image_ids[i] and concepts[j][0][TEXT] != concepts[i][0][TEXT]
+        ]
+        other_image = pairs[1][i][0]
+        other_caption = pairs[2][i][1]
+        hard = pairs[3][i][0]
         assert not rivals or (
-            other_image in rivals and other_caption in rivals and (len(rivals) == 1 or hard in set(rivals) - {other_image})
+            other_image in rivals
+            and other_caption in rivals
+            and (len(rivals) == 1 or hard in set(rivals) - {other_image})
         )
         negatives = [(other_image, i), (i, other_caption)] + [(hard, i)] * (len(rivals) > 1) if rivals else []
         match += math.log(1 + sum(math.exp(table[j][k][0] - table[i][i][0]) for j, k in negatives))
         texts = [{line[TEXT] for line in concepts[k][: real[k]]} for k in range(size)]
         for c in range(real[i]):
-            score, terms = table[i][i][c], []
+            score = table[i][i][c]
+            terms = []
             if rivals and (primitives or not concepts[i][c][PRIMITIVE]):
                 usable = [n for n in range(real[other_caption]) if concepts[other_caption][n][TEXT] not in texts[i]]
                 width = batch.concepts.shape[1]
@@ -95,7 +107,8 @@ def by_loops(model, batch, form="hinge", alpha=0.8, beta=0.2, primitives=True):
 @pytest.mark.parametrize("image_ids", [(0, 1, 2, 3, 4), (0, 0, 2, 2, 4), (7, 7, 7, 7, 1), (7, 7, 7, 7, 7)])
 @pytest.mark.parametrize("primitives", [True, False])
 def test_the_losses_equal_loops(form, image_ids, primitives):
-    batch, model = batch_of(image_ids), Table(5, 5)
+    batch = batch_of(image_ids)
+    model = Table(5, 5)
     values = Alignment(form, primitives=primitives)(model, batch)
     assert all(math.isfinite(value.item()) for value in values.values())
     for name, value in by_loops(model, batch, form, primitives=primitives).items():
@@ -114,7 +127,10 @@ def test_equal_captions_are_no_negatives_of_each_other():
 
 def test_a_pair_without_negatives_is_counted_and_costs_nothing():
     values = Alignment(order_weight=0)(Table(5, 5), batch_of((3,) * 5))
-    assert values["lonely"] == 1 and values["match_loss"] == 0 and values["mvsa_loss"] == 0 and "order_loss" not in values
+    assert values["lonely"] == 1
+    assert values["match_loss"] == 0
+    assert values["mvsa_loss"] == 0
+    assert "order_loss" not in values
 
 
 def test_the_hard_image_is_the_most_similar_of_those_left():
@@ -133,11 +149,13 @@ def test_the_negative_concept_has_the_nearest_height_and_other_words():
 
 def test_weights_and_switches():
     batch = batch_of()
-    whole, half = Alignment()(Table(5, 5), batch), Alignment(mvsa_weight=0.5, order_weight=2)(Table(5, 5), batch)
+    whole = Alignment()(Table(5, 5), batch)
+    half = Alignment(mvsa_weight=0.5, order_weight=2)(Table(5, 5), batch)
     assert half["mvsa_loss"].item() == pytest.approx(whole["mvsa_loss"].item() / 2)
     assert half["order_loss"].item() == pytest.approx(2 * whole["order_loss"].item())
     alone = Alignment("off", order_weight=0)(Table(5, 5), batch)
-    assert [name for name in alone if name.endswith("_loss")] == ["match_loss"] and alone["match_loss"] == whole["match_loss"]
+    assert [name for name in alone if name.endswith("_loss")] == ["match_loss"]
+    assert alone["match_loss"] == whole["match_loss"]
     assert Alignment(alpha=0, beta=0)(Table(5, 5), batch)["mvsa_loss"] < whole["mvsa_loss"]
     with pytest.raises(ValueError, match="not negative; got -1"):
         Alignment(alpha=-1)
@@ -146,7 +164,8 @@ def test_weights_and_switches():
 
 
 def test_match_leaves_out_what_does_not_count():
-    scores, counts = torch.tensor([[1.0], [50.0], [0.0], [0.0]]), torch.tensor([[True], [False], [True], [True]])
+    scores = torch.tensor([[1.0], [50.0], [0.0], [0.0]])
+    counts = torch.tensor([[True], [False], [True], [True]])
     assert float(match_loss(scores, counts)) == pytest.approx(math.log(1 + 2 * math.exp(-1)))
 
 
@@ -191,7 +210,9 @@ def config(kind="composer", steps=4, **args):
     }
 
 
-@pytest.mark.parametrize("kind", ["composer", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("vse", "two_stream"))])
+@pytest.mark.parametrize(
+    "kind", ["composer", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("vse", "two_stream"))]
+)
 def test_a_run_trains_and_its_model_is_judged(kind, tmp_path):
     run = launch(prepare(tmp_path / "run", config(kind)).path, progress=False)
     steps = [record for record in run.records() if record["kind"] == "step"]

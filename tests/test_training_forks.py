@@ -106,7 +106,8 @@ def test_a_lost_process_takes_its_forks_along_and_says_so(forks, tmp_path, capfd
 
 
 def test_a_fork_that_was_asked_to_end_is_waited_for(forks, tmp_path):
-    fork, began = forks.start(["slow"], tmp_path / "log.txt"), time.monotonic()
+    fork = forks.start(["slow"], tmp_path / "log.txt")
+    began = time.monotonic()
     while "ready" not in (tmp_path / "log.txt").read_text() and time.monotonic() < began + 60:
         time.sleep(0.05)
     forks.process.kill()
@@ -137,7 +138,8 @@ def test_an_interrupted_start_leaves_nothing_behind(forks, tmp_path, monkeypatch
     def interrupted(seconds=0.0):
         monkeypatch.setattr(forks.messages, "read", read)
         until = time.monotonic() + 60
-        while not (tmp_path / "log.txt").read_text() and time.monotonic() < until:  # the fork is there, its number not read yet
+        # the fork is there, its number not read yet
+        while not (tmp_path / "log.txt").read_text() and time.monotonic() < until:
             time.sleep(0.05)
         raise KeyboardInterrupt
 

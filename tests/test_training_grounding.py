@@ -22,7 +22,14 @@ from complearn.models.grounded.model import GroundedOutput, SearchScorer
 from complearn.models.registry import build
 from complearn.training.engine.optimization import adamw
 from complearn.training.engine.phases import match_names
-from complearn.training.methods.grounding import ShuffledPhotos, grounded, grounding, grounding_arguments, grounding_rows, grounding_scale
+from complearn.training.methods.grounding import (
+    ShuffledPhotos,
+    grounded,
+    grounding,
+    grounding_arguments,
+    grounding_rows,
+    grounding_scale,
+)
 from complearn.training.methods.registry import merge
 from complearn.training.methods.scales import SCALES
 from complearn.training.objectives.losses import info_nce, vector_info_nce
@@ -65,7 +72,8 @@ def test_one_loss_alone():
     both = judged()
     for side in ("language", "vision"):
         alone = judged(side)
-        assert [name for name in alone if name.endswith("_loss")] == [f"{side}_loss"] and alone[f"{side}_loss"] == both[f"{side}_loss"]
+        assert [name for name in alone if name.endswith("_loss")] == [f"{side}_loss"]
+        assert alone[f"{side}_loss"] == both[f"{side}_loss"]
     with pytest.raises(ValueError, match="both, language, vision, .*; not 'text'"):
         Grounding(losses="text")
     with pytest.raises(ValueError, match="temperature above 0"):
@@ -80,8 +88,11 @@ def test_large_similarities_do_not_overflow_and_one_photo_has_no_rivals():
 
 def test_the_vector_loss_is_the_table_loss():
     a, b = (torch.nn.functional.normalize(torch.randn(6, 4), dim=1) for _ in range(2))
-    same, own = torch.rand(6, 6) < 0.3, torch.arange(6)
-    assert torch.allclose(vector_info_nce(a, b, torch.tensor(9.0), own, same), info_nce(9.0 * a @ b.T, own, same), atol=1e-6)
+    same = torch.rand(6, 6) < 0.3
+    own = torch.arange(6)
+    assert torch.allclose(
+        vector_info_nce(a, b, torch.tensor(9.0), own, same), info_nce(9.0 * a @ b.T, own, same), atol=1e-6
+    )
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +103,7 @@ def run(tmp_path_factory):
 
 def test_a_run_learns_and_says_what_it_is(run):
     losses = [record["loss"] for record in run.records() if record["kind"] == "step"]
-    assert len(losses) == 6 and all(map(lambda x: x == x, losses)) and losses[-1] < losses[0]
+    assert len(losses) == 6 and all(x == x for x in losses) and losses[-1] < losses[0]
     assert "A grounded model of" in (run.path / "model_card.md").read_text()
     model = Snapshot(run).model()
     assert model.config.kind == "grounded" and not model.training
@@ -117,21 +128,30 @@ def test_stopped_and_resumed_it_comes_to_the_same(run, tmp_path, monkeypatch):
             launch(other.path, progress=False)
     assert Run.open(other.path).done is None
     launch(other.path, progress=False)
-    a, b = load_file(run.phases()[-1]), load_file(Run.open(other.path).phases()[-1])
+    a = load_file(run.phases()[-1])
+    b = load_file(Run.open(other.path).phases()[-1])
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_frozen_parts_stay_bit_equal(tmp_path):
-    """A frozen eye, frozen queries and keys, the lower of two layers and the embeddings; weight decay would move what is not."""
+    """A frozen eye, frozen queries and keys, the lower of two layers and the embeddings; weight decay would move what
+    is not."""
     tower = grounding_ranks.LITTLE
-    frozen = {"vision": tower | {"size": 16, "patch": 8, "frozen": True}, "text": tower | {"depth": 2}, "layers": 1, "freeze_qk": True}
+    frozen = {
+        "vision": tower | {"size": 16, "patch": 8, "frozen": True},
+        "text": tower | {"depth": 2},
+        "layers": 1,
+        "freeze_qk": True,
+    }
     made = launch(prepare(tmp_path / "run", config(model=frozen, more={"weight_decay": 0.5})).path, progress=False)
     last = load_file(made.phases()[-1])
     first = build(made.config["model"], WordTokenizer.load(made.path / "tokenizer.json")).state_dict()
     moved = {name for name in last if not torch.equal(first[name], last[name])}
     names = list(last)
     model = Snapshot(made).model()
-    expected = match_names(names, model.patterns()) - {n for n in names if ".fixed." in n or n.startswith("vision.tower.")}
+    expected = match_names(names, model.patterns()) - {
+        n for n in names if ".fixed." in n or n.startswith("vision.tower.")
+    }
     assert moved == expected
     assert "language.tower.blocks.1.attention.inner.value.weight" in moved and "heads.vision.weight" in moved
     assert not any(n.startswith("language.tower.blocks.0.") or "embed" in n.replace("vision.embed", "") for n in moved)
@@ -148,7 +168,15 @@ def test_two_processes_are_one(run, tmp_path):
     prepare(tmp_path / "run", config(processes=2))
     path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COMPLEARN_TYPECHECK": "0", "PYTHONPATH": path}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", str(HERE / "grounding_ranks.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--standalone",
+        str(HERE / "grounding_ranks.py"),
+    ]
     done = subprocess.run([*command, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     for losses in ("both", "language", "vision"):
@@ -158,10 +186,13 @@ def test_two_processes_are_one(run, tmp_path):
         for i, expected in ((1, image), (2, text)):  # the wrapper's averaging halves what each process has for its rows
             assert torch.allclose(torch.cat([ranks[0][i], ranks[1][i]]) / 2, expected, atol=1e-5)
     for name in ("relate", "lonely", "search"):
-        whole, ranks = related(0, 1, name), [torch.load(tmp_path / f"{name}-{r}.pt", weights_only=True) for r in (0, 1)]
+        whole = related(0, 1, name)
+        ranks = [torch.load(tmp_path / f"{name}-{r}.pt", weights_only=True) for r in (0, 1)]
         assert whole.keys() == ranks[0].keys() == ranks[1].keys() and len(whole) > 10
         for part, value in whole.items():
-            torch.testing.assert_close((ranks[0][part] + ranks[1][part]) / 2, value, atol=1e-5, rtol=1e-4, msg=f"{name} {part}")
+            torch.testing.assert_close(
+                (ranks[0][part] + ranks[1][part]) / 2, value, atol=1e-5, rtol=1e-4, msg=f"{name} {part}"
+            )
     together = Run.open(tmp_path / "run")
     losses = [[record["loss"] for record in x.records() if record["kind"] == "step"] for x in (together, run)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
@@ -174,7 +205,10 @@ def test_stages_two_and_three_and_search_in_one_run(tmp_path):
     launch(made.path, progress=False)
     assert [file.stem for file in made.phases()] == ["00-ground", "01-relate", "02-search"]
     weights = [load_file(file) for file in made.phases()]
-    differing = lambda i, j: {n.split(".")[0] for n in weights[i] if not torch.equal(weights[i][n], weights[j][n])}
+
+    def differing(i, j):
+        return {n.split(".")[0] for n in weights[i] if not torch.equal(weights[i][n], weights[j][n])}
+
     assert differing(0, 1) == {"relations", "language", "vision"} and differing(1, 2) == {"search"}
     model = SearchScorer(Snapshot(made).model())
     batch = model.collate(list(read("generated", **grounding_ranks.DATA["args"]))[:3])
@@ -182,16 +216,24 @@ def test_stages_two_and_three_and_search_in_one_run(tmp_path):
 
 
 def test_a_rows_switches_leave_the_rest_as_it_is():
-    """A row that changes one argument of one phase keeps the phase's others; another tower takes nothing over from the preset's."""
-    source, names, scale = {"name": "generated", "args": {}}, {"predicates": ["above"], "objects": ["circle"]}, SCALES["smoke"]
+    """A row that changes one argument of one phase keeps the phase's others; another tower takes nothing over from the
+    preset's."""
+    source = {"name": "generated", "args": {}}
+    names = {"predicates": ["above"], "objects": ["circle"]}
+    scale = SCALES["smoke"]
 
     def made(**row):
         rows = grounding_rows({"a": merge({"method": "grounding", "model": {"relations": names}}, row)}, scale.text)
         return Study("/nowhere", rows, [0], source, scale, 20, scale.model(), scale.train(20, 64)).configuration("a", 0)
 
-    plain, changed = made(), made(grounding={"relate": {"spare": True}, "steps": 7}, model={"relations": {"d": 8}, "text": "minilm"})
-    assert plain["method"]["args"]["relate"]["dropout"] == 0.0 == plain["method"]["args"]["ground"]["dropout"], "a new tower drops nothing"
-    assert made(grounding={"relate": {"spare": True}})["method"]["args"]["relate"] == plain["method"]["args"]["relate"] | {"spare": True}
+    plain = made()
+    changed = made(grounding={"relate": {"spare": True}, "steps": 7}, model={"relations": {"d": 8}, "text": "minilm"})
+    assert plain["method"]["args"]["relate"]["dropout"] == 0.0 == plain["method"]["args"]["ground"]["dropout"], (
+        "a new tower drops nothing"
+    )
+    assert made(grounding={"relate": {"spare": True}})["method"]["args"]["relate"] == plain["method"]["args"][
+        "relate"
+    ] | {"spare": True}
     assert "lr" not in changed["method"]["args"]["relate"] and changed["method"]["args"]["steps"] == 7, "a learnt tower"
     assert changed["model"]["relations"] == names | {"d": 8} and changed["model"]["text"] == "minilm"
     assert [one["train"]["precision"] for one in (plain, changed)] == ["fp32", "auto"], "a learnt tower is large"
@@ -206,17 +248,22 @@ def test_new_parts_learn_faster_than_pretrained_ones_but_for_the_papers_preset()
     def rates(arguments):
         phases = grounding(model, **arguments)
         made = [adamw(dict(model.named_parameters()), **phase.optim) for phase in phases]
-        of = lambda optimizer: {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+
+        def of(optimizer):
+            return {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+
         parts = {"heads": model.heads, "vision": model.vision.attention, "language": model.language}
         parts |= {"relations": model.relations, "search": model.search}
         return [{name: of(one)[id(next(part.parameters()))] for name, part in parts.items()} for one in made], phases
 
     ours, _ = rates({"steps": 4, "relation_steps": 4, "search_steps": 4})
     assert [(one["heads"], one["language"]) for one in ours[:1]] == [(1e-3, pytest.approx(5e-5))]
-    assert (ours[1]["relations"], ours[1]["vision"], ours[1]["language"]) == (1e-3, 1e-3, pytest.approx(1e-5)) and ours[2]["search"] == 1e-3
+    assert (ours[1]["relations"], ours[1]["vision"], ours[1]["language"]) == (1e-3, 1e-3, pytest.approx(1e-5))
+    assert ours[2]["search"] == 1e-3
     theirs, phases = rates(grounding_arguments(grounding_scale("paper"), 65_000, {}))
     assert [set(one.values()) for one in theirs] == [{5e-5}, {1e-5}, {1e-5}]
-    assert [phase.halve for phase in phases] == [9_750, 7_790, 0] and not any(phase.optim["decoupled"] for phase in phases)
+    assert [phase.halve for phase in phases] == [9_750, 7_790, 0]
+    assert not any(phase.optim["decoupled"] for phase in phases)
 
 
 def test_hidden_words_are_guessed_as_in_a_loop(monkeypatch):
@@ -237,22 +284,28 @@ def test_hidden_words_are_guessed_as_in_a_loop(monkeypatch):
         state = model.language.tower(read, told.mask).tokens[i, j]
         scores = objective.head(state) @ model.language.tower.embed.weight.T + objective.bias
         losses.append(-scores.log_softmax(-1)[told.ids[i, j]])
-    assert chosen.any(1).all() and measures["masked_loss"].item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
+    assert chosen.any(1).all()
+    assert measures["masked_loss"].item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
     measures["masked_loss"].backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in objective.parameters())
 
 
 def test_what_is_hidden_has_berts_shares():
     torch.manual_seed(0)
-    ids, words = torch.full((400, 50), 7), torch.ones(400, 50, dtype=torch.bool)
+    ids = torch.full((400, 50), 7)
+    words = torch.ones(400, 50, dtype=torch.bool)
     read, chosen = hide(ids, words, 3, 1000)
-    share = lambda x: float(x.float().mean())
+
+    def share(x):
+        return float(x.float().mean())
+
     assert share(chosen) == pytest.approx(0.15, abs=0.01) and share(read[chosen] == 3) == pytest.approx(0.8, abs=0.03)
     assert share(read[chosen] == 7) == pytest.approx(0.1, abs=0.03) and (read[~chosen] == 7).all()
 
 
 def test_the_controls_train_what_they_say(tmp_path):
-    """Through the trainer: text alone leaves the vision stream and the heads; shuffled pairs are the same captions with other photos."""
+    """Through the trainer: text alone leaves the vision stream and the heads; shuffled pairs are the same captions with
+    other photos."""
     text_alone = config(method="masked_words", more={"steps": 3, "lr": 1e-2, "new_lr": None, "layers": "all"})
     made = launch(prepare(tmp_path / "text", text_alone).path, progress=False)
     other = launch(prepare(tmp_path / "shuffled", config(steps=3, more={"shuffled": True})).path, progress=False)
@@ -267,14 +320,19 @@ def test_the_controls_train_what_they_say(tmp_path):
     for old, new in zip(pairs, mixed):
         assert new.caption == old.caption and new.image_id == old.image_id and new.image is not old.image
         photos[old.image_id].append(new.image)
-    assert all(all(image is images[0] for image in images) for images in photos.values()), "captions of one photo stay together"
+    assert all(all(image is images[0] for image in images) for images in photos.values()), (
+        "captions of one photo stay together"
+    )
 
 
 def test_rows_know_how_deep_a_text_tower_is():
-    counts = lambda spec: [row["model"]["layers"] for row in grounding_rows(["layers"], spec).values() if "model" in row]
+    def counts(spec):
+        return [row["model"]["layers"] for row in grounding_rows(["layers"], spec).values() if "model" in row]
+
     grid = [row for label, row in grounding_rows(["layer grid"], "minilm").items() if label != "grounded"]
     settings = {(row["model"]["layers"], row["model"]["freeze_qk"], row["grounded"]["dropout"]) for row in grid}
-    assert settings == {(k, frozen, share) for k in (2, 4, 6) for frozen in (True, False) for share in (0.1, 0.3)} and len(grid) == 12
+    assert settings == {(k, frozen, share) for k in (2, 4, 6) for frozen in (True, False) for share in (0.1, 0.3)}
+    assert len(grid) == 12
     assert counts("minilm") == [0, 2, 4, 6] and counts("hf:bert-base-uncased") == [0, 4, 8, 12]
     assert counts({"tower": "tiny", "depth": 1}) == [0, 1] and len(set(counts({"tower": "tiny", "depth": 2}))) == 3
     with pytest.raises(ValueError, match='give "layers": 0'):
@@ -303,8 +361,13 @@ def test_relations_can_begin_where_captions_have_ended(run, tmp_path):
         "start": {"run": str(run.path), "phase": -1}
     }
     later = launch(prepare(tmp_path / "later", made).path, progress=False)
-    first, start = load_file(run.phases()[-1]), load_file(later.checkpoints()[0] / "model.safetensors")
-    assert all(torch.equal(start[name], value) for name, value in first.items() if not name.startswith(("language.", "vision.")))
+    first = load_file(run.phases()[-1])
+    start = load_file(later.checkpoints()[0] / "model.safetensors")
+    assert all(
+        torch.equal(start[name], value)
+        for name, value in first.items()
+        if not name.startswith(("language.", "vision."))
+    )
     assert any(name.startswith("relations.") for name in start)
     other = config(model={"unit": True, "relations": names}) | {"start": {"run": str(run.path), "phase": -1}}
     with pytest.raises(ValueError, match="whose model is another: .*unit"):

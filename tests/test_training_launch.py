@@ -40,29 +40,65 @@ def changed(**parts):
     "parts,told",
     (
         ({"method": {"name": "klip"}}, "no method 'klip' .did you mean 'clip'.*there are .*codebook_clip, .*il_clip"),
-        ({"method": {"name": "clip", "args": {"step": 3}}}, "method 'clip' key 'step' .did you mean 'steps'.*there are steps, ramp"),
+        (
+            {"method": {"name": "clip", "args": {"step": 3}}},
+            "method 'clip' key 'step' .did you mean 'steps'.*there are steps, ramp",
+        ),
         ({"method": {"name": "clip"}}, "method 'clip'.steps is missing"),
-        ({"method": {"name": "clip", "args": {"steps": "many"}}}, "method 'clip'.steps should be a valid integer, not 'many'"),
+        (
+            {"method": {"name": "clip", "args": {"steps": "many"}}},
+            "method 'clip'.steps should be a valid integer, not 'many'",
+        ),
         ({"method": {"name": "clip", "args": {"steps": -3}}}, "method 'clip'.steps should be greater than 0, not -3"),
-        ({"train": {"batch_size": 8, "precision": "fp17"}}, "train.precision should be 'auto', 'fp32' or 'bf16', not 'fp17'"),
+        (
+            {"train": {"batch_size": 8, "precision": "fp17"}},
+            "train.precision should be 'auto', 'fp32' or 'bf16', not 'fp17'",
+        ),
         ({"train": {"batch_size": 8, "device": "gpu0"}}, "train.device: no device 'gpu0'; there are auto, cpu, cuda"),
-        ({"train": {"batch_size": 8, "words": {"contxt": 3}}}, "train.words key 'contxt' .did you mean 'context'.*min_count, max_words"),
-        ({"train": {"batch_size": 8, "augment": {"areaa": [0.5, 1.0]}}}, "train.augment key 'areaa' .did you mean 'area'"),
-        ({"train": {"batch_size": 8, "preload": True, "augment": {"area": [0.5, 1.0]}}}, "preload holds .* random crops need the whole"),
+        (
+            {"train": {"batch_size": 8, "words": {"contxt": 3}}},
+            "train.words key 'contxt' .did you mean 'context'.*min_count, max_words",
+        ),
+        (
+            {"train": {"batch_size": 8, "augment": {"areaa": [0.5, 1.0]}}},
+            "train.augment key 'areaa' .did you mean 'area'",
+        ),
+        (
+            {"train": {"batch_size": 8, "preload": True, "augment": {"area": [0.5, 1.0]}}},
+            "preload holds .* random crops need the whole",
+        ),
         ({"data": {"name": "folder", "args": {"foldr": "x"}}}, "reader 'folder' key 'foldr' .did you mean 'folder'"),
-        ({"data": {"name": "folder", "args": {"folder": "x", "max_bad": "few"}}}, "reader 'folder'.max_bad should be a valid number"),
-        ({"data": {"name": "generated", "args": {"colors": 3}}}, "reader 'generated' key 'colors' .did you mean 'colours'"),
-        ({"data": {"name": "joined", "args": {"parts": [{"name": "folder", "args": {"foldr": "x"}}]}}}, "reader 'folder' key 'foldr'"),
+        (
+            {"data": {"name": "folder", "args": {"folder": "x", "max_bad": "few"}}},
+            "reader 'folder'.max_bad should be a valid number",
+        ),
+        (
+            {"data": {"name": "generated", "args": {"colors": 3}}},
+            "reader 'generated' key 'colors' .did you mean 'colours'",
+        ),
+        (
+            {"data": {"name": "joined", "args": {"parts": [{"name": "folder", "args": {"foldr": "x"}}]}}},
+            "reader 'folder' key 'foldr'",
+        ),
         ({"method": {"name": "no.such.module:mine"}}, "--allow-code no.such.module:mine"),
         ({"method": {"name": "math:mine"}}, "no method 'mine' in math, which registers none"),
         ({"plan": {"name": "clip"}}, "older format, which says 'plan' where this version says 'method'"),
         ({"model": {"towers": 2}}, "towers.*vision, text"),
-        ({"data": {"nam": "generated"}}, "configuration.data.name is missing; no configuration.data key 'nam' .did you mean 'name'"),
+        (
+            {"data": {"nam": "generated"}},
+            "configuration.data.name is missing; no configuration.data key 'nam' .did you mean 'name'",
+        ),
         ({"train": {"lr": 1e-3}}, "train.batch_size is missing"),
-        ({"train": {"batch_size": 8, "learning_rate": 1e-3}}, "no configuration.train key 'learning_rate'; there are lr, .*batch_size"),
+        (
+            {"train": {"batch_size": 8, "learning_rate": 1e-3}},
+            "no configuration.train key 'learning_rate'; there are lr, .*batch_size",
+        ),
         ({"train": {"batch_size": 8, "ema": 1.0}}, "train.ema should be less than 1, not 1.0"),
         ({"evaluate": {"choices": {"name": "no_such"}}}, "no evaluation 'no_such'; there are .*world_monitor"),
-        ({"evaluate": {"choices": {"name": "world_monitor", "args": {"a": 1}}}}, "'world_monitor' key 'a'; there are world, n"),
+        (
+            {"evaluate": {"choices": {"name": "world_monitor", "args": {"a": 1}}}},
+            "'world_monitor' key 'a'; there are world, n",
+        ),
         ({"batch": 8}, "no configuration key 'batch'; there are method, model, data, train"),
         ({"train": {"batch_size": "four"}}, "train.batch_size should be a valid integer, not 'four'"),
         ({"train": {"batch_size": -4}}, "train.batch_size should be greater than or equal to 1, not -4"),
@@ -88,7 +124,11 @@ def test_fewer_pairs_than_a_batch_are_said_before_a_folder_is_made(tmp_path, pho
     source = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}
     read(source["name"], **source["args"])
     told = "24 pairs do not fill a batch of 64; give batch_size=24 or less"
-    for data in (source, {"name": "disjoint", "args": {"source": source}}, {"name": "generated", "args": {"n_train": 24}}):
+    for data in (
+        source,
+        {"name": "disjoint", "args": {"source": source}},
+        {"name": "generated", "args": {"n_train": 24}},
+    ):
         with pytest.raises(ValueError, match=told):
             prepare(tmp_path / "run", changed(data=data, train=GOOD["train"] | {"batch_size": 64}))
     fewer = {"name": "disjoint", "args": {"source": source, "exclude": ["captions:2"]}}
@@ -110,7 +150,8 @@ def test_a_folder_that_never_took_a_step_is_taken_over(tmp_path, capsys):
     with pytest.raises(ValueError, match="give batch_size=4"):
         launch(run.path, progress=False)
     again = prepare(run.path, changed())  # other data, another batch: corrected, into the same folder
-    assert again.config["data"] == GOOD["data"] and "run never took a step: data.args.n_train: 8 there, 48" in capsys.readouterr().out
+    assert again.config["data"] == GOOD["data"]
+    assert "run never took a step: data.args.n_train: 8 there, 48" in capsys.readouterr().out
     assert not (run.path / "data.json").exists() and not missing_files(run.path)
     assert launch(run.path, progress=False).done["step"] == 6
     with pytest.raises(FileExistsError, match="holds another run: train.batch_size: 8 there, 4 asked for"):
@@ -124,7 +165,8 @@ def test_a_folder_that_was_stopped_before_its_first_step_is_taken_over_whole(tmp
     (run.path / "log.txt").write_text("what it said")
     (run.path / "lock").touch()
     prepare(run.path, changed(data={"name": "generated", "args": {"n_train": 48, "size": 16, "shapes": 3}}))
-    assert not run.checkpoints() and {path.name for path in run.path.iterdir()} == {"config.json", "SHA256SUMS", "lock", "log.txt"}
+    assert not run.checkpoints()
+    assert {path.name for path in run.path.iterdir()} == {"config.json", "SHA256SUMS", "lock", "log.txt"}
     assert launch(run.path, progress=False).done["step"] == 6
 
 
@@ -138,7 +180,9 @@ def test_a_folder_is_not_taken_from_who_trains_or_is_about_to(tmp_path):
         stored = json.loads((run.path / "config.json").read_text())
         stored["made"]["process"] = waiting.pid
         write_listed(run.path / "config.json", json.dumps(stored).encode())
-        with pytest.raises(FileExistsError, match=f"seed: 0 there, 5 asked for.* Process {waiting.pid} prepared it, and still runs"):
+        with pytest.raises(
+            FileExistsError, match=f"seed: 0 there, 5 asked for.* Process {waiting.pid} prepared it, and still runs"
+        ):
             prepare(run.path, other)
         waiting.communicate(b"\n")
     assert prepare(run.path, other).config["seed"] == 5
@@ -181,7 +225,9 @@ def test_a_method_that_only_this_process_has_is_refused(tmp_path):
     mine.__module__ = "__main__"
     method("only_here")(mine)
     try:
-        with pytest.raises(ValueError, match="defined in a notebook.*%%writefile my_methods.py.*'my_methods:only_here'"):
+        with pytest.raises(
+            ValueError, match="defined in a notebook.*%%writefile my_methods.py.*'my_methods:only_here'"
+        ):
             prepare(tmp_path / "run", changed(method={"name": "only_here", "args": {"steps": 2}}))
         assert not (tmp_path / "run").exists()
     finally:
@@ -244,12 +290,15 @@ def test_a_folder_of_photos_from_the_terminal(tmp_path, photos, capsys):
 
 
 def test_a_run_whose_photos_were_replaced_is_not_gone_on_with(tmp_path, photos):
-    """Under the same names, with the same captions; a run that an earlier version began, and that noted names alone, goes on."""
+    """Under the same names, with the same captions; a run that an earlier version began, and that noted names alone,
+    goes on."""
     run = prepare(tmp_path / "run", changed(data={"name": "folder", "args": {"folder": str(photos)}}))
     pairs = read("folder", folder=str(photos))
     assert check_data(run, pairs) == check_data(run, pairs) == fingerprint(pairs)
     Image.new("RGB", (90, 90), "red").save(photos / "3.png")
-    with pytest.raises(ValueError, match="have changed: names and captions are as they were, but images, labels or trees are not"):
+    with pytest.raises(
+        ValueError, match="have changed: names and captions are as they were, but images, labels or trees are not"
+    ):
         check_data(run, pairs)
     facts = {name: value for name, value in read_json(run.path / "data.json").items() if name != "content"}
     write_listed(run.path / "data.json", json.dumps(facts).encode())
@@ -257,7 +306,8 @@ def test_a_run_whose_photos_were_replaced_is_not_gone_on_with(tmp_path, photos):
 
 
 def test_photos_held_in_memory_train_the_same_model(tmp_path, photos):
-    data, losses = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}, []
+    data = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}
+    losses = []
     for held in (False, True):
         train = GOOD["train"] | {"preload": held, "augment": {"jitter": 0.1}}
         run = launch(prepare(tmp_path / f"held-{held}", changed(data=data, train=train)).path, progress=False)
@@ -265,7 +315,9 @@ def test_photos_held_in_memory_train_the_same_model(tmp_path, photos):
     assert losses[0] == losses[1] and len(losses[0]) > 1
 
 
-@pytest.mark.parametrize("text, told", [("{", "not readable as JSON"), ('{"method": 1}', "missing"), (None, "No such file")])
+@pytest.mark.parametrize(
+    "text, told", [("{", "not readable as JSON"), ('{"method": 1}', "missing"), (None, "No such file")]
+)
 def test_a_terminal_gets_one_line_for_a_wrong_configuration(tmp_path, capsys, text, told):
     if text is not None:
         (tmp_path / "run.json").write_text(text)
@@ -298,11 +350,15 @@ def test_runs_of_one_seed_repeat_and_of_two_differ(tmp_path):
 
 def test_a_step_gives_the_averages_that_a_phase_end_would(tmp_path):
     method = {"name": "codebook_clip", "args": {"steps": 6}}
-    run = launch(prepare(tmp_path / "ema", training_runs.config(method, ema=0.9, checkpoint_every=3, keep=9)).path, progress=False)
+    run = launch(
+        prepare(tmp_path / "ema", training_runs.config(method, ema=0.9, checkpoint_every=3, keep=9)).path,
+        progress=False,
+    )
     tensors = load_checkpoint(run.path / "checkpoints" / "step-00000003")[0]
     name = "codebook.codes"
     assert not torch.equal(tensors["averages"][name], tensors["model"][name])
-    between, last = Snapshot(run, step=3).model().state_dict(), Snapshot(run, step=6).model().state_dict()
+    between = Snapshot(run, step=3).model().state_dict()
+    last = Snapshot(run, step=6).model().state_dict()
     assert torch.equal(between[name], tensors["averages"][name])
     assert all(torch.equal(value, last[name]) for name, value in Snapshot(run).model().state_dict().items())
     lesson = prepare(tmp_path / "lesson", training_runs.config(method) | {"start": {"run": str(run.path), "step": 3}})
@@ -313,14 +369,20 @@ def test_a_step_gives_the_averages_that_a_phase_end_would(tmp_path):
 
 def test_a_start_of_none_is_no_start(tmp_path):
     method = {"name": "codebook_clip", "args": {"steps": 2}}
-    runs = [prepare(tmp_path / name, training_runs.config(method) | more) for name, more in (("with", {"start": None}), ("without", {}))]
+    runs = [
+        prepare(tmp_path / name, training_runs.config(method) | more)
+        for name, more in (("with", {"start": None}), ("without", {}))
+    ]
     one, other = (Snapshot(launch(run.path, progress=False)).model().state_dict() for run in runs)
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 def test_a_run_finds_the_world_that_was_read_ahead(tmp_path, monkeypatch):
     """Its data are those it would have drawn; of other readers nothing is read ahead."""
-    settings = {"method": {"name": "negclip", "args": {"steps": 6, "ramp": 2}}, "train": GOOD["train"] | {"negatives": {"calls": 2}}}
+    settings = {
+        "method": {"name": "negclip", "args": {"steps": 6, "ramp": 2}},
+        "train": GOOD["train"] | {"negatives": {"calls": 2}},
+    }
     alone = launch(prepare(tmp_path / "alone", changed(**settings)).path, "cpu", progress=False)
     monkeypatch.setattr("complearn.data.worlds.world._SHARED", {})
     read_ahead([str(prepare(tmp_path / "run", changed(**settings, seed=GOOD["seed"])).path), "--device", "cpu"])
@@ -328,7 +390,9 @@ def test_a_run_finds_the_world_that_was_read_ahead(tmp_path, monkeypatch):
     ahead = launch(tmp_path / "run", "cpu", progress=False)
     losses = [run.metrics().loss.dropna().tolist() for run in (ahead, alone)]
     assert losses[0] == losses[1] and len(losses[0]) > 1
-    read_ahead([str(prepare(tmp_path / "folder", changed(data={"name": "folder", "args": {"folder": "nowhere"}})).path)])
+    read_ahead(
+        [str(prepare(tmp_path / "folder", changed(data={"name": "folder", "args": {"folder": "nowhere"}})).path)]
+    )
     with pytest.raises(OSError, match="nothing"):
         read_ahead([str(tmp_path / "nothing")])
 
@@ -343,4 +407,5 @@ def test_an_interruption_that_a_library_makes_an_error_of_is_one_all_the_same(tm
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr("complearn.launch.launch", build_schema)
     assert main([str(tmp_path / "clip-s0"), "--quiet"]) == 130
-    assert "go on with: python -m complearn.launch" in capsys.readouterr().err and signal.getsignal(signal.SIGINT) is before
+    assert "go on with: python -m complearn.launch" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before

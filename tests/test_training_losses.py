@@ -11,7 +11,14 @@ from torch import nn
 
 from complearn.evaluation.costs import Ledger
 from complearn.training.engine.optimization import adamw
-from complearn.training.engine.phases import Phase, batches_before, full_rate_steps, lr_factor, match_names, set_trainable
+from complearn.training.engine.phases import (
+    Phase,
+    batches_before,
+    full_rate_steps,
+    lr_factor,
+    match_names,
+    set_trainable,
+)
 from complearn.training.methods.iterated import divide_steps, iterated
 from complearn.training.methods.scales import SCALES
 from complearn.training.objectives.contrastive import in_batch_accuracy, vector_accuracy
@@ -29,22 +36,32 @@ from complearn.training.objectives.losses import (
 
 
 def unit(n, d, seed):
-    return F.normalize(torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1).float()
+    return F.normalize(
+        torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1
+    ).float()
 
 
 def loop(image, text, scale, image_ids):
-    n, loss = len(image), 0.0
+    n = len(image)
+    loss = 0.0
     for queries, keys in ((image, text), (text, image)):
         for i in range(n):
-            scores = {j: scale * float(queries[i].double() @ keys[j].double()) for j in range(n) if j == i or image_ids[i] != image_ids[j]}
+            scores = {
+                j: scale * float(queries[i].double() @ keys[j].double())
+                for j in range(n)
+                if j == i or image_ids[i] != image_ids[j]
+            }
             top = max(scores.values())
             loss += top + math.log(sum(math.exp(s - top) for s in scores.values())) - scores[i]
     return loss / (2 * n)
 
 
-@pytest.mark.parametrize("n,d,scale,photos,held", itertools.product((2, 5, 16), (3, 32), (1.0, 14.3, 100.0), (0, 2), (None, 33)))
+@pytest.mark.parametrize(
+    "n,d,scale,photos,held", itertools.product((2, 5, 16), (3, 32), (1.0, 14.3, 100.0), (0, 2), (None, 33))
+)
 def test_contrastive_equals_a_loop(n, d, scale, photos, held):
-    image, text = unit(n, d, 0), unit(n, d, 1)
+    image = unit(n, d, 0)
+    text = unit(n, d, 1)
     ids = torch.arange(n) // (photos or 1)
     found = contrastive_loss(image, text, torch.tensor(scale), lambda top, bottom: ids[top:bottom, None] == ids, held)
     assert found.item() == pytest.approx(loop(image, text, scale, ids.tolist()), abs=2e-5 * scale)
@@ -59,7 +76,9 @@ def plain_contrastive(image, text, scale, same):
 
 
 @pytest.mark.parametrize("n,d,photos,held", itertools.product((1, 3, 17, 40), (2, 24), (0, 1, 3), (None, 1, 130)))
-@pytest.mark.parametrize("dtype, close", [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.bfloat16, 0.02), (torch.float16, 0.003)])
+@pytest.mark.parametrize(
+    "dtype, close", [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.bfloat16, 0.02), (torch.float16, 0.003)]
+)
 def test_contrastive_in_blocks_has_the_same_value_and_gradients(n, d, photos, held, dtype, close):
     """Photos with one caption, with two or three; all of one photo; one row at a time, some, all."""
     image, text = (unit(n, d, seed).to(dtype).requires_grad_() for seed in (0, 1))
@@ -77,24 +96,32 @@ def test_contrastive_in_blocks_has_the_same_value_and_gradients(n, d, photos, he
 def test_log_sums_of_either_side_alone_pass_gradcheck(held):
     """Also the scale's gradient of each side by itself, and a key that is a negative of no row."""
     g = torch.Generator().manual_seed(3)
-    draw = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64).requires_grad_()
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=g, dtype=torch.float64).requires_grad_()
+
     excluded = torch.rand(4, 5, generator=g) < 0.3
-    excluded[:, 3], excluded[:, 0] = True, False
+    excluded[:, 3] = True
+    excluded[:, 0] = False
     leaves = (draw(4, 3), draw(5, 3), torch.tensor(2.0, dtype=torch.float64, requires_grad=True), draw(4), draw(5))
-    sums = lambda *given: log_sums(*given, lambda top, bottom: excluded[top:bottom], held)
+
+    def sums(*given):
+        return log_sums(*given, lambda top, bottom: excluded[top:bottom], held)
+
     finite = [0, 1, 2, 4]
     assert torch.autograd.gradcheck(lambda *given: sums(*given)[0], leaves)
     assert torch.autograd.gradcheck(lambda *given: sums(*given)[1][finite], leaves)
     assert torch.autograd.gradcheck(lambda *given: sums(*given)[0].sum() * sums(*given)[1][finite].prod(), leaves)
 
 
-
 def test_a_large_batch_never_holds_its_square():
-    """Neither the similarities nor the mask of equal pairs; the memory of a batch four times as large grows with the vectors alone."""
+    """Neither the similarities nor the mask of equal pairs; the memory of a batch four times as large grows with the
+    vectors alone."""
     most = {}
     for count in (512, 2048):
         image, text = (unit(count, 8, seed).requires_grad_() for seed in (0, 1))
-        scale, pairs = torch.tensor(14.3, requires_grad=True), JointPairs(torch.arange(count) // 2, torch.arange(count), 0, count)
+        scale = torch.tensor(14.3, requires_grad=True)
+        pairs = JointPairs(torch.arange(count) // 2, torch.arange(count), 0, count)
         with Ledger() as ledger:
             contrastive_loss(image, text, scale, pairs.same, held=2**14).backward()
             vector_accuracy(image, text, pairs, held=2**14)
@@ -104,7 +131,8 @@ def test_a_large_batch_never_holds_its_square():
 
 
 def test_contrastive_is_symmetric_and_a_large_scale_does_not_overflow():
-    image, text = unit(8, 4, 0), unit(8, 4, 1)
+    image = unit(8, 4, 0)
+    text = unit(8, 4, 1)
     scale = torch.tensor(100.0)
     assert torch.allclose(contrastive_loss(image, text, scale), contrastive_loss(text, image, scale))
     assert torch.isfinite(contrastive_loss(image, -image, torch.tensor(1e4)))
@@ -112,7 +140,8 @@ def test_contrastive_is_symmetric_and_a_large_scale_does_not_overflow():
 
 @pytest.mark.parametrize("held", [None, 1, 40])
 def test_accuracy_of_vectors_is_that_of_their_scores(held):
-    image, text = unit(23, 4, 5), F.normalize(unit(23, 4, 5) + 0.6 * unit(23, 4, 6), dim=-1)
+    image = unit(23, 4, 5)
+    text = F.normalize(unit(23, 4, 5) + 0.6 * unit(23, 4, 6), dim=-1)
     text[3] = text[4]  # a tie counts as wrong
     pairs = JointPairs(torch.arange(23) // 2, torch.arange(23) % 20, 0, 23)
     wanted = in_batch_accuracy(image @ text.T, pairs.same())
@@ -120,14 +149,17 @@ def test_accuracy_of_vectors_is_that_of_their_scores(held):
 
 
 def test_contrastive_ignores_autocast():
-    image, text, scale = unit(8, 64, 0), unit(8, 64, 1), torch.tensor(50.0)
+    image = unit(8, 64, 0)
+    text = unit(8, 64, 1)
+    scale = torch.tensor(50.0)
     with torch.autocast("cpu", torch.bfloat16):
         inside = contrastive_loss(image, text, scale)
     assert inside.dtype == torch.float32 and torch.equal(inside, contrastive_loss(image, text, scale))
 
 
 def test_masked_rivals_get_no_gradient():
-    queries, keys = unit(3, 4, 0), unit(3, 4, 1).requires_grad_()
+    queries = unit(3, 4, 0)
+    keys = unit(3, 4, 1).requires_grad_()
     same = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]]).bool()
     own = torch.arange(3)
     loss = F.cross_entropy((10 * queries @ keys.T)[:1, [0, 2]], torch.tensor([0]))
@@ -138,8 +170,10 @@ def test_masked_rivals_get_no_gradient():
 
 @pytest.mark.parametrize("T", (0.1, 1.0, 3.0))
 def test_kl_is_kl(T):
-    old, new = torch.randn(6, 20), torch.randn(6, 20, requires_grad=True)
-    p, q = (old / T).double().softmax(-1), (new / T).double().softmax(-1)
+    old = torch.randn(6, 20)
+    new = torch.randn(6, 20, requires_grad=True)
+    p = (old / T).double().softmax(-1)
+    q = (new / T).double().softmax(-1)
     assert distil_kl(old, new, T).item() == pytest.approx((p * (p / q).log()).sum(-1).mean().item(), rel=1e-4)
     assert distil_kl(old, new, T) >= 0 and distil_kl(old.requires_grad_(), old, T).abs() < 1e-6
     distil_kl(old, new, T).backward()
@@ -149,7 +183,8 @@ def test_kl_is_kl(T):
 def test_sparsemax_loss_is_convex_with_the_right_gradient():
     from complearn.models.codebook.sparsemax import sparsemax
 
-    target, scores = sparsemax(torch.randn(5, 12)), torch.randn(5, 12, requires_grad=True)
+    target = sparsemax(torch.randn(5, 12))
+    scores = torch.randn(5, 12, requires_grad=True)
     loss = distil_sparsemax(target, scores, sparsemax(scores))
     (gradient,) = torch.autograd.grad(loss, scores)
     assert loss > 0 and torch.allclose(gradient, (sparsemax(scores) - target) / 5, atol=1e-6)
@@ -175,7 +210,15 @@ def test_rates_over_a_run():
 def test_a_rate_that_is_halved():
     """After every 15 of 100 epochs, whatever the schedule: six halvings."""
     phase = Phase("a", 1000, None, schedule="phase", ramp=10, halve=150)
-    assert [lr_factor([phase], 0, step) for step in (0, 9, 149, 150, 299, 300, 999)] == [0.1, 1.0, 1.0, 0.5, 0.5, 0.25, 2.0**-6]
+    assert [lr_factor([phase], 0, step) for step in (0, 9, 149, 150, 299, 300, 999)] == [
+        0.1,
+        1.0,
+        1.0,
+        0.5,
+        0.5,
+        0.25,
+        2.0**-6,
+    ]
     with pytest.raises(ValueError, match="halve >= 0"):
         Phase("a", 10, None, halve=-1)
 
@@ -186,10 +229,21 @@ def test_parts_learn_at_their_shares_of_the_rate(decoupled):
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     nets = [torch.nn.ModuleDict({"old": torch.nn.Linear(3, 3), "new": torch.nn.Linear(3, 3)}) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
-    one = adamw(dict(nets[0].named_parameters()), 0.1, 0.05, (0.95, 0.999), shares={"*": 1.0, "old.*": 0.01}, decoupled=decoupled)
+    one = adamw(
+        dict(nets[0].named_parameters()),
+        0.1,
+        0.05,
+        (0.95, 0.999),
+        shares={"*": 1.0, "old.*": 0.01},
+        decoupled=decoupled,
+    )
     parts = [(part, p.ndim) for part in nets[1] for p in nets[1][part].parameters()]
-    rates, betas = {"old": 1e-3, "new": 0.1}, (0.95, 0.999)
-    some = lambda part, n: [p for p in nets[1][part].parameters() if p.ndim == n]
+    rates = {"old": 1e-3, "new": 0.1}
+    betas = (0.95, 0.999)
+
+    def some(part, n):
+        return [p for p in nets[1][part].parameters() if p.ndim == n]
+
     several = [kind(some(part, n), rates[part], betas, weight_decay=0.05 * (n > 1)) for part, n in parts]
     for step in range(4):
         for net, optimizers in zip(nets, ([one], several)):
@@ -205,10 +259,13 @@ def test_parts_learn_at_their_shares_of_the_rate(decoupled):
 
 
 def test_phases_that_share_a_name_share_a_cosine_and_a_constant_rate_stays():
-    """Against the definition: the phases of a generation, taken alone, are a run; and the sum of the rates is the area under the curve."""
-    warm, later = Phase("a", 8, None, schedule="g0", ramp=2), Phase("d", 3, None, schedule="constant", ramp=2)
+    """Against the definition: the phases of a generation, taken alone, are a run; and the sum of the rates is the area
+    under the curve."""
+    warm = Phase("a", 8, None, schedule="g0", ramp=2)
+    later = Phase("d", 3, None, schedule="constant", ramp=2)
     generation = [Phase("b", 6, None, schedule="g1", ramp=3), Phase("c", 10, None, schedule="g1")]
-    phases, alone = [warm, *generation, later], [replace(phase, schedule="run") for phase in generation]
+    phases = [warm, *generation, later]
+    alone = [replace(phase, schedule="run") for phase in generation]
     for index, phase in enumerate(generation):
         rates = [lr_factor(phases, index + 1, step) for step in range(phase.steps)]
         assert rates == [lr_factor(alone, index, step) for step in range(phase.steps)]
@@ -238,14 +295,21 @@ def test_the_distillations_temperature_gives_the_stated_number_of_codes(effectiv
 
 
 def test_shared_mass_is_one_minus_the_total_variation():
-    old, new = torch.randn(5, 12), torch.randn(5, 12)
-    p, q = (old / 0.3).softmax(-1), (new / 0.3).softmax(-1)
+    old = torch.randn(5, 12)
+    new = torch.randn(5, 12)
+    p = (old / 0.3).softmax(-1)
+    q = (new / 0.3).softmax(-1)
     assert shared_mass(old, new, 0.3).item() == pytest.approx(1 - 0.5 * (p - q).abs().sum(-1).mean().item(), abs=1e-6)
 
 
 def test_a_phase_with_its_own_loader_does_not_move_the_runs():
     own = type("L", (), {"batches": None})()
-    phases = [Phase("a", 10, None), Phase("b", 5, None, loader=own), Phase("c", 3, None), Phase("d", 5, None, loader=own)]
+    phases = [
+        Phase("a", 10, None),
+        Phase("b", 5, None, loader=own),
+        Phase("c", 3, None),
+        Phase("d", 5, None, loader=own),
+    ]
     phases.append(Phase("e", 5, None, loader=lambda state: own))
     assert [batches_before(phases, i) for i in range(5)] == [0, 0, 10, 5, 0]
 
@@ -258,7 +322,8 @@ def test_a_wrong_phase_names_itself(wrong):
 
 def test_patterns():
     names = ["vision.a", "language.a", "codebook.codes"]
-    assert match_names(names, ["*", "-codebook.*"]) == {"vision.a", "language.a"} and match_names(names, ["vision.*"]) == {"vision.a"}
+    assert match_names(names, ["*", "-codebook.*"]) == {"vision.a", "language.a"}
+    assert match_names(names, ["vision.*"]) == {"vision.a"}
     with pytest.raises(ValueError, match="codebok.*codebook, language, vision"):
         match_names(names, ["*", "-codebok.*"])
 

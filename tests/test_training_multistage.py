@@ -1,4 +1,5 @@
-"""Losses of images alone against their formulas, clusters and pseudo-labels, and a multistage run that is killed and goes on."""
+"""Losses of images alone against their formulas, clusters and pseudo-labels, and a multistage run that is killed and
+goes on."""
 
 import json
 import math
@@ -23,7 +24,13 @@ from complearn.data.pairs import Batch
 from complearn.data.readers.registry import read
 from complearn.models.registry import build, needs_tokenizer, search_fault
 from complearn.models.stages.model import soup
-from complearn.training.methods.multistage.clusters import cluster, decode_labels, merge_small, pseudo_labels, stage_vectors
+from complearn.training.methods.multistage.clusters import (
+    cluster,
+    decode_labels,
+    merge_small,
+    pseudo_labels,
+    stage_vectors,
+)
 from complearn.training.methods.multistage.stages import Grouping, group_images, multistage, training_groups
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.unimodal.baselines import IFM, UNIMODAL, FeatureDropout, TemperatureSchedule
@@ -41,7 +48,13 @@ DATA = {"name": "trifeature", "args": {"samples": 1, "shapes": 4, "textures": 3,
 def config(method="multistage", stages=3, **args):
     args = {"steps": 10, "grouping": {"clusters": 2, "small": "partial"}} | args
     model = MODEL | {"stages": stages}
-    return {"method": {"name": method, "args": args}, "model": model, "data": DATA, "train": training_runs.TRAIN, "seed": 0}
+    return {
+        "method": {"name": method, "args": args},
+        "model": model,
+        "data": DATA,
+        "train": training_runs.TRAIN,
+        "seed": 0,
+    }
 
 
 def doubled(ids):
@@ -52,7 +65,8 @@ def doubled(ids):
 
 def naive(vectors, ids, temperature, move=0.0):
     """NT-Xent, one query and one key at a time."""
-    count, losses = len(vectors), []
+    count = len(vectors)
+    losses = []
     for i in range(count):
         partner = (i + count // 2) % count
         scores = []
@@ -69,17 +83,24 @@ def naive(vectors, ids, temperature, move=0.0):
 @pytest.mark.parametrize("temperature", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("ids", [[1, 2, 3, 4, 5], [1, 2, 2, 3, 1], [7, 8]])
 def test_the_loss_is_the_formula_and_an_image_is_no_negative_of_itself(ids, temperature):
-    vectors = torch.nn.functional.normalize(torch.randn(2 * len(ids), 6, generator=torch.Generator().manual_seed(1)), dim=-1)
+    vectors = torch.nn.functional.normalize(
+        torch.randn(2 * len(ids), 6, generator=torch.Generator().manual_seed(1)), dim=-1
+    )
     loss = SimCLR(temperature=temperature).compare(vectors, doubled(ids))["simclr_loss"]
     assert loss.item() == pytest.approx(naive(vectors, ids, temperature), rel=1e-5)
     swapped = torch.cat([vectors[len(ids) :], vectors[: len(ids)]])
-    assert SimCLR(temperature=temperature).compare(swapped, doubled(ids))["simclr_loss"].item() == pytest.approx(loss.item(), rel=1e-5)
+    assert SimCLR(temperature=temperature).compare(swapped, doubled(ids))["simclr_loss"].item() == pytest.approx(
+        loss.item(), rel=1e-5
+    )
     harder = IFM(temperature=temperature, epsilon=0.05).compare(vectors, doubled(ids))["ifm_loss"].item()
-    assert harder == pytest.approx((naive(vectors, ids, temperature) + naive(vectors, ids, temperature, 0.05)) / 2, rel=1e-5)
+    assert harder == pytest.approx(
+        (naive(vectors, ids, temperature) + naive(vectors, ids, temperature, 0.05)) / 2, rel=1e-5
+    )
 
 
 def test_the_temperature_goes_down_and_up_and_is_resumed():
-    schedule, vectors = TemperatureSchedule(temperature=0.1, highest=0.9, period=8), torch.eye(4)
+    schedule = TemperatureSchedule(temperature=0.1, highest=0.9, period=8)
+    vectors = torch.eye(4)
     seen = []
     for step in range(9):
         seen.append(schedule.compare(vectors, doubled([1, 2]))["temperature"].item())
@@ -87,7 +108,10 @@ def test_the_temperature_goes_down_and_up_and_is_resumed():
     assert seen[0] == seen[8] == pytest.approx(0.9) and seen[4] == pytest.approx(0.1) and seen[2] == pytest.approx(0.5)
     resumed = TemperatureSchedule(temperature=0.1, highest=0.9, period=8)
     resumed.load_state_dict(schedule.state_dict())
-    assert resumed.compare(vectors, doubled([1, 2]))["temperature"] == schedule.compare(vectors, doubled([1, 2]))["temperature"]
+    assert (
+        resumed.compare(vectors, doubled([1, 2]))["temperature"]
+        == schedule.compare(vectors, doubled([1, 2]))["temperature"]
+    )
     resumed.after_step(10)
     assert int(resumed.step) == 10, "a resumed stage counts on"
     later = TemperatureSchedule(temperature=0.1, highest=0.9, period=8)  # a stage that begins at step 100 of a run
@@ -102,12 +126,14 @@ def test_the_temperature_goes_down_and_up_and_is_resumed():
 
 def test_a_queue_forgets_its_oldest_keys_and_only_keys_of_the_own_group_are_negatives():
     model = build(MODEL | {"stages": 1})
-    moco, draws = MoCo(model.encoders[0], temperature=0.3, queue=6), torch.Generator().manual_seed(0)
+    moco = MoCo(model.encoders[0], temperature=0.3, queue=6)
+    draws = torch.Generator().manual_seed(0)
     keys = torch.nn.functional.normalize(torch.randn(8, 8, generator=draws), dim=-1)
     moco.enqueue(keys[:5], torch.tensor([0, 1, 0, 1, 1]), torch.arange(5))
     moco.enqueue(keys[5:], torch.tensor([1, 0, 1]), torch.arange(5, 8))
     assert torch.equal(moco.queue[:2], keys[6:]) and torch.equal(moco.queue[5], keys[5]) and moco.place == 2
-    queries, right = keys[:2], torch.nn.functional.normalize(keys[:2] + 0.1, dim=-1)
+    queries = keys[:2]
+    right = torch.nn.functional.normalize(keys[:2] + 0.1, dim=-1)
     measures = moco.loss(queries, right, torch.tensor([1, 1]), torch.tensor([7, 50]))
     losses = []
     for row, image in enumerate((7, 50)):
@@ -119,7 +145,8 @@ def test_a_queue_forgets_its_oldest_keys_and_only_keys_of_the_own_group_are_nega
 
 @pytest.mark.parametrize("name", list(UNIMODAL))
 def test_every_objective_moves_its_own_stage_alone(name):
-    model, pairs = build(MODEL | {"stages": 2}), read(**{"name": "trifeature", "samples": 1, "shapes": 2, "textures": 2, "colours": 2})
+    model = build(MODEL | {"stages": 2})
+    pairs = read(**{"name": "trifeature", "samples": 1, "shapes": 2, "textures": 2, "colours": 2})
     phases = multistage(model, 4, name)
     objective = phases[1].objective
     batch = replace(model.collate, chances=2 * NUMBERS)(pairs, list(range(8)))
@@ -135,7 +162,8 @@ def test_every_objective_moves_its_own_stage_alone(name):
 
 def test_feature_dropout_hides_what_the_loss_depends_on_most():
     gradient = torch.zeros(2, 3, 8, 8)
-    gradient[0, :, 4:, :4], gradient[1, 1, 0, 7] = 1.0, -3.0
+    gradient[0, :, 4:, :4] = 1.0
+    gradient[1, 1, 0, 7] = -3.0
     hidden = FeatureDropout(share=0.25, patch=4).hide(torch.ones(2, 3, 8, 8), gradient)
     assert hidden[0, :, 4:, :4].sum() == 0 == hidden[1, :, :4, 4:].sum() and hidden.sum() == 2 * 3 * 48
     with pytest.raises(ValueError, match="do not divide into squares"):
@@ -170,10 +198,16 @@ def test_many_vectors_are_clustered_in_small_batches():
 
 def test_empty_clusters_of_small_batches_are_seeded_anew():
     """Very unequal groups: k-means in small batches leaves clusters of these 3,000 distinct vectors empty."""
-    draws, unit = torch.Generator().manual_seed(0), lambda x: torch.nn.functional.normalize(x, dim=1)
+    draws = torch.Generator().manual_seed(0)
+
+    def unit(x):
+        return torch.nn.functional.normalize(x, dim=1)
+
     groups = [unit(torch.randn(1, 16, generator=draws)).repeat(n, 1) for n in (2950, 30, 15, 4, 1)]
     vectors = unit(torch.cat([group + 1e-4 * torch.randn(group.shape, generator=draws) for group in groups]))
-    alone = MiniBatchKMeans(400, n_init=3, random_state=derive(0, "clusters") % 2**32, batch_size=4096).fit_predict(vectors.numpy())
+    alone = MiniBatchKMeans(400, n_init=3, random_state=derive(0, "clusters") % 2**32, batch_size=4096).fit_predict(
+        vectors.numpy()
+    )
     assert len(set(alone)) < 400
     labels = cluster(vectors, 400, 0, large=1000)
     assert len(set(labels.tolist())) == 400
@@ -182,10 +216,12 @@ def test_empty_clusters_of_small_batches_are_seeded_anew():
 
 
 @pytest.mark.parametrize(
-    ("value", "message"), [(float("nan"), "60 of 60 vectors are not finite.*lower the learning rate"), (0.0, "collapsed")]
+    ("value", "message"),
+    [(float("nan"), "60 of 60 vectors are not finite.*lower the learning rate"), (0.0, "collapsed")],
 )
 def test_broken_and_constant_features_stop_the_run_with_a_remedy(value, message):
-    model, pairs = build(MODEL), read(DATA["name"], **DATA["args"])
+    model = build(MODEL)
+    pairs = read(DATA["name"], **DATA["args"])
     with torch.no_grad():
         model.encoders[0].tower.norm_out.weight.fill_(value)
         model.encoders[0].tower.norm_out.bias.fill_(1.0)
@@ -232,7 +268,9 @@ def test_every_stage_has_its_encoder_and_a_snapshot_knows_the_stages_of_its_time
         assert torch.equal(earlier.encode_stage(batch, 0), later.encode_stage(batch, 0))  # a stage that has ended stays
     assert soup(models[2]).encode_images(batch).values.shape == (60, 16)
     records = [record for record in whole.records() if record["kind"] == "clusters"]
-    assert [record["stage"] for record in records] == [1, 2] and records[0]["groups"] == 2 and records[1]["groups"] in (3, 4)
+    assert [record["stage"] for record in records] == [1, 2]
+    assert records[0]["groups"] == 2
+    assert records[1]["groups"] in (3, 4)
 
 
 def test_a_stage_draws_every_batch_from_one_group_of_pseudo_labels(whole, tmp_path):
@@ -258,12 +296,15 @@ def test_shuffled_clusters_have_the_same_sizes_and_other_images(tmp_path):
     assert np.bincount(plain[0]).tolist() == np.bincount(mixed[0]).tolist() and not (plain == mixed).all()
 
 
-@pytest.mark.parametrize("grouping", [{"clusters": 2, "small": "partial"}, {"clusters": 3, "shuffled": True}, {"clusters": 4}])
+@pytest.mark.parametrize(
+    "grouping", [{"clusters": 2, "small": "partial"}, {"clusters": 3, "shuffled": True}, {"clusters": 4}]
+)
 def test_a_run_that_has_ended_can_be_asked_what_it_drew_from(tmp_path, grouping):
     """With its own number of clusters; nothing that is logged or saved is needed."""
     trainer = make_trainer(prepare(tmp_path / "multistage-s0", config(grouping=grouping)), progress=False)
     trainer.fit()
-    drawn, pairs = trainer.state.extra, read(DATA["name"], **DATA["args"])
+    drawn = trainer.state.extra
+    pairs = read(DATA["name"], **DATA["args"])
     found = training_groups(trainer.model, pairs, Grouping(**grouping), trainer.loader.batch_size, trainer.state.seed)
     assert list(found) == ["stage 0", "groups of stage 1", "stage 1", "groups of stage 2"]
     assert [found["stage 0"].tolist(), found["stage 1"].tolist()] == drawn["assignments"].tolist()
@@ -273,7 +314,8 @@ def test_a_run_that_has_ended_can_be_asked_what_it_drew_from(tmp_path, grouping)
 
 def test_a_stage_can_begin_with_the_weights_of_the_one_before(tmp_path):
     trainer = make_trainer(prepare(tmp_path / "inherits-s0", config(inherit=True, stages=2)), progress=False)
-    weights, begin = [], trainer.phases[1].on_start
+    weights = []
+    begin = trainer.phases[1].on_start
 
     def look(state):
         begin(state)
@@ -297,7 +339,9 @@ def test_too_many_groups_for_the_images_are_warned_about(tmp_path):
 def test_groups_that_do_not_fill_a_batch_are_counted_in_a_warning(tmp_path, small, message):
     grouping = {"clusters": 7, "small": small}
     trainer = make_trainer(prepare(tmp_path / "small-s0", config(stages=2, steps=2, grouping=grouping)), progress=False)
-    with pytest.warns(UserWarning, match=rf"stage 1: \d of 7 groups do not fill a batch of 8 \(\d+ of 60 images\), .*{message}"):
+    with pytest.warns(
+        UserWarning, match=rf"stage 1: \d of 7 groups do not fill a batch of 8 \(\d+ of 60 images\), .*{message}"
+    ):
         trainer.fit()
 
 
@@ -323,7 +367,8 @@ def test_a_killed_run_of_moco_goes_on_with_its_queue(tmp_path):
 
 
 def test_the_configuration_of_a_run_is_plain(whole):
-    assert json.loads(json.dumps(whole.config)) == whole.config and "tokenizer.json" not in {path.name for path in whole.path.iterdir()}
+    assert json.loads(json.dumps(whole.config)) == whole.config
+    assert "tokenizer.json" not in {path.name for path in whole.path.iterdir()}
     assert Views() == Views(area=(0.2, 1.0))
 
 
@@ -331,7 +376,15 @@ def test_the_configuration_of_a_run_is_plain(whole):
 def test_two_processes_draw_the_same_group_and_disjoint_images_and_end_like_one(whole, tmp_path):
     values = config()
     prepare(tmp_path / "multistage-s0", values)
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(HERE / "multistage_ranks.py"), str(tmp_path)]
+    command = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(HERE / "multistage_ranks.py"),
+        str(tmp_path),
+    ]
     env = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -341,8 +394,15 @@ def test_two_processes_draw_the_same_group_and_disjoint_images_and_end_like_one(
     done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-2000:]
     first, second = (torch.load(tmp_path / f"drawn-{rank}.pt", weights_only=True) for rank in (0, 1))
-    assert (first["rank"], second["rank"], first["world"]) == (0, 1, 2) and torch.equal(first["assignments"], second["assignments"])
+    assert (first["rank"], second["rank"], first["world"]) == (0, 1, 2)
+    assert torch.equal(first["assignments"], second["assignments"])
     for keys, others, groups, also in zip(first["keys"], second["keys"], first["groups"], second["groups"]):
-        assert not set(keys) & set(others) and len(keys) == len(others) and set(groups) == set(also) and len(set(groups)) == 1
-    losses = lambda run: [record["loss"] for record in run.records() if record["kind"] == "step" and record["phase"] == "stage-0"]
+        assert not set(keys) & set(others)
+        assert len(keys) == len(others)
+        assert set(groups) == set(also)
+        assert len(set(groups)) == 1
+
+    def losses(run):
+        return [record["loss"] for record in run.records() if record["kind"] == "step" and record["phase"] == "stage-0"]
+
     assert losses(Run.open(tmp_path / "multistage-s0")) == pytest.approx(losses(whole), rel=1e-3)

@@ -1,4 +1,5 @@
-"""CLIP in stages: one stage is plain fine-tuning, scores are means of cosines, batches are of one pseudo-label, and a study of starts."""
+"""CLIP in stages: one stage is plain fine-tuning, scores are means of cosines, batches are of one pseudo-label, and a
+study of starts."""
 
 import shutil
 
@@ -33,7 +34,13 @@ GROUPING = {"clusters": 2, "small": "partial"}
 
 def config(method, start=None, stages=0, model=None, train=None, **args):
     model = {**TOWERS, **(model or {})} | ({"kind": "clip_stages", "stages": stages} if stages else {})
-    values = {"method": {"name": method, "args": args}, "model": model, "data": DATA, "train": TRAIN | (train or {}), "seed": 0}
+    values = {
+        "method": {"name": method, "args": args},
+        "model": model,
+        "data": DATA,
+        "train": TRAIN | (train or {}),
+        "seed": 0,
+    }
     return values | ({"start": {"run": f"../{start}", "phase": -1}} if start else {})
 
 
@@ -67,7 +74,8 @@ def test_one_stage_is_plain_fine_tuning_bit_for_bit(tmp_path, blocks, codebook):
     train(tmp_path, "clip-s0", "clip", steps=4, ramp=1, **more)
     plain = train(tmp_path, "tuned-s0", "clip", "clip-s0", steps=7, ramp=2, blocks=blocks, **more)
     staged = train(tmp_path, "staged-s0", "multistage_clip", "clip-s0", 1, steps=7, ramp=2, blocks=blocks, **more)
-    before, after = Snapshot(tmp_path / "clip-s0").weights(), Snapshot(plain).weights()
+    before = Snapshot(tmp_path / "clip-s0").weights()
+    after = Snapshot(plain).weights()
     stages = Snapshot(staged).weights()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     allowed = tuple(f"vision.tower.blocks.{k}." for k in range(2 - blocks, 2))
@@ -76,12 +84,16 @@ def test_one_stage_is_plain_fine_tuning_bit_for_bit(tmp_path, blocks, codebook):
         mine = stages[f"encoders.0.{name.removeprefix('vision.')}"] if name.startswith("vision.") else stages[name]
         assert torch.equal(mine, value), name
         assert torch.equal(stages[name], before[name])  # what the run began with is kept beside it
-    losses = lambda run: [record["loss"] for record in run.records() if record["kind"] == "step"]
+
+    def losses(run):
+        return [record["loss"] for record in run.records() if record["kind"] == "step"]
+
     assert losses(plain) == losses(staged)
 
 
 def test_the_language_agent_the_scale_and_earlier_stages_stay(folder, model):
-    start, ended = Snapshot(folder / "clip-s0").weights(), model.state_dict()
+    start = Snapshot(folder / "clip-s0").weights()
+    ended = model.state_dict()
     assert all(torch.equal(ended[name], value) for name, value in start.items())
     first = Snapshot(folder / "stages-s0", phase="stage-0").weights()
     for name, value in ended.items():
@@ -136,9 +148,12 @@ def test_the_soup_has_the_mean_of_the_weights(model, pairs, tmp_path):
 
 
 def test_stages_are_saved_as_one_scorer(model, pairs, tmp_path):
-    again, batch = load_model(save_model(model, tmp_path / "stages")), model.collate(pairs)
+    again = load_model(save_model(model, tmp_path / "stages"))
+    batch = model.collate(pairs)
     scores = [each.similarity(each.encode_images(batch), each.encode_texts(batch)) for each in (model, again)]
-    assert torch.equal(*scores) and again.fingerprint() == model.fingerprint() and again.encode_images(batch).values.shape == (20, 48)
+    assert torch.equal(*scores)
+    assert again.fingerprint() == model.fingerprint()
+    assert again.encode_images(batch).values.shape == (20, 48)
 
 
 def test_every_batch_is_of_one_pseudo_label_of_the_embeddings(tmp_path):
@@ -160,13 +175,15 @@ def test_every_batch_is_of_one_pseudo_label_of_the_embeddings(tmp_path):
     by_key = {pair.id: int(group) for pair, group in zip(trainer.loader.pairs, groups)}
     for number in range(loader.batches_per_epoch):
         batch = loader.batch(number)
-        assert len({by_key[key] for key in batch.keys}) == 1 == len(set(batch.groups.tolist())) and batch.ids is not None
+        assert len({by_key[key] for key in batch.keys}) == 1 == len(set(batch.groups.tolist()))
+        assert batch.ids is not None
 
 
 def test_the_model_that_a_run_starts_from_can_be_stage_0(folder, pairs):
     run = train(folder, "paper-s0", "multistage_clip", "clip-s0", 3, steps=6, grouping=GROUPING, pretrained=True)
     assert run.phase_names() == ["stage-1", "stage-2"]
-    model, plain = Snapshot(run).model(), Snapshot(folder / "clip-s0").model()
+    model = Snapshot(run).model()
+    plain = Snapshot(folder / "clip-s0").model()
     batch = model.collate(pairs)
     assert torch.equal(model.encode_stage(batch, 0), plain.encode_images(batch).values) and int(model.learned) == 3
     assert not torch.equal(model.encode_stage(batch, 1), model.encode_stage(batch, 0))
@@ -175,15 +192,20 @@ def test_the_model_that_a_run_starts_from_can_be_stage_0(folder, pairs):
 def test_a_stage_is_added_to_a_clip_in_stages_exactly(folder):
     two = train(folder, "two-s0", "multistage_clip", "clip-s0", 2, steps=7, grouping=GROUPING, ramp=1)
     new = launch(add_stage(two, folder / "three-s0").path, progress=False)
-    more, whole = Snapshot(new).weights(), Snapshot(folder / "stages-s0").weights()
+    more = Snapshot(new).weights()
+    whole = Snapshot(folder / "stages-s0").weights()
     assert more.keys() == whole.keys() and all(torch.equal(more[name], whole[name]) for name in whole)
 
 
 def test_a_stage_may_begin_where_the_one_before_ended(folder):
     trainer = make_trainer(
-        prepare(folder / "inherits-s0", config("multistage_clip", "clip-s0", 2, steps=6, grouping=GROUPING, inherit=True)), progress=False
+        prepare(
+            folder / "inherits-s0", config("multistage_clip", "clip-s0", 2, steps=6, grouping=GROUPING, inherit=True)
+        ),
+        progress=False,
     )
-    weights, begin = [], trainer.phases[1].on_start
+    weights = []
+    begin = trainer.phases[1].on_start
 
     def look(state):
         begin(state)
@@ -223,7 +245,8 @@ def test_a_stage_that_is_stopped_goes_on_to_the_same_result(folder, tmp_path):
 
 def test_what_cannot_be_is_said():
     words = WordTokenizer.fit(["a red circle"])
-    dual, staged = build(TOWERS, words), build({"kind": "clip_stages", **TOWERS}, words)
+    dual = build(TOWERS, words)
+    staged = build({"kind": "clip_stages", **TOWERS}, words)
     for model, name, args, message in (
         (dual, "multistage_clip", {"steps": 5}, 'needs a CLIP with stages: "model"'),
         (staged, "multistage_clip", {"steps": 2}, "2 steps are too few for 3 stages"),
@@ -259,12 +282,20 @@ START = {"row": "clip", "phase": "contrastive"}
 
 
 def test_rows_that_start_from_others_wait_for_them(tmp_path):
-    rows = {"tuned": TUNED | {"start": START}, "clip": {"method": "clip"}, "again": TUNED | {"start": START | {"row": "tuned"}}}
+    rows = {
+        "tuned": TUNED | {"start": START},
+        "clip": {"method": "clip"},
+        "again": TUNED | {"start": START | {"row": "tuned"}},
+    }
     study = study_of(tmp_path, rows)
     assert study.rounds == [["clip"], ["tuned"], ["again"]]
     assert study.configuration("again", 0)["start"] == {"run": "../tuned-s0", "phase": "contrastive"}
     assert "start" not in study.configuration("clip", 0)
-    for start, message in (({"row": "none", "phase": "x"}, "expected is"), ({"row": "tuned", "phase": "x"}, "each other"), (3, "from 3;")):
+    for start, message in (
+        ({"row": "none", "phase": "x"}, "expected is"),
+        ({"row": "tuned", "phase": "x"}, "each other"),
+        (3, "from 3;"),
+    ):
         with pytest.raises(ValueError, match=message):
             study_of(tmp_path, {"tuned": TUNED | {"start": start}})
     with pytest.raises(ValueError, match="no switch of 'start'"):
@@ -274,7 +305,8 @@ def test_rows_that_start_from_others_wait_for_them(tmp_path):
 @pytest.mark.slow
 def test_a_study_trains_what_its_rows_start_from(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPLEARN_TYPECHECK", "")
-    rows, asked = {"tuned": TUNED | {"start": START}, "clip": {"method": "clip"}}, []
+    rows = {"tuned": TUNED | {"start": START}, "clip": {"method": "clip"}}
+    asked = []
 
     def judge(model, **place):
         asked.append(place["method"])
@@ -286,6 +318,9 @@ def test_a_study_trains_what_its_rows_start_from(tmp_path, monkeypatch):
     first, tuned = (Snapshot(study.run(label, 0)).weights() for label in ("clip", "tuned"))
     moved = {name for name in first if not torch.equal(first[name], tuned[name])}
     assert moved and all(name.startswith("vision.tower.blocks.1.") for name in moved)
-    shutil.rmtree(tmp_path / "runs")  # its rows stand in the results; the run that a new row needs is trained again, and not judged again
-    study_of(tmp_path, rows | {"again": TUNED | {"start": START, "train": {"lr": 1e-3}}}).measure(judge, {"n": 1}, device="cpu", at_once=1)
+    # its rows stand in the results; the run that a new row needs is trained again, and not judged again
+    shutil.rmtree(tmp_path / "runs")
+    study_of(tmp_path, rows | {"again": TUNED | {"start": START, "train": {"lr": 1e-3}}}).measure(
+        judge, {"n": 1}, device="cpu", at_once=1
+    )
     assert asked == ["clip", "tuned", "again"]

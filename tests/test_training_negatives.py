@@ -1,4 +1,5 @@
-"""NegCLIP against a naive loop, its pool against a list, its runs killed, in parts and in two processes; spectral normalisation."""
+"""NegCLIP against a naive loop, its pool against a list, its runs killed, in parts and in two processes; spectral
+normalisation."""
 
 import math
 from dataclasses import replace
@@ -39,11 +40,14 @@ NEGCLIP = {"name": "negclip", "args": {"steps": 12, "ramp": 2, "pool": 20, "neig
 
 
 def unit(n, seed, width=6):
-    return F.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1).float()
+    return F.normalize(
+        torch.randn(n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1
+    ).float()
 
 
 CONFIG = SceneConfig(shapes=SHAPES[:2], colours=("red", "blue"), sizes=("large",), textures=("plain",), objects=(2, 3),
-                     kinds=("conjunction", "relation", "count", "negation"), relations=("left of", "right of"))  # fmt: skip
+                     kinds=("conjunction", "relation", "count", "negation"),
+                     relations=("left of", "right of"))  # fmt: skip
 
 
 def stacked(rows):
@@ -54,9 +58,15 @@ def scene(n=6, pooled=9, graphs=True):
     """Vectors, ids, facts and a filled pool; pairs 0 and 3 share a photo, negative 1 is caption 2, pair 4 has none."""
     image_ids = torch.tensor([0, 1, 2, 0, 4, 5])
     captions = torch.tensor([10, 11, 12, 13, 14, 15])
-    wrong, present = torch.tensor([20, 12, 22, 23, 14, 25]), torch.tensor([1, 1, 1, 1, 0, 1]).bool()
+    wrong = torch.tensor([20, 12, 22, 23, 14, 25])
+    present = torch.tensor([1, 1, 1, 1, 0, 1]).bool()
     out = SimpleNamespace(
-        image=unit(n, 0), text=unit(n, 1), negative=unit(n, 2), scale=torch.tensor(7.0), image_weights=None, text_weights=None
+        image=unit(n, 0),
+        text=unit(n, 1),
+        negative=unit(n, 2),
+        scale=torch.tensor(7.0),
+        image_weights=None,
+        text_weights=None,
     )
     numbers = torch.stack([wrong, captions], 1)
     world = [sample_pair(CONFIG, rng(k, "pair")) if graphs and k % 5 else (None, None) for k in range(2 * n + pooled)]
@@ -66,7 +76,13 @@ def scene(n=6, pooled=9, graphs=True):
     fields = {"has_negative": present, "negative_numbers": numbers, "claims": both, "scenes": scenes[:n]}
     batch = Batch(None, None, None, image_ids, tuple("abcdef"), **fields)
     ids = torch.stack([torch.tensor([0, 1, 7, 8, 9, 5, 30, 31, 32]), torch.arange(9) + 11], 1)
-    pool = {"images": unit(pooled, 3), "texts": unit(pooled, 4), "ids": ids, "claims": claims[2 * n :], "scenes": scenes[2 * n :]}
+    pool = {
+        "images": unit(pooled, 3),
+        "texts": unit(pooled, 4),
+        "ids": ids,
+        "claims": claims[2 * n :],
+        "scenes": scenes[2 * n :],
+    }
     return out, batch, pool, {"right": world[:n], "wrong": world[n : 2 * n], "pool": world[2 * n :]}
 
 
@@ -76,13 +92,26 @@ def holds(statement, graph):
 
 def naive(out, batch, pool, world, k):
     """Both directions by loops, with `truth` for every pair."""
-    image, text, negative, scale = out.image.double(), out.text.double(), out.negative.double(), float(out.scale)
+    image = out.image.double()
+    text = out.text.double()
+    negative = out.negative.double()
+    scale = float(out.scale)
     wrong, captions = batch.negative_numbers.T
-    n, ids, total, near = len(image), batch.image_ids, 0.0, set()
+    n = len(image)
+    ids = batch.image_ids
+    total = 0.0
+    near = set()
     graph, said = [[pair[side] for pair in world["right"]] for side in (0, 1)]
-    free = lambda i, j: pool["ids"][j, 0] != ids[i] and pool["ids"][j, 1] != captions[i]
-    false_text = lambda i, j: free(i, j) and not holds(world["pool"][j][1], graph[i])
-    false_image = lambda i, j: free(i, j) and not holds(said[i], world["pool"][j][0])
+
+    def free(i, j):
+        return pool["ids"][j, 0] != ids[i] and pool["ids"][j, 1] != captions[i]
+
+    def false_text(i, j):
+        return free(i, j) and not holds(world["pool"][j][1], graph[i])
+
+    def false_image(i, j):
+        return free(i, j) and not holds(said[i], world["pool"][j][0])
+
     for i in range(n):
         useful = [j for j in range(len(pool["ids"])) if false_text(i, j) or false_image(i, j)]
         near |= set(sorted(useful, key=lambda j: -float(image[i] @ pool["images"][j].double()))[:k])
@@ -114,9 +143,19 @@ def test_the_loss_is_the_naive_one(k, graphs):
 
 
 def test_statements_and_scenes_in_numbers_agree_with_the_truth():
-    configs = [SceneConfig(), CONFIG, SceneConfig(relations=("touching", "inside", "same colour as", "same shape as", "above"))]
-    thing = lambda noun, colour, x: Item(Noun.of(noun), colour, "large", None, x, 0.5, 0.2)
-    pictures = [SceneGraph((thing("cat", "black", 0.2), thing("kite", None, 0.8))), SceneGraph((thing("kite", "red", 0.5),))]
+    configs = [
+        SceneConfig(),
+        CONFIG,
+        SceneConfig(relations=("touching", "inside", "same colour as", "same shape as", "above")),
+    ]
+
+    def thing(noun, colour, x):
+        return Item(Noun.of(noun), colour, "large", None, x, 0.5, 0.2)
+
+    pictures = [
+        SceneGraph((thing("cat", "black", 0.2), thing("kite", None, 0.8))),
+        SceneGraph((thing("kite", "red", 0.5),)),
+    ]
     phrases = (
         Phrase(Noun.of("cat")),
         Phrase(Noun.of("kite"), "red"),
@@ -127,21 +166,34 @@ def test_statements_and_scenes_in_numbers_agree_with_the_truth():
     things.append(Statement((Relates(phrases[0], "left of", phrases[1]),)))
     for config in configs:
         world = [sample_pair(config, rng(k, "pair")) for k in range(30)]
-        statements, graphs = [statement for _, statement in world] + things, [graph for graph, _ in world] + pictures
-        table = may_hold(stacked([claim_numbers(s) for s in statements])[:, None], stacked([scene_numbers(g) for g in graphs])[None])
-        assert table.tolist() == [[truth(statement, graph) is not False for graph in graphs] for statement in statements]
+        statements = [statement for _, statement in world] + things
+        graphs = [graph for graph, _ in world] + pictures
+        table = may_hold(
+            stacked([claim_numbers(s) for s in statements])[:, None], stacked([scene_numbers(g) for g in graphs])[None]
+        )
+        assert table.tolist() == [
+            [truth(statement, graph) is not False for graph in graphs] for statement in statements
+        ]
 
 
 def test_a_near_pair_of_which_everything_is_true_makes_room_for_the_next():
     red, blue = (Item("circle", colour, "large", "plain", x, 0.5, 0.15) for colour, x in (("red", 0.2), ("blue", 0.8)))
-    said = lambda first, relation, second: Statement((Relates(Phrase("circle", first), relation, Phrase("circle", second)),))
+
+    def said(first, relation, second):
+        return Statement((Relates(Phrase("circle", first), relation, Phrase("circle", second)),))
+
     graphs = [SceneGraph((red, blue)), SceneGraph((blue, red)), SceneGraph((replace(red, x=0.8), replace(blue, x=0.2)))]
     statements = [said("blue", "right of", "red"), said("red", "left of", "blue"), said("red", "right of", "blue")]
-    claims, scenes = stacked([claim_numbers(s) for s in statements]), stacked([scene_numbers(g) for g in graphs])
-    pool, points = PairPool(4, 2), F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.5]]), dim=1)
+    claims = stacked([claim_numbers(s) for s in statements])
+    scenes = stacked([scene_numbers(g) for g in graphs])
+    pool = PairPool(4, 2)
+    points = F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.5]]), dim=1)
     ids = torch.tensor([[0, 10], [1, 11], [2, 12]])
     pool.add(images=points[1:], texts=points[1:], ids=ids[1:], claims=claims[1:], scenes=scenes[1:])
-    find = lambda claims, scenes: contrasting_neighbours(pool, points[:1], ids[:1], claims, scenes, 2)
+
+    def find(claims, scenes):
+        return contrasting_neighbours(pool, points[:1], ids[:1], claims, scenes, 2)
+
     places, present = find(claims[:1], scenes[:1])
     assert (places[0, 0], present.tolist()) == (1, [[True, False]])  # the same scene in other words is passed over
     places, present = find(stacked([claim_numbers(None)]), stacked([scene_numbers(None)]))
@@ -181,9 +233,11 @@ def test_excluded_captions_sees_all_captions_of_a_photo():
 
 
 def test_the_pool_is_the_last_of_a_list():
-    pool, kept = PairPool(7, 6), []
+    pool = PairPool(7, 6)
+    kept = []
     for turn, n in enumerate((3, 5, 2, 12, 4)):
-        features, ids = unit(n, turn), torch.stack([torch.arange(n) + 100 * turn] * 2, 1)
+        features = unit(n, turn)
+        ids = torch.stack([torch.arange(n) + 100 * turn] * 2, 1)
         pool.add(images=features, ids=ids)
         kept += list(zip(features, ids[:, 0].tolist()))
         there = {int(i) for i in pool.ids[: min(7, len(kept)), 0]}
@@ -224,13 +278,17 @@ def tokenizer():
 def test_a_batch_carries_wrong_captions_and_who_has_none():
     world = world_from(training_runs.DATA["args"])
     collate = Collate(lambda images, draws: torch.zeros(len(images), 3, 4, 4), world_tokenizer(world), negatives="auto")
-    pairs, seen = world.train[:32], []
+    pairs = world.train[:32]
+    seen = []
     for epoch in range(3):
         draws = [1000 * epoch + k for k in range(32)]
         batch = collate(pairs, draws)
         again = collate(pairs, draws)
         assert torch.equal(batch.negative_ids, again.negative_ids)
-        decode = lambda ids: collate.tokenizer.decode(ids)
+
+        def decode(ids):
+            return collate.tokenizer.decode(ids)
+
         for k, pair in enumerate(pairs):
             text = decode(batch.negative_ids[k])
             assert batch.has_negative[k] == (len(pair.negatives) > 0)
@@ -263,11 +321,13 @@ def test_unrelated_captions_are_false_of_the_scene_and_read_by_no_evaluation():
     world = world_from({"preset": "small", "n_train": 40, "n_test": 16, "split": "systematic", "disjoint": True})
     known = {word for pair in world.train for word in pair.caption.split()}
     held = {text for item in world.benchmark("sugarcrepe", 10) for text in item.captions}
-    wanted, drawn = Negatives("unrelated"), []
+    wanted = Negatives("unrelated")
+    drawn = []
     for k, pair in enumerate(world.train):
         text = negative_caption(pair, pair.caption, k, wanted)
         assert text == negative_caption(pair, pair.caption, k, wanted) != pair.caption and text not in held
-        claims, scene = torch.from_numpy(pair.negatives.claims[text])[None], torch.from_numpy(pair.negatives.scene)[None]
+        claims = torch.from_numpy(pair.negatives.claims[text])[None]
+        scene = torch.from_numpy(pair.negatives.scene)[None]
         assert not may_hold(claims, scene).any()
         drawn.append(text)
     assert len(set(drawn)) > 20 and len(known & {word for text in drawn for word in text.split()}) > len(known) / 2
@@ -282,15 +342,21 @@ def test_rules_serve_where_nothing_is_given():
     made = {negative_caption(pair, pair.caption, draw) for draw in range(20)}
     assert len(made) > 1 and None not in made and pair.caption not in made
     given = Pair(None, "A cat and a man on a bench.", "0", "0", negatives=())
-    assert negative_caption(given, given.caption, 0) is None and negative_caption(given, given.caption, 0, Negatives("swap"))
+    assert negative_caption(given, given.caption, 0) is None
+    assert negative_caption(given, given.caption, 0, Negatives("swap"))
 
 
 def test_one_given_caption_is_whole_and_empty_ones_are_none():
-    pair = lambda negatives: Pair(None, "a cat", "0", "0", negatives=negatives)
-    told = lambda negatives: {negative_caption(pair(negatives), "a cat", k, Negatives("given")) for k in range(20)}
+    def pair(negatives):
+        return Pair(None, "a cat", "0", "0", negatives=negatives)
+
+    def told(negatives):
+        return {negative_caption(pair(negatives), "a cat", k, Negatives("given")) for k in range(20)}
+
     assert told("a dog") == {"a dog"} and told(["", "a dog", " "]) == {"a dog"}
     assert told("") == told([""]) == told(()) == told(None) == {None}
-    assert told(["A  CAT.", "a dog"]) == {"a dog"} and told("A cat!") == {None}  # the words of the caption are not wrong
+    assert told(["A  CAT.", "a dog"]) == {"a dog"}
+    assert told("A cat!") == {None}  # the words of the caption are not wrong
 
 
 # --- runs
@@ -327,7 +393,8 @@ def test_a_killed_run_goes_on_with_its_pool(whole, tmp_path, monkeypatch):
     monkeypatch.undo()
     launch(run.path, progress=False)
     assert records(run) == records(whole)
-    a, b = load_file(run.phases()[-1]), load_file(whole.phases()[-1])
+    a = load_file(run.phases()[-1])
+    b = load_file(whole.phases()[-1])
     assert all(torch.equal(a[name], b[name]) for name in a)
     steps = [r for r in run.records() if r["kind"] == "step"]
     assert steps[-1]["samples"] == 96 and 0 < steps[-1]["with_negative"] <= 1
@@ -364,12 +431,21 @@ def test_two_processes_train_what_one_does(whole, tmp_path):
 
 
 def test_iterated_with_negatives_keeps_one_pool_and_forgets_what_an_old_agent_made(tmp_path):
-    args = {"warmup": 3, "distil": 2, "interact": 2, "generations": 2, "ramp": 1, "target": "alternate", "negatives": {"pool": 32}}
+    args = {
+        "warmup": 3,
+        "distil": 2,
+        "interact": 2,
+        "generations": 2,
+        "ramp": 1,
+        "target": "alternate",
+        "negatives": {"pool": 32},
+    }
     run = prepare(tmp_path / "run", negclip_config({"name": "il_negclip", "args": args}))
     launch(run.path, progress=False)
     kept = load_file(run.checkpoints()[-1] / "objectives.safetensors")
     seen = {name: int(value) for name, value in kept.items() if name.endswith("pool.added")}
-    assert set(seen.values()) == {8 * (2 + 2)} and len(seen) == 3  # since the vision agent's spawn; both teachers share it
+    assert set(seen.values()) == {8 * (2 + 2)}
+    assert len(seen) == 3  # since the vision agent's spawn; both teachers share it
     assert [r["target"] for r in run.records() if r["kind"] == "spawn"] == ["language", "vision"]
 
 
@@ -395,9 +471,13 @@ def test_linear_maps_stay_at_one_through_training_saving_and_respawning(method, 
 
 def test_a_normalised_model_in_parts_learns_what_it_learns_in_one(tmp_path):
     """Power iteration rests between the parts of a batch: with one iteration a part, their weights would differ."""
-    method, model = {"name": "spectral_clip", "args": {"steps": 3, "ramp": 1}}, {**training_runs.MODEL, "spectral": True, "codebook": None}
+    method = {"name": "spectral_clip", "args": {"steps": 3, "ramp": 1}}
+    model = {**training_runs.MODEL, "spectral": True, "codebook": None}
     whole, parts = (
-        launch(prepare(tmp_path / f"{n}", training_runs.config(method, model, accumulate=n, weight_decay=0.0)).path, progress=False)
+        launch(
+            prepare(tmp_path / f"{n}", training_runs.config(method, model, accumulate=n, weight_decay=0.0)).path,
+            progress=False,
+        )
         for n in (1, 4)
     )
     norms = [[record["grad_norm"] for record in run.records() if record["kind"] == "step"] for run in (whole, parts)]
@@ -406,7 +486,8 @@ def test_a_normalised_model_in_parts_learns_what_it_learns_in_one(tmp_path):
 
 def test_a_normalised_run_resumes_exactly(tmp_path, monkeypatch):
     config = training_runs.config(training_runs.IL, {**training_runs.MODEL, "spectral": True})
-    whole, run = launch(prepare(tmp_path / "a", config).path, progress=False), prepare(tmp_path / "b", config)
+    whole = launch(prepare(tmp_path / "a", config).path, progress=False)
+    run = prepare(tmp_path / "b", config)
     after = trainer.Trainer.after_step
 
     def die(self, result):
@@ -419,5 +500,6 @@ def test_a_normalised_run_resumes_exactly(tmp_path, monkeypatch):
         launch(run.path, progress=False)
     monkeypatch.undo()
     launch(run.path, progress=False)
-    a, b = load_file(run.phases()[-1]), load_file(whole.phases()[-1])
+    a = load_file(run.phases()[-1])
+    b = load_file(whole.phases()[-1])
     assert all(torch.equal(a[name], b[name]) for name in a)

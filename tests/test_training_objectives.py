@@ -1,4 +1,5 @@
-"""Objectives that own parameters: trained where they are used, saved, resumed, shared, frozen; and actions hooked into the loop."""
+"""Objectives that own parameters: trained where they are used, saved, resumed, shared, frozen; and actions hooked into
+the loop."""
 
 import pytest
 import torch
@@ -52,7 +53,8 @@ def test_a_killed_run_goes_on_with_its_bias(whole, tmp_path):
     again.fit()
     assert records(again.run) == records(whole.run) and torch.equal(again.objectives[0].bias, whole.objectives[0].bias)
     for file, other in zip(again.run.phases(), whole.run.phases()):
-        weights, expected = load_file(file), load_file(other)
+        weights = load_file(file)
+        expected = load_file(other)
         assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
@@ -88,7 +90,8 @@ def test_a_probe_learns_on_a_model_that_rests(tmp_path):
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     trainer.fit()
     losses = [record["loss"] for record in trainer.run.records() if record["kind"] == "step"]
-    assert losses[-1] < losses[0] and all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
+    assert losses[-1] < losses[0]
+    assert all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
 
 
 def test_a_checkpoint_of_an_objective_of_another_shape_is_refused(tmp_path):

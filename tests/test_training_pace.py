@@ -1,4 +1,5 @@
-"""At which rate a run starts: new parts at the preset's, pretrained towers at that of a fine-tuning, and what a person states as stated."""
+"""At which rate a run starts: new parts at the preset's, pretrained towers at that of a fine-tuning, and what a person
+states as stated."""
 
 import json
 import re
@@ -55,8 +56,14 @@ SHARE = pytest.approx(FINE_TUNING["lr"] / SCALE.lr)
         (CLIP | {"vision": FROZEN}, (1e-5, None, RAMP)),
         ({"vision": CLIP["vision"]}, (SCALE.lr, {"vision.tower.*": SHARE}, RAMP)),
         ({"text": BERT}, (SCALE.lr, {"language.tower.*": SHARE}, RAMP)),
-        ({"vision": "timm:vgg16", "text": BERT}, (SCALE.lr, {"vision.tower.*": SHARE, "language.tower.*": SHARE}, RAMP)),
-        (CLIP | {"text": "open_clip:ViT-B-16:openai"}, (SCALE.lr, {"vision.tower.*": SHARE, "language.tower.*": SHARE}, RAMP)),
+        (
+            {"vision": "timm:vgg16", "text": BERT},
+            (SCALE.lr, {"vision.tower.*": SHARE, "language.tower.*": SHARE}, RAMP),
+        ),
+        (
+            CLIP | {"text": "open_clip:ViT-B-16:openai"},
+            (SCALE.lr, {"vision.tower.*": SHARE, "language.tower.*": SHARE}, RAMP),
+        ),
     ],
 )
 def test_pretrained_towers_start_at_a_fine_tuning_rate_and_what_is_new_at_the_presets(model, expected):
@@ -68,7 +75,9 @@ def test_heads_and_codebooks_over_pretrained_towers_are_new():
     assert rates(made) == (SCALE.lr, {"vision.tower.*": SHARE, "language.tower.*": SHARE}, RAMP)
 
 
-@pytest.mark.parametrize(("target", "lasting"), [("language", {"vision.tower.*"}), ("vision", {"language.tower.*"}), ("alternate", set())])
+@pytest.mark.parametrize(
+    ("target", "lasting"), [("language", {"vision.tower.*"}), ("vision", {"language.tower.*"}), ("alternate", set())]
+)
 def test_a_tower_that_a_generation_replaces_has_to_learn_from_nothing(target, lasting):
     made = study(CLIP, {"row": {"method": "il_clip", "il_clip": {"target": target}}}).configuration("row", 0)
     assert set(made["train"].get("shares", {})) == lasting and made["train"]["lr"] == SCALE.lr
@@ -82,11 +91,17 @@ def test_what_a_person_states_wins():
     assert rates(study(CLIP, scale=SCALE.stated(ramp=7)).configuration("clip", 0)) == (1e-5, None, 7)
     assert rates(study({}, scale=SCALE.stated(3e-4, 7)).configuration("clip", 0)) == (3e-4, None, 7)
     assert rates(study(CLIP, lr=2e-4).configuration("clip", 0)) == (2e-4, None, RAMP)
-    assert rates(study(CLIP, lr=SCALE.lr).configuration("clip", 0)) == (SCALE.lr, None, RAMP), "stated, though the preset's"
+    assert rates(study(CLIP, lr=SCALE.lr).configuration("clip", 0)) == (SCALE.lr, None, RAMP), (
+        "stated, though the preset's"
+    )
     assert rates(study(CLIP, switches={"train": {"lr": 2e-4}}).configuration("clip", 0)) == (2e-4, None, RAMP)
     assert rates(study(CLIP, switches={"clip": {"ramp": 3}}).configuration("clip", 0)) == (1e-5, None, 3)
     shares = {"vision.*": 0.5}
-    assert rates(study(CLIP, switches={"train": {"shares": shares}}).configuration("clip", 0)) == (SCALE.lr, shares, RAMP)
+    assert rates(study(CLIP, switches={"train": {"shares": shares}}).configuration("clip", 0)) == (
+        SCALE.lr,
+        shares,
+        RAMP,
+    )
     row = {"a": {"method": "clip", "train": {"lr": 2e-4}}, "b": {"method": "clip"}}
     assert [rates(study(CLIP, row).configuration(label, 0))[0] for label in row] == [2e-4, 1e-5]
     for wrong in ((-1, 0), (0, -3), ("fast", 0), (float("nan"), 0)):
@@ -97,9 +112,16 @@ def test_what_a_person_states_wins():
 def test_methods_with_rates_of_their_own_keep_them():
     text = {"vision": "efficientnet_lite0", "text": BERT}
     made = study(text, ["grounded"]).configuration("grounded", 0)
-    assert made["train"]["lr"] == SCALE.lr and "shares" not in made["train"] and made["method"]["args"] == {"steps": STEPS, "ramp": 50}
+    assert made["train"]["lr"] == SCALE.lr
+    assert "shares" not in made["train"]
+    assert made["method"]["args"] == {"steps": STEPS, "ramp": 50}
     stated = study(text, ["grounded", "relating"], scale=SCALE.stated(1e-4, 9))
-    assert stated.configuration("grounded", 0)["method"]["args"] == {"steps": STEPS, "ramp": 9, "lr": 1e-4, "new_lr": None}
+    assert stated.configuration("grounded", 0)["method"]["args"] == {
+        "steps": STEPS,
+        "ramp": 9,
+        "lr": 1e-4,
+        "new_lr": None,
+    }
     relating = METHODS["relating"].plain_arguments(SCALE.stated(1e-4, 9), STEPS, {})
     assert (relating["lr"], relating["language_lr"], relating["search_lr"], relating["ramp"]) == (1e-4, None, 1e-4, 9)
     row = {"composer": {"method": "composer", "composer": {"lr": 4e-5}, "model": {"trees": "rules"}}}
@@ -128,14 +150,21 @@ def test_the_patterns_of_a_kind_are_its_towers(kind):
     """The names by which pretrained towers get a rate of their own are names of parameters."""
     from complearn.data.word_tokenizer import WordTokenizer
 
-    vision, text = {"tower": "timm:test_vit", "weights": False, "frozen": False}, training_text()
+    vision = {"tower": "timm:test_vit", "weights": False, "frozen": False}
+    text = training_text()
     config = {"dual": {}, "classifier": {"classes": ["a", "b"]}, "stages": {"stages": 2}}.get(kind, {})
-    config |= {"vision": vision} | ({} if kind in ("classifier", "stages") else {"text": text}) | ({} if kind == "dual" else {"kind": kind})
+    config |= (
+        {"vision": vision}
+        | ({} if kind in ("classifier", "stages") else {"text": text})
+        | ({} if kind == "dual" else {"kind": kind})
+    )
     model = build(config, WordTokenizer.fit(["a red circle"]))
     tuned, new = tuned_towers(config | {"vision": vision | {"weights": True}})
     names = match_names([name for name, _ in model.named_parameters()], tuned)
     assert new and names and all(".tower." in name for name in names)
-    assert names == {name for name, _ in model.named_parameters() if ".tower." in name and not name.startswith("language.")}
+    assert names == {
+        name for name, _ in model.named_parameters() if ".tower." in name and not name.startswith("language.")
+    }
 
 
 def training_text():
@@ -198,13 +227,29 @@ def test_what_was_measured_with_pretrained_towers_keeps_its_configuration(settin
         for record in records[:1]:
             configuration = record["configuration"]
             parts = (setting["steps"], setting["model"], train, setting["switches"])
-            again = Study("/nowhere", setting["rows"], [record["seed"]], configuration["data"], strict(Scale, known, "scale"), *parts)
+            again = Study(
+                "/nowhere",
+                setting["rows"],
+                [record["seed"]],
+                configuration["data"],
+                strict(Scale, known, "scale"),
+                *parts,
+            )
             made = again.configuration(label, record["seed"])
             assert differences(written_out(made)["train"], written_out(configuration)["train"]) == []
             assert differences(made["method"], configuration["method"]) == []
 
 
-TRAINING = ("ablations", "classification", "composer", "grounded_words", "grounding", "hard_negatives", "iterated_learning", "learnability")
+TRAINING = (
+    "ablations",
+    "classification",
+    "composer",
+    "grounded_words",
+    "grounding",
+    "hard_negatives",
+    "iterated_learning",
+    "learnability",
+)
 TRAINING += ("lipschitz", "masked_language_model", "multistage", "multistage_clip", "search")
 
 

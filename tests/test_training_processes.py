@@ -24,7 +24,15 @@ def torchrun(*arguments, wait=True):
     # the shape checks were made in one process; without them two more start faster
     path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COMPLEARN_TYPECHECK": "0", "PYTHONPATH": path}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--standalone",
+        *map(str, arguments),
+    ]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if wait:
         said = process.communicate(timeout=300)[0]
@@ -56,7 +64,10 @@ def alone(tmp_path_factory):
 def test_the_loss_and_its_gradients(together, name):
     loss, a, b, scale = training_ranks.loss_and_gradients(0, 1)
     ranks = [torch.load(together / f"{name}-{r}.pt", weights_only=True) for r in (0, 1)]
-    mean = lambda i: (ranks[0][i] + ranks[1][i]) / 2
+
+    def mean(i):
+        return (ranks[0][i] + ranks[1][i]) / 2
+
     assert torch.allclose(mean(0), loss, atol=1e-6) and torch.allclose(mean(3), scale, atol=1e-6)
     # averaging gradients over processes, as the wrapper does, halves what each process has for its rows
     for i, expected in ((1, a), (2, b)):
@@ -70,7 +81,10 @@ def test_ranks_stay_equal_through_freezing_thawing_and_respawning(together, name
     assert len(first) == len(second) == 5
     for i, (mine, theirs) in enumerate(zip(first, second)):
         assert all(torch.equal(mine[n], theirs[n]) for n in mine), f"phase {i}"
-    moved = [any(not torch.equal(a["codebook.codes"], b["codebook.codes"]) for a, b in [(first[i], first[i + 1])]) for i in range(4)]
+    moved = [
+        any(not torch.equal(a["codebook.codes"], b["codebook.codes"]) for a, b in [(first[i], first[i + 1])])
+        for i in range(4)
+    ]
     assert moved == [False, True, False, True]  # rests in distil-01 and -02, moves in interact-01 and -02
 
 
@@ -85,7 +99,8 @@ def test_two_processes_train_what_one_does(together, alone, name):
     seeds = [[r["seed"] for r in x.records() if r["kind"] == "spawn"] for x in (run, alone)]
     assert seeds[0] == seeds[1]
     for mine, theirs in zip(run.phases(), alone.phases()):
-        a, b = load_file(mine), load_file(theirs)
+        a = load_file(mine)
+        b = load_file(theirs)
         assert all(torch.allclose(a[n], b[n], atol=2e-2) for n in a), mine.name
 
 
@@ -109,14 +124,19 @@ def test_torchrun_launches_stops_and_resumes(tmp_path, together):
     assert run.done is None and run.checkpoints()
     assert "done, 32 steps" in torchrun("-m", "complearn.launch", run.path, "--quiet")
     whole = Run.open(together / "whole")
-    assert [r["loss"] for r in run.records() if r["kind"] == "step"] == [r["loss"] for r in whole.records() if r["kind"] == "step"]
+    assert [r["loss"] for r in run.records() if r["kind"] == "step"] == [
+        r["loss"] for r in whole.records() if r["kind"] == "step"
+    ]
     for mine, theirs in zip(run.phases(), whole.phases()):
-        a, b = load_file(mine), load_file(theirs)
+        a = load_file(mine)
+        b = load_file(theirs)
         assert all(torch.equal(a[n], b[n]) for n in a), mine.name
 
 
 def test_the_number_of_processes_is_checked(tmp_path):
-    with pytest.raises(RuntimeError, match="wants 2 processes, 1 were started; start it with: torchrun --nproc_per_node 2"):
+    with pytest.raises(
+        RuntimeError, match="wants 2 processes, 1 were started; start it with: torchrun --nproc_per_node 2"
+    ):
         start_processes("cpu", expected=2)
     run = prepare(tmp_path / "run", training_runs.config(processes=2))
     with pytest.raises(RuntimeError, match="wants 2 processes"):

@@ -1,4 +1,5 @@
-"""Stage 3 and the search heads: losses against naive loops, what trains, resume, learning above the blind judges; stage 1 and occlusion."""
+"""Stage 3 and the search heads: losses against naive loops, what trains, resume, learning above the blind judges; stage
+1 and occlusion."""
 
 import math
 from types import SimpleNamespace
@@ -9,7 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from complearn.analysis.pictures.occlusion import centres, occluded, occlusion_histogram, occlusion_map, occlusion_trials
+from complearn.analysis.pictures.occlusion import (
+    centres,
+    occluded,
+    occlusion_histogram,
+    occlusion_map,
+    occlusion_trials,
+)
 from complearn.analysis.pictures.relation_figures import image_relations, pair_relations, relation_graph
 from complearn.data.fixtures.visual_genome import write_visual_genome
 from complearn.data.pairs import Batch
@@ -57,7 +64,8 @@ def tokens(scenes):
 
 
 def random_batch(seed, images=3, most=4, predicates=5):
-    """Scores, and triplets of few phrases, so that some pairs have several relations and some relations several pairs."""
+    """Scores, and triplets of few phrases, so that some pairs have several relations and some relations several
+    pairs."""
     generator = torch.Generator().manual_seed(seed)
     triplets = torch.full((images, most, 3), -1)
     for i in range(images):
@@ -78,17 +86,26 @@ def held_of(triplets, predicates=5):
 
 def contrasts(scores, triplets, unknown=None, held=None, **settings):
     held = held_of(triplets, scores.shape[-1]) if held is None else held
-    return RelationGrounding(**settings).contrasts(scores, triplets, held, torch.zeros_like(held) if unknown is None else unknown)
+    return RelationGrounding(**settings).contrasts(
+        scores, triplets, held, torch.zeros_like(held) if unknown is None else unknown
+    )
 
 
 def naive(scores, triplets, temperature, held, unknown):
     """Equations 4 and 5, triplet by triplet; what nobody knows takes no part."""
-    rows = [(i, t, *triplets[i, t].tolist()) for i in range(len(triplets)) for t in range(triplets.shape[1]) if triplets[i, t, 1] >= 0]
+    rows = [
+        (i, t, *triplets[i, t].tolist())
+        for i in range(len(triplets))
+        for t in range(triplets.shape[1])
+        if triplets[i, t, 1] >= 0
+    ]
     relation = pair = 0.0
     for i, t, _, p, _ in rows:
         own = scores[i, t, p] / temperature
         relation += torch.logsumexp(scores[i, t, ~unknown[i, t]] / temperature, 0) - own
-        rivals = [own] + [scores[j, u, p] / temperature for j, u, *_ in rows if not held[j, u, p] and not unknown[j, u, p]]
+        rivals = [own] + [
+            scores[j, u, p] / temperature for j, u, *_ in rows if not held[j, u, p] and not unknown[j, u, p]
+        ]
         pair += torch.logsumexp(torch.stack(rivals), 0) - own
     return relation / len(rows), pair / len(rows)
 
@@ -97,10 +114,12 @@ def naive(scores, triplets, temperature, held, unknown):
 @pytest.mark.parametrize("seed", range(4))
 def test_losses_and_their_gradients_against_loops(seed, temperature):
     scores, triplets = random_batch(seed)
-    one, other = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+    one = scores.clone().requires_grad_()
+    other = scores.clone().requires_grad_()
     held = held_of(triplets)
     unknown = (torch.rand(held.shape, generator=torch.Generator().manual_seed(seed)) < 0.3) & ~held
-    held |= (torch.rand(held.shape, generator=torch.Generator().manual_seed(seed + 9)) < 0.2) & ~unknown  # held, but not drawn
+    # held, but not drawn
+    held |= (torch.rand(held.shape, generator=torch.Generator().manual_seed(seed + 9)) < 0.2) & ~unknown
     found = contrasts(one, triplets, unknown, held, temperature=temperature)
     expected = naive(other, triplets, temperature, held, unknown)
     for name, value in zip(("relation", "pair"), expected):
@@ -112,7 +131,8 @@ def test_losses_and_their_gradients_against_loops(seed, temperature):
 
 
 def test_other_relations_of_a_pair_may_be_spared():
-    scores, triplets = torch.zeros(1, 2, 4), torch.tensor([[[0, 1, 1], [0, 3, 1]]])
+    scores = torch.zeros(1, 2, 4)
+    triplets = torch.tensor([[[0, 1, 1], [0, 3, 1]]])
     assert held_of(triplets, 4)[0].int().tolist() == [[0, 1, 0, 1]] * 2
     strict, spared = (contrasts(scores, triplets, spare=spare)["relation"] for spare in (False, True))
     assert float(strict) == pytest.approx(math.log(4)) and float(spared) == pytest.approx(math.log(3))
@@ -122,13 +142,23 @@ def test_a_left_out_loss_is_measured_and_not_trained():
     scores, triplets = random_batch(1)
     out = RelationOutput(scores.float(), torch.randn(3, 2, 3), torch.randn(3, 2, 4))
     held = held_of(triplets)
-    known = {"triplets": triplets, "held": held, "unknown": torch.zeros_like(held), "phrase_classes": torch.tensor([[0, 1]] * 3)}
+    known = {
+        "triplets": triplets,
+        "held": held,
+        "unknown": torch.zeros_like(held),
+        "phrase_classes": torch.tensor([[0, 1]] * 3),
+    }
     batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c"), **known)
     whole = RelationGrounding().compute_losses(out, nn.Module(), batch)
     for left in RELATION_LOSSES:
-        some = RelationGrounding(tuple(name for name in RELATION_LOSSES if name != left)).compute_losses(out, nn.Module(), batch)
-        assert f"{left}_loss" not in some and float(some[f"{left}_aside"]) == pytest.approx(float(whole[f"{left}_loss"]))
-        assert {name for name in some if name.endswith("_loss")} == {f"{name}_loss" for name in RELATION_LOSSES if name != left}
+        some = RelationGrounding(tuple(name for name in RELATION_LOSSES if name != left)).compute_losses(
+            out, nn.Module(), batch
+        )
+        assert f"{left}_loss" not in some
+        assert float(some[f"{left}_aside"]) == pytest.approx(float(whole[f"{left}_loss"]))
+        assert {name for name in some if name.endswith("_loss")} == {
+            f"{name}_loss" for name in RELATION_LOSSES if name != left
+        }
     for wrong in ({"losses": ()}, {"losses": ("objects",)}, {"temperature": 0.0}):
         with pytest.raises(ValueError, match="losses are some of"):
             RelationGrounding(**wrong)
@@ -161,7 +191,9 @@ def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, object
     model = build(MODEL, tokens).eval()
     none = [pair for pair in scenes if not pair_triplets(pair, tuple(SIDES))][:2]
     some = [pair for pair in scenes if pair_triplets(pair, tuple(SIDES))][:4]
-    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))([*some[:2], *none, *some[2:]])
+    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(
+        [*some[:2], *none, *some[2:]]
+    )
     whole = gradients(model, objective, batch)
     parts = GradCache(model, 3, lambda part: None)
     found = gradients(model, objective, batch, parts)
@@ -200,18 +232,26 @@ def test_a_model_without_the_parts_is_refused(tokens):
     whole = build(MODEL, tokens)
     names = [name for name, _ in whole.named_parameters()]
     trained = {vision: match_names(names, relation_patterns(whole, 0, vision)) for vision in ("attention", "embedder")}
-    assert trained["embedder"] - trained["attention"] == {"vision.embed.weight", "vision.embed.bias"}, "as the released code trains"
+    assert trained["embedder"] - trained["attention"] == {"vision.embed.weight", "vision.embed.bias"}, (
+        "as the released code trains"
+    )
 
 
 def config(**more):
     args = {"steps": 4, "search_steps": 3, "lr": 1e-3, "layers": "all", "vision": "all"} | more
     train = {"batch_size": 16, "log_every": 1, "checkpoint_every": 2}
-    return {"method": {"name": "relating", "args": args}, "model": MODEL, "data": {"name": "generated", "args": WORLD}, "train": train}
+    return {
+        "method": {"name": "relating", "args": args},
+        "model": MODEL,
+        "data": {"name": "generated", "args": WORLD},
+        "train": train,
+    }
 
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_stage_3_and_search_through_launch_and_resume(tmp_path, frozen):
-    """A run that is stopped and goes on ends where an unbroken one does, also behind a frozen tower; search moves its heads alone."""
+    """A run that is stopped and goes on ends where an unbroken one does, also behind a frozen tower; search moves its
+    heads alone."""
     asked = config()
     asked["model"] = MODEL | {"vision": MODEL["vision"] | {"frozen": frozen}}
     whole = launch(prepare(tmp_path / "whole", asked).path, progress=False)
@@ -251,9 +291,12 @@ def test_stage_3_reads_visual_genome_while_the_run_has_captions(tmp_path, tokens
     run["model"] = MODEL | {"relations": MODEL["relations"] | names}
     done = launch(prepare(tmp_path / "run", run).path, progress=False)
     steps = [record for record in done.records() if record["kind"] == "step"]
-    assert [record["phase"] for record in steps] == ["relate"] * 4 + ["search"] * 3 and all("relation_loss" in r for r in steps[:4])
+    assert [record["phase"] for record in steps] == ["relate"] * 4 + ["search"] * 3
+    assert all("relation_loss" in r for r in steps[:4])
     state = State(build(run["model"], tokens), extra={"data visual_genome": "another"})
-    state.loader = SimpleNamespace(pairs=(), collate=state.model.collate, workers=0, rank=0, world=1, batch_size=8, seed=0)
+    state.loader = SimpleNamespace(
+        pairs=(), collate=state.model.collate, workers=0, rank=0, world=1, batch_size=8, seed=0
+    )
     with pytest.raises(ValueError, match="have changed since this phase began"):
         triplet_loader(data=data)(state)
 
@@ -262,12 +305,14 @@ def test_stage_3_reads_visual_genome_while_the_run_has_captions(tmp_path, tokens
 
 
 def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
-    """Forty scenes by heart: enough that the way from picture to relation is whole, which a judge of words alone cannot follow."""
+    """Forty scenes by heart: enough that the way from picture to relation is whole, which a judge of words alone cannot
+    follow."""
     torch.manual_seed(0)
     model = build(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
     set_trainable(model, relation_patterns(model, "all", "all"))
     batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(scenes)
-    optimizer, objective = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3), RelationGrounding()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3)
+    objective = RelationGrounding()
     model.language.set_dropout(0.0)
     for _ in range(90):
         loss = sum(value for name, value in objective(model, batch).items() if name.endswith("_loss"))
@@ -279,7 +324,9 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     most = max(blind[0].high for blind in task.blind([]).values())
     assert scores["relation_top1"].low > most, (scores["relation_top1"], most)
     assert scores["object_top1"].value > 0.9 and "relation_top10" not in scores
-    found = pair_relations(model, next(pair for pair in scenes if pair.graph and len(judge_relations(model, [pair]).triplets)), top=2)
+    found = pair_relations(
+        model, next(pair for pair in scenes if pair.graph and len(judge_relations(model, [pair]).triplets)), top=2
+    )
     assert (found.groupby(["subject", "object"]).probability.sum() <= 1 + 1e-6).all()
     assert len(relation_graph(found).layout.annotations) == len(found) // 2
 
@@ -292,8 +339,12 @@ def test_ranks_ties_and_several_right_answers():
     table = triplet_table(["a", "a", "b"], twice, scores, ["wear", "have", "on"])
     assert table["rank"].tolist() == [1, 2, 3] and table["any"].tolist() == [True, True, False]
     assert table["tied"].tolist() == [False, False, True]
-    spared = triplet_table(["a", "a", "b"], twice, scores, ["wear", "have", "on"], np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]], bool))
-    assert spared["rank"].tolist() == [1, 1, 1] and spared["guess"].tolist() == ["wear", "have", "on"] and not spared["tied"].any()
+    spared = triplet_table(
+        ["a", "a", "b"], twice, scores, ["wear", "have", "on"], np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]], bool)
+    )
+    assert spared["rank"].tolist() == [1, 1, 1]
+    assert spared["guess"].tolist() == ["wear", "have", "on"]
+    assert not spared["tied"].any()
 
 
 def test_the_majority_is_the_commonest_training_relation(scenes):
@@ -320,16 +371,25 @@ def test_stage_1_with_and_without_attention_and_its_eye_handed_on(tmp_path):
     data = {"name": "objects", "args": {"n_train": 72, "n_test": 18}}
     classes = class_names(read("objects", **data["args"]))
     model = {"kind": "classifier", "vision": TINY | {"patch": 8}, "classes": classes}
-    run = {"method": {"name": "classify", "args": {"steps": 3}}, "model": model, "data": data, "train": {"batch_size": 16, "lr": 1e-3}}
+    run = {
+        "method": {"name": "classify", "args": {"steps": 3}},
+        "model": model,
+        "data": data,
+        "train": {"batch_size": 16, "lr": 1e-3},
+    }
     for attention in (True, False):
-        done = launch(prepare(tmp_path / f"a{attention}", run | {"model": model | {"attention": attention}}).path, progress=False)
-        classifier, (train, test) = Snapshot(done).model(), (read("objects", part=part, **data["args"]) for part in ("train", "test"))
+        done = launch(
+            prepare(tmp_path / f"a{attention}", run | {"model": model | {"attention": attention}}).path, progress=False
+        )
+        classifier = Snapshot(done).model()
+        train, test = (read("objects", part=part, **data["args"]) for part in ("train", "test"))
         task = Classification(test, train, classifier.classes)
         for scores in (task.run(classifier), task.blind([])["majority"]):
             assert [score.metric for score in scores] == ["top1", "top5"]
     then = {"name": "grounded", "args": {"steps": 1, "lr": 1e-12, "new_lr": None}}
     more = config() | {"method": {"name": "with_classifier", "args": {"run": str(tmp_path / "aTrue"), "then": then}}}
-    eye, grounded = Snapshot(tmp_path / "aTrue").model(), Snapshot(launch(prepare(tmp_path / "then", more).path, progress=False)).model()
+    eye = Snapshot(tmp_path / "aTrue").model()
+    grounded = Snapshot(launch(prepare(tmp_path / "then", more).path, progress=False)).model()
     torch.testing.assert_close(grounded.vision.embed.weight, eye.vision.embed.weight, atol=1e-6, rtol=1e-5)
     other = more | {"method": {"name": "with_classifier", "args": {"run": str(tmp_path / "aFalse"), "then": then}}}
     with pytest.raises(ValueError, match="two vision streams differ"):
@@ -343,8 +403,12 @@ def test_occlusion_of_a_class_that_is_not_there():
 
 def test_occlusion_against_a_loop():
     torch.manual_seed(0)
-    image, weight = torch.rand(3, 12, 12), torch.randn(3, 12, 12)
-    probabilities = lambda images: torch.stack([(images * weight).sum((1, 2, 3)).sigmoid(), torch.zeros(len(images))], 1)
+    image = torch.rand(3, 12, 12)
+    weight = torch.randn(3, 12, 12)
+
+    def probabilities(images):
+        return torch.stack([(images * weight).sum((1, 2, 3)).sigmoid(), torch.zeros(len(images))], 1)
+
     found = occlusion_map(probabilities, image, 0, window=5, stride=4, grey=0.5, batch_size=3)
     assert centres(12, 4) == [0, 4, 8, 12] and len(occluded(image, 5, 4)) == 16
     for r, y in enumerate(centres(12, 4)):
@@ -358,11 +422,22 @@ def test_occlusion_against_a_loop():
 
 
 def test_the_histogram_counts_every_trial_once():
-    rows = [("attention", 0.9), ("attention", 0.15), ("attention", 0.55), ("attention", 0.5), ("plain", 0.1), *[("plain", 0.5)] * 3]
-    frame = pd.DataFrame(rows, columns=["method", "probability"]).assign(image="a", row=[0, 0, 1, 1] * 2, column=[0, 1] * 4, whole=1.0)
+    rows = [
+        ("attention", 0.9),
+        ("attention", 0.15),
+        ("attention", 0.55),
+        ("attention", 0.5),
+        ("plain", 0.1),
+        *[("plain", 0.5)] * 3,
+    ]
+    frame = pd.DataFrame(rows, columns=["method", "probability"]).assign(
+        image="a", row=[0, 0, 1, 1] * 2, column=[0, 1] * 4, whole=1.0
+    )
     table = occlusion_histogram(frame, bins=10)
     assert table.better.sum() == 50 and table.worse.sum() == 25, "a trial without a difference is neither"
-    assert table.better[table.high > 0.75].sum() == 25 and table.better[0] == 25 and table.worse[table.low >= 0.2].sum() == 25
+    assert table.better[table.high > 0.75].sum() == 25
+    assert table.better[0] == 25
+    assert table.worse[table.low >= 0.2].sum() == 25
     with pytest.raises(ValueError, match="make them of the same"):
         occlusion_histogram(frame[:-1])
 

@@ -73,7 +73,9 @@ def test_killed_at_five_random_steps(whole, child, tmp_path):
     """One run, killed with SIGKILL again and again: in distil, right after a spawn, and anywhere."""
     run = prepare(tmp_path / "il_clip-s0", CONFIG)
     dice = random.Random(20261121)
-    steps = sorted({dice.randint(8, 11), *dice.sample([s for s in range(1, training_runs.STEPS) if s not in range(7, 12)], 4)})
+    steps = sorted(
+        {dice.randint(8, 11), *dice.sample([s for s in range(1, training_runs.STEPS) if s not in range(7, 12)], 4)}
+    )
     assert len(steps) == 5
     faults = [f"kill step {step}" for step in steps] + ["kill spawn 2"]
     for fault in sorted(faults, key=lambda f: 17.5 if "spawn" in f else int(f.split()[-1])):
@@ -109,7 +111,8 @@ def test_asked_to_stop_at_a_phases_last_step(whole, child, tmp_path):
 def test_no_space_left(whole, tmp_path, monkeypatch):
     run = prepare(tmp_path / "il_clip-s0", CONFIG)
     torch.set_num_threads(1)
-    write, room = Path.write_bytes, [12]
+    write = Path.write_bytes
+    room = [12]
 
     def full(self, data):
         room[0] -= 1
@@ -119,7 +122,9 @@ def test_no_space_left(whole, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="no space left while writing .*checkpoints/step-.*intact.*Free some space") as error:
+    with pytest.raises(
+        OSError, match="no space left while writing .*checkpoints/step-.*intact.*Free some space"
+    ) as error:
         launch(run.path, progress=False)
     assert error.value.errno == 28
     monkeypatch.undo()
@@ -136,7 +141,8 @@ def test_a_run_that_has_ended_is_given_back(whole, capsys):
 
 
 def test_models_are_read_at_phases(whole):
-    last, first = Snapshot(whole).model(), Snapshot(whole, "warmup").model()
+    last = Snapshot(whole).model()
+    first = Snapshot(whole, "warmup").model()
     assert not torch.equal(last.logit_scale, first.logit_scale) and not last.training
     assert torch.equal(Snapshot(whole, 0).model().logit_scale, first.logit_scale)
     with pytest.raises(ValueError, match="has not ended phase 'interact-9'; ended are: warmup, distil-01"):
@@ -170,7 +176,13 @@ def test_other_data_are_refused(whole, child, tmp_path):
         launch(run.path, progress=False)
 
 
-CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "objectives.safetensors", "averages.safetensors", "state.json")
+CHECKPOINT = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "objectives.safetensors",
+    "averages.safetensors",
+    "state.json",
+)
 
 
 def flip(path):
@@ -179,13 +191,17 @@ def flip(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", [*(f"checkpoints/step-00000008/{name}" for name in CHECKPOINT), "tokenizer.json", "data.json"])
+@pytest.mark.parametrize(
+    "name", [*(f"checkpoints/step-00000008/{name}" for name in CHECKPOINT), "tokenizer.json", "data.json"]
+)
 def test_a_flipped_bit_stops_a_resume_and_names_the_file(killed, tmp_path, name, capsys):
     run = copy_of(killed, tmp_path)
     flip(run.path / name)
     assert main([str(run.path), "--quiet"]) == 1
     message = capsys.readouterr().err
-    assert f"{run.path / name} is damaged" in message and "bring this file back from a copy" in message and "Traceback" not in message
+    assert f"{run.path / name} is damaged" in message
+    assert "bring this file back from a copy" in message
+    assert "Traceback" not in message
     assert ("or delete it, and the run goes on from step-00000007" in message) == name.startswith("checkpoints")
     with pytest.raises(DamagedFile):
         main([str(run.path), "--quiet", "--traceback"])
@@ -204,7 +220,8 @@ def test_a_digit_of_the_configuration_that_changed_stops_a_resume_until_a_person
         Snapshot(run.path)
     assert main([str(run.path), "--quiet"]) == 1
     message = capsys.readouterr().err
-    assert f"{run.path / 'config.json'} is damaged" in message and f"complearn.launch {run.path} --accept-config" in message
+    assert f"{run.path / 'config.json'} is damaged" in message
+    assert f"complearn.launch {run.path} --accept-config" in message
     assert main([str(run.path), "--quiet", "--accept-config"]) == 1
     assert "belongs to another configuration: seed: 0 there, 8 asked for" in capsys.readouterr().err
 
@@ -217,7 +234,9 @@ def test_a_summary_that_changed_is_noticed_and_written_again(whole, tmp_path, ca
     assert main([str(run.path), "--quiet"]) == 0 and Run.open(run.path).done == whole.done
 
 
-@pytest.mark.parametrize("name", ["optimizer.safetensors"] + [pytest.param(n, marks=pytest.mark.slow) for n in (*CHECKPOINT, LIST)])
+@pytest.mark.parametrize(
+    "name", ["optimizer.safetensors"] + [pytest.param(n, marks=pytest.mark.slow) for n in (*CHECKPOINT, LIST)]
+)
 def test_a_checkpoint_that_misses_a_file_is_passed_over_and_the_run_ends_the_same(killed, whole, tmp_path, child, name):
     run = copy_of(killed, tmp_path)
     file = run.checkpoints()[-1] / name
@@ -232,13 +251,17 @@ def test_a_run_whose_checkpoints_all_miss_a_file_is_not_begun_anew(killed, tmp_p
     run = copy_of(killed, tmp_path)
     for path in run.checkpoints():
         (path / "optimizer.safetensors").unlink()
-    with pytest.raises(DamagedFile, match="no checkpoint has all of its files: .*step-00000008/optimizer.safetensors, .*begin another run"):
+    with pytest.raises(
+        DamagedFile,
+        match="no checkpoint has all of its files: .*step-00000008/optimizer.safetensors, .*begin another run",
+    ):
         launch(run.path, progress=False)
 
 
 def test_what_is_damaged_is_noticed_when_a_model_is_opened(whole, killed, tmp_path):
     run = copy_of(whole, tmp_path)
-    first, last = run.phases()[0], run.phases()[-1]
+    first = run.phases()[0]
+    last = run.phases()[-1]
     flip(first)
     with pytest.raises(DamagedFile, match=f"{first.name} is damaged.*bring this file back from a copy"):
         Snapshot(run, "warmup").model()
@@ -263,10 +286,14 @@ def test_what_is_damaged_is_noticed_when_a_model_is_opened(whole, killed, tmp_pa
     "fault, told",
     [
         ("delete step 9", "config.json is gone: its folder was deleted or moved"),
-        pytest.param("delete-log step 9", "metrics.jsonl was deleted or cut while it was written to", marks=pytest.mark.slow),
+        pytest.param(
+            "delete-log step 9", "metrics.jsonl was deleted or cut while it was written to", marks=pytest.mark.slow
+        ),
         ("protect step 9", "metrics.jsonl cannot be written: its folder is read-only; make it writable and run again"),
         pytest.param(
-            "protect checkpoint 5", "checkpoints/step-00000004 cannot be written: its folder is read-only", marks=pytest.mark.slow
+            "protect checkpoint 5",
+            "checkpoints/step-00000004 cannot be written: its folder is read-only",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -291,7 +318,11 @@ def test_a_run_whose_log_was_deleted_says_what_is_lost(killed, tmp_path):
 def test_a_signal_between_the_last_step_and_the_model_card_loses_neither(killed, tmp_path, monkeypatch, number):
     run = copy_of(killed, tmp_path)
     torch.set_num_threads(1)
-    monkeypatch.setattr(launching, "write_card", lambda trainer, write=launching.write_card: (os.kill(os.getpid(), number), write(trainer)))
+    monkeypatch.setattr(
+        launching,
+        "write_card",
+        lambda trainer, write=launching.write_card: (os.kill(os.getpid(), number), write(trainer)),
+    )
     launch(run.path, progress=False)
     assert run.done and (run.path / "model_card.md").exists()
 
@@ -325,7 +356,8 @@ def test_leftovers_in_leftovers_are_removed(killed, tmp_path):
 def test_a_checkpoint_that_was_being_replaced_is_put_back(killed, whole, tmp_path):
     run = copy_of(killed, tmp_path)
     newest = run.checkpoints()[-1]
-    newest.rename(newest.with_name(f".{newest.name}.999.old"))  # killed between the two renames of a folder that is written again
+    # killed between the two renames of a folder that is written again
+    newest.rename(newest.with_name(f".{newest.name}.999.old"))
     assert remove_leftovers(run) == 1 and run.checkpoints()[-1] == newest and not missing_files(newest)
 
 

@@ -7,7 +7,14 @@ import training_runs
 from complearn.core.runs import Run
 from complearn.models.scoring import search_scorer
 from complearn.training.runs.launch import launch, prepare
-from complearn.training.runs.snapshots import Snapshot, find_snapshots, latest_snapshot, run_fault, snapshots_of, split_name
+from complearn.training.runs.snapshots import (
+    Snapshot,
+    find_snapshots,
+    latest_snapshot,
+    run_fault,
+    snapshots_of,
+    split_name,
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +56,7 @@ def test_names_as_people_type_them(run):
 
 
 def test_a_run_under_way_has_its_last_checkpoint(run, tmp_path):
-    config = {name: value for name, value in run.config.items()}
+    config = dict(run.config.items())
     copy = Run.create(tmp_path / "copy", config)
     (copy.path / "checkpoints").symlink_to(run.path / "checkpoints")
     assert (latest_snapshot(copy).name, latest_snapshot(copy).step) == ("step-6", 6)
@@ -68,7 +75,9 @@ def test_a_model_without_search_heads_is_its_own_scorer(run):
     assert search_scorer(model) is model and type(Snapshot(run).scorer()) is type(model)
 
 
-@pytest.mark.parametrize("line", ["[1]", '{"kind": "phase", "event": "end"}', '{"kind": "phase", "event": "end", "phase": 3}'])
+@pytest.mark.parametrize(
+    "line", ["[1]", '{"kind": "phase", "event": "end"}', '{"kind": "phase", "event": "end", "phase": 3}']
+)
 def test_a_log_of_another_form_is_a_fault_of_that_run(tmp_path, line):
     """One run whose records are wrong ended the list of all others before."""
     run = prepare(tmp_path / "run", training_runs.config({"name": "clip", "args": {"steps": 2, "ramp": 1}}))

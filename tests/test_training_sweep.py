@@ -22,7 +22,10 @@ def prepared(folder, steps=8, **train):
     data = {"name": "generated", "args": {"preset": "small", "n_train": 64}}
     settings = {"batch_size": 16, "device": "cpu", "precision": "fp32", "checkpoint_every": 4, "log_every": 1} | train
     method = {"name": "clip", "args": {"steps": steps, "ramp": 2}}
-    return prepare(folder, {"method": method, "model": {"vision": TOWER, "text": TOWER}, "data": data, "train": settings, "seed": 0})
+    return prepare(
+        folder,
+        {"method": method, "model": {"vision": TOWER, "text": TOWER}, "data": data, "train": settings, "seed": 0},
+    )
 
 
 def test_threads_do_not_depend_on_how_many_runs_are_left(monkeypatch):
@@ -47,20 +50,26 @@ def test_progress_is_a_line_in_the_terminal_behind_a_notebook(monkeypatch):
     """Whatever is done: papermill shows no bar."""
     reader, writer = os.pipe()
     monkeypatch.setattr(Progress, "every", 0.0)
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(_original_stdstream_copy=writer, write=lambda text: None, flush=lambda: None))
+    monkeypatch.setattr(
+        sys, "stderr", SimpleNamespace(_original_stdstream_copy=writer, write=lambda text: None, flush=lambda: None)
+    )
     for _ in Progress(range(2), "encoding images", mininterval=0, unit="batch"):
         pass
     with Progress(total=4, desc="judging", disable=True) as bar:
         bar.update()
     os.close(writer)
     lines = os.read(reader, 4096).decode().splitlines()
-    assert [line.partition(" (")[0] for line in lines] == ["encoding images: 1 of 2 batch", "encoding images: 2 of 2 batch"]
+    assert [line.partition(" (")[0] for line in lines] == [
+        "encoding images: 1 of 2 batch",
+        "encoding images: 2 of 2 batch",
+    ]
     assert "left" in lines[0]
 
 
 @pytest.mark.slow
 def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
-    good, bad = prepared(tmp_path / "good"), prepared(tmp_path / "bad", lr=1e6, explode=1e-3)
+    good = prepared(tmp_path / "good")
+    bad = prepared(tmp_path / "bad", lr=1e6, explode=1e-3)
     with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.launch"):
         run_all([good, bad], 8, device="cpu", at_once=1)
     assert Run.open(good.path).done["step"] == 8 == progress_of(good)
@@ -78,8 +87,12 @@ def test_an_interrupted_sweep_leaves_runs_that_go_on(tmp_path, many):
     runs = [prepared(tmp_path / f"run-{n}", steps=4000, checkpoint_every=0) for n in range(many)]
     imports = "import signal; from complearn.core.runs import Run; from complearn.training.runs.sweep import run_all"
     imports += "; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a suite in the background has it ignored
-    code = f"{imports}; run_all([Run(path) for path in {[str(run.path) for run in runs]!r}], 4000, 'cpu', at_once={many})"
-    sweep = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=os.environ | {"COMPLEARN_TYPECHECK": "0"})
+    code = (
+        f"{imports}; run_all([Run(path) for path in {[str(run.path) for run in runs]!r}], 4000, 'cpu', at_once={many})"
+    )
+    sweep = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=os.environ | {"COMPLEARN_TYPECHECK": "0"}
+    )
     until = time.monotonic() + 120
     while min(map(progress_of, runs)) < 3 and time.monotonic() < until:
         time.sleep(0.1)

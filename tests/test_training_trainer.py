@@ -48,7 +48,8 @@ def trainer_of(path, phases, model=None, seed=0, evaluations=None, actions=(), *
         model.calibrate(model.collate(PAIRS[:8]))
     loader = Loader(PAIRS, model.collate, batch_size=8, seed=seed)
     settings = strict(TrainSettings, {"lr": 2e-3, "log_every": 1, "precision": "fp32"} | settings, "train")
-    run, rest = Run.create(path, {"seed": seed}), {"evaluations": evaluations, "actions": actions, "progress": False}
+    run = Run.create(path, {"seed": seed})
+    rest = {"evaluations": evaluations, "actions": actions, "progress": False}
     return Trainer(run, model, phases, loader, settings, seed, start_processes("cpu"), **rest)
 
 
@@ -58,14 +59,16 @@ def generations(model, **switches):
 
 
 def parts_of(path):
-    tensors, out = load_file(path), {}
+    tensors = load_file(path)
+    out = {}
     for name, value in tensors.items():
         out.setdefault(name.split(".")[0], {})[name] = value
     return out
 
 
 def moved(before, after, part):
-    a, b = parts_of(before)[part], parts_of(after)[part]
+    a = parts_of(before)[part]
+    b = parts_of(after)[part]
     return [name for name in a if not torch.equal(a[name], b[name])]
 
 
@@ -159,7 +162,8 @@ def test_the_teacher_rests_and_is_the_agent_before_the_spawn(tmp_path):
     trainer = trainer_of(tmp_path / "run", plan)
     trainer.fit()
     before = parts_of(trainer.run.phases()[0])["language"]
-    assert len(teachers) == 3 and all(torch.equal(t[n.removeprefix("language.")], v) for t in teachers for n, v in before.items())
+    assert len(teachers) == 3
+    assert all(torch.equal(t[n.removeprefix("language.")], v) for t in teachers for n, v in before.items())
     objective = trainer.phases[1].objective
     assert not objective.teacher.training and not any(p.requires_grad for p in objective.teacher.parameters())
     objective.train()
@@ -203,8 +207,10 @@ def test_generations_follow_the_runs_cosine_or_each_phase_its_own():
         phases = generations(model_of(), schedule=schedule, ramp=0)
         peaks[schedule] = [lr_factor(phases, i, 0) for i in range(len(phases))]
     assert peaks["phase"] == [1.0] * 5 and peaks["run"] == sorted(peaks["run"], reverse=True) and peaks["run"][-1] < 0.5
-    assert peaks["generation"][0::2] != peaks["generation"][1::2] and [peaks["generation"][i] for i in (0, 1, 3)] == [1.0] * 3
-    assert 0 < peaks["generation"][2] == peaks["generation"][4] < 1  # an interaction goes on where its distillation stopped
+    assert peaks["generation"][0::2] != peaks["generation"][1::2]
+    assert [peaks["generation"][i] for i in (0, 1, 3)] == [1.0] * 3
+    # an interaction goes on where its distillation stopped
+    assert 0 < peaks["generation"][2] == peaks["generation"][4] < 1
     with pytest.raises(ValueError, match="schedule is 'run', 'generation' or 'phase'"):
         generations(model_of(), schedule="never")
 
@@ -221,7 +227,8 @@ def test_accumulation_gives_the_joint_batchs_gradient(form, parts):
     objective = Distillation(model.language, form)
     objective.calibrate(model, batch)
     model.respawn("language", 5)
-    losses, gradients = [], []
+    losses = []
+    gradients = []
     for n in (1, parts):
         model.zero_grad()
         stand_in = model if n == 1 else GradCache(model, n, lambda part: None)
@@ -244,7 +251,8 @@ def test_accumulation_of_an_objective_that_asks_the_model_twice():
     for n in (1, 4):
         model.zero_grad()
         stand_in = model if n == 1 else GradCache(model, n, lambda part: None)
-        images, texts = stand_in(one).image, stand_in(other).text
+        images = stand_in(one).image
+        texts = stand_in(other).text
         (images @ texts.T).square().sum().backward()
         if n > 1:
             stand_in.backward()
@@ -273,7 +281,8 @@ def test_accumulation_repeats_its_dropout():
         def chunk(self, n):
             return [Rows(part) for part in self.x.chunk(n)]
 
-    model, batch = Dropping(), Rows(torch.randn(6, 4))
+    model = Dropping()
+    batch = Rows(torch.randn(6, 4))
     parts = GradCache(model, 2, lambda part: seed_everything(0, "part", part))
     out = parts(batch)["x"]
     out.square().sum().backward()
@@ -300,7 +309,9 @@ def test_a_run_in_parts_ends_where_the_whole_one_does(tmp_path):
 class Breaks(Contrastive):
     def __init__(self, step, how):
         super().__init__()
-        self.at, self.how, self.done = step, how, 0
+        self.at = step
+        self.how = how
+        self.done = 0
 
     def compute_losses(self, out, model, batch):
         measures = super().compute_losses(out, model, batch)
@@ -315,7 +326,8 @@ class Breaks(Contrastive):
     (
         lambda loss, model: loss * math.nan,
         lambda loss, model: loss * 1e9,
-        lambda loss, model: loss + (model.logit_scale - model.logit_scale.detach()).sqrt(),  # finite loss, infinite gradient
+        # finite loss, infinite gradient
+        lambda loss, model: loss + (model.logit_scale - model.logit_scale.detach()).sqrt(),
     ),
     ids=("nan", "exploding", "gradient"),
 )
@@ -364,12 +376,22 @@ def test_records_and_evaluations(tmp_path):
     trainer.fit()
     records = trainer.run.records()
     asked = [r["step"] for r in records if r["kind"] == "evaluate"]
-    assert asked == [4, 7, 8, 11, 12, 14, 16, 18] and len(calls) == len(asked)  # every fourth, and each phase's end, once
+    assert asked == [4, 7, 8, 11, 12, 14, 16, 18]
+    assert len(calls) == len(asked)  # every fourth, and each phase's end, once
     steps = [r["step"] for r in records if r["kind"] == "step"]
     assert steps == [3, 4, 6, 7, 9, 11, 12, 14, 15, 18]  # every third, and each phase's last
     assert trainer.model.training
     first = next(r for r in records if r["kind"] == "step")
-    assert {"loss", "contrastive_loss", "lr", "grad_norm", "samples_per_second", "data_share", "log_share", "support_text"} <= first.keys()
+    assert {
+        "loss",
+        "contrastive_loss",
+        "lr",
+        "grad_norm",
+        "samples_per_second",
+        "data_share",
+        "log_share",
+        "support_text",
+    } <= first.keys()
     assert next(r for r in records if r["kind"] == "calibrate")["vision"] > 0
 
 
@@ -398,7 +420,8 @@ def test_a_warning_is_said_once_per_phase(tmp_path, capsys):
 
 def test_a_collapsed_support_is_announced_early_only():
     assert "1.2 codes" in Contrastive().warning({"support_image": 30.0, "support_text": 1.2}, 0.1)
-    assert Contrastive().warning({"support_image": 30.0, "support_text": 1.2}, 0.5) is None and Contrastive().warning({}, 0.1) is None
+    assert Contrastive().warning({"support_image": 30.0, "support_text": 1.2}, 0.5) is None
+    assert Contrastive().warning({}, 0.1) is None
 
 
 def test_averages_are_kept_evaluated_and_resumed(tmp_path):
@@ -415,7 +438,11 @@ def test_averages_are_kept_evaluated_and_resumed(tmp_path):
     evaluate = {"first": lambda model: seen.append(model.codebook.codes[0, 0].item()) or []}
     whole = trainer_of(tmp_path / "whole", plan(Contrastive()), ema=0.8, evaluations=evaluate)
     whole.fit()
-    assert seen[-1] == load_file(whole.run.phases()[-1])["codebook.codes"][0, 0].item() != whole.model.codebook.codes[0, 0].item()
+    assert (
+        seen[-1]
+        == load_file(whole.run.phases()[-1])["codebook.codes"][0, 0].item()
+        != whole.model.codebook.codes[0, 0].item()
+    )
     parts = trainer_of(tmp_path / "parts", plan(Contrastive()), ema=0.8, checkpoint_every=4)
     parts.phases[1].objective.after_step = Dies().after_step
     with pytest.raises(InterruptedError):
@@ -423,12 +450,15 @@ def test_averages_are_kept_evaluated_and_resumed(tmp_path):
     again = trainer_of(tmp_path / "parts", plan(Contrastive()), ema=0.8, checkpoint_every=4)
     again.fit()
     for mine, theirs in zip(again.run.phases(), whole.run.phases()):
-        a, b = load_file(mine), load_file(theirs)
+        a = load_file(mine)
+        b = load_file(theirs)
         assert all(torch.equal(a[n], b[n]) for n in a)
 
 
 def test_the_average_of_a_spawned_agent_begins_anew(tmp_path):
-    plan = lambda model: generations(model, generations=1, distil=1, interact=1)
+    def plan(model):
+        return generations(model, generations=1, distil=1, interact=1)
+
     trainer = trainer_of(tmp_path / "run", plan, ema=0.999, checkpoint_every=0, keep=9)
     trainer.fit()
     tensors = load_checkpoint(trainer.run.path / "checkpoints" / "step-00000004")[0]  # right after the spawn
@@ -441,7 +471,9 @@ def test_the_average_of_a_spawned_agent_begins_anew(tmp_path):
 
 
 def test_optimizers_of_phases(tmp_path):
-    begun = lambda state: begun.__dict__.setdefault("moments", []).append(len(state.optimizer.state))
+    def begun(state):
+        return begun.__dict__.setdefault("moments", []).append(len(state.optimizer.state))
+
     phases = [
         Phase("a", 3, Contrastive(), on_start=begun),
         Phase("b", 3, Contrastive(), on_start=begun),
@@ -470,7 +502,9 @@ def test_a_loader_made_at_a_phases_start(tmp_path):
             self.keys.update(batch.keys)
             return super().compute_losses(out, model, batch)
 
-    choose = lambda state: state.extra.update(chosen=[0, 3, 5, 9], pool=torch.arange(3))
+    def choose(state):
+        return state.extra.update(chosen=[0, 3, 5, 9], pool=torch.arange(3))
+
     phases = [Phase("a", 2, Contrastive(), on_end=choose), Phase("b", 5, Sees(), loader=make)]
     trainer = trainer_of(tmp_path / "run", phases, model)
     trainer.fit()
@@ -488,7 +522,9 @@ def test_an_objectives_memory_is_saved(tmp_path):
         def after_step(self, step):
             self.seen += step
 
-    phases = lambda: (lambda o: [Phase("a", 3, o), Phase("b", 2, Contrastive()), Phase("c", 3, o)])(Remembers())
+    def phases():
+        return (lambda o: [Phase("a", 3, o), Phase("b", 2, Contrastive()), Phase("c", 3, o)])(Remembers())
+
     trainer = trainer_of(tmp_path / "run", phases())
     trainer.fit()
     again = trainer_of(tmp_path / "run", phases())
@@ -509,7 +545,8 @@ def test_bf16_on_the_cpu_trains(tmp_path):
     trainer = trainer_of(tmp_path / "run", generations, precision="bf16", accumulate=2)
     trainer.fit()
     losses = [r["loss"] for r in trainer.run.records() if r["kind"] == "step"]
-    assert all(math.isfinite(loss) for loss in losses) and all(p.dtype == torch.float32 for p in trainer.model.parameters())
+    assert all(math.isfinite(loss) for loss in losses)
+    assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
 
 
 def test_an_objective_without_a_loss_is_an_error(tmp_path):

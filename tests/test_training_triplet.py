@@ -1,4 +1,5 @@
-"""TripletCLIP against a naive loop, in parts and in two processes; negatives of several calls, with images, in batches and in runs."""
+"""TripletCLIP against a naive loop, in parts and in two processes; negatives of several calls, with images, in batches
+and in runs."""
 
 import math
 from dataclasses import replace
@@ -25,7 +26,8 @@ TRIPLET = {"name": "triplet_clip", "args": {"steps": 12, "ramp": 2}}
 
 
 def wrong_scene(present):
-    """`scene` of the tests of NegCLIP with images of the wrong captions, one of them of a scene in which a right caption may hold."""
+    """`scene` of the tests of NegCLIP with images of the wrong captions, one of them of a scene in which a right
+    caption may hold."""
     out, batch, _, world = scene()
     graphs = [sample_pair(CONFIG, rng(k, "image"))[0] if shown else None for k, shown in enumerate(present)]
     out.negative_image = unit(6, 5)
@@ -39,8 +41,10 @@ def naive_wrong_pairs(out, batch, world, graphs):
     images, texts, right = (side.detach().double() for side in (out.negative_image, out.negative, out.text))
     scale = float(out.scale)
     wrong, captions = batch.negative_numbers.T.tolist()
-    ids, shown = batch.image_ids.tolist(), batch.has_negative_image.tolist()
-    total, queries = 0.0, [i for i in range(6) if shown[i]]
+    ids = batch.image_ids.tolist()
+    shown = batch.has_negative_image.tolist()
+    total = 0.0
+    queries = [i for i in range(6) if shown[i]]
     for i in queries:
         keys = [j for j in queries if j == i or (ids[j] != ids[i] and wrong[j] != wrong[i])]
         more = [j for j in range(6) if (j == i or ids[j] != ids[i]) and captions[j] != wrong[i]]
@@ -49,7 +53,10 @@ def naive_wrong_pairs(out, batch, world, graphs):
             math.exp(scale * float(images[i] @ right[j])) for j in more
         ]
         total -= math.log(math.exp(scale * float(images[i] @ texts[i])) / sum(terms))
-        total -= math.log(math.exp(scale * float(texts[i] @ images[i])) / sum(math.exp(scale * float(texts[i] @ images[j])) for j in keys))
+        total -= math.log(
+            math.exp(scale * float(texts[i] @ images[i]))
+            / sum(math.exp(scale * float(texts[i] @ images[j])) for j in keys)
+        )
     return total / (2 * max(1, len(queries)))
 
 
@@ -59,7 +66,9 @@ def test_the_loss_of_wrong_pairs_is_the_naive_one(present):
     for name in ("negative_image", "negative", "text"):
         setattr(out, name, getattr(out, name).requires_grad_())
     measures = TripletCLIP(6, weight=0.5).compute_losses(out, None, batch)
-    assert measures["triplet_loss"].item() == pytest.approx(0.5 * naive_wrong_pairs(out, batch, world, graphs), abs=1e-5)
+    assert measures["triplet_loss"].item() == pytest.approx(
+        0.5 * naive_wrong_pairs(out, batch, world, graphs), abs=1e-5
+    )
     assert measures["with_negative_image"].item() == pytest.approx(sum(present) / 6)
     measures["triplet_loss"].backward()
     pushed = out.negative_image.grad.abs().sum(1) > 0
@@ -95,7 +104,10 @@ WORLD = {"preset": "small", "shapes": 4, "colours": 4, "kinds": ["relation", "co
 @pytest.mark.parametrize("calls", (1, 2, 3))
 def test_a_batch_has_wrong_captions_of_several_calls_and_their_images(calls):
     world = world_from(WORLD)
-    transform = lambda images, draws: torch.zeros(len(images), 3, 4, 4)
+
+    def transform(images, draws):
+        return torch.zeros(len(images), 3, 4, 4)
+
     collate = Collate(transform, world_tokenizer(world), negatives=Negatives(calls=calls, images=True))
     pairs = world.train[:32]
     batch = collate(pairs, list(range(32)))
@@ -107,7 +119,9 @@ def test_a_batch_has_wrong_captions_of_several_calls_and_their_images(calls):
     parts = batch.chunk(3)
     assert torch.equal(torch.cat([part.negative_images for part in parts]), batch.negative_images)
     edits = [
-        pair.negatives.edits[collate.tokenizer.decode(ids)] for pair, ids, has in zip(pairs, batch.negative_ids, batch.has_negative) if has
+        pair.negatives.edits[collate.tokenizer.decode(ids)]
+        for pair, ids, has in zip(pairs, batch.negative_ids, batch.has_negative)
+        if has
     ]
     assert {max(1, len(edit.calls)) for edit in edits} == {calls}
 
@@ -124,7 +138,10 @@ def test_a_given_image_stands_beside_its_caption():
 
     grey = np.full((4, 4, 3), 9, np.uint8)
     pair = Pair(np.zeros((4, 4, 3), np.uint8), "a cat", "0", "0", negatives=("a dog",), negative_images={"a dog": grey})
-    first = lambda images, draws: torch.stack([torch.from_numpy(image[:1, :1]).permute(2, 0, 1).float() for image in images])
+
+    def first(images, draws):
+        return torch.stack([torch.from_numpy(image[:1, :1]).permute(2, 0, 1).float() for image in images])
+
     collate = Collate(first, world_tokenizer(world_from(WORLD)), negatives=Negatives("given", images=True))
     batch = collate([pair, replace(pair, negative_images=None)], [0, 1])
     assert batch.has_negative_image.tolist() == [True, False] and batch.negative_images[:, 0, 0, 0].tolist() == [9, 0]
@@ -133,11 +150,21 @@ def test_a_given_image_stands_beside_its_caption():
 
 def test_settings_of_negatives_are_checked():
     with pytest.raises(ValueError, match="pair 7: 2 calls are composed for generated scenes alone"):
-        negative_caption(Pair(None, "A cat and a man on a bench.", "7", "0"), "A cat and a man on a bench.", 0, Negatives(calls=2))
-    config = lambda negatives: RunConfig.read(negclip_config(negatives=negatives)).train
+        negative_caption(
+            Pair(None, "A cat and a man on a bench.", "7", "0"), "A cat and a man on a bench.", 0, Negatives(calls=2)
+        )
+
+    def config(negatives):
+        return RunConfig.read(negclip_config(negatives=negatives)).train
+
     assert config("auto").negatives == config({"source": "auto"}).negatives == Negatives()
-    assert config({"calls": 2, "operators": ["swap_att"]}).batches["negatives"]["calls"] == 2 and config(None).batches["negatives"] is None
-    keys = ("calls should be greater", {"calls": 0}), ("calls", {"cals": 2}), ("no operator 'swop'", {"operators": ["swop"]})
+    assert config({"calls": 2, "operators": ["swap_att"]}).batches["negatives"]["calls"] == 2
+    assert config(None).batches["negatives"] is None
+    keys = (
+        ("calls should be greater", {"calls": 0}),
+        ("calls", {"cals": 2}),
+        ("no operator 'swop'", {"operators": ["swop"]}),
+    )
     for message, wrong in (*keys, ("no source of negatives 'all'", "all")):
         with pytest.raises(ValueError, match=message):
             config(wrong)
@@ -160,7 +187,8 @@ def steps_of(run):
 @pytest.mark.slow
 def test_a_run_with_images_of_negatives_trains_both_losses(whole):
     last = steps_of(whole)[-1]
-    assert 0 < last["with_negative_image"] <= 1 and last["loss"] == pytest.approx(last["contrastive_loss"] + last["triplet_loss"], abs=1e-4)
+    assert 0 < last["with_negative_image"] <= 1
+    assert last["loss"] == pytest.approx(last["contrastive_loss"] + last["triplet_loss"], abs=1e-4)
 
 
 @pytest.mark.slow

@@ -21,7 +21,10 @@ from complearn.training.objectives.joint import gather, joint_pairs
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
 GENERATOR = np.random.default_rng(0)
 CAPTIONS = [f"a {c} {s}" for c in ("red", "blue", "green", "grey") for s in ("dot", "box", "bar", "ring")]
-PAIRS = [Pair(GENERATOR.integers(0, 255, (16, 16, 3), dtype=np.uint8), text, str(i), str(i)) for i, text in enumerate(CAPTIONS)]
+PAIRS = [
+    Pair(GENERATOR.integers(0, 255, (16, 16, 3), dtype=np.uint8), text, str(i), str(i))
+    for i, text in enumerate(CAPTIONS)
+]
 
 
 class Sigmoid(Objective):
@@ -50,8 +53,13 @@ class Probe(Objective):
 
 
 def sigmoid_phases():
-    objective, trainable = Sigmoid(), ("*", "-logit_scale")  # the loss has a scale of its own
-    return [Phase("first", 4, objective, trainable), Phase("rest", 3, Contrastive()), Phase("again", 4, objective, trainable)]
+    objective = Sigmoid()  # the loss has a scale of its own
+    trainable = ("*", "-logit_scale")
+    return [
+        Phase("first", 4, objective, trainable),
+        Phase("rest", 3, Contrastive()),
+        Phase("again", 4, objective, trainable),
+    ]
 
 
 def trainer_of(path, phases, processes=None, actions=(), **settings):
@@ -59,4 +67,6 @@ def trainer_of(path, phases, processes=None, actions=(), **settings):
     processes = processes or start_processes("cpu")
     loader = Loader(PAIRS, model.collate, batch_size=8, seed=0, rank=processes.rank, world=processes.world)
     settings = TrainSettings(**{"lr": 2e-3, "log_every": 1, "precision": "fp32"} | settings)
-    return Trainer(Run.create(path, {"seed": 0}), model, phases, loader, settings, 0, processes, actions=actions, progress=False)
+    return Trainer(
+        Run.create(path, {"seed": 0}), model, phases, loader, settings, 0, processes, actions=actions, progress=False
+    )

@@ -13,7 +13,9 @@ torch.set_num_threads(1)
 
 
 def vectors():
-    draw = lambda seed: torch.randn(8, 6, generator=torch.Generator().manual_seed(seed))
+    def draw(seed):
+        return torch.randn(8, 6, generator=torch.Generator().manual_seed(seed))
+
     ids = torch.tensor([0, 1, 2, 1, 3, 4, 0, 5])  # two photos with two captions, in both processes' shares
     return draw(0), draw(1), ids
 
@@ -25,7 +27,8 @@ def loss_and_gradients(rank, world, held=None):
 
     a, b, ids = vectors()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
-    a, b = a[share].requires_grad_(), b[share].requires_grad_()
+    a = a[share].requires_grad_()
+    b = b[share].requires_grad_()
     scale = torch.tensor(9.0, requires_grad=True)
     pairs = JointPairs(gather(ids[share]), None, share.start, len(a))
     loss = contrastive_loss(F.normalize(a, dim=-1), F.normalize(b, dim=-1), scale, pairs.same, held)
@@ -37,10 +40,15 @@ def sigmoid_run(folder, processes):
     """A run with a learned bias; its values in this process after each step."""
     from training_objectives import sigmoid_phases, trainer_of
 
-    phases, values = sigmoid_phases(), []
+    phases = sigmoid_phases()
+    values = []
     if processes.rank:
-        phases[0].objective.bias.data.fill_(0.0)  # as if this process had drawn another: the main process's value counts
-    action = lambda trainer, result: values.append(trainer.objectives[0].bias.item())
+        # as if this process had drawn another: the main process's value counts
+        phases[0].objective.bias.data.fill_(0.0)
+
+    def action(trainer, result):
+        return values.append(trainer.objectives[0].bias.item())
+
     trainer_of(folder, phases, processes, actions=[action]).fit()
     return torch.tensor(values)
 
@@ -57,7 +65,8 @@ def main(folder):
         torch.save(loss_and_gradients(processes.rank, 2, held), folder / f"{name}-{processes.rank}.pt")
     for name in ("whole", "parts"):
         trainer = make_trainer(Run.open(folder / name), progress=False)
-        at_phases, keep = [], trainer.end_phase
+        at_phases = []
+        keep = trainer.end_phase
 
         def end_phase(trainer=trainer, at_phases=at_phases, keep=keep):
             at_phases.append({n: v.clone() for n, v in trainer.model.state_dict().items()})

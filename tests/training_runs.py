@@ -19,7 +19,10 @@ MODEL = {
 }
 DATA = {"name": "generated", "args": {"n_train": 48, "size": 16}}
 TRAIN = {"batch_size": 8, "lr": 2e-3, "log_every": 1, "checkpoint_every": 4, "precision": "fp32", "device": "cpu"}
-IL = {"name": "il_clip", "args": {"warmup": 7, "distil": 5, "interact": 6, "generations": 2, "final": 3, "ramp": 3, "temperature": 0.1}}
+IL = {
+    "name": "il_clip",
+    "args": {"warmup": 7, "distil": 5, "interact": 6, "generations": 2, "final": 3, "ramp": 3, "temperature": 0.1},
+}
 STEPS = 7 + 2 * (5 + 6) + 3
 
 
@@ -31,14 +34,28 @@ def make_read_only(path):
     """Refuse every write below a path, as a read-only file system does (root may write to any folder)."""
 
     def refuse(event, arguments):
-        writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) or event in ("os.mkdir", "os.rename", "os.remove")
+        writes = (
+            event == "open"
+            and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+            or event in ("os.mkdir", "os.rename", "os.remove")
+        )
         if writes and str(arguments[0]).startswith(str(path)):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(arguments[0]))
 
     sys.addaudithook(refuse)
 
 
-FILE_EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate", "os.listdir", "os.scandir"}
+FILE_EVENTS = {
+    "open",
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "shutil.rmtree",
+    "os.truncate",
+    "os.listdir",
+    "os.scandir",
+}
 FAULTS = {name: lambda path, number=number: os.kill(os.getpid(), number) for name, number in SIGNALS.items()} | {
     "delete": shutil.rmtree,
     "delete-log": lambda path: (path / "metrics.jsonl").unlink(),
@@ -51,7 +68,9 @@ TIMES = {"samples_per_second", "data_share", "log_share", "wall_seconds", "cpu_s
 
 def records(run):
     """A run's records without what a clock measured and without warnings of missing files."""
-    return [{k: v for k, v in record.items() if k not in TIMES} for record in run.records() if record["kind"] != "warning"]
+    return [
+        {k: v for k, v in record.items() if k not in TIMES} for record in run.records() if record["kind"] != "warning"
+    ]
 
 
 def assert_same(run, whole):
@@ -60,7 +79,8 @@ def assert_same(run, whole):
     assert records(run) == records(whole)
     assert [file.name for file in run.phases()] == [file.name for file in whole.phases()]
     for mine, theirs in zip(run.phases(), whole.phases()):
-        a, b = load_file(mine), load_file(theirs)
+        a = load_file(mine)
+        b = load_file(theirs)
         assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a), mine.name
 
 
@@ -68,8 +88,10 @@ def start(path, fault=""):
     """Start `go` in a fork of a warm process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["training_runs", "warm_runs"])
-    process, before = context.Process(target=go, args=(path, fault)), os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, Path(__file__).parents[:2]), before])  # where the warm process looks for modules
+    process = context.Process(target=go, args=(path, fault))
+    before = os.environ.get("PYTHONPATH", "")
+    # where the warm process looks for modules
+    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, Path(__file__).parents[:2]), before])
     try:
         process.start()
     finally:
@@ -78,14 +100,18 @@ def start(path, fault=""):
 
 
 def go(path, fault=""):
-    """In a child process: launch a run, with a fault, e.g. "kill step 12", "kill spawn 2", "term checkpoint 8", "kill file 30"."""
+    """In a child process: launch a run, with a fault, e.g. "kill step 12", "kill spawn 2", "term checkpoint 8", "kill
+    file 30"."""
     from complearn import launch
     from complearn.training.engine import checkpoints, trainer
 
     torch.set_num_threads(1)
     what, _, where = fault.partition(" ")
     place, _, number = where.partition(" ")
-    strike = lambda: FAULTS[what](Path(path))
+
+    def strike():
+        return FAULTS[what](Path(path))
+
     if place == "step":  # after that step, before anything is written about it
         after = trainer.Trainer.after_step
 

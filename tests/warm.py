@@ -1,7 +1,9 @@
 """Notebooks in forks of one warm process: torch, pandas, plotly and the package are imported once.
 
-The warm process only imports: one thread, no computation, no browser, so that a fork is safe. Each fork has a session of its own and a time
-limit; when it ends, whatever it started ends with it. `Warm` is the tests' side, `serve` the process that they talk to, in lines of JSON.
+The warm process only imports: one thread, no computation, no browser, so that a fork is safe. Each fork has a session
+of its own and a time
+limit; when it ends, whatever it started ends with it. `Warm` is the tests' side, `serve` the process that they talk to,
+in lines of JSON.
 """
 
 import importlib
@@ -36,17 +38,36 @@ class Warm:
     "The warm process, started when it is first needed."
 
     def __init__(self, folder):
-        self.folder, self.process = Path(folder), None  # temporary folders that notebooks make lie under `folder`
+        self.folder = Path(folder)  # temporary folders that notebooks make lie under `folder`
+        self.process = None
 
     def run(self, path, parameters=None, report=None, limit=LIMIT, env=None):
-        """Run a notebook as `nbdev_test` does, or with `parameters` as papermill does; the executed notebook goes to `report`."""
+        """Run a notebook as `nbdev_test` does, or with `parameters` as papermill does; the executed notebook goes to
+        `report`."""
         if self.process is None or self.process.poll() is not None:
             words = [sys.executable, str(Path(__file__))]
-            plain = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
+            plain = {
+                "OMP_NUM_THREADS": "1",
+                "TQDM_DISABLE": "1",
+                "PYTHONWARNINGS": "ignore",
+                "TOKENIZERS_PARALLELISM": "false",
+            }
             plain["COMPLEARN_TYPECHECK"] = "0"  # as users run them; the tests check shapes
-            environment = {**os.environ, **plain, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-            self.process = subprocess.Popen(words, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        task = {"path": str(path), "parameters": parameters, "report": str(report) if report else None, "limit": limit, "env": env or {}}
+            environment = {
+                **os.environ,
+                **plain,
+                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            }
+            self.process = subprocess.Popen(
+                words, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        task = {
+            "path": str(path),
+            "parameters": parameters,
+            "report": str(report) if report else None,
+            "limit": limit,
+            "env": env or {},
+        }
         self.process.stdin.write(json.dumps(task | {"folder": str(self.folder)}) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -96,10 +117,13 @@ def execute(task):
     from papermill.parameterize import parameterize_notebook
 
     report = Path(task["report"])
-    notebook = parameterize_notebook(load_notebook_node(str(path)), task["parameters"], kernel_name="python3", language="python")
+    notebook = parameterize_notebook(
+        load_notebook_node(str(path)), task["parameters"], kernel_name="python3", language="python"
+    )
     nbformat.write(notebook, report)
     os.chdir(report.parent)
-    book, shell = read_nb(report), CaptureShell(path)
+    book = read_nb(report)
+    shell = CaptureShell(path)
     try:
         shell.run_all(book, exc_stop=True)
         return True
@@ -113,7 +137,8 @@ def execute(task):
 def fork(task):
     """Run a task in a fork; what it and its children write is kept."""
     with tempfile.TemporaryDirectory(dir=task["folder"]) as folder:
-        log, outcome = Path(folder) / "log", Path(folder) / "outcome"
+        log = Path(folder) / "log"
+        outcome = Path(folder) / "outcome"
         began = time.perf_counter()
         child = os.fork()
         if child == 0:
@@ -165,8 +190,18 @@ def serve():
     """Import what notebooks import, then run tasks until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an import prints is no answer
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted((ROOT / "complearn").rglob("*.py"))]
-    libraries = ["nbdev.test", "execnb.shell", "papermill.iorw", "pandas", "plotly.graph_objects", "sklearn.linear_model", "scipy.stats"]
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted((ROOT / "complearn").rglob("*.py"))
+    ]
+    libraries = [
+        "nbdev.test",
+        "execnb.shell",
+        "papermill.iorw",
+        "pandas",
+        "plotly.graph_objects",
+        "sklearn.linear_model",
+        "scipy.stats",
+    ]
     libraries += ["ipywidgets", "anywidget", "torch._dynamo"]
     for name in [*libraries, *(name for name in names if not name.endswith(("__init__", "_modidx")))]:
         importlib.import_module(name)

@@ -27,10 +27,12 @@ def read_static(name: str) -> str:
 
 
 def join_script(app: str) -> str:
-    "The ES module of an app, \"codes\" or \"search\": `shared.js`, then the app's own file."
+    'The ES module of an app, "codes" or "search": `shared.js`, then the app\'s own file.'
     script, imports = re.subn(r'^import \{[^}]*\} from "\./shared\.js";\n', "", read_static(f"{app}.js"), flags=re.M)
     if imports != 1:
-        raise ValueError(f'{app}.js has {imports} imports of "./shared.js"; it takes one, import {{ names }} from "./shared.js";')
+        raise ValueError(
+            f'{app}.js has {imports} imports of "./shared.js"; it takes one, import {{ names }} from "./shared.js";'
+        )
     return re.sub(r"^export ", "", read_static("shared.js"), flags=re.M) + script
 
 
@@ -44,14 +46,19 @@ def make_page(
     style: str,  # its style sheet
     messages: Sequence[tuple[dict, list[bytes]]],  # what the kernel would send
     title: str = "complearn",
-    inert: bool = True,  # disable all controls; False where some work without a kernel, such as a slider over numbers that the page has
+    # disable all controls; False where some work without a kernel, such as a slider over numbers that the page has
+    inert: bool = True,
 ) -> str:  # HTML
     "A page that shows a view without a kernel."
     if "\nexport default { render };" not in script:
         raise ValueError("the script has no line `export default { render };`, so the page would not know what to call")
-    encoded = json.dumps([[content, [base64.b64encode(part).decode() for part in buffers]] for content, buffers in messages])
+    encoded = json.dumps(
+        [[content, [base64.b64encode(part).decode() for part in buffers]] for content, buffers in messages]
+    )
     parts = {"script": script.replace("\nexport default { render };", ""), "messages": encoded.replace("<", "\\u003c")}
-    return Template(read_static("page.html")).substitute(parts, style=style, title=escape(title), inert=str(inert).lower())
+    return Template(read_static("page.html")).substitute(
+        parts, style=style, title=escape(title), inert=str(inert).lower()
+    )
 
 # %% ../../nbs/apps/pages.ipynb #c007
 def save_page(
@@ -62,7 +69,10 @@ def save_page(
 ) -> list[Path]:  # the files written: HTML, and PNG where a browser is found
     "Save a page, and its picture where a Chromium is found."
     path = Path(path).expanduser().absolute()
-    path = path.with_suffix("") if path.suffix.lower() in (".html", ".png") else path
+    if path.suffix.lower() in (".html", ".png"):
+        path = path.with_suffix("")
+    else:
+        path = path
     html = write_bytes_atomic(path.with_name(path.name + ".html"), page.encode())
     browser = find_browser()
     if browser is None:
@@ -70,7 +80,13 @@ def save_page(
         return [html]
     with tempfile.TemporaryDirectory(prefix="complearn-") as folder:
         picture = Path(folder) / "page.png"
-        command = [browser, *SCREENSHOT, f"--user-data-dir={folder}/profile", f"--screenshot={picture}", f"--window-size={width},{height}"]
+        command = [
+            browser,
+            *SCREENSHOT,
+            f"--user-data-dir={folder}/profile",
+            f"--screenshot={picture}",
+            f"--window-size={width},{height}",
+        ]
         process = subprocess.run([*command, html.as_uri()], capture_output=True, text=True, timeout=90)
         if not picture.exists():
             reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]

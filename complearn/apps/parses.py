@@ -25,13 +25,17 @@ def read_captions(
     column: str = "caption",
 ) -> Records:  # the captions, with a report of the rows that are left out
     "Read the captions of a file; raise BadData if it cannot be read."
-    path, captions = Path(path), Records()
+    path = Path(path)
+    captions = Records()
     captions.report.source = path.name
     if path.suffix == ".txt":
         captions += read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     else:
         for line, row, fault in read_rows(path):
-            texts = row.get(column) if isinstance(row.get(column), list) else [row.get(column)]
+            if isinstance(row.get(column), list):
+                texts = row.get(column)
+            else:
+                texts = [row.get(column)]
             if fault or not all(isinstance(text, str) for text in texts):
                 fault = fault or f"no text in column {column!r}; its columns are {', '.join(map(repr, row))}"
                 captions.report.skipped.setdefault("bad row", []).append(f"line {line}")
@@ -39,7 +43,10 @@ def read_captions(
             else:
                 captions += texts
     if not captions:
-        raise BadData(f"{path.name}: not a single caption; {next(iter(captions.report.details.values()), 'it is empty')}; see --column")
+        raise BadData(
+            f"{path.name}: not a single caption; {next(iter(captions.report.details.values()), 'it is empty')}; see "
+            f"--column"
+        )
     captions.report.kept = len(captions)
     return captions
 
@@ -47,12 +54,18 @@ def read_captions(
 def make_parser() -> argparse.ArgumentParser:
     "The parser of the command's arguments."
     parser = argparse.ArgumentParser(prog="python -m complearn.apps.parses", description="Parse a file of captions.")
-    parser.add_argument("captions", help="a .csv, .tsv, .jsonl or .txt file; or a reader and its arguments, '{name: coco, args: {...}}'")
+    parser.add_argument(
+        "captions", help="a .csv, .tsv, .jsonl or .txt file; or a reader and its arguments, '{name: coco, args: {...}}'"
+    )
     parser.add_argument("output", help="the file to write: JSON lines, one parse each")
     parser.add_argument("--parser", default="spacy", help=f"one of {', '.join(PARSERS)} (default: spacy)")
-    parser.add_argument("--settings", default="{}", help="of the parser, e.g. '{path: trees.txt}' or '{model: en_core_web_md}'")
+    parser.add_argument(
+        "--settings", default="{}", help="of the parser, e.g. '{path: trees.txt}' or '{model: en_core_web_md}'"
+    )
     parser.add_argument("--column", default="caption", help="the column of captions (default: caption)")
-    parser.add_argument("--no-cache", action="store_true", help="parse everything anew, and keep nothing but the output")
+    parser.add_argument(
+        "--no-cache", action="store_true", help="parse everything anew, and keep nothing but the output"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
@@ -65,7 +78,10 @@ def main(
     try:
         source = parse_yaml(options.captions, "captions")
         pairs = None if isinstance(source, str) else read_source(source)
-        captions = read_captions(source, options.column) if pairs is None else Records((pair.caption for pair in pairs), pairs.report)
+        if pairs is None:
+            captions = read_captions(source, options.column)
+        else:
+            captions = Records((pair.caption for pair in pairs), pairs.report)
         settings = parse_yaml(options.settings, "settings")
         if not isinstance(settings, dict):
             raise RequestError(f"--settings is a mapping, e.g. '{{model: en_core_web_md}}', not {settings!r}")

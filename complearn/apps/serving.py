@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEFT_FOR', 'LOOKED_AT_EVERY', 'MOST_PAGES', 'FOREIGN_HOST', 'POLICY', 'APPS', 'OPTIONS', 'free_port',
-           'server_options', 'run_voila', 'write_template', 'run_while_parent_lives', 'serving', 'wait_for',
-           'app_notebook', 'app_settings', 'main']
+           'run_while_parent_lives', 'serving', 'app_settings', 'main']
 
 # %% ../../nbs/apps/serving.ipynb #f7905b36
 import argparse
@@ -37,40 +36,56 @@ def free_port() -> int:
         return connection.getsockname()[1]
 
 
-LEFT_FOR, LOOKED_AT_EVERY = 600, 60  # seconds after which the kernel of a page that was left ends, and between two looks
+# seconds after which the kernel of a page that was left ends, and between two looks
+LEFT_FOR = 600
+LOOKED_AT_EVERY = 60
 MOST_PAGES = 8  # with a kernel at once: each holds its models, some 800 MB
 
 
-def server_options(
+def _server_options(
     notebook: Path,  # to serve
     program: str,  # "voila" or "jupyterlab"
     port: int,  # of the server
-    token: str,  # that lets a browser in; the server receives it as JUPYTER_TOKEN, since every account can read a command line
+    # that lets a browser in; the server receives it as JUPYTER_TOKEN, since every account can read a command line
+    token: str,
 ) -> tuple[list[str], str]:  # the server's options, the address
     "How to start a server that only this machine can reach."
-    options, root = [f"--port={port}", "--no-browser"], f"http://127.0.0.1:{port}"
+    options = [f"--port={port}", "--no-browser"]
+    root = f"http://127.0.0.1:{port}"
     if os.name == "posix":
         options.append("--KernelManager.transport=ipc")
     if program == "voila":
         no_files = "--VoilaConfiguration.file_allowlist=(?!)"  # else voila serves every picture beside the notebook
         options += ["--Voila.ip=127.0.0.1", "--Voila.port_retries=0", no_files, "--Voila.auto_token=True"]
         options.append("--VoilaConfiguration.template=complearn")
-        options += [f"--MappingKernelManager.cull_idle_timeout={LEFT_FOR}", f"--MappingKernelManager.cull_interval={LOOKED_AT_EVERY}"]
-        options += ["--MappingKernelManager.cull_connected=False", f"--PageKernels.most={os.environ.get('COMPLEARN_PAGES') or MOST_PAGES}"]
+        options += [
+            f"--MappingKernelManager.cull_idle_timeout={LEFT_FOR}",
+            f"--MappingKernelManager.cull_interval={LOOKED_AT_EVERY}",
+        ]
+        options += [
+            "--MappingKernelManager.cull_connected=False",
+            f"--PageKernels.most={os.environ.get('COMPLEARN_PAGES') or MOST_PAGES}",
+        ]
         return [str(notebook), *options], f"{root}/?token={token}"
     if getattr(os, "geteuid", lambda: 1)() == 0:
         options.append("--allow-root")
     options += ["--ip=127.0.0.1", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={notebook.parent}"]
-    return [*options, "--LabApp.expose_app_in_browser=True", "--LabApp.news_url="], f"{root}/lab/tree/{notebook.name}?token={token}"
+    return [
+        *options,
+        "--LabApp.expose_app_in_browser=True",
+        "--LabApp.news_url=",
+    ], f"{root}/lab/tree/{notebook.name}?token={token}"
 
 # %% ../../nbs/apps/serving.ipynb #f7bc92c8
 FOREIGN_HOST = r"(?!(?:127\.0\.0\.1|localhost)$).*$"
 POLICY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; frame-ancestors 'self'"
 
 
-def run_voila() -> None:
+def _run_voila() -> None:
     "Run voila for this machine alone: refuse foreign hosts, and send pages that load nothing from elsewhere."
-    app, web, traitlets = need("voila.app", "lab"), need("tornado.web", "lab"), need("traitlets", "lab")
+    app = need("voila.app", "lab")
+    web = need("tornado.web", "lab")
+    traitlets = need("traitlets", "lab")
     managers = need("jupyter_server.services.kernels.kernelmanager", "lab")
 
     class PageKernels(managers.AsyncMappingKernelManager):
@@ -81,9 +96,14 @@ def run_voila() -> None:
             if len(self) + self.starting >= self.most:
                 await self.cull_kernels()
             if len(self) + self.starting >= self.most:
-                remedy = f"close one and wait up to {self.cull_idle_timeout + self.cull_interval} s, or serve with more: COMPLEARN_PAGES=16"
+                remedy = (
+                    f"close one and wait up to {self.cull_idle_timeout + self.cull_interval} s, or serve with more: "
+                    f"COMPLEARN_PAGES=16"
+                )
                 self.log.warning("refused a page: %d are open", self.most)
-                raise web.HTTPError(503, reason=f"{self.most} pages are open, and each holds its models in memory; {remedy}")
+                raise web.HTTPError(
+                    503, reason=f"{self.most} pages are open, and each holds its models in memory; {remedy}"
+                )
             self.starting += 1
             try:
                 return await super().start_kernel(*arguments, **options)
@@ -95,16 +115,20 @@ def run_voila() -> None:
 
         def init_settings(self) -> dict:
             self.voila_configuration.multi_kernel_manager_class = PageKernels
-            return super().init_settings() | {"allow_remote_access": False, "headers": {"Content-Security-Policy": POLICY}}
+            return super().init_settings() | {
+                "allow_remote_access": False,
+                "headers": {"Content-Security-Policy": POLICY},
+            }
 
         def init_handlers(self) -> list:
-            self.app.add_handlers(FOREIGN_HOST, [(".*", web.ErrorHandler, {"status_code": 403})])  # before voila's own, for every path
+            # before voila's own, for every path
+            self.app.add_handlers(FOREIGN_HOST, [(".*", web.ErrorHandler, {"status_code": 403})])
             return super().init_handlers()
 
     LocalVoila.launch_instance()
 
 
-def write_template(
+def _write_template(
     folder: Path | str,  # a folder of Jupyter's data
 ) -> None:
     "Write the template of served pages: voila's own, without what it loads from elsewhere."
@@ -125,7 +149,7 @@ def run_while_parent_lives(module: str) -> None:
 
     threading.Thread(target=wait, daemon=True).start()
     if module == "voila":
-        run_voila()
+        _run_voila()
     else:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
@@ -139,12 +163,21 @@ def serving(
 ) -> Iterator[str]:  # the address
     "Serve a notebook on this machine while the context lasts."
     need(program, "lab")
-    notebook, port, token = Path(notebook).absolute(), free_port(), secrets.token_hex(16)
-    options, address = server_options(notebook, program, port, token)
+    notebook = Path(notebook).absolute()
+    port = free_port()
+    token = secrets.token_hex(16)
+    options, address = _server_options(notebook, program, port, token)
     start = f"from complearn.apps.serving import run_while_parent_lives; run_while_parent_lives({program!r})"
-    short = "/tmp" if os.name == "posix" and os.access("/tmp", os.W_OK) else None  # kernels' sockets: a path has at most 103 bytes
-    with tempfile.TemporaryDirectory(prefix="complearn-", dir=short) as folder, open(Path(folder) / "log.txt", "w+") as log:
-        write_template(folder)
+    # kernels' sockets: a path has at most 103 bytes
+    if os.name == "posix" and os.access("/tmp", os.W_OK):
+        short = "/tmp"
+    else:
+        short = None
+    with (
+        tempfile.TemporaryDirectory(prefix="complearn-", dir=short) as folder,
+        open(Path(folder) / "log.txt", "w+") as log,
+    ):
+        _write_template(folder)
         data = os.pathsep.join([folder, *filter(None, [os.environ.get("JUPYTER_PATH")])])
         private = {"TMPDIR": folder, "JUPYTER_CONFIG_DIR": folder, "JUPYTER_PATH": data, "JUPYTER_PREFER_ENV_PATH": "1"}
         server = subprocess.Popen(
@@ -156,7 +189,7 @@ def serving(
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_for(address, server, patience, Path(log.name))
+            _wait_for(address, server, patience, Path(log.name))
             yield address
         finally:
             server.terminate()
@@ -168,14 +201,16 @@ def serving(
             server.stdin.close()
 
 # %% ../../nbs/apps/serving.ipynb #n004
-def wait_for(
+def _wait_for(
     address: str,  # of the server
     server: subprocess.Popen,  # started
     patience: float,  # seconds
     log: Path,  # what it prints
 ) -> None:
-    "Wait until the server's log says that it listens at its port; raise RuntimeError with the last lines if it ends or takes too long."
-    port, deadline = int(address.split(":")[2].split("/")[0]), time.monotonic() + patience
+    """Wait until the server's log says that it listens at its port; raise RuntimeError with the last lines if it ends
+    or takes too long."""
+    port = int(address.split(":")[2].split("/")[0])
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline and server.poll() is None:
         if f":{port}/" in log.read_text(errors="replace").partition("is running at")[2]:
             with socket.socket() as connection:
@@ -212,12 +247,19 @@ concepts(captions, graph, runs=os.environ.get("COMPLEARN_RUNS") or None)""",
 }
 
 
-def app_notebook(
+def _app_notebook(
     app: str,  # one of `APPS`
     folder: Path | str,  # where to
 ) -> Path:
     "Write the notebook that shows an app."
-    cell = {"cell_type": "code", "execution_count": None, "id": "app", "metadata": {}, "outputs": [], "source": APPS[app]}
+    cell = {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": "app",
+        "metadata": {},
+        "outputs": [],
+        "source": APPS[app],
+    }
     kernel = {"display_name": "python3", "language": "python", "name": "python3"}
     notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return write_json(Path(folder) / f"{app}.ipynb", notebook)
@@ -239,14 +281,18 @@ def app_settings(
     "What an app's notebook reads; raise RequestError if an option is not the app's, or names nothing that is there."
     env = {"COMPLEARN_FOLDER": os.getcwd()}  # that the arguments of a reader start from
     for name, (meaning, apps) in OPTIONS.items():
-        path, kind = options[name], meaning.split()[0]
+        path = options[name]
+        kind = meaning.split()[0]
         if not path:
             continue
         if app not in apps:
             raise RequestError(f"--{name} belongs to {' and '.join(apps)}; leave it out for {app}")
         is_reader = name == "captions" and path.lstrip().startswith("{")
         if not is_reader and not (Path(path).is_dir() if kind == "folder" else Path(path).is_file()):
-            fault = f"is a {'file' if kind == 'folder' else 'folder'}" if Path(path).exists() else f"is not a {kind} that exists"
+            if Path(path).exists():
+                fault = f"is a {'file' if kind == 'folder' else 'folder'}"
+            else:
+                fault = f"is not a {kind} that exists"
             raise RequestError(f"--{name} {path} {fault}; give the {meaning}")
         env[f"COMPLEARN_{name.upper()}"] = path if is_reader else str(Path(path).resolve())
     return env
@@ -263,13 +309,19 @@ def main(
         parser.add_argument(f"--{name}", help=meaning + notes.get(name, ""))
     options = parser.parse_args(arguments)
     if options.app == "review" and not options.edits:
-        parser.error("review needs a file: --edits negatives.jsonl, written by python -m complearn.apps.edits captions.csv negatives.jsonl")
+        parser.error(
+            "review needs a file: --edits negatives.jsonl, written by python -m complearn.apps.edits captions.csv "
+            "negatives.jsonl"
+        )
     try:
         env = app_settings(options.app, vars(options))
     except RequestError as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leave through the context that ends the server
-    with tempfile.TemporaryDirectory(prefix="complearn-") as folder, serving(app_notebook(options.app, folder), env=env) as address:
+    with (
+        tempfile.TemporaryDirectory(prefix="complearn-") as folder,
+        serving(_app_notebook(options.app, folder), env=env) as address,
+    ):
         print(f"{options.app}: {address} (only on this machine, only with this address; Ctrl-C ends it)", flush=True)
         try:
             while True:

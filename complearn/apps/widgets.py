@@ -33,10 +33,14 @@ def action(
     def mark(method: Callable) -> Callable:
         parameters = dict(signature(method).parameters)
         parameters.pop("self")
-        method.needs_model, method.takes_content = needs_model, parameters.pop("content", None) is not None
+        method.needs_model = needs_model
+        method.takes_content = parameters.pop("content", None) is not None
         fields = []
         for name, parameter in parameters.items():
-            default = field() if parameter.default is Parameter.empty else field(default=parameter.default)
+            if parameter.default is Parameter.empty:
+                default = field()
+            else:
+                default = field(default=parameter.default)
             fields.append((name, parameter.annotation, default))
         method.arguments = make_dataclass(method.__name__, fields, frozen=True)
         return method
@@ -47,7 +51,8 @@ def action(
 class Controller:
     "An app's state, and the actions that change it."
 
-    expected: ClassVar = (RequestError, BadData, MissingLibrary)  # what a request can cause; all else is a fault of the program
+    # what a request can cause; all else is a fault of the program
+    expected: ClassVar = (RequestError, BadData, MissingLibrary)
     actions: ClassVar[dict[str, Callable]] = {}
 
     def __init_subclass__(cls):
@@ -59,7 +64,8 @@ class Controller:
         sources: Sequence[Any] = (),  # models that can be opened; each has a name
         empty: str = "",  # what to say where there is no model to open
     ):
-        self.sources, self.empty = list(sources), empty or "there is no model to open"
+        self.sources = list(sources)
+        self.empty = empty or "there is no model to open"
         self.notify: Callable[[Message], None] = lambda message: None  # receives messages while an action runs
 
     def state(self) -> dict[str, Any]:
@@ -145,7 +151,10 @@ class AppWidget(anywidget.AnyWidget):
         try:
             self.send_all(self.controller.handle(request, buffers))
         except Exception as error:
-            text = f"This failed because of a fault in the program ({type(error).__name__}: {error}); the log has the traceback."
+            text = (
+                f"This failed because of a fault in the program ({type(error).__name__}: {error}); the log has the "
+                f"traceback."
+            )
             self.send({"type": "error", "panel": 0, "text": text})
             logging.getLogger(__name__).exception("the action failed: %s", short_repr(request))
 
@@ -176,5 +185,7 @@ class AppWidget(anywidget.AnyWidget):
     ) -> list[Path]:  # the files written: HTML, and PNG where a browser is found
         "Save the present view as a page of its own and, where a Chromium is found, as a picture."
         self.controller.open_first()
-        page = make_page(self._esm, self._css, self.controller.page_messages(), self.controller.title(), self.inert_page)
+        page = make_page(
+            self._esm, self._css, self.controller.page_messages(), self.controller.title(), self.inert_page
+        )
         return save_page(page, path, width, height)

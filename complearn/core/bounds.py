@@ -27,7 +27,9 @@ def _limit(size: int) -> int:
 
 def _too_large(path: Path | str, limit: int) -> BadData:
     remedy = "if you trust it, unpack it yourself and give what is in it, or split it"
-    return BadData(f"{path} holds more than {limit / 2**20:.0f} MB when it is unpacked, the most for a file of its size; {remedy}")
+    return BadData(
+        f"{path} holds more than {limit / 2**20:.0f} MB when it is unpacked, the most for a file of its size; {remedy}"
+    )
 
 
 def inflate(
@@ -35,7 +37,8 @@ def inflate(
 ) -> bytes:
     "The content of a gzip file; raise `BadData` if there is more of it than the limits allow, or if it is broken."
     path = Path(path)
-    limit, content = _limit(path.stat().st_size), bytearray()
+    limit = _limit(path.stat().st_size)
+    content = bytearray()
     with parsing(path.name), gzip.open(path) as file:
         while part := file.read(2**20):
             content += part
@@ -47,7 +50,8 @@ def inflate(
 def load_arrays(
     path: Path | str,  # an .npz file
 ) -> dict[str, np.ndarray]:  # by name
-    "The arrays of a file, without pickles; raise `BadData` if they are larger than the limits allow, or if it is broken."
+    """The arrays of a file, without pickles; raise `BadData` if they are larger than the limits allow, or if it is
+    broken."""
     path = Path(path)
     with parsing(path.name, "write it again"):
         with zipfile.ZipFile(path) as archive:

@@ -43,7 +43,8 @@ def read_checksums(
     except (FileNotFoundError, NotADirectoryError):
         return {}
     entries = (line.partition("  ") for line in lines)
-    return {name: digest for digest, _, name in entries if name and name == Path(name).name}  # else it is no file of this folder
+    # else it is no file of this folder
+    return {name: digest for digest, _, name in entries if name and name == Path(name).name}
 
 
 def write_checksums(
@@ -81,7 +82,10 @@ def verify(
     path = Path(path)
     expected = read_checksums(path.parent).get(own_path(path.parent, path.name).name)
     if expected is None:
-        problem = f"is not in {LIST} beside it: an older version wrote it, that list is damaged, or a kill came before the entry"
+        problem = (
+            f"is not in {LIST} beside it: an older version wrote it, that list is damaged, or a kill came before the "
+            f"entry"
+        )
     elif not path.exists():
         problem = f"is missing, though {LIST} beside it names it"
     elif checksum(path) != expected:

@@ -32,7 +32,10 @@ def pick_device(
     chosen = torch.device(device)
     if chosen.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        index = int(os.environ.get("LOCAL_RANK", 0)) if chosen.index is None else chosen.index
+        if chosen.index is None:
+            index = int(os.environ.get("LOCAL_RANK", 0))
+        else:
+            index = chosen.index
         if index >= count:
             request = f"device '{device}' was asked for (number {index})"
             raise RuntimeError(f"{request}, but {count} CUDA devices are usable here; use device='cpu' or 'auto'")
@@ -69,18 +72,29 @@ def autocast(
     "The context in which a forward pass has the stated precision."
     if precision not in ("fp32", "bf16"):
         raise ValueError(f"precision is 'fp32' or 'bf16' here, not '{precision}'; let pick_precision choose first")
-    return nullcontext() if precision == "fp32" else torch.autocast(torch.device(device).type, torch.bfloat16)
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, torch.bfloat16)
 
 # %% ../../nbs/core/device.ipynb #c015
 def describe_device(
     device: torch.device | str,  # where the run computes
 ) -> dict:  # plain JSON values: type, name, counts, memory in GiB
     "What hardware a result was made on."
-    device, capabilities = torch.device(device), getattr(torch.cpu, "get_capabilities", dict)()
+    device = torch.device(device)
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
     cpu = str(capabilities.get("cpu_name") or platform.processor() or platform.machine())
     description = {"type": device.type, "cpu": cpu, "cores": os.cpu_count() or 1, "threads": torch.get_num_threads()}
-    description |= {"system": platform.system(), "torch": torch.__version__, "processes": int(os.environ.get("WORLD_SIZE", 1))}
+    description |= {
+        "system": platform.system(),
+        "torch": torch.__version__,
+        "processes": int(os.environ.get("WORLD_SIZE", 1)),
+    }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        description |= {"name": properties.name, "memory_gib": round(properties.total_memory / 2**30, 1), "cuda": torch.version.cuda}
+        description |= {
+            "name": properties.name,
+            "memory_gib": round(properties.total_memory / 2**30, 1),
+            "cuda": torch.version.cuda,
+        }
     return description

@@ -24,5 +24,7 @@ def need(
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != module.split(".")[0]:
             raise  # the library is there; something that it imports is not
-        message = f"this needs the library '{module}', which is not installed; get it with: pip install 'complearn[{extra}]'"
+        message = (
+            f"this needs the library '{module}', which is not installed; get it with: pip install 'complearn[{extra}]'"
+        )
         raise MissingLibrary(message, name=error.name) from error

@@ -31,7 +31,8 @@ def colour_of(
     name: str,  # one of the names
     names: Sequence[str],  # everything in the figure, in a fixed order
     opacity: float = 1.0,  # below 1 for bands
-    fixed: Mapping[str, int] | None = None,  # places in PALETTE of names that have a colour of their own in every figure
+    # places in PALETTE of names that have a colour of their own in every figure
+    fixed: Mapping[str, int] | None = None,
 ) -> str:  # "rgba(...)"
     "The colour of one of several things: its fixed one, or one of those that are left, in the order of the names."
     places = {label: place for label, place in (fixed or {}).items() if label in names}
@@ -44,7 +45,13 @@ def colour_of(
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 # %% ../../nbs/core/figures.ipynb #c007
-_axis = {"gridcolor": "#E5E5E5", "zerolinecolor": "#BFBFBF", "linecolor": "#7F7F7F", "ticks": "outside", "title": {"standoff": 8}}
+_axis = {
+    "gridcolor": "#E5E5E5",
+    "zerolinecolor": "#BFBFBF",
+    "linecolor": "#7F7F7F",
+    "ticks": "outside",
+    "title": {"standoff": 8},
+}
 theme = go.layout.Template(
     layout={
         "colorway": list(PALETTE),
@@ -113,11 +120,20 @@ def figure_of_texts(
     return escaped
 
 # %% ../../nbs/core/figures.ipynb #c010
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chrome-headless-shell", "msedge")
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "chrome-headless-shell",
+    "msedge",
+)
 
 
 def find_browser() -> str | None:  # a path, or None
-    "The Chromium that draws pictures: what BROWSER_PATH names where that is set, else the first of the usual names on the PATH."
+    """The Chromium that draws pictures: what BROWSER_PATH names where that is set, else the first of the usual names on
+    the PATH."""
     named = os.environ.get("BROWSER_PATH")
     paths = (shutil.which(name) for name in ([named] if named else BROWSERS))
     return next((path for path in paths if path), None)
@@ -132,7 +148,8 @@ def start_browser() -> str:  # empty where pictures can be drawn
     remedy = "install a Chromium (on Debian: apt-get install chromium), or set BROWSER_PATH to one"
     if browser is None:
         return f"figures are saved as HTML only: no Chromium was found to draw PNG; {remedy}"
-    options = {"timeout": 90, "mathjax": False, "path": browser}  # MathJax would be fetched from the network; no figure has formulas
+    # MathJax would be fetched from the network; no figure has formulas
+    options = {"timeout": 90, "mathjax": False, "path": browser}
     try:
         kaleido.calc_fig_sync(go.Figure().to_dict(), opts={"format": "png"}, kopts=options)
         kaleido.start_sync_server(**options)
@@ -175,6 +192,9 @@ def save_figure(
     try:
         picture = draw_png(figure)
     except Exception as error:  # whatever goes wrong in the browser, the run goes on
-        _print_once(f"{name} is saved as HTML only: drawing it failed ({(str(error).splitlines() or [type(error).__name__])[0]})")
+        _print_once(
+            f"{name} is saved as HTML only: drawing it failed "
+            f"({(str(error).splitlines() or [type(error).__name__])[0]})"
+        )
         return [page]
     return [page, write_bytes_atomic(folder / f"{name}.png", picture)]

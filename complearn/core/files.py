@@ -54,7 +54,8 @@ def parsing(
     remedy: str = "get the file again",  # what to do; empty: the caller says it
     kind: type[BadData] = BadData,  # the type of error
 ) -> Iterator[None]:
-    "Turn whatever a parser raises into `BadData` with the place, the fault and the remedy: `with parsing(f'{name} line {line}'): ...`."
+    """Turn whatever a parser raises into `BadData` with the place, the fault and the remedy: `with parsing(f'{name}
+    line {line}'): ...`."""
     try:
         yield
     except BadData:
@@ -90,7 +91,9 @@ def reading(
     except BadData as error:
         if isinstance(error.__cause__, UnicodeDecodeError):
             line, byte = _undecodable_line(path)
-            raise BadData(f"{name} line {line}: not UTF-8 (byte {byte:#x}); save the file as UTF-8") from error.__cause__
+            raise BadData(
+                f"{name} line {line}: not UTF-8 (byte {byte:#x}); save the file as UTF-8"
+            ) from error.__cause__
         raise
 
 
@@ -99,7 +102,10 @@ def read_text(
     name: str = "",  # see `reading`
 ) -> str:  # without a byte-order mark, line ends as they are
     "Read a text file; raise `BadData` with the line that is not UTF-8."
-    with reading(path, "check that the file is whole and may be read", name), open(path, encoding="utf-8-sig", newline="") as file:
+    with (
+        reading(path, "check that the file is whole and may be read", name),
+        open(path, encoding="utf-8-sig", newline="") as file,
+    ):
         return file.read()
 
 # %% ../../nbs/core/files.ipynb #b230ef1c
@@ -120,7 +126,8 @@ def parse_json(
     place: str | Path,  # for the message: the file, or the file and the line
     remedy: str = "get the file again",  # for the message
 ) -> Any:
-    "Parse JSON; raise `BadData` with the place if it is broken, nested too deeply, or holds a key twice or numbers of thousands of digits."
+    """Parse JSON; raise `BadData` with the place if it is broken, nested too deeply, or holds a key twice or numbers of
+    thousands of digits."""
     with parsing(place, remedy):
         return json.loads(text, object_pairs_hook=_unique_keys)
 
@@ -137,15 +144,23 @@ def plain(
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(plain(key, where)): plain(item, f"{where}.{key}") for key, item in value.items()}
+        return {
+            key if isinstance(key, str) else str(plain(key, where)): plain(item, f"{where}.{key}")
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple, set, frozenset)):
-        items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
+        if isinstance(value, (set, frozenset)):
+            items = sorted(value, key=repr)
+        else:
+            items = value
         return [plain(item, f"{where}[{i}]") for i, item in enumerate(items)]
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot hold; use numbers, strings, lists and dicts")
+    raise TypeError(
+        f"{where} is a {type(value).__name__}, which JSON cannot hold; use numbers, strings, lists and dicts"
+    )
 
 # %% ../../nbs/core/files.ipynb #c007
 def _sync_folder(
@@ -162,9 +177,20 @@ def _sync_folder(
 
 # %% ../../nbs/core/files.ipynb #c009
 REFUSALS = {  # the system's error numbers -> what they mean for a file that is written, and the remedy
-    (errno.ENOSPC, errno.EDQUOT): "no space left while writing {}; what was there before is intact. Free some space and run again",
-    (errno.EACCES, errno.EPERM, errno.EROFS): "{} cannot be written: its folder is read-only; make it writable and run again",
-    (errno.ENOENT, errno.ENOTDIR, errno.ESTALE): "{} cannot be written: its folder is gone; bring it back, or choose another",
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+    ): "no space left while writing {}; what was there before is intact. Free some space and run again",
+    (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+    ): "{} cannot be written: its folder is read-only; make it writable and run again",
+    (
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.ESTALE,
+    ): "{} cannot be written: its folder is gone; bring it back, or choose another",
 }
 
 
@@ -176,14 +202,20 @@ def write_errors(
     try:
         yield
     except Exception as error:
-        number, text = getattr(error, "errno", None), str(error).lower()
-        if "os error 28" in text or "no space left" in text:  # some libraries wrap the system's error, with the number only in the text
+        number = getattr(error, "errno", None)
+        text = str(error).lower()
+        # some libraries wrap the system's error, with the number only in the text
+        if "os error 28" in text or "no space left" in text:
             number = errno.ENOSPC
-        elsewhere = not os.path.abspath(getattr(error, "filename", None) or path).startswith(os.path.abspath(Path(path).parent))
+        elsewhere = not os.path.abspath(getattr(error, "filename", None) or path).startswith(
+            os.path.abspath(Path(path).parent)
+        )
         messages = [message for numbers, message in REFUSALS.items() if number in numbers]
         if elsewhere or not messages:
             raise
-        raise OSError(errno.ENOSPC if number == errno.EDQUOT else number, messages[0].format(path), str(path)) from error
+        raise OSError(
+            errno.ENOSPC if number == errno.EDQUOT else number, messages[0].format(path), str(path)
+        ) from error
 
 # %% ../../nbs/core/files.ipynb #c011
 def write_bytes_atomic(
@@ -217,14 +249,17 @@ def write_json(
     obj: Any,  # anything `plain` takes
 ) -> Path:  # the path
     "Write a JSON file all or nothing."
-    return write_bytes_atomic(path, (json.dumps(plain(obj), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    return write_bytes_atomic(
+        path, (json.dumps(plain(obj), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    )
 
 # %% ../../nbs/core/files.ipynb #c017
 def read_json(
     path: str | Path,  # a JSON file
 ) -> Any:  # its content
     "Read a JSON file; raise `BadData` that names the file and the place if it is broken."
-    content, remedy = Path(path).read_bytes(), "restore it from where it came, or delete it to begin anew"
+    content = Path(path).read_bytes()
+    remedy = "restore it from where it came, or delete it to begin anew"
     return parse_json(content, f"{path} is not readable as JSON", remedy)
 
 # %% ../../nbs/core/files.ipynb #a41c9be2
@@ -236,7 +271,10 @@ def check_replaceable(
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file; name a new folder")
-    there = sorted(file.name for file in path.iterdir()) if path.exists() else []
+    if path.exists():
+        there = sorted(file.name for file in path.iterdir())
+    else:
+        there = []
     strange = [name for name in there if name not in names] or (there if names[0] not in there else [])
     if strange:
         names = ", ".join(strange[:3] + ["..."] * (len(strange) > 3))
@@ -260,7 +298,8 @@ def atomic_folder(
     path = Path(path)
     if names:
         check_replaceable(path, names)
-    temporary, old = path.with_name(f".{path.name}.{os.getpid()}.tmp"), path.with_name(f".{path.name}.{os.getpid()}.old")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
     _remove(temporary)
     try:
         with write_errors(path):
@@ -308,7 +347,9 @@ def out_folder(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise NotADirectoryError(f"out_dir {folder} cannot be a folder: a file stands in its way; choose another out_dir") from error
+        raise NotADirectoryError(
+            f"out_dir {folder} cannot be a folder: a file stands in its way; choose another out_dir"
+        ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"out_dir {folder} cannot be written to; choose another out_dir")
     return folder
@@ -333,7 +374,8 @@ def write_cache(
     path: str | Path,  # a file in the folder for caches
     content: Callable[[Any], Any] | bytes,  # as for `write_bytes_atomic`
 ) -> None:
-    "Keep what can be made again, all or nothing; where it cannot be written, a warning says so once for each folder, and the work goes on."
+    """Keep what can be made again, all or nothing; where it cannot be written, a warning says so once for each folder,
+    and the work goes on."""
     try:
         write_bytes_atomic(path, content)
     except OSError as error:
@@ -341,4 +383,7 @@ def write_cache(
         if folder not in _UNWRITTEN:
             _UNWRITTEN.add(folder)
             remedy = "make room, or name another folder by COMPLEARN_CACHE"
-            warnings.warn(f"nothing is kept in {folder} ({error.strerror or error}), so it is made again each time; {remedy}", stacklevel=2)
+            warnings.warn(
+                f"nothing is kept in {folder} ({error.strerror or error}), so it is made again each time; {remedy}",
+                stacklevel=2,
+            )

@@ -31,7 +31,7 @@ _KINDS = {
 
 
 def _describe(path: Path, mode: int) -> str:
-    "What stands at a path, e.g. \"runs/a/lock is a link to ../thesis.tex\"."
+    'What stands at a path, e.g. "runs/a/lock is a link to ../thesis.tex".'
     kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
     return f"{path} is {kind}" + (f" to {os.readlink(path)}" if stat.S_ISLNK(mode) else "")
 
@@ -40,8 +40,10 @@ def own_path(
     folder: Path | str,  # which may itself be a link
     name: str,  # below it, e.g. "phases/00-train.safetensors"
 ) -> Path:  # which may not exist yet
-    "The path of what a folder holds under a name; raise `ForeignFile` if there, or on the way, is anything but files and folders."
-    path, parts = Path(folder), PurePath(name).parts
+    """The path of what a folder holds under a name; raise `ForeignFile` if there, or on the way, is anything but files
+    and folders."""
+    path = Path(folder)
+    parts = PurePath(name).parts
     if not parts or PurePath(name).is_absolute() or ".." in parts or "\0" in str(name):
         raise ForeignFile(f"{name!r} leads out of {folder}; name a file below the folder")
     for number, part in enumerate(parts, 1):
@@ -51,8 +53,13 @@ def own_path(
         except (FileNotFoundError, NotADirectoryError):
             return Path(folder, *parts)
         if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode) and number == len(parts)):
-            fault = _describe(path, mode) if not stat.S_ISREG(mode) else f"{path} is a file where a folder should be"
-            raise ForeignFile(f"{fault}, and nothing is read or written through it; put the file itself there, or delete it")
+            if not stat.S_ISREG(mode):
+                fault = _describe(path, mode)
+            else:
+                fault = f"{path} is a file where a folder should be"
+            raise ForeignFile(
+                f"{fault}, and nothing is read or written through it; put the file itself there, or delete it"
+            )
     return path
 
 
@@ -77,7 +84,9 @@ def _check_file(path: Path, state: os.stat_result, flags: int) -> None:
         raise ForeignFile(f"{_describe(path, state.st_mode)}, where a file should be; delete it")
     if state.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
         remedy = f"make a file of its own: cp {path.name} copy && mv copy {path.name}"
-        raise ForeignFile(f"{path} has {state.st_nlink} names (hard links), and writing to it would change the others too; {remedy}")
+        raise ForeignFile(
+            f"{path} has {state.st_nlink} names (hard links), and writing to it would change the others too; {remedy}"
+        )
 
 
 def _open_below(folder: Path, parts: tuple[str, ...], flags: int) -> int:
@@ -104,7 +113,8 @@ def open_own(
     mode: str = "r",  # as for `open`
     **options: Any,  # likewise
 ) -> IO:
-    "As `open`, for a folder's own file; raise `ForeignFile` for anything else, and for hard links that would be written to."
+    """As `open`, for a folder's own file; raise `ForeignFile` for anything else, and for hard links that would be
+    written to."""
     path = own_path(folder, name)
 
     def opener(_: str, flags: int) -> int:
@@ -125,7 +135,9 @@ def _real_roots(folder: Path) -> list[str]:
     "The folders in which a folder's files lie: itself, and the Hub's blobs where it is a snapshot of its cache."
     real = os.path.realpath(folder)
     cache = Path(real).parent
-    return [real, str(cache.parent / "blobs")] if cache.name == "snapshots" else [real]
+    if cache.name == "snapshots":
+        return [real, str(cache.parent / "blobs")]
+    return [real]
 
 
 def _is_below(path: str, folders: list[str]) -> bool:
@@ -146,7 +158,8 @@ def check_own(
     links: bool = False,  # whether links to a file of the same folder are allowed
 ) -> None:
     "Raise `ForeignFile` that names the links, pipes, sockets and devices in a folder, if there are any."
-    faults, roots = [], _real_roots(Path(folder))
+    faults = []
+    roots = _real_roots(Path(folder))
     for entry in _entries(os.fspath(folder)):
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
@@ -155,7 +168,10 @@ def check_own(
         if not (links and stat.S_ISLNK(mode) and os.path.isfile(real) and _is_below(real, roots)):
             faults.append(_describe(Path(entry.path), mode))
     if faults:
-        more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+        if len(faults) > 3:
+            more = f"; and {len(faults) - 3} more"
+        else:
+            more = ""
         remedy = "a folder holds files and folders only: put the files themselves there, or delete them"
         raise ForeignFile(f"{'; '.join(faults[:3])}{more}; {remedy}")
 
@@ -171,8 +187,10 @@ class Inside:
         if allow_outside and (place := followed_place()):
             remedy = "start the run with --online if you trust it, or give the data yourself"
             raise Untrusted(f"{place} says allow_outside, which only a person may say; {remedy}")
-        self.folder, self.allow_outside = Path(folder), allow_outside
-        self._roots, self._real = _real_roots(self.folder), {}
+        self.folder = Path(folder)
+        self.allow_outside = allow_outside
+        self._roots = _real_roots(self.folder)
+        self._real = {}
 
     def __call__(
         self,
@@ -181,7 +199,9 @@ class Inside:
     ) -> Path:
         "The path of a file; raise `ForeignFile` if it lies outside the folder."
         if "\0" in str(name):
-            raise ForeignFile(f"{str(name)[:80]!r} is the name of no file: it holds a null character; mend the file that says it")
+            raise ForeignFile(
+                f"{str(name)[:80]!r} is the name of no file: it holds a null character; mend the file that says it"
+            )
         path = (self.folder if base is None else base) / name
         if self.allow_outside or self._holds(path):
             return path

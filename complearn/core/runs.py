@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from .checksums import LIST, DamagedFile, read_checksums, verify, write_listed
-from .files import plain, read_json, write_errors, write_bytes_atomic
+from .files import plain, read_json, write_bytes_atomic, write_errors
 from .own_files import ForeignFile, check_own, open_own, own_path
 from .results import code_version, versions
 
@@ -33,7 +33,9 @@ def runs_below(
     files = [path for level in ("*", "*/*", "*/*/*") for path in sorted(Path(folder).glob(f"{level}/config.json"))]
     files = [path for path in files if path.is_file() and not path.is_symlink()]
     names = [str(path.parent.relative_to(folder)) for path in files if b'"made"' in path.read_bytes()]
-    return f"; it holds {', '.join(names[:3])}{', ...' * (len(names) > 3)}" if names else ""
+    if names:
+        return f"; it holds {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
+    return ""
 
 # %% ../../nbs/core/runs.ipynb #a1c0de49
 def differences(
@@ -66,14 +68,17 @@ def read_lines(
         try:
             records.append(json.loads(line))
         except ValueError as error:
-            raise ValueError(f"{path} line {number} is not a JSON object: {line[:60]!r}; delete that line to read the rest") from error
+            raise ValueError(
+                f"{path} line {number} is not a JSON object: {line[:60]!r}; delete that line to read the rest"
+            ) from error
     return records, data.rfind(b"\n") + 1
 
 # %% ../../nbs/core/runs.ipynb #c009
 def append_line(
     path: str | Path,  # a file with one JSON object per line
     record: Mapping[str, Any],  # one record
-    size: int | None = None,  # bytes that were there after the last one; None: not known, and a torn last line is removed first
+    # bytes that were there after the last one; None: not known, and a torn last line is removed first
+    size: int | None = None,
 ) -> int:  # bytes that are there now
     "Append one record; if that fails (no space left), the file stays as it was."
     line = (json.dumps(plain(dict(record), where="record"), allow_nan=False) + "\n").encode()
@@ -81,7 +86,9 @@ def append_line(
         if size is None:
             file.truncate(read_lines(path)[1])
         elif file.tell() < size:
-            raise DamagedFile(f"{path} was deleted or cut while it was written to: {size} bytes then, {file.tell()} now; {LOG_REMEDY}")
+            raise DamagedFile(
+                f"{path} was deleted or cut while it was written to: {size} bytes then, {file.tell()} now; {LOG_REMEDY}"
+            )
         size = file.seek(0, os.SEEK_END)
         try:
             if file.write(line) != len(line):
@@ -92,7 +99,9 @@ def append_line(
     return size + len(line)
 
 
-LOG_REMEDY = "start the run again, which goes on from its last checkpoint, and the records from there on are written anew"
+LOG_REMEDY = (
+    "start the run again, which goes on from its last checkpoint, and the records from there on are written anew"
+)
 
 # %% ../../nbs/core/runs.ipynb #82e205f6
 def folder_name(
@@ -112,7 +121,8 @@ class Run:
     def __init__(
         self,
         path: str | Path,  # the run's folder, which holds a config.json
-        strict: bool = True,  # raise DamagedFile or ForeignFile for a folder that is not what was written; False: say it in `problem`
+        # raise DamagedFile or ForeignFile for a folder that is not what was written; False: say it in `problem`
+        strict: bool = True,
     ):
         self.path = Path(path).expanduser().absolute()
         config = self.path / "config.json"
@@ -120,14 +130,20 @@ class Run:
             problem = "there is no such folder" if not self.path.exists() else "it holds no config.json"
             raise FileNotFoundError(f"{self.path} is not a run: {problem}; {RUN_DEFINITION}{runs_below(self.path)}")
         self.prepared = False  # whether this process was given the configuration, and did not find it in the folder
-        self.config, self.provenance, self.problem, self._log_size = {}, {}, "", None
+        self.config = {}
+        self.provenance = {}
+        self.problem = ""
+        self._log_size = None
         try:
             accept = f"if a person edited it, accept it: python -m complearn.launch {self.path} --accept-config"
             own_path(self.path, "config.json")
             stored = self._read("config.json", f"bring this file back from a copy, or {accept}")
             if not isinstance(stored, dict) or "made" not in stored:
-                raise ValueError(f"{self.path} is not a run: its config.json was written by something else; {RUN_DEFINITION}")
-            self.config, self.provenance = stored, stored.pop("made")
+                raise ValueError(
+                    f"{self.path} is not a run: its config.json was written by something else; {RUN_DEFINITION}"
+                )
+            self.config = stored
+            self.provenance = stored.pop("made")
             check_own(self.path)
             self.done  # noqa: B018  a damaged one is an error
         except (DamagedFile, ForeignFile) as error:
@@ -163,8 +179,10 @@ class Run:
         path: str | Path,  # the folder, which may not exist yet
         config: Mapping[str, Any],  # the configuration, in plain values
     ) -> "Run":
-        "Create a run, or open the existing one with the same configuration; raise FileExistsError that names what differs."
-        path, config = Path(path).expanduser().absolute(), plain(dict(config), where="config")
+        """Create a run, or open the existing one with the same configuration; raise FileExistsError that names what
+        differs."""
+        path = Path(path).expanduser().absolute()
+        config = plain(dict(config), where="config")
         if "made" in config:
             raise ValueError("config has the key 'made', which the run folder writes itself; name it otherwise")
         if (path / "config.json").exists():
@@ -172,7 +190,9 @@ class Run:
             run.complete_list()
             differing = differences(run.config, config)
             if differing:
-                raise FileExistsError(f"{path} holds another run: {'; '.join(differing)}. Choose another folder, or delete this one")
+                raise FileExistsError(
+                    f"{path} holds another run: {'; '.join(differing)}. Choose another folder, or delete this one"
+                )
             return run
         if path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
             raise FileExistsError(f"{path} is not empty and holds no run; choose another folder. {RUN_DEFINITION}")
@@ -180,7 +200,11 @@ class Run:
 
     @classmethod
     def _write(cls, path: Path, config: Mapping[str, Any]) -> "Run":
-        provenance = {"code": code_version(), "versions": versions(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        provenance = {
+            "code": code_version(),
+            "versions": versions(),
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
         _write_json(path / "config.json", {**config, "made": provenance | {"process": os.getpid()}})
         return cls(path)
 
@@ -192,7 +216,8 @@ class Run:
 
     @property
     def stepped(self) -> bool:
-        "Whether it keeps anything of a training: a step in the log, a checkpoint after a step, a phase's end, its summary."
+        """Whether it keeps anything of a training: a step in the log, a checkpoint after a step, a phase's end, its
+        summary."""
         kept = self.done is not None or self.phases() or any(self._checkpoints())
         return bool(kept) or any(record.get("kind") == "step" for record in self.records())
 
@@ -200,7 +225,8 @@ class Run:
         self,
         config: Mapping[str, Any],  # in plain values
     ) -> "Run":
-        "Give a run that never took a step another configuration; what its first start wrote is removed, but for the log."
+        """Give a run that never took a step another configuration; what its first start wrote is removed, but for the
+        log."""
         if self.stepped:
             raise FileExistsError(f"{self.path} has trained already, so its configuration stays; choose another folder")
         for name in ("data.json", "tokenizer.json", "metrics.jsonl", LIST):
@@ -247,10 +273,13 @@ class Run:
     def tokenizer_file(self) -> Path | None:
         "The run's tokenizer.json, verified; None if it has none."
         path = self.path / "tokenizer.json"
-        return verify(path) if path.exists() or path.name in read_checksums(self.path) else None
+        if path.exists() or path.name in read_checksums(self.path):
+            return verify(path)
+        return None
 
     def phases(self) -> list[Path]:
-        "The files of the weights at each phase's end, in the order of the numbers in their names; one that was deleted is named too."
+        """The files of the weights at each phase's end, in the order of the numbers in their names; one that was
+        deleted is named too."""
         return [path for _, _, path in self._phases()]
 
     def phase_names(self) -> list[str]:
@@ -260,14 +289,22 @@ class Run:
     def _phases(self) -> list[tuple[int, str, Path]]:
         folder = self.path / "phases"
         paths = {*folder.glob("[0-9]*-*.safetensors"), *(folder / name for name in read_checksums(folder))}
-        return sorted((int(number), name, path) for path in paths for number, _, name in [path.stem.partition("-")] if number.isdigit())
+        return sorted(
+            (int(number), name, path)
+            for path in paths
+            for number, _, name in [path.stem.partition("-")]
+            if number.isdigit()
+        )
 
     def checkpoints(self) -> list[Path]:
         "The whole checkpoints, oldest first (by the last number in the name); temporary ones are left out."
         return list(self._checkpoints().values())
 
     def _checkpoints(self) -> dict[int, Path]:
-        paths = (self.path / "checkpoints").glob("[!.]*") if (self.path / "checkpoints").is_dir() else []
+        if (self.path / "checkpoints").is_dir():
+            paths = (self.path / "checkpoints").glob("[!.]*")
+        else:
+            paths = []
         numbered = [(int(numbers[-1]), path) for path in paths if (numbers := re.findall(r"\d+", path.name))]
         return {step: path for step, path in sorted(numbered) if not path.name.endswith((".tmp", ".old"))}
 
@@ -276,11 +313,15 @@ class Run:
         checkpoints: bool = True,  # the checkpoints between the phases' ends too
     ) -> list[dict]:  # phase (None for a checkpoint) and step (None where the log does not say it), by step
         "Which weights the run kept: every phase's end, and the checkpoints in between."
-        phase_ends = [record for record in self.records() if (record.get("kind"), record.get("event")) == ("phase", "end")]
+        phase_ends = [
+            record for record in self.records() if (record.get("kind"), record.get("event")) == ("phase", "end")
+        ]
         ends = {record["phase"]: record["step"] for record in phase_ends}
         entries = [{"phase": name, "step": ends.get(name)} for name in self.phase_names()]
         if checkpoints:
-            entries += [{"phase": None, "step": step} for step in self._checkpoints() if step and step not in ends.values()]
+            entries += [
+                {"phase": None, "step": step} for step in self._checkpoints() if step and step not in ends.values()
+            ]
         return sorted(entries, key=lambda entry: (entry["step"] is None, entry["step"] or 0))
 
     def weights_file(
@@ -292,25 +333,35 @@ class Run:
         if step is not None:
             paths = self._checkpoints()
             if phase is not None:
-                raise ValueError(f"weights are those of a phase or of a step, not of both: phase {phase!r}, step {step}")
+                raise ValueError(
+                    f"weights are those of a phase or of a step, not of both: phase {phase!r}, step {step}"
+                )
             if step not in paths:
-                raise ValueError(f"{self.path} keeps no checkpoint of step {step}; kept are: {', '.join(map(str, paths)) or 'none'}")
+                raise ValueError(
+                    f"{self.path} keeps no checkpoint of step {step}; kept are: {', '.join(map(str, paths)) or 'none'}"
+                )
             return paths[step] / "model.safetensors"
-        phases, selected = self._phases(), -1 if phase is None else phase
-        ended = max([number + 1 for number, _, _ in phases] + [(self.done or {}).get("phases", 0)])  # the last one's file may be gone
+        phases = self._phases()
+        selected = -1 if phase is None else phase
+        # the last one's file may be gone
+        ended = max([number + 1 for number, _, _ in phases] + [(self.done or {}).get("phases", 0)])
         if isinstance(selected, int) and selected < 0:
             selected += ended
         matching = [path for number, name, path in phases if selected in (number, name)]
         if not matching:
-            names, lost = ", ".join(self.phase_names()) or "none yet", isinstance(selected, int) and 0 <= selected < ended
+            names = ", ".join(self.phase_names()) or "none yet"
+            lost = isinstance(selected, int) and 0 <= selected < ended
             if lost:
-                raise DamagedFile(f"{self.path}/phases/{selected:02d}-*.safetensors is missing; bring it back; kept are: {names}")
+                raise DamagedFile(
+                    f"{self.path}/phases/{selected:02d}-*.safetensors is missing; bring it back; kept are: {names}"
+                )
             raise ValueError(f"{self.path} has not ended phase {-1 if phase is None else phase!r}; ended are: {names}")
         return matching[0]
 
     @property
     def method(self) -> str:
-        "What an experiment calls the run: its row's label, as `folder_name` writes it in `<label>-s<seed>`, or else its configured method."
+        """What an experiment calls the run: its row's label, as `folder_name` writes it in `<label>-s<seed>`, or else
+        its configured method."""
         return self._method_and_seed()[0]
 
     @property
@@ -323,7 +374,8 @@ class Run:
         if match:
             labels = [entry.get("args", {}).get("method", "") for entry in self.config.get("evaluate", {}).values()]
             return next((label for label in labels if folder_name(label) == match[1]), match[1]), int(match[2])
-        method, seed = self.config.get("method"), self.config.get("seed")
+        method = self.config.get("method")
+        seed = self.config.get("seed")
         name = method.get("name") if isinstance(method, Mapping) else None
         return name if isinstance(name, str) else self.path.name, seed if isinstance(seed, int) else 0
 
@@ -334,9 +386,13 @@ class Run:
             return None
         if (self.path / LIST).exists() and "done.json" not in read_checksums(self.path):
             return None  # a kill came before the entry: the end is yet to be marked
-        summary = self._read("done.json", f"delete it; if the run had ended, python -m complearn.launch {self.path} marks it again")
+        summary = self._read(
+            "done.json", f"delete it; if the run had ended, python -m complearn.launch {self.path} marks it again"
+        )
         if not isinstance(summary, dict):
-            raise DamagedFile(f"{self.path / 'done.json'} holds no summary but {summary!r}; delete it, and start the run again")
+            raise DamagedFile(
+                f"{self.path / 'done.json'} holds no summary but {summary!r}; delete it, and start the run again"
+            )
         return summary
 
     def finish(
@@ -352,9 +408,12 @@ def find(
     root: str | Path,  # a folder with runs somewhere below it, or a run itself
 ) -> list[Run]:  # sorted by path; a damaged one has a `problem`
     "All runs under a folder; runs do not nest, so the search stops at each."
-    root, runs = Path(root).expanduser().absolute(), []
+    root = Path(root).expanduser().absolute()
+    runs = []
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is {'a file' if root.exists() else 'not a folder'}; give a folder that holds runs")
+        raise FileNotFoundError(
+            f"{root} is {'a file' if root.exists() else 'not a folder'}; give a folder that holds runs"
+        )
     for folder, below, files in os.walk(root):
         below[:] = sorted(name for name in below if not name.startswith("."))
         if "config.json" in files:

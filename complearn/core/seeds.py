@@ -65,7 +65,9 @@ def uniforms(
     count: int,  # numbers for each
 ) -> np.ndarray:  # (sample, number), in [0, 1)
     "Uniform numbers of every sample; those of a sample depend on its seed alone."
-    bits = np.asarray(draws, np.uint64)[:, None] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    bits = np.asarray(draws, np.uint64)[:, None] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
+        0x9E3779B97F4A7C15
+    )
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

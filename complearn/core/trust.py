@@ -20,7 +20,14 @@ from .config import unknown_name
 from .files import BadData
 
 # %% ../../nbs/core/trust.ipynb #1ff50d72
-REFUSED = ("auto_map", "trust_remote_code", "tokenizer_kwargs", "quantization_config", "use_pretrained_backbone", "custom_pipelines")
+REFUSED = (
+    "auto_map",
+    "trust_remote_code",
+    "tokenizer_kwargs",
+    "quantization_config",
+    "use_pretrained_backbone",
+    "custom_pipelines",
+)
 
 
 class Untrusted(BadData):
@@ -30,7 +37,8 @@ class Untrusted(BadData):
 def check_plain(
     values: Any,  # of a configuration, as JSON has them
     place: str,  # the file and the key, for the message
-    keys: Collection[str] | None = None,  # the keys that are allowed at the top; None: every key that is not in `REFUSED`
+    # the keys that are allowed at the top; None: every key that is not in `REFUSED`
+    keys: Collection[str] | None = None,
     free: Collection[str] = (),  # keys of free text that nothing follows, such as a licence
 ) -> None:
     "Raise `Untrusted` if a configuration holds anything but plain values under allowed keys."
@@ -38,7 +46,9 @@ def check_plain(
     if isinstance(values, Mapping):
         for key, value in values.items():
             if key in REFUSED and value:
-                raise Untrusted(f"{place}: the key {key!r} is refused, since it can run code or download files; {remedy}")
+                raise Untrusted(
+                    f"{place}: the key {key!r} is refused, since it can run code or download files; {remedy}"
+                )
             if keys is not None and key not in keys:
                 raise Untrusted(f"{place}: {unknown_name('key', key, sorted(keys))}; {remedy}")
             if key not in free:
@@ -64,7 +74,10 @@ def _refuse_connection(event: str, arguments: tuple) -> None:
     if event in _EVENTS and _guard["depth"]:
         if isinstance(arguments[0], socket.socket) and arguments[0].family == getattr(socket, "AF_UNIX", None):
             return
-        raise Refused(f"no connection to {arguments[-1] if event == 'socket.connect' else arguments[0]!r} while a folder is opened")
+        raise Refused(
+            f"no connection to {arguments[-1] if event == 'socket.connect' else arguments[0]!r} while a folder is "
+            f"opened"
+        )
 
 # %% ../../nbs/core/trust.ipynb #b1bb58ce
 def _set_environment(
@@ -89,7 +102,8 @@ def _switch(on: bool) -> None:
             _guard["environment"] = {name: os.environ.get(name) for name in _OFFLINE}
             _set_environment(_OFFLINE)
             if constants is not None:
-                _guard["hub"], constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+                _guard["hub"] = constants.HF_HUB_OFFLINE
+                constants.HF_HUB_OFFLINE = True
         _guard["depth"] += 1 if on else -1
         if not _guard["depth"]:
             _set_environment(_guard["environment"])
@@ -114,9 +128,11 @@ def _is_network_error(error: BaseException | None) -> bool:
 @contextmanager
 def offline(
     place: str,  # the file or folder that is opened, for the message
-    remedy: str = "load it by its name once, or give the folder that holds it",  # where something is not on this machine
+    # where something is not on this machine
+    remedy: str = "load it by its name once, or give the folder that holds it",
 ) -> Iterator[None]:
-    "Refuse connections of this process and those it starts meanwhile; raise `Untrusted` where one, or a pickle's code, was needed."
+    """Refuse connections of this process and those it starts meanwhile; raise `Untrusted` where one, or a pickle's
+    code, was needed."""
     _switch(True)
     token = _PLACE.set(place)
     try:

@@ -44,7 +44,9 @@ def thumbnail(
     "The 16 x 16 colours of a picture, in values of 0 to 255; a file is decoded once."
     image = image.path if hasattr(image, "photo_bytes") else image
     if not isinstance(image, (str, Path)):
-        return _thumbnail(image) if isinstance(image, bytes) or hasattr(image, "read_bytes") else None
+        if isinstance(image, bytes) or hasattr(image, "read_bytes"):
+            return _thumbnail(image)
+        return None
     if not os.path.isfile(image):
         return None
     status = os.stat(image)
@@ -53,7 +55,9 @@ def thumbnail(
 # %% ../../nbs/data/copies.ipynb #2b84fece
 def _thumbnails(images: Sequence[Any]) -> tuple[list[int], np.ndarray]:  # places of the images that have one
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        bar = tqdm(pool.map(thumbnail, images), "comparing photos", len(images), unit="photo", disable=len(images) < 5000)
+        bar = tqdm(
+            pool.map(thumbnail, images), "comparing photos", len(images), unit="photo", disable=len(images) < 5000
+        )
         present = {place: values for place, values in enumerate(bar) if values is not None}
     return list(present), np.array(list(present.values()), np.float32).reshape(-1, 3 * SIDE**2)
 

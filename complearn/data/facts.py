@@ -21,8 +21,10 @@ from ..language.scenes.nouns import Noun
 from ..language.scenes.propositions import Absent, Phrase, Relates, Statement
 
 # %% ../../nbs/data/facts.ipynb #e845303d
-ITEMS, CLAUSES = 5, 6  # most objects of a scene and clauses of a statement that are encoded
-SCENE, CLAUSE = 2 * ITEMS + len(RELATIONS), 6  # integers of a scene and of a clause
+ITEMS = 5  # most objects of a scene and clauses of a statement that are encoded
+CLAUSES = 6
+SCENE = 2 * ITEMS + len(RELATIONS)  # integers of a scene and of a clause
+CLAUSE = 6
 _SHIFTS = {"shape": (0, 40), "colour": (40, 4), "size": (44, 2), "texture": (46, 3)}  # first bit and number of bits
 _NO_OBJECT = 1 << 50  # what no phrase describes
 
@@ -32,17 +34,22 @@ def _field(kind: str, word: str) -> tuple[int, int]:
     "A word and its field's mask."
     shift, bits = _SHIFTS[kind]
     words = {"colour": COLOUR_WORDS, "size": tuple(SIZES), "texture": TEXTURES}
-    value = derive(0, word) % (1 << bits) if kind == "shape" else words[kind].index(word)
+    if kind == "shape":
+        value = derive(0, word) % (1 << bits)
+    else:
+        value = words[kind].index(word)
     return value << shift, ((1 << bits) - 1) << shift
 
 
 def _described(thing: Phrase | Item) -> tuple[int, int]:
     "The words of a phrase or an object, and the mask of those that are there."
     fields = [_field(kind, word) for kind in _SHIFTS if (word := getattr(thing, kind)) is not None]
-    value, mask = sum(value for value, _ in fields), sum(mask for _, mask in fields) | _NO_OBJECT
+    value = sum(value for value, _ in fields)
+    mask = sum(mask for _, mask in fields) | _NO_OBJECT
     if isinstance(thing, Item) and isinstance(thing.shape, Noun):  # no texture can be said of a picture
         shift, bits = _SHIFTS["texture"]
-        value, mask = value | 7 << shift, mask | ((1 << bits) - 1) << shift
+        value = value | 7 << shift
+        mask = mask | ((1 << bits) - 1) << shift
     return value, mask
 
 # %% ../../nbs/data/facts.ipynb #e4565674
@@ -55,9 +62,16 @@ def claim_numbers(
 ) -> Int64[np.ndarray, "clause 6"]:  # zeros where there is no clause
     "A statement as integers; one of more than `CLAUSES` clauses counts as unknown."
     numbers = np.zeros((CLAUSES, CLAUSE), np.int64)
-    for row, clause in zip(numbers, statement.clauses if statement is not None and len(statement.clauses) <= CLAUSES else ()):
+    for row, clause in zip(
+        numbers, statement.clauses if statement is not None and len(statement.clauses) <= CLAUSES else ()
+    ):
         if isinstance(clause, Relates):
-            row[:] = _KINDS["relates"], list(RELATIONS).index(clause.relation), *_described(clause.subject), *_described(clause.object)
+            row[:] = (
+                _KINDS["relates"],
+                list(RELATIONS).index(clause.relation),
+                *_described(clause.subject),
+                *_described(clause.object),
+            )
         else:
             kind = "absent" if isinstance(clause, Absent) else "some" if clause.phrase.count is None else "count"
             row[:4] = _KINDS[kind], clause.phrase.count or 0, *_described(clause.phrase)
@@ -72,13 +86,16 @@ def scene_numbers(
     numbers = np.full(SCENE, -1, np.int64)
     if graph is None or len(graph.items) > ITEMS:
         return numbers
-    numbers[:ITEMS], numbers[ITEMS : 2 * ITEMS] = _NO_OBJECT, _NO_OBJECT
+    numbers[:ITEMS] = _NO_OBJECT
+    numbers[ITEMS : 2 * ITEMS] = _NO_OBJECT
     for place, item in enumerate(graph.items):
         numbers[place], numbers[ITEMS + place] = _described(item)
     pairs = [(i, j) for i in range(len(graph.items)) for j in range(len(graph.items)) if i != j]
     for place, relation in enumerate(RELATIONS, 2 * ITEMS):
         if relation in relations:
-            numbers[place] = sum(1 << ITEMS * i + j for i, j in pairs if relation_truth(graph, relation, i, j) is not False)
+            numbers[place] = sum(
+                1 << ITEMS * i + j for i, j in pairs if relation_truth(graph, relation, i, j) is not False
+            )
     return numbers
 
 # %% ../../nbs/data/facts.ipynb #d5dd5498
@@ -98,8 +115,10 @@ def may_hold(
     claims: Int64[Tensor, "*#pair clause 6"],  # see `claim_numbers`
     scenes: Int64[Tensor, "*#pair 18"],  # see `scene_numbers`
 ) -> Bool[Tensor, "*pair"]:
-    "True where a statement is not known to be false of its scene (of all scenes: `claims[:, None], scenes[None]`); False where unknown."
-    n_clauses, n_objects = CLAUSES, ITEMS
+    """True where a statement is not known to be false of its scene (of all scenes: `claims[:, None], scenes[None]`);
+    False where unknown."""
+    n_clauses = CLAUSES
+    n_objects = ITEMS
     if claims.device.type == "cpu":  # elsewhere the question would wait for the device
         n_clauses = max(1, int((claims[..., 0] > 0).sum(-1).max()))
         n_objects = max(1, int((scenes[..., :ITEMS] != _NO_OBJECT).sum(-1).max()))

@@ -17,7 +17,8 @@ from .copies import are_copies
 from .images import image_hash, image_name
 
 # %% ../../nbs/data/identities.ipynb #29923dcd
-_PHOTO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(0{6}\d{6}|\d{5,11}_[0-9a-f]{10})(?:\.\w+)?")  # as a file name
+# as a file name
+_PHOTO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(0{6}\d{6}|\d{5,11}_[0-9a-f]{10})(?:\.\w+)?")
 _WHOLE_NAME = re.compile(r"(vg)\d+|(nlvr) .+|(world)-[0-9a-f]{10}/.+")  # as a reader writes it
 
 
@@ -55,7 +56,8 @@ def path_identity(
     name: str,  # of an image, below the folder or whole
 ) -> str:  # equal iff the path is the same
     "The identity of an image file, however its path is written."
-    path, base = os.path.abspath(folder / name), os.path.abspath(folder)
+    path = os.path.abspath(folder / name)
+    base = os.path.abspath(folder)
     return Path(os.path.relpath(path, base) if path.startswith(base + os.sep) else path).as_posix()
 
 # %% ../../nbs/data/identities.ipynb #b4760f54
@@ -63,7 +65,8 @@ def distinct_names(
     files: Sequence[Path],  # of one data set
 ) -> list[str]:  # as many
     "A name for each file: its own, or, where two files have one name, its path below the folder that all share."
-    names, paths = [path.name for path in files], [os.path.abspath(path) for path in files]
+    names = [path.name for path in files]
+    paths = [os.path.abspath(path) for path in files]
     if len(set(names)) == len(set(paths)):
         return names
     shared = os.path.commonpath([os.path.dirname(path) for path in paths])
@@ -83,7 +86,11 @@ def same_image(
         return bool(source)
     if image is other:
         return True
-    if isinstance(image, (str, Path)) and isinstance(other, (str, Path)) and os.path.abspath(image) == os.path.abspath(other):
+    if (
+        isinstance(image, (str, Path))
+        and isinstance(other, (str, Path))
+        and os.path.abspath(image) == os.path.abspath(other)
+    ):
         return True
     if any(isinstance(each, (str, Path)) and not os.path.exists(each) for each in (image, other)):
         return bool(source)
@@ -98,7 +105,10 @@ def note_image(
     known = images.setdefault(pair.image_id, pair.image)
     if known is not pair.image and not same_image(pair.image_id, known, pair.image):
         both = f"{image_name(known)} and {image_name(pair.image)}"
-        remedy = "read them with the reader 'joined', which tells the names of its parts apart, or give the images different ids"
+        remedy = (
+            "read them with the reader 'joined', which tells the names of its parts apart, or give the images "
+            "different ids"
+        )
         raise ValueError(f"two images have the id {pair.image_id!r}: {both}; {remedy}")
 
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FORMATS', 'EXTENSIONS', 'MAX_PIXELS', 'BAND', 'FITS', 'BrokenImage', 'image_name', 'open_header', 'check_pixels',
-           'eight_bits', 'to_rgb', 'upright_rgb', 'decoding', 'decode_image', 'open_image', 'fit_image', 'Renderable',
-           'check_channels', 'load_images', 'Transform', 'file_hash', 'image_hash']
+           'to_rgb', 'upright_rgb', 'decoding', 'decode_image', 'open_image', 'fit_image', 'Renderable', 'load_images',
+           'Transform', 'file_hash', 'image_hash']
 
 # %% ../../nbs/data/images.ipynb #c002
 import hashlib
@@ -49,7 +49,8 @@ def image_name(
 
 # %% ../../nbs/data/images.ipynb #c006
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-EXTENSIONS = frozenset((".png", ".jpg", ".jpeg", ".jfif", ".webp", ".gif", ".tif", ".tiff", ".bmp", ".ppm", ".avif"))  # of image files
+# of image files
+EXTENSIONS = frozenset((".png", ".jpg", ".jpeg", ".jfif", ".webp", ".gif", ".tif", ".tiff", ".bmp", ".ppm", ".avif"))
 MAX_PIXELS = 50_000_000  # decoded at once, in one picture or in several side by side
 BAND = 2**20  # pixels whose colours are converted at once
 
@@ -85,15 +86,21 @@ def check_pixels(
         raise ValueError(f"too large, {w * h / 1e6:.0f} megapixels and more than {MAX_PIXELS // 10**6}")
 
 # %% ../../nbs/data/images.ipynb #c008
-def eight_bits(
+def _eight_bits(
     values: np.ndarray,  # one channel, integers or floats
 ) -> UInt8[np.ndarray, "height width"]:
-    "Scale grey values to 8 bits by the first range that holds them: floats 1 or 255; wide integers 255; 65535; else their own."
-    is_float, wide = values.dtype.kind == "f", values.dtype.itemsize > 2
+    """Scale grey values to 8 bits by the first range that holds them: floats 1 or 255; wide integers 255; 65535; else
+    their own."""
+    is_float = values.dtype.kind == "f"
+    wide = values.dtype.itemsize > 2
     rows = max(1, BAND // values.shape[-1])
     bands = [slice(top, top + rows) for top in range(0, len(values), rows)]
-    finite = lambda band: np.nan_to_num(values[band].astype(np.float64), posinf=0, neginf=0)
-    low, high = min(float(finite(band).min()) for band in bands), max(float(finite(band).max()) for band in bands)
+
+    def finite(band):
+        return np.nan_to_num(values[band].astype(np.float64), posinf=0, neginf=0)
+
+    low = min(float(finite(band).min()) for band in bands)
+    high = max(float(finite(band).max()) for band in bands)
     ranges = (1.0, 255.0) if is_float else (255.0, 65535.0) if wide else (65535.0,)
     usual = next((limit for limit in ranges if 0 <= low and high <= limit), None)
     grey = np.empty(values.shape, np.uint8)
@@ -111,7 +118,8 @@ def _on_white(
 ) -> Image.Image:  # mode RGB
     "A picture on white, band by band, since each step on the way needs four bytes a pixel."
     width, height = picture.size
-    result, rows = Image.new("RGB", picture.size), max(1, BAND // width)
+    result = Image.new("RGB", picture.size)
+    rows = max(1, BAND // width)
     for top in range(0, height, rows):
         layer = picture.crop((0, top, width, min(height, top + rows))).convert("RGBA")
         white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
@@ -126,7 +134,7 @@ def to_rgb(
     if picture.mode == "RGB":
         return picture
     if picture.mode.startswith(("I", "F")):
-        return Image.fromarray(eight_bits(np.asarray(picture))).convert("RGB")
+        return Image.fromarray(_eight_bits(np.asarray(picture))).convert("RGB")
     if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
         return _on_white(picture)
     return picture.convert("RGB")
@@ -150,7 +158,8 @@ def decoding(
     picture: Image.Image,  # not decoded yet, of the size at which it will be
 ) -> Iterator[None]:
     "Wait until this process decodes so few other pixels that a picture may join them; alone it always may."
-    pixels, room = picture.size[0] * picture.size[1], _decoding["room"]
+    pixels = picture.size[0] * picture.size[1]
+    room = _decoding["room"]
     with room:
         room.wait_for(lambda: not _decoding["pixels"] or _decoding["pixels"] + pixels <= MAX_PIXELS)
         _decoding["pixels"] += pixels
@@ -173,7 +182,8 @@ if hasattr(os, "register_at_fork"):
 
 def decode_image(
     image: Any,  # path, bytes, PIL image, uint8 array, or anything with `read_bytes()`
-    draft: int | None = None,  # pixels of a side that suffice: a JPEG is decoded at down to an eighth of its size; None: all of it
+    # pixels of a side that suffice: a JPEG is decoded at down to an eighth of its size; None: all of it
+    draft: int | None = None,
 ) -> Image.Image:  # RGB, upright
     "Decode an image; raise whatever a decoder raises."
     if isinstance(image, np.ndarray):
@@ -195,7 +205,9 @@ def open_image(
     "Decode an image; raise `BrokenImage` with the remedy if it cannot be read."
     if isinstance(image, (str, Path)) and not Path(image).exists():
         raise BrokenImage(f"{image_name(image)}: image file not found; restore it, or read the data set again")
-    known = isinstance(image, (str, Path, bytes, bytearray, memoryview, Image.Image, np.ndarray)) or hasattr(image, "read_bytes")
+    known = isinstance(image, (str, Path, bytes, bytearray, memoryview, Image.Image, np.ndarray)) or hasattr(
+        image, "read_bytes"
+    )
     if not known:
         raise TypeError(f"an image is a path, bytes, a PIL image, a uint8 array or a scene, not {type(image).__name__}")
     remedy = "replace the file, or read the data set with check='decode', which skips it and says so"
@@ -217,10 +229,15 @@ def fit_image(
         return picture
     if fit == "squash":
         return picture.resize((size, size), Image.Resampling.BICUBIC)
-    side = min(w, h) if fit == "crop" else max(w, h)
-    w, h = max(1, size * w // side), max(1, size * h // side)
+    if fit == "crop":
+        side = min(w, h)
+    else:
+        side = max(w, h)
+    w = max(1, size * w // side)
+    h = max(1, size * h // side)
     picture = picture.resize((w, h), Image.Resampling.BICUBIC)
-    left, top = round((w - size) / 2.0), round((h - size) / 2.0)
+    left = round((w - size) / 2.0)
+    top = round((h - size) / 2.0)
     if fit == "crop":
         return picture.crop((left, top, left + size, top + size))
     background = Image.new("RGB", (size, size), (255, 255, 255))
@@ -245,14 +262,16 @@ class Renderable(ABC):
         return repr(self)
 
 # %% ../../nbs/data/images.ipynb #c017
-def check_channels(
+def _check_channels(
     image: Any,  # of any kind
     channels: int,  # of the tower
 ) -> None:
     "Raise `BrokenImage` if an array has another number of channels than the tower reads."
     if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] != channels:
         fault = f"an image of {image.shape[2]} channels for a tower of {channels}"
-        raise BrokenImage(f"{image_name(image)}: {fault}; give the model a tower of as many channels as the data set has")
+        raise BrokenImage(
+            f"{image_name(image)}: {fault}; give the model a tower of as many channels as the data set has"
+        )
 
 
 def load_images(
@@ -268,7 +287,7 @@ def load_images(
         places = [i for i, image in enumerate(images) if type(image) is kind]
         out[places] = kind.render_batch([images[i] for i in places], size)
     for i, image in enumerate(images):
-        check_channels(image, channels)
+        _check_channels(image, channels)
         if isinstance(image, np.ndarray) and image.shape == (size, size, channels) and image.dtype == np.uint8:
             out[i] = image
         elif channels != 3:
@@ -312,7 +331,7 @@ class Transform:
             remedy = "take area, mirror and jitter out of the transform"
             raise ValueError(f"crops, mirroring and jitter are for three channels, not for {len(self.mean)}; {remedy}")
         for image in images:
-            check_channels(image, 3)
+            _check_channels(image, 3)
         images, places = list(images), [i for i, image in enumerate(images) if isinstance(image, Renderable)]
         for i, pixels in zip(places, load_images([images[i] for i in places], self.size)):
             images[i] = pixels
@@ -334,7 +353,10 @@ class Transform:
             cut = 1 - scale**0.5
             box = (x * cut * w, y * cut * h, (1 - (1 - x) * cut) * w, (1 - (1 - y) * cut) * h)
             picture = fit_image(picture.crop(tuple(round(edge) for edge in box)), self.size, self.fit)
-        pixels = np.asarray(picture)[:, ::-1] if self.mirror and flip < 0.5 else np.asarray(picture)
+        if self.mirror and flip < 0.5:
+            pixels = np.asarray(picture)[:, ::-1]
+        else:
+            pixels = np.asarray(picture)
         if self.jitter:
             pixels = (pixels * (1 + self.jitter * (2 * light - 1))).clip(0, 255).astype(np.uint8)
         return pixels
@@ -347,7 +369,12 @@ class Transform:
         "The images as a normalised tensor."
         pixels = torch.from_numpy(self.pixels(images, draws))
         mean, std = (255 * torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
-        return rearrange(pixels, "b h w c -> b c h w").to(torch.float32, memory_format=torch.contiguous_format).sub_(mean).div_(std)
+        return (
+            rearrange(pixels, "b h w c -> b c h w")
+            .to(torch.float32, memory_format=torch.contiguous_format)
+            .sub_(mean)
+            .div_(std)
+        )
 
 # %% ../../nbs/data/images.ipynb #19a2bbde
 @lru_cache(1 << 16)
@@ -380,5 +407,8 @@ def image_hash(
     elif isinstance(image, bytes):
         content = image
     else:
-        content = f"{image.mode} {image.size}".encode() + image.tobytes() if hasattr(image, "tobytes") else repr(image).encode()
+        if hasattr(image, "tobytes"):
+            content = f"{image.mode} {image.size}".encode() + image.tobytes()
+        else:
+            content = repr(image).encode()
     return hashlib.blake2b(content, digest_size=16).hexdigest()

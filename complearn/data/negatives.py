@@ -23,12 +23,12 @@ from ..core.seeds import rng
 from .facts import claim_numbers, scene_numbers
 from .word_tokenizer import normalize_caption
 from ..language.edits.base import Edit
+from ..language.edits.captions import draw_swap
 from ..language.edits.scenes import CONTRADICTING, compose_edits, contradictions, realise_edit
 from ..language.scenes.grammar import Caption
 from ..language.scenes.graphs import SceneGraph
 from ..language.scenes.propositions import Statement, truth
 from ..language.scenes.sampling import choose, draw_statement
-from ..language.edits.captions import draw_swap
 
 # %% ../../nbs/data/negatives.ipynb #91f4868a
 NEGATIVE_SOURCES = ("auto", "given", "swap", "unrelated")
@@ -40,8 +40,10 @@ COMPOSED = 8  # negatives of several calls that are drawn for a pair
 class Negatives:
     "Which negatives a batch brings, one for each caption. Raise ValueError for an unknown source or operator."
 
-    source: str = "auto"  # "given" (the data's), "swap" (by rules), "auto" (given, else by rules), "unrelated" (another scene's caption)
-    calls: Annotated[int, Field(ge=1)] | None = None  # operators called one after the other; None: one, of given captions any number
+    # "given" (the data's), "swap" (by rules), "auto" (given, else by rules), "unrelated" (another scene's caption)
+    source: str = "auto"
+    # operators called one after the other; None: one, of given captions any number
+    calls: Annotated[int, Field(ge=1)] | None = None
     operators: tuple[str, ...] | None = None  # of `CONTRADICTING`; None: exchanges, of several calls also replacements
     images: bool = False  # an image of each negative caption too, where it can be drawn or is given
 
@@ -55,7 +57,10 @@ class Negatives:
     @property
     def operator_names(self) -> tuple[str, ...]:
         "The operators that may be called."
-        several = (*SWAPS, "replace_att", "replace_obj", "replace_rel") if (self.calls or 1) > 1 else SWAPS
+        if (self.calls or 1) > 1:
+            several = (*SWAPS, "replace_att", "replace_obj", "replace_rel")
+        else:
+            several = SWAPS
         return several if self.operators is None else tuple(self.operators)
 
     @classmethod
@@ -64,7 +69,9 @@ class Negatives:
         values: Any,  # negatives, plain values by key, a source's name for short, or None
     ) -> "Negatives | None":
         "Negatives from what a person writes; raise ValueError for what is no setting of theirs."
-        return None if values is None else strict(cls, {"source": values} if isinstance(values, str) else values, "negatives")
+        if values is None:
+            return None
+        return strict(cls, {"source": values} if isinstance(values, str) else values, "negatives")
 
 # %% ../../nbs/data/negatives.ipynb #c005
 @dataclass(frozen=True)
@@ -76,14 +83,18 @@ class Contradictions(Sequence):
     config: Any  # the allowed statements, a `SceneConfig`
     say: Callable[[Statement], Caption]  # puts a statement into words as the right caption was
     keep: Callable[[Statement], bool] = lambda statement: True  # whether training may read a statement
-    look: Callable[[SceneGraph], Any] | None = None  # draws a scene as the right image was; None: no images of negatives
+    # draws a scene as the right image was; None: no images of negatives
+    look: Callable[[SceneGraph], Any] | None = None
 
     def by_operator(
         self,
         negatives: Negatives = Negatives(),  # how many calls of which operators
     ) -> dict[str, list[str]]:
         "The captions by operator, without operators that do not apply; those of several calls together."
-        return {operator: [self._text(edit) for edit in edits] for operator, edits in self.edits_by_operator(negatives).items()}
+        return {
+            operator: [self._text(edit) for edit in edits]
+            for operator, edits in self.edits_by_operator(negatives).items()
+        }
 
     def edits_by_operator(
         self,
@@ -127,7 +138,8 @@ class Contradictions(Sequence):
     def _text(self, edit: Edit) -> str:
         if edit.caption not in self._texts:
             text = self._texts[edit.caption] = self.say(edit.caption).text
-            self.claims[text], self.edits[text] = claim_numbers(edit.caption), edit
+            self.claims[text] = claim_numbers(edit.caption)
+            self.edits[text] = edit
         return self._texts[edit.caption]
 
     @cached_property
@@ -137,7 +149,8 @@ class Contradictions(Sequence):
     def _edits(self, calls: int, operators: tuple[str, ...]) -> list[Edit]:
         if calls == 1:
             return contradictions(self.statement, self.graph, operators, self.config)
-        edits, generator = {}, rng(0, "calls", calls, self.say(self.statement).text)
+        edits = {}
+        generator = rng(0, "calls", calls, self.say(self.statement).text)
         for _ in range(2 * COMPOSED):
             edit = compose_edits(self.statement, self.graph, calls, generator, operators, self.config)
             if edit is None or len(edits) == COMPOSED:
@@ -167,11 +180,21 @@ class Contradictions(Sequence):
     def image(
         self,
         text: str,  # a negative caption
-    ) -> tuple[Any, Int64[np.ndarray, "18"]] | None:  # an image of which it is true and the right caption false; what it shows
+    ) -> (
+        tuple[Any, Int64[np.ndarray, "18"]] | None
+    ):  # an image of which it is true and the right caption false; what it shows
         "The picture of a negative caption, the same each time; None where none was found."
-        edit = self.edits.get(text) if self.look is not None else None
-        graph = None if edit is None else realise_edit(edit, self.config, rng(0, "image", text, self.say(self.statement).text)).graph
-        return None if graph is None else (self.look(graph), scene_numbers(graph, self.config.relations))
+        if self.look is not None:
+            edit = self.edits.get(text)
+        else:
+            edit = None
+        if edit is None:
+            graph = None
+        else:
+            graph = realise_edit(edit, self.config, rng(0, "image", text, self.say(self.statement).text)).graph
+        if graph is None:
+            return None
+        return (self.look(graph), scene_numbers(graph, self.config.relations))
 
     @cached_property
     def flat(self) -> list[str]:
@@ -196,9 +219,14 @@ class EditedCaptions(Sequence):
         self,
         wanted: Negatives,  # how many calls of which operators
     ) -> list[tuple[str, tuple[str, ...]]]:
-        "The captions of so many calls of these operators, with theirs; one that does not say counts as one call of any."
-        calls, allowed = wanted.calls, wanted.operators
-        fits = lambda names: calls in (None, max(1, len(names))) and (allowed is None or set(names) <= set(allowed))
+        """The captions of so many calls of these operators, with theirs; one that does not say counts as one call of
+        any."""
+        calls = wanted.calls
+        allowed = wanted.operators
+
+        def fits(names):
+            return calls in (None, max(1, len(names))) and (allowed is None or set(names) <= set(allowed))
+
         return [(text, names) for text, names in zip(self.captions, self.operators) if fits(names)]
 
     def __len__(self) -> int:
@@ -211,18 +239,24 @@ class EditedCaptions(Sequence):
 def negative_mix(
     pairs: Sequence[Any],  # with `negatives`
     wanted: Sequence[Negatives],  # each a number of calls, of some operators
-) -> pd.DataFrame:  # by calls: share of captions with a negative, negatives of such a caption; share of draws that call each operator
+) -> (
+    pd.DataFrame
+):  # by calls: share of captions with a negative, negatives of such a caption; share of draws that call each operator
     "What is drawn as negatives: how many captions have one, from how many it is drawn, and which operators made it."
     lines = {}
     for which in wanted:
-        shares, counts = Counter(), []
+        shares = Counter()
+        counts = []
         for groups in filter(None, (_operators_drawn(pair.negatives, which) for pair in pairs)):
             counts.append(sum(map(len, groups)))
             for group in groups:
                 for names in group:
                     shares.update(dict.fromkeys(names, 1 / (len(groups) * len(group))))
         n = max(1, len(counts))
-        about = {"captions with a negative": len(counts) / max(1, len(pairs)), "negatives of a caption": sum(counts) / n}
+        about = {
+            "captions with a negative": len(counts) / max(1, len(pairs)),
+            "negatives of a caption": sum(counts) / n,
+        }
         lines[which.calls] = about | {name: shares[name] / n for name in sorted(shares)}
     return pd.DataFrame.from_dict(lines, "index").rename_axis("calls").fillna(0.0)
 
@@ -230,7 +264,9 @@ def negative_mix(
 def _operators_drawn(negatives: Any, which: Negatives) -> list[list[tuple[str, ...]]]:
     "The operators behind each negative, in the groups that are drawn evenly."
     if isinstance(negatives, Contradictions):
-        return [[tuple(edit.operator.split("+")) for edit in edits] for edits in negatives.edits_by_operator(which).values()]
+        return [
+            [tuple(edit.operator.split("+")) for edit in edits] for edits in negatives.edits_by_operator(which).values()
+        ]
     chosen = negatives.chosen(which) if isinstance(negatives, EditedCaptions) else []
     return [[names for _, names in chosen]] if chosen else []
 
@@ -252,18 +288,26 @@ def negative_caption(
     """Draw a negative caption for a pair, never one with the words of the caption.
 
     Raise ValueError for several calls, or unrelated captions, where no scene is known."""
-    negatives, generator = pair.negatives, rng(draw or 0, "negative")
+    negatives = pair.negatives
+    generator = rng(draw or 0, "negative")
     by_rules = made_by_rules(pair, wanted.source)
     if (wanted.calls or 1) > 1 and (by_rules or not isinstance(negatives, (Contradictions, EditedCaptions))):
-        remedy = "compose them beforehand with: python -m complearn.apps.edits --calls, and read them with the reader 'edited'"
+        remedy = (
+            "compose them beforehand with: python -m complearn.apps.edits --calls, and read them with the reader "
+            "'edited'"
+        )
         raise ValueError(f"pair {pair.id}: {wanted.calls} calls are composed for generated scenes alone; {remedy}")
     if wanted.source == "unrelated":
         if not isinstance(negatives, Contradictions):
-            raise ValueError(f"pair {pair.id}: captions of other scenes are known to be false for generated scenes alone")
+            raise ValueError(
+                f"pair {pair.id}: captions of other scenes are known to be false for generated scenes alone"
+            )
         return negatives.draw_unrelated(generator)
     if by_rules:
         edit = draw_swap(caption, draw or 0)
-        return None if edit is None or normalize_caption(edit.caption) == normalize_caption(caption) else edit.caption
+        if edit is None or normalize_caption(edit.caption) == normalize_caption(caption):
+            return None
+        return edit.caption
     if isinstance(negatives, Contradictions):
         return negatives.draw(wanted, generator)
     if isinstance(negatives, EditedCaptions):
@@ -271,7 +315,10 @@ def negative_caption(
     else:
         groups = [[negatives] if isinstance(negatives, str) else list(negatives or ())]
     right = normalize_caption(caption)
-    is_wrong = lambda text: bool(text.strip()) and (normalize_caption(text) or text) != (right or caption)
+
+    def is_wrong(text):
+        return bool(text.strip()) and (normalize_caption(text) or text) != (right or caption)
+
     groups = [texts for group in groups if (texts := list(filter(is_wrong, group)))]
     if not groups:
         return None

@@ -17,8 +17,8 @@ from .benchmarks.items import Crop
 from .copies import are_copies
 from .identities import name_source, photo_identity
 from .images import image_hash
-from .reports import Pairs, Report
 from .pairs import Pair
+from .reports import Pairs, Report
 from .word_tokenizer import normalize_caption
 
 # %% ../../nbs/data/overlap.ipynb #c007
@@ -38,7 +38,9 @@ def item_contents(
 
 
 def _texts(negatives: Any) -> list[str]:
-    return [text for text in negatives or () if isinstance(text, str)] if not isinstance(negatives, str) else [negatives]
+    if not isinstance(negatives, str):
+        return [text for text in negatives or () if isinstance(text, str)]
+    return [negatives]
 
 # %% ../../nbs/data/overlap.ipynb #c009
 @dataclass(frozen=True)
@@ -52,7 +54,12 @@ class Overlap:
 
     def __str__(self) -> str:
         train_images, train_captions, images, captions = self.compared
-        first = lambda names: f" ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
+
+        def first(names):
+            if names:
+                return f" ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+            return ""
+
         coincidences = [f"{name} {caption.strip()!r}" for name, caption in self.captions.items()]
         shared = f"{len(self.images)} training pairs share a photo with the evaluation{first(self.images)}"
         shared += f", {len(self.copies)} of them known by its look alone{first(self.copies)}" if self.copies else ""
@@ -72,7 +79,10 @@ class Photos:
         self,
         items: Iterable[Any],  # pairs, choices, claims
     ):
-        self.hashes, self.identities, self.sources = {}, set(), {}  # image -> hash; of the items; hash -> image and whose name it has
+        # image -> hash; of the items; hash -> image and whose name it has
+        self.hashes = {}
+        self.identities = set()
+        self.sources = {}
         for images, image_ids, _ in item_contents(items):
             self.identities |= set(map(photo_identity, image_ids)) - {None}
             for image, name in zip_longest(images, image_ids[: len(images)], fillvalue=""):
@@ -83,7 +93,8 @@ class Photos:
         images: Iterable[Any],  # of one item
     ) -> set[str]:  # none for a file that does not exist
         "Hashes of images, each file's once; a crop counts as its photo."
-        images, keys = [image.path if isinstance(image, Crop) else image for image in images], set()
+        images = [image.path if isinstance(image, Crop) else image for image in images]
+        keys = set()
         for image in images:
             is_file = isinstance(image, (str, Path))
             if is_file and str(image) not in self.hashes and Path(image).exists():
@@ -96,14 +107,20 @@ class Photos:
         items: Iterable[Any],  # pairs, choices, claims
     ) -> tuple[list[str], int]:  # how each item is known: "name or content", "look" or ""; number of distinct images
         "Whether each item shows one of these photos."
-        known, distinct, undecided = [], set(), {}
+        known = []
+        distinct = set()
+        undecided = {}
         for number, (images, image_ids, _) in enumerate(item_contents(items)):
             keys = [self.keys([image]) for image in images]
             distinct |= set().union(*keys)
             is_known = set().union(*keys) & self.sources.keys() or set(map(photo_identity, image_ids)) & self.identities
             known.append("name or content" if is_known else "")
-            for image, key, name in [] if is_known else zip_longest(images, keys, image_ids[: len(images)], fillvalue=""):
-                undecided.setdefault(name_source(name), {}).setdefault(min(key, default=""), (image, []))[1].append(number)
+            for image, key, name in (
+                [] if is_known else zip_longest(images, keys, image_ids[: len(images)], fillvalue="")
+            ):
+                undecided.setdefault(name_source(name), {}).setdefault(min(key, default=""), (image, []))[1].append(
+                    number
+                )
         for source, entries in undecided.items():
             images, numbers = zip(*entries.values())
             others = [image for image, other in self.sources.values() if not source or other != source]
@@ -117,12 +134,21 @@ def find_overlap(
     evaluation: Iterable[Any],  # pairs, choices or claims
     captions: bool = True,  # compare captions too
 ) -> Overlap:
-    "Find training pairs with a photo (by content, published name or look), or with a caption (by its words), of the evaluation."
-    items, shared_captions, train_texts = list(evaluation), {}, set()
-    texts = {normalize_caption(text) for *_, part in item_contents(items) for text in part} if captions else set()
+    """Find training pairs with a photo (by content, published name or look), or with a caption (by its words), of the
+    evaluation."""
+    items = list(evaluation)
+    shared_captions = {}
+    train_texts = set()
+    if captions:
+        texts = {normalize_caption(text) for *_, part in item_contents(items) for text in part}
+    else:
+        texts = set()
     photos = Photos(items)
     known, n_images = photos.matches(train)
-    images, copies = (tuple(pair.id for pair, how in zip(train, known) if how in ways) for ways in (("name or content", "look"), ("look",)))
+    images, copies = (
+        tuple(pair.id for pair, how in zip(train, known) if how in ways)
+        for ways in (("name or content", "look"), ("look",))
+    )
     for pair, how, (*_, item_captions) in zip(train, known, item_contents(train)):
         pair_texts = {normalize_caption(caption): caption for caption in reversed(item_captions)}
         train_texts |= set(pair_texts)
@@ -139,7 +165,8 @@ def without_pairs(
     ids: Iterable[str],  # of the pairs to leave out
 ) -> Pairs:
     "The other pairs; the report names those that are left out."
-    before, removed = getattr(pairs, "report", Report("training set")), set(ids)
+    before = getattr(pairs, "report", Report("training set"))
+    removed = set(ids)
     rest = [pair for pair in pairs if pair.id not in removed]
     names = sorted({pair.id for pair in pairs} & removed)
     skipped = before.skipped | ({"shared with an evaluation": names} if names else {})
@@ -149,7 +176,8 @@ def without_pairs(
 def resolve_overlap(
     train: Sequence[Pair],  # the training set
     evaluation: Iterable[Any],  # pairs, choices or claims
-    policy: str = "drop",  # "drop", "keep" or "refuse": what becomes of training pairs with a photo or a caption of the evaluation
+    # "drop", "keep" or "refuse": what becomes of training pairs with a photo or a caption of the evaluation
+    policy: str = "drop",
     captions: bool = True,  # compare captions too
     remedy: str = 'take them out with overlap="drop"',  # what to do where the policy refuses
 ) -> tuple[Sequence[Pair], Overlap]:  # the pairs to train on, and what was shared
@@ -157,8 +185,14 @@ def resolve_overlap(
     check_choice("overlap", policy, OVERLAP_POLICIES)
     shared = find_overlap(train, evaluation, captions)
     if policy == "refuse" and shared.pairs:
-        raise ValueError(f'training set and evaluation overlap: {shared}; {remedy}')
-    pairs = without_pairs(train, shared.pairs) if policy == "drop" and shared.pairs else train
+        raise ValueError(f"training set and evaluation overlap: {shared}; {remedy}")
+    if policy == "drop" and shared.pairs:
+        pairs = without_pairs(train, shared.pairs)
+    else:
+        pairs = train
     if not len(pairs):
-        raise ValueError(f"no training pair is left without the evaluation's: {shared}; train on other data, or judge by other questions")
+        raise ValueError(
+            f"no training pair is left without the evaluation's: {shared}; train on other data, or judge by other "
+            f"questions"
+        )
     return pairs, shared

@@ -16,12 +16,12 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from ..core.seeds import derive, rng, uniforms
+from .facts import claim_numbers, scene_numbers
 from .identities import images_by_id
 from .images import BrokenImage, Renderable, Transform, load_images  # noqa: F401
-from .facts import claim_numbers, scene_numbers
 from .negatives import Contradictions, Negatives, made_by_rules, negative_caption, negative_image
-from ..language.edits.captions import swap_reach
 from .word_tokenizer import EmptyCaption, Tokens, WordTokenizer, normalize_caption  # noqa: F401
+from ..language.edits.captions import swap_reach
 
 # %% ../../nbs/data/pairs.ipynb #c004
 @dataclass(frozen=True)
@@ -54,30 +54,43 @@ class Batch:
     spans: tuple | None = None  # characters of each token, per pair
     labels: tuple | None = None  # class labels, per pair
     caption_ids: Int64[Tensor, "batch"] | None = None  # equal iff the captions have the same words
-    negative_ids: Int64[Tensor, "batch negative_token"] | None = None  # token ids of a wrong caption, of the right one where there is none
+    # token ids of a wrong caption, of the right one where there is none
+    negative_ids: Int64[Tensor, "batch negative_token"] | None = None
     negative_mask: Bool[Tensor, "batch negative_token"] | None = None  # True where a token of it is real
     has_negative: Bool[Tensor, "batch"] | None = None  # False where a pair has no wrong caption
-    negative_numbers: Int64[Tensor, "batch 2"] | None = None  # numbers of the words of the wrong caption and of the right one
+    # numbers of the words of the wrong caption and of the right one
+    negative_numbers: Int64[Tensor, "batch 2"] | None = None
     claims: Int64[Tensor, "batch 2 clause 6"] | None = None  # what they say, see `data.facts`
     scenes: Int64[Tensor, "batch 18"] | None = None  # what the images show, see `data.facts`
-    negative_images: Float[Tensor, "batch channel height width"] | None = None  # of the wrong captions; the right one's where there is none
+    # of the wrong captions; the right one's where there is none
+    negative_images: Float[Tensor, "batch channel height width"] | None = None
     has_negative_image: Bool[Tensor, "batch"] | None = None  # False where a wrong caption has no image
     negative_scenes: Int64[Tensor, "batch 18"] | None = None  # what these images show, see `data.facts`
-    shortened: Bool[Tensor, "batch"] | None = None  # True where a caption is so long that only its first words could be exchanged
-    image_vectors: Float[Tensor, "batch width"] | None = None  # instead of images: what a vision agent that rests has made of them
+    # True where a caption is so long that only its first words could be exchanged
+    shortened: Bool[Tensor, "batch"] | None = None
+    # instead of images: what a vision agent that rests has made of them
+    image_vectors: Float[Tensor, "batch width"] | None = None
     phrases: tuple | None = None  # distinct phrases of an image's triplets, per pair
-    phrase_ids: Int64[Tensor, "batch phrase phrase_token"] | None = None  # their token ids, zeros where an image has fewer
+    # their token ids, zeros where an image has fewer
+    phrase_ids: Int64[Tensor, "batch phrase phrase_token"] | None = None
     phrase_mask: Bool[Tensor, "batch phrase phrase_token"] | None = None  # True where a token of a phrase is real
     phrase_classes: Int64[Tensor, "batch phrase"] | None = None  # class of each phrase's object, -1 where unknown
-    triplets: Int64[Tensor, "batch triplet 3"] | None = None  # subject phrase, predicate, object phrase; -1 where there is none
-    held: Bool[Tensor, "batch triplet predicate"] | None = None  # predicates that hold of a triplet's subject and object
-    unknown: Bool[Tensor, "batch triplet predicate"] | None = None  # predicates of which it is unknown whether they hold
-    concepts: Int64[Tensor, "batch concept column"] | None = None  # of the captions, see `models.composer.concepts`; -1 where one has fewer
-    regions: Float[Tensor, "batch region feature"] | None = None  # features and places of regions, zeros where there are fewer
+    # subject phrase, predicate, object phrase; -1 where there is none
+    triplets: Int64[Tensor, "batch triplet 3"] | None = None
+    # predicates that hold of a triplet's subject and object
+    held: Bool[Tensor, "batch triplet predicate"] | None = None
+    # predicates of which it is unknown whether they hold
+    unknown: Bool[Tensor, "batch triplet predicate"] | None = None
+    # of the captions, see `models.composer.concepts`; -1 where one has fewer
+    concepts: Int64[Tensor, "batch concept column"] | None = None
+    # features and places of regions, zeros where there are fewer
+    regions: Float[Tensor, "batch region feature"] | None = None
     region_mask: Bool[Tensor, "batch region"] | None = None  # True where a region is real
     chances: Float[Tensor, "batch chance"] | None = None  # uniform numbers of each pair, for augmentation on the device
-    groups: Int64[Tensor, "batch"] | None = None  # pseudo-label of each image, see `training.methods.multistage.clusters`
-    unparsed: Bool[Tensor, "batch"] | None = None  # True where a caption has no tree that fits it, and its concepts were found by rules
+    # pseudo-label of each image, see `training.methods.multistage.clusters`
+    groups: Int64[Tensor, "batch"] | None = None
+    # True where a caption has no tree that fits it, and its concepts were found by rules
+    unparsed: Bool[Tensor, "batch"] | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -171,12 +184,24 @@ class Collate:
     ) -> dict[str, Tensor]:  # fields of `Batch`
         "A wrong caption per pair; a pair without one carries its own caption, and `has_negative` is False there."
         wrong = [negative_caption(*each, self.negatives) for each in zip(pairs, captions, draws)]
-        tokens = self.tokenizer([text or caption for text, caption in zip(wrong, captions)], [pair.id for pair in pairs])
-        numbers = torch.tensor([[caption_number(text or caption), caption_number(caption)] for text, caption in zip(wrong, captions)])
+        tokens = self.tokenizer(
+            [text or caption for text, caption in zip(wrong, captions)], [pair.id for pair in pairs]
+        )
+        numbers = torch.tensor(
+            [[caption_number(text or caption), caption_number(caption)] for text, caption in zip(wrong, captions)]
+        )
         present = torch.tensor([text is not None for text in wrong])
-        is_shortened = lambda pair, text: made_by_rules(pair, self.negatives.source) and swap_reach(text) < len(text)
+
+        def is_shortened(pair, text):
+            return made_by_rules(pair, self.negatives.source) and swap_reach(text) < len(text)
+
         shortened = torch.tensor([is_shortened(*each) for each in zip(pairs, captions)])
-        fields = {"negative_ids": tokens.ids, "negative_mask": tokens.mask, "has_negative": present, "negative_numbers": numbers}
+        fields = {
+            "negative_ids": tokens.ids,
+            "negative_mask": tokens.mask,
+            "has_negative": present,
+            "negative_numbers": numbers,
+        }
         if self.negatives.images:
             fields |= self.negative_image_fields(pairs, wrong, draws)
         return fields | {"shortened": shortened} | self.facts(pairs, zip(wrong, captions))
@@ -187,7 +212,8 @@ class Collate:
         wrong: Sequence[str | None],  # their negative captions
         draws: Sequence[int | None],  # one per pair
     ) -> dict[str, Tensor]:  # fields of `Batch`
-        "An image of each wrong caption; a pair without one carries its own image, and `has_negative_image` is False there."
+        """An image of each wrong caption; a pair without one carries its own image, and `has_negative_image` is False
+        there."""
         drawn = [None if text is None else negative_image(pair, text) for pair, text in zip(pairs, wrong)]
         images = [pair.image if each is None else each[0] for pair, each in zip(pairs, drawn)]
         if isinstance(pairs[0].image, np.ndarray) and any(isinstance(image, Renderable) for image in images):
@@ -204,7 +230,9 @@ class Collate:
     ) -> dict[str, Tensor]:  # fields of `Batch`
         "What the captions say and the images show in numbers, where a scene graph decides it; else that it is unknown."
         known = [pair.negatives if isinstance(pair.negatives, Contradictions) else None for pair in pairs]
-        claims = [[None if each is None else each.claims.get(text) for text in texts] for each, texts in zip(known, captions)]
+        claims = [
+            [None if each is None else each.claims.get(text) for text in texts] for each, texts in zip(known, captions)
+        ]
         claims = np.stack([[claim_numbers(None) if claim is None else claim for claim in both] for both in claims])
         scenes = np.stack([scene_numbers(None) if each is None else each.scene for each in known])
         return {"claims": torch.from_numpy(claims), "scenes": torch.from_numpy(scenes)}
@@ -215,14 +243,17 @@ class Collate:
         draws: Sequence[int | None],  # one per pair
     ) -> dict[str, Any]:  # fields of `Batch`
         "The captions' tokens, and what else is asked of them."
-        captions, names = [self.caption(pair, draw) for pair, draw in zip(pairs, draws)], tuple(pair.id for pair in pairs)
+        captions = [self.caption(pair, draw) for pair, draw in zip(pairs, draws)]
+        names = tuple(pair.id for pair in pairs)
         tokens = self.tokenizer(captions, names)
         values = {"ids": tokens.ids, "mask": tokens.mask, "truncated": tokens.truncated}
         if "spans" in self.keep:
             values["spans"] = tokens.spans
         if self.captions_too:
             values["caption_ids"] = torch.tensor([caption_number(caption) for caption in captions])
-        return values if self.negatives is None else values | self.negative_fields(pairs, captions, draws)
+        if self.negatives is None:
+            return values
+        return values | self.negative_fields(pairs, captions, draws)
 
     def __call__(
         self,
@@ -230,7 +261,8 @@ class Collate:
         draws: Sequence[int] | None = None,  # one number per pair, from (seed, epoch, sample); None: nothing by chance
     ) -> Batch:
         "Images, tokens, masks and ids of the pairs; a side that no pair has is None."
-        keys, image_ids = tuple(pair.id for pair in pairs), torch.tensor([number(pair.image_id) for pair in pairs])
+        keys = tuple(pair.id for pair in pairs)
+        image_ids = torch.tensor([number(pair.image_id) for pair in pairs])
         values = {"images": None, "ids": None, "mask": None}
         if _all_or_none([pair.image for pair in pairs], keys, "image"):
             values["images"] = self.transform([pair.image for pair in pairs], draws)
@@ -246,7 +278,9 @@ class Collate:
 def _all_or_none(values: list[Any], keys: tuple[str, ...], side: str) -> bool:
     missing = [key for key, value in zip(keys, values) if value is None]
     if missing and len(missing) < len(values):
-        raise ValueError(f"pair {missing[0]} has no {side} but others of its batch have; a batch has all of a side or none of it")
+        raise ValueError(
+            f"pair {missing[0]} has no {side} but others of its batch have; a batch has all of a side or none of it"
+        )
     return bool(values) and not missing
 
 # %% ../../nbs/data/pairs.ipynb #c020
@@ -269,7 +303,8 @@ def preload(
     "Decode and resize each distinct image once, those of negatives too; `len(distinct) * size**2 * channels` bytes."
     first = images_by_id(pairs)
     first |= {(text, id(image)): image for pair in pairs for text, image in (pair.negative_images or {}).items()}
-    names, pixels = list(first), {}
+    names = list(first)
+    pixels = {}
     for start in range(0, len(names), 256):  # scenes are drawn faster together
         part = names[start : start + 256]
         pixels |= zip(part, load_images([first[name] for name in part], size, fit, channels))

@@ -25,12 +25,16 @@ class Tokens:
 
     ids: Int64[Tensor, "caption token"]
     mask: Bool[Tensor, "caption token"]  # True where a token is real (start and end included)
-    spans: tuple[tuple[tuple[int, int], ...], ...]  # per caption and real token: first and last character + 1; empty for start and end
+    # per caption and real token: first and last character + 1; empty for start and end
+    spans: tuple[tuple[tuple[int, int], ...], ...]
     truncated: Bool[Tensor, "caption"]  # True where the caption was longer than the context
 
     def __post_init__(self):
         if (self.mask[:, 1:] & ~self.mask[:, :-1]).any():
-            raise ValueError("a tokenizer put padding before a caption's tokens; places are counted from the left: let it pad at the end")
+            raise ValueError(
+                "a tokenizer put padding before a caption's tokens; places are counted from the left: let it pad at "
+                "the end"
+            )
 
 
 class EmptyCaption(ValueError):
@@ -51,13 +55,18 @@ def normalize_caption(
     caption: str,  # any text
 ) -> str:  # its words, separated by single spaces
     "Normalise a caption for comparison: lower-case words without signs."
-    return " ".join(word for word, *_ in split_words(unicodedata.normalize("NFKC", caption)) if any(c.isalnum() for c in word))
+    return " ".join(
+        word for word, *_ in split_words(unicodedata.normalize("NFKC", caption)) if any(c.isalnum() for c in word)
+    )
 
 # %% ../../nbs/data/word_tokenizer.ipynb #c012
 class WordTokenizer:
     "A word-level tokenizer; ids 0 to 3 are padding, start, end and unknown."
 
-    pad, start, end, unknown = 0, 1, 2, 3
+    pad = 0
+    start = 1
+    end = 2
+    unknown = 3
     special = ("<pad>", "<start>", "<end>", "<unknown>")
 
     def __init__(
@@ -67,7 +76,8 @@ class WordTokenizer:
     ):
         if context < 3:
             raise ValueError(f"a context holds start, a word and end, so at least 3 tokens; got {context}")
-        self.words, self.context = tuple(words), context
+        self.words = tuple(words)
+        self.context = context
         self.index = {word: i for i, word in enumerate((*self.special, *self.words))}
         self._cache: dict[str, tuple[list[int], tuple[tuple[int, int], ...], bool]] = {}
 
@@ -80,7 +90,8 @@ class WordTokenizer:
         max_words: int | None = None,  # keep only the most frequent
     ) -> "WordTokenizer":
         "Fit a vocabulary: most frequent words first, ties in alphabetical order."
-        counts, longest = Counter(), 1
+        counts = Counter()
+        longest = 1
         for caption in captions:
             tokens = [word for word, *_ in split_words(caption)]
             counts.update(tokens)
@@ -107,8 +118,11 @@ class WordTokenizer:
         if caption not in self._cache:
             words = split_words(caption)
             if not words:
-                raise EmptyCaption(f"pair {name or '?'}: the caption {caption!r} is empty; remove the pair, or give it a caption")
-            truncated, words = len(words) > self.context - 2, words[: self.context - 2]
+                raise EmptyCaption(
+                    f"pair {name or '?'}: the caption {caption!r} is empty; remove the pair, or give it a caption"
+                )
+            truncated = len(words) > self.context - 2
+            words = words[: self.context - 2]
             ids = [self.start, *(self.index.get(word, self.unknown) for word, *_ in words), self.end]
             last = words[-1][2]
             if len(self._cache) > 200_000:
@@ -125,7 +139,8 @@ class WordTokenizer:
         encoded = [self.encode(caption, name) for caption, name in zip(captions, names or [""] * len(captions))]
         longest = max((len(ids) for ids, *_ in encoded), default=0)
         ids = torch.tensor([ids + [self.pad] * (longest - len(ids)) for ids, *_ in encoded], dtype=torch.int64)
-        ids, truncated = ids.reshape(len(encoded), longest), torch.tensor([cut for *_, cut in encoded], dtype=torch.bool)
+        ids = ids.reshape(len(encoded), longest)
+        truncated = torch.tensor([cut for *_, cut in encoded], dtype=torch.bool)
         return Tokens(ids, ids != self.pad, tuple(spans for _, spans, _ in encoded), truncated)
 
     def decode(

@@ -14,10 +14,14 @@ from ..core.results import row
 
 # %% ../../nbs/evaluation/binding.ipynb #c005
 def evaluation_rows(
-    metrics: pd.DataFrame | Sequence[dict],  # a run's metrics (an evaluation is one record that holds its rows), or flat rows
+    # a run's metrics (an evaluation is one record that holds its rows), or flat rows
+    metrics: pd.DataFrame | Sequence[dict],
 ) -> pd.DataFrame:  # flat rows with the step and phase that the log gives them; other records are left out
     "The rows of all evaluations in a log, or of a list of rows."
-    records = metrics.to_dict("records") if isinstance(metrics, pd.DataFrame) else metrics
+    if isinstance(metrics, pd.DataFrame):
+        records = metrics.to_dict("records")
+    else:
+        records = metrics
     rows = []
     for record in records:
         inner = record.get("rows")
@@ -38,7 +42,12 @@ def curve(
     if not {"split", "metric", *columns} <= set(frame.columns):
         return pd.DataFrame(columns=columns, dtype=float)
     chosen = (frame["split"] == split) & (frame["metric"] == metric) & (True if data is None else frame["data"] == data)
-    return frame.loc[chosen, columns].astype(float).drop_duplicates("step", keep="last").sort_values("step", ignore_index=True)
+    return (
+        frame.loc[chosen, columns]
+        .astype(float)
+        .drop_duplicates("step", keep="last")
+        .sort_values("step", ignore_index=True)
+    )
 
 # %% ../../nbs/evaluation/binding.ipynb #c009
 def steps_to_binding(
@@ -55,7 +64,9 @@ def steps_to_binding(
     line = curve(metrics, split, metric, data)
     above = (line["low"] > level).astype(int)
     bound = above.rolling(times).sum().shift(1 - times) == times  # this evaluation and the next ones
-    return int(line["step"][bound].iloc[0]) if bound.any() else None
+    if bound.any():
+        return int(line["step"][bound].iloc[0])
+    return None
 
 # %% ../../nbs/evaluation/binding.ipynb #c013
 def binding_rows(
@@ -73,7 +84,8 @@ def binding_rows(
         line = curve(metrics, split, data=data)
         if not len(line):
             continue
-        step, last = steps_to_binding(metrics, split, level, data=data), int(line["step"].iloc[-1])
+        step = steps_to_binding(metrics, split, level, data=data)
+        last = int(line["step"].iloc[-1])
         for metric, unit in (("steps_to_binding", 1), ("samples_to_binding", batch)):
             if unit is not None:
                 value, low = (None, last * unit) if step is None else (step * unit, None)

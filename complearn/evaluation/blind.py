@@ -82,13 +82,22 @@ class Corpus:
         items: Iterable[Any],  # of the evaluation: pairs, choices or claims
         source: str,  # where the captions come from
     ) -> "Corpus":
-        "Leave out captions of evaluation photos (by content, id or look), and captions with the words of an evaluation caption."
-        items, pairs = list(items), [text if isinstance(text, Pair) else Pair(None, text, "", "") for text in texts]
-        sentences = {normalize_caption(caption) for *_, item_captions in item_contents(items) for caption in item_captions}
+        """Leave out captions of evaluation photos (by content, id or look), and captions with the words of an
+        evaluation caption."""
+        items = list(items)
+        pairs = [text if isinstance(text, Pair) else Pair(None, text, "", "") for text in texts]
+        sentences = {
+            normalize_caption(caption) for *_, item_captions in item_contents(items) for caption in item_captions
+        }
         known, _ = Photos(items).matches(pairs)
-        captions_of = lambda pair: [caption for caption in (pair.caption, *(pair.views or ())) if caption]
+
+        def captions_of(pair):
+            return [caption for caption in (pair.caption, *(pair.views or ())) if caption]
+
         entries = [(caption, bool(how)) for pair, how in zip(pairs, known) for caption in captions_of(pair)]
-        captions = tuple(text for text, of_evaluation in entries if not of_evaluation and normalize_caption(text) not in sentences)
+        captions = tuple(
+            text for text, of_evaluation in entries if not of_evaluation and normalize_caption(text) not in sentences
+        )
         return cls(source, captions, len(entries) - len(captions))
 
     @property
@@ -99,7 +108,10 @@ class Corpus:
     def __str__(self) -> str:
         if not self.captions:
             return f"no n-gram baseline: {self.source}"
-        return f"n-gram baseline fitted on {len(self.captions)} captions: {self.source}; {self.left_out} of evaluation photos left out"
+        return (
+            f"n-gram baseline fitted on {len(self.captions)} captions: {self.source}; {self.left_out} of evaluation "
+            f"photos left out"
+        )
 
 # %% ../../nbs/evaluation/blind.ipynb #c014
 class NgramScorer(BlindScorer):
@@ -127,7 +139,10 @@ def blind_scorers(
     order: int = 3,  # of the n-gram model
 ) -> dict[str, BlindScorer]:  # by the name of its baseline
     "The scorers that every list of captions is asked."
-    ngram = {"blind_ngram": NgramScorer.fit(captions, order)} if len(captions) else {}
+    if len(captions):
+        ngram = {"blind_ngram": NgramScorer.fit(captions, order)}
+    else:
+        ngram = {}
     return {"blind_length": LengthScorer()} | ngram
 
 # %% ../../nbs/evaluation/blind.ipynb #e002
@@ -140,14 +155,18 @@ class NaiveBayes:
         names: Sequence[str],  # all classes
         smooth: float = 0.5,  # added to each count
     ):
-        counts, totals = defaultdict(Counter), Counter()
+        counts = defaultdict(Counter)
+        totals = Counter()
         for item_words, name in items:
             totals[name] += 1
             for word in set(item_words):
                 counts[word][name] += 1
         number = sum(totals.values()) + smooth * len(names)
         self.prior = np.array([math.log((totals[name] + smooth) / number) for name in names])
-        likelihood = lambda word: [math.log((counts[word][name] + smooth) / (totals[name] + 2 * smooth)) for name in names]
+
+        def likelihood(word):
+            return [math.log((counts[word][name] + smooth) / (totals[name] + 2 * smooth)) for name in names]
+
         self.likelihoods = {word: np.array(likelihood(word)) for word in counts}
 
     def __call__(
@@ -163,7 +182,8 @@ def group_chance(
     n: int,  # images, and captions
 ) -> float:  # probability that random scores solve the whole group
     "Chance level of the group score: every diagonal score beats its row and its column."
-    power, value = 0, float(math.factorial(n))
+    power = 0
+    value = float(math.factorial(n))
     for k in range(1, n + 1):
         power += 2 * (n - k) + 1
         value /= power

@@ -25,9 +25,15 @@ def last_evaluations(
 ) -> pd.DataFrame:  # the rows of each run's last step, one per (method, seed, data, split)
     "Of each run, the last evaluated step of one metric; rows without a step are of a finished model and count as last."
     frame = pd.DataFrame(rows)
-    metrics = sorted(frame["metric"].dropna().unique()) if len(frame) else []
+    if len(frame):
+        metrics = sorted(frame["metric"].dropna().unique())
+    else:
+        metrics = []
     frame = frame[frame["metric"] == metric] if len(frame) else frame
-    frame = frame if data is None or not len(frame) else frame[frame["data"] == data]
+    if data is None or not len(frame):
+        frame = frame
+    else:
+        frame = frame[frame["data"] == data]
     if not len(frame):
         place = f" on {data!r}" if data else ""
         raise ValueError(f"no row has the metric {metric!r}{place}; the rows have {', '.join(metrics) or 'none'}")
@@ -35,7 +41,10 @@ def last_evaluations(
     frame = frame[step == step.groupby([frame[key] for key in PLACE]).transform("max")]
     twice = frame[frame.duplicated(PLACE, keep=False)]
     if len(twice):
-        raise ValueError(f"{len(twice)} rows claim the same place, e.g. {dict(twice.iloc[0][PLACE])}; keep one evaluation per run and step")
+        raise ValueError(
+            f"{len(twice)} rows claim the same place, e.g. {dict(twice.iloc[0][PLACE])}; keep one evaluation per run "
+            f"and step"
+        )
     return frame
 
 # %% ../../nbs/evaluation/comparisons.ipynb #c008
@@ -47,10 +56,13 @@ def comparison(
     data: str | None = None,  # only this data
 ) -> pd.DataFrame:  # one line per (data, split): mean, low, high, p_t, p_sign, p_floor, detectable, n, seeds, left_out
     "Paired difference of two methods over seeds, `better` minus `than`, for every split that both have."
-    frame, lines = last_evaluations(rows, metric, data), []
+    frame = last_evaluations(rows, metric, data)
+    lines = []
     for method in (better, than):
         if method not in set(frame["method"]):
-            raise ValueError(f"no {metric!r} row of method {method!r}; there are {', '.join(sorted(set(frame['method'])))}")
+            raise ValueError(
+                f"no {metric!r} row of method {method!r}; there are {', '.join(sorted(set(frame['method'])))}"
+            )
     for (where, split), part in frame[frame["method"].isin((better, than))].groupby(["data", "split"], sort=False):
         pivot = part.pivot(index="seed", columns="method", values="value").reindex(columns=[better, than]).astype(float)
         both = pivot.dropna()
@@ -82,20 +94,33 @@ def comparisons_to(
     "Every other method minus the reference."
     names = [name for name in dict.fromkeys(pd.DataFrame(rows)["method"]) if name != reference]
     lines = [comparison(rows, name, reference, metric, data) for name in names]
-    return pd.concat(lines, ignore_index=True) if lines else pd.DataFrame(columns=["better", "split", "mean", "low", "high", "n"])
+    if lines:
+        return pd.concat(lines, ignore_index=True)
+    return pd.DataFrame(columns=["better", "split", "mean", "low", "high", "n"])
 
 # %% ../../nbs/evaluation/comparisons.ipynb #c016
 def difference_table(
     lines: pd.DataFrame,  # of `comparison` or `comparisons`, metrics that are shares
     digits: int = 1,  # of a percentage point
-) -> pd.DataFrame:  # compared, metric, split, difference, low, high, detectable (percentage points), p_t, p_sign, p_floor, seeds
+) -> (
+    pd.DataFrame
+):  # compared, metric, split, difference, low, high, detectable (percentage points), p_t, p_sign, p_floor, seeds
     "Differences to be read beside tables in per cent; a cell is empty where there is no number."
-    names = {"mean": "difference, points", "low": "low, points", "high": "high, points", "detectable": "detectable, points"}
+    names = {
+        "mean": "difference, points",
+        "low": "low, points",
+        "high": "high, points",
+        "detectable": "detectable, points",
+    }
     numbers = lines.reindex(columns=[*names, "p_t", "p_sign", "p_floor"]).astype(float)
-    table = pd.DataFrame({"compared": lines.better + " minus " + lines.than, "metric": lines.metric, "split": lines.split})
+    table = pd.DataFrame(
+        {"compared": lines.better + " minus " + lines.than, "metric": lines.metric, "split": lines.split}
+    )
     for name, title in names.items():
         sign = "" if name == "detectable" else "+"
-        table[title] = [f"{round(100 * value, digits) + 0.0:{sign}.{digits}f}" if pd.notna(value) else "" for value in numbers[name]]
+        table[title] = [
+            f"{round(100 * value, digits) + 0.0:{sign}.{digits}f}" if pd.notna(value) else "" for value in numbers[name]
+        ]
     for name in ("p_t", "p_sign", "p_floor"):
         table[name] = [f"{value:.3g}" if pd.notna(value) else "" for value in numbers[name]]
     return table.assign(seeds=lines.n).reset_index(drop=True)

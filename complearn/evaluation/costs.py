@@ -29,7 +29,10 @@ class Ledger(TorchDispatchMode):
     ):
         super().__init__()
         self.needed = {tensor.untyped_storage().nbytes() for tensor in needed}
-        self.alive, self.now, self.most, self.largest = set(), 0, 0, 0
+        self.alive = set()
+        self.now = 0
+        self.most = 0
+        self.largest = 0
 
     def _gone(self, key: int, size: int) -> None:
         self.alive.discard(key)
@@ -41,12 +44,16 @@ class Ledger(TorchDispatchMode):
         for tensor in outputs if isinstance(outputs, (tuple, list)) else [outputs]:
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()
-                key, size = storage._cdata, storage.nbytes()
+                key = storage._cdata
+                size = storage.nbytes()
                 if key not in self.alive | inputs:  # neither a view nor changed in place
                     self.alive.add(key)
                     weakref.finalize(storage, self._gone, key, size)
                     self.now += size
-                    self.most, self.largest = max(self.most, self.now), max(self.largest, 0 if size in self.needed else size)
+                    self.most, self.largest = (
+                        max(self.most, self.now),
+                        max(self.largest, 0 if size in self.needed else size),
+                    )
         return outputs
 
 # %% ../../nbs/evaluation/costs.ipynb #b831e4dc
@@ -95,7 +102,8 @@ def measure_ways(
         else:
             with Ledger(needed) as ledger:
                 way()
-            costs[name].most, costs[name].largest = ledger.most, ledger.largest
+            costs[name].most = ledger.most
+            costs[name].largest = ledger.largest
     for turn in range(turns):
         for name in list(ways)[:: -1 if turn % 2 else 1]:
             gc.collect()

@@ -22,24 +22,38 @@ def bootstrap_means(
     values: Sequence | np.ndarray | pd.Series,  # one number (or truth value) per item
     draws: int = 5000,  # number of resamples
     seed: int = 0,  # the draws depend on this alone
-    groups: Sequence | np.ndarray | pd.Series | None = None,  # items of one group (one photo, one sentence) are drawn together
-    splits: Sequence | np.ndarray | pd.Series | None = None,  # the split of each item; given, the mean is that of the splits' means
+    # items of one group (one photo, one sentence) are drawn together
+    groups: Sequence | np.ndarray | pd.Series | None = None,
+    # the split of each item; given, the mean is that of the splits' means
+    splits: Sequence | np.ndarray | pd.Series | None = None,
 ) -> np.ndarray:  # (draws,) means of the resamples
-    "Means of bootstrap resamples of items, or of groups, also across splits. Source: Efron and Tibshirani 1993, ch. 6 and 8."
+    """Means of bootstrap resamples of items, or of groups, also across splits. Source: Efron and Tibshirani 1993, ch. 6
+    and 8."""
     values = np.asarray(values, dtype=float)
     if not values.size or not np.isfinite(values).all():
         broken = int((~np.isfinite(values)).sum())
         raise ValueError(f"bootstrap needs finite values and at least one; got {values.size}, {broken} not finite")
     if groups is not None and len(groups) != len(values):
         raise ValueError(f"one group per value: {len(values)} values, {len(groups)} groups")
-    number = lambda names: np.unique(np.asarray(names), return_inverse=True)[1]
-    which = np.arange(len(values)) if groups is None else number(groups)
-    split = np.zeros(len(values), dtype=int) if splits is None else number(splits)
+
+    def number(names):
+        return np.unique(np.asarray(names), return_inverse=True)[1]
+
+    if groups is None:
+        which = np.arange(len(values))
+    else:
+        which = number(groups)
+    if splits is None:
+        split = np.zeros(len(values), dtype=int)
+    else:
+        split = number(splits)
     tables = np.zeros((2, which.max() + 1, split.max() + 1))  # sums and sizes of each group in each split
     np.add.at(tables, (0, which, split), values)
     np.add.at(tables, (1, which, split), 1)
     cells, counts = np.unique(np.concatenate(tables, axis=1), axis=0, return_counts=True)
-    generator, share, out = rng(seed, "bootstrap"), counts / counts.sum(), []
+    generator = rng(seed, "bootstrap")
+    share = counts / counts.sum()
+    out = []
     for start in range(0, draws, step := max(1, 4_000_000 // len(cells))):  # bounded memory for continuous values
         drawn = generator.multinomial(which.max() + 1, share, size=min(step, draws - start))
         sums, sizes = np.split(drawn @ cells, 2, axis=1)
@@ -55,7 +69,8 @@ def bootstrap_interval(
     draws: int = 5000,  # number of resamples
     groups: Sequence | np.ndarray | pd.Series | None = None,  # items of one group are drawn together
 ) -> tuple[float, float]:  # (low, high)
-    "Percentile bootstrap interval of the mean of items; a single point where all items are equal (see `share_interval`)."
+    """Percentile bootstrap interval of the mean of items; a single point where all items are equal (see
+    `share_interval`)."""
     return tail(bootstrap_means(values, draws, seed, groups), level)
 
 # %% ../../nbs/evaluation/statistics.ipynb #c010
@@ -75,14 +90,19 @@ def wilson(
     n: int,  # of how many
     level: float = 0.95,  # confidence
 ) -> tuple[float, float]:  # (low, high), inside [0, 1]
-    "Wilson's score interval of a proportion, as scipy's `binomtest`, which takes whole successes only. Source: Wilson 1927."
+    """Wilson's score interval of a proportion, as scipy's `binomtest`, which takes whole successes only. Source: Wilson
+    1927."""
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"wilson needs 0 <= successes <= n and n >= 1; got {successes} of {n}")
     z = float(stats.norm.ppf((1 + level) / 2))
-    share, spread = successes / n, z * math.sqrt(successes * (1 - successes / n) / n**2 + z**2 / (4 * n**2))
-    middle, scale = share + z**2 / (2 * n), 1 + z**2 / n
-    low, high = (middle - spread) / scale, (middle + spread) / scale
-    return 0.0 if successes == 0 else low, 1.0 if successes == n else high  # exact there; rounding must not push an end past the share
+    share = successes / n
+    spread = z * math.sqrt(successes * (1 - successes / n) / n**2 + z**2 / (4 * n**2))
+    middle = share + z**2 / (2 * n)
+    scale = 1 + z**2 / n
+    low = (middle - spread) / scale
+    high = (middle + spread) / scale
+    # exact there; rounding must not push an end past the share
+    return 0.0 if successes == 0 else low, 1.0 if successes == n else high
 
 # %% ../../nbs/evaluation/statistics.ipynb #c016
 def share_interval(
@@ -92,7 +112,9 @@ def share_interval(
     level: float = 0.95,  # confidence
 ) -> tuple[float, float]:  # (low, high), inside [0, 1]
     "Interval of a share: bootstrap, or Wilson's where every resample is the same."
-    return wilson(value * n, n, level) if means.min() == means.max() else tail(means, level)
+    if means.min() == means.max():
+        return wilson(value * n, n, level)
+    return tail(means, level)
 
 # %% ../../nbs/evaluation/statistics.ipynb #e001
 def over_seeds(
@@ -108,7 +130,8 @@ def over_seeds(
 # %% ../../nbs/evaluation/statistics.ipynb #c019
 @dataclass(frozen=True)
 class Paired:
-    "A paired difference over seeds; `low`, `high`, `t`, `p_t` are None where they are undefined (one seed, or no spread)."
+    """A paired difference over seeds; `low`, `high`, `t`, `p_t` are None where they are undefined (one seed, or no
+    spread)."""
 
     n: int  # number of pairs
     mean: float  # mean difference, a minus b
@@ -126,7 +149,10 @@ class Paired:
         "The difference in one line."
         bounds = "no interval" if self.low is None else f"95 % [{self.low:+.3f}, {self.high:+.3f}]"
         t = "t undefined" if self.p_t is None else f"p(t) = {self.p_t:.3g}, detectable {self.detectable:.3f}"
-        return f"{self.mean:+.3f}, {bounds}, n = {self.n}, {t}, p(sign flip) = {self.p_sign:.3g} (least possible: {self.p_floor:.3g})"
+        return (
+            f"{self.mean:+.3f}, {bounds}, n = {self.n}, {t}, p(sign flip) = {self.p_sign:.3g} (least possible: "
+            f"{self.p_floor:.3g})"
+        )
 
     def measures(self) -> dict[str, float | None]:  # mean, low, high, p_t, p_sign, p_floor, detectable
         "What tables show; one seed has no p."
@@ -139,13 +165,25 @@ def sign_flip(
     seed: int = 0,  # of the sample, where not all patterns are counted
     samples: int = 100_000,  # size of that sample
 ) -> tuple[float, bool]:  # two-sided p, and whether every pattern was counted
-    "Sign-flip permutation test of a mean difference of zero. Source: Fisher 1935; Phipson and Smyth 2010 for the sampled form."
-    n, observed = len(differences), abs(differences.sum())
+    """Sign-flip permutation test of a mean difference of zero. Source: Fisher 1935; Phipson and Smyth 2010 for the
+    sampled form."""
+    n = len(differences)
+    observed = abs(differences.sum())
     if n == 1:
         return 1.0, True  # either sign is as large
-    large = lambda x, axis: (np.abs(x.sum(axis=axis)) >= observed * (1 - 1e-9) - 1e-12).astype(float)
-    how = {"n_resamples": samples, "batch": max(1, 4_000_000 // n), "alternative": "greater", "rng": rng(seed, "sign flip")}
-    return float(stats.permutation_test((differences,), large, permutation_type="samples", **how).pvalue), 2**n <= samples
+
+    def large(x, axis):
+        return (np.abs(x.sum(axis=axis)) >= observed * (1 - 1e-9) - 1e-12).astype(float)
+
+    how = {
+        "n_resamples": samples,
+        "batch": max(1, 4_000_000 // n),
+        "alternative": "greater",
+        "rng": rng(seed, "sign flip"),
+    }
+    return float(
+        stats.permutation_test((differences,), large, permutation_type="samples", **how).pvalue
+    ), 2**n <= samples
 
 # %% ../../nbs/evaluation/statistics.ipynb #720e7454
 def paired_power(
@@ -155,7 +193,8 @@ def paired_power(
     level: float = 0.05,  # of the two-sided paired t test
 ) -> float:  # share of such studies with p below the level
     "Power of the paired t test, by the noncentral t distribution. Source: Cohen 1988, ch. 2."
-    edge, shift = stats.t.isf(level / 2, n - 1), abs(effect) / deviation * math.sqrt(n)
+    edge = stats.t.isf(level / 2, n - 1)
+    shift = abs(effect) / deviation * math.sqrt(n)
     wrong_sign = np.nan_to_num(stats.nct.cdf(-edge, n - 1, shift))  # scipy has no number where it vanishes
     return float(stats.nct.sf(edge, n - 1, shift) + wrong_sign)
 
@@ -167,7 +206,10 @@ def detectable_difference(
     level: float = 0.05,  # of the two-sided paired t test
 ) -> float:  # in the unit of the deviation
     "The smallest true difference that a paired t test would show with this power."
-    short = lambda effect: paired_power(effect, 1.0, n, level) - power
+
+    def short(effect):
+        return paired_power(effect, 1.0, n, level) - power
+
     highest = 1.0
     while short(highest) < 0:
         highest *= 2
@@ -180,12 +222,16 @@ def paired_test(
     level: float = 0.95,  # of the t interval
 ) -> Paired:  # a minus b
     "Paired comparison over seeds: mean difference, t interval, paired t test, exact sign-flip test."
-    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    a = np.asarray(a, dtype=float)
+    b = np.asarray(b, dtype=float)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
-        raise ValueError(f"a paired test needs two equally long lists, one score per seed; got shapes {a.shape} and {b.shape}")
+        raise ValueError(
+            f"a paired test needs two equally long lists, one score per seed; got shapes {a.shape} and {b.shape}"
+        )
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError("a paired test needs finite scores; leave out the seeds without one, on both sides")
-    differences, n = a - b, len(a)
+    differences = a - b
+    n = len(a)
     mean, low, high, t, p_t, deviation, detectable = float(differences.mean()), *[None] * 6
     if n > 1 and differences.std(ddof=1) > 1e-12:
         mean, low, high = over_seeds(differences, level)
@@ -206,11 +252,12 @@ def holm(
     corrected[order] = np.minimum(1, np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)))
     return corrected.tolist()
 
-
 # %% ../../nbs/evaluation/statistics.ipynb #7b6130ec
 def mcnemar(
     first: int,  # items (or groups of items) that fall to one model alone
     second: int,  # to the other alone
 ) -> float:  # two-sided p; 1 where there are none
     "McNemar's exact test. Source: McNemar 1947; the binomial form."
-    return float(stats.binomtest(first, first + second).pvalue) if first + second else 1.0
+    if first + second:
+        return float(stats.binomtest(first, first + second).pvalue)
+    return 1.0

@@ -36,7 +36,8 @@ class Tree:
 
     def leaves(self) -> list[str]:
         "The words, left to right."
-        words, stack = [], list(reversed(self.children))
+        words = []
+        stack = list(reversed(self.children))
         while stack:  # faster than a call for each subtree
             node = stack.pop()
             if isinstance(node, str):
@@ -74,7 +75,8 @@ def parse_bracketed(
     stack: list[tuple[int, list]] = []
     done: Tree | None = None
     for match in _TOKEN.finditer(text):
-        token, at = match.group(), match.start()
+        token = match.group()
+        at = match.start()
         if done is not None:
             raise ValueError(f"character {at}: {token!r} follows a finished tree; give one tree at a time")
         if token == "(":

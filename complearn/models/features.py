@@ -32,9 +32,15 @@ def architecture_text(
     module: nn.Module,  # the model
 ) -> str:  # JSON
     "A model's configuration and the architectures of its towers: what it computes with its weights."
-    config = asdict(module.config) if is_dataclass(getattr(module, "config", None)) else {}
+    if is_dataclass(getattr(module, "config", None)):
+        config = asdict(module.config)
+    else:
+        config = {}
     towers = [part.architecture for part in module.modules() if isinstance(getattr(part, "architecture", None), dict)]
-    return json.dumps(plain([{key: value for key, value in config.items() if key not in ("memory", "stored")}, towers]), sort_keys=True)
+    return json.dumps(
+        plain([{key: value for key, value in config.items() if key not in ("memory", "stored")}, towers]),
+        sort_keys=True,
+    )
 
 
 def weights_fingerprint(
@@ -69,7 +75,12 @@ def item_key(
 ) -> Any:  # hashable; equal for equal items
     "The key by which two images or captions are the same."
     if isinstance(item, np.ndarray):
-        return ("array", item.shape, str(item.dtype), hashlib.blake2b(np.ascontiguousarray(item).data, digest_size=16).hexdigest())
+        return (
+            "array",
+            item.shape,
+            str(item.dtype),
+            hashlib.blake2b(np.ascontiguousarray(item).data, digest_size=16).hexdigest(),
+        )
     if isinstance(item, (str, Path)):
         return str(item)
     if isinstance(item, (bytes, bytearray)):
@@ -83,9 +94,12 @@ def item_key(
 
 def distinct(
     items: Sequence[Any],  # images or captions, with repetitions
-) -> tuple[list[Any], list[int]]:  # each item once, in order of appearance; and for every given item its place in that list
+) -> tuple[
+    list[Any], list[int]
+]:  # each item once, in order of appearance; and for every given item its place in that list
     "Each item once, and the way back, as `numpy.unique` with `return_inverse`."
-    places, unique = {}, []
+    places = {}
+    unique = []
     for item in items:
         if places.setdefault(item_key(item), len(unique)) == len(unique):
             unique.append(item)
@@ -94,7 +108,7 @@ def distinct(
 # %% ../../nbs/models/features.ipynb #n015
 def image_signature(
     image: Any,  # of any kind, or None
-) -> list:  # plain values: [path, bytes, nanoseconds, which part] of a file; else [hash]; ["gone"] of a missing file, [] of None
+) -> list:  # [path, bytes, nanoseconds, which part] of a file; ["gone"] of a missing one; else [hash]; [] of None
     "Values that change when the image of this name may have changed."
     if image is None:
         return []
@@ -146,7 +160,8 @@ def open_store(
     kind: str,  # what the folder holds, with its article: "a code store"
     remedy: str,  # how to make one
 ) -> dict:  # its about.json
-    "Read the about.json of a folder of features; raise FileNotFoundError or ValueError if this version cannot read the folder."
+    """Read the about.json of a folder of features; raise FileNotFoundError or ValueError if this version cannot read
+    the folder."""
     about = Path(folder) / "about.json"
     if Path(folder).is_dir():
         check_own(folder)
@@ -155,5 +170,7 @@ def open_store(
     content = read_json(about)
     if content.get("format") != format:
         version = content.get("format")
-        raise ValueError(f"{folder} is {kind} of format {version}, this version reads {format}; delete it, and it is made anew")
+        raise ValueError(
+            f"{folder} is {kind} of format {version}, this version reads {format}; delete it, and it is made anew"
+        )
     return content

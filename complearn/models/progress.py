@@ -23,7 +23,8 @@ class Progress(tqdm):
     every: ClassVar[float] = 5.0  # seconds between two lines
 
     def __init__(self, *values: Any, **options: Any):
-        self.terminal, self.printed = getattr(sys.stderr, "_original_stdstream_copy", None), time.monotonic()
+        self.terminal = getattr(sys.stderr, "_original_stdstream_copy", None)
+        self.printed = time.monotonic()
         super().__init__(*values, **options)
 
     def update(self, n: int | float | None = 1) -> bool | None:

@@ -28,7 +28,8 @@ from .towers.tokenizers import load_tokenizer
 # %% ../../nbs/models/saving.ipynb #c008
 def model_card(
     model: nn.Module,  # of any kind
-    facts: Mapping[str, Any],  # "name", and sections by title: text as it stands, or plain values (data, training, results, ...)
+    # "name", and sections by title: text as it stands, or plain values (data, training, results, ...)
+    facts: Mapping[str, Any],
 ) -> str:  # markdown
     "A model card: the caller's facts, and the model's own."
     title = title_of(model.config)
@@ -37,8 +38,16 @@ def model_card(
     lines = [f"# {name}", "", f"A {title} of {count:,} parameters, by complearn {version('complearn')}."]
     for heading, value in {**facts, "configuration": write_config(model.config)}.items():
         if heading != "name":
-            text = str(value) if isinstance(value, (str, int, float)) else json.dumps(plain(value), indent=1, ensure_ascii=False)
-            lines += ["", f"## {heading.capitalize()}", "", text if isinstance(value, (str, int, float)) else f"```json\n{text}\n```"]
+            if isinstance(value, (str, int, float)):
+                text = str(value)
+            else:
+                text = json.dumps(plain(value), indent=1, ensure_ascii=False)
+            lines += [
+                "",
+                f"## {heading.capitalize()}",
+                "",
+                text if isinstance(value, (str, int, float)) else f"```json\n{text}\n```",
+            ]
     return "\n".join(lines) + "\n"
 
 # %% ../../nbs/models/saving.ipynb #b7911cf0
@@ -55,7 +64,10 @@ def save_model(
     towers = kind_of(model.config).towers(model)
     parts = {name: {"architecture": tower.architecture, "frozen": tower.frozen} for name, tower in towers.items()}
     with atomic_folder(folder, (LIST, *FILES)) as temporary:
-        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, temporary / FILES[1])
+        save_file(
+            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()},
+            temporary / FILES[1],
+        )
         if model.tokenizer is not None:
             model.tokenizer.save(temporary / FILES[2])
         (temporary / FILES[3]).write_text(model_card(model, facts or {}), encoding="utf-8")
@@ -68,22 +80,33 @@ def load_model(
     folder: Path | str,  # what `save_model` wrote
     device: torch.device | str = "cpu",  # where to
 ) -> nn.Module:  # of the kind that was saved, in evaluation mode
-    "Load a saved model; needs neither network nor the places that its towers came from. Raise DamagedFile that names a damaged file."
+    """Load a saved model; needs neither network nor the places that its towers came from. Raise DamagedFile that names
+    a damaged file."""
     folder = Path(folder)
     if folder.is_dir():
         check_own(folder)
-    description = read_json(verify(folder / FILES[0])) if (folder / FILES[0]).is_file() else {}
+    if (folder / FILES[0]).is_file():
+        description = read_json(verify(folder / FILES[0]))
+    else:
+        description = {}
     texts = "text" in description.get("towers", ("text",))
     missing = [name for name in FILES[: 3 if texts else 2] if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{folder} is not a saved model: {', '.join(missing)} missing; a folder of save_model holds {', '.join(FILES)}"
+            f"{folder} is not a saved model: {', '.join(missing)} missing; a folder of save_model holds "
+            f"{', '.join(FILES)}"
         )
     if description.get("format") != 1:
-        raise ValueError(f"{folder / FILES[0]} has format {description.get('format')!r}, this version reads 1; is it a saved model?")
+        raise ValueError(
+            f"{folder / FILES[0]} has format {description.get('format')!r}, this version reads 1; is it a saved model?"
+        )
     place = f"{folder / FILES[0]}: towers"
-    parts, size = description["towers"], (folder / FILES[1]).stat().st_size
-    build_towers = lambda: {name: build_tower(part["architecture"], f"{place}.{name}") for name, part in parts.items()}
+    parts = description["towers"]
+    size = (folder / FILES[1]).stat().st_size
+
+    def build_towers():
+        return {name: build_tower(part["architecture"], f"{place}.{name}") for name, part in parts.items()}
+
     for name, part in parts.items():
         check_architecture(part["architecture"], f"{place}.{name}")
     check_size(build_towers, size, str(folder / FILES[0]))
@@ -92,7 +115,9 @@ def load_model(
         for name, part in parts.items():
             if part["frozen"]:
                 towers[name].freeze()
-        model = assemble(description["model"], list(towers.values()), load_tokenizer(verify(folder / FILES[2])) if texts else None)
+        model = assemble(
+            description["model"], list(towers.values()), load_tokenizer(verify(folder / FILES[2])) if texts else None
+        )
     weights = load_file(verify(folder / FILES[1]))
     check_weights(model, weights, str(folder / FILES[1]))
     model.load_state_dict(weights)

@@ -134,7 +134,10 @@ def evaluation_mode(
     model: Any,  # a module, or a scorer of any other kind
 ) -> Iterator[None]:
     "Evaluation mode without gradients; every module's own mode is restored afterwards."
-    modes = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
+    if isinstance(model, nn.Module):
+        modes = {module: module.training for module in model.modules()}
+    else:
+        modes = {}
     for module in modes:
         module.training = False
     try:
@@ -168,7 +171,8 @@ def encode_items(
     trees: Mapping[str, Any] | None = None,  # of captions, by their text, for scorers that read trees
 ) -> Encoded:
     "Encode images or captions in order."
-    encode, parts = (scorer.encode_images if side == "image" else scorer.encode_texts), []
+    encode = scorer.encode_images if side == "image" else scorer.encode_texts
+    parts = []
     starts = range(0, len(items), batch_size)
     for start in Progress(starts, desc=f"encoding {side}s", delay=2, leave=False):
         part = items[start : start + batch_size]
@@ -198,12 +202,23 @@ def encode_all(
     if not len(items):
         raise ValueError(f"encode_all got no {side}s")
     unique, places = distinct(items)
-    given = [str((trees or {}).get(item, "")) for item in unique] if side == "caption" and trees else []
-    name = feature_key(scorer.fingerprint(), [*unique, *given], side) if cache and hasattr(scorer, "fingerprint") else None
+    if side == "caption" and trees:
+        given = [str((trees or {}).get(item, "")) for item in unique]
+    else:
+        given = []
+    if cache and hasattr(scorer, "fingerprint"):
+        name = feature_key(scorer.fingerprint(), [*unique, *given], side)
+    else:
+        name = None
     if name is None:
         encoded = encode_items(scorer, unique, side, batch_size, device, trees)
     else:
         folder = cache_dir("features") if cache is True else Path(cache)
-        tensors = lambda: encode_items(scorer, unique, side, batch_size, device, trees).tensors()
+
+        def tensors():
+            return encode_items(scorer, unique, side, batch_size, device, trees).tensors()
+
         encoded = Encoded(**cached_tensors(folder / f"{name}.safetensors", tensors))
-    return encoded if len(unique) == len(items) else encoded[torch.tensor(places, device=encoded.values.device)]
+    if len(unique) == len(items):
+        return encoded
+    return encoded[torch.tensor(places, device=encoded.values.device)]

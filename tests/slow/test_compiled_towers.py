@@ -18,9 +18,14 @@ LENGTHS = {"warmup": 3, "distil": 2, "interact": 2, "generations": 1, "final": 2
 @pytest.mark.compiler
 @pytest.mark.parametrize("name", ["clip", "il_clip"])
 def test_compiled_towers_train_alike(name, tmp_path):
-    method = {"name": "il_clip", "args": LENGTHS} if name == "il_clip" else {"name": "clip", "args": {"steps": 6, "ramp": 1}}
+    method = (
+        {"name": "il_clip", "args": LENGTHS} if name == "il_clip" else {"name": "clip", "args": {"steps": 6, "ramp": 1}}
+    )
     model = training_runs.MODEL if name == "il_clip" else {key: training_runs.MODEL[key] for key in ("vision", "text")}
-    runs = [prepare(tmp_path / str(on) / f"{name}-s0", training_runs.config(method, model, compile=on)) for on in (False, True)]
+    runs = [
+        prepare(tmp_path / str(on) / f"{name}-s0", training_runs.config(method, model, compile=on))
+        for on in (False, True)
+    ]
     graphs = []
     for run in runs:
         counters.clear()

@@ -1,4 +1,5 @@
-"""Every reader and parser with a small valid set (`data.fixtures.specimens`), tried on thousands of broken copies of it.
+"""Every reader and parser with a small valid set (`data.fixtures.specimens`), tried on thousands of broken copies of
+it.
 
 A reader that is registered is tried as soon as its specimen is; without one the first test fails.
 What is allowed is a result, or `BadData`.
@@ -18,9 +19,11 @@ from complearn.data.readers.registry import READERS
 from complearn.data.reports import Pairs
 
 TRIALS = 150  # of each specimen
-VALUES = [None, True, 5, -1, 0.5, 1e308, "", " ", "\ud83d", "a\x00b", "../" * 40, "x" * 70_000, [], {}, [[]], {"a": None},
+VALUES = [None, True, 5, -1, 0.5, 1e308, "", " ", "\ud83d", "a\x00b", "../" * 40, "x" * 70_000, [], {}, [[]],
+    {"a": None},
           [None], 10**300, "nan"]  # fmt: skip
-PIECES = [b"\xff", b"\xe9", b"\x00" * 600, b"\xef\xbb\xbf", b'"', b"'", b"\n", b"\r\n", b",", b"\t", b"[" * 30_000, b"{", b"}",
+PIECES = [b"\xff", b"\xe9", b"\x00" * 600, b"\xef\xbb\xbf", b'"', b"'", b"\n", b"\r\n", b",", b"\t", b"[" * 30_000,
+    b"{", b"}",
           b"]", b":", b"null", b"-1", b"9" * 6000, b"1e999", b"\\ud83d", b"%", b"../", b"#0",
           b"|", b"\xf0\x9f\x98\x80", b"\xe2\x80\xa8"]  # fmt: skip
 
@@ -37,7 +40,8 @@ def change_json(content, draw):
     """A JSON document, or a line of JSON lines, with one value replaced, taken out or repeated."""
     text = content.decode()
     try:
-        values, lines = json.loads(text), None
+        values = json.loads(text)
+        lines = None
     except json.JSONDecodeError:
         lines = text.splitlines()
         number = draw.randrange(len(lines))
@@ -91,13 +95,16 @@ def mutate(content, draw):
 
 
 def test_every_reader_has_a_specimen():
-    assert set(READERS) <= set(SPECIMENS), "write a small valid set of the new reader's format in nbs/data/fixtures/specimens.ipynb"
+    assert set(READERS) <= set(SPECIMENS), (
+        "write a small valid set of the new reader's format in nbs/data/fixtures/specimens.ipynb"
+    )
     assert TRIALS * sum(name not in ("generated", "objects", "trifeature") for name in SPECIMENS) >= 5000
 
 
 @pytest.mark.parametrize("name", SPECIMENS)
 def test_broken_copies_give_a_result_or_bad_data(name, tmp_path):
-    specimen, draw = SPECIMENS[name], random.Random(name)
+    specimen = SPECIMENS[name]
+    draw = random.Random(name)
     specimen.write(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -115,7 +122,9 @@ def test_broken_copies_give_a_result_or_bad_data(name, tmp_path):
             except BadData:
                 pass
             except Exception as error:
-                escaped.setdefault(f"{type(error).__name__}: {str(error)[:120]}", f"trial {trial}, {file.relative_to(tmp_path)}")
+                escaped.setdefault(
+                    f"{type(error).__name__}: {str(error)[:120]}", f"trial {trial}, {file.relative_to(tmp_path)}"
+                )
             file.write_bytes(whole)
     shutil.rmtree(tmp_path, ignore_errors=True)
     assert not escaped, f"{name}: {len(escaped)} kinds of error that are not the project's own: {escaped}"

@@ -1,7 +1,9 @@
 """210 interruptions: runs that are killed or asked to stop at any moment end with the weights of the undisturbed run.
 
-Each trial is a process, forked from a warm one, that starts or resumes a run and is interrupted: at a random instant, or before the n-th
-operation on a file of the run. After each, the folder must be readable; at the end of a run, records and weights must be those of the
+Each trial is a process, forked from a warm one, that starts or resumes a run and is interrupted: at a random instant,
+or before the n-th
+operation on a file of the run. After each, the folder must be readable; at the end of a run, records and weights must
+be those of the
 undisturbed one, bit for bit.
 """
 
@@ -36,7 +38,8 @@ PER_RUN = 6  # interruptions of one run, at most
 def whole(tmp_path_factory):
     """The run that nobody disturbs, how many seconds it takes, and how many operations on its files."""
     run = prepare(tmp_path_factory.mktemp("whole") / "il_clip-s0", CONFIG)
-    training_runs.start(prepare(tmp_path_factory.mktemp("first") / "il_clip-s0", CONFIG).path).join()  # starts the warm process
+    # starts the warm process
+    training_runs.start(prepare(tmp_path_factory.mktemp("first") / "il_clip-s0", CONFIG).path).join()
     began = time.perf_counter()
     process = training_runs.start(run.path, "kill file 1000000000")
     process.join()
@@ -76,10 +79,16 @@ def check_readable(path):
 def test_interrupted_runs_end_with_the_weights_of_the_undisturbed_run(whole, tmp_path, signal_name, place):
     undisturbed, seconds, operations = whole
     number = training_runs.SIGNALS[signal_name]
-    good = {"kill": {-number}, "term": {-number, 128 + number}, "int": {128 + number}}[signal_name]  # TERM before the training: as usual
-    dice, trials, runs = random.Random(f"{signal_name} {place}"), 0, 0
+    # TERM before the training: as usual
+    good = {"kill": {-number}, "term": {-number, 128 + number}, "int": {128 + number}}[signal_name]
+    dice = random.Random(f"{signal_name} {place}")
+    trials = 0
+    runs = 0
     while trials < TRIALS[signal_name, place]:
-        run, runs, interruptions, code = prepare(tmp_path / str(runs) / "il_clip-s0", CONFIG), runs + 1, 0, None
+        run = prepare(tmp_path / str(runs) / "il_clip-s0", CONFIG)
+        runs = runs + 1
+        interruptions = 0
+        code = None
         while code != 0:
             if interruptions < PER_RUN:
                 code = interrupt(run.path, signal_name, place, dice, seconds, operations)
@@ -90,7 +99,9 @@ def test_interrupted_runs_end_with_the_weights_of_the_undisturbed_run(whole, tmp
             said = run.path.parent / "said.txt"
             words = said.read_text() if said.exists() else ""
             outside = code == 1 and number == signal.SIGINT and "launch.py" not in words  # multiprocessing's own code
-            assert code == 0 or code in good or outside, f"run {runs}, interruption {interruptions}: code {code}, {words}"
+            assert code == 0 or code in good or outside, (
+                f"run {runs}, interruption {interruptions}: code {code}, {words}"
+            )
             interruptions += code != 0
             check_readable(run.path)
         trials += interruptions

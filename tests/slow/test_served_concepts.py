@@ -1,7 +1,15 @@
 """The concept explorer, served by voila and by JupyterLab."""
 
 import pytest
-from browser import open_chromium, requests_of, run_cell, run_in_jupyterlab, screenshot, screenshot_in_dark, write_notebook
+from browser import (
+    open_chromium,
+    requests_of,
+    run_cell,
+    run_in_jupyterlab,
+    screenshot,
+    screenshot_in_dark,
+    write_notebook,
+)
 
 from complearn.apps.serving import serving
 
@@ -33,7 +41,9 @@ def test_the_explorer_is_served(program, tmp_path):
         page.wait_for_selector(".cl-tile > [aria-pressed=true] img")
         screenshot(page, f"{program}-concepts")
         if program == "jupyterlab":
-            assert page.locator(".jp-Notebook .jp-Cell").count() == 3, "keys that the app was meant to have edited the notebook"
+            assert page.locator(".jp-Notebook .jp-Cell").count() == 3, (
+                "keys that the app was meant to have edited the notebook"
+            )
             run_cell(page, 2)
             page.wait_for_function("document.body.innerText.includes('MADE 1 [NP] below [NP]')")
             screenshot_in_dark(page, ".cl-concepts", "jupyterlab-concepts-dark")

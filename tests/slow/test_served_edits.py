@@ -3,12 +3,21 @@
 import json
 
 import pytest
-from browser import open_chromium, requests_of, run_cell, run_in_jupyterlab, screenshot, screenshot_in_dark, write_notebook
+from browser import (
+    open_chromium,
+    requests_of,
+    run_cell,
+    run_in_jupyterlab,
+    screenshot,
+    screenshot_in_dark,
+    write_notebook,
+)
 
 from complearn.apps.serving import serving
 
 CELLS = [
-    "import sys; sys.path.insert(0, '.')\nfrom complearn.apps.edits.app import edits\nfrom complearn.apps.edits.review import review\n"
+    "import sys; sys.path.insert(0, '.')\nfrom complearn.apps.edits.app import edits\nfrom complearn.apps.edits.review "
+    "import review\n"
     "from complearn.data.worlds.world import world_from",
     "app = edits([world_from('small').pair('test', 6)])\napp",
     "reading = review('negatives.jsonl')\nreading",
@@ -50,10 +59,13 @@ def test_both_apps_are_served(program, tmp_path):
         page.wait_for_function("document.querySelector('.cl-progress').textContent.includes('1 corrected')")
         screenshot(page, f"{program}-review")
         if program == "jupyterlab":
-            assert page.locator(".jp-Notebook .jp-Cell").count() == 4, "keys that the apps were meant to have edited the notebook"
+            assert page.locator(".jp-Notebook .jp-Cell").count() == 4, (
+                "keys that the apps were meant to have edited the notebook"
+            )
             run_cell(page, 3)
             page.wait_for_function(
-                "document.body.innerText.includes(\"MADE ['swap_att', 'swap_att+replace_rel'] ['accepted', 'rejected', 'corrected']\")"
+                "document.body.innerText.includes(\"MADE ['swap_att', 'swap_att+replace_rel'] ['accepted', 'rejected', "
+                "'corrected']\")"
             )
             screenshot_in_dark(page, ".cl-edits", "jupyterlab-edits-dark")
         else:

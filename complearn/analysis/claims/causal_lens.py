@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TOLERANCE', 'CHANCE', 'HELD', 'ASKED', 'BLIND', 'THEIRS', 'EDITED', 'HARDER', 'CAUSAL_LENS', 'pseudo_optimal',
-           'more_calls', 'apart']
+           'apart']
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #0b94b4ee
 from .iterated import BIND, COMP, FIXED, NOUN
@@ -15,8 +15,10 @@ from ...language.edits.base import calls_label
 TOLERANCE = 0.1  # nats of the contrastive loss
 CHANCE = Side("chance", value=0.5)  # of a choice of two
 HELD = {"generated world": "held-out pairs", "photographs": "held-out captions"}  # captions -> the pairs of the loss
-ASKED = {"generated world": ("generated/sugarcrepe", "generated/colours"), "photographs": ("edits", "colours")}  # in whole, of colour alone
-BLIND = {  # what an encoder is blind to -> its theorem, which of `ASKED`, and the splits that differ only in what it cannot see
+# in whole, of colour alone
+ASKED = {"generated world": ("generated/sugarcrepe", "generated/colours"), "photographs": ("edits", "colours")}
+# what an encoder is blind to -> its theorem, which of `ASKED`, and the splits that differ only in what it cannot see
+BLIND = {
     "order": ("Theorem 7", 0, ("swap_att", "swap_obj")),
     "colour": ("Theorem 8", 1, ("replace_colour",)),
     "added colour": ("Theorem 9", 1, ("add_colour",)),
@@ -33,34 +35,55 @@ def pseudo_optimal(
     theorem, questions, splits = BLIND[blind_to]
     encoder = f"{'trained ' * (how == 'trained')}blind to {blind_to}"
     where = " on photographs" * (captions == "photographs")
-    blind, original = Side(f"{model}, {encoder}"), Side(f"{model}, original")
+    blind = Side(f"{model}, {encoder}")
+    original = Side(f"{model}, original")
     failed = tuple((ASKED[captions][questions], split, "accuracy") for split in splits)
     loss = ((HELD[captions], "best temperature", "contrastive_loss"),)
-    fails = Claim(f"an encoder {encoder} is not above chance{where}", theorem, blind, CHANCE, failed, number=14, sign=-1)
+    fails = Claim(
+        f"an encoder {encoder} is not above chance{where}", theorem, blind, CHANCE, failed, number=14, sign=-1
+    )
     about = {"number": 14, "sign": -1, "margin": TOLERANCE, "control": fails}
-    return Claim(f"an encoder {encoder} fits as well as one that sees{where}", theorem, blind, original, loss, **about), fails
+    return Claim(
+        f"an encoder {encoder} fits as well as one that sees{where}", theorem, blind, original, loss, **about
+    ), fails
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #cda80aa0
 THEIRS = {"negclip": (0.5902, 0.5718), "triplet_clip": (0.6479, 0.6349)}
 
 
-def more_calls(
+def _more_calls(
     loss: str,  # "negclip" or "triplet_clip"
     n: int,  # calls, at least 1; one is compared with plain training
     model: str = "clip",
 ) -> tuple[Claim, ...]:  # on BIND, on COMP, and on NOUN, which has no number; of one call their controls, too
     "Hard negatives of n calls teach more than those of n - 1."
-    name = lambda k: f"{model}, {loss}, {calls_label(k)}" if k else model
+
+    def name(k):
+        return f"{model}, {loss}, {calls_label(k)}" if k else model
+
     headline = f"{n} calls beat {n - 1}" if n > 1 else "hard negatives of one call help"
     claims = []
     for what, cells in (("in binding ", BIND), ("", COMP), ("in replaced nouns ", NOUN)):
         about: dict = {"number": 15 if n > 1 and cells != NOUN else None, "fixed": "" if cells == COMP else FIXED}
-        theirs = THEIRS[loss] if n == 2 and model == "clip" and cells == COMP else ()
+        if n == 2 and model == "clip" and cells == COMP:
+            theirs = THEIRS[loss]
+        else:
+            theirs = ()
         if n == 1:  # twice the pairs are as many captions as NegCLIP reads, and as many pictures as TripletCLIP sees
             twice = Side(f"{model}, twice the pairs")
             beyond = f"hard negatives of one call beat twice the pairs {what}({model}, {loss})"
             about["control"] = Claim(beyond, "", Side(name(1)), twice, cells, optional=True, fixed=about["fixed"])
-        claims.append(Claim(f"{headline} {what}({model}, {loss})", "Table 2", Side(name(n)), Side(name(n - 1)), cells, theirs, **about))
+        claims.append(
+            Claim(
+                f"{headline} {what}({model}, {loss})",
+                "Table 2",
+                Side(name(n)),
+                Side(name(n - 1)),
+                cells,
+                theirs,
+                **about,
+            )
+        )
         claims += [about["control"]] if n == 1 else []
     return tuple(claims)
 
@@ -76,16 +99,33 @@ def apart(
 ) -> Claim:
     "Training, or training with hard negatives, separates captions from their edits."
     what = "captions from edits" if data == "texts" else "pairs from edited pairs"
-    cells, after = ((data, operator, "a_distance"),), Side(training or model)
-    before, cause = (Side(model), training.removeprefix(f"{model}, ")) if training else (Side(f"{model}, untrained"), "training")
+    cells = ((data, operator, "a_distance"),)
+    after = Side(training or model)
+    before, cause = (
+        (Side(model), training.removeprefix(f"{model}, ")) if training else (Side(f"{model}, untrained"), "training")
+    )
     is_optional = bool(training) or data == "texts"  # a generated world has no rows of texts
-    return Claim(f"{cause} separates {what}: {operator}", "Sec. 5", after, before, cells, number=17, optional=is_optional)
+    return Claim(
+        f"{cause} separates {what}: {operator}", "Sec. 5", after, before, cells, number=17, optional=is_optional
+    )
 
 # %% ../../../nbs/analysis/claims/causal_lens.ipynb #df52cbc5
 HARDER = tuple(f"clip, {loss}, {calls_label(n)}" for loss in THEIRS for n in (1, 2, 3, 4))  # labels of rows
 CAUSAL_LENS: tuple[Claim, ...] = (
-    *(claim for captions in HELD for how in ("made", "trained") for kind in BLIND for claim in pseudo_optimal(kind, how, captions)),
-    *(claim for n in (1, 2, 3, 4) for loss in THEIRS for claim in more_calls(loss, n)),
-    *(claim for model in ("codebook_clip", "il_clip") for n in (1, 2) for loss in THEIRS for claim in more_calls(loss, n, model)),
+    *(
+        claim
+        for captions in HELD
+        for how in ("made", "trained")
+        for kind in BLIND
+        for claim in pseudo_optimal(kind, how, captions)
+    ),
+    *(claim for n in (1, 2, 3, 4) for loss in THEIRS for claim in _more_calls(loss, n)),
+    *(
+        claim
+        for model in ("codebook_clip", "il_clip")
+        for n in (1, 2)
+        for loss in THEIRS
+        for claim in _more_calls(loss, n, model)
+    ),
     *(apart(operator, data, row) for row in ("", *HARDER) for data in ("texts", "pairs") for operator in EDITED),
 )

@@ -13,8 +13,11 @@ from .iterated import BIND, FIXED
 from .judging import Cell, Claim, Side
 
 # %% ../../../nbs/analysis/claims/composer.ipynb #67e4bc04
-COMPOSER, SENTENCES, NO_MVSA = Side("composer"), Side("composer, sentences alone"), Side("composer, no MVSA")
-RIVALS = {  # label of a row -> the paper's name, R@1 on COCO and on its most divergent part; none: it does not print them
+COMPOSER = Side("composer")
+SENTENCES = Side("composer, sentences alone")
+NO_MVSA = Side("composer, no MVSA")
+# label of a row -> the paper's name, R@1 on COCO and on its most divergent part; none: it does not print them
+RIVALS = {
     "vse, sentences alone": ("VSE", 0.2560, 0.2182),
     "two_stream, sentences alone": ("ViLBERT", 0.3050, 0.2444),
     "vse": ("VSE with the same losses",),
@@ -39,21 +42,32 @@ def generalises(
     "COMPOSER binds and finds more than a rival where compounds diverge, and is further ahead the more they do."
     name, *recalls = RIVALS[rival]
     said = f"COMPOSER on sentences alone {{}} better than {name}"
-    equal = lambda what, cells, **more: Claim(said.format(what), "", SENTENCES, Side(rival), cells, **more)
+
+    def equal(what, cells, **more):
+        return Claim(said.format(what), "", SENTENCES, Side(rival), cells, **more)
+
     control, binding = (equal("generalises", MCD), equal("binds", BIND, fixed=FIXED)) if recalls else (None, None)
     in_domain = Side(COMPOSER.method, cells=IN_DOMAIN), Side(rival, cells=IN_DOMAIN)
-    slopes = tuple(round(math.log(end / start) / TENTHS, 3) for start, end in (OURS, recalls)) if recalls else ()
+    if recalls:
+        slopes = tuple(round(math.log(end / start) / TENTHS, 3) for start, end in (OURS, recalls))
+    else:
+        slopes = ()
     widens = f"COMPOSER's lead over {name} widens with divergence"
     return (
-        Claim(f"COMPOSER binds better than {name}", "Table 2", COMPOSER, Side(rival), BIND, (), 18, control=binding, fixed=FIXED),
-        Claim(f"COMPOSER generalises better than {name}", "Table 2", COMPOSER, Side(rival), MCD, (OURS[1], *recalls[1:]) if recalls else (),
+        Claim(f"COMPOSER binds better than {name}", "Table 2", COMPOSER, Side(rival), BIND, (), 18, control=binding,
+            fixed=FIXED),
+        Claim(f"COMPOSER generalises better than {name}", "Table 2", COMPOSER, Side(rival), MCD,
+            (OURS[1], *recalls[1:]) if recalls else (),
               18, control=control),
-        Claim(widens, "Table 2, Fig. 4", COMPOSER, Side(rival), MCD, (OURS[1], recalls[1], OURS[0], recalls[0]) if recalls else (), 19,
+        Claim(widens, "Table 2, Fig. 4", COMPOSER, Side(rival), MCD, (OURS[1], recalls[1], OURS[0],
+                recalls[0]) if recalls else (), 19,
               minus=in_domain, fixed=FIXED),
         Claim(f"{widens}, by the slope over windows", "Fig. 4", COMPOSER, Side(rival), SLOPE),
-        Claim(f"COMPOSER's relative lead over {name} widens with divergence, by the slope", "Table 2, Fig. 4", COMPOSER, Side(rival),
+        Claim(f"COMPOSER's relative lead over {name} widens with divergence, by the slope", "Table 2, Fig. "
+                                                                                            "4", COMPOSER, Side(rival),
               RELATIVE, slopes),
-        *((binding, control, Claim(f"COMPOSER without MVSA, but with ORDER, generalises better than {name}", "", NO_MVSA, Side(rival), MCD))
+        *((binding, control, Claim(f"COMPOSER without MVSA, but with ORDER, generalises better than {name}", "",
+                    NO_MVSA, Side(rival), MCD))
           if recalls else ()),
     )  # fmt: skip
 

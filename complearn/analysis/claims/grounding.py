@@ -4,79 +4,116 @@
 
 # %% auto #0
 __all__ = ['GROUNDED', 'SHUFFLED', 'START', 'TEXT', 'CLIP', 'ALL_LOSSES', 'RELATION', 'CLASS', 'RELATION_CLAIMS', 'R', 'R2',
-           'MIDDLE', 'ENDS', 'GROUNDING_CLAIMS', 'one_cell', 'beyond_training']
+           'MIDDLE', 'ENDS', 'GROUNDING_CLAIMS']
 
 # %% ../../../nbs/analysis/claims/grounding.ipynb #4fcb84d7
 from .iterated import HARM
 from .judging import Cell, Claim, Floor, Side
 
 # %% ../../../nbs/analysis/claims/grounding.ipynb #3aef8098
-GROUNDED, SHUFFLED, START, TEXT = (Side(name) for name in ("grounded", "shuffled pairs", "language frozen", "text only"))
+GROUNDED, SHUFFLED, START, TEXT = (
+    Side(name) for name in ("grounded", "shuffled pairs", "language frozen", "text only")
+)
 CLIP = Side("clip, same towers")  # trained on the same pairs
 
 
-def one_cell(split: str, metric: str, data: str = "words") -> tuple[Cell, ...]:
+def _one_cell(split: str, metric: str, data: str = "words") -> tuple[Cell, ...]:
     "The measure of one row, of the word space where nothing else is said."
     return ((data, split, metric),)
 
 
-def beyond_training(
+def _beyond_training(
     headline: str,  # of the claim
     where: str,  # in the paper
     cells: tuple[Cell, ...],  # the measure
     theirs: tuple[float, ...] = (),  # the paper's numbers after and before
     number: int | None = None,  # of the project's list of claims
     sign: int = 1,  # 1: more is better; -1: less is
-    setting: str = "",  # of other layers or steps, as it stands in the names of rows, such as ", 4 layers"; its rows may be missing
+    # of other layers or steps, as it stands in the names of rows, such as ", 4 layers"; its rows may be missing
+    setting: str = "",
 ) -> tuple[Claim, Claim, Claim]:  # the claim, its control, and the control's
-    "A claim that grounding is better than the same training on shuffled pairs, than the start, and than reading the captions alone."
+    """A claim that grounding is better than the same training on shuffled pairs, than the start, and than reading the
+    captions alone."""
     ours, shuffled, text = (Side(f"{side.method}{setting}") for side in (GROUNDED, SHUFFLED, TEXT))
     said = f"{headline}{setting}"
     reading = Claim(f"{said}: than by reading alone", "", ours, text, cells, sign=sign, optional=True)
-    start = Claim(f"{said}: than at the start", where, ours, START, cells, theirs, sign=sign, control=reading, optional=True)
+    start = Claim(
+        f"{said}: than at the start", where, ours, START, cells, theirs, sign=sign, control=reading, optional=True
+    )
     claim = Claim(said, where, ours, shuffled, cells, number=number, sign=sign, control=start, optional=bool(setting))
     return claim, start, reading
 
 # %% ../../../nbs/analysis/claims/grounding.ipynb #8bb2e821
 ALL_LOSSES = Side("relational")
-RELATION, CLASS = (one_cell("test", metric, "generated/triplets") for metric in ("relation_top1", "object_top1"))
+RELATION, CLASS = (_one_cell("test", metric, "generated/triplets") for metric in ("relation_top1", "object_top1"))
 RELATION_CLAIMS = (
     Claim("relations are learned from Loss_rel", "Table 5", ALL_LOSSES, Side("no Loss_rel"), RELATION, (0.643, 0.300)),
-    Claim("classes are learned from a loss of their own", "Table 5", ALL_LOSSES, Side("no classification"), CLASS, (0.977, 0.006)),
-    Claim("relations do without Loss_obj", "Table 5", Side("no Loss_obj"), ALL_LOSSES, RELATION, (0.641, 0.643), margin=HARM),
-    Claim("relations do without classes", "Table 5", Side("no classification"), ALL_LOSSES, RELATION, (0.642, 0.643), margin=HARM),
+    Claim(
+        "classes are learned from a loss of their own",
+        "Table 5",
+        ALL_LOSSES,
+        Side("no classification"),
+        CLASS,
+        (0.977, 0.006),
+    ),
+    Claim(
+        "relations do without Loss_obj",
+        "Table 5",
+        Side("no Loss_obj"),
+        ALL_LOSSES,
+        RELATION,
+        (0.641, 0.643),
+        margin=HARM,
+    ),
+    Claim(
+        "relations do without classes",
+        "Table 5",
+        Side("no classification"),
+        ALL_LOSSES,
+        RELATION,
+        (0.642, 0.643),
+        margin=HARM,
+    ),
 )
 
 # %% ../../../nbs/analysis/claims/grounding.ipynb #b999d711
-R, R2, MIDDLE, ENDS = "pc1_concreteness_abs_r", "concreteness_r2_10", "mixed at 0.5", ("mixed at 0", "mixed at 1")
+R = "pc1_concreteness_abs_r"
+R2 = "concreteness_r2_10"
+MIDDLE = "mixed at 0.5"
+ENDS = ("mixed at 0", "mixed at 1")
 GROUNDING_CLAIMS: tuple[Claim, ...] = (
-    *beyond_training("the first axis becomes concreteness, by word", "Fig. 3", one_cell("all", R), (0.661, 0.104), 9),
-    *beyond_training("the first axis becomes concreteness, by category", "Fig. 3", one_cell("category", R), (0.875, 0.354), 9),
-    *beyond_training("ten axes hold more of concreteness", "", one_cell("all", R2), number=9),
-    *beyond_training("ten axes hold more of the concreteness of unseen words", "", one_cell("unseen", R2), number=9),
-    *beyond_training("norms are better read off", "Table 1", one_cell("all", "f1_held_out", "norms"), number=10),
-    *beyond_training("categories gather", "Fig. 5", one_cell("category", "silhouette"), number=11),
-    *beyond_training("compositions are found, nine queries", "Table 2", one_cell("paper", "log_rank", "queries"), number=12, sign=-1),
-    *beyond_training("compositions are found, queries from glosses", "", one_cell("glosses", "log_rank", "queries"), number=12, sign=-1),
-    *beyond_training("words are alike where their photos are", "", one_cell("nouns", "photo_rho")),
-    *beyond_training("words are alike where their classes look alike", "", one_cell("class names", "class_rho")),
-    *beyond_training("unseen words are alike where their classes look alike", "", one_cell("unseen class names", "class_rho")),
+    *_beyond_training("the first axis becomes concreteness, by word", "Fig. 3", _one_cell("all", R), (0.661, 0.104), 9),
+    *_beyond_training("the first axis becomes concreteness, by category", "Fig. 3", _one_cell("category", R),
+        (0.875, 0.354), 9),
+    *_beyond_training("ten axes hold more of concreteness", "", _one_cell("all", R2), number=9),
+    *_beyond_training("ten axes hold more of the concreteness of unseen words", "", _one_cell("unseen", R2), number=9),
+    *_beyond_training("norms are better read off", "Table 1", _one_cell("all", "f1_held_out", "norms"), number=10),
+    *_beyond_training("categories gather", "Fig. 5", _one_cell("category", "silhouette"), number=11),
+    *_beyond_training("compositions are found, nine queries", "Table 2", _one_cell("paper", "log_rank", "queries"),
+        number=12, sign=-1),
+    *_beyond_training("compositions are found, queries from glosses", "", _one_cell("glosses", "log_rank", "queries"),
+        number=12, sign=-1),
+    *_beyond_training("words are alike where their photos are", "", _one_cell("nouns", "photo_rho")),
+    *_beyond_training("words are alike where their classes look alike", "", _one_cell("class names", "class_rho")),
+    *_beyond_training("unseen words are alike where their classes look alike", "", _one_cell("unseen class "
+                                                                                           "names", "class_rho")),
     *(
         claim
         for setting in (", 4 layers", ", 6 layers", ", 100 steps", ", 1600 steps")
         for headline, cells, number, sign in (
-            ("the first axis becomes concreteness, by word", one_cell("all", R), 9, 1),
-            ("the first axis becomes concreteness, by category", one_cell("category", R), 9, 1),
-            ("categories gather", one_cell("category", "silhouette"), 11, 1),
-            ("compositions are found, queries from glosses", one_cell("glosses", "log_rank", "queries"), 12, -1),
-            ("words are alike where their photos are", one_cell("nouns", "photo_rho"), None, 1),
+            ("the first axis becomes concreteness, by word", _one_cell("all", R), 9, 1),
+            ("the first axis becomes concreteness, by category", _one_cell("category", R), 9, 1),
+            ("categories gather", _one_cell("category", "silhouette"), 11, 1),
+            ("compositions are found, queries from glosses", _one_cell("glosses", "log_rank", "queries"), 12, -1),
+            ("words are alike where their photos are", _one_cell("nouns", "photo_rho"), None, 1),
         )
-        for claim in beyond_training(headline, "", cells, number=number, sign=sign, setting=setting)
+        for claim in _beyond_training(headline, "", cells, number=number, sign=sign, setting=setting)
     ),
     *RELATION_CLAIMS,
     *(
         Claim(
-            f"the slider passes through the mixture, {world}", "Fig. 7", GROUNDED, CLIP, ((world, MIDDLE, "gain_top"),), number=13,
+            f"the slider passes through the mixture, {world}", "Fig. 7", GROUNDED, CLIP, ((world, MIDDLE, "gain_top"),),
+            number=13,
             floor=Floor(tuple((world, end, "top") for end in ENDS), (world, "mixed", "top")),
         )
         for world in ("generated", "photos", "captions", "stripes")

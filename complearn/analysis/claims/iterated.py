@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['FIXED', 'COMP', 'BIND', 'NOUN', 'NEWCOMER', 'NEWCOMER_BIND', 'NEWCOMER_NOUN', 'CLS', 'RETRIEVAL', 'HARM', 'AGENTS',
            'BOUNDS', 'EASE', 'PURITY', 'WHOLE', 'IL', 'CODES', 'RESTARTS', 'CLIP', 'FIRST', 'LAST', 'SAME_STEPS',
-           'RESTARTED_STEPS', 'NUMBERED', 'FURTHER', 'ITERATED_LEARNING', 'beyond_restarts', 'beyond_steps',
-           'beyond_gain']
+           'RESTARTED_STEPS', 'NUMBERED', 'FURTHER', 'ITERATED_LEARNING']
 
 # %% ../../../nbs/analysis/claims/iterated.ipynb #n003
 from .judging import Cell, Claim, Side
@@ -33,12 +32,13 @@ WHOLE: tuple[Cell, ...] = (("generated", "codes", "purity_all_bits"),)  # dead c
 
 # %% ../../../nbs/analysis/claims/iterated.ipynb #47a246cf
 IL, CODES, RESTARTS, CLIP = (Side(name) for name in ("il_clip", "codebook_clip", "codebook_restarts", "clip"))
-FIRST, LAST = Side("il_clip", "interact-*", "first"), Side("il_clip", "interact-*")
+FIRST = Side("il_clip", "interact-*", "first")
+LAST = Side("il_clip", "interact-*")
 SAME_STEPS = (Side("codebook_clip", at=LAST), Side("codebook_clip", at=FIRST))
 RESTARTED_STEPS = (Side("codebook_restarts", "interact-*"), Side("codebook_restarts", "interact-*", "first"))
 
 
-def beyond_restarts(
+def _beyond_restarts(
     headline: str,  # of the claim itself
     where: str,  # in the paper
     b: Side,  # what IL-CLIP is compared with
@@ -51,19 +51,22 @@ def beyond_restarts(
     return Claim(headline, where, IL, b, cells, control=control, **more), control
 
 # %% ../../../nbs/analysis/claims/iterated.ipynb #5613a47e
-def beyond_steps(
+def _beyond_steps(
     headline: str,  # of the claim itself
     where: str,  # in the paper
     cells: tuple[Cell, ...],  # the measure
     **more: object,  # of the claim itself
 ) -> tuple[Claim, Claim]:  # the claim, and its control
-    "A claim about the last generation and the first, beyond the same steps of Codebook-CLIP; and the control with restarts and no spawn."
-    control = Claim(f"{headline}: the spawns, not the restarts", where, LAST, FIRST, cells, minus=RESTARTED_STEPS, **more)
+    """A claim about the last generation and the first, beyond the same steps of Codebook-CLIP; and the control with
+    restarts and no spawn."""
+    control = Claim(
+        f"{headline}: the spawns, not the restarts", where, LAST, FIRST, cells, minus=RESTARTED_STEPS, **more
+    )
     shared = more | {"minus": SAME_STEPS, "control": control}
     return Claim(f"{headline}, beyond the same steps of Codebook-CLIP", where, LAST, FIRST, cells, **shared), control
 
 
-def beyond_gain(
+def _beyond_gain(
     headline: str,  # of the claim itself
     gain: str,  # of its control
     where: str,  # in the paper
@@ -76,29 +79,48 @@ def beyond_gain(
     return Claim(headline, where, *sides, COMP, theirs[:2], control=control), control
 
 # %% ../../../nbs/analysis/claims/iterated.ipynb #n008
-_VISION, _ALTERNATE = Side("spawn vision"), Side("spawn alternate")
+_VISION = Side("spawn vision")
+_ALTERNATE = Side("spawn alternate")
 _CLIP_MEAN = 0.303  # of its ten cells in Table 1 (CC3M); printed is 0.283
 _ON_BIND = {"fixed": FIXED}
 
 NUMBERED: tuple[Claim, ...] = (
     Claim("a shared codebook helps binding", "Table 1", CODES, CLIP, BIND, number=1, **_ON_BIND),
     Claim("a shared codebook helps composition", "Table 1", CODES, CLIP, COMP, (0.312, _CLIP_MEAN), 1),
-    *beyond_restarts("iterated learning helps its last agent bind", "Table 1", CODES, BIND, number=2, variants=True, **_ON_BIND),
-    *beyond_restarts(
+    *_beyond_restarts(
+        "iterated learning helps its last agent bind", "Table 1", CODES, BIND, number=2, variants=True, **_ON_BIND
+    ),
+    *_beyond_restarts(
         "iterated learning helps its last agent", "Table 1", CODES, COMP, theirs=(0.344, 0.312), number=2, variants=True
     ),
-    *beyond_restarts("iterated learning helps a newcomer bind", "Table 1", CODES, NEWCOMER_BIND, number=2, variants=True, **_ON_BIND),
-    *beyond_restarts("iterated learning helps a newcomer", "Table 1", CODES, NEWCOMER, number=2, variants=True),
-    Claim("iterated learning does not harm recognition", "Table 2", IL, CODES, CLS, (0.242, 0.244), 3, margin=HARM, variants=True),
-    Claim("iterated learning does not harm retrieval", "Table 8", IL, CODES, RETRIEVAL, (), 3, margin=HARM, variants=True),
+    *_beyond_restarts(
+        "iterated learning helps a newcomer bind", "Table 1", CODES, NEWCOMER_BIND, number=2, variants=True, **_ON_BIND
+    ),
+    *_beyond_restarts("iterated learning helps a newcomer", "Table 1", CODES, NEWCOMER, number=2, variants=True),
+    Claim(
+        "iterated learning does not harm recognition",
+        "Table 2",
+        IL,
+        CODES,
+        CLS,
+        (0.242, 0.244),
+        3,
+        margin=HARM,
+        variants=True,
+    ),
+    Claim(
+        "iterated learning does not harm retrieval", "Table 8", IL, CODES, RETRIEVAL, (), 3, margin=HARM, variants=True
+    ),
     *(
         claim
         for name, cells in BOUNDS.items()
         for agent in AGENTS
-        for claim in beyond_steps(f"the {agent} agent's {name} falls over generations", "Fig. 4", cells[agent], number=4, sign=-1)
+        for claim in _beyond_steps(
+            f"the {agent} agent's {name} falls over generations", "Fig. 4", cells[agent], number=4, sign=-1
+        )
     ),
-    *beyond_steps("newcomers of later generations bind better", "Sec. 4.4", NEWCOMER_BIND, number=5, **_ON_BIND),
-    *beyond_steps("later generations are easier to learn", "Fig. 5", EASE, number=5),
+    *_beyond_steps("newcomers of later generations bind better", "Sec. 4.4", NEWCOMER_BIND, number=5, **_ON_BIND),
+    *_beyond_steps("later generations are easier to learn", "Fig. 5", EASE, number=5),
     *(
         Claim(f"spawning language beats {rival}{said}", "Table 3", IL, other, cells, theirs, 6, **more)
         for rival, other, printed in (("spawning vision", _VISION, 0.339), ("alternating", _ALTERNATE, 0.307))
@@ -106,47 +128,60 @@ NUMBERED: tuple[Claim, ...] = (
     ),
     Claim("spawning language recognises more than spawning vision", "Table 3", IL, _VISION, CLS, (0.242, 0.240), 6),
     Claim("spawning language recognises more than alternating", "Table 3", IL, _ALTERNATE, CLS, (0.242, 0.214), 6),
-    Claim("a codebook at rest in distillation helps binding", "Table 3", IL, Side("codebook free"), BIND, number=7, **_ON_BIND),
+    Claim(
+        "a codebook at rest in distillation helps binding",
+        "Table 3",
+        IL,
+        Side("codebook free"),
+        BIND,
+        number=7,
+        **_ON_BIND,
+    ),
     Claim("a codebook at rest in distillation helps", "Table 3", IL, Side("codebook free"), COMP, (0.344, 0.319), 7),
-    *beyond_restarts("its codes, the dead ones counted, are purer", "Fig. 7", CODES, WHOLE, number=8),
+    *_beyond_restarts("its codes, the dead ones counted, are purer", "Fig. 7", CODES, WHOLE, number=8),
 )
 
 # %% ../../../nbs/analysis/claims/iterated.ipynb #b0826ad2
 FURTHER: tuple[Claim, ...] = (
     Claim("a shared codebook tells replaced nouns better", "", CODES, CLIP, NOUN, **_ON_BIND),
-    *beyond_restarts("iterated learning helps its last agent tell replaced nouns", "", CODES, NOUN, variants=True, **_ON_BIND),
-    *beyond_restarts("iterated learning helps a newcomer tell replaced nouns", "", CODES, NEWCOMER_NOUN, **_ON_BIND),
-    *beyond_steps("newcomers of later generations tell replaced nouns better", "", NEWCOMER_NOUN, **_ON_BIND),
-    beyond_restarts("IL-CLIP binds better than CLIP", "Table 1", CLIP, BIND, **_ON_BIND)[0],
-    beyond_restarts("IL-CLIP composes better than CLIP", "Table 1", CLIP, COMP, theirs=(0.344, _CLIP_MEAN))[0],
-    beyond_restarts("IL-CLIP composes better than NegCLIP", "Table 1", Side("negclip"), COMP, theirs=(0.344, 0.328))[0],
+    *_beyond_restarts("iterated learning helps its last agent tell replaced nouns", "", CODES, NOUN, variants=True,
+        **_ON_BIND),
+    *_beyond_restarts("iterated learning helps a newcomer tell replaced nouns", "", CODES, NEWCOMER_NOUN, **_ON_BIND),
+    *_beyond_steps("newcomers of later generations tell replaced nouns better", "", NEWCOMER_NOUN, **_ON_BIND),
+    _beyond_restarts("IL-CLIP binds better than CLIP", "Table 1", CLIP, BIND, **_ON_BIND)[0],
+    _beyond_restarts("IL-CLIP composes better than CLIP", "Table 1", CLIP, COMP, theirs=(0.344, _CLIP_MEAN))[0],
+    _beyond_restarts("IL-CLIP composes better than NegCLIP", "Table 1", Side("negclip"), COMP,
+        theirs=(0.344, 0.328))[0],
     *(
         claim
         for agent in AGENTS
-        for claim in beyond_restarts(f"the {agent} bound is below Codebook-CLIP's", "Fig. 4", CODES, BOUNDS["bound"][agent], sign=-1)
+        for claim in _beyond_restarts(f"the {agent} bound is below Codebook-CLIP's", "Fig. 4", CODES,
+            BOUNDS["bound"][agent], sign=-1)
     ),
     *(
-        Claim(f"the {agent} agent's {name} falls over generations, by itself", "Fig. 4", LAST, FIRST, cells[agent], sign=-1)
+        Claim(f"the {agent} agent's {name} falls over generations, by itself", "Fig. 4", LAST, FIRST, cells[agent],
+            sign=-1)
         for name, cells in BOUNDS.items()
         for agent in AGENTS
     ),
     Claim(
         "later generations are easier to learn, by itself", "Fig. 5", LAST, FIRST, EASE,
-        control=beyond_steps("later generations are easier to learn", "Fig. 5", EASE, number=5)[1],
+        control=_beyond_steps("later generations are easier to learn", "Fig. 5", EASE, number=5)[1],
     ),
-    *beyond_restarts("IL-CLIP is easier to learn than Codebook-CLIP", "Fig. 5", CODES, EASE),
-    *beyond_restarts("living codes are purer", "Fig. 7", CODES, PURITY),
-    *beyond_gain(
+    *_beyond_restarts("IL-CLIP is easier to learn than Codebook-CLIP", "Fig. 5", CODES, EASE),
+    *_beyond_restarts("living codes are purer", "Fig. 7", CODES, PURITY),
+    *_beyond_gain(
         "iterated learning needs the codebook", "iterated learning gains more with a codebook than without", "Table 3",
         (IL, Side("no codebook")), (CODES, CLIP), (0.344, 0.280, 0.312, _CLIP_MEAN),
     ),
     Claim("short generations are worse", "Table 3", IL, Side("short generations"), COMP, (0.344, 0.321)),
     Claim("long generations are worse", "Table 3", IL, Side("long generations"), COMP, (0.344, 0.329)),
-    *beyond_gain(
-        "smoothing by spectral norms is no substitute", "iterated learning gains more than spectral norms do", "Table 3",
+    *_beyond_gain(
+        "smoothing by spectral norms is no substitute", "iterated learning gains more than spectral norms "
+                                                        "do", "Table 3",
         (IL, Side("spectral_clip")), (CODES, CLIP), (0.344, 0.278, 0.312, _CLIP_MEAN),
     ),
-    *beyond_gain(
+    *_beyond_gain(
         "iterated learning helps NegCLIP too", "NegCLIP gains more than the codebook with restarts brings", "Table 8",
         (Side("il_negclip"), Side("negclip")), (RESTARTS, CLIP), (0.35, 0.32),
     ),

@@ -43,9 +43,13 @@ def code_map(
         return principal_plane(np.asarray(vectors))
     umap = need("umap", "lab")
     vectors = np.ascontiguousarray(vectors)
-    path = cache_dir("code-maps") / f"{method}-{seed}-{hashlib.blake2b(vectors.tobytes(), digest_size=12).hexdigest()}.npy"
+    path = (
+        cache_dir("code-maps") / f"{method}-{seed}-{hashlib.blake2b(vectors.tobytes(), digest_size=12).hexdigest()}.npy"
+    )
     if not path.exists():
-        plane = umap.UMAP(metric="cosine", random_state=seed, n_neighbors=min(15, max(2, len(vectors) - 1))).fit_transform(vectors)
+        plane = umap.UMAP(
+            metric="cosine", random_state=seed, n_neighbors=min(15, max(2, len(vectors) - 1))
+        ).fit_transform(vectors)
         write_cache(path, lambda file: np.save(file, plane.astype(np.float32)))
         return plane.astype(np.float32)
     return np.load(path)
@@ -60,17 +64,25 @@ def map_figure(
     title: str = "Map of the codes",  # of the figure
 ) -> go.Figure:
     "The map of a codebook."
-    share, figure = np.sqrt(mass / max(mass.max(), 1e-12)), go.Figure()
+    share = np.sqrt(mass / max(mass.max(), 1e-12))
+    figure = go.Figure()
     labels = {"text": names, "hovertemplate": "%{text}<extra></extra>"}
     for label, some, colour in (("dead", mass == 0, "#BFBFBF"), ("used", mass > 0, PALETTE[0])):
         look = {"size": 4 + 10 * share[some], "color": colour, "opacity": 0.7, "line": {"width": 0}}
         which = {**labels, "text": [name for name, on in zip(names, some) if on]}
-        figure.add_scatter(x=places[some, 0], y=places[some, 1], mode="markers", marker=look, name=f"{label}: {some.sum()}", **which)
+        figure.add_scatter(
+            x=places[some, 0], y=places[some, 1], mode="markers", marker=look, name=f"{label}: {some.sum()}", **which
+        )
     ring = {"size": 18, "symbol": "circle-open", "color": PALETTE[1], "line": {"width": 3}}
     here = list(chosen)
     if here:
         figure.add_scatter(
-            x=places[here, 0], y=places[here, 1], mode="markers", marker=ring, name="chosen", **{**labels, "text": [names[i] for i in here]}
+            x=places[here, 0],
+            y=places[here, 1],
+            mode="markers",
+            marker=ring,
+            name="chosen",
+            **{**labels, "text": [names[i] for i in here]},
         )
     figure.update_xaxes(title="first axis of the map").update_yaxes(title="second axis of the map")
     return figure.update_layout(template=theme, title=title, width=720, height=480, showlegend=True)

@@ -28,7 +28,9 @@ def scene_attributes(
     graph: SceneGraph,  # what is in the picture
 ) -> set[str]:  # e.g. {"red", "circle", "red circle", "small", "plain"}
     "The attributes of a scene's objects."
-    single = {word for item in graph.items for word in (item.shape, item.colour, item.texture, item.size) if word is not None}
+    single = {
+        word for item in graph.items for word in (item.shape, item.colour, item.texture, item.size) if word is not None
+    }
     return single | {f"{item.colour} {item.shape}" for item in graph.items if item.colour is not None}
 
 
@@ -38,7 +40,9 @@ def attribute_table(
 ) -> tuple[tuple[str, ...], Bool[np.ndarray, "item attribute"]]:  # names in order, and who has what
     "Which picture has which attribute; those that fewer than `least` pictures have, or lack, are left out."
     names = sorted({name for thing in things for name in thing})
-    has = np.array([[name in thing for name in names] for thing in map(frozenset, things)], dtype=bool).reshape(len(things), len(names))
+    has = np.array([[name in thing for name in names] for thing in map(frozenset, things)], dtype=bool).reshape(
+        len(things), len(names)
+    )
     count = has.sum(axis=0)
     frequent = (count >= least) & (len(things) - count >= least)
     if not frequent.any():
@@ -53,11 +57,15 @@ def mutual_information(
 ) -> Float[np.ndarray, "code attribute"]:  # bits
     "Mutual information of every code with every attribute, in bits (Cover and Thomas 2006, Eq. 2.28)."
     if len(fires) != len(has) or not len(has):
-        raise ValueError(f"one line per picture on both sides, at least one: {len(fires)} lines of codes, {len(has)} of attributes")
+        raise ValueError(
+            f"one line per picture on both sides, at least one: {len(fires)} lines of codes, {len(has)} of attributes"
+        )
     both = (fires.T.astype(np.float32) @ has.astype(np.float32)).astype(float) / len(has)  # the counts are exact
-    code, attribute = fires.mean(axis=0)[:, None], has.mean(axis=0)[None]
+    code = fires.mean(axis=0)[:, None]
+    attribute = has.mean(axis=0)[None]
     total = np.zeros(both.shape)
-    for joint, a, b in ((both, code, attribute), (code - both, code, 1 - attribute), (attribute - both, 1 - code, attribute),
+    for joint, a, b in ((both, code, attribute), (code - both, code, 1 - attribute),
+        (attribute - both, 1 - code, attribute),
                         (1 - code - attribute + both, 1 - code, 1 - attribute)):  # fmt: skip
         defined = (joint > 1e-9) & (a * b > 0)
         total += np.where(defined, joint * np.log2(np.where(defined, joint, 1) / np.where(defined, a * b, 1)), 0)
@@ -79,7 +87,8 @@ def exact_p(
     fires: Bool[np.ndarray, "item code"],  # which code has weight in which picture
     has: Bool[np.ndarray, "item attribute"],  # which picture has which attribute
 ) -> Float[np.ndarray, "code"]:  # in (0, 1]
-    "Exact two-sided p-value of each code's best attribute, corrected for the choice (hypergeometric tails, Fisher 1935; Bonferroni)."
+    """Exact two-sided p-value of each code's best attribute, corrected for the choice (hypergeometric tails, Fisher
+    1935; Bonferroni)."""
     both = fires.T.astype(np.float32) @ has.astype(np.float32)
     law = hypergeom(len(has), has.sum(axis=0)[None], fires.sum(axis=0)[:, None])
     each = 2 * np.minimum(law.cdf(both), law.sf(both - 1))
@@ -95,18 +104,29 @@ def purity(
 ) -> pd.DataFrame:  # one line per code that fires on some pictures but not on all
     """What each code stands for: its best attribute, the mutual information with it, and what shuffling gives.
 
-    Columns: code, fired (pictures), attribute, mi (bits), chance (bits, mean of the shuffles), purity (mi - chance), share (purity over
+    Columns: code, fired (pictures), attribute, mi (bits), chance (bits, mean of the shuffles), purity (mi - chance),
+    share (purity over
     the code's own entropy: 1 where the attribute says all about it), p (exact, of the best attribute),
     pure (at a false discovery rate of 5 %)."""
     alive = np.flatnonzero(fires.any(axis=0) & ~fires.all(axis=0))
     if not len(alive):
         raise ValueError(f"none of {fires.shape[1]} codes tells pictures apart: each fires on all of them or on none")
     fires = fires[:, alive]
-    information, shuffles = mutual_information(fires, has), shuffled_best(fires, has, draws, seed)
-    best, mi, chance, rate = information.argmax(axis=1), information.max(axis=1), shuffles.mean(axis=0), fires.mean(axis=0)
+    information = mutual_information(fires, has)
+    shuffles = shuffled_best(fires, has, draws, seed)
+    best = information.argmax(axis=1)
+    mi = information.max(axis=1)
+    chance = shuffles.mean(axis=0)
+    rate = fires.mean(axis=0)
     p = exact_p(fires, has)
     entropy = -(rate * np.log2(rate) + (1 - rate) * np.log2(1 - rate))
-    columns = {"code": alive, "fired": fires.sum(axis=0), "attribute": [names[k] for k in best], "mi": mi, "chance": chance}
+    columns = {
+        "code": alive,
+        "fired": fires.sum(axis=0),
+        "attribute": [names[k] for k in best],
+        "mi": mi,
+        "chance": chance,
+    }
     columns |= {"purity": mi - chance, "share": (mi - chance) / entropy, "p": p}
     return pd.DataFrame({**columns, "pure": false_discovery_control(p) <= 0.05})  # Benjamini and Hochberg (1995)
 
@@ -116,8 +136,11 @@ def firing_matrix(
 ) -> Bool[np.ndarray, "item code"]:
     "Which code has weight in which item."
     if (table.support > table.item_code.shape[1]).any():
-        width, most = table.item_code.shape[1], int(table.support.max())
-        raise ValueError(f"this table kept {width} codes per item and some use {most}; read it with code_table(..., heaviest={most})")
+        width = table.item_code.shape[1]
+        most = int(table.support.max())
+        raise ValueError(
+            f"this table kept {width} codes per item and some use {most}; read it with code_table(..., heaviest={most})"
+        )
     fires = np.zeros((len(table.support), table.codes), bool)
     item, place = np.nonzero(table.item_weight > 0)
     fires[item, table.item_code[item, place]] = True
@@ -133,12 +156,22 @@ def purity_rows(
     step: int | None = None,  # the run's step
     data: str = "generated",  # whose pictures
 ) -> list[dict]:  # flat rows
-    """A codebook's mean purity with a bootstrap interval over codes, its chance level, and the share of codes that are pure.
+    """A codebook's mean purity with a bootstrap interval over codes, its chance level, and the share of codes that are
+    pure.
 
-    A codebook gains by letting vague codes die; `purity_all_bits` counts them as 0, and `codes_alive` says how many are left."""
+    A codebook gains by letting vague codes die; `purity_all_bits` counts them as 0, and `codes_alive` says how many are
+    left."""
     place = (method, seed, phase, step, data, "codes")
-    rows = [row(*place, "codes_alive", len(frame), n=codes), row(*place, "purity_all_bits", frame.purity.sum() / codes, n=codes)]
-    for metric, column in (("purity_bits", "purity"), ("purity_chance_bits", "chance"), ("purity_share", "share"), ("pure_codes", "pure")):
+    rows = [
+        row(*place, "codes_alive", len(frame), n=codes),
+        row(*place, "purity_all_bits", frame.purity.sum() / codes, n=codes),
+    ]
+    for metric, column in (
+        ("purity_bits", "purity"),
+        ("purity_chance_bits", "chance"),
+        ("purity_share", "share"),
+        ("pure_codes", "pure"),
+    ):
         values = frame[column].astype(float)
         rows.append(row(*place, metric, values.mean(), *bootstrap_interval(values), n=len(values)))
     return rows
@@ -152,17 +185,25 @@ def generation_figure(
     log: bool = False,  # logarithmic value axis
 ) -> go.Figure:
     "A measure at the end of each generation: every seed as a thin line, the mean over seeds as a thick one."
-    figure, methods = go.Figure(), list(dict.fromkeys(rows.method))
+    figure = go.Figure()
+    methods = list(dict.fromkeys(rows.method))
     for method in methods:
         part = rows[rows.method == method].sort_values("step")
         look = {"legendgroup": method, "mode": "lines+markers"}
         for seed, line in part.groupby("seed", dropna=False):
             thin = {"line": {"color": method_colour(method, methods, 0.35), "width": 1}, "marker": {"size": 4}}
             hover = f"seed {seed}, %{{customdata}}: %{{y:.4g}}<extra>{method}</extra>"
-            figure.add_scatter(x=line.step, y=line.value, customdata=line.phase, hovertemplate=hover, showlegend=False, **look, **thin)
+            figure.add_scatter(
+                x=line.step, y=line.value, customdata=line.phase, hovertemplate=hover, showlegend=False, **look, **thin
+            )
         mean = part.groupby("step", as_index=False).value.mean()
         thick = {"line": {"color": method_colour(method, methods), "width": 3}, "marker": {"size": 9}}
         figure.add_scatter(x=mean.step, y=mean.value, name=f"{method} ({part.seed.nunique()} seeds)", **look, **thick)
     figure.update_yaxes(title=unit, type="log" if log else "linear")
-    layout = {"width": 900, "height": 460, "showlegend": True, "xaxis_title": "training step at the end of a generation"}
+    layout = {
+        "width": 900,
+        "height": 460,
+        "showlegend": True,
+        "xaxis_title": "training step at the end of a generation",
+    }
     return figure.update_layout(template=theme, title={"text": title}, **layout)

@@ -28,7 +28,10 @@ def nearest_words(
     n: int = 4,  # how many to name
 ) -> str:  # "red, rod"
     "The words most like another one."
-    near = get_close_matches(word, vocabulary, n, 0.5) or [other for other in vocabulary if word in other or other in word][:n]
+    near = (
+        get_close_matches(word, vocabulary, n, 0.5)
+        or [other for other in vocabulary if word in other or other in word][:n]
+    )
     return ", ".join(near)
 
 # %% ../../../nbs/analysis/codes/words.ipynb #c009
@@ -56,7 +59,9 @@ class WordIndex:
         place = {word: i for i, word in enumerate(vocabulary)}
         begin = np.searchsorted(entries.code.to_numpy(), np.arange(table.codes + 1))
         numbers = {name: entries[name].to_numpy() for name in ("code", "captions", "weight", "share", "lift")}
-        return cls(vocabulary, word=np.array([place[word] for word in entries.word], dtype=np.int64), begin=begin, **numbers)
+        return cls(
+            vocabulary, word=np.array([place[word] for word in entries.word], dtype=np.int64), begin=begin, **numbers
+        )
 
     def frame(
         self,
@@ -73,7 +78,8 @@ class WordIndex:
         n: int = 10,  # words at most
     ) -> pd.DataFrame:  # heaviest first
         "The words that fire a code."
-        first, last = int(self.begin[code]), int(self.begin[code + 1])
+        first = int(self.begin[code])
+        last = int(self.begin[code + 1])
         return self.frame(slice(first, min(last, first + n)))
 
     def top(
@@ -82,7 +88,8 @@ class WordIndex:
         n: int = 3,  # words at most
     ) -> list[str]:
         "The words that fire a code, as strings."
-        first, last = int(self.begin[code]), int(self.begin[code + 1])
+        first = int(self.begin[code])
+        last = int(self.begin[code + 1])
         return [self.vocabulary[i] for i in self.word[first : min(last, first + n)]]
 
     def common(
@@ -103,7 +110,9 @@ class WordIndex:
         places = whole or [i for i, other in enumerate(self.vocabulary) if word and other.startswith(word)]
         if not places:
             near = nearest_words(word, self.vocabulary)
-            raise UnknownWord(f"no caption that was read says “{word}”, so no code stands for it" + (f"; try {near}" if near else ""))
+            raise UnknownWord(
+                f"no caption that was read says “{word}”, so no code stands for it" + (f"; try {near}" if near else "")
+            )
         found = self.frame(np.flatnonzero(np.isin(self.word, places)))
         joined = found.groupby("code", as_index=False).agg(
             {"word": " ".join, "captions": "sum", "weight": "sum", "share": "sum", "lift": "max"}

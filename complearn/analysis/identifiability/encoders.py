@@ -45,7 +45,9 @@ class BlindScorer:
         readings: Callable[[str], Sequence[str]],  # caption -> texts
         at_once: int = 1024,  # texts in a batch
     ):
-        self.scorer, self.readings, self.at_once = scorer, readings, at_once
+        self.scorer = scorer
+        self.readings = readings
+        self.at_once = at_once
 
     def collate(self, pairs: Sequence[Pair]) -> Any:
         "A batch of images, or the readings of captions."
@@ -73,7 +75,9 @@ def batch_similarities(
     pairs: Sequence[Pair],  # held out
     batch: int = 128,  # pairs that choose among each other
     device: torch.device | str | None = None,  # where it is computed
-) -> Float[Tensor, "batches images texts"]:  # of each whole batch; minus infinity where another pair has the same caption or image
+) -> Float[
+    Tensor, "batches images texts"
+]:  # of each whole batch; minus infinity where another pair has the same caption or image
     "The similarities that the contrastive loss is made of; raise ValueError if there are fewer pairs than a batch."
     if len(pairs) < batch:
         raise ValueError(f"{len(pairs)} pairs do not fill a batch of {batch}; give more pairs, or a smaller batch")
@@ -83,7 +87,9 @@ def batch_similarities(
     for start in range(0, len(pairs) - batch + 1, batch):
         rows = list(range(start, start + batch))
         captions, names = ([getattr(pairs[k], key) for k in rows] for key in ("caption", "image_id"))
-        same = torch.tensor([[captions[i] == captions[j] or names[i] == names[j] for j in range(batch)] for i in range(batch)])
+        same = torch.tensor(
+            [[captions[i] == captions[j] or names[i] == names[j] for j in range(batch)] for i in range(batch)]
+        )
         table = scorer.similarity(images[rows], texts[rows]).float().cpu()
         tables.append(table.masked_fill(same & ~torch.eye(batch, dtype=torch.bool), -torch.inf))
     return torch.stack(tables)
@@ -94,7 +100,8 @@ def contrastive_losses(
     scale: float,  # inverse temperature
 ) -> Float[Tensor, "batches"]:
     "The symmetric contrastive loss of each batch."
-    logits, targets = scale * similarities, torch.arange(similarities.shape[1]).expand(len(similarities), -1)
+    logits = scale * similarities
+    targets = torch.arange(similarities.shape[1]).expand(len(similarities), -1)
     return sum(F.cross_entropy(side, targets, reduction="none").mean(1) for side in (logits.mT, logits)) / 2
 
 
@@ -102,14 +109,18 @@ def best_scale(
     similarities: Float[Tensor, "batches images texts"],  # from `batch_similarities`
 ) -> float:  # between 0.1 and 1000
     "The inverse temperature with the least contrastive loss."
-    loss = lambda exponent: contrastive_losses(similarities, float(np.exp(exponent))).mean().item()
+
+    def loss(exponent):
+        return contrastive_losses(similarities, float(np.exp(exponent))).mean().item()
+
     return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.1), np.log(1000)), method="bounded").x))
 
 # %% ../../../nbs/analysis/identifiability/encoders.ipynb #22b63eaf
 def held_out_losses(
     similarities: Float[Tensor, "batches images texts"],  # from `batch_similarities`, two batches or more
 ) -> Float[Tensor, "half"]:
-    "The losses of the second half of the batches, at the inverse temperature that is best on the first; raise ValueError for one batch."
+    """The losses of the second half of the batches, at the inverse temperature that is best on the first; raise
+    ValueError for one batch."""
     if len(similarities) < 2:
         raise ValueError("one batch cannot be halved; give twice as many pairs, or a smaller batch")
     half = len(similarities) // 2

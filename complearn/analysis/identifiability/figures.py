@@ -45,15 +45,28 @@ def separation_figure(
     title: str = "A-distance between captions and their edits",  # of the figure
 ) -> go.Figure:
     "A-distance by operator, a panel for texts and one for pairs of image and text; methods side by side."
-    panels, methods = [name for name in ("texts", "pairs") if name in set(rows.data)], list(dict.fromkeys(rows.method))
+    panels = [name for name in ("texts", "pairs") if name in set(rows.data)]
+    methods = list(dict.fromkeys(rows.method))
     figure = make_subplots(1, len(panels), subplot_titles=panels, shared_yaxes=True)
     for column, panel in enumerate(panels, 1):
         points = bands(rows[rows.data == panel], ("method", "split"))
         for place, name in enumerate(methods):
             part = points[points.method == name]
-            error = {"type": "data", "symmetric": False, "array": part.high - part["mean"], "arrayminus": part["mean"] - part.low}
-            look = {"mode": "markers", "marker": {"size": 9, "color": PALETTE[place % len(PALETTE)]}, "legendgroup": name, "name": name}
-            figure.add_scatter(x=part.split, y=part["mean"], error_y=error, showlegend=column == 1, **look, row=1, col=column)
+            error = {
+                "type": "data",
+                "symmetric": False,
+                "array": part.high - part["mean"],
+                "arrayminus": part["mean"] - part.low,
+            }
+            look = {
+                "mode": "markers",
+                "marker": {"size": 9, "color": PALETTE[place % len(PALETTE)]},
+                "legendgroup": name,
+                "name": name,
+            }
+            figure.add_scatter(
+                x=part.split, y=part["mean"], error_y=error, showlegend=column == 1, **look, row=1, col=column
+            )
     figure.update_yaxes(title="A-distance (0: a guess, 2: certain)", row=1, col=1)
     return figure.update_xaxes(automargin=True).update_layout(template=theme, title=title, scattermode="group")
 
@@ -63,17 +76,24 @@ def shift_figure(
     rows: pd.DataFrame,  # results rows of data "modality gap" and splits "shift 0.5"
     title: str = "Shifting images and texts along their gap",  # of the figure
 ) -> go.Figure:
-    "Loss and accuracy against hard negatives for each shift of both sides by half: 0 is as trained, at 1 the means meet."
+    """Loss and accuracy against hard negatives for each shift of both sides by half: 0 is as trained, at 1 the means
+    meet."""
     rows = rows[rows.split.str.fullmatch(r"shift [-\d.]+")]  # both sides, each by half
     rows = rows.assign(shift=rows.split.str.removeprefix("shift ").astype(float))
     panels = {"loss": "contrastive loss", "accuracy": "choice of caption", "image_accuracy": "choice of image"}
-    panels, methods = {name: title for name, title in panels.items() if name in set(rows.metric)}, list(dict.fromkeys(rows.method))
+    panels = {name: title for name, title in panels.items() if name in set(rows.metric)}
+    methods = list(dict.fromkeys(rows.method))
     figure = make_subplots(1, max(1, len(panels)), subplot_titles=list(panels.values()))
     for column, metric in enumerate(panels, 1):
         points = bands(rows[rows.metric == metric], ("method", "shift")).sort_values("shift")
         for place, name in enumerate(methods):
             part = points[points.method == name]
-            look = {"mode": "lines+markers", "line": {"color": PALETTE[place % len(PALETTE)]}, "legendgroup": name, "name": name}
+            look = {
+                "mode": "lines+markers",
+                "line": {"color": PALETTE[place % len(PALETTE)]},
+                "legendgroup": name,
+                "name": name,
+            }
             figure.add_scatter(x=part["shift"], y=part["mean"], showlegend=column == 1, **look, row=1, col=column)
     figure.update_xaxes(title="shift, share of the gap")
     return figure.update_layout(template=theme, title=title)
@@ -90,7 +110,9 @@ def overlap_figure(
     places = [shares.index.get_level_values(k) for k in ("data", "split")]
     figure = go.Figure()
     for place, level in enumerate(levels):
-        figure.add_bar(y=places, x=parts[level], name=level, orientation="h", marker_color=PALETTE[place % len(PALETTE)])
+        figure.add_bar(
+            y=places, x=parts[level], name=level, orientation="h", marker_color=PALETTE[place % len(PALETTE)]
+        )
     figure.update_xaxes(title="share of the split's negatives, %", range=[0, 100])
     figure.update_yaxes(autorange="reversed")
     return figure.update_layout(template=theme, title=title, barmode="stack", height=180 + 22 * len(shares))

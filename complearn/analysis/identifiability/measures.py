@@ -12,9 +12,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from .encoders import BlindScorer, batch_similarities, contrastive_losses, held_out_losses, loss_gap
-from .separation import a_distance, edit_shift, modality_gap, shift_effect, text_groups
+from complearn.analysis.identifiability.encoders import (
+    BlindScorer,
+    batch_similarities,
+    contrastive_losses,
+    held_out_losses,
+    loss_gap,
+)
 from .probes import CaptionProbe, WorldProbe
+from complearn.analysis.identifiability.separation import (
+    a_distance,
+    edit_shift,
+    modality_gap,
+    shift_effect,
+    text_groups,
+)
 from ...core.results import row
 from ...core.runs import Run
 from ...data.pairs import Pair
@@ -43,15 +55,25 @@ def encoder_rows(
     batch: int = 128,  # pairs that choose among each other
     most: int = 1024,  # held-out pairs
 ) -> list[dict]:  # of method "METHOD, ENCODER": contrastive_loss, loss_gap; accuracy with ties of each split
-    """Loss and hard negatives of the original and of each pseudo-optimal encoder; of a model that was trained blind, its own. The best
+    """Loss and hard negatives of the original and of each pseudo-optimal encoder; of a model that was trained blind,
+    its own. The best
     temperature is found on one half of the batches and the loss is that of the other half."""
-    scale, rows, pairs = float(model.logit_scale.exp().detach()), [], probe.pairs[: min(most, len(probe.pairs))]
-    bench, original = probe.bench(n), batch_similarities(model, pairs, batch)
+    scale = float(model.logit_scale.exp().detach())
+    rows = []
+    pairs = probe.pairs[: min(most, len(probe.pairs))]
+    bench = probe.bench(n)
+    original = batch_similarities(model, pairs, batch)
     readings = {} if model.config.reading is not None else probe.readings
-    for name, scorer in {"original": model, **{name: BlindScorer(model, read) for name, read in readings.items()}}.items():
+    for name, scorer in {
+        "original": model,
+        **{name: BlindScorer(model, read) for name, read in readings.items()},
+    }.items():
         label = {**place, "method": f"{place['method']}, {name}" if readings else place["method"]}
         table = batch_similarities(scorer, pairs, batch)
-        trained = lambda part: contrastive_losses(part, scale)
+
+        def trained(part):
+            return contrastive_losses(part, scale)
+
         for split, losses in (("trained temperature", trained), ("best temperature", held_out_losses)):
             gap = loss_gap(*(measured := [losses(part) for part in (table, original)]))
             about = label | {"data": probe.held, "split": split, "n": len(measured[0]) * batch}
@@ -70,16 +92,24 @@ def edit_vectors(
     operator: str,  # one of `EDITS`
     n: int,  # edits
 ) -> dict[str, Any] | None:  # captions, edits, images, edit_images: unit vectors; texts; groups of `text_groups`
-    "Captions, their edits and their images as a model sees them; None where there are fewer than 20, or they do not make five groups."
+    """Captions, their edits and their images as a model sees them; None where there are fewer than 20, or they do not
+    make five groups."""
     edits = probe.edits(operator, n)
     texts = [(edit.caption, edit.edit) for edit in edits]
     groups = text_groups(texts)
     if len(edits) < 20 or len(set(groups)) < 5:
         return None
-    unit = lambda encoded: (v := encoded.values.double().cpu().numpy()) / np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12)
-    sides = {name: unit(encode_all(model, texts=[pair[k] for pair in texts])) for k, name in enumerate(("captions", "edits"))}
+
+    def unit(encoded):
+        return (v := encoded.values.double().cpu().numpy()) / np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12)
+
+    sides = {
+        name: unit(encode_all(model, texts=[pair[k] for pair in texts])) for k, name in enumerate(("captions", "edits"))
+    }
     pictures = {"images": [edit.image for edit in edits], "edit_images": [edit.edit_image for edit in edits]}
-    sides |= {name: None if images[0] is None else unit(encode_all(model, images=images)) for name, images in pictures.items()}
+    sides |= {
+        name: None if images[0] is None else unit(encode_all(model, images=images)) for name, images in pictures.items()
+    }
     return sides | {"texts": texts, "groups": groups}
 
 # %% ../../../nbs/analysis/identifiability/measures.ipynb #55c7780f
@@ -90,7 +120,8 @@ def separation_rows(
     n: int = 400,  # edits of each operator
     operators: Sequence[str] = EDITS,  # those that captions do not take are left out
 ) -> list[dict]:  # edit_shift of data "texts", and a_distance of it and of data "pairs"
-    """How well captions are told from their edits, operator by operator. Where SWAP and REPLACE have pictures of the edit, each edit is
+    """How well captions are told from their edits, operator by operator. Where SWAP and REPLACE have pictures of the
+    edit, each edit is
     taken both ways round, and texts, which alone could then say nothing, have no a_distance."""
     rows = []
     for operator in operators:
@@ -101,11 +132,23 @@ def separation_rows(
         sides = {"texts": (captions, edits), "pairs": (images * captions, images * edits)}
         if (turned := vectors["edit_images"]) is not None and operator.startswith(("swap", "replace")):
             fits, wrong = sides["pairs"]
-            sides, groups = {"pairs": (np.concatenate([fits, turned * edits]), np.concatenate([wrong, turned * captions]))}, 2 * groups
+            sides = {"pairs": (np.concatenate([fits, turned * edits]), np.concatenate([wrong, turned * captions]))}
+            groups = 2 * groups
         for data, (fits, wrong) in sides.items():
             distance = a_distance(fits, wrong, groups) | {"n": len(captions)}
-            rows.append(row(**place, data=data, split=operator, metric="a_distance", **distance, groups=len(set(groups))))
-        rows.append(row(**place, data="texts", split=operator, metric="edit_shift", value=edit_shift(captions, edits), n=len(captions)))
+            rows.append(
+                row(**place, data=data, split=operator, metric="a_distance", **distance, groups=len(set(groups)))
+            )
+        rows.append(
+            row(
+                **place,
+                data="texts",
+                split=operator,
+                metric="edit_shift",
+                value=edit_shift(captions, edits),
+                n=len(captions),
+            )
+        )
     return rows
 
 # %% ../../../nbs/analysis/identifiability/measures.ipynb #f6c04120
@@ -120,15 +163,22 @@ def gap_rows(
     n: int = 400,  # edits
 ) -> list[dict]:  # of data "modality gap": distance, separability; gap, loss, accuracy, image_accuracy by shift
     "The distance between images and texts, and what shifting them does; none where captions do not take the operator."
-    vectors, data = edit_vectors(model, probe, operator, n), "modality gap"
+    vectors = edit_vectors(model, probe, operator, n)
+    data = "modality gap"
     if vectors is None:
         return []
     n = len(vectors["captions"])
-    gap, scale = modality_gap(vectors["images"], vectors["captions"]), float(model.logit_scale.exp().detach())
-    rows = [row(**place, data=data, split="as trained", metric=metric, value=value, n=n) for metric, value in gap.items()]
-    sides, captions = [vectors[name] for name in ("images", "captions", "edits")], [caption for caption, _ in vectors["texts"]]
+    gap = modality_gap(vectors["images"], vectors["captions"])
+    scale = float(model.logit_scale.exp().detach())
+    rows = [
+        row(**place, data=data, split="as trained", metric=metric, value=value, n=n) for metric, value in gap.items()
+    ]
+    sides = [vectors[name] for name in ("images", "captions", "edits")]
+    captions = [caption for caption, _ in vectors["texts"]]
     for moved, suffix in MOVED.items():
         for line in shift_effect(*sides, scale, vectors["edit_images"], captions, moved).to_dict("records"):
             split = f"shift {line.pop('shift'):g}{suffix}"
-            rows += [row(**place, data=data, split=split, metric=metric, value=value, n=n) for metric, value in line.items()]
+            rows += [
+                row(**place, data=data, split=split, metric=metric, value=value, n=n) for metric, value in line.items()
+            ]
     return rows

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ORDERED', 'NEGATIVE_SETS', 'ANY', 'TWO', 'KINDS', 'NULLS', 'WORD', 'OWN', 'MORE', 'read_negative_sets',
-           'ExplainedNegative', 'explain_choices', 'overlap_rows', 'negative_kind', 'WordPool', 'random_negatives',
-           'overlap_examples', 'overlap_table', 'null_rows', 'beside_chance']
+           'ExplainedNegative', 'explain_choices', 'overlap_rows', 'WordPool', 'random_negatives', 'overlap_examples',
+           'overlap_table', 'null_rows', 'beside_chance']
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #195b36a1
 import re
@@ -18,7 +18,13 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from .explanations import LEVELS, CaptionPatterns, plain_tokens, unreached_reason, word_differences
+from complearn.analysis.identifiability.explanations import (
+    LEVELS,
+    CaptionPatterns,
+    plain_tokens,
+    unreached_reason,
+    word_differences,
+)
 from ...core.results import row
 from ...core.seeds import rng
 from ...data.benchmarks.aro import order_choices, read_aro_attribution, read_aro_relation, read_negclip
@@ -43,12 +49,22 @@ def _orders(folder: Path) -> list[Choice]:
 
 
 ORDERED = 300  # captions of COCO that are shuffled
-NEGATIVE_SETS: dict[str, tuple[str, Callable[[Path], list[Choice]]]] = {  # name -> what says that it is there, and its reader
+# name -> what says that it is there, and its reader
+NEGATIVE_SETS: dict[str, tuple[str, Callable[[Path], list[Choice]]]] = {
     "sugarcrepe": ("sugarcrepe_text", lambda folder: read_sugarcrepe(folder / "sugarcrepe_text", None)),
     "valse": ("valse", lambda folder: read_valse(folder / "valse", None)),
-    "negclip": ("captions/negclip_coco_valid.tsv", lambda folder: read_negclip(folder / "captions" / "negclip_coco_valid.tsv")),
-    "aro_relation": ("aro/visual_genome_relation.json", lambda folder: read_aro_relation(folder / "aro", text_alone=True)),
-    "aro_attribution": ("aro/visual_genome_attribution.json", lambda folder: read_aro_attribution(folder / "aro", text_alone=True)),
+    "negclip": (
+        "captions/negclip_coco_valid.tsv",
+        lambda folder: read_negclip(folder / "captions" / "negclip_coco_valid.tsv"),
+    ),
+    "aro_relation": (
+        "aro/visual_genome_relation.json",
+        lambda folder: read_aro_relation(folder / "aro", text_alone=True),
+    ),
+    "aro_attribution": (
+        "aro/visual_genome_attribution.json",
+        lambda folder: read_aro_attribution(folder / "aro", text_alone=True),
+    ),
     "coco_order": ("captions/coco_captions_val2017.json.gz", _orders),
 }
 
@@ -88,23 +104,34 @@ def explain_choices(
 ) -> list[ExplainedNegative]:  # without those whose caption has no parse
     "Explain each wrong caption of some choices as an edit of the right one."
     pairs = [(choice.split, choice.captions[0], text) for choice in choices for text in choice.captions[choice.right :]]
-    parses = {each.caption: each for each in parse(dict.fromkeys(caption for _, caption, _ in pairs), parser, progress=progress)}
+    parses = {
+        each.caption: each
+        for each in parse(dict.fromkeys(caption for _, caption, _ in pairs), parser, progress=progress)
+    }
     longer = [text for _, caption, text in pairs if explain(word_differences(caption, text)) == "add"]
     tagged = {each.caption: each for each in parse(dict.fromkeys(longer), parser, progress=progress)}
-    explained, patterns = [], None
+    explained = []
+    patterns = None
     for split, caption, text in tqdm(pairs, f"explaining {data}", unit="negative", disable=not progress):
         if parses[caption].error:
             continue
         if patterns is None or patterns.parse.caption != caption:
             patterns = CaptionPatterns(parses[caption], context)
-        nouns = {word.text.lower() for word in tagged[text].words if (word.tag or "").startswith("NN")} if text in tagged else ()
+        if text in tagged:
+            nouns = {word.text.lower() for word in tagged[text].words if (word.tag or "").startswith("NN")}
+        else:
+            nouns = ()
         levels = patterns.levels(text, nouns)
-        reason = "" if {"offered", "exact"} & {*levels.values()} else unreached_reason(patterns, text, levels)
+        if {"offered", "exact"} & {*levels.values()}:
+            reason = ""
+        else:
+            reason = unreached_reason(patterns, text, levels)
         explained.append(ExplainedNegative(data, split, caption, text, levels, reason))
     return explained
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #6af2bb80
-ANY, TWO = "any operator", "one or two calls"
+ANY = "any operator"
+TWO = "one or two calls"
 
 
 def _share_row(method: str, data: str, split: str, metric: str, count: int, n: int) -> dict:
@@ -120,13 +147,18 @@ def overlap_rows(
         splits.setdefault(each.split, []).append(each)
     rows = []
     for split, part in [*splits.items(), *([("all", explained)] if explained else [])]:
-        data, n = part[0].data, len(part)
+        data = part[0].data
+        n = len(part)
         operators = sorted({name for each in part for name in each.levels})
-        level_of = {name: [each.levels.get(name, "none") for each in part] for name in operators} | {ANY: [each.level for each in part]}
+        level_of = {name: [each.levels.get(name, "none") for each in part] for name in operators} | {
+            ANY: [each.level for each in part]
+        }
         for name, levels in level_of.items():
             counts = Counter(levels)
             totals = np.cumsum([counts[level] for level in LEVELS])
-            rows += [_share_row(name, data, split, level, int(k), n) for level, k in zip(LEVELS, totals) if k or name == ANY]
+            rows += [
+                _share_row(name, data, split, level, int(k), n) for level, k in zip(LEVELS, totals) if k or name == ANY
+            ]
         explained_by_two = sum(not each.reason or each.reason == "two calls make it" for each in part)
         rows.append(_share_row(TWO, data, split, "exact", explained_by_two, n))
         reasons = Counter(each.reason for each in part if each.reason)
@@ -146,7 +178,7 @@ NULLS = {  # random changes, and the kind of negatives that they stand beside
 WORD = re.compile(r"\w+(?:['-]\w+)*")
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #d1a0ov11
-def negative_kind(
+def _negative_kind(
     caption: str,
     negative: str,
 ) -> str:  # one of `KINDS`
@@ -175,7 +207,8 @@ class WordPool:
         "The pool of some choices of texts; parses them, with their negatives."
         captions = dict.fromkeys(choice.captions[0] for choice in choices)
         texts = dict.fromkeys([*captions, *(text for choice in choices for text in choice.captions[choice.right :])])
-        parses, tagged = {each.caption: each for each in parse(texts, parser, progress=progress)}, {}
+        parses = {each.caption: each for each in parse(texts, parser, progress=progress)}
+        tagged = {}
         words = [word for caption in captions for word in parses[caption].words if WORD.fullmatch(word.text)]
         for word in words:
             tagged.setdefault(word.tag, []).append(word.text.lower())
@@ -191,20 +224,31 @@ class WordPool:
 
     def draw(self, draw: np.random.Generator, tag: str | None = None) -> str:
         "A word at random, of one part of speech or of any."
-        words = self.tagged.get(tag, self.words) if tag else self.words
+        if tag:
+            words = self.tagged.get(tag, self.words)
+        else:
+            words = self.words
         return words[int(draw.integers(len(words)))]
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #d1a0ov04
 def _place(
-    caption: Sequence[Word], before: Sequence[Word], of_class: bool, taken: Sequence[CharSpan], draw: np.random.Generator
+    caption: Sequence[Word],
+    before: Sequence[Word],
+    of_class: bool,
+    taken: Sequence[CharSpan],
+    draw: np.random.Generator,
 ) -> CharSpan:
-    "A random place in a caption where as many words stand, of the same parts of speech if asked; a place between words for none."
+    """A random place in a caption where as many words stand, of the same parts of speech if asked; a place between
+    words for none."""
     if not before:
         start = [*(word.span[0] for word in caption), caption[-1].span[1]][int(draw.integers(len(caption) + 1))]
         return (start, start)
     runs = [caption[k : k + len(before)] for k in range(len(caption) - len(before) + 1)]
     free = [run for run in runs if all(run[-1].span[1] <= start or stop <= run[0].span[0] for start, stop in taken)]
-    alike = [run for run in free if [word.tag for word in run] == [word.tag for word in before]] if of_class else free
+    if of_class:
+        alike = [run for run in free if [word.tag for word in run] == [word.tag for word in before]]
+    else:
+        alike = free
     run = (alike or free or runs)[int(draw.integers(len(alike or free or runs)))]
     return (run[0].span[0], run[-1].span[1])
 
@@ -212,10 +256,18 @@ def _place(
 def _other_words(caption: str, negative: str, null: str, pool: WordPool, draw: np.random.Generator) -> str:
     "Put other words in, there or elsewhere, of the same classes or of any."
     parts = [[word for word in pool.parses[text].words if WORD.fullmatch(word.text)] for text in (caption, negative)]
-    inside = lambda words, span: [word for word in words if span[0] <= word.span[0] and word.span[1] <= span[1]]
-    of_class, changes, taken = null.startswith("words of their class"), [], []
+
+    def inside(words, span):
+        return [word for word in words if span[0] <= word.span[0] and word.span[1] <= span[1]]
+
+    of_class = null.startswith("words of their class")
+    changes = []
+    taken = []
     for _, after, span, new_span in word_differences(caption, negative):
-        words = [pool.draw(draw, word.tag) for word in inside(parts[1], new_span)] if of_class else [pool.draw(draw) for _ in after]
+        if of_class:
+            words = [pool.draw(draw, word.tag) for word in inside(parts[1], new_span)]
+        else:
+            words = [pool.draw(draw) for _ in after]
         if not null.endswith("there"):
             span = _place(parts[0], inside(parts[0], span), of_class, taken, draw)
         taken.append(span)
@@ -224,12 +276,21 @@ def _other_words(caption: str, negative: str, null: str, pool: WordPool, draw: n
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #d1a0ov06
 def _exchanged_words(caption: str, negative: str, null: str, pool: WordPool, draw: np.random.Generator) -> str:
-    "Exchange two words of a caption, any or of a class of which the negative moves one; the caption itself where it has no two."
+    """Exchange two words of a caption, any or of a class of which the negative moves one; the caption itself where it
+    has no two."""
     words = [word for word in pool.parses[caption].words if WORD.fullmatch(word.text)]
     if null == "two words of a class exchanged":
-        moved = [tag for before, *_, span, _ in word_differences(caption, negative) for tag in pool.tags(caption, span) if before]
+        moved = [
+            tag
+            for before, *_, span, _ in word_differences(caption, negative)
+            for tag in pool.tags(caption, span)
+            if before
+        ]
         pairs = [tag for tag in moved if len({word.text.lower() for word in words if word.tag == tag}) > 1]
-        chosen = pairs[int(draw.integers(len(pairs)))] if pairs else None
+        if pairs:
+            chosen = pairs[int(draw.integers(len(pairs)))]
+        else:
+            chosen = None
         words = [word for word in words if pairs and word.tag == chosen]
     if len({word.text.lower() for word in words}) < 2:
         return caption
@@ -246,9 +307,10 @@ def random_negatives(
     tries: int = 20,  # to say neither the caption nor the set's own negative
 ) -> list[tuple[Choice, str]]:  # a choice between a caption and one negative, and a random negative of that caption
     "Negatives of the same captions by chance; captions of which no other sentence was drawn are left out."
-    kind, negatives = NULLS[null], []
+    kind = NULLS[null]
+    negatives = []
     pairs = [(choice, (choice.captions[0], text)) for choice in choices for text in choice.captions[choice.right :]]
-    pairs = [(choice, texts) for choice, texts in pairs if negative_kind(*texts) == kind and pool.parsed(*texts)]
+    pairs = [(choice, texts) for choice, texts in pairs if _negative_kind(*texts) == kind and pool.parsed(*texts)]
     change = _exchanged_words if kind == "the same words" else _other_words
     for place in np.unique(np.linspace(0, len(pairs) - 1, min(most, len(pairs))).astype(int)).tolist():
         choice, texts = pairs[place]
@@ -271,8 +333,12 @@ def overlap_examples(
     examples = []
     for (data, split, unmade), part in groups.items():
         each = part[int(rng(seed, "example", data, split, unmade).integers(len(part)))]
-        says = each.reason or ", ".join(f"{name} ({level})" for name, level in each.levels.items() if level in ("offered", "exact"))
-        examples.append({"data": data, "split": split, "caption": each.caption, "negative": each.negative, "explained by": says})
+        says = each.reason or ", ".join(
+            f"{name} ({level})" for name, level in each.levels.items() if level in ("offered", "exact")
+        )
+        examples.append(
+            {"data": data, "split": split, "caption": each.caption, "negative": each.negative, "explained by": says}
+        )
     return examples
 
 
@@ -306,10 +372,13 @@ def null_rows(
     most: int = 1000,  # random negatives of each null
     progress: bool = True,
 ) -> list[dict]:  # methods are `OWN` and `NULLS`, splits `KINDS`; metrics `LEVELS`, and these with `MORE`
-    "The shares that any operator explains, with Wilson's intervals, and own less random, with a bootstrap over captions."
-    rows, pool, own_levels = [], WordPool.of(choices, progress=progress), {(each.caption, each.negative): each.level for each in explained}
+    """The shares that any operator explains, with Wilson's intervals, and own less random, with a bootstrap over
+    captions."""
+    rows = []
+    pool = WordPool.of(choices, progress=progress)
+    own_levels = {(each.caption, each.negative): each.level for each in explained}
     for kind in KINDS:
-        own = [each for each in explained if negative_kind(each.caption, each.negative) == kind]
+        own = [each for each in explained if _negative_kind(each.caption, each.negative) == kind]
         rows += _shares(OWN, kind, own)
     for null, kind in NULLS.items():
         pairs = [pair for pair in random_negatives(choices, null, pool, most) if pair[0].captions in own_levels]
@@ -317,18 +386,36 @@ def null_rows(
         by_chance = explain_choices(drawn, explained[0].data if explained else "", context, progress=progress)
         rows += _shares(null, kind, by_chance)
         for level in LEVELS if by_chance else ():
-            reaches = lambda name, level=level: [*LEVELS, "none"].index(name) <= LEVELS.index(level)
+
+            def reaches(name, level=level):
+                return [*LEVELS, "none"].index(name) <= LEVELS.index(level)
+
             levels = [own_levels[choice.captions] for choice, _ in pairs]
             gaps = [float(reaches(own)) - reaches(each.level) for own, each in zip(levels, by_chance, strict=True)]
             ends = bootstrap_interval(gaps, draws=2000, groups=[each.caption for each in by_chance])
-            rows.append(row(null, None, None, None, by_chance[0].data, kind, level + MORE, float(np.mean(gaps)), *ends, len(gaps)))
+            rows.append(
+                row(
+                    null,
+                    None,
+                    None,
+                    None,
+                    by_chance[0].data,
+                    kind,
+                    level + MORE,
+                    float(np.mean(gaps)),
+                    *ends,
+                    len(gaps),
+                )
+            )
     return rows
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #3d178184
 def beside_chance(
     rows: pd.DataFrame,  # results rows from `null_rows`
     kind: str = "other words",  # one of `KINDS`
-) -> pd.DataFrame:  # by set and level: shares in per cent; behind those of a null, what own negatives of the same captions have more
+) -> (
+    pd.DataFrame
+):  # by set and level: shares in per cent; behind those of a null, what own negatives of the same captions have more
     "What the operators explain of a set's negatives, and of random ones."
     nulls = [null for null, place in NULLS.items() if place == kind]
     part = rows[(rows.split == kind) & rows.method.isin([OWN, *nulls])]
@@ -340,9 +427,12 @@ def beside_chance(
             interval = f"[{100 * own.low:.1f}, {100 * own.high:.1f}]"
             line |= {"negatives": int(own.n), OWN: f"{100 * own.value:.1f} {interval}"}
         for null in nulls:
-            share, more = values.get((data, null, level)), values.get((data, null, level + MORE))
+            share = values.get((data, null, level))
+            more = values.get((data, null, level + MORE))
             if share and more:
-                line[null] = f"{100 * share.value:.1f}; {100 * more.value:+.1f} [{100 * more.low:+.1f}, {100 * more.high:+.1f}]"
+                line[null] = (
+                    f"{100 * share.value:.1f}; {100 * more.value:+.1f} [{100 * more.low:+.1f}, {100 * more.high:+.1f}]"
+                )
         lines.append(line)
     table = pd.DataFrame(lines, columns=["data", "level", "negatives", OWN, *nulls]).set_index(["data", "level"])
     return table.fillna("not measured")

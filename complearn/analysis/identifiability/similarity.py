@@ -42,7 +42,9 @@ def ngram_cosine(
         counts.append(Counter(tuple(words[i : i + n]) for n in range(1, order + 1) for i in range(len(words) - n + 1)))
     product = sum(count * counts[1][ngram] for ngram, count in counts[0].items())
     lengths = [np.sqrt(sum(count**2 for count in each.values())) for each in counts]
-    return float(product / (lengths[0] * lengths[1])) if all(lengths) else 0.0
+    if all(lengths):
+        return float(product / (lengths[0] * lengths[1]))
+    return 0.0
 
 # %% ../../../nbs/analysis/identifiability/similarity.ipynb #3b56095b
 MEASURES = {"edit_distance": edit_distance, "ngram_cosine": ngram_cosine}
@@ -57,10 +59,14 @@ def similarity_rows(
     seed: int | None = None,  # of the draws
 ) -> list[dict]:
     "The mean of each measure, with a bootstrap interval over pairs."
-    pairs, rows = list(pairs), []
+    pairs = list(pairs)
+    rows = []
     for name, measure in MEASURES.items():
         values = [measure(*pair) for pair in pairs]
-        numbers = (float(np.mean(values)), *bootstrap_interval(values, draws=1000)) if values else (None, None, None)
+        if values:
+            numbers = (float(np.mean(values)), *bootstrap_interval(values, draws=1000))
+        else:
+            numbers = (None, None, None)
         rows.append(row(method, seed, None, None, data, split, name, *numbers, len(values)))
     return rows
 
@@ -78,15 +84,23 @@ def call_similarity_rows(
     for each in parses:
         sites = all_sites(each, context, operators)
         for n in calls:
-            edit = draw_composition(sites, each.caption, n, rng(seed, "similarity", each.caption, n)) if sites else None
+            if sites:
+                edit = draw_composition(sites, each.caption, n, rng(seed, "similarity", each.caption, n))
+            else:
+                edit = None
             if edit is not None:
                 drawn[n][each.caption] = edit.caption
-    rows, common = [], set.intersection(*({*edits} for edits in drawn.values()))
+    rows = []
+    common = set.intersection(*({*edits} for edits in drawn.values()))
     for n, edits in drawn.items():
         method = f"rules, {calls_label(n)}"
         rows += similarity_rows(edits.items(), method, data, "all", seed)
-        rows += similarity_rows(((caption, edits[caption]) for caption in edits if caption in common), method, data, SAME, seed)
-        rows.append(row(method, seed, None, None, data, "all", "yield", len(edits) / max(1, len(parses)), n=len(parses)))
+        rows += similarity_rows(
+            ((caption, edits[caption]) for caption in edits if caption in common), method, data, SAME, seed
+        )
+        rows.append(
+            row(method, seed, None, None, data, "all", "yield", len(edits) / max(1, len(parses)), n=len(parses))
+        )
     return rows
 
 # %% ../../../nbs/analysis/identifiability/similarity.ipynb #e137b006
@@ -103,4 +117,6 @@ def file_similarity_rows(
         for text in record.negatives if record.caption in captions else ():
             pairs.setdefault(calls.get(text, 1), []).append((record.caption, text))
     rows = [similarity_rows(part, f"{method}, {calls_label(n)}", data) for n, part in sorted(pairs.items())]
-    return [line for part in rows for line in part] or [row(method, None, None, None, data, "all", name, None, n=0) for name in MEASURES]
+    return [line for part in rows for line in part] or [
+        row(method, None, None, None, data, "all", name, None, n=0) for name in MEASURES
+    ]

@@ -31,7 +31,8 @@ def yield_rows(
     data: str,  # name of the captions
 ) -> list[dict]:  # metrics `share` (of the captions that take an operator) and `edits` (per caption)
     "What each operator offers."
-    yields, n = Yields(), len(records)
+    yields = Yields()
+    n = len(records)
     for record in records:
         yields.add(record.takes)
     rows = []
@@ -60,17 +61,24 @@ def blind_rows(
     models: Sequence[NgramModel],  # the filter's
     data: str,  # name of the captions
     seed: int,
-) -> list[dict]:  # splits `before` and `after` the filter; `value` is the share of edits for which a judge prefers the caption
+) -> list[
+    dict
+]:  # splits `before` and `after` the filter; `value` is the share of edits for which a judge prefers the caption
     "What blind judges make of edits, before and after the plausibility filter; 0.5 is chance."
     differences = {name: blind_differences(edits, model) for name, model in judges.items()}
     first = next(iter(differences.values()))
     rows = []
-    for split, numbers in (("before", np.arange(len(edits))), ("after", balance(blind_differences(edits, *models), seed))):
+    for split, numbers in (
+        ("before", np.arange(len(edits))),
+        ("after", balance(blind_differences(edits, *models), seed)),
+    ):
         accuracy = blind_accuracy(first[numbers])[:2]
         values = {"words": accuracy[0], "characters": accuracy[1]}
         values |= {f"3-grams of {name}": blind_accuracy(each[numbers])[2] for name, each in differences.items()}
         values = {name: value if len(numbers) else None for name, value in values.items()}
-        rows += [row(family, seed, None, None, data, split, name, value, n=len(numbers)) for name, value in values.items()]
+        rows += [
+            row(family, seed, None, None, data, split, name, value, n=len(numbers)) for name, value in values.items()
+        ]
     return rows
 
 # %% ../../../nbs/analysis/identifiability/yields.ipynb #a785d592
@@ -81,28 +89,40 @@ def draw_sample(
     records: Sequence[EditedCaption],  # a file of edits
     n: int = 200,
     seed: int = 0,  # decides which
-    by_operator: bool = False,  # n of each operator, or as many as there are; otherwise n in all, each edit equally likely
+    # n of each operator, or as many as there are; otherwise n in all, each edit equally likely
+    by_operator: bool = False,
 ) -> pd.DataFrame:  # with empty marks
     "Draw edits to be read, in an order that says nothing."
-    edits, drawn = [(record, values) for record in records for values in record.edits], Counter()
+    edits = [(record, values) for record in records for values in record.edits]
+    drawn = Counter()
     chosen = []
     for k in rng(seed, "sample to be read").permutation(len(edits)):
         stratum = edits[k][1]["operator"] if by_operator else ""
         drawn[stratum] += 1
         chosen += [edits[k]] if drawn[stratum] <= n else []
-    lines = [(record.id, values["operator"], record.caption, values["caption"], *[""] * len(MARKS)) for record, values in chosen]
+    lines = [
+        (record.id, values["operator"], record.caption, values["caption"], *[""] * len(MARKS))
+        for record, values in chosen
+    ]
     return pd.DataFrame(lines, columns=["id", "operator", "caption", "edit", *MARKS])
 
 # %% ../../../nbs/analysis/identifiability/yields.ipynb #0fbdffbe
 def marks_table(
     sample: pd.DataFrame,  # with marks, 1 or 0
     by: str = "calls",  # "calls" or "operator"
-) -> pd.DataFrame:  # by that, then "all": edits read; per cent that are grammatical and changed, and sensible, with Wilson's intervals
+) -> (
+    pd.DataFrame
+):  # by that, then "all": edits read; per cent that are grammatical and changed, and sensible, with Wilson's intervals
     "How readers marked edits."
     sample = sample.assign(calls=sample["calls"] if "calls" in sample else 1)
     good = sample.grammatical.astype(int) & sample.changed.astype(int)
-    marks = {"grammatical and changed": good} | ({"and sensible": good & sample.sensible.astype(int)} if "sensible" in sample else {})
-    cell = lambda good, n: "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * share for share in (good / n, *wilson(good, n))))
+    marks = {"grammatical and changed": good} | (
+        {"and sensible": good & sample.sensible.astype(int)} if "sensible" in sample else {}
+    )
+
+    def cell(good, n):
+        return "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * share for share in (good / n, *wilson(good, n))))
+
     lines = {}
     for name, rows in [*sample.groupby(by, sort=True).groups.items(), ("all", sample.index)]:
         shares = {title: cell(int(marked.loc[rows].sum()), len(rows)) for title, marked in marks.items()}
@@ -116,12 +136,17 @@ def reader_agreement(
     "How far two readers agree; raise ValueError unless there are two."
     readers = sorted(sample.reader.unique())
     if len(readers) != 2:
-        raise ValueError(f"two readers are compared, and these marks are of {len(readers)}: {', '.join(map(repr, readers))}")
+        raise ValueError(
+            f"two readers are compared, and these marks are of {len(readers)}: {', '.join(map(repr, readers))}"
+        )
     lines = {}
     for mark in [name for name in ("grammatical", "changed", "sensible") if name in sample]:
         marks = sample.pivot(index=["id", "operator", "edit"], columns="reader", values=mark).dropna().astype(int)
         left, right = (marks[reader] for reader in readers)
         shares = {"equal": (left == right).mean(), **{reader: marks[reader].mean() for reader in readers}}
-        kappa = cohen_kappa_score(left, right) if marks.stack().nunique() > 1 else None
+        if marks.stack().nunique() > 1:
+            kappa = cohen_kappa_score(left, right)
+        else:
+            kappa = None
         lines[mark] = {"read": len(marks)} | {name: 100 * share for name, share in shares.items()} | {"kappa": kappa}
     return pd.DataFrame.from_dict(lines, "index").rename_axis("mark")

@@ -17,9 +17,9 @@ from plotly.subplots import make_subplots
 
 from ...core.figures import PALETTE, figure_of_texts, theme
 from ...data.pairs import Pair
-from ...data.visual_genome.triplets import Triplet, TripletEncoder, CollateWithTriplets, pair_triplets
-from ...models.scoring import evaluation_mode, full_precision
+from ...data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, pair_triplets
 from ...models.grounded.relations import compose, likeness
+from ...models.scoring import evaluation_mode, full_precision
 
 # %% ../../../nbs/analysis/pictures/relation_figures.ipynb #c004
 def image_relations(
@@ -32,7 +32,10 @@ def image_relations(
     "The most probable relations between the objects of an image."
     if len(set(phrases)) < max(2, len(phrases)):
         raise ValueError(f"relations are between two or more distinct phrases; got {list(phrases)}")
-    phrase_pairs = [(i, j) for i in range(len(phrases)) for j in range(len(phrases)) if i != j] if pairs is None else list(pairs)
+    if pairs is None:
+        phrase_pairs = [(i, j) for i in range(len(phrases)) for j in range(len(phrases)) if i != j]
+    else:
+        phrase_pairs = list(pairs)
     names = model.relations.names
     triplets = tuple(Triplet(phrases[i], names[0], phrases[j]) for i, j in phrase_pairs)
     collate = CollateWithTriplets(model.collate, TripletEncoder(names, model.relations.objects, None))
@@ -42,7 +45,8 @@ def image_relations(
     values, places = scores[: len(triplets)].softmax(-1).cpu().topk(min(top, len(names)))
     rows = [
         (phrases[i], phrases[j], names[int(place)], float(value), rank)
-        for (i, j), many, where in zip(phrase_pairs, values, places) for rank, (value, place) in enumerate(zip(many, where), 1)
+        for (i, j), many, where in zip(phrase_pairs, values, places) for rank,
+        (value, place) in enumerate(zip(many, where), 1)
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=["subject", "object", "relation", "probability", "rank"])
 
@@ -70,7 +74,8 @@ def relation_graph(
     title: str = "Relations in the picture",  # above
 ) -> go.Figure:
     "The relation graph of an image."
-    best, things = found[found["rank"] == 1], list(dict.fromkeys([*found.subject, *found.object]))
+    best = found[found["rank"] == 1]
+    things = list(dict.fromkeys([*found.subject, *found.object]))
     turn = 2 * np.pi * np.arange(len(things)) / len(things) + np.pi / 2
     place = {name: (float(np.cos(a)), float(np.sin(a))) for name, a in zip(things, turn)}
     wide = picture is not None
@@ -78,12 +83,19 @@ def relation_graph(
     if wide:
         figure.add_trace(go.Image(z=picture, hoverinfo="skip"), 1, 1)
         figure.update_xaxes(visible=False, row=1, col=1).update_yaxes(visible=False, row=1, col=1)
-    axes, column = ("x2", "y2") if wide else ("x", "y"), 1 + wide
+    axes = ("x2", "y2") if wide else ("x", "y")
+    column = 1 + wide
     for line in best.itertuples():
         _arrow(figure, line, found, place, axes, column)
     xs, ys = zip(*place.values())
     marks = {"size": 16, "color": "#FFFFFF", "line": {"color": "#222222", "width": 2}}
-    text = {"mode": "markers+text", "text": things, "textposition": "top center", "hoverinfo": "skip", "showlegend": False}
+    text = {
+        "mode": "markers+text",
+        "text": things,
+        "textposition": "top center",
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
     figure.add_trace(go.Scatter(x=xs, y=ys, marker=marks, **text), 1, column)
     figure.update_xaxes(visible=False, range=[-1.6, 1.6], row=1, col=column)
     figure.update_yaxes(visible=False, range=[-1.5, 1.6], scaleanchor=axes[0], row=1, col=column)
@@ -93,13 +105,16 @@ def relation_graph(
 def _arrow(figure: go.Figure, line: Any, found: pd.DataFrame, place: dict, axes: tuple[str, str], column: int) -> None:
     (x0, y0), (x1, y1) = (np.array(place[name]) for name in (line.subject, line.object))
     along = np.array([x1 - x0, y1 - y0])
-    side = 0.09 * np.array([-along[1], along[0]]) / np.linalg.norm(along)  # the two directions of a pair lie side by side
-    start, end = (np.array([x0, y0]) + 0.1 * along + side, np.array([x1, y1]) - 0.1 * along + side)
+    # the two directions of a pair lie side by side
+    side = 0.09 * np.array([-along[1], along[0]]) / np.linalg.norm(along)
+    start = np.array([x0, y0]) + 0.1 * along + side
+    end = np.array([x1, y1]) - 0.1 * along + side
     truth = getattr(line, "truth", None)
     right = truth is None or line.relation in truth.split(", ")
     colour = PALETTE[0] if right else PALETTE[1]
     figure.add_annotation(
-        x=end[0], y=end[1], ax=start[0], ay=start[1], xref=axes[0], yref=axes[1], axref=axes[0], ayref=axes[1], showarrow=True,
+        x=end[0], y=end[1], ax=start[0], ay=start[1], xref=axes[0], yref=axes[1], axref=axes[0], ayref=axes[1],
+        showarrow=True,
         arrowhead=3, arrowwidth=2, arrowcolor=colour, text="",
     )  # fmt: skip
     lines = found[(found.subject == line.subject) & (found.object == line.object)]
@@ -120,8 +135,13 @@ def relation_bars(
     "The most probable relations of one pair of objects."
     lines = found[(found.subject == subject) & (found.object == object)].sort_values("probability")
     if not len(lines):
-        raise ValueError(f"nothing was asked about {subject!r} and {object!r}; asked were {', '.join(map(str, set(found.subject)))}")
-    truth = lines.truth.iloc[0].split(", ") if "truth" in lines else []
+        raise ValueError(
+            f"nothing was asked about {subject!r} and {object!r}; asked were {', '.join(map(str, set(found.subject)))}"
+        )
+    if "truth" in lines:
+        truth = lines.truth.iloc[0].split(", ")
+    else:
+        truth = []
     colours = [PALETTE[0] if name in truth else "#7F7F7F" for name in lines.relation]
     figure = go.Figure(go.Bar(x=lines.probability, y=lines.relation, orientation="h", marker_color=colours))
     figure.update_xaxes(title="probability", range=[0, 1]).update_yaxes(title="relation")

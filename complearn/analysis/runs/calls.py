@@ -39,23 +39,36 @@ def negatives_table(
 def calls_table(
     rows: Sequence[Mapping],  # flat rows of averages
     split: str = "COMP",  # which average
-) -> pd.DataFrame:  # model, loss, calls, mean, low, high, seeds; gain over the number before, its low, high, p, pairs of seeds; over_plain
-    "Each number of calls, and what it adds to the one before and to plain training, paired over seeds."
+) -> pd.DataFrame:  # model, loss, calls, mean, low, high, seeds, gain (with low, high, p, pairs of seeds), over_plain
+    "Return the mean of each number of calls, its gain over the number before and over plain training."
     table = pd.DataFrame(rows)
-    table, lines = table[table.split == split], []
+    table = table[table.split == split]
+    lines = []
     points = bands(table, ("method",)).set_index("method")
     for (model, loss), chain in chains(list(dict.fromkeys(table.method))).items():
         before = None
         for calls, label in chain.items():
             p = points.loc[label]
-            line = {"model": model, "loss": loss, "calls": calls, "mean": p["mean"], "low": p.low, "high": p.high, "seeds": p.n}
+            line = {
+                "model": model,
+                "loss": loss,
+                "calls": calls,
+                "mean": p["mean"],
+                "low": p.low,
+                "high": p.high,
+                "seeds": p.n,
+            }
             if before is not None:
                 gain = comparison(table, label, before).iloc[0]
                 line |= {"gain": gain["mean"], "gain_low": gain.get("low"), "gain_high": gain.get("high")}
                 line |= {"p": gain.get("p_t"), "pairs": gain["n"]}
             if calls and 0 in chain:
                 gain = comparison(table, label, chain[0]).iloc[0]
-                line |= {"over_plain": gain["mean"], "over_plain_low": gain.get("low"), "over_plain_high": gain.get("high")}
+                line |= {
+                    "over_plain": gain["mean"],
+                    "over_plain_low": gain.get("low"),
+                    "over_plain_high": gain.get("high"),
+                }
             lines.append(line)
             before = label
     columns = ["model", "loss", "calls", "mean", "low", "high", "seeds", "gain", "gain_low", "gain_high", "p", "pairs"]
@@ -73,11 +86,14 @@ def calls_figure(
     figure = go.Figure(layout={"template": theme, "title": title})
     trained = table[table.calls > 0].dropna(subset="over_plain")
     for place, ((model, loss), line) in enumerate(groups := list(trained.groupby(["model", "loss"], sort=False))):
-        up, down = (100 * (line.over_plain_high - line.over_plain), 100 * (line.over_plain - line.over_plain_low))
+        up = 100 * (line.over_plain_high - line.over_plain)
+        down = 100 * (line.over_plain - line.over_plain_low)
         error = {"type": "data", "array": up, "arrayminus": down, "symmetric": False, "thickness": 1}
         look = {"mode": "lines+markers", "line": {"color": PALETTE[place % len(PALETTE)]}, "error_y": error}
         beside = 0.05 * (place - (len(groups) - 1) / 2)  # so that no bar hides another
-        figure.add_scatter(x=line.calls + beside, y=100 * line.over_plain, name=f"{model}, {loss}", customdata=line.seeds, **look)
+        figure.add_scatter(
+            x=line.calls + beside, y=100 * line.over_plain, name=f"{model}, {loss}", customdata=line.seeds, **look
+        )
     figure.add_hline(0, line={"color": "gray", "width": 1})
     figure.update_traces(hovertemplate="%{y:.2f} points, %{customdata} seeds")
     shares = {int(calls): f"<br>{share:.0%} take it" for calls, share in (yields or {}).items()}

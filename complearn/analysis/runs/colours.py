@@ -18,9 +18,14 @@ def method_colour(
     opacity: float = 1.0,  # below 1 for bands
 ) -> str:  # "rgba(...)"
     "The colour of one of several methods: a registered method's is the same in every figure."
-    methods, fixed = [label.split(",")[0] for label in names], {}
+    methods = [label.split(",")[0] for label in names]
+    fixed = {}
     for label, method in zip(names, methods):
-        colour = METHODS[method].colour if method in METHODS and methods.count(method) == 1 else None
-        if colour is not None and colour % len(PALETTE) not in fixed.values():  # of two methods with one colour, the first has it
+        if method in METHODS and methods.count(method) == 1:
+            colour = METHODS[method].colour
+        else:
+            colour = None
+        # of two methods with one colour, the first has it
+        if colour is not None and colour % len(PALETTE) not in fixed.values():
             fixed[label] = colour % len(PALETTE)
     return colour_of(name, names, opacity, fixed)

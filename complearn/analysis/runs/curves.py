@@ -46,14 +46,24 @@ def alignment(
     ends: Sequence[int] | None = None,  # of a run without generations: the steps at which those of another end
 ) -> pd.DataFrame:  # a line per generation: generation, step, loss, deviation, n
     "The loss at the end of each generation (Zheng et al. 2024, Sec. 4.4)."
-    lines, column, spans = [], loss_column(metrics, column), phase_spans(metrics)
+    lines = []
+    column = loss_column(metrics, column)
+    spans = phase_spans(metrics)
     of_generations = [(part["last"].max(), part.phase.iloc[-1]) for _, part in spans.groupby("generation")]
     if ends is not None and len(of_generations) == 1:
-        of_generations = [(end, spans.phase[(spans["last"] >= end).idxmax()]) for end in ends if end <= spans["last"].max()]
+        of_generations = [
+            (end, spans.phase[(spans["last"] >= end).idxmax()]) for end in ends if end <= spans["last"].max()
+        ]
     for generation, (end, phase) in enumerate(of_generations):
         inside = metrics[(metrics.phase == phase) & (metrics.step <= end)].dropna(subset=[column])
         ending = inside.sort_values("step")[column].tail(last)
-        line = {"generation": generation, "step": end, "loss": ending.mean(), "deviation": ending.std(ddof=0), "n": len(ending)}
+        line = {
+            "generation": generation,
+            "step": end,
+            "loss": ending.mean(),
+            "deviation": ending.std(ddof=0),
+            "n": len(ending),
+        }
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -71,11 +81,14 @@ def alignment_rows(
     last: int = 50,  # logged steps at the generation's end to average
 ) -> list[dict]:  # results rows of data "training" and metric "alignment", a split per generation
     "The alignment of every run at the end of each generation, and of runs without generations at the same steps."
-    ends, rows = generation_ends(logs.values()), []
+    ends = generation_ends(logs.values())
+    rows = []
     for (method, seed), log in logs.items():
         for line in alignment(log, column, last, ends).itertuples():
             name = f"generation {line.generation}"
-            rows.append(row(method, seed, None, int(line.step), "training", name, "alignment", float(line.loss), n=int(line.n)))
+            rows.append(
+                row(method, seed, None, int(line.step), "training", name, "alignment", float(line.loss), n=int(line.n))
+            )
     return rows
 
 # %% ../../../nbs/analysis/runs/curves.ipynb #c012
@@ -86,15 +99,18 @@ def support_warnings(
     loss: str = "contrastive_loss",  # which loss
 ) -> list[str]:  # a sentence per collapsed support; none when all is well
     "Warnings about supports that collapsed before the loss had come down."
-    warnings, loss = [], loss_column(metrics, loss)
+    warnings = []
+    loss = loss_column(metrics, loss)
     for column in [name for name in metrics if name.startswith("support_")]:
         records = metrics.dropna(subset=[column, loss]).sort_values("step")
         collapsed = records[(records[column] < floor) & (records[loss] > learned * records[loss].head(5).mean())]
         if len(collapsed):
             first = collapsed.iloc[0]
             warnings.append(
-                f"{column} collapsed to {first[column]:.1f} codes at step {int(first.step)} with the loss still at {first[loss]:.2f} "
-                f"(start {records[loss].iloc[0]:.2f}): lower the scale before sparsemax, or calibrate it to a denser start"
+                f"{column} collapsed to {first[column]:.1f} codes at step {int(first.step)} with the loss still at "
+                f"{first[loss]:.2f} "
+                f"(start {records[loss].iloc[0]:.2f}): lower the scale before sparsemax, or calibrate it to a denser "
+                f"start"
             )
     return warnings
 
@@ -120,7 +136,9 @@ def bands(
         seeds = group.groupby("seed", dropna=False).value.mean()  # a blind baseline has no seed
         if len(seeds) == 1:
             mean = seeds.mean()
-            low, high = (group[end].iloc[0] if end in group and pd.notna(group[end].iloc[0]) else mean for end in ("low", "high"))
+            low, high = (
+                group[end].iloc[0] if end in group and pd.notna(group[end].iloc[0]) else mean for end in ("low", "high")
+            )
         else:
             mean, low, high = over_seeds(seeds, level)
         return pd.Series({"mean": mean, "low": low, "high": high, "n": len(seeds)})
@@ -134,7 +152,8 @@ def interval_note(
     level: float = 0.95,  # of the intervals
 ) -> str:  # such as "bars: 95% interval over 5 seeds"
     "What the intervals of a figure are over; a blind baseline, which has no seed, counts as one."
-    fewest, most = points.n.min(), points.n.max()
+    fewest = points.n.min()
+    most = points.n.max()
     if most == 1 and (points.low == points.high).all():
         return "one seed: no interval"
     over = "items, one seed" if most == 1 else f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
@@ -149,8 +168,13 @@ def comparison_table(
     points = bands(rows, ("split", "method"))
     uneven = points.n.nunique() > 1
     points["cell"] = [
-        f"{100 * p['mean']:.{digits}f} [{100 * p.low:.{digits}f}, {100 * p.high:.{digits}f}]" + (f" n={p.n}" if uneven else "")
+        f"{100 * p['mean']:.{digits}f} [{100 * p.low:.{digits}f}, {100 * p.high:.{digits}f}]"
+        + (f" n={p.n}" if uneven else "")
         for _, p in points.iterrows()
     ]
     splits = sorted(points.split.unique(), key=lambda s: (s == "mean", list(rows.split).index(s)))
-    return points.pivot(index="split", columns="method", values="cell").loc[splits, list(dict.fromkeys(rows.method))].fillna("")
+    return (
+        points.pivot(index="split", columns="method", values="cell")
+        .loc[splits, list(dict.fromkeys(rows.method))]
+        .fillna("")
+    )

@@ -27,19 +27,36 @@ def learning_figure(
     "Numbers of held-out data against steps (Zhang et al. 2021, App. Figs. 4 and 5)."
     measured = {metric: name for metric, name in panels.items() if metric in set(rows.metric)}
     if not measured:
-        raise ValueError(f"no row has one of the metrics {', '.join(panels)}; train with the monitor `held_out_monitor`")
+        raise ValueError(
+            f"no row has one of the metrics {', '.join(panels)}; train with the monitor `held_out_monitor`"
+        )
     points = bands(rows[rows.metric.isin(measured)].astype({"step": float}), ("metric", "method", "step"))
     names = list(dict.fromkeys(points.method))
     figure = make_subplots(1, len(measured), subplot_titles=list(measured.values()), horizontal_spacing=0.07)
     for column, metric in enumerate(measured, 1):
         for name in names:
             line = points[(points.metric == metric) & (points.method == name)].sort_values("step")
-            look = {"mode": "lines+markers", "marker": {"size": 4}, "line": {"color": method_colour(name, names), "width": 2}}
+            look = {
+                "mode": "lines+markers",
+                "marker": {"size": 4},
+                "line": {"color": method_colour(name, names), "width": 2},
+            }
             figure.add_scatter(
-                x=[*line.step, *line.step[::-1]], y=[*line.high, *line.low[::-1]], fill="toself", mode="lines", line={"width": 0},
-                fillcolor=method_colour(name, names, 0.15), hoverinfo="skip", showlegend=False, legendgroup=name, row=1, col=column,
+                x=[*line.step, *line.step[::-1]], y=[*line.high, *line.low[::-1]], fill="toself", mode="lines",
+                line={"width": 0},
+                fillcolor=method_colour(name, names, 0.15), hoverinfo="skip", showlegend=False, legendgroup=name, row=1,
+                col=column,
             )  # fmt: skip
-            figure.add_scatter(x=line.step, y=line["mean"], name=name, legendgroup=name, showlegend=column == 1, row=1, col=column, **look)
+            figure.add_scatter(
+                x=line.step,
+                y=line["mean"],
+                name=name,
+                legendgroup=name,
+                showlegend=column == 1,
+                row=1,
+                col=column,
+                **look,
+            )
     figure.update_xaxes(title="training step")
     heading = {"text": f"{title}<br><sup>{interval_note(points, 'band')}</sup>"}
     layout = {"width": 320 * len(measured) + 140, "height": 400, "margin": {"t": 100}}
@@ -53,10 +70,13 @@ def setting_table(
     "What learned in each row."
     lines = []
     for label, values in rows.items():
-        model, arguments = values.get("model", {}), values.get(values.get("method", "grounded"), {})
+        model = values.get("model", {})
+        arguments = values.get(values.get("method", "grounded"), {})
         if values.get("method", "grounded") == "grounded" and "layers" in model and not arguments.get("shuffled"):
             line = {"layers": model["layers"], "frozen": model.get("freeze_qk"), "dropout": arguments.get("dropout")}
-            lines.append({"method": label} | {name: defaults[name] if value is None else value for name, value in line.items()})
+            lines.append(
+                {"method": label} | {name: defaults[name] if value is None else value for name, value in line.items()}
+            )
     return pd.DataFrame(lines, columns=["method", "layers", "frozen", "dropout"])
 
 # %% ../../../nbs/analysis/runs/grounding_figures.ipynb #91fef666
@@ -72,11 +92,20 @@ def layers_figure(
     "Retrieval against the number of parameters that learn (Zhang et al. 2021, App. Fig. 3)."
     counts = rows[rows.metric == "trained_parameters"].groupby("method").value.mean().astype(float) / 1e6
     points = bands(rows[rows.metric == "r@1"], ("split", "method"))
-    points = points.merge(settings, on="method").assign(millions=lambda table: table.method.map(counts)).dropna(subset="millions")
+    points = (
+        points.merge(settings, on="method")
+        .assign(millions=lambda table: table.method.map(counts))
+        .dropna(subset="millions")
+    )
     if not len(points):
-        raise ValueError("no row of the study says which layers learned and how many parameters that are; sweep 'layers' or 'layer grid'")
+        raise ValueError(
+            "no row of the study says which layers learned and how many parameters that are; sweep 'layers' or 'layer "
+            "grid'"
+        )
     splits = list(dict.fromkeys(points.split))
-    figure = make_subplots(1, len(splits), subplot_titles=[split.replace("_", " ") for split in splits], shared_yaxes=True)
+    figure = make_subplots(
+        1, len(splits), subplot_titles=[split.replace("_", " ") for split in splits], shared_yaxes=True
+    )
     for column, split in enumerate(splits, 1):
         for colour, (frozen, name) in zip(PALETTE, QUERIES.items()):
             part = points[(points.split == split) & (points.frozen == frozen)].sort_values(["millions", "dropout"])
@@ -88,12 +117,22 @@ def layers_figure(
                 "arrayminus": percent["mean"] - percent.low,
             }
             labels = [f"top {k}, dropout {share:g}" for k, share in zip(part.layers, part.dropout)]
-            look = {"mode": "markers", "marker": {"size": 9, "color": colour}, "error_y": bars, "text": labels, "legendgroup": name}
+            look = {
+                "mode": "markers",
+                "marker": {"size": 9, "color": colour},
+                "error_y": bars,
+                "text": labels,
+                "legendgroup": name,
+            }
             look |= {"hovertemplate": "%{text}: %{y:.1f} %", "name": name, "showlegend": column == 1}
             figure.add_scatter(x=part.millions, y=percent["mean"], row=1, col=column, **look)
-    figure.update_xaxes(title="language parameters that learn, millions").update_yaxes(title="R@1, %", rangemode="tozero", col=1)
+    figure.update_xaxes(title="language parameters that learn, millions").update_yaxes(
+        title="R@1, %", rangemode="tozero", col=1
+    )
     heading = {"text": f"{title}<br><sup>{interval_note(points)}</sup>"}
-    return figure.update_layout(template=theme, title=heading, width=880, height=440, margin={"t": 100}, showlegend=True)
+    return figure.update_layout(
+        template=theme, title=heading, width=880, height=440, margin={"t": 100}, showlegend=True
+    )
 
 # %% ../../../nbs/analysis/runs/grounding_figures.ipynb #ed6a27ab
 @figure_of_texts
@@ -103,19 +142,32 @@ def clustering_figure(
     title: str = "Clusters of words and what learns",  # of the figure
 ) -> go.Figure:
     "The silhouette of categories by layers, queries and keys, and dropout (Zhang et al. 2021, App. Fig. 12)."
-    points = bands(rows[(rows.metric == "silhouette") & (rows.split == "category")], ("method",)).merge(settings, on="method")
+    points = bands(rows[(rows.metric == "silhouette") & (rows.split == "category")], ("method",)).merge(
+        settings, on="method"
+    )
     if not len(points):
-        raise ValueError("no row of the study says which layers learned and how words cluster; sweep 'layers' or 'layer grid'")
-    largest, figure = points.dropout.max(), go.Figure()
+        raise ValueError(
+            "no row of the study says which layers learned and how words cluster; sweep 'layers' or 'layer grid'"
+        )
+    largest = points.dropout.max()
+    figure = go.Figure()
     for colour, (frozen, name) in zip(PALETTE, QUERIES.items()):
         for share in sorted(points.dropout.unique()):
             part = points[(points.frozen == frozen) & (points.dropout == share)].sort_values("layers")
             if len(part):
-                bars = {"type": "data", "symmetric": False, "array": part.high - part["mean"], "arrayminus": part["mean"] - part.low}
+                bars = {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": part.high - part["mean"],
+                    "arrayminus": part["mean"] - part.low,
+                }
                 figure.add_bar(
-                    x=[f"top {k} layers" for k in part.layers], y=part["mean"], error_y=bars, name=f"{name}, dropout {share:g}",
+                    x=[f"top {k} layers" for k in part.layers], y=part["mean"], error_y=bars, name=f"{name}, dropout "
+                                                                                                   f"{share:g}",
                     marker={"color": colour, "opacity": 1.0 if share == largest else 0.4},
                 )  # fmt: skip
     figure.update_xaxes(title="layers that learn").update_yaxes(title="silhouette of categories")
     heading = {"text": f"{title}<br><sup>{interval_note(points)}</sup>"}
-    return figure.update_layout(template=theme, title=heading, barmode="group", width=880, height=440, margin={"t": 100}, showlegend=True)
+    return figure.update_layout(
+        template=theme, title=heading, barmode="group", width=880, height=440, margin={"t": 100}, showlegend=True
+    )

@@ -32,7 +32,9 @@ def newcomer_rows(
 ) -> list[dict]:  # flat rows, data "newcomer 0: generated/sugarcrepe", ..., "newcomer 0: average"
     "A newcomer's scores on every task, and their averages."
     key = plain({"questions": dict(questions), "code": code_version()})
-    stored = [record["rows"] for record in lesson.run.records() if record.get("kind") == "judged" and record["by"] == key]
+    stored = [
+        record["rows"] for record in lesson.run.records() if record.get("kind") == "judged" and record["by"] == key
+    ]
     if stored:
         return stored[-1]
     tasks = bench()
@@ -47,10 +49,13 @@ def newcomer_means(
     rows: Sequence[Mapping],  # of `newcomer_rows`
 ) -> list[dict]:  # flat rows, data "newcomers: average" and so on
     "Each teacher's scores as means over its newcomers."
-    table, means = pd.DataFrame(rows), []
+    table = pd.DataFrame(rows)
+    means = []
     if table.empty:
         return means
-    table = table.assign(data=table.data.str.replace(r"^newcomer \d+", "newcomers", regex=True), value=pd.to_numeric(table.value))
+    table = table.assign(
+        data=table.data.str.replace(r"^newcomer \d+", "newcomers", regex=True), value=pd.to_numeric(table.value)
+    )
     place = ["method", "seed", "phase", "step", "data", "split", "metric"]
     for names, values in table.dropna(subset=["value"]).groupby(place, sort=False).value:
         low, high = over_seeds(values)[1:] if len(values) > 1 else (None, None)
@@ -63,15 +68,27 @@ def newcomers_table(
     tolerance: float = 0.01,  # gain of matching accuracy in the last fifth of a lesson that has settled
     digits: int = 1,  # of a percentage
 ) -> pd.DataFrame:  # a line per method and teacher
-    "Newcomers of every teacher: COMP, its parts by kind, CLS and ease of learning in per cent, and how many lessons have settled."
-    by, percent = ["method", "phase", "step"], lambda value: f"{100 * value:.{digits}f}"
-    averaged, of_lesson = rows.data.str.fullmatch(r"newcomer \d+: average"), rows.split.str.fullmatch(r"newcomer \d+")
+    """Newcomers of every teacher: COMP, its parts by kind, CLS and ease of learning in per cent, and how many lessons
+    have settled."""
+    by = ["method", "phase", "step"]
+
+    def percent(value):
+        return f"{100 * value:.{digits}f}"
+
+    averaged = rows.data.str.fullmatch(r"newcomer \d+: average")
+    of_lesson = rows.split.str.fullmatch(r"newcomer \d+")
     parts = {split: rows[averaged & (rows.split == split)] for split in ("COMP", *BY_KIND, "CLS")}
-    parts |= {title: rows[of_lesson & (rows.metric == metric)] for title, metric in (("ease", "learn_area"), ("late gain", "learn_gain"))}
+    parts |= {
+        title: rows[of_lesson & (rows.metric == metric)]
+        for title, metric in (("ease", "learn_area"), ("late gain", "learn_gain"))
+    }
     lines: dict[tuple, dict] = {}
     for title, part in parts.items():
         for point in bands(part, tuple(by)).itertuples() if len(part) else ():
-            interval = f" [{percent(point.low)}, {percent(point.high)}]" if point.n > 1 else ""
+            if point.n > 1:
+                interval = f" [{percent(point.low)}, {percent(point.high)}]"
+            else:
+                interval = ""
             lines.setdefault((point.method, point.phase, point.step), {})[title] = percent(point.mean) + interval
     for names, part in parts["late gain"].groupby(by):
         settled = pd.to_numeric(part.value) <= tolerance
@@ -83,7 +100,9 @@ def newcomers_table(
 def newcomer_differences(
     rows: pd.DataFrame,  # of `newcomer_means`, and means of "learn_area" with split "newcomers"
     against: Sequence[str],  # methods that the others are compared with
-) -> pd.DataFrame:  # lines for `evaluation.comparisons.difference_table`, the step in the split; empty where no two methods meet
+) -> (
+    pd.DataFrame
+):  # lines for `evaluation.comparisons.difference_table`, the step in the split; empty where no two methods meet
     "Every other method minus those of `against`, at every step at which both have a teacher."
     scores = rows[(rows.data == "newcomers: average") | ((rows.metric == "learn_area") & (rows.split == "newcomers"))]
     lines = []
@@ -93,7 +112,9 @@ def newcomer_differences(
             if method in set(others.method) and others.method.nunique() > 1:
                 compared = comparisons_to(others, method, metric, data)
                 lines.append(compared.assign(split=compared.split + f" at step {int(step)}"))
-    return pd.concat(lines, ignore_index=True) if lines else pd.DataFrame(columns=["better", "than", "metric", "split", "n"])
+    if lines:
+        return pd.concat(lines, ignore_index=True)
+    return pd.DataFrame(columns=["better", "than", "metric", "split", "n"])
 
 # %% ../../../nbs/analysis/runs/newcomers.ipynb #b6ad8822
 def settled_rows(
@@ -110,14 +131,19 @@ def lesson_differences(
     rows: pd.DataFrame,  # of `learnability.lesson_rows`
     against: Sequence[str],  # methods that the others are compared with
 ) -> pd.DataFrame:  # better, than, metric, mean, low, high, detectable, p_t, n; empty where no two methods meet
-    "Matching accuracy at the end of lessons, and steps to the threshold, of every method's last teacher minus those of `against`."
+    """Matching accuracy at the end of lessons, and steps to the threshold, of every method's last teacher minus those
+    of `against`."""
     taught = rows[rows.split.str.fullmatch(r"newcomer \d+") & rows.value.notna()]
     metrics = ["learn_last", *sorted(name for name in taught.metric.unique() if name.startswith("steps_to"))]
-    ends, lines = taught.sort_values("step").groupby("method").phase.last(), []
+    ends = taught.sort_values("step").groupby("method").phase.last()
+    lines = []
     for metric in metrics:
         known = ends[ends.index.isin(taught[taught.metric == metric].method)]
         for number, than in enumerate(against):
-            others = [name for name in known.index if name not in against[: number + 1]] if than in known.index else []
+            if than in known.index:
+                others = [name for name in known.index if name not in against[: number + 1]]
+            else:
+                others = []
             lines += [teacher_difference(taught, (name, known[name]), (than, known[than]), metric) for name in others]
     columns = ["better", "than", "metric", "mean", "low", "high", "detectable", "p_t", "n"]
     return pd.DataFrame(lines).reindex(columns=columns)
@@ -127,12 +153,17 @@ def schooling_rows(
     own: pd.DataFrame,  # averages of finished models, data "average"
     means: pd.DataFrame,  # of `newcomer_means`, taught by the same models
     splits: Sequence[str] = ("COMP", *BY_KIND, "CLS"),  # which averages
-) -> pd.DataFrame:  # method, seed, step, data ("last agent", "newcomer", "last agent minus newcomer"), split, metric, value
-    "Scores of models, of their newcomers, and their differences; a model without a newcomer taught at its last step is left out."
+) -> (
+    pd.DataFrame
+):  # method, seed, step, data ("last agent", "newcomer", "last agent minus newcomer"), split, metric, value
+    """Scores of models, of their newcomers, and their differences; a model without a newcomer taught at its last step
+    is left out."""
     place = ["method", "seed", "step", "split", "metric"]
-    of_own, of_newcomers = own[own.data == "average"], means[means.data == "newcomers: average"]
+    of_own = own[own.data == "average"]
+    of_newcomers = means[means.data == "newcomers: average"]
     pairs = of_own.merge(of_newcomers, on=place, suffixes=("_own", "_newcomer"))
     pairs = pairs[pairs.split.isin(splits)]
-    last, newcomer = pairs.value_own.astype(float), pairs.value_newcomer.astype(float)
+    last = pairs.value_own.astype(float)
+    newcomer = pairs.value_newcomer.astype(float)
     values = {"last agent": last, "newcomer": newcomer, "last agent minus newcomer": last - newcomer}
     return pd.concat([pairs[place].assign(data=name, value=value) for name, value in values.items()], ignore_index=True)

@@ -19,7 +19,9 @@ def stage_accuracies(
 ) -> pd.DataFrame:  # columns: of, split, mean, low, high, n; low and high are missing with one seed
     "Mean accuracy of each attribute's probe, of each stage and of all stages together."
     probes = rows[rows.metric == "probe_accuracy"]
-    probes = probes.assign(of=probes.method + np.where(probes.phase.isna(), "", ", " + probes.phase.fillna("").astype(str)))
+    probes = probes.assign(
+        of=probes.method + np.where(probes.phase.isna(), "", ", " + probes.phase.fillna("").astype(str))
+    )
     lines = []
     for (of, split), part in probes.groupby(["of", "split"], sort=False):
         values = part.value.astype(float)
@@ -32,9 +34,16 @@ def accuracy_table(
     table: pd.DataFrame,  # from `stage_accuracies`
 ) -> pd.DataFrame:  # a line per stage, a column per attribute, and the number of seeds
     "The accuracies as texts, in per cent with their intervals."
-    interval = lambda line: f" [{100 * line.low:.1f}, {100 * line.high:.1f}]" if pd.notna(line.low) else ""
+
+    def interval(line):
+        if pd.notna(line.low):
+            return f" [{100 * line.low:.1f}, {100 * line.high:.1f}]"
+        return ""
+
     texts = table.assign(text=[f"{100 * line['mean']:.1f}{interval(line)}" for _, line in table.iterrows()])
-    texts = texts.pivot(index="of", columns="split", values="text").reindex(index=table.of.unique(), columns=table.split.unique())
+    texts = texts.pivot(index="of", columns="split", values="text").reindex(
+        index=table.of.unique(), columns=table.split.unique()
+    )
     return texts.assign(seeds=table.groupby("of").n.max())
 
 # %% ../../../nbs/analysis/stages/accuracies.ipynb #h799d527
@@ -46,11 +55,20 @@ def accuracy_figure(
     "Accuracy of each attribute's probe, in per cent, with 95 % intervals over seeds."
     figure = go.Figure()
     for number, (split, part) in enumerate(table.groupby("split", sort=False)):
-        above, below = (100 * (part.high - part["mean"]).fillna(0), 100 * (part["mean"] - part.low).fillna(0))
+        above = 100 * (part.high - part["mean"]).fillna(0)
+        below = 100 * (part["mean"] - part.low).fillna(0)
         bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1, "width": 3}
         hover = "%{y}: %{x:.1f} %<extra>" + str(split) + "</extra>"
         marker = {"size": 8, "color": PALETTE[number % len(PALETTE)]}
-        figure.add_scatter(x=100 * part["mean"], y=part.of, error_x=bars, mode="markers", name=split, marker=marker, hovertemplate=hover)
+        figure.add_scatter(
+            x=100 * part["mean"],
+            y=part.of,
+            error_x=bars,
+            mode="markers",
+            name=split,
+            marker=marker,
+            hovertemplate=hover,
+        )
     figure.update_xaxes(title="accuracy of a linear probe, %", range=[0, 104])
     in_order = {"categoryorder": "array", "categoryarray": list(table.of.unique()), "autorange": "reversed"}
     figure.update_yaxes(automargin=True, tickmode="linear", **in_order)

@@ -32,12 +32,15 @@ class StageGroups:
     groups: Mapping[str, Int[np.ndarray, "image"]]  # cluster of every image, for the same
     attributes: Mapping[str, Sequence[str]]  # a value for every image
 
-    def grouped_by(self) -> pd.DataFrame:  # a line per stage, a column per attribute; no column where no attribute is known
+    # a line per stage, a column per attribute; no column where no attribute is known
+    def grouped_by(self) -> pd.DataFrame:
         "How far each stage's clusters are those of an attribute: adjusted mutual information."
         if not self.attributes:
             return pd.DataFrame(index=list(self.groups))
         table = metadata_table(self.groups, self.attributes)
-        return table.pivot(index="grouping", columns="column", values="ami").loc[list(self.groups), list(self.attributes)]
+        return table.pivot(index="grouping", columns="column", values="ami").loc[
+            list(self.groups), list(self.attributes)
+        ]
 
 
 def stage_groups(
@@ -53,7 +56,10 @@ def stage_groups(
         vectors.pop("integrated")
     groups = {name: cluster(part, clusters, derive(seed, "anchors", name)) for name, part in vectors.items()}
     labelled = all(isinstance(pair.labels, Mapping) for pair in pairs)
-    names = [name for name in pairs[0].labels if all(name in pair.labels for pair in pairs)] if labelled else []
+    if labelled:
+        names = [name for name in pairs[0].labels if all(name in pair.labels for pair in pairs)]
+    else:
+        names = []
     attributes = {name: [str(pair.labels[name]) for pair in pairs] for name in names}
     for name, column in dict({} if metadata is None else metadata).items():
         if len(column) != len(pairs):
@@ -66,7 +72,9 @@ def anchor_table(
     stages: StageGroups,
     anchor: int,  # an image's number
     count: int = 3,  # neighbours in each stage
-) -> pd.DataFrame:  # stage, rank (from 1), image (its number), cosine, cluster, own (of the anchor's cluster), and the attributes
+) -> (
+    pd.DataFrame
+):  # stage, rank (from 1), image (its number), cosine, cluster, own (of the anchor's cluster), and the attributes
     "An image's neighbours in every stage."
     lines = []
     for name, vectors in stages.vectors.items():

@@ -17,9 +17,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .groupings import Labels
+from ...core.bounds import load_arrays
 from ...core.config import check_choice
 from ...core.extras import need
-from ...core.bounds import load_arrays
 from ...core.files import write_bytes_atomic
 from ...data.pairs import Pair
 from ...training.methods.multistage.clusters import stage_vectors
@@ -30,7 +30,9 @@ def stage_embeddings(
     pairs: Sequence[Pair],  # images with their ids
     output: str = "features",  # "features", or "projection": what training compares
     batch_size: int = 512,  # images at once
-) -> dict[str, Float[Tensor, "pair width"]]:  # "stage-0", ... and "integrated": side by side; each vector of a stage has length one
+) -> dict[
+    str, Float[Tensor, "pair width"]
+]:  # "stage-0", ... and "integrated": side by side; each vector of a stage has length one
     "Encode images by every stage that has been learned, and by all together."
     stages = range(max(1, int(model.learned)))
     parts = {f"stage-{k}": stage_vectors(model, k, pairs, model.collate, output, batch_size) for k in stages}
@@ -46,25 +48,43 @@ def write_embeddings(
     vectors: Mapping[str, Float[Tensor, "image _"]],  # by name, see `stage_embeddings`
     metadata: Mapping[str, Labels] | None = None,  # columns with a value for every image
 ) -> Path:  # the file
-    "Write vectors with their keys; raise ValueError if lengths differ, keys or names repeat, or a number is not finite."
-    path, metadata = Path(path), dict(metadata or {})
+    """Write vectors with their keys; raise ValueError if lengths differ, keys or names repeat, or a number is not
+    finite."""
+    path = Path(path)
+    metadata = dict(metadata or {})
     check_choice("ending of an embeddings file", path.suffix, FORMATS)
     keys = [str(key) for key in keys]
     lengths = {"keys": len(keys)} | {name: len(part) for name, part in [*vectors.items(), *metadata.items()]}
     if len(set(lengths.values())) > 1 or len(set(keys)) < len(keys):
-        raise ValueError(f"every image has one key of its own, one vector and one value; got {lengths} and {len(set(keys))} distinct keys")
+        raise ValueError(
+            f"every image has one key of its own, one vector and one value; got {lengths} and {len(set(keys))} "
+            f"distinct keys"
+        )
     if "keys" in {*vectors, *metadata} or set(vectors) & set(metadata):
         raise ValueError(f"vectors and metadata need names of their own, none of them 'keys': {[*vectors, *metadata]}")
     if broken := [name for name, part in vectors.items() if not torch.isfinite(part).all()]:
-        raise ValueError(f"the vectors {', '.join(broken)} are not all finite; the training has diverged: lower the learning rate")
+        raise ValueError(
+            f"the vectors {', '.join(broken)} are not all finite; the training has diverged: lower the learning rate"
+        )
     arrays = {name: part.detach().float().cpu().numpy() for name, part in vectors.items()}
     buffer = io.BytesIO()
     if path.suffix == ".npz":
-        np.savez(buffer, keys=np.array(keys, dtype=str), **arrays, **{name: np.array([*map(str, part)]) for name, part in metadata.items()})
+        np.savez(
+            buffer,
+            keys=np.array(keys, dtype=str),
+            **arrays,
+            **{name: np.array([*map(str, part)]) for name, part in metadata.items()},
+        )
     else:
-        pa, parquet = need("pyarrow", "readers"), need("pyarrow.parquet", "readers")
-        lists = {name: pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), part.shape[1]) for name, part in arrays.items()}
-        parquet.write_table(pa.table({"keys": keys, **lists, **{name: list(part) for name, part in metadata.items()}}), buffer)
+        pa = need("pyarrow", "readers")
+        parquet = need("pyarrow.parquet", "readers")
+        lists = {
+            name: pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), part.shape[1])
+            for name, part in arrays.items()
+        }
+        parquet.write_table(
+            pa.table({"keys": keys, **lists, **{name: list(part) for name, part in metadata.items()}}), buffer
+        )
     return write_bytes_atomic(path, buffer.getvalue())
 
 # %% ../../../nbs/analysis/stages/embeddings.ipynb #d692b787
@@ -78,10 +98,17 @@ def read_embeddings(
         columns = load_arrays(path)
         arrays = {name: part for name, part in columns.items() if part.ndim == 2 and part.dtype.kind == "f"}
     else:
-        pa, table = need("pyarrow", "readers"), need("pyarrow.parquet", "readers").read_table(path)
-        lists = {field.name: table[field.name].combine_chunks() for field in table.schema if pa.types.is_fixed_size_list(field.type)}
+        pa = need("pyarrow", "readers")
+        table = need("pyarrow.parquet", "readers").read_table(path)
+        lists = {
+            field.name: table[field.name].combine_chunks()
+            for field in table.schema
+            if pa.types.is_fixed_size_list(field.type)
+        }
         arrays = {name: part.flatten().to_numpy().reshape(len(part), -1) for name, part in lists.items()}
         columns = {name: table[name].to_pylist() for name in table.column_names if name == "keys"}
     if "keys" not in columns or not arrays:
         raise ValueError(f"{path} holds no embeddings with keys; write them with write_embeddings")
-    return [str(key) for key in columns["keys"]], {name: torch.from_numpy(np.array(part)) for name, part in arrays.items()}
+    return [str(key) for key in columns["keys"]], {
+        name: torch.from_numpy(np.array(part)) for name, part in arrays.items()
+    }

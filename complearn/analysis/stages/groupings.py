@@ -42,7 +42,8 @@ def ami_figure(
 ) -> go.Figure:
     "Agreement of every two groupings as a map of colours."
     cells = go.Heatmap(
-        z=table.to_numpy(), x=list(table.columns), y=list(table.index), zmin=0, zmax=1, colorscale="Viridis", texttemplate="%{z:.2f}",
+        z=table.to_numpy(), x=list(table.columns), y=list(table.index), zmin=0, zmax=1, colorscale="Viridis",
+        texttemplate="%{z:.2f}",
         hovertemplate="%{y} and %{x}: %{z:.3f}<extra></extra>", colorbar={"title": "AMI"},
     )  # fmt: skip
     figure = go.Figure(cells).update_yaxes(autorange="reversed")
@@ -87,7 +88,8 @@ def metadata_table(
     metadata: pd.DataFrame | Mapping[str, Labels],  # columns with a value for every image
     parts: int = 10,  # see `column_groups`
 ) -> pd.DataFrame:  # columns: grouping, column, ami, n
-    "Adjusted mutual information of every grouping with every column; raise ValueError if a length differs or a column is empty."
+    """Adjusted mutual information of every grouping with every column; raise ValueError if a length differs or a column
+    is empty."""
     lines = []
     for name, column in dict(metadata).items():
         groups = column_groups(column, parts)
@@ -96,7 +98,9 @@ def metadata_table(
             raise ValueError(f"column {name!r} has no values; leave it out")
         for grouping, labels in groupings.items():
             if len(labels) != len(groups):
-                raise ValueError(f"grouping {grouping!r} is of {len(labels)} images and column {name!r} of {len(groups)}; align them")
+                raise ValueError(
+                    f"grouping {grouping!r} is of {len(labels)} images and column {name!r} of {len(groups)}; align them"
+                )
             pair = {"grouping": np.asarray(labels)[present].tolist(), "column": groups[present].astype(str).tolist()}
             ami = ami_table(pair).loc["grouping", "column"]
             lines.append({"grouping": grouping, "column": name, "ami": ami, "n": int(present.sum())})
@@ -119,6 +123,10 @@ def neighbours(
 ) -> list[int]:  # the nearest first, without the anchor
     "The images nearest to one by cosine."
     if not 0 <= anchor < len(vectors) or not 0 < count < len(vectors):
-        raise ValueError(f"anchor {anchor} and {count} neighbours do not fit {len(vectors)} images; choose a smaller number")
-    cosines = F.cosine_similarity(vectors[anchor : anchor + 1].float(), vectors.float()).index_fill(0, torch.tensor([anchor]), -torch.inf)
+        raise ValueError(
+            f"anchor {anchor} and {count} neighbours do not fit {len(vectors)} images; choose a smaller number"
+        )
+    cosines = F.cosine_similarity(vectors[anchor : anchor + 1].float(), vectors.float()).index_fill(
+        0, torch.tensor([anchor]), -torch.inf
+    )
     return cosines.topk(count).indices.tolist()

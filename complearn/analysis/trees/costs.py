@@ -22,18 +22,27 @@ from ...models.scoring import evaluation_mode
 def scoring_costs(
     models: Mapping[str, nn.Module],  # scorers, by label
     pairs: Sequence[Pair],  # pictures with captions, and trees where a model reads them
-) -> pd.DataFrame:  # by label: parameters; operations to encode a picture or a caption, and to compare a pair, alone and among others
+) -> (
+    pd.DataFrame
+):  # by label: parameters; operations to encode a picture or a caption, and to compare a pair, alone and among others
     "What scoring costs (Zhang et al. 2021, Table 6)."
-    n, lines = len(pairs), {}
+    n = len(pairs)
+    lines = {}
     for label, model in models.items():
         batch = model.collate(pairs)
         with evaluation_mode(model):
             images, of_images = _counted(model.encode_images, batch)
             texts, of_texts = _counted(model.encode_texts, batch)
             grids = {"a pair alone": (1, 1), f"a pair of 1 caption x {n}": (n, 1), f"a pair of {n} x {n}": (n, n)}
-            counts = {name: _counted(model.similarity, images[:i], texts[:t])[1] // (i * t) for name, (i, t) in grids.items()}
+            counts = {
+                name: _counted(model.similarity, images[:i], texts[:t])[1] // (i * t) for name, (i, t) in grids.items()
+            }
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        lines[label] = {"parameters": parameters, "encode a picture": of_images // n, "encode a caption": of_texts // n} | counts
+        lines[label] = {
+            "parameters": parameters,
+            "encode a picture": of_images // n,
+            "encode a caption": of_texts // n,
+        } | counts
     return pd.DataFrame(lines).T
 
 

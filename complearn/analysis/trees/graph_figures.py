@@ -31,11 +31,16 @@ def neighbourhood_figure(
     figure = go.Figure(layout={"template": theme, "height": 120 + 80 * len(rows)})
     ends = [(places[a], places[b]) for a, b in view.edges]
     lines = [[value for a, b in ends for value in (a[axis], b[axis], None)] for axis in (0, 1)]
-    figure.add_scatter(x=lines[0], y=lines[1], mode="lines", line={"color": "lightgrey"}, hoverinfo="skip", showlegend=False)
+    figure.add_scatter(
+        x=lines[0], y=lines[1], mode="lines", line={"color": "lightgrey"}, hoverinfo="skip", showlegend=False
+    )
     for kind, colour in zip(KINDS, PALETTE):
         nodes = [node for node in view if view.nodes[node]["kind"] == kind]
         images = np.array([view.nodes[node]["images"] for node in nodes])
-        sizes = [8] * len(nodes) if kind == "predicate" else 8 + 4 * np.log1p(images)
+        if kind == "predicate":
+            sizes = [8] * len(nodes)
+        else:
+            sizes = 8 + 4 * np.log1p(images)
         texts = [escape_texts(view.nodes[node]["text"]) for node in nodes]
         hover = [text + ("" if kind == "predicate" else f": {n} images") for text, n in zip(texts, images)]
         marker = {"size": sizes, "color": colour, "symbol": "square" if kind == "predicate" else "circle"}
@@ -54,7 +59,8 @@ def growth_table(
     "How many different concepts, predicates and primitives the first captions hold."
     caption = graph.parts["caption"].to_numpy()
     counts = np.linspace(0, len(graph.captions), points + 1).round().astype(int)[1:]
-    table, primitive = pd.DataFrame({"captions": counts}), graph.concepts["primitive"].to_numpy()
+    table = pd.DataFrame({"captions": counts})
+    primitive = graph.concepts["primitive"].to_numpy()
     for name, column in (("concepts", "concept"), ("predicates", "predicate"), ("primitives", "concept")):
         numbers, first = np.unique(graph.parts[column].to_numpy(), return_index=True)
         wanted = numbers >= 0 if column == "predicate" else primitive[numbers] == (name == "primitives")
@@ -67,7 +73,8 @@ def growth_figure(
     tables: Mapping[str, pd.DataFrame],  # data set -> `growth_table`
 ) -> go.Figure:
     "The growth of several graphs, on logarithmic axes."
-    figure, dashes = go.Figure(layout={"template": theme}), {"concepts": "solid", "predicates": "dash", "primitives": "dot"}
+    figure = go.Figure(layout={"template": theme})
+    dashes = {"concepts": "solid", "predicates": "dash", "primitives": "dot"}
     for number, (name, table) in enumerate(tables.items()):
         for column, dash in dashes.items():
             line = {"color": PALETTE[number % len(PALETTE)], "dash": dash}
@@ -86,7 +93,9 @@ def divergence_figure(
     for number, (name, levels) in enumerate(divergences.items()):
         windows: Sequence[float] = [level for part, level in levels.items() if part.startswith("window_")]
         colour = PALETTE[number % len(PALETTE)]
-        figure.add_scatter(x=list(range(1, len(windows) + 1)), y=windows, mode="lines+markers", marker={"color": colour}, name=name)
+        figure.add_scatter(
+            x=list(range(1, len(windows) + 1)), y=windows, mode="lines+markers", marker={"color": colour}, name=name
+        )
         figure.add_hline(y=levels["all"], line={"color": colour, "dash": "dot"})
     figure.update_xaxes(title="window, from the most divergent")
     figure.update_yaxes(title="compound divergence from training", rangemode="tozero")

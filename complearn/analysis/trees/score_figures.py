@@ -26,17 +26,25 @@ def node_scores(
     model: Any,  # of a kind that scores concepts: composer, vse or two_stream
     pair: Pair,  # with a caption, and its tree where the model does not parse
     images: Mapping[str, Any],  # pictures by name, as a pair holds them
-) -> pd.DataFrame:  # text, label, primitive, parent (a line, or -1), start, height, and the score for each picture by its name
+) -> (
+    pd.DataFrame
+):  # text, label, primitive, parent (a line, or -1), start, height, and the score for each picture by its name
     "The scores of a caption's concepts for several pictures; raise ValueError if the model does not score concepts."
     if not hasattr(model, "concept_scores"):
-        raise ValueError(f"{type(model).__name__} does not score concepts; take a model of kind composer, vse or two_stream")
+        raise ValueError(
+            f"{type(model).__name__} does not score concepts; take a model of kind composer, vse or two_stream"
+        )
     taken = {"text", "label", "primitive", "parent", "start", "height"} & {*images}
     if taken or not images:
-        raise ValueError(f"pictures need names other than those of the table's columns; got {', '.join(images) or 'none'}")
+        raise ValueError(
+            f"pictures need names other than those of the table's columns; got {', '.join(images) or 'none'}"
+        )
     batch = model.collate([replace(pair, image=image, regions=None) for image in images.values()])
     with evaluation_mode(model), full_precision(model.device):
         scores = model(batch.to(model.device)).scores.cpu()
-    lines, spans, levels = batch.concepts[0].tolist(), batch.spans[0], heights(batch.concepts)[0].tolist()
+    lines = batch.concepts[0].tolist()
+    spans = batch.spans[0]
+    levels = heights(batch.concepts)[0].tolist()
     table = []
     for k, line in enumerate(lines):
         text = pair.caption[spans[line[START]][0] : spans[line[STOP] - 1][1]]
@@ -52,9 +60,16 @@ def lost_words(
 ) -> str:
     "How much of some captions a model does not read, in a line."
     tokens = tokenizer(list(captions))
-    words, cut = int(tokens.mask.sum()) - 2 * len(tokens.mask), int(tokens.truncated.sum())
-    unknown = int((tokens.ids == tokenizer.unknown).sum()) if hasattr(tokenizer, "unknown") else 0
-    place = f" at its {int(tokens.mask[tokens.truncated].sum(1).max()) - 2} words" if cut else ""
+    words = int(tokens.mask.sum()) - 2 * len(tokens.mask)
+    cut = int(tokens.truncated.sum())
+    if hasattr(tokenizer, "unknown"):
+        unknown = int((tokens.ids == tokenizer.unknown).sum())
+    else:
+        unknown = 0
+    if cut:
+        place = f" at its {int(tokens.mask[tokens.truncated].sum(1).max()) - 2} words"
+    else:
+        place = ""
     return f"{unknown} of {words} words are unknown to this run; {cut} captions were cut{place}"
 
 # %% ../../../nbs/analysis/trees/score_figures.ipynb #f162476d
@@ -75,16 +90,26 @@ def score_tree_figure(
     figure = go.Figure(layout={"template": theme, "height": 160 + 90 * int(table.height.max() + 1)})
     figure.add_scatter(x=x, y=y, mode="lines", line={"color": "lightgrey"}, hoverinfo="skip", showlegend=False)
     first, second = (table[name] for name in pictures)
-    gaps, most = first - second, max(float((first - second).abs().max()), 1e-9)
+    gaps = first - second
+    most = max(float((first - second).abs().max()), 1e-9)
     texts = ["<br>".join(wrap(text, 26)) for text in table.text]
     labels = [f"{text}<br>[{a:.2f}, {b:.2f}]" for text, a, b in zip(texts, first, second)]
     hover = [f"{text}<br>{gap:+.3f}" for text, gap in zip(table.text, gaps)]
     bar = {"title": f"{pictures[0]} minus<br>{pictures[1]}"}
-    marker = {"size": 16, "color": gaps, "colorscale": "RdBu", "cmin": -most, "cmax": most, "showscale": True, "colorbar": bar}
+    marker = {
+        "size": 16,
+        "color": gaps,
+        "colorscale": "RdBu",
+        "cmin": -most,
+        "cmax": most,
+        "showscale": True,
+        "colorbar": bar,
+    }
     marker |= {"line": {"color": "#555555", "width": 1}}
     look = {"marker": marker, "hovertext": hover, "hoverinfo": "text", "showlegend": False}
     figure.add_scatter(x=[place[k] for k in table.index], y=table.height, mode="markers", **look)
-    over = {"showarrow": False, "yshift": 12, "yanchor": "bottom", "bgcolor": "white", "font": {"size": 12}}  # over the lines
+    # over the lines
+    over = {"showarrow": False, "yshift": 12, "yanchor": "bottom", "bgcolor": "white", "font": {"size": 12}}
     for k, label in zip(table.index, labels):
         figure.add_annotation(x=place[k], y=table.height[k], text=label, **over)
     figure.update_xaxes(visible=False, range=[-0.7, len(leaves) - 0.3])

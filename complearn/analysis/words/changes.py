@@ -35,7 +35,8 @@ def over_runs(
     if len(values) == 1:
         return {"mean": float(values[0]), "low": single[0], "high": single[1], "n": 1, "over": "things"}
     test = paired_test(values, np.zeros(len(values)))
-    low, high = (float("nan"),) * 2 if test.low is None else (test.low, test.high)  # equal values say nothing of the next one
+    # equal values say nothing of the next one
+    low, high = (float("nan"),) * 2 if test.low is None else (test.low, test.high)
     return {"mean": test.mean, "low": low, "high": high, "n": test.n, "over": "seeds"}
 
 
@@ -43,10 +44,13 @@ def gain(
     after: Runs,  # a method's runs
     before: Runs,  # the first method's
     draws: int = 2000,  # bootstrap resamples of things
-) -> dict:  # of `over_runs`, with p (one-sided signed-rank test over things, of means over runs), median and changed (things that differ)
+) -> dict:  # of `over_runs`, with p (one-sided signed-rank test over things), median, changed (things that differ)
     "A method's gain, averaged over items."
     changes = differences(after, before).dropna()
-    single = bootstrap_interval(changes.iloc[:, 0], draws=draws) if changes.shape[1] == 1 else ()
+    if changes.shape[1] == 1:
+        single = bootstrap_interval(changes.iloc[:, 0], draws=draws)
+    else:
+        single = ()
     summary = over_runs(changes.mean().tolist(), *[single] * bool(single))
     tested = signed_rank_test(changes.mean(axis=1), np.zeros(len(changes)))
     return summary | {name: tested[name] for name in ("p", "median", "changed")} | {"things": len(changes)}
@@ -55,18 +59,37 @@ def gain(
 def query_changes(
     after: Mapping[int | None, pd.DataFrame],  # seed -> `query_table`
     before: Mapping[int | None, pd.DataFrame],  # of the first method
-) -> pd.DataFrame:  # a line per query: ranks and cosines before and after, their changes with intervals, in how many seeds nearer
+) -> (
+    pd.DataFrame
+):  # a line per query: ranks and cosines before and after, their changes with intervals, in how many seeds nearer
     "Ranks and cosines of the targets, before and after (Zhang et al. 2021, Table 2)."
-    pick = lambda tables, name, scale: {seed: scale(table[name].astype(float)) for seed, table in tables.items()}
-    plain = lambda values: values
-    logs, cosines = ([pick(side, name, scale) for side in (after, before)] for name, scale in (("rank", np.log), ("cosine", plain)))
-    means = lambda runs: pd.concat(list(runs.values()), axis=1).mean(axis=1)
-    ranks, moved, turned = pd.concat(list(logs[0].values()), axis=1), differences(*logs), differences(*cosines)
+
+    def pick(tables, name, scale):
+        return {seed: scale(table[name].astype(float)) for seed, table in tables.items()}
+
+    def plain(values):
+        return values
+
+    logs, cosines = (
+        [pick(side, name, scale) for side in (after, before)] for name, scale in (("rank", np.log), ("cosine", plain))
+    )
+
+    def means(runs):
+        return pd.concat(list(runs.values()), axis=1).mean(axis=1)
+
+    ranks = pd.concat(list(logs[0].values()), axis=1)
+    moved = differences(*logs)
+    turned = differences(*cosines)
     lines = []
     for k, line in next(iter(after.values())).iterrows():
-        nearer, closer = over_runs(moved.loc[k].tolist()), over_runs(turned.loc[k].tolist())
+        nearer = over_runs(moved.loc[k].tolist())
+        closer = over_runs(turned.loc[k].tolist())
         entry = {"query": line["query"], "target": line["target"], "rank_before": np.exp(means(logs[1])[k])}
-        entry |= {"rank_after": np.exp(ranks.loc[k].mean()), "best": np.exp(ranks.loc[k].min()), "worst": np.exp(ranks.loc[k].max())}
+        entry |= {
+            "rank_after": np.exp(ranks.loc[k].mean()),
+            "best": np.exp(ranks.loc[k].min()),
+            "worst": np.exp(ranks.loc[k].max()),
+        }
         entry |= {"log_rank_change": nearer["mean"], "log_rank_low": nearer["low"], "log_rank_high": nearer["high"]}
         entry |= {"cosine_before": means(cosines[1])[k], "cosine_after": means(cosines[0])[k]}
         entry |= {"cosine_change": closer["mean"], "cosine_low": closer["low"], "cosine_high": closer["high"]}
@@ -88,10 +111,17 @@ def answer(
     method: str,  # its name
 ) -> str:
     "The verdict with its numbers."
-    of, several = f"{line['seeds']} seeds" if line["seeds"] > 1 else "one run", line["seeds"] > 1
+    of = f"{line['seeds']} seeds" if line["seeds"] > 1 else "one run"
+    several = line["seeds"] > 1
     span = f" (from {line['best']:,.0f} to {line['worst']:,.0f})" if several else ""
     interval = f" [{line['cosine_low']:+.2f}, {line['cosine_high']:+.2f}]" if several else ", without an interval"
-    ranks = f"rank {line['rank_before']:,.0f} to {line['rank_after']:,.0f}{span}, nearer in {line['nearer']} of {line['seeds']}"
-    cosines = f"cosine {line['cosine_before']:.2f} to {line['cosine_after']:.2f}, a difference of {line['cosine_change']:+.2f}{interval}"
+    ranks = (
+        f"rank {line['rank_before']:,.0f} to {line['rank_after']:,.0f}{span}, nearer in {line['nearer']} of "
+        f"{line['seeds']}"
+    )
+    cosines = (
+        f"cosine {line['cosine_before']:.2f} to {line['cosine_after']:.2f}, a difference of "
+        f"{line['cosine_change']:+.2f}{interval}"
+    )
     question = f"Does “{line['query']}” come closer to “{line['target']}”?"
     return f"{question} {method} ({of}): {verdict(line)}; {ranks}; {cosines}."

@@ -26,7 +26,9 @@ def memberships(
 ) -> Bool[np.ndarray, "word category"]:
     "Which word is in which category."
     sets = [set(members) for members in categories.values()]
-    return np.array([[word in members for members in sets] for word in words], dtype=bool).reshape(len(words), len(sets))
+    return np.array([[word in members for members in sets] for word in words], dtype=bool).reshape(
+        len(words), len(sets)
+    )
 
 
 def silhouettes(
@@ -38,15 +40,21 @@ def silhouettes(
     if shared not in ("keep", "leave"):
         raise ValueError(f"shared is 'keep' or 'leave', not {shared!r}")
     if member.shape[1] < 2 or not member.any(0).all():
-        raise ValueError(f"a silhouette needs two or more categories with words; got {member.any(0).sum()} of {member.shape[1]} with any")
-    points, size = unit_vectors(vectors), member.sum(0)
+        raise ValueError(
+            f"a silhouette needs two or more categories with words; got {member.any(0).sum()} of {member.shape[1]} "
+            f"with any"
+        )
+    points = unit_vectors(vectors)
+    size = member.sum(0)
     far = 1 - points @ (points.T @ member / size)  # mean distance of each word to each category
     itself = 1 - (points**2).sum(1, keepdims=True)  # 0, but 1 for a vector of length 0
     within = (far * size - itself) / np.maximum(size - 1, 1)
     if shared == "keep":
-        among, count = far.sum(1, keepdims=True) - far, np.full(member.shape, member.shape[1] - 1)
+        among = far.sum(1, keepdims=True) - far
+        count = np.full(member.shape, member.shape[1] - 1)
     else:  # a member's own categories are all left out
-        among, count = np.broadcast_to((far * ~member).sum(1, keepdims=True), far.shape), (~member).sum(1, keepdims=True) * member
+        among = np.broadcast_to((far * ~member).sum(1, keepdims=True), far.shape)
+        count = (~member).sum(1, keepdims=True) * member
     between = among / np.maximum(count, 1)
     larger = np.maximum(within, between)
     score = np.where(larger > 1e-12, (between - within) / np.where(larger > 1e-12, larger, 1.0), 0.0)
@@ -90,8 +98,15 @@ def signed_rank_test(
 ) -> dict:  # n, median (of the differences), p (one-sided; None where nothing differs)
     "Wilcoxon's signed-rank test that `after` is larger; things that do not differ are left out of it (Wilcoxon 1945)."
     gain = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
-    summary = {"n": len(gain), "median": float(np.median(gain)) if len(gain) else None, "changed": int((gain != 0).sum())}
-    p = float(stats.wilcoxon(gain[gain != 0], alternative="greater").pvalue) if (gain != 0).any() else None
+    summary = {
+        "n": len(gain),
+        "median": float(np.median(gain)) if len(gain) else None,
+        "changed": int((gain != 0).sum()),
+    }
+    if (gain != 0).any():
+        p = float(stats.wilcoxon(gain[gain != 0], alternative="greater").pvalue)
+    else:
+        p = None
     return summary | {"p": p}
 
 # %% ../../../nbs/analysis/words/silhouette.ipynb #c013
@@ -109,13 +124,19 @@ def frequency_correlations(
     often = counts.reindex(list(words)).to_numpy(dtype=float)
     inside = ~np.isnan(scores) & ~np.isnan(often)[:, None]
     inside_scores = np.where(inside, scores, 0.0)
-    mean = lambda values, axis: values.sum(axis)[inside.any(axis)] / inside.sum(axis)[inside.any(axis)]
+
+    def mean(values, axis):
+        return values.sum(axis)[inside.any(axis)] / inside.sum(axis)[inside.any(axis)]
+
     by_category = (mean(inside_scores, 0), mean(np.where(inside, often[:, None], 0.0), 0))
     lines = []
     for level, (x, y) in (("word", (mean(inside_scores, 1), often[inside.any(1)])), ("category", by_category)):
         enough = (count := int((y > 0).sum())) >= least
         r, low, high = correlation(x, y, draws) if enough else (float("nan"),) * 3
         varied = enough and len(x) > 2 and np.ptp(x) > 0 and np.ptp(y) > 0
-        rho = float(stats.spearmanr(x, y).statistic) if varied else float("nan")
+        if varied:
+            rho = float(stats.spearmanr(x, y).statistic)
+        else:
+            rho = float("nan")
         lines.append({"level": level, "r": r, "low": low, "high": high, "rho": rho, "n": len(x), "seen": count})
     return pd.DataFrame(lines)

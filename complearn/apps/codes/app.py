@@ -56,9 +56,13 @@ def codes(
     "Explore the codebooks of trained models (Zheng et al. 2024, Figs. 6-9)."
     remedy = 'train one with python -m complearn.launch, and a model that has "codebook": {"codes": 256}'
     try:
-        sources, empty = code_sources(runs, models, stores, pairs, n), f"There is no run in {runs}; {remedy}."
+        sources = code_sources(runs, models, stores, pairs, n)
+        empty = f"There is no run in {runs}; {remedy}."
     except FileNotFoundError as error:
-        sources, empty = [], f"{error}."
+        sources = []
+        empty = f"{error}."
     if sources:
-        empty = "None of these has a codebook to open. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
+        empty = "None of these has a codebook to open. " + " ".join(
+            f"{source.name} {source.state}." for source in sources[:6]
+        )
     return CodeExplorer(CodesController(sources, empty))

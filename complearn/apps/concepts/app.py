@@ -52,14 +52,17 @@ class ConceptExplorer(AppWidget):
 
 # %% ../../../nbs/apps/concepts/app.ipynb #c0de2a1d
 def concepts(
-    captions: Any = None,  # pairs, strings, a file, a reader and its arguments, or the folder of a graph; None: generated scenes
+    # pairs, strings, a file, a reader and its arguments, or the folder of a graph; None: generated scenes
+    captions: Any = None,
     graph: str | Path | ConceptGraph | None = None,  # of these captions, or its folder; None: it is made
     parser: str = "spacy",  # a name of `language.parsing.registry.PARSERS`, for captions without trees
-    models: Any | Mapping[str, Any] = None,  # a model that scores concepts, or models by name: composer, vse, two_stream
+    # a model that scores concepts, or models by name: composer, vse, two_stream
+    models: Any | Mapping[str, Any] = None,
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
 ) -> ConceptExplorer:
     "Walk through the concepts of some captions (Zhang et al. 2021)."
-    sources, fault = [], ""
+    sources = []
+    fault = ""
     try:
         sources = concept_models(models, runs)
     except FileNotFoundError as error:

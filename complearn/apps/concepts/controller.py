@@ -35,15 +35,18 @@ class ConceptsController(Controller):
 
     def __init__(
         self,
-        read: Callable[[Callable[[str], None]], ConceptSource],  # opens the graph; it is given a function that takes lines about long work
+        # opens the graph; it is given a function that takes lines about long work
+        read: Callable[[Callable[[str], None]], ConceptSource],
         models: Sequence[Any] = (),  # that score sentences, from `concept_models`
         page_size: int = 18,  # pictures on a page
     ):
         super().__init__(models)
-        self.read, self.page_size = read, page_size
+        self.read = read
+        self.page_size = page_size
         self.source: ConceptSource | None = None
         self.views: tuple[View, ...] = ()
-        self.place, self.query = -1, ""
+        self.place = -1
+        self.query = ""
         self.sentence: Sentence | None = None
         self.chosen = next((number for number, model in enumerate(self.sources) if model.can_search), -1)
 
@@ -70,7 +73,10 @@ class ConceptsController(Controller):
         "The open concept, whole."
         if self.view is None:
             return []
-        return [concept_message(self.source, self.view, self.place > 0, self.place + 1 < len(self.views)), *self.pictures()]
+        return [
+            concept_message(self.source, self.view, self.place > 0, self.place + 1 < len(self.views)),
+            *self.pictures(),
+        ]
 
     def page_messages(self) -> list[Message]:
         "All messages that make a view of the present state."
@@ -136,7 +142,9 @@ class ConceptsController(Controller):
         picked = self.view.picked if self.view else ()
         if self.view and image not in set(mentions(self.source.graph, self.view.text, self.view.predicate)["image"]):
             raise RequestError(f"image {image!r} does not show “{self.view.text}”; select one of those that are listed")
-        return self.change(picked=tuple(other for other in picked if other != image) if image in picked else (*picked, image))
+        return self.change(
+            picked=tuple(other for other in picked if other != image) if image in picked else (*picked, image)
+        )
 
     @action()
     def clear(self) -> list[Message]:
@@ -146,7 +154,16 @@ class ConceptsController(Controller):
     @action()
     def export_table(self) -> list[Message]:
         "What is selected, as CSV."
-        return [({"type": "table", "name": "concepts.csv", "text": selection_table(self.source, self.view).to_csv(index=False)}, [])]
+        return [
+            (
+                {
+                    "type": "table",
+                    "name": "concepts.csv",
+                    "text": selection_table(self.source, self.view).to_csv(index=False),
+                },
+                [],
+            )
+        ]
 
     # a sentence and its tree
 
@@ -162,7 +179,9 @@ class ConceptsController(Controller):
         if self.chosen < 0 or parse.tree is None:
             return self.tree()
         if sentence.pair.image is None or sentence.other[1] is None:
-            self.sentence = replace(sentence, note=f"{note} A model needs two pictures: open the app with pairs that have some.".strip())
+            self.sentence = replace(
+                sentence, note=f"{note} A model needs two pictures: open the app with pairs that have some.".strip()
+            )
             return self.tree()
         model = self.sources[self.chosen]
         self.progress(f"scoring with {model.name}")
@@ -176,11 +195,15 @@ class ConceptsController(Controller):
     @action()
     def open_sentence(self, id: str) -> list[Message]:
         "Open a caption as a tree, beside the next image of the data."
-        pair, images = self.source.pair(id), list(self.source.images)
+        pair = self.source.pair(id)
+        images = list(self.source.images)
         self.progress(self.source.waiting_text(pair))
         parse = self.source.parse(pair)
         others = [name for name in images if name != pair.image_id]
-        after = images.index(pair.image_id) % len(others) if pair.image_id in images and others else 0
+        if pair.image_id in images and others:
+            after = images.index(pair.image_id) % len(others)
+        else:
+            after = 0
         other = others[after] if others else ""
         self.sentence = Sentence(pair, parse, (other, self.source.images.get(other)))
         return self.show(parse)
@@ -188,7 +211,8 @@ class ConceptsController(Controller):
     @action()
     def another_picture(self) -> list[Message]:
         "Compare with the next image of the data."
-        sentence, images = self.opened(), list(self.source.images)
+        sentence = self.opened()
+        images = list(self.source.images)
         others = [name for name in images if name != sentence.pair.image_id]
         if len(others) < 2:
             raise RequestError("there is no other picture to compare with; open the app with pairs of more images")
@@ -203,7 +227,9 @@ class ConceptsController(Controller):
         if not self.sources[number].can_search:
             raise RequestError(f"{self.sources[number].name} {self.sources[number].state}")
         self.chosen = number
-        return self.show(self.sentence.parse) if self.sentence else self.tree()
+        if self.sentence:
+            return self.show(self.sentence.parse)
+        return self.tree()
 
     @action()
     def correct(self, tree: str = "") -> list[Message]:
@@ -215,7 +241,9 @@ class ConceptsController(Controller):
             write_correction(self.source.corrections, sentence.parse, tree)
         if not tree.strip():
             return self.show(self.source.parse(sentence.pair), "The tree is the parser's again.")
-        later = "the graph has it when it is made again, and training when it reads its data through the reader 'corrected'"
+        later = (
+            "the graph has it when it is made again, and training when it reads its data through the reader 'corrected'"
+        )
         note = f"The tree is kept in {self.source.corrections}; {later}."
         return self.show(self.source.parse(sentence.pair), note)
 

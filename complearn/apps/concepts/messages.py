@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIDE', 'View', 'found_message', 'concept_relations', 'concept_message', 'pictures_message', 'graph_message',
-           'selection_table', 'Sentence', 'scored_sentence', 'covered', 'sentence_nodes', 'unscored_reason',
-           'cut_remark', 'sentence_message']
+           'selection_table', 'Sentence', 'scored_sentence', 'covered', 'sentence_nodes', 'sentence_message']
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #404d3d69
 from collections.abc import Sequence
@@ -22,7 +21,14 @@ from ...core.config import RequestError
 from ...core.files import BadData, plain
 from ...data.pairs import Pair
 from ...evaluation.search.gallery import thumbnail
-from ...language.concepts.denotations import compositions, concept_numbers, mentions, relations, search_concepts, wholes
+from complearn.language.concepts.denotations import (
+    compositions,
+    concept_numbers,
+    mentions,
+    relations,
+    search_concepts,
+    wholes,
+)
 from ...language.concepts.graph import ConceptGraph, concept_text, plain_text
 from ...language.concepts.rules import find_concepts, is_mark
 from ...language.parsing.base import Parse
@@ -68,12 +74,20 @@ def concept_message(
     most: int = 30,  # lines of a list
 ) -> Message:
     "A concept, its parts, its wholes and its relations."
-    graph, numbers = source.graph, concept_numbers(source.graph, view.text)
-    ways, above = compositions(graph, view.text), wholes(graph, view.text, len(graph.parts))
+    graph = source.graph
+    numbers = concept_numbers(source.graph, view.text)
+    ways = compositions(graph, view.text)
+    above = wholes(graph, view.text, len(graph.parts))
     around = relations(graph, view.text)
     above = above[above["predicate"] == view.predicate] if view.predicate else above
     everywhere = mentions(graph, view.text)
-    content = {"type": "concept", "text": plain_text(view.text), "predicate": view.predicate, "back": back, "forward": forward}
+    content = {
+        "type": "concept",
+        "text": plain_text(view.text),
+        "predicate": view.predicate,
+        "back": back,
+        "forward": forward,
+    }
     content |= {"primitive": all(graph.concepts["primitive"].iloc[numbers]), "captions": len(everywhere)}
     content |= {"images": int(everywhere["image"].nunique())}
     for name, table in (("parts", ways), ("relations", around), ("wholes", above)):
@@ -92,7 +106,9 @@ def pictures_message(
     "The images of a concept, each with its captions."
     groups = list(mentions(source.graph, view.text, view.predicate).groupby("image", sort=False))
     first = max(0, min(view.start, len(groups) - 1))
-    files, rows, faults = [], [], []
+    files = []
+    rows = []
+    faults = []
     for image, lines in groups[first : first + count]:
         captions = [source.caption(*line) for line in lines[["id", "image", "sentence"]].itertuples(index=False)]
         rows.append({"image": image, "ids": lines["id"].tolist(), "captions": captions, "picked": image in view.picked})
@@ -104,7 +120,14 @@ def pictures_message(
     note = f"{len(faults)} of these pictures cannot be shown: {faults[0]}" if faults else ""
     remedy = "start the app with --captions '{name: folder, args: {folder: FOLDER}}', or in a notebook concepts(pairs)"
     note = note or ("" if source.images else f"There are captions alone; to see their pictures {remedy}.")
-    content = {"type": "pictures", "start": first, "total": len(groups), "page": count, "rows": rows, "n_picked": len(view.picked)}
+    content = {
+        "type": "pictures",
+        "start": first,
+        "total": len(groups),
+        "page": count,
+        "rows": rows,
+        "n_picked": len(view.picked),
+    }
     return plain(content | {"note": note}), files
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #80eefd96
@@ -126,9 +149,14 @@ def selection_table(
     if view is None:
         return pd.DataFrame(columns=columns)
     lines = mentions(source.graph, view.text, view.predicate)
-    lines = lines[lines["image"].isin(view.picked)] if view.picked else lines
+    if view.picked:
+        lines = lines[lines["image"].isin(view.picked)]
+    else:
+        lines = lines
     captions = [source.caption(*line) for line in lines[["id", "image", "sentence"]].itertuples(index=False)]
-    return lines.assign(concept=plain_text(view.text), predicate=view.predicate, caption=captions)[columns].reset_index(drop=True)
+    return lines.assign(concept=plain_text(view.text), predicate=view.predicate, caption=captions)[columns].reset_index(
+        drop=True
+    )
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #bb194333
 @dataclass(frozen=True)
@@ -153,7 +181,9 @@ def scored_sentence(
     try:
         table = node_scores(model, pair, {"own": pair.image, "other": sentence.other[1]})
     except (ValueError, KeyError) as error:
-        raise RequestError(f"{name} does not score this sentence: {error}; choose another model or another sentence") from error
+        raise RequestError(
+            f"{name} does not score this sentence: {error}; choose another model or another sentence"
+        ) from error
     return replace(sentence, table=table, model=name)
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #bc566df3
@@ -162,7 +192,8 @@ def covered(
     text: str,  # from there on
 ) -> tuple[int, int]:  # first character and the one after the last
     "The characters of a text without marks at its ends."
-    begin, end = 0, len(text)
+    begin = 0
+    end = len(text)
     while end > begin and is_mark(text[end - 1]):
         end -= 1
     while begin < end and is_mark(text[begin]):
@@ -173,45 +204,68 @@ def covered(
 def sentence_nodes(
     parse: Parse,  # with a tree
     table: pd.DataFrame | None = None,  # from `node_scores`
-) -> tuple[list[dict], list[list]]:  # concepts: text, own, other; cells of the tree, each with its concept's number, or -1
+) -> tuple[
+    list[dict], list[list]
+]:  # concepts: text, own, other; cells of the tree, each with its concept's number, or -1
     "The concepts of a tree with their scores, and the tree's cells."
-    rows = [] if table is None else table[["start", "text", "own", "other"]].itertuples(index=False)
+    if table is None:
+        rows = []
+    else:
+        rows = table[["start", "text", "own", "other"]].itertuples(index=False)
     scores = {covered(start, text): (own, other) for start, text, own, other in rows}
-    place = lambda start, stop: covered(a := parse.words[start].span[0], parse.caption[a : parse.words[stop - 1].span[1]])
-    numbers, nodes = {}, []
+
+    def place(start, stop):
+        return covered(a := parse.words[start].span[0], parse.caption[a : parse.words[stop - 1].span[1]])
+
+    numbers = {}
+    nodes = []
     for concept in find_concepts(parse.tree):
         key = place(concept.start, concept.stop)
         own, other = scores.get(key, (None, None))
         numbers[key] = len(nodes)
         nodes.append({"text": concept_text(parse, concept.start, concept.stop), "own": own, "other": other})
-    cells = [[label, start, stop, height, numbers.get(place(start, stop), -1)] for label, start, stop, height in tree_cells(parse.tree)]
+    cells = [
+        [label, start, stop, height, numbers.get(place(start, stop), -1)]
+        for label, start, stop, height in tree_cells(parse.tree)
+    ]
     return nodes, cells
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #3d41c902
-def unscored_reason(
+def _unscored_reason(
     sentence: Sentence,
     models: Sequence[Any] = (),  # from `concept_models`
 ) -> str:
-    "Why no model scores a sentence, and what to do; empty where one may: then the sentence's own note says what failed."
+    """Why no model scores a sentence, and what to do; empty where one may: then the sentence's own note says what
+    failed."""
     if any(model.can_search for model in models):
         return ""
     if models:
         return f"No scores: {'; '.join(f'{model.name} {model.state}' for model in models[:3])}"
     without = " and captions that have pictures" * (sentence.pair.image is None or sentence.other[1] is None)
-    return f"No scores: no model is given. Start the app with --runs FOLDER{without}; in a notebook: concepts(pairs, runs=FOLDER)."
+    return (
+        f"No scores: no model is given. Start the app with --runs FOLDER{without}; in a notebook: concepts(pairs, "
+        f"runs=FOLDER)."
+    )
 
 
-def cut_remark(
+def _cut_remark(
     sentence: Sentence,
     nodes: Sequence[dict],  # from `sentence_nodes`
 ) -> str:
     "How far a model reads a sentence that is too long for it; empty where it reads all of it."
-    caption, table = sentence.pair.caption, sentence.table
-    end = 0 if table is None else int((table["start"] + table["text"].str.len()).max())
+    caption = sentence.pair.caption
+    table = sentence.table
+    if table is None:
+        end = 0
+    else:
+        end = int((table["start"] + table["text"].str.len()).max())
     if table is None or end >= covered(0, caption)[1]:
         return ""
     n = sum(node["own"] is None for node in nodes)
-    return f"{sentence.model} reads this sentence up to “{caption[max(0, end - 20) : end]}”: {n} of {len(nodes)} concepts have no score."
+    return (
+        f"{sentence.model} reads this sentence up to “{caption[max(0, end - 20) : end]}”: {n} of {len(nodes)} concepts "
+        f"have no score."
+    )
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #4aaffceb
 def sentence_message(
@@ -222,19 +276,36 @@ def sentence_message(
     "A sentence, its tree and its two pictures."
     if sentence is None:
         return {"type": "sentence", "text": ""}, []
-    pair, parse, note = sentence.pair, sentence.parse, sentence.note
+    pair = sentence.pair
+    parse = sentence.parse
+    note = sentence.note
     drawn = parse.tree is not None and len(parse.words) <= MOST_LEAVES
     nodes, cells = sentence_nodes(parse, sentence.table) if drawn else ([], [])
     if not drawn:
-        reason = f"a tree of more than {MOST_LEAVES} words is not drawn" if parse.tree else parse.error or "the parser gives none"
+        if parse.tree:
+            reason = f"a tree of more than {MOST_LEAVES} words is not drawn"
+        else:
+            reason = parse.error or "the parser gives none"
         remedy = "Correct it by hand, or open the app with another parser: concepts(parser=...)"
         note = f"There is no tree to see: {reason}. {remedy}. {note}".strip()
     names = [model.name for model in models]
     corrected = pair.caption in read_corrections(source.corrections)
-    content = {"type": "sentence", "id": pair.id, "text": pair.caption, "words": [word.text for word in parse.words], "note": note}
-    content |= {"cells": cells, "nodes": nodes, "tree": str(parse.tree or ""), "corrected": corrected, "file": str(source.corrections)}
+    content = {
+        "type": "sentence",
+        "id": pair.id,
+        "text": pair.caption,
+        "words": [word.text for word in parse.words],
+        "note": note,
+    }
+    content |= {
+        "cells": cells,
+        "nodes": nodes,
+        "tree": str(parse.tree or ""),
+        "corrected": corrected,
+        "file": str(source.corrections),
+    }
     content |= {"images": [pair.image_id, sentence.other[0]], "models": names, "model": sentence.model}
-    content |= {"unscored": unscored_reason(sentence, models) or cut_remark(sentence, nodes)}
+    content |= {"unscored": _unscored_reason(sentence, models) or _cut_remark(sentence, nodes)}
     files = []
     for image in (pair.image, sentence.other[1]):
         try:

@@ -32,13 +32,16 @@ class EditsApp(AppWidget):
 
     @property
     def history(self) -> pd.DataFrame:
-        "The edits that were made, the oldest first: caption, edited, operator, calls, what changed, and a model's scores."
+        """The edits that were made, the oldest first: caption, edited, operator, calls, what changed, and a model's
+        scores."""
         return history_table(self.controller)
 
 # %% ../../../nbs/apps/edits/app.ipynb #7a0545f0
 def edits(
-    captions: Any = None,  # pairs, strings, a file of captions, or a reader and its arguments; None: generated scenes and COCO captions
-    parser: Any = "spacy",  # a name of `language.parsing.registry.PARSERS`, or a function of captions that returns a parse for each
+    # pairs, strings, a file of captions, or a reader and its arguments; None: generated scenes and COCO captions
+    captions: Any = None,
+    # a name of `language.parsing.registry.PARSERS`, or a function of captions that returns a parse for each
+    parser: Any = "spacy",
     models: Any | Mapping[str, Any] = None,  # a model, or models by name: any `Scorer`
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
     wordnet: str = "",  # the folder of WordNet's files; empty: the word lists alone
@@ -46,11 +49,16 @@ def edits(
     seed: int = 0,  # of the draws
 ) -> EditsApp:
     "Edit captions call by call (swap, replace, add, negate), and see what changes."
-    pairs, sources, faults = Pairs(), [], []
+    pairs = Pairs()
+    sources = []
+    faults = []
     try:
         pairs = caption_pairs(captions)
         faults += [str(pairs.report)] if pairs.report.n_skipped else []
-        sources = search_sources([], models, runs) if models is not None or runs is not None else []
+        if models is not None or runs is not None:
+            sources = search_sources([], models, runs)
+        else:
+            sources = []
     except (BadData, RequestError, FileNotFoundError) as error:
         faults.append(str(error))
     gallery = CaptionGallery(pairs, parser, EditSettings(wordnet=wordnet, words=tuple(words)))

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['Pieces', 'MOST_LEAVES', 'EXAMPLES', 'SIDE', 'caption_pieces', 'edit_pieces', 'tree_cells', 'caption_message',
-           'about_operator', 'offered_operators', 'Record', 'edit_message', 'pictures_message', 'gallery_message',
-           'history_message']
+           'Record', 'edit_message', 'pictures_message', 'gallery_message', 'history_message']
 
 # %% ../../../nbs/apps/edits/messages.ipynb #2f1c3e45
 from collections.abc import Sequence
@@ -32,9 +31,11 @@ def caption_pieces(
     spans: Sequence[tuple[CharSpan, int]],  # its changed parts, and the number of the call
 ) -> Pieces:
     "A caption cut at its changed parts."
-    pieces, end = [], 0
+    pieces = []
+    end = 0
     for (start, stop), call in sorted(spans):
-        start, stop = max(start, end), max(stop, end)
+        start = max(start, end)
+        stop = max(stop, end)
         pieces += [(text[end:start], -1)] * (start > end) + [(text[start:stop], call)]
         end = stop
     return pieces + [(text[end:], -1)] * (end < len(text))
@@ -45,7 +46,8 @@ def edit_pieces(
 ) -> tuple[Pieces, Pieces]:  # of its source, of its caption
     "Both captions of an edit, cut at what changed."
     calls = [number for number, call in enumerate(edit.calls or [edit]) for _ in call.spans]
-    source, caption = (caption_pieces(text, [(pair[side], call) for pair, call in zip(edit.spans, calls)]) for side, text in
+    source, caption = (caption_pieces(text, [(pair[side], call) for pair, call in zip(edit.spans, calls)]) for side,
+        text in
                        enumerate((edit.source, edit.caption)))  # fmt: skip
     return source, caption
 
@@ -58,7 +60,9 @@ def tree_cells(
     start: int = 0,  # the number of its first word
 ) -> list[tuple[str, int, int, int]]:  # label, first word, the word after the last, height from 1; parents first
     "The constituents of a tree as cells over its words."
-    cells, heights, end = [], [0], start
+    cells = []
+    heights = [0]
+    end = start
     for child in tree.children:
         if isinstance(child, str):
             end += 1
@@ -84,7 +88,13 @@ def caption_message(
     if not drawn:
         reason = f"A tree of more than {MOST_LEAVES} words is not drawn" if caption.tree else "The parser gives no tree"
         note = f"{note} {reason}.".strip()
-    content = {"type": "caption", "text": caption.text, "words": words, "cells": tree_cells(caption.tree) if drawn else [], "note": note}
+    content = {
+        "type": "caption",
+        "text": caption.text,
+        "words": words,
+        "cells": tree_cells(caption.tree) if drawn else [],
+        "note": note,
+    }
     return plain(content), []
 
 # %% ../../../nbs/apps/edits/messages.ipynb #301f4eb3
@@ -101,7 +111,7 @@ EXAMPLES = {  # of a caption, and of what an operator makes of it
 }
 
 
-def about_operator(
+def _about_operator(
     name: str,
     count: int,  # edits that it offers
     lack: str,  # why there is none
@@ -112,7 +122,7 @@ def about_operator(
     return f"{OPERATORS.get(name, name)}{example}. {offers}{'; a click draws one' if count else ''}."
 
 # %% ../../../nbs/apps/edits/messages.ipynb #7c2e5e02
-def offered_operators(
+def _offered_operators(
     caption: PlainCaption | SceneCaption,
     calls: Sequence[Choice],  # that are made already
 ) -> list[dict]:  # name, about, count, lack
@@ -123,7 +133,7 @@ def offered_operators(
     for name in CAPTION_EDITS:
         count = len(left.get(name, ()))
         lack = "" if count else taken if name in at_first else caption.lack(name)
-        rows.append({"name": name, "about": about_operator(name, count, lack), "count": count, "lack": lack})
+        rows.append({"name": name, "about": _about_operator(name, count, lack), "count": count, "lack": lack})
     return rows
 
 # %% ../../../nbs/apps/edits/messages.ipynb #a49a1506
@@ -144,7 +154,13 @@ def edit_message(
 ) -> Message:
     "The edit so far, and what may be called next."
     calls = record.calls if record else ()
-    content = {"type": "edit", "operators": offered_operators(caption, calls), "steps": [], "options": [], "chosen": -1}
+    content = {
+        "type": "edit",
+        "operators": _offered_operators(caption, calls),
+        "steps": [],
+        "options": [],
+        "chosen": -1,
+    }
     content |= {"source": caption_pieces(caption.text, []), "caption": [], "scene": isinstance(caption, SceneCaption)}
     if not calls:
         return plain(content), []
@@ -153,7 +169,9 @@ def edit_message(
     alternatives = caption.choices(calls[:-1])[calls[-1].operator]
     content |= {"source": source, "caption": edited, "options": [choice.label for choice in alternatives]}
     content |= {"chosen": alternatives.index(calls[-1]) if calls[-1] in alternatives else -1}
-    content |= {"steps": [{"operator": call.operator, "label": call.label, "caption": text} for call, text in zip(calls, texts)]}
+    content |= {
+        "steps": [{"operator": call.operator, "label": call.label, "caption": text} for call, text in zip(calls, texts)]
+    }
     return plain(content), []
 
 # %% ../../../nbs/apps/edits/messages.ipynb #888d78ab
@@ -192,6 +210,7 @@ def history_message(
 ) -> Message:
     "The edits that were made."
     rows = list(enumerate(history))[-most:]
-    records = [{"number": number, "operator": record.edit.operator, "pieces": edit_pieces(record.edit)[1], "current": record is current}
+    records = [{"number": number, "operator": record.edit.operator, "pieces": edit_pieces(record.edit)[1],
+            "current": record is current}
                for number, record in rows]  # fmt: skip
     return plain({"type": "history", "records": records, "total": len(history)}), []

@@ -27,7 +27,9 @@ def _check_captions_alone(model: Any, folder: str | Path) -> None:
     try:
         Ranker(model).scores(CaptionRow("a cat on a mat", "", ""), ["a dog on a mat"])
     except (RuntimeError, TypeError) as error:
-        raise RequestError(f"the model of {folder} compares captions with pictures only; give --reader, which reads both") from error
+        raise RequestError(
+            f"the model of {folder} compares captions with pictures only; give --reader, which reads both"
+        ) from error
 
 # %% ../../../nbs/apps/edits/ranking.ipynb #a1c0de51
 def _read_config(folder: str | Path) -> tuple[Path, dict[str, Any]]:
@@ -56,7 +58,10 @@ def open_scorer(
 ) -> Any:  # a `Scorer` that reads texts
     "Open a model that scores; raise RequestError if the folder holds none, or one that cannot compare what there is."
     path, config = _read_config(folder)
-    model = load_model(path) if "towers" in config else latest_snapshot(Run.open(path)).model()
+    if "towers" in config:
+        model = load_model(path)
+    else:
+        model = latest_snapshot(Run.open(path)).model()
     if not hasattr(model, "encode_texts"):
         raise RequestError(f"the model of {folder} reads no texts, so it cannot rank captions; give another")
     if not pictures:
@@ -65,14 +70,16 @@ def open_scorer(
 
 # %% ../../../nbs/apps/edits/ranking.ipynb #97a7f855
 class Ranker:
-    "Ranks the candidates of a caption by a model's similarity with the caption's picture, or with the caption where there is none."
+    """Ranks the candidates of a caption by a model's similarity with the caption's picture, or with the caption where
+    there is none."""
 
     def __init__(
         self,
         scorer: Any,  # a `Scorer`
         images: Mapping[str, Any] = {},  # pictures by the captions' ids
     ):
-        self.scorer, self.images = scorer, images
+        self.scorer = scorer
+        self.images = images
 
     def scores(
         self,
@@ -82,7 +89,10 @@ class Ranker:
         "The similarities of candidates."
         image = self.images.get(row.id)
         with evaluation_mode(self.scorer):
-            about = encode_all(self.scorer, texts=[row.caption]) if image is None else encode_all(self.scorer, images=[image])
+            if image is None:
+                about = encode_all(self.scorer, texts=[row.caption])
+            else:
+                about = encode_all(self.scorer, images=[image])
             return self.scorer.similarity(about, encode_all(self.scorer, texts=list(texts)))[0].tolist()
 
     def __call__(
@@ -92,7 +102,9 @@ class Ranker:
         keep: int,  # at most so many
     ) -> list[Edit]:  # the most similar first
         "The hardest candidates."
-        return rank_edits(edits, self.scores(row, [edit.caption for edit in edits]), keep) if edits else []
+        if edits:
+            return rank_edits(edits, self.scores(row, [edit.caption for edit in edits]), keep)
+        return []
 
 
 def images_of(

@@ -42,7 +42,8 @@ class SearchApp(AppWidget):
 
     @property
     def hits(self) -> pd.DataFrame:
-        "The results at the slider's place, best first: item, id, caption, cosine, and the cosines with picture and text alone."
+        """The results at the slider's place, best first: item, id, caption, cosine, and the cosines with picture and
+        text alone."""
         return hits_table(self.controller)
 
     @property
@@ -52,7 +53,8 @@ class SearchApp(AppWidget):
 
 # %% ../../../nbs/apps/search/app.ipynb #c006
 def search(
-    gallery: Any = None,  # pairs of any reader, a folder of pictures, or a function that returns pairs; None: the runs' own, or generated
+    # pairs of any reader, a folder of pictures, or a function that returns pairs; None: the runs' own, or generated
+    gallery: Any = None,
     models: Any | Mapping[str, Any] = None,  # a model, or models by name: any `Scorer` with one vector per item
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
     index: str | Path | None = None,  # where indices of the gallery lie; None: in the user's cache folder
@@ -60,12 +62,16 @@ def search(
     page_size: int = 24,  # pictures on the screen
 ) -> SearchApp:
     "Search a gallery with a picture, a text, and a slider between them (Zhang et al. 2021, Sec. 4.5)."
-    command = """papermill nbs/experiments/grounding.ipynb OUT.ipynb -k python3 -p sweep '["relations"]' -p out_dir DIR"""
+    command = (
+        """papermill nbs/experiments/grounding.ipynb OUT.ipynb -k python3 -p sweep '["relations"]' -p out_dir DIR"""
+    )
     remedy = f"To train a model: {command}; then give that DIR."
     try:
-        sources, empty = search_sources(gallery, models, runs, index, n), f"There is no trained model in {runs}. {remedy}"
+        sources = search_sources(gallery, models, runs, index, n)
+        empty = f"There is no trained model in {runs}. {remedy}"
     except FileNotFoundError as error:
-        sources, empty = [], f"{error}. {remedy}"
+        sources = []
+        empty = f"{error}. {remedy}"
     if sources and not any(source.can_search for source in sources):
         empty = "None of these can search. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
     return SearchApp(SearchController(sources, page_size, empty))

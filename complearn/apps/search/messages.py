@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WHOLE_TEXT', 'QUERY_PICTURE', 'Picture', 'Query', 'timed', 'thumbnails_message', 'page_messages', 'position',
-           'query_messages', 'history_message', 'heat_bytes', 'explanation_rows', 'explanation_message']
+           'query_messages', 'history_message', 'explanation_message']
 
 # %% ../../../nbs/apps/search/messages.ipynb #c002
 import time
@@ -115,11 +115,19 @@ def query_messages(
     gallery: Gallery,
     query: Query,  # with scores, or with nothing in it
     page_size: int,  # pictures on the screen
-    move_slider: bool = False,  # whether the slider goes where the query had it; else it stays where the user has it by now
+    # whether the slider goes where the query had it; else it stays where the user has it by now
+    move_slider: bool = False,
 ) -> list[Message]:
     "What a page needs to follow the slider."
-    picture, mix = query.picture, query.scores
-    content = {"type": "query", "query_text": query.text, "label": query.label, "note": query.note, "alpha": query.alpha}
+    picture = query.picture
+    mix = query.scores
+    content = {
+        "type": "query",
+        "query_text": query.text,
+        "label": query.label,
+        "note": query.note,
+        "alpha": query.alpha,
+    }
     content |= {"move_slider": move_slider, "picture": None, "positions": None}
     if picture is not None:
         content["picture"] = {"name": picture.name, "item": picture.item, "box": picture.box, "notes": picture.notes}
@@ -128,7 +136,9 @@ def query_messages(
         return [(plain(content), buffers)]
     places = contenders(mix, page_size)
     content |= {"scored": len(mix.items), "page_size": page_size, "milliseconds": query.milliseconds}
-    content["positions"] = [position(mix, alpha) for alpha in sorted({step / 100 for step in range(101)} | {query.alpha})]
+    content["positions"] = [
+        position(mix, alpha) for alpha in sorted({step / 100 for step in range(101)} | {query.alpha})
+    ]
     arrays = mix.items[places].numpy().astype(np.int32), mix.image[places].numpy(), mix.text[places].numpy()
     message = plain(content), buffers + [np.ascontiguousarray(array).tobytes() for array in arrays]
     if position(mix, query.alpha)["reason"]:
@@ -147,13 +157,16 @@ def history_message(
         {"number": number, "label": query.label, "text": query.text, "alpha": query.alpha, "current": query is current}
         for number, query in latest
     ]
-    return {"type": "history", "queries": queries}, [query.picture.preview if query.picture else b"" for _, query in latest]
+    return {"type": "history", "queries": queries}, [
+        query.picture.preview if query.picture else b"" for _, query in latest
+    ]
 
 # %% ../../../nbs/apps/search/messages.ipynb #c011
-WHOLE_TEXT, QUERY_PICTURE = "the whole text", "the query picture"
+WHOLE_TEXT = "the whole text"
+QUERY_PICTURE = "the query picture"
 
 
-def heat_bytes(
+def _heat_bytes(
     heat: np.ndarray,  # (row, column)
     most: float,  # becomes 255
 ) -> np.ndarray:
@@ -161,19 +174,19 @@ def heat_bytes(
     return np.rint(255 * np.clip(heat / max(most, 1e-9), 0, 1)).astype(np.uint8)
 
 
-def explanation_rows(
+def _explanation_rows(
     explanation: Explanation,  # of one side of the query, weighted
     name: str,  # of the whole side
 ) -> list[tuple[str, float, np.ndarray]]:  # word, share of the cosine, heat map
     "A row for the whole, and one per word where the side is a text of several words; single words share one scale."
     top = float(explanation.heat.max())
-    whole = (name, float(explanation.drives.sum()), heat_bytes(explanation.whole, float(explanation.whole.max())))
+    whole = (name, float(explanation.drives.sum()), _heat_bytes(explanation.whole, float(explanation.whole.max())))
     if name == QUERY_PICTURE:
         return [whole]
     if len(explanation.words) == 1:
         return [(explanation.words[0], *whole[1:])]
     rows = zip(explanation.words, explanation.drives, explanation.heat)
-    return [whole, *((word, float(share), heat_bytes(heat, top)) for word, share, heat in rows)]
+    return [whole, *((word, float(share), _heat_bytes(heat, top)) for word, share, heat in rows)]
 
 # %% ../../../nbs/apps/search/messages.ipynb #n006
 def explanation_message(
@@ -187,7 +200,7 @@ def explanation_message(
 ) -> Message:
     "What drove a hit."
     sides = [(side, name) for side, name in ((text, WHOLE_TEXT), (picture, QUERY_PICTURE)) if side is not None]
-    rows = [row for side, name in sides for row in explanation_rows(side, name)]
+    rows = [row for side, name in sides for row in _explanation_rows(side, name)]
     words = [word for word, *_ in rows]
     sums = ["Whole text and query picture add up to it."] if len(sides) == 2 else []
     sums += ["The words add up to the whole text."] if WHOLE_TEXT in words else []

@@ -29,7 +29,8 @@ class StageExplorer(AppWidget):
 
     @property
     def selection(self) -> pd.DataFrame:
-        "The neighbours of the anchor in every stage, of the selected images alone where some are; see `selection_table`."
+        """The neighbours of the anchor in every stage, of the selected images alone where some are; see
+        `selection_table`."""
         self.controller.open_first()
         return selection_table(self.controller.source, self.controller.view)
 
@@ -49,7 +50,10 @@ def stages(
     most: int = 600,  # images, drawn by chance where there are more
 ) -> StageExplorer:
     "Look at what each stage of a model groups images by (Zhang et al. 2024, Fig. 3)."
-    empty, sources = "there is no run with stages; train one: papermill nbs/experiments/multistage.ipynb, or give a model and pairs", []
+    empty = (
+        "there is no run with stages; train one: papermill nbs/experiments/multistage.ipynb, or give a model and pairs"
+    )
+    sources = []
     try:
         sources = stage_sources(model, runs, pairs, clusters, most=most, metadata=metadata)
     except FileNotFoundError as error:

@@ -27,7 +27,9 @@ class StagesController(Controller):
         empty: str = "",  # what to say where there is none
     ):
         super().__init__(sources, empty)
-        self.page_size, self.open_number, self.views = page_size, -1, {}
+        self.page_size = page_size
+        self.open_number = -1
+        self.views = {}
 
     def state(self) -> dict[str, Any]:
         return {"open_number": self.open_number, "views": dict(self.views)}
@@ -127,7 +129,10 @@ class StagesController(Controller):
     def pick(self, image: str) -> list[Message]:
         "Select a neighbour by its id, or give it up."
         picked = self.view.picked
-        ids = {self.source.pairs[number].id for number in anchor_table(self.source.stages, self.view.anchor, self.view.count).image}
+        ids = {
+            self.source.pairs[number].id
+            for number in anchor_table(self.source.stages, self.view.anchor, self.view.count).image
+        }
         if image not in {*ids, *picked}:
             raise RequestError(f"image {image!r} is no neighbour that is shown; select one of those")
         self.change(picked=tuple(other for other in picked if other != image) if image in picked else (*picked, image))
@@ -142,4 +147,13 @@ class StagesController(Controller):
     @action()
     def export_table(self) -> list[Message]:
         "What is selected, as CSV."
-        return [({"type": "table", "name": "neighbours.csv", "text": selection_table(self.source, self.view).to_csv(index=False)}, [])]
+        return [
+            (
+                {
+                    "type": "table",
+                    "name": "neighbours.csv",
+                    "text": selection_table(self.source, self.view).to_csv(index=False),
+                },
+                [],
+            )
+        ]

@@ -30,12 +30,18 @@ class ClusterSampler:
         world: int = 1,  # number of processes
     ):
         check_choice("small", small, ("drop", "partial"))
-        self.batch_size, self.seed = batch_size, seed
+        self.batch_size = batch_size
+        self.seed = seed
         labels, counts = np.unique(groups, return_counts=True)
         self.members = {int(label): np.flatnonzero(groups == label) for label in labels}
         least = LEAST * world if small == "partial" else batch_size
-        self.left_out = {int(label): int(count) for label, count in zip(labels, counts) if count < least}  # label -> size
-        lengths = {label: max(1, len(members) // batch_size) for label, members in self.members.items() if label not in self.left_out}
+        # label -> size
+        self.left_out = {int(label): int(count) for label, count in zip(labels, counts) if count < least}
+        lengths = {
+            label: max(1, len(members) // batch_size)
+            for label, members in self.members.items()
+            if label not in self.left_out
+        }
         if not lengths:
             sizes = ", ".join(map(str, sorted(counts.tolist())[-5:]))
             remedy = f"make fewer groups (clusters, stages), take batches of at most {max(counts)}, or small='partial'"
@@ -56,7 +62,10 @@ class ClusterSampler:
     ) -> Int[np.ndarray, "batch"]:
         "Indices of the pairs of a joint batch: all of one group, each at most once in the epoch."
         if self._epoch[0] != epoch:
-            orders = {label: rng(self.seed, "group", epoch, label).permutation(members) for label, members in self.members.items()}
+            orders = {
+                label: rng(self.seed, "group", epoch, label).permutation(members)
+                for label, members in self.members.items()
+            }
             places = dict(zip(self.members, rng(self.seed, "turns", epoch).permutation(len(self.members)).tolist()))
             self.turns.sort(key=lambda entry: (entry[0], places[entry[1]]))
             self._epoch = epoch, orders, places

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['Picture', 'WINOGROUND_SOURCE', 'COLORSWAP_SOURCE', 'EQBEN_SOURCE', 'COLA_SOURCE', 'MMVP_SOURCE', 'Frame',
-           'group_picture', 'group_choices', 'WinogroundRecord', 'read_winoground', 'ColorSwapRecord', 'read_colorswap',
-           'EqBenRecord', 'read_eqben', 'ColaRecord', 'read_cola', 'mmvp_rows', 'read_mmvp']
+           'read_winoground', 'read_colorswap', 'read_eqben', 'read_cola', 'read_mmvp']
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #c002
 from collections import Counter
@@ -19,8 +18,8 @@ import numpy as np
 from PIL import Image
 
 from ...core.config import Identifier, Text
-from ..identities import genome_id
 from .items import Choice, FirstText, check_files, collect_choices, file_records, photo_path
+from ..identities import genome_id
 from ..readers.files import read_rows
 from ..readers.tables import image_from_cell
 from ..reports import BadData, Collector, existing_path
@@ -44,13 +43,15 @@ class Frame:
         "The frame as a PNG; raise ValueError if the file holds anything but bytes of three colours."
         colours = np.load(self.path, mmap_mode="r", allow_pickle=False)
         if colours.dtype != np.uint8 or colours.ndim != 3 or colours.shape[2] != 3 or colours.size > 150_000_000:
-            raise ValueError(f"an array of (height, width, 3) bytes was expected, not {colours.shape} of {colours.dtype}")
+            raise ValueError(
+                f"an array of (height, width, 3) bytes was expected, not {colours.shape} of {colours.dtype}"
+            )
         content = BytesIO()
         Image.fromarray(np.ascontiguousarray(colours[..., ::-1])).save(content, "PNG", compress_level=1)
         return content.getvalue()
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #b817630f
-def group_picture(
+def _group_picture(
     cell: Any,  # of a record
     images: Path | None,  # the folder of pictures; None: text alone
     folder: Path,  # of a parquet file, to which its paths are relative
@@ -59,10 +60,12 @@ def group_picture(
     if not isinstance(cell, str):
         return image_from_cell(cell, folder)
     path = photo_path(images, cell if Path(cell).suffix else f"{cell}.png", ("", "images"))
-    return Frame(path) if isinstance(path, Path) and path.suffix == ".npy" and path.exists() else path
+    if isinstance(path, Path) and path.suffix == ".npy" and path.exists():
+        return Frame(path)
+    return path
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #f24544a0
-def group_choices(
+def _group_choices(
     files: Sequence[Path],  # .json, .jsonl or .parquet
     cls: type,  # of a record, with two pictures and two captions
     ends: Sequence[str],  # what the keys of pictures and captions end in
@@ -75,7 +78,8 @@ def group_choices(
     for file in files:
         for where, key, record in file_records(file, cls, collector):
             cells, captions = ([getattr(record, f"{part}{end}") for end in ends] for part in ("image", "caption"))
-            pictures, name = tuple(group_picture(cell, images, file.parent) for cell in cells), getattr(record, "id", key)
+            pictures = tuple(_group_picture(cell, images, file.parent) for cell in cells)
+            name = getattr(record, "id", key)
             if None in pictures:
                 collector.skip("no image", where, f"{where}: a picture is empty, or neither an image nor its path")
                 continue
@@ -84,11 +88,13 @@ def group_choices(
     return items
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #c005
-WINOGROUND_SOURCE = "get facebook/winoground from the Hugging Face hub (Thrush et al. 2022): examples.jsonl and images/, or its parquet"
+WINOGROUND_SOURCE = (
+    "get facebook/winoground from the Hugging Face hub (Thrush et al. 2022): examples.jsonl and images/, or its parquet"
+)
 
 
 @dataclass(frozen=True)
-class WinogroundRecord:
+class _WinogroundRecord:
     "What a record of Winoground must hold."
 
     id: Identifier
@@ -106,22 +112,35 @@ def read_winoground(
 ) -> list[Choice]:
     "Read Winoground's items as groups (Thrush et al. 2022), with text, image and group score."
     folder = existing_path(folder, "Winoground's folder", WINOGROUND_SOURCE)
-    files = [file for pattern in ("examples.jsonl", "data/examples.jsonl", "**/*.parquet") for file in sorted(folder.glob(pattern))]
+    files = [
+        file
+        for pattern in ("examples.jsonl", "data/examples.jsonl", "**/*.parquet")
+        for file in sorted(folder.glob(pattern))
+    ]
     if not files:
         raise BadData(f"{folder.name}/: no examples.jsonl and no parquet file; {WINOGROUND_SOURCE}")
     files = [file for file in files if file.suffix == files[0].suffix]
     images = next((path for path in (files[0].parent / "images", folder / "images") if path.is_dir()), files[0].parent)
-    cls = make_dataclass("TaggedRecord", [(by, Text)], bases=(WinogroundRecord,), frozen=True) if by else WinogroundRecord
+    if by:
+        cls = make_dataclass("TaggedRecord", [(by, Text)], bases=(_WinogroundRecord,), frozen=True)
+    else:
+        cls = _WinogroundRecord
     collector = Collector("winoground", max_bad, check, images)
-    split = lambda record: getattr(record, by) if by else "winoground"
-    return collect_choices(collector, group_choices(files, cls, ("_0", "_1"), images, collector, split))
+
+    def split(record):
+        return getattr(record, by) if by else "winoground"
+
+    return collect_choices(collector, _group_choices(files, cls, ("_0", "_1"), images, collector, split))
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #460ef480
-COLORSWAP_SOURCE = "get stanfordnlp/colorswap from the Hugging Face hub, or test.json and images/ from the repository Top34051/colorswap"
+COLORSWAP_SOURCE = (
+    "get stanfordnlp/colorswap from the Hugging Face hub, or test.json and images/ from the repository "
+    "Top34051/colorswap"
+)
 
 
 @dataclass(frozen=True)
-class ColorSwapRecord:
+class _ColorSwapRecord:
     "What a record of ColorSwap must hold."
 
     id: Identifier
@@ -139,19 +158,28 @@ def read_colorswap(
 ) -> list[Choice]:
     "Read ColorSwap's items as groups (Burapacheep et al. 2024), with text, image and group score."
     folder = existing_path(folder, "ColorSwap's folder", COLORSWAP_SOURCE)
-    files = [file for pattern in (f"{part}.json", f"data/{part}.json", f"**/{part}*.parquet") for file in sorted(folder.glob(pattern))]
+    files = [
+        file
+        for pattern in (f"{part}.json", f"data/{part}.json", f"**/{part}*.parquet")
+        for file in sorted(folder.glob(pattern))
+    ]
     if not files:
         raise BadData(f"{folder.name}/: no {part}.json and no {part}*.parquet; {COLORSWAP_SOURCE}")
     files = [file for file in files if file.suffix == files[0].suffix]
-    collector, images = Collector("colorswap", max_bad, check, files[0].parent), files[0].parent
-    return collect_choices(collector, group_choices(files, ColorSwapRecord, ("_1", "_2"), images, collector, lambda _: "colorswap"))
+    collector = Collector("colorswap", max_bad, check, files[0].parent)
+    images = files[0].parent
+    return collect_choices(
+        collector, _group_choices(files, _ColorSwapRecord, ("_1", "_2"), images, collector, lambda _: "colorswap")
+    )
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #c325e9e7
-EQBEN_SOURCE = "get eqben_subset_10percent_final.json and its pictures through the repository Wangt-CN/EqBen (Wang et al. 2023)"
+EQBEN_SOURCE = (
+    "get eqben_subset_10percent_final.json and its pictures through the repository Wangt-CN/EqBen (Wang et al. 2023)"
+)
 
 
 @dataclass(frozen=True)
-class EqBenRecord:
+class _EqBenRecord:
     "What a record of EqBen must hold."
 
     image0: Identifier
@@ -161,7 +189,8 @@ class EqBenRecord:
 
 
 def read_eqben(
-    annotations: Path | str,  # eqben_subset_10percent_final.json, all_select.json, private_info_global.json, or another list of records
+    # eqben_subset_10percent_final.json, all_select.json, private_info_global.json, or another list of records
+    annotations: Path | str,
     images: Path | str | None,  # the folder of pictures and frames; None: text alone
     max_bad: float = 0.01,  # share of items that may be skipped
     check: str = "auto",  # how pictures are checked, see `image_fault`
@@ -170,15 +199,22 @@ def read_eqben(
     annotations = existing_path(annotations, "EqBen's file of annotations", EQBEN_SOURCE)
     images = None if images is None else existing_path(images, "the folder of pictures", EQBEN_SOURCE)
     collector = Collector("eqben", max_bad, check, images or "")
-    split = lambda record: record.image0.split("/")[0] if "/" in record.image0 else "eqben"
-    return collect_choices(collector, group_choices([annotations], EqBenRecord, ("0", "1"), images, collector, split))
+
+    def split(record):
+        if "/" in record.image0:
+            return record.image0.split("/")[0]
+        return "eqben"
+
+    return collect_choices(collector, _group_choices([annotations], _EqBenRecord, ("0", "1"), images, collector, split))
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #c012
-COLA_SOURCE = "get data/COLA_multiobjects_matching_benchmark.json from the repository arijitray1993/COLA (Ray et al. 2023)"
+COLA_SOURCE = (
+    "get data/COLA_multiobjects_matching_benchmark.json from the repository arijitray1993/COLA (Ray et al. 2023)"
+)
 
 
 @dataclass(frozen=True)
-class ColaRecord:
+class _ColaRecord:
     "What a record of Cola must hold, in this order."
 
     first_image: Text
@@ -198,11 +234,13 @@ def read_cola(
     folder = check_files(folder, [file], "Cola's folder", COLA_SOURCE)
     vg = "they are Visual Genome's, in VG_100K and VG_100K_2 (visualgenome.org)"
     images = None if images is None else existing_path(images, "the folder of photos", vg)
-    collector, items = Collector("cola", max_bad, check, f"{images} (Visual Genome)"), []
-    for where, key, record in file_records(folder / file, ColaRecord, collector, tuple(ColaRecord.__annotations__)):
+    collector = Collector("cola", max_bad, check, f"{images} (Visual Genome)")
+    items = []
+    for where, key, record in file_records(folder / file, _ColaRecord, collector, tuple(_ColaRecord.__annotations__)):
         names = [address.rsplit("/", 1)[-1] for address in (record.first_image, record.second_image)]
         photos = tuple(photo_path(images, name, ("VG_100K", "VG_100K_2", "")) for name in names)
-        captions, image_ids = (record.first_caption, record.second_caption), tuple(map(genome_id, names))
+        captions = (record.first_caption, record.second_caption)
+        image_ids = tuple(map(genome_id, names))
         items.append((Choice("multi_objects", photos, captions, key, image_ids, metrics=("image_score",)), where))
     return collect_choices(collector, items)
 
@@ -210,7 +248,7 @@ def read_cola(
 MMVP_SOURCE = "get MMVP/MMVP_VLM from the Hugging Face hub (Tong et al. 2024): Questions.csv and 'MLLM_VLM Images'/"
 
 # %% ../../../nbs/data/benchmarks/groups.ipynb #c017
-def mmvp_rows(
+def _mmvp_rows(
     path: Path,  # Questions.csv
 ) -> list[tuple[int, int, str, str]]:  # line, the photo's number, pattern, statement
     "Read the statements of MMVP's table."
@@ -218,7 +256,10 @@ def mmvp_rows(
     for row in read_rows(path):
         cells = [cell.strip() for cell in row.cells.values()]
         if row.fault or len(cells) != 3 or not (cells[0].isdecimal() and len(cells[0]) < 10):
-            fault = row.fault or f"Question ID, Type, Statement were expected, not {str(cells)[:100]}; is this MMVP_VLM's own file?"
+            fault = (
+                row.fault
+                or f"Question ID, Type, Statement were expected, not {str(cells)[:100]}; is this MMVP_VLM's own file?"
+            )
             raise BadData(f"{path.name} line {row.line}: {fault}")
         rows.append((row.line, int(cells[0]), cells[1], cells[2]))
     return rows
@@ -232,19 +273,22 @@ def read_mmvp(
 ) -> list[Choice]:
     "Read MMVP's pairs as groups, of which the image score is published (Tong et al. 2024); a pattern is a split."
     folder = check_files(folder, ["Questions.csv", "MLLM_VLM Images"], "MMVP's folder", MMVP_SOURCE)
-    rows, items = mmvp_rows(folder / "Questions.csv"), []
+    rows = _mmvp_rows(folder / "Questions.csv")
+    items = []
     if len(rows) % 2:
         raise BadData(f"Questions.csv: {len(rows)} statements cannot be paired; {MMVP_SOURCE}")
     for (line, a, pattern, first), (_, b, other_pattern, second) in zip(rows[::2], rows[1::2]):
         if pattern != other_pattern or abs(a - b) != 1 or min(a, b) % 2 == 0:
             raise BadData(
-                f"Questions.csv line {line}: questions {a} ({pattern}) and {b} ({other_pattern}) are no pair; keep the published order"
+                f"Questions.csv line {line}: questions {a} ({pattern}) and {b} ({other_pattern}) are no pair; keep the "
+                f"published order"
             )
         photos = tuple(photo_path(folder / "MLLM_VLM Images" / pattern, f"{number}.jpg") for number in (a, b))
         captions = (prompt.format(first), prompt.format(second))
         choice = Choice(pattern, photos, captions, f"{a}-{b}", (str(a), str(b)), metrics=("image_score",))
         items.append((choice, f"Questions.csv line {line}"))
-    sizes, notes = Counter(item.split for item, _ in items), []
+    sizes = Counter(item.split for item, _ in items)
+    notes = []
     if set(sizes.values()) != {15} or len(sizes) != 9:
         notes.append(f"{len(sizes)} patterns of {sorted(set(sizes.values()))} pairs; 9 of 15 are published")
     return collect_choices(Collector("mmvp", max_bad, check, folder / "MLLM_VLM Images"), items, notes)

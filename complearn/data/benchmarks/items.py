@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Pixels', 'FirstText', 'Choice', 'Crop', 'NoPhoto', 'photo_path', 'choice_fault', 'collect_choices', 'check_files',
-           'FileRecord', 'file_records', 'as_choice', 'swap_choices', 'benchmark_captions', 'benchmark_image_ids']
+           'file_records', 'as_choice', 'swap_choices', 'benchmark_captions', 'benchmark_image_ids']
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c002
 import filecmp
@@ -125,14 +125,16 @@ def collect_choices(
     items: Iterable[tuple[Choice, str]],  # each with its place, e.g. "swap_att.json record 3"
     notes: Sequence[str] = (),  # other remarks for the report
 ) -> Records:  # of choices
-    "The items with all their captions and photos; one whose right and wrong sides are the same is left out and counted."
-    choices, ids = [], set()
+    """The items with all their captions and photos; one whose right and wrong sides are the same is left out and
+    counted."""
+    choices = []
+    ids = set()
     for item, where in items:
         if item.id in ids:
             collector.skip("repeated id", where, f"{where}: an item with the id {item.id!r} stands there already")
             continue
         ids.add(item.id)
-        if any([collector.is_blank(caption, where) for caption in item.captions]):
+        if any(collector.is_blank(caption, where) for caption in item.captions):
             collector.skip("empty caption", where, f"{where}: one of its captions is empty")
             continue
         if fault := choice_fault(item):
@@ -164,10 +166,11 @@ def check_files(
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c70cd0b8
 Pixels = Annotated[float, Field(ge=-100_000, le=100_000)]  # a side of a box
-FirstText = Annotated[Text, BeforeValidator(lambda value: value[0] if isinstance(value, list) and value else value)]  # of a list, or alone
+# of a list, or alone
+FirstText = Annotated[Text, BeforeValidator(lambda value: value[0] if isinstance(value, list) and value else value)]
 
 
-class FileRecord(NamedTuple):
+class _FileRecord(NamedTuple):
     "A record of a benchmark's file."
 
     where: str  # its place, e.g. "swap_att.json record 3"
@@ -175,21 +178,21 @@ class FileRecord(NamedTuple):
     values: Any  # as they stand there, or in a dataclass
 
 
-def _raw_records(path: Path, cls: type, source: str) -> Iterator[tuple[FileRecord, str]]:  # each with its fault
+def _raw_records(path: Path, cls: type, source: str) -> Iterator[tuple[_FileRecord, str]]:  # each with its fault
     if path.suffix == ".parquet":
         columns = [field.name for field in fields(cls) if field.default is MISSING]
         for number, values in enumerate(parquet_rows(path, columns)):
-            yield FileRecord(f"{path.name} row {number}", str(number), values), ""
+            yield _FileRecord(f"{path.name} row {number}", str(number), values), ""
         return
     if path.suffix != ".json":
         for row in read_rows(path):
-            yield FileRecord(f"{path.name} line {row.line}", str(row.line), row.cells), row.fault
+            yield _FileRecord(f"{path.name} line {row.line}", str(row.line), row.cells), row.fault
         return
     content = read_json_file(path, f"a file of {source}")
     if not isinstance(content, (dict, list)):
         raise BadData(f"{path.name}: a list or a mapping of records was expected, not a {type(content).__name__}")
     for key, values in content.items() if isinstance(content, dict) else enumerate(content):
-        yield FileRecord(f"{path.name} record {key}", str(key), values), ""
+        yield _FileRecord(f"{path.name} record {key}", str(key), values), ""
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #2d67a838
 def file_records(
@@ -197,17 +200,21 @@ def file_records(
     cls: type,  # the dataclass of a record, see `core.config.read_record`
     collector: Collector,  # of the benchmark
     names: Sequence[str] = (),  # for a record that is a list: the names of its values
-) -> list[FileRecord]:
+) -> list[_FileRecord]:
     "Read the records of a file into a dataclass; a broken one is skipped, counted and named."
-    records, reason = [], "bad record" if path.suffix == ".json" else "bad row"
+    records = []
+    reason = "bad record" if path.suffix == ".json" else "bad row"
     for (where, key, values), fault in _raw_records(path, cls, collector.report.source):
         with collector.sample(where, reason), parsing(where, "mend the record"):
             if names and isinstance(values, list):
-                fault = "" if len(values) == len(names) else f"a list of {len(values)}; {', '.join(names)} were expected"
+                if len(values) == len(names):
+                    fault = ""
+                else:
+                    fault = f"a list of {len(values)}; {', '.join(names)} were expected"
                 values = dict(zip(names, values))
             if fault:
                 raise BadData(f"{where}: {fault}")
-            records.append(FileRecord(where, check_text(key), read_record(cls, values, where)))
+            records.append(_FileRecord(where, check_text(key), read_record(cls, values, where)))
     return records
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #n001
@@ -215,7 +222,10 @@ def as_choice(
     pair: Pair,  # with one or more negatives; its id begins with the split
 ) -> Choice:
     "A pair and its negative captions as a choice of text."
-    negatives = (pair.negatives,) if isinstance(pair.negatives, str) else tuple(pair.negatives)
+    if isinstance(pair.negatives, str):
+        negatives = (pair.negatives,)
+    else:
+        negatives = tuple(pair.negatives)
     return Choice(pair.id.split(":")[0], (pair.image,), (pair.caption, *negatives), pair.id, (pair.image_id,))
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #5179d814
@@ -223,14 +233,17 @@ def swap_choices(
     pairs: Iterable[Pair],  # captions and their photos
     operators: Sequence[str] = CAPTION_OPERATORS,  # of `language.edits.captions`; each is a split
 ) -> list[Choice]:  # at most one for each caption and operator
-    "Each caption against an exchange of two of its parts; an exchange that is another caption of the photo is left out."
+    """Each caption against an exchange of two of its parts; an exchange that is another caption of the photo is left
+    out."""
     pairs = list(pairs)
     right = {(pair.image_id, normalize_caption(text)) for pair in pairs for text in (pair.caption, *(pair.views or ()))}
     choices = []
     for operator, pair in itertools.product(operators, pairs):
         edit = draw_swap(pair.caption, number(pair.id), (operator,))
         if edit is not None and (pair.image_id, normalize_caption(edit.caption)) not in right:
-            choices.append(Choice(operator, (pair.image,), (pair.caption, edit.caption), f"{operator}:{pair.id}", (pair.image_id,)))
+            choices.append(
+                Choice(operator, (pair.image,), (pair.caption, edit.caption), f"{operator}:{pair.id}", (pair.image_id,))
+            )
     return choices
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c020

@@ -49,7 +49,8 @@ def graph_candidates(
     graph: ConceptGraph,
 ) -> Candidates:
     "The predicates and nouns of every image of a concept graph."
-    compounds, primitives = image_compounds(graph), image_compounds(graph, "primitives")
+    compounds = image_compounds(graph)
+    primitives = image_compounds(graph, "primitives")
     return Candidates(list(compounds), list(compounds.values()), [set(counts) for counts in primitives.values()])
 
 # %% ../../../nbs/data/divergence/compounds.ipynb #c7d688f6
@@ -60,7 +61,9 @@ def pairs_parses(
 ) -> Iterator[Parse]:  # one per pair
     "The parses of a data set's captions, one after the other."
     trees = [pair.tree for pair in pairs]
-    return parse_each([pair.caption for pair in pairs], parser if None in trees else given_trees(trees), progress=progress)
+    return parse_each(
+        [pair.caption for pair in pairs], parser if None in trees else given_trees(trees), progress=progress
+    )
 
 # %% ../../../nbs/data/divergence/compounds.ipynb #670a20d4
 def pairs_graph(
@@ -80,7 +83,9 @@ def _word_pairs(pairs: Sequence[Pair], parser: str) -> Candidates:
 
 # %% ../../../nbs/data/divergence/compounds.ipynb #98f5d5cb
 def _caption_words(pair: Pair) -> set[str]:
-    return {word for word, *_ in split_words(pair.caption) if word[0].isalpha() and word not in DETERMINERS | FUNCTION_WORDS}
+    return {
+        word for word, *_ in split_words(pair.caption) if word[0].isalpha() and word not in DETERMINERS | FUNCTION_WORDS
+    }
 
 # %% ../../../nbs/data/divergence/compounds.ipynb #ba6c81e1
 def _gather(
@@ -101,13 +106,19 @@ def _scene_atoms(pairs: Sequence[Pair], parser: str) -> Candidates:
     if missing := next((pair.id for pair in pairs if pair.graph is None), None):
         raise RequestError(f"pair {missing} has no scene graph; take compounds of another kind, e.g. 'predicates'")
     images = {pair.image_id: pair.graph for pair in pairs}
-    compounds, primitives = [], []
+    compounds = []
+    primitives = []
     for graph in images.values():
-        words = [[str(value) for value in (item.colour, item.size, item.texture) if value is not None] for item in graph.items]
+        words = [
+            [str(value) for value in (item.colour, item.size, item.texture) if value is not None]
+            for item in graph.items
+        ]
         shapes = [str(item.shape) for item in graph.items]
         bound = [(word, shape) for values, shape in zip(words, shapes) for word in values]
         places = [(i, j) for i in range(len(shapes)) for j in range(len(shapes)) if i != j]
-        related = [(shapes[i], name, shapes[j]) for name in RELATIONS for i, j in places if relation_truth(graph, name, i, j)]
+        related = [
+            (shapes[i], name, shapes[j]) for name in RELATIONS for i, j in places if relation_truth(graph, name, i, j)
+        ]
         compounds.append(Counter(bound + related))
         primitives.append(set(shapes).union(*words))
     return Candidates(list(images), compounds, primitives)
@@ -121,5 +132,6 @@ def find_candidates(
     kind: str = "predicates",  # a name of `COMPOUNDS`
     parser: str = "spacy",  # for predicates of pairs without trees
 ) -> Candidates:
-    "The compounds and primitives of every image; raise RequestError if the kind is unknown or the pairs lack what it needs."
+    """The compounds and primitives of every image; raise RequestError if the kind is unknown or the pairs lack what it
+    needs."""
     return COMPOUNDS[kind](pairs, parser)

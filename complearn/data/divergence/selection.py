@@ -44,7 +44,9 @@ def read_split(
     path: str | Path,  # .json
 ) -> DivergenceSplit:
     "Read a split; raise BadData that names the fault if it is none."
-    path = existing_path(path, "the file of the split", "write it with: python -m complearn.apps.concepts split captions.csv split.json")
+    path = existing_path(
+        path, "the file of the split", "write it with: python -m complearn.apps.concepts split captions.csv split.json"
+    )
     split = read_record(DivergenceSplit, read_json(path), path.name)
     if split.schema != SCHEMA:
         raise BadData(f"{path.name}: schema {split.schema}, and this version reads {SCHEMA}; write it again")
@@ -63,20 +65,32 @@ def make_split(
         raise RequestError(f"size is at least 1, not {n}: the images of a part")
     counts = candidates.total() if train is None else train.total()
     known = None if train is None else train.known()
-    order = most_divergent(counts, candidates.compounds, len(candidates.images), known, candidates.primitives, a, train is None)
+    order = most_divergent(
+        counts, candidates.compounds, len(candidates.images), known, candidates.primitives, a, train is None
+    )
     if n > len(order) or train is None and n >= len(candidates.images):
-        reason = f"{len(candidates.images) - len(order)} of {len(candidates.images)} hold a primitive that training would lack"
+        reason = (
+            f"{len(candidates.images) - len(order)} of {len(candidates.images)} hold a primitive that training would "
+            f"lack"
+        )
         remedy = "ask for fewer, or give more training captions"
         raise RequestError(f"a part of {n} images was asked for, and {len(order)} can be chosen ({reason}); {remedy}")
-    names = lambda places: [candidates.images[k] for k in places]
+
+    def names(places):
+        return [candidates.images[k] for k in places]
+
     setting = {"images": len(candidates.images), "usable": len(order), "size": n, "a": a}
     if train is None:
         chosen = order[:n].tolist()
         rest = sorted(set(range(len(candidates.images))) - set(chosen))
         total = [_part(candidates, places).total() for places in (rest, chosen)]
-        return DivergenceSplit({"train": names(rest), "test": names(chosen)}, {"test": compound_divergence(*total, a)}, setting)
+        return DivergenceSplit(
+            {"train": names(rest), "test": names(chosen)}, {"test": compound_divergence(*total, a)}, setting
+        )
     parts = [("mcd", order[:n])]
-    parts += [(f"window_{k}", places) for k, (_, places) in enumerate(_windows(counts, candidates, order, windows, n, a), 1)]
+    parts += [
+        (f"window_{k}", places) for k, (_, places) in enumerate(_windows(counts, candidates, order, windows, n, a), 1)
+    ]
     levels = {name: compound_divergence(counts, _part(candidates, places).total(), a) for name, places in parts}
     levels |= {"all": compound_divergence(counts, candidates.total(), a)}
     return DivergenceSplit({name: names(places) for name, places in parts}, levels, setting)
@@ -84,12 +98,16 @@ def make_split(
 # %% ../../../nbs/data/divergence/selection.ipynb #3ce67ae1
 def _part(candidates: Candidates, places: Sequence[int]) -> Candidates:
     "Some of the candidates."
-    return Candidates(*([values[k] for k in places] for values in (candidates.images, candidates.compounds, candidates.primitives)))
+    return Candidates(
+        *([values[k] for k in places] for values in (candidates.images, candidates.compounds, candidates.primitives))
+    )
 
 # %% ../../../nbs/data/divergence/selection.ipynb #1048c31c
 def _windows(counts: dict, candidates: Candidates, order: Any, windows: int, n: int, a: float) -> list:
     "Windows over the candidates in their order."
-    return divergence_windows(counts, candidates.compounds, windows, n, a, order) if windows else []
+    if windows:
+        return divergence_windows(counts, candidates.compounds, windows, n, a, order)
+    return []
 
 # %% ../../../nbs/data/divergence/selection.ipynb #4dba67e5
 def take_part(
@@ -101,15 +119,25 @@ def take_part(
     "The pairs of one part; raise ValueError if there is no such part, or if none of its images is there."
     if part not in split.parts and part != "rest":
         raise RequestError(unknown_name("part of the split", part, [*split.parts, "rest"]))
-    named = set().union(*split.parts.values()) if part == "rest" else set(split.parts[part])
+    if part == "rest":
+        named = set().union(*split.parts.values())
+    else:
+        named = set(split.parts[part])
     chosen = [pair for pair in pairs if (pair.image_id in named) != (part == "rest")]
     before = getattr(pairs, "report", Report("data set", len(pairs)))
     missing = sorted(named - {pair.image_id for pair in pairs})
     if not chosen:
-        theirs, ours = next(iter(sorted(named)), "none"), next((pair.image_id for pair in pairs), "none")
-        remedy = f"the split names images such as {theirs!r}, the data set such as {ours!r}; split the captions of that data set"
+        theirs = next(iter(sorted(named)), "none")
+        ours = next((pair.image_id for pair in pairs), "none")
+        remedy = (
+            f"the split names images such as {theirs!r}, the data set such as {ours!r}; split the captions of that "
+            f"data set"
+        )
         raise BadData(f"{source}: no image of part {part!r} is in {before.source}: {remedy}")
     notes = [*before.notes, f"part {part!r} of {source}: {len(chosen)} of {len(pairs)} pairs"]
     if missing:
-        notes.append(f"{len(missing)} images of the split are not there ({', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''})")
+        notes.append(
+            f"{len(missing)} images of the split are not there "
+            f"({', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''})"
+        )
     return Pairs(chosen, Report(before.source, len(chosen), before.skipped, notes, before.details))

@@ -37,8 +37,13 @@ class Norms:
         rows = [i for i, word in enumerate(self.words) if word in selected]
         has = self.has[rows]
         columns = np.flatnonzero((has.sum(0) >= least) & ((~has).sum(0) >= least))
-        pick = lambda values, index: tuple(values[i] for i in index)
-        return Norms(pick(self.words, rows), pick(self.features, columns), pick(self.types, columns), has[:, columns], self.notes)
+
+        def pick(values, index):
+            return tuple(values[i] for i in index)
+
+        return Norms(
+            pick(self.words, rows), pick(self.features, columns), pick(self.types, columns), has[:, columns], self.notes
+        )
 
 # %% ../../../nbs/data/lexicons/norms.ipynb #n008
 def read_norms(
@@ -55,7 +60,10 @@ def read_norms(
     joined = [f"{word} ({', '.join(sorted(concepts))})" for word, concepts in senses[senses.str.len() > 1].items()]
     grid = pd.crosstab(words, table[feature].str.strip())
     types = table.assign(name=table[feature].str.strip()).drop_duplicates("name").set_index("name")[kind]
-    note = f"{path.name}: {len(joined)} words with several concepts, which have the features of all: {'; '.join(joined[:8])}"
+    note = (
+        f"{path.name}: {len(joined)} words with several concepts, which have the features of all: "
+        f"{'; '.join(joined[:8])}"
+    )
     types = tuple(types[list(grid.columns)])
     return Norms(tuple(grid.index), tuple(grid.columns), types, grid.to_numpy() > 0, (note,) if joined else ())
 

@@ -40,9 +40,12 @@ def read_table(
 
 def _read_cells(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:  # number of the line, and its cells
     if delimiter == "\t":  # nothing is quoted, and only a line feed ends a line
-        yield from enumerate((line.removesuffix("\r").split("\t") if line.strip() else [] for line in text.split("\n")), 1)
+        yield from enumerate(
+            (line.removesuffix("\r").split("\t") if line.strip() else [] for line in text.split("\n")), 1
+        )
         return
-    table, end = csv.reader(io.StringIO(text, newline=""), strict=True), 0
+    table = csv.reader(io.StringIO(text, newline=""), strict=True)
+    end = 0
     for cells in table:  # a quoted cell may span lines
         yield end + 1, cells
         end = table.line_num
@@ -57,7 +60,10 @@ def find_column(
     columns = {name.lower().removesuffix(".mean"): name for name in reversed(table.columns)}
     column = next((columns[name.lower()] for name in names if name.lower() in columns), None)
     if column is None:
-        raise BadData(f"{path} has no column {' or '.join(names)}; its header is {', '.join(table.columns)}; rename the one that is meant")
+        raise BadData(
+            f"{path} has no column {' or '.join(names)}; its header is {', '.join(table.columns)}; rename the one that "
+            f"is meant"
+        )
     return column
 
 # %% ../../../nbs/data/lexicons/tables.ipynb #n010
@@ -74,7 +80,8 @@ def numeric_column(
     if (bad := values.isna()).any():
         line = bad.idxmax()
         raise BadData(
-            f"{path} line {line}: {value} of '{cells[word][line]}' is {cells[value][line]!r}, not a number; {bad.sum()} such lines"
+            f"{path} line {line}: {value} of '{cells[word][line]}' is {cells[value][line]!r}, not a number; "
+            f"{bad.sum()} such lines"
         )
     spelling = table[word].loc[cells.index].str.strip()
     repeated = cells.assign(spelling=spelling)[lambda t: t.duplicated("spelling", keep=False)]
@@ -83,7 +90,11 @@ def numeric_column(
             lines = ", ".join(map(str, part.index))
             raise BadData(f"{path} lines {lines}: '{name}' has {values[part.index].nunique()} ratings; keep one")
     first = ~cells[word].duplicated()
-    column = pd.Series(values[first].to_numpy(), index=pd.Index(cells[word][first], dtype=object, name="word"), name=value)
+    column = pd.Series(
+        values[first].to_numpy(), index=pd.Index(cells[word][first], dtype=object, name="word"), name=value
+    )
     if (respelt := sorted(set(cells[word][~first]))) and values.groupby(cells[word]).nunique().max() > 1:
-        column.attrs["notes"] = (f"{len(respelt)} words stand in several spellings, the first line counts ({', '.join(respelt[:5])})",)
+        column.attrs["notes"] = (
+            f"{len(respelt)} words stand in several spellings, the first line counts ({', '.join(respelt[:5])})",
+        )
     return column

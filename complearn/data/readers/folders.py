@@ -31,7 +31,10 @@ def read_folder(
     folder = existing_path(folder, "the data folder")
     path = existing_path(folder / captions_file, "the captions file", "name it with captions_file=")
     photos = existing_path(folder / images, "the folder of images", "name it with images=")
-    stays = lambda name: not Path(name).is_absolute() and ".." not in Path(name).parts
+
+    def stays(name):
+        return not Path(name).is_absolute() and ".." not in Path(name).parts
+
     if stays(captions_file):
         Inside(folder, allow_outside)(captions_file)
     collector = Collector(path.name, max_bad, check, photos, folder if stays(images) else photos, allow_outside)
@@ -42,7 +45,10 @@ def read_folder(
             continue
         for column, argument in ((image, "image"), (caption, "caption")):
             if column not in row and not collector.n_samples:
-                raise BadData(f"{where}: no column {column!r}; there are {', '.join(map(repr, row))}; name the right one with {argument}=")
+                raise BadData(
+                    f"{where}: no column {column!r}; there are {', '.join(map(repr, row))}; name the right one with "
+                    f"{argument}="
+                )
         with collector.sample(where, "bad row"):
             record = read_record(CaptionedImage, {"image": row.get(image), "captions": row.get(caption)}, where)
             for i, text in enumerate(record.captions):

@@ -16,15 +16,19 @@ from ...language.scenes.graphs import COLOUR_WORDS
 SIZE_WORDS = ("small", "little", "large", "big", "huge", "tiny", "very")
 STATES = frozenset(
     """
-    sliced sleeping sitting lit open closed folded male female happy colorful colourful singing old modern old-fashioned ripe toy
-    wooden plastic metal feathered bolted spiny baby albino striped stripey checkered chequered round square medieval fairytale
+        sliced sleeping sitting lit open closed folded male female happy colorful colourful singing old modern
+    old-fashioned ripe toy
+        wooden plastic metal feathered bolted spiny baby albino striped stripey checkered chequered round square
+    medieval fairytale
     floppy-eared lunar
 """.split()
 )
 VARIETIES = frozenset(
     """
-    adelaide magellanic european sumatran tamworth indian great crowned helmeted rainbow american seville emperor sedan coral moon
-    star crash floor holm swiss granny smith fuji pattypan stop sierra beauty uk freshwater pili bactrian poisonous chinese front-facing
+        adelaide magellanic european sumatran tamworth indian great crowned helmeted rainbow american seville emperor
+    sedan coral moon
+        star crash floor holm swiss granny smith fuji pattypan stop sierra beauty uk freshwater pili bactrian poisonous
+    chinese front-facing
     oncoming spouting hatching
 """.split()
 )
@@ -41,7 +45,8 @@ SAME_NOUNS = {
 }  # fmt: skip
 PHRASE_BREAKS = frozenset(
     """
-    and another are at being boys by called covered dancing eared for from hatched headed in inside is making of on or our playing
+        and another are at being boys by called covered dancing eared for from hatched headed in inside is making of on
+    or our playing
     resembles some that the this to two use used was with your
 """.split()
 )
@@ -73,7 +78,9 @@ def read_label(
 
 
 def _split(words: list[str]) -> Label | None:  # words of a noun phrase without its article
-    colour, states, front = None, [], list(words)
+    colour = None
+    states = []
+    front = list(words)
     while len(front) > 1 and front[0] in (*SIZE_WORDS, *STATES, *VARIETIES, *COLOUR_WORDS):
         word = front.pop(0)
         states += [word] if word in STATES else []

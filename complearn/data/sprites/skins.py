@@ -28,9 +28,15 @@ def ranked_nouns(
     folder: str = "",  # where the cut-outs are; empty for the usual places
 ) -> tuple[str, ...]:  # all that exclude each other, in the order in which worlds take them
     "The nouns of a collection, without those that may name another's things."
-    groups, shelves = _by_noun(skin, folder), defaultdict(list)
-    colours = lambda noun: len({cutout.label.colour for cutout in groups[noun]} - {None})
-    rank = lambda noun: (noun.count(" "), -colours(noun), -len(groups[noun]), derive(0, "noun", noun))
+    groups = _by_noun(skin, folder)
+    shelves = defaultdict(list)
+
+    def colours(noun):
+        return len({cutout.label.colour for cutout in groups[noun]} - {None})
+
+    def rank(noun):
+        return (noun.count(" "), -colours(noun), -len(groups[noun]), derive(0, "noun", noun))
+
     for noun in sorted(groups, key=rank):
         shelves[_category(groups[noun])].append(noun)
     turns = [noun for turn in zip_longest(*(shelves[name] for name in sorted(shelves))) for noun in turn if noun]
@@ -56,23 +62,33 @@ def nouns_of(
     skin: str,  # "photos" or "drawn"
     folder: str = "",  # where the cut-outs are; empty for the usual places
     shapes: int | Sequence[str] = "all",  # how many nouns, which, or "all" that exclude each other
-    colours: int | Sequence[str] = "all",  # how many colours are said (the most frequent), which, or "all"; others count as unknown
+    # how many colours are said (the most frequent), which, or "all"; others count as unknown
+    colours: int | Sequence[str] = "all",
     part: str = "test",  # "train" and "seen", or "test"
     held: float = 0.0,  # share of the pictures of a noun and colour that only the test shows, where there are several
 ) -> tuple[Noun, ...]:
-    "The nouns of a world, with the pictures of a part. Raises `ValueError` for a noun or a number that the collection does not have."
-    groups, ranked = _by_noun(skin, folder), ranked_nouns(skin, folder)
+    """The nouns of a world, with the pictures of a part. Raises `ValueError` for a noun or a number that the collection
+    does not have."""
+    groups = _by_noun(skin, folder)
+    ranked = ranked_nouns(skin, folder)
     if isinstance(shapes, int) and not 1 <= shapes <= len(ranked):
-        raise ValueError(f"shapes: expected 1 to {len(ranked)} nouns that exclude each other, names of nouns, or 'all'; got {shapes}")
+        raise ValueError(
+            f"shapes: expected 1 to {len(ranked)} nouns that exclude each other, names of nouns, or 'all'; got {shapes}"
+        )
     words = ranked if shapes == "all" else ranked[:shapes] if isinstance(shapes, int) else tuple(shapes)
     for word in words:
         if word not in groups:
-            near, some = difflib.get_close_matches(word, groups, 5), ", ".join(sorted(groups)[:8])
+            near = difflib.get_close_matches(word, groups, 5)
+            some = ", ".join(sorted(groups)[:8])
             hint = f"spelt most like it: {', '.join(near)}" if near else f"the first by the alphabet: {some}"
             raise ValueError(f"shapes: no cut-out of {word!r} among {len(groups)} nouns; {hint}")
     counts = Counter(cutout.label.colour for word in words for cutout in groups[word] if cutout.label.colour)
-    ranked_colours = [colour for colour, _ in sorted(counts.items(), key=lambda entry: (-entry[1], COLOUR_WORDS.index(entry[0])))]
-    used = ranked_colours if colours == "all" else ranked_colours[:colours] if isinstance(colours, int) else list(colours)
+    ranked_colours = [
+        colour for colour, _ in sorted(counts.items(), key=lambda entry: (-entry[1], COLOUR_WORDS.index(entry[0])))
+    ]
+    used = (
+        ranked_colours if colours == "all" else ranked_colours[:colours] if isinstance(colours, int) else list(colours)
+    )
     return tuple(Noun.of(word, _forms(groups[word], used, part, held), _category(groups[word])) for word in words)
 
 
@@ -83,7 +99,10 @@ def _forms(cutouts: list[Cutout], colours: list[str], part: str, held: float) ->
         by_colour[form.colour].append(form)
     selected = []
     for group in by_colour.values():
-        n = min(len(group) - 1, max(1, round(held * len(group)))) if held and len(group) > 1 else 0
+        if held and len(group) > 1:
+            n = min(len(group) - 1, max(1, round(held * len(group))))
+        else:
+            n = 0
         selected += group if not n else group[:n] if part == "test" else group[n:]
     return sorted(selected)
 
@@ -112,7 +131,8 @@ def skin_fingerprint(
     folder: str = "",  # where the cut-outs are; empty for the usual places
 ) -> str:  # the same wherever the folder lies
     "A hash of the collection: its cut-outs, their labels and their files' content."
-    collection, digest = read_cutouts(skin, folder), hashlib.blake2b(digest_size=8)
+    collection = read_cutouts(skin, folder)
+    digest = hashlib.blake2b(digest_size=8)
     for cutout in collection.cutouts:
         digest.update(f"{cutout.name} {cutout.label} {cutout.category}".encode())
         digest.update((collection.folder / cutout.file).read_bytes())

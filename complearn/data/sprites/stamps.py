@@ -26,7 +26,8 @@ from ..reports import BadData, Collector, Pairs, existing_path
 from .labels import read_label
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c004
-PACKAGE, INSTALLED = "tuxpaint-stamps-default", "usr/share/tuxpaint/stamps"
+PACKAGE = "tuxpaint-stamps-default"
+INSTALLED = "usr/share/tuxpaint/stamps"
 _FETCH = "fetch them with: python -m complearn.data.sprites.stamps"
 
 
@@ -41,7 +42,10 @@ def stamps_folder(
     usual = [Path("/") / INSTALLED, cache_dir("photos") / "stamps"]
     existing = next((path for path in usual if path.is_dir()), None)
     if existing is None:
-        raise BadData(f"no cut-out photographs in {' or '.join(map(str, usual))}; {_FETCH}, or set COMPLEARN_PHOTOS to their folder")
+        raise BadData(
+            f"no cut-out photographs in {' or '.join(map(str, usual))}; {_FETCH}, or set COMPLEARN_PHOTOS to their "
+            f"folder"
+        )
     return existing
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c006
@@ -52,14 +56,23 @@ def list_stamps(
     "The names of the stamps in a folder. Raise `BadData` if there is none."
     folder = Path(folder)
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in sorted(folder.rglob("*.png"))]
-    names = [name for name in names if "symbols" not in name.split("/") and not name.endswith(("_mirror", "_flip", "_mirror_flip"))]
+    names = [
+        name
+        for name in names
+        if "symbols" not in name.split("/") and not name.endswith(("_mirror", "_flip", "_mirror_flip"))
+    ]
     if not names:
-        raise BadData(f"{source or folder}: no PNG in it; expected the layout of Tux Paint's stamps (animals/, food/, ...), {_FETCH}")
+        raise BadData(
+            f"{source or folder}: no PNG in it; expected the layout of Tux Paint's stamps (animals/, food/, ...), "
+            f"{_FETCH}"
+        )
     return names
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c008
 _PATHS = json.loads(files("complearn").joinpath("data", "sprites", "stamps.json").read_text(encoding="utf-8"))
-DRAWINGS, PHOTOGRAPHS = tuple(_PATHS["drawings"]), tuple(_PATHS["photographs"])  # starts of names; photographs lie among drawings
+# starts of names; photographs lie among drawings
+DRAWINGS = tuple(_PATHS["drawings"])
+PHOTOGRAPHS = tuple(_PATHS["photographs"])
 
 
 def is_photograph(
@@ -95,7 +108,11 @@ def read_stamps(
             collector.skip("missing caption", name, f"{name}.txt: no such file beside {name}.png")
             continue
         except UnicodeDecodeError as error:
-            collector.skip("unreadable caption", name, f"{name}.txt: not UTF-8 (byte {error.object[error.start]:#x} at {error.start})")
+            collector.skip(
+                "unreadable caption",
+                name,
+                f"{name}.txt: not UTF-8 (byte {error.object[error.start]:#x} at {error.start})",
+            )
             continue
         label = read_label(caption)
         labels = {"noun": label and label.noun, "colour": label and label.colour, "category": name.split("/")[0],
@@ -110,13 +127,18 @@ def download_deb(
     timeout: float = 1800,  # seconds
 ) -> Path:  # the .deb file
     "Download a package with apt-get. Raise `BadData` if there is no apt-get or it fails."
-    program, remedy = shutil.which("apt-get"), f"download its .deb from https://packages.debian.org/{package} and name the file"
+    program = shutil.which("apt-get")
+    remedy = f"download its .deb from https://packages.debian.org/{package} and name the file"
     if program is None:
         raise BadData(f"no apt-get here to fetch {package}; {remedy}")
     try:
-        result = subprocess.run([program, "download", package], cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+        result = subprocess.run(
+            [program, "download", package], cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
+        )
     except subprocess.TimeoutExpired:
-        raise BadData(f"apt-get download {package} did not end within {timeout:g} s; try again later, or {remedy}") from None
+        raise BadData(
+            f"apt-get download {package} did not end within {timeout:g} s; try again later, or {remedy}"
+        ) from None
     downloaded = sorted(Path(folder).glob(f"{package}_*.deb"))
     if result.returncode or not downloaded:
         message = (result.stderr.strip().splitlines() or ["no message"])[-1]
@@ -128,7 +150,10 @@ class _LimitedStream:
     "A stream that raises `BadData` once more than `limit` bytes were read."
 
     def __init__(self, stream, limit: int, name: str):
-        self.stream, self.limit, self.name, self.count = stream, limit, name, 0
+        self.stream = stream
+        self.limit = limit
+        self.name = name
+        self.count = 0
 
     def read(self, size: int = -1) -> bytes:
         "As a file's `read`, up to the limit."
@@ -136,7 +161,10 @@ class _LimitedStream:
         self.count += len(content)
         if self.count > self.limit:
             size = f"more than {self.limit / 2**20:,.0f} MB when unpacked"
-            raise BadData(f"{self.name}: {size}, a damaged or hostile package; fetch it from the distribution, or raise max_bytes=")
+            raise BadData(
+                f"{self.name}: {size}, a damaged or hostile package; fetch it from the distribution, or raise "
+                f"max_bytes="
+            )
         return content
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #n004
@@ -167,12 +195,16 @@ def unpack_deb(
     max_bytes: int = 2**30,  # of the unpacked package
 ) -> int:  # how many files were written
     "Write the wanted files of a package. Raise `BadData` for one that cannot be read or has paths that lead outside."
-    deb, program = existing_path(deb, "the package"), shutil.which("dpkg-deb")
+    deb = existing_path(deb, "the package")
+    program = shutil.which("dpkg-deb")
     if program is None:
         raise BadData(f"no dpkg-deb here to unpack {deb.name}; unpack it elsewhere (dpkg-deb -x) and name the folder")
-    written, fault = 0, ""
+    written = 0
+    fault = ""
     with tempfile.TemporaryFile("w+", errors="replace") as messages:
-        with subprocess.Popen([program, "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE, stderr=messages) as process:
+        with subprocess.Popen(
+            [program, "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE, stderr=messages
+        ) as process:
             try:
                 stream = _LimitedStream(process.stdout, max_bytes, deb.name)
                 written = _write_files(stream, Path(target), PurePosixPath(inside), is_wanted)
@@ -188,27 +220,36 @@ def unpack_deb(
     return written
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c016
-_SOURCE_LINE = "Tux Paint stamps, GPL-2 and public domain; from"  # how SOURCE.txt begins in a folder that this command wrote
+# how SOURCE.txt begins in a folder that this command wrote
+_SOURCE_LINE = "Tux Paint stamps, GPL-2 and public domain; from"
 
 
 def fetch_stamps(
-    source: Path | str = "",  # a .deb file, or a folder with an installed or unpacked package; empty: the distribution's, by apt-get
+    # a .deb file, or a folder with an installed or unpacked package; empty: the distribution's, by apt-get
+    source: Path | str = "",
     target: Path | str = "",  # where to put them; empty: the cache, where they are found by default
 ) -> Path:  # the folder of stamps
     "Write the stamps to a folder, all of them or none."
-    target = Path(target).expanduser().absolute() if str(target) else cache_dir("photos") / "stamps"
+    if str(target):
+        target = Path(target).expanduser().absolute()
+    else:
+        target = cache_dir("photos") / "stamps"
     if target.exists() and not target.is_dir():
         raise BadData(f"{target}: a file stands where the folder of stamps should go; choose another with --to")
     if target.is_dir() and any(target.iterdir()) and not _was_fetched(target):
         raise BadData(f"{target}: not empty, and not written by this command; choose another folder with --to")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".photos-") as scratch:  # beside it, so that it can be renamed
+    # beside it, so that it can be renamed
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".photos-") as scratch:
         new = Path(scratch) / "stamps"
         if str(source) and Path(source).expanduser().is_dir():
             source = stamps_folder(Path(source).expanduser())
             _copy(source, new)
         else:
-            source = Path(source).expanduser() if str(source) else download_deb(PACKAGE, scratch)
+            if str(source):
+                source = Path(source).expanduser()
+            else:
+                source = download_deb(PACKAGE, scratch)
             unpack_deb(source, new, INSTALLED, _is_wanted)
         list_stamps(new, source)  # an error here leaves what was there before
         (new / "SOURCE.txt").write_text(f"{_SOURCE_LINE} {source.name}\n")
@@ -248,9 +289,15 @@ def main(
     arguments: Sequence[str] | None = None,  # of the command line; None: those of the process
 ) -> int:  # 0, or 1 with a message
     "`python -m complearn.data.sprites.stamps [SOURCE] [--to FOLDER]`."
-    parser = argparse.ArgumentParser("python -m complearn.data.sprites.stamps", description="Fetch the cut-outs of Tux Paint (GPL-2).")
-    parser.add_argument("source", nargs="?", default="", help="a .deb file or a folder; without one, apt-get download is used")
-    parser.add_argument("--to", default="", help="folder to write to (default: complearn's cache, where they are found)")
+    parser = argparse.ArgumentParser(
+        "python -m complearn.data.sprites.stamps", description="Fetch the cut-outs of Tux Paint (GPL-2)."
+    )
+    parser.add_argument(
+        "source", nargs="?", default="", help="a .deb file or a folder; without one, apt-get download is used"
+    )
+    parser.add_argument(
+        "--to", default="", help="folder to write to (default: complearn's cache, where they are found)"
+    )
     options = parser.parse_args(arguments)
     try:
         folder = fetch_stamps(options.source, options.to)

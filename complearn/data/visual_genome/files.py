@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FILES', 'REMEDY', 'json_items', 'GenomeObject', 'GenomeRelation', 'GenomeItem', 'genome_items', 'Thing',
-           'normalize_name', 'SynsetsByName', 'read_things']
+           'read_things']
 
 # %% ../../../nbs/data/visual_genome/files.ipynb #c002
 import json
@@ -28,7 +28,10 @@ FILES = {
     "relationships.json": "Visual Genome's relationships",
     "attributes.json": "Visual Genome's attributes",
 }
-REMEDY = "Visual Genome 1.4 comes as image_data.json, objects.json and relationships.json (and attributes.json), unpacked in one folder"
+REMEDY = (
+    "Visual Genome 1.4 comes as image_data.json, objects.json and relationships.json (and attributes.json), unpacked "
+    "in one folder"
+)
 
 # %% ../../../nbs/data/visual_genome/files.ipynb #afc3869a
 def json_items(
@@ -38,9 +41,11 @@ def json_items(
 ) -> Iterator[Any]:
     "Read a long JSON list item by item; raise `BadData` if the file is truncated or not a list."
     path = existing_path(path, what, REMEDY)
-    decode, count = JSON_DECODER.raw_decode, 0
+    decode = JSON_DECODER.raw_decode
+    count = 0
     with reading(path), path.open(encoding="utf-8-sig") as file:
-        text, start = file.read(chunk).lstrip(), 1
+        text = file.read(chunk).lstrip()
+        start = 1
         if not text.startswith("["):
             raise BadData(f"{path.name}: a JSON list was expected, not {text[:20]!r}; is this {what}?")
         while True:
@@ -54,11 +59,14 @@ def json_items(
                 end = len(text)
             except (RecursionError, ValueError) as error:
                 raise BadData(f"{path.name}: item {count}: {describe_fault(error)}; get the file again") from None
-            if text[end : end + 1] in (" ", "\r", "\n", "\t", ",", "]"):  # a number at the end of the text may be incomplete
-                count, start = count + 1, end
+            # a number at the end of the text may be incomplete
+            if text[end : end + 1] in (" ", "\r", "\n", "\t", ",", "]"):
+                count = count + 1
+                start = end
                 yield item
             elif more := file.read(chunk):
-                text, start = text[start:] + more, 0
+                text = text[start:] + more
+                start = 0
             else:
                 raise BadData(f"{path.name}: cut off after {count} items, or not whole JSON; get the file again")
 
@@ -109,7 +117,8 @@ def genome_items(
     collector: Collector,  # counts the items that cannot be read
 ) -> Iterator[GenomeItem]:
     "Read one of the files image by image; raise `BadData` if not one item can be read."
-    n_read, number = 0, -1
+    n_read = 0
+    number = -1
     for number, values in enumerate(json_items(folder / name, FILES[name])):
         where = f"{name} item {number}"
         with collector.sample(where):
@@ -138,7 +147,7 @@ class Thing:
         return " ".join([*attributes[:max_attributes], self.name])
 
 
-def normalize_name(
+def _normalize_name(
     text: str,  # as an annotator wrote it
 ) -> str:
     "Normalise a name: lower-case words with single spaces."
@@ -146,7 +155,7 @@ def normalize_name(
 
 # %% ../../../nbs/data/visual_genome/files.ipynb #c011
 @dataclass(frozen=True)
-class SynsetsByName:
+class _SynsetsByName:
     "The content of `object_synsets.json`."
 
     synsets: dict[Text, Text]
@@ -159,13 +168,13 @@ def read_things(
     "Read the objects of all images."
     path = folder / "object_synsets.json"
     content = read_json_file(path, "names with their synsets") if path.exists() else {}
-    synsets = read_record(SynsetsByName, {"synsets": content}, path.name).synsets
-    synsets = {normalize_name(name): synset for name, synset in synsets.items()}
+    synsets = read_record(_SynsetsByName, {"synsets": content}, path.name).synsets
+    synsets = {_normalize_name(name): synset for name, synset in synsets.items()}
     images: dict[int, dict[int, Thing]] = {}
     for item in genome_items(folder, "objects.json", collector):
         things = images.setdefault(item.image_id, {})
         for entry in item.objects or ():
-            name = normalize_name((entry.names or [entry.name])[0])
+            name = _normalize_name((entry.names or [entry.name])[0])
             synset = next(iter(entry.synsets or ()), None) or synsets.get(name)
             things[entry.object_id] = thing = Thing(name, synset and sys.intern(synset))
             things |= dict.fromkeys(entry.merged_object_ids or (), thing)
@@ -173,5 +182,5 @@ def read_things(
         things = images.get(item.image_id, {})
         for entry in item.attributes or ():
             if thing := things.get(entry.object_id):
-                thing.attributes += [normalize_name(word) for word in entry.attributes or () if word]
+                thing.attributes += [_normalize_name(word) for word in entry.attributes or () if word]
     return images

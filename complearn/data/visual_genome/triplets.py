@@ -19,8 +19,8 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from ...core.seeds import rng
-from ..reports import BadData
 from ..pairs import Batch, Pair
+from ..reports import BadData
 from ...language.scenes.geometry import relation_truth
 from ...language.scenes.graphs import RELATIONS, SceneGraph
 from ...language.scenes.propositions import Phrase, fits
@@ -46,10 +46,16 @@ def item_phrases(
 ) -> tuple[str | None, ...]:  # one per item, e.g. "large red circle"; None if no phrase fits it alone
     "A phrase for each item of a scene."
     attributes = (("colour", "shape"), ("size", "colour", "shape"), ("size", "texture", "colour", "shape"))
-    fits_one = lambda words: sum(fits(Phrase(**words), other) is not False for other in graph.items) == 1
+
+    def fits_one(words):
+        return sum(fits(Phrase(**words), other) is not False for other in graph.items) == 1
+
     phrases = []
     for item in graph.items:
-        candidates = ({kind: word for kind in kinds if (word := getattr(item, kind)) not in (None, "plain")} for kinds in attributes)
+        candidates = (
+            {kind: word for kind in kinds if (word := getattr(item, kind)) not in (None, "plain")}
+            for kinds in attributes
+        )
         phrases.append(next((" ".join(words.values()) for words in candidates if fits_one(words)), None))
     return tuple(phrases)
 
@@ -60,7 +66,8 @@ def graph_truths(
     relations: tuple[str, ...] = tuple(RELATIONS),  # names of the relations
 ) -> dict[tuple[str, str], dict[str, bool | None]]:  # by phrases; True, or None for unknown; absent ones do not hold
     "The relations that hold, or may hold, between the items of a scene that have phrases."
-    phrases, truths = item_phrases(graph), {}
+    phrases = item_phrases(graph)
+    truths = {}
     for i, j in permutations([i for i, phrase in enumerate(phrases) if phrase], 2):
         values = {name: relation_truth(graph, name, i, j) for name in relations}
         truths[phrases[i], phrases[j]] = {name: value for name, value in values.items() if value is not False}
@@ -73,7 +80,8 @@ def graph_triplets(
     single: bool = True,  # only pairs of items with exactly one of the relations
 ) -> tuple[Triplet, ...]:
     "The relations that certainly hold between the items of a scene that have phrases."
-    shapes, triplets = dict(zip(item_phrases(graph), (item.shape for item in graph.items))), []
+    shapes = dict(zip(item_phrases(graph), (item.shape for item in graph.items)))
+    triplets = []
     for (subject, other), truths in graph_truths(graph, relations).items():
         holding = [name for name, truth in truths.items() if truth]
         if not single or len(holding) == 1:
@@ -122,10 +130,14 @@ class TripletEncoder:
         draw: int | None = None,  # the pair's draw; None: take the first
     ) -> tuple[Triplet, ...]:  # at most `max_triplets`
         "The triplets of a pair that are used this time."
-        triplets, limit = pair_triplets(pair, self.predicates, self.single), self.max_triplets
+        triplets = pair_triplets(pair, self.predicates, self.single)
+        limit = self.max_triplets
         if limit is None or len(triplets) <= limit:
             return triplets
-        order = range(limit) if draw is None else sorted(rng(draw, "triplets").permutation(len(triplets))[:limit])
+        if draw is None:
+            order = range(limit)
+        else:
+            order = sorted(rng(draw, "triplets").permutation(len(triplets))[:limit])
         return tuple(triplets[k] for k in order)
 
     def number(
@@ -148,13 +160,17 @@ class TripletEncoder:
         draws: Sequence[int] | None = None,  # one number per pair
         tokenizer: Any = None,  # phrases, names -> Tokens
     ) -> dict[str, Tensor | tuple]:  # fields of `Batch`
-        """phrase_ids, phrase_mask (image, phrase, token), phrase_classes (image, phrase), phrases (texts), triplets (image, triplet, 3);
-        held, unknown (image, triplet, predicate): the relations of each triplet's two phrases that hold, and those that are unknown."""
+        """phrase_ids, phrase_mask (image, phrase, token), phrase_classes (image, phrase), phrases (texts), triplets
+        (image, triplet, 3);
+        held, unknown (image, triplet, predicate): the relations of each triplet's two phrases that hold, and those that
+        are unknown."""
         drawn = [self.draw_triplets(pair, draw) for pair, draw in zip(pairs, draws or [None] * len(pairs))]
         texts, classes, rows = zip(*(self.rows(pair, triplets) for pair, triplets in zip(pairs, drawn)))
         ids, mask = self.tokens(pairs, texts, tokenizer)
-        phrase_classes, shape = torch.full(ids.shape[:2], -1), (len(pairs), self.max_triplets or max(1, *map(len, drawn)))
-        triplets, truths = torch.full((*shape, 3), -1), torch.zeros(2, *shape, len(self.predicates), dtype=torch.bool)
+        phrase_classes = torch.full(ids.shape[:2], -1)
+        shape = (len(pairs), self.max_triplets or max(1, *map(len, drawn)))
+        triplets = torch.full((*shape, 3), -1)
+        truths = torch.zeros(2, *shape, len(self.predicates), dtype=torch.bool)
         for i, (row, labels) in enumerate(zip(rows, classes)):
             phrase_classes[i, : len(labels)] = torch.tensor(labels, dtype=torch.int64)
             triplets[i, : len(row)] = torch.tensor(row, dtype=torch.int64).reshape(-1, 3)
@@ -167,15 +183,20 @@ class TripletEncoder:
         pairs: Sequence[Pair],  # for messages
         texts: Sequence[Sequence[str]],  # the phrases of each image
         tokenizer: Any,  # phrases, names -> Tokens
-    ) -> tuple[Int64[Tensor, "image phrase token"], Bool[Tensor, "image phrase token"]]:  # ids; True where a token is real
+    ) -> tuple[
+        Int64[Tensor, "image phrase token"], Bool[Tensor, "image phrase token"]
+    ]:  # ids; True where a token is real
         "The tokens of all phrases, padded with zeros."
         shape = (len(pairs), max(1, *map(len, texts)))
         if not any(texts):
             return torch.zeros(*shape, 1, dtype=torch.int64), torch.zeros(*shape, 1, dtype=torch.bool)
-        tokens = tokenizer([text for row in texts for text in row], [pair.id for pair, row in zip(pairs, texts) for _ in row])
+        tokens = tokenizer(
+            [text for row in texts for text in row], [pair.id for pair, row in zip(pairs, texts) for _ in row]
+        )
         positions = tuple(torch.tensor([[i, k] for i, row in enumerate(texts) for k in range(len(row))]).T)
         ids, mask = (x.new_zeros(*shape, x.shape[1]) for x in (tokens.ids, tokens.mask))
-        ids[positions], mask[positions] = tokens.ids, tokens.mask
+        ids[positions] = tokens.ids
+        mask[positions] = tokens.mask
         return ids, mask
 
     def truths(
@@ -198,7 +219,9 @@ class TripletEncoder:
         ends = [(t.subject, t.subject_class) for t in triplets] + [(t.object, t.object_class) for t in triplets]
         classes = {phrase: self.number(pair, "objects", name) for phrase, name in reversed(ends)}
         position = {phrase: k for k, phrase in enumerate(classes)}
-        rows = [[position[t.subject], self.number(pair, "predicates", t.predicate), position[t.object]] for t in triplets]
+        rows = [
+            [position[t.subject], self.number(pair, "predicates", t.predicate), position[t.object]] for t in triplets
+        ]
         return tuple(classes), list(classes.values()), rows
 
 # %% ../../../nbs/data/visual_genome/triplets.ipynb #c023
@@ -229,10 +252,14 @@ def relation_names(
     single: bool = True,  # see `graph_triplets`
 ) -> dict[str, list[str]]:  # {"predicates": [...], "objects": [...]}
     "The names that a relation module needs, most frequent first."
-    predicates, objects = Counter(), Counter()
+    predicates = Counter()
+    objects = Counter()
     for pair in pairs:
         triplets = pair_triplets(pair, relations, single)
         predicates.update(t.predicate for t in triplets)
         objects.update(name for t in triplets for name in (t.subject_class, t.object_class) if name)
-    ranked = lambda counts: [name for name, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]
+
+    def ranked(counts):
+        return [name for name, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]
+
     return {"predicates": ranked(predicates), "objects": ranked(objects)}

@@ -14,9 +14,9 @@ from ...core.config import check_choice
 from ..sprites.composites import BACKDROPS
 from ..sprites.cutouts import SKINS
 from ..sprites.skins import nouns_of, skin_fingerprint
-from ...language.scenes.sampling import PICTURED, SceneConfig
 from ...language.scenes.graphs import COLOUR_WORDS, COLOURS, SHAPES, TEXTURES
 from ...language.scenes.nouns import Noun
+from ...language.scenes.sampling import PICTURED, SceneConfig
 
 # %% ../../../nbs/data/worlds/config.ipynb #c004
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class WorldConfig:
     n_train: int = 20_000  # pairs
     n_test: int = 2_000  # pairs
     seed: int = 0  # of everything in the world
-    skin: str = "shapes"  # "shapes"; "photos" and "drawn" show cut-outs, and `shapes` are nouns then, see `data.sprites.skins`
+    # "shapes"; "photos" and "drawn" show cut-outs, and `shapes` are nouns then, see `data.sprites.skins`
+    skin: str = "shapes"
     folder: str = ""  # where the cut-outs are; empty for the usual places
     backdrop: str = "plain"  # behind cut-outs: "plain", "colours" or "clouds"
     held_pictures: float = 0.0  # share of the pictures of a noun that only the test shows, where it has several
@@ -58,20 +59,32 @@ class WorldConfig:
         if not 0 <= self.held_pictures < 1:
             raise ValueError(f"held_pictures: expected a share from 0 to below 1; got {self.held_pictures}")
         if self.skin != "shapes" and (undecided := sorted({*self.relations} - {*PICTURED})):
-            raise ValueError(f"relations: boxes of cut-outs cannot decide {', '.join(undecided)}; the skin {self.skin!r} has "
+            raise ValueError(f"relations: boxes of cut-outs cannot decide {', '.join(undecided)}; the skin "
+                             f"{self.skin!r} has "
                              f"{', '.join(PICTURED)}")  # fmt: skip
-        for name, vocabulary in (("shapes", SHAPES), ("colours", tuple(COLOURS)), ("textures", TEXTURES)) if self.skin == "shapes" else ():
+        for name, vocabulary in (
+            (("shapes", SHAPES), ("colours", tuple(COLOURS)), ("textures", TEXTURES)) if self.skin == "shapes" else ()
+        ):
             if isinstance(getattr(self, name), int) and not 1 <= getattr(self, name) <= len(vocabulary):
-                raise ValueError(f"{name}: expected 1 to {len(vocabulary)}, or some of {', '.join(vocabulary)}; got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name}: expected 1 to {len(vocabulary)}, or some of {', '.join(vocabulary)}; got "
+                    f"{getattr(self, name)}"
+                )
         if min(self.n_train, self.n_test, self.size) < 1:
-            raise ValueError(f"n_train, n_test and size: expected at least 1; got {self.n_train}, {self.n_test} and {self.size}")
+            raise ValueError(
+                f"n_train, n_test and size: expected at least 1; got {self.n_train}, {self.n_test} and {self.size}"
+            )
 
     def words(self, name: str) -> tuple[str, ...]:
         "The shapes, colours or textures of this world; in a skin, its nouns and the colours that their captions state."
         if self.skin != "shapes":
             nouns = self.nouns()
             colours = {form.colour for noun in nouns for form in noun.forms}
-            return {"shapes": nouns, "colours": tuple(c for c in COLOUR_WORDS if c in colours), "textures": TEXTURES[:1]}[name]
+            return {
+                "shapes": nouns,
+                "colours": tuple(c for c in COLOUR_WORDS if c in colours),
+                "textures": TEXTURES[:1],
+            }[name]
         vocabulary = {"shapes": SHAPES, "colours": tuple(COLOURS), "textures": TEXTURES}[name]
         chosen = getattr(self, name)
         return vocabulary if chosen == "all" else vocabulary[:chosen] if isinstance(chosen, int) else tuple(chosen)
@@ -90,25 +103,35 @@ class WorldConfig:
     def identity(self) -> dict[str, Any]:
         "What a world depends on, as plain values; of a skin, the content of its folder and not the path."
         values = asdict(self)
-        of_skin = {name: values.pop(name) for name in ("skin", "folder", "backdrop", "held_pictures")}  # unused in a world of shapes
-        return values if self.skin == "shapes" else values | of_skin | {"folder": skin_fingerprint(self.skin, self.folder)}
+        # unused in a world of shapes
+        of_skin = {name: values.pop(name) for name in ("skin", "folder", "backdrop", "held_pictures")}
+        if self.skin == "shapes":
+            return values
+        return values | of_skin | {"folder": skin_fingerprint(self.skin, self.folder)}
 
 # %% ../../../nbs/data/worlds/config.ipynb #c006
 _RELATIONS = ("left of", "right of", "above", "below", "inside", "touching", "same colour as", "same shape as")
 WORLDS = {
     "small": WorldConfig(),
     "middle": WorldConfig(
-        shapes=5, colours=6, sizes=("small", "large"), objects=(2, 3), relations=(*_RELATIONS[:4], "touching"), mention=(0.3, 0.0, 0.9),
-        kinds=("attribute", "conjunction", "relation", "negation", "long"), wording="varied", noise=0.01, n_train=50_000, disjoint=True,
+        shapes=5, colours=6, sizes=("small", "large"), objects=(2, 3), relations=(*_RELATIONS[:4], "touching"),
+        mention=(0.3, 0.0, 0.9),
+        kinds=("attribute", "conjunction", "relation", "negation", "long"), wording="varied", noise=0.01,
+        n_train=50_000, disjoint=True,
     ),
     "rich": WorldConfig(
-        shapes=8, colours=8, sizes=("small", "large"), textures=4, objects=(1, 5), relations=_RELATIONS, mention=(0.35, 0.35, 0.75),
-        kinds=("attribute", "conjunction", "relation", "count", "negation", "long"), wording="varied", size=64, noise=0.02, jitter=0.1,
+        shapes=8, colours=8, sizes=("small", "large"), textures=4, objects=(1, 5), relations=_RELATIONS,
+        mention=(0.35, 0.35, 0.75),
+        kinds=("attribute", "conjunction", "relation", "count", "negation", "long"), wording="varied", size=64,
+        noise=0.02, jitter=0.1,
         gradient=0.2, n_train=100_000, n_test=5_000, disjoint=True,
     ),
 }  # fmt: skip
 _CUTOUTS = WorldConfig(
-    shapes=40, colours=8, sizes=("small", "large"), objects=(2, 2), mention=(0.5, 0.0, 0.9), kinds=("conjunction", "relation"),
-    wording="varied", size=64, noise=0.01, jitter=0.1, gradient=0.15, backdrop="clouds", n_train=50_000, disjoint=True, skin="photos",
+    shapes=40, colours=8, sizes=("small", "large"), objects=(2, 2), mention=(0.5, 0.0, 0.9),
+    kinds=("conjunction", "relation"),
+    wording="varied", size=64, noise=0.01, jitter=0.1, gradient=0.15, backdrop="clouds", n_train=50_000, disjoint=True,
+    skin="photos",
 )  # fmt: skip
-CUTOUT_WORLDS = {"photos": _CUTOUTS, "drawn": replace(_CUTOUTS, skin="drawn")}  # need a folder of pictures, see `data.sprites.cutouts`
+# need a folder of pictures, see `data.sprites.cutouts`
+CUTOUT_WORLDS = {"photos": _CUTOUTS, "drawn": replace(_CUTOUTS, skin="drawn")}

@@ -25,10 +25,16 @@ def held_out_pairs(
     "Pairs that training never sees. Raise `ValueError` if a word or a shape would be left with nothing to train on."
     words = sorted(words, key=lambda word: derive(seed, "held out", word))
     shapes = sorted(shapes, key=lambda shape: derive(seed, "held out", shape))
-    long, short = max(len(words), len(shapes)), min(len(words), len(shapes))
-    n = max(1, round(share * long * short)) if short else 0
+    long = max(len(words), len(shapes))
+    short = min(len(words), len(shapes))
+    if short:
+        n = max(1, round(share * long * short))
+    else:
+        n = 0
     if short and (n > long * (short - 1) or short < 2):
-        raise ValueError(f"cannot hold out {n} of {long * short} pairs of {words} with {shapes}: a word would vanish; hold out less")
+        raise ValueError(
+            f"cannot hold out {n} of {long * short} pairs of {words} with {shapes}: a word would vanish; hold out less"
+        )
     diagonal = [(k % long, (k % long + k // long) % short) for k in range(n)]
     return frozenset((words[i], shapes[j]) if len(words) == long else (words[j], shapes[i]) for i, j in diagonal)
 
@@ -37,7 +43,10 @@ def compounds(
     statement: Statement,  # a claim
 ) -> Counter:  # how often it uses each compound
     "Count a statement's bindings and predicates, such as `[colour shape] left of [shape]`."
-    pattern = lambda phrase: f"[{' '.join(kind for kind in (*ATTRIBUTES, 'count', 'shape') if getattr(phrase, kind) is not None)}]"
+
+    def pattern(phrase):
+        return f"[{' '.join(kind for kind in (*ATTRIBUTES, 'count', 'shape') if getattr(phrase, kind) is not None)}]"
+
     counts = Counter(bindings(statement))
     for clause in statement.clauses:
         if isinstance(clause, Relates):
@@ -73,7 +82,9 @@ class Split:
 
     def weight(self, binding: tuple[str, str]) -> float:
         "Divergence: the share of a binding's statements that training keeps."
-        return self.rare if derive(self.seed, "rare", *binding) % 2 else 1.0
+        if derive(self.seed, "rare", *binding) % 2:
+            return self.rare
+        return 1.0
 
     def is_novel(self, statement: Statement) -> bool:
         "Systematic: whether a statement says a held-out pair."
@@ -87,7 +98,9 @@ class Split:
     ) -> bool:
         "Whether statements belong to a part; exchanging the two sides of an edit never changes the answer."
         statements = list(statements)
-        if self.disjoint and any((derive(self.seed, "side", repr(each)) % 2 == 0) != (part == "train") for each in statements):
+        if self.disjoint and any(
+            (derive(self.seed, "side", repr(each)) % 2 == 0) != (part == "train") for each in statements
+        ):
             return False
         if self.kind == "systematic":
             return any(map(self.is_novel, statements)) == (part == "test")

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from ...core.results import row
 from ...core.config import check_choice
+from ...core.results import row
 from ...data.overlap import OVERLAP_POLICIES, Overlap, find_overlap, item_contents, resolve_overlap
 from ...data.pairs import Pair
 from ..tasks.base import Score, Task
@@ -66,19 +66,29 @@ def disjoint_training(
     source: Mapping[str, Any],  # of the training pairs: {"name": reader, "args": {...}}
     train: Sequence[Pair],  # what it reads
     bench: Mapping[str, Task],  # the tasks by name
-    overlap: str = "drop",  # "drop", "keep" or "refuse": what becomes of training pairs with a photo or a caption of the bench
+    # "drop", "keep" or "refuse": what becomes of training pairs with a photo or a caption of the bench
+    overlap: str = "drop",
     most: int = 2**14,  # pairs compared of a training set that is made on demand
-) -> tuple[dict[str, Any], Sequence[Pair], dict[str, Any]]:  # the source of what is left, its pairs, and facts for results.json
+) -> tuple[
+    dict[str, Any], Sequence[Pair], dict[str, Any]
+]:  # the source of what is left, its pairs, and facts for results.json
     "The training data of an experiment; raise ValueError if the policy refuses what they share with its questions."
     on_demand = hasattr(train, "world")
     compared = train[:most] if on_demand else train
     items = [item for task in bench.values() for item in task.items()]
-    policy = "refuse" if on_demand and overlap == "drop" else overlap  # pairs that are made on demand cannot be left out
-    world = 'pairs of a generated world are made on demand: give it {"disjoint": true}, or allow what they share with overlap="keep"'
+    # pairs that are made on demand cannot be left out
+    policy = "refuse" if on_demand and overlap == "drop" else overlap
+    world = (
+        'pairs of a generated world are made on demand: give it {"disjoint": true}, or allow what they share with '
+        'overlap="keep"'
+    )
     pairs, shared = resolve_overlap(compared, items, policy, **({"remedy": world} if on_demand else {}))
     dropped = shared.pairs if policy == "drop" else []
     action = {"drop": f"{len(dropped)} pairs dropped", "keep": "all of them kept", "refuse": "none allowed"}[policy]
-    facts = {"policy": overlap, "report": f"{len(compared)} of {len(train)} training pairs compared: {shared}; {action}"}
+    facts = {
+        "policy": overlap,
+        "report": f"{len(compared)} of {len(train)} training pairs compared: {shared}; {action}",
+    }
     facts |= {"images": len(shared.images), "captions": len(shared.captions), "dropped": len(dropped)}
     facts |= {"image_pairs": list(shared.images), "caption_pairs": shared.captions}
     print(facts["report"])
@@ -96,8 +106,12 @@ def shared_questions(
     compared = [pair for train in training_sets for pair in (train[:most] if hasattr(train, "world") else train)]
     whole = find_overlap(compared, [item for task in bench.values() for item in task.items()])
     names = set(whole.pairs)
-    pairs = [pair for pair in compared if pair.id in names]  # all photos are hashed once, and only these again for each task
-    overlaps = {name: find_overlap(task.items(), pairs) for name, task in bench.items()} if pairs else {}
+    # all photos are hashed once, and only these again for each task
+    pairs = [pair for pair in compared if pair.id in names]
+    if pairs:
+        overlaps = {name: find_overlap(task.items(), pairs) for name, task in bench.items()}
+    else:
+        overlaps = {}
     return overlaps, f"{len(compared)} of {sum(map(len, training_sets))} training pairs compared: {whole}"
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #f7055697
@@ -112,7 +126,9 @@ def unseen_bench(
     met = {name: ids for name, ids in met.items() if ids}
     if met and overlap == "refuse":
         counts = ", ".join(f"{len(ids)} of {name}" for name, ids in met.items())
-        raise ValueError(f'the models were trained on what they are asked: {counts} items; leave these out with overlap="drop"')
+        raise ValueError(
+            f'the models were trained on what they are asked: {counts} items; leave these out with overlap="drop"'
+        )
     if overlap == "keep":
         return dict(bench), {}
     remaining = {name: task.without(met[name]) if name in met else task for name, task in bench.items()}
@@ -120,7 +136,9 @@ def unseen_bench(
     remaining = {name: task for name, task in remaining.items() if len(task.items())}
     if bench and not remaining:
         names = ", ".join(dropped)
-        raise ValueError(f'the models were trained on every item of {names}; ask other questions, or these with overlap="keep"')
+        raise ValueError(
+            f'the models were trained on every item of {names}; ask other questions, or these with overlap="keep"'
+        )
     return remaining, dropped
 
 # %% ../../../nbs/evaluation/bench/bench.ipynb #5b0b7b28
@@ -129,12 +147,16 @@ def captions_cut(
     bench: Mapping[str, Task],  # the tasks by name
     train: Sequence[Pair] = (),  # training pairs
     most: int = 2**12,  # pairs counted of a training set that is made on demand
-) -> dict[str, dict[str, int]]:  # "training" and each task -> how many distinct captions, and how many are cut; empty without a tokenizer
+) -> dict[
+    str, dict[str, int]
+]:  # "training" and each task -> how many distinct captions, and how many are cut; empty without a tokenizer
     "Count the captions that are longer than the model's context."
     tokenizer = getattr(getattr(scorer, "collate", None), "tokenizer", None)
     if tokenizer is None:
         return {}
-    lists = {"training": train[:most] if hasattr(train, "world") else train} | {name: task.items() for name, task in bench.items()}
+    lists = {"training": train[:most] if hasattr(train, "world") else train} | {
+        name: task.items() for name, task in bench.items()
+    }
     counts = {}
     for name, items in lists.items():
         texts = list(dict.fromkeys(caption for _, _, captions in item_contents(items) for caption in captions))

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...core.results import row
-from ..tasks.choices import TIE
 from .mixture import Mixture
 from ..statistics import bootstrap_interval
+from ..tasks.choices import TIE
 
 # %% ../../../nbs/evaluation/search/transitions.ipynb #c004
 def target_ranks(
@@ -29,12 +29,19 @@ def target_ranks(
     "How high one kind of target ranks; tied rivals rank ahead."
     is_target = torch.zeros(len(scores), dtype=torch.bool)
     is_target[torch.as_tensor(list(targets))] = True
-    rival_scores, target_scores = scores[~is_target].sort().values, scores[is_target]
+    rival_scores = scores[~is_target].sort().values
+    target_scores = scores[is_target]
     if not len(target_scores) or not len(rival_scores):
-        raise ValueError(f"a kind needs targets and rivals in the gallery; got {len(target_scores)} and {len(rival_scores)}")
+        raise ValueError(
+            f"a kind needs targets and rivals in the gallery; got {len(target_scores)} and {len(rival_scores)}"
+        )
     ahead = len(rival_scores) - torch.searchsorted(rival_scores, target_scores - tie)
     best = torch.where(is_target, scores - tie, scores).argsort(descending=True)[:k]
-    values = {"ahead": ahead.double().mean() / len(rival_scores), "first": 1 + ahead.min(), "top": is_target[best].double().mean()}
+    values = {
+        "ahead": ahead.double().mean() / len(rival_scores),
+        "first": 1 + ahead.min(),
+        "top": is_target[best].double().mean(),
+    }
     return {name: float(value) for name, value in values.items()} | {"chance_top": float(is_target.double().mean())}
 
 # %% ../../../nbs/evaluation/search/transitions.ipynb #c007
@@ -51,7 +58,8 @@ def transition(
     "Ranks of every kind of target at every alpha."
     included = torch.ones(len(mix.items), dtype=torch.bool)
     included[list(without)] = False
-    position, lines = included.cumsum(0) - 1, []
+    position = included.cumsum(0) - 1
+    lines = []
     targets = {kind: [int(position[item]) for item in items if included[item]] for kind, items in kinds.items()}
     for alpha in alphas:
         scores = mix.cosines(alpha)[included]
@@ -72,7 +80,10 @@ def mixture_gains(
     missing = [alpha for alpha in (0, at, 1) if alpha not in part.columns]
     if missing:
         raise ValueError(f"the transition has no alpha {missing}; there are {list(part.columns)}")
-    sign, middle, image, text = (1 if metric == "top" else -1), part[at], part[0.0], part[1.0]
+    sign = 1 if metric == "top" else -1
+    middle = part[at]
+    image = part[0.0]
+    text = part[1.0]
     best = np.maximum(sign * image, sign * text)
     columns = {"middle": middle, "image_only": image, "text_only": text, "gain": sign * middle - best}
     if "group" in frame.columns:
@@ -81,7 +92,8 @@ def mixture_gains(
 
 # %% ../../../nbs/evaluation/search/transitions.ipynb #c010
 def transition_rows(
-    frame: pd.DataFrame,  # `transition`s of many queries, with columns `query` and, where queries share targets, `group`
+    # `transition`s of many queries, with columns `query` and, where queries share targets, `group`
+    frame: pd.DataFrame,
     method: str,  # e.g. "codebook_clip"
     seed: int | None = None,  # the run's seed
     data: str = "generated",  # where the queries come from
@@ -93,7 +105,9 @@ def transition_rows(
     def note(split: str, metric: str, part: pd.DataFrame, column: str) -> None:
         groups = part["group"] if "group" in part.columns else part["query"]
         low, high = bootstrap_interval(part[column], groups=groups)
-        rows.append(row(method, seed, None, None, data, split, metric, float(part[column].mean()), low, high, groups.nunique()))
+        rows.append(
+            row(method, seed, None, None, data, split, metric, float(part[column].mean()), low, high, groups.nunique())
+        )
 
     for (kind, alpha), part in frame.groupby(["kind", "alpha"], sort=False):
         for metric in ("ahead", "first", "top"):

@@ -27,9 +27,13 @@ def attribute_values(
 ) -> dict[str, list[str]]:  # attribute -> a value per pair
     "The attributes of some images; raise ValueError that names a pair without one."
     if not len(pairs) or not isinstance(pairs[0].labels, dict):
-        raise ValueError("attributes are labels by name, such as {'shape': 'star', 'colour': 'red'}; read trifeature or cifar_mnist")
+        raise ValueError(
+            "attributes are labels by name, such as {'shape': 'star', 'colour': 'red'}; read trifeature or cifar_mnist"
+        )
     names = list(names) or list(pairs[0].labels)
-    missing = next((pair.id for pair in pairs if not isinstance(pair.labels, dict) or set(names) - set(pair.labels)), None)
+    missing = next(
+        (pair.id for pair in pairs if not isinstance(pair.labels, dict) or set(names) - set(pair.labels)), None
+    )
     if missing is not None:
         raise ValueError(f"pair {missing} has not the attributes {', '.join(names)}")
     return {name: [str(pair.labels[name]) for pair in pairs] for name in names}
@@ -54,12 +58,18 @@ class Attributes(Task):
 
     def run(self, scorer: Any, batch_size: int = 256, device: torch.device | str | None = None) -> list[Score]:
         images = [[pair.image for pair in pairs] for pairs in (self.train, self.test)]
-        fit, judge = (features_of(encode_all(scorer, images=part, batch_size=batch_size, device=device)) for part in images)
-        values, scores = attribute_values(self.train), []
+        fit, judge = (
+            features_of(encode_all(scorer, images=part, batch_size=batch_size, device=device)) for part in images
+        )
+        values = attribute_values(self.train)
+        scores = []
         for name, answers in attribute_values(self.test, list(values)).items():
             classes = sorted(set(values[name]))
             if stranger := set(answers) - set(classes):
-                raise ValueError(f"attribute {name}: the test has values that training never shows: {', '.join(sorted(stranger)[:5])}")
+                raise ValueError(
+                    f"attribute {name}: the test has values that training never shows: "
+                    f"{', '.join(sorted(stranger)[:5])}"
+                )
             numbers = [np.array([classes.index(value) for value in part]) for part in (values[name], answers)]
             right = fit_probe(fit, numbers[0], self.strength).predict(judge) == numbers[1]
             scores.append(share_score(name, "probe_accuracy", right))
@@ -69,7 +79,11 @@ class Attributes(Task):
         values = attribute_values(self.train)
         commonest = {name: Counter(part).most_common(1)[0][0] for name, part in values.items()}
         answers = attribute_values(self.test, list(values)).items()
-        return {"majority": [share_score(n, "probe_accuracy", [value == commonest[n] for value in part]) for n, part in answers]}
+        return {
+            "majority": [
+                share_score(n, "probe_accuracy", [value == commonest[n] for value in part]) for n, part in answers
+            ]
+        }
 
     def items(self) -> Sequence[Pair]:
         return self.test

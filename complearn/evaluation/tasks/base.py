@@ -37,10 +37,12 @@ def share_score(
     metric: str,  # e.g. "accuracy"
     right: Sequence | np.ndarray | pd.Series,  # one truth value per item
     ties: Real = 0.0,  # share of the items that were tied
-    groups: Sequence | np.ndarray | pd.Series | None = None,  # items of one group (one photo, one sentence) are resampled together
+    # items of one group (one photo, one sentence) are resampled together
+    groups: Sequence | np.ndarray | pd.Series | None = None,
 ) -> Score:
     "Score of a share of items with its interval over items, or over groups of them."
-    value, n = float(np.mean(right)), len(right)
+    value = float(np.mean(right))
+    n = len(right)
     count = None if groups is None else len(set(groups))
     low, high = share_interval(bootstrap_means(right, groups=groups), value, count or n)
     return Score(split, metric, value, low, high, n, float(ties), count)
@@ -84,4 +86,6 @@ def evenly(
     limit: int,  # at most so many; 0: all
 ) -> list:
     "Take items at equal distances."
-    return [items[k * len(items) // limit] for k in range(limit)] if limit and limit < len(items) else list(items)
+    if limit and limit < len(items):
+        return [items[k * len(items) // limit] for k in range(limit)]
+    return list(items)

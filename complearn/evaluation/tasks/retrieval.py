@@ -28,7 +28,9 @@ from ...models.scoring import Encoded, Scorer, encode_all
 def naive_ranks(
     scores: Float[Tensor, "query candidate"],  # similarities
     right: Bool[Tensor, "query candidate"],  # True where the candidate answers the query
-) -> tuple[Int[Tensor, "query"], Bool[Tensor, "query"]]:  # ranks from 1; whether a wrong candidate ties with the best right one
+) -> tuple[
+    Int[Tensor, "query"], Bool[Tensor, "query"]
+]:  # ranks from 1; whether a wrong candidate ties with the best right one
     "Rank of each query's best right candidate, all scores at hand."
     best = scores.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
     rivals = ~right & (scores >= best - TIE)
@@ -43,19 +45,28 @@ def ranks(
     block: int = 1024,  # images, and captions, of a block
 ) -> list[tuple[np.ndarray, np.ndarray]]:  # (rank from 1, tied) per image, then per caption
     "Ranks in both directions, in blocks; the same as `naive_ranks`."
-    sizes, index = (len(images), len(texts)), torch.from_numpy(pairs)
-    right_scores = torch.cat([scorer.similarity(images, texts, pairs=part).float().cpu() for part in index.split(32 * block)])
+    sizes = (len(images), len(texts))
+    index = torch.from_numpy(pairs)
+    right_scores = torch.cat(
+        [scorer.similarity(images, texts, pairs=part).float().cpu() for part in index.split(32 * block)]
+    )
     if not torch.isfinite(right_scores).all():
         raise ValueError("the scorer gave scores that are not finite; the weights may be broken")
-    best = [torch.full((n,), -torch.inf).scatter_reduce(0, index[:, side], right_scores, "amax") for side, n in enumerate(sizes)]
-    rivals, tied = [torch.zeros(n, dtype=torch.int64) for n in sizes], [torch.zeros(n, dtype=torch.bool) for n in sizes]
+    best = [
+        torch.full((n,), -torch.inf).scatter_reduce(0, index[:, side], right_scores, "amax")
+        for side, n in enumerate(sizes)
+    ]
+    rivals = [torch.zeros(n, dtype=torch.int64) for n in sizes]
+    tied = [torch.zeros(n, dtype=torch.bool) for n in sizes]
     for i in range(0, sizes[0], block):
         near = index[(index[:, 0] >= i) & (index[:, 0] < i + block)]
         for j in range(0, sizes[1], block):
             spans = (slice(i, i + block), slice(j, j + block))
             scores = scorer.similarity(images[spans[0]], texts[spans[1]]).float().cpu()
             inside = near[(near[:, 1] >= j) & (near[:, 1] < j + block)]
-            wrong = torch.ones(scores.shape, dtype=torch.bool).index_put(((inside[:, 0] - i), (inside[:, 1] - j)), torch.tensor(False))
+            wrong = torch.ones(scores.shape, dtype=torch.bool).index_put(
+                ((inside[:, 0] - i), (inside[:, 1] - j)), torch.tensor(False)
+            )
             for side, shape in enumerate(("query -> query 1", "query -> 1 query")):
                 threshold = rearrange(best[side][spans[side]], shape)
                 above = wrong & ~(scores < threshold - TIE)  # a score that is not a number counts as a rival
@@ -67,7 +78,8 @@ def ranks(
 def evaluate_retrieval(
     scorer: Scorer,  # any model
     pairs: Sequence[Pair],  # a test set; `views` are further captions of the image
-    merge: bool = False,  # captions of different images with the same words are one candidate (else the published protocol)
+    # captions of different images with the same words are one candidate (else the published protocol)
+    merge: bool = False,
     batch_size: int = 256,  # encoded at once
     device: torch.device | str | None = None,  # where to encode
     block: int = 1024,  # images, and captions, of a block of the score matrix
@@ -86,15 +98,26 @@ def evaluate_retrieval(
             candidates.setdefault(key, caption)
             links[i, key] = None
     numbers = {key: number for number, key in enumerate(candidates)}
-    encode = lambda **side: encode_all(scorer, batch_size=batch_size, device=device, **side)
+
+    def encode(**side):
+        return encode_all(scorer, batch_size=batch_size, device=device, **side)
+
     trees = {pair.caption: pair.tree for pair in pairs if pair.tree is not None}
-    images, texts = encode(images=list(photos.values())), encode(texts=list(candidates.values()), trees=trees)
-    index, photo = np.array([(i, numbers[key]) for i, key in links]), np.zeros(len(candidates), dtype=int)
+    images = encode(images=list(photos.values()))
+    texts = encode(texts=list(candidates.values()), trees=trees)
+    index = np.array([(i, numbers[key]) for i, key in links])
+    photo = np.zeros(len(candidates), dtype=int)
     photo[index[:, 1]] = index[:, 0]
     by_image, by_text = ranks(scorer, images, texts, index, block)
     lines = {"direction": ["image_to_text"] * len(by_image[0]) + ["text_to_image"] * len(by_text[0])}
-    lines |= {"rank": np.r_[by_image[0], by_text[0]], "tied": np.r_[by_image[1], by_text[1]], "photo": np.r_[: len(by_image[0]), photo]}
-    return pd.DataFrame(lines | {"gallery": np.repeat([len(by_text[0]), len(by_image[0])], [len(by_image[0]), len(by_text[0])])})
+    lines |= {
+        "rank": np.r_[by_image[0], by_text[0]],
+        "tied": np.r_[by_image[1], by_text[1]],
+        "photo": np.r_[: len(by_image[0]), photo],
+    }
+    return pd.DataFrame(
+        lines | {"gallery": np.repeat([len(by_text[0]), len(by_image[0])], [len(by_image[0]), len(by_text[0])])}
+    )
 
 # %% ../../../nbs/evaluation/tasks/retrieval.ipynb #c013
 def summarise_retrieval(
@@ -104,10 +127,13 @@ def summarise_retrieval(
     "Recall at k in both directions, with intervals that resample photos, not captions."
     scores = []
     for direction, part in frame.groupby("direction", sort=False):
-        gallery, photos = int(part["gallery"].iloc[0]), part["photo"]
+        gallery = int(part["gallery"].iloc[0])
+        photos = part["photo"]
         for k in ks:
             if k >= gallery:
-                warnings.warn(f"{direction}: R@{k} says nothing among {gallery} candidates and is left out", stacklevel=2)
+                warnings.warn(
+                    f"{direction}: R@{k} says nothing among {gallery} candidates and is left out", stacklevel=2
+                )
                 continue
             scores.append(share_score(str(direction), f"r@{k}", part["rank"] <= k, part["tied"].mean(), photos))
     return scores

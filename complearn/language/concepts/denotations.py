@@ -26,7 +26,9 @@ def concept_numbers(
         return numbers
     similar = search_concepts(graph, text, 3)["concept"].tolist()
     example = f"search_concepts(graph, {plain_text(text).rpartition(' ')[2]!r})"
-    nothing = f"no concept {text!r}, and none with these words in it; search for one of its words, in Python with {example}"
+    nothing = (
+        f"no concept {text!r}, and none with these words in it; search for one of its words, in Python with {example}"
+    )
     raise RequestError(unknown_name("concept", text, similar) if similar else nothing)
 
 # %% ../../../nbs/language/concepts/denotations.ipynb #f7f5cc3c
@@ -40,7 +42,9 @@ def search_concepts(
     numbers = np.arange(len(graph.concepts))
     if plain_text(text):
         words = f" {plain_text(text)}" + " " * (not begun)
-        numbers = np.array([number for number, concept in enumerate(graph.texts[0]) if words in f" {concept} "], dtype=np.int64)
+        numbers = np.array(
+            [number for number, concept in enumerate(graph.texts[0]) if words in f" {concept} "], dtype=np.int64
+        )
     counts = graph.image_counts[numbers]
     lengths = [len(graph.texts[0][number]) for number in numbers]
     best = numbers[np.lexsort((lengths, -counts))[:most]]
@@ -57,7 +61,9 @@ def denotation(
     codes, names = graph.images
     captions = [np.concatenate([graph.lines(number) for number in concept_numbers(graph, text)]) for text in texts]
     image_sets = [set(codes[graph.parts["caption"].to_numpy()[lines]].tolist()) for lines in captions]
-    return [str(names[code]) for code in sorted(set.intersection(*image_sets))] if image_sets else []
+    if image_sets:
+        return [str(names[code]) for code in sorted(set.intersection(*image_sets))]
+    return []
 
 # %% ../../../nbs/language/concepts/denotations.ipynb #055a9727
 def mentions(
@@ -66,7 +72,8 @@ def mentions(
     predicate: str = "",  # only where it is a part of something by this one; empty: everywhere
 ) -> pd.DataFrame:  # id, image, sentence: in lower case; in the order of the captions
     "The captions that a concept stands in; raise RequestError if it is never a part by that predicate."
-    parts, lines = graph.parts, np.concatenate([graph.lines(number) for number in concept_numbers(graph, text)])
+    parts = graph.parts
+    lines = np.concatenate([graph.lines(number) for number in concept_numbers(graph, text)])
     if predicate:
         above = parts["parent"].to_numpy()[lines]
         used = np.where(above >= 0, parts["predicate"].to_numpy()[above], -1)
@@ -76,7 +83,9 @@ def mentions(
         lines = lines[used == next(number for number, name in names.items() if name == predicate)]
     captions = np.unique(parts["caption"].to_numpy()[lines])
     sentences = parts["concept"].to_numpy()[np.searchsorted(parts["caption"].to_numpy(), captions)]
-    table = graph.captions.iloc[captions][["id", "image"]].assign(sentence=[graph.texts[0][number] for number in sentences])
+    table = graph.captions.iloc[captions][["id", "image"]].assign(
+        sentence=[graph.texts[0][number] for number in sentences]
+    )
     return table.reset_index(drop=True)
 
 # %% ../../../nbs/language/concepts/denotations.ipynb #05b27126
@@ -85,8 +94,11 @@ def compositions(
     text: str,  # of a concept
 ) -> pd.DataFrame:  # predicate, parts, captions; the most frequent first
     "What composes into a concept, and by which predicate."
-    (texts, predicates), numbers, ways = graph.texts, graph.parts["concept"].to_numpy(), {}
-    captions, used = graph.parts["caption"].to_numpy(), graph.parts["predicate"].to_numpy()
+    texts, predicates = graph.texts
+    numbers = graph.parts["concept"].to_numpy()
+    ways = {}
+    captions = graph.parts["caption"].to_numpy()
+    used = graph.parts["predicate"].to_numpy()
     for line in np.concatenate([graph.lines(number) for number in concept_numbers(graph, text)]).tolist():
         if used[line] >= 0:
             way = int(used[line]), tuple(numbers[graph.sub_lines(line)].tolist())
@@ -102,7 +114,8 @@ def wholes(
     most: int = 20,  # rows
 ) -> pd.DataFrame:  # predicate, whole, captions; the most frequent first
     "What a concept is a part of, and by which predicate."
-    (texts, predicates), rows = graph.texts, _captions_around(graph, text, "predicate", "concept").most_common(most)
+    texts, predicates = graph.texts
+    rows = _captions_around(graph, text, "predicate", "concept").most_common(most)
     names = [(predicates[predicate], texts[whole], count) for (predicate, whole), count in rows]
     return pd.DataFrame(names, columns=["predicate", "whole", "captions"])
 
@@ -112,7 +125,10 @@ def relations(
     text: str,  # of a concept
 ) -> pd.DataFrame:  # predicate, captions; the most frequent first
     "The predicates by which a concept is a part of something."
-    rows = [(graph.texts[1][predicate], count) for (predicate,), count in _captions_around(graph, text, "predicate").most_common()]
+    rows = [
+        (graph.texts[1][predicate], count)
+        for (predicate,), count in _captions_around(graph, text, "predicate").most_common()
+    ]
     return pd.DataFrame(rows, columns=["predicate", "captions"])
 
 
@@ -135,14 +151,18 @@ def neighbourhood(
     down: int = 2,  # levels of parts
 ) -> nx.DiGraph:  # nodes have `kind` ("concept", "primitive", "predicate"), `text` and `images`
     "A concept, what it is a part of, and what it is made of."
-    view, counts = nx.DiGraph(), graph.image_counts
+    view = nx.DiGraph()
+    counts = graph.image_counts
     order = Counter(wholes(graph, text, up)["whole"])
     levels = [(name, 1) for name in order] + [(plain_text(text), down)]
     concept_numbers(graph, text)
 
     def add(name: str) -> str:
         numbers = graph.places[name]
-        kind = "primitive" if all(graph.concepts["primitive"].iloc[numbers]) else "concept"
+        if all(graph.concepts["primitive"].iloc[numbers]):
+            kind = "primitive"
+        else:
+            kind = "concept"
         view.add_node(name, kind=kind, text=name, images=int(counts[numbers].sum()))
         return name
 
@@ -165,11 +185,16 @@ def image_compounds(
     "The predicates or primitives of every image."
     column, texts = ("predicate", graph.texts[1]) if kind == "predicates" else ("concept", graph.texts[0])
     numbers = graph.parts[column].to_numpy()
-    is_counted = numbers >= 0 if kind == "predicates" else graph.concepts["primitive"].to_numpy()[numbers]
+    if kind == "predicates":
+        is_counted = numbers >= 0
+    else:
+        is_counted = graph.concepts["primitive"].to_numpy()[numbers]
     codes, names = graph.images
     compounds = {str(name): Counter() for name in names}
     counters = list(compounds.values())
-    for image, number in zip(codes[graph.parts["caption"].to_numpy()[is_counted]].tolist(), numbers[is_counted].tolist()):
+    for image, number in zip(
+        codes[graph.parts["caption"].to_numpy()[is_counted]].tolist(), numbers[is_counted].tolist()
+    ):
         counters[image][texts[number]] += 1
     return compounds
 
@@ -181,7 +206,8 @@ def unseen(
 ) -> pd.DataFrame:  # text, captions; the most frequent first
     "What a test set uses and training never shows."
     table, column = ("predicates", "predicate") if kind == "predicates" else ("concepts", "concept")
-    training_texts, counts = set(getattr(train, table)["text"]), test.parts[column].to_numpy()
+    training_texts = set(getattr(train, table)["text"])
+    counts = test.parts[column].to_numpy()
     counts = np.bincount(counts[counts >= 0], minlength=len(getattr(test, table)))
     lines = getattr(test, table).assign(captions=counts)
     if column == "concept":

@@ -28,7 +28,9 @@ def prune_tree(
     def pruned(node: Tree) -> list[Tree | str]:
         children = [part for child in node.children for part in ([child] if isinstance(child, str) else pruned(child))]
         is_tag = len(node.children) == 1 and isinstance(node.children[0], str)
-        return children if not is_tag and draw.random() < share else [Tree(node.label, tuple(children))]
+        if not is_tag and draw.random() < share:
+            return children
+        return [Tree(node.label, tuple(children))]
 
     parts = [part for child in tree.children for part in ([child] if isinstance(child, str) else pruned(child))]
     return Tree(tree.label, tuple(parts))
@@ -41,7 +43,9 @@ def pruned_tree(
     seed: int = 0,
 ) -> Tree:
     "A caption's worse tree."
-    return prune_tree(tree, share, rng(seed, "prune", caption)) if share else tree
+    if share:
+        return prune_tree(tree, share, rng(seed, "prune", caption))
+    return tree
 
 
 def prune_parse(

@@ -64,7 +64,8 @@ class CaptionAtoms:
         parse: Parse,
         relations: WordRelations,  # knows materials, fixed nouns and prepositions
     ):
-        self.parse, self.relations = parse.require("tag", "lemma", "head", "relation"), relations
+        self.parse = parse.require("tag", "lemma", "head", "relation")
+        self.relations = relations
         words = parse.words[:MOST_WORDS]
         self.words = [word if word.head < len(words) else replace(word, head=i) for i, word in enumerate(words)]
         self.lemmas = [word.lemma.lower() for word in self.words]
@@ -80,29 +81,48 @@ class CaptionAtoms:
 
     def is_attribute(self, number: int) -> bool:
         "Whether a word before a noun says what it is like, not of which kind it is."
-        listed = ("adjective", self.texts[number]) in self.relations.listed or self.texts[number] in DESCRIPTIVE_MODIFIERS
+        listed = ("adjective", self.texts[number]) in self.relations.listed or self.texts[
+            number
+        ] in DESCRIPTIVE_MODIFIERS
         return listed or self.words[number].relation == "amod" and self.words[number].tag == "JJ"
 
     @cached_property
     def objects(self) -> tuple[CaptionObject, ...]:
         "The objects, left to right."
-        nouns = (i for i, word in enumerate(self.words) if word.tag in ("NN", "NNS") and word.relation not in ("compound", "amod"))
-        idioms = {place for match in RECIPROCAL_PHRASE.finditer(self.parse.caption) for place in range(*match.span())}  # shake hands
+        nouns = (
+            i
+            for i, word in enumerate(self.words)
+            if word.tag in ("NN", "NNS") and word.relation not in ("compound", "amod")
+        )
+        # shake hands
+        idioms = {place for match in RECIPROCAL_PHRASE.finditer(self.parse.caption) for place in range(*match.span())}
         nouns = (i for i in nouns if self.words[i].span[0] not in idioms)
         objects = (self._object(i) for i in nouns if self.texts[i].isalpha() and self.child(i, "case") is None)
         return tuple(each for each in objects if each.name not in self.relations.fixed["noun"])
 
     def _object(self, head: int) -> CaptionObject:
-        start, before = head, [i for i in self.children[head] if i < head]
+        start = head
+        before = [i for i in self.children[head] if i < head]
         while start - 1 in before and self.words[start - 1].relation == "compound" and not self.is_attribute(start - 1):
             start -= 1
-        attributes = tuple(i for i in before if i < start and self.words[i].relation in ("amod", "compound") and self.is_attribute(i))
-        first = lambda *labels: next((i for i in before if self.words[i].relation in labels), None)
-        determiner, count = first("det", "poss"), first("nummod")
-        name = " ".join([*self.texts[start:head], self.lemmas[head] if self.words[head].tag == "NNS" else self.texts[head]])
+        attributes = tuple(
+            i for i in before if i < start and self.words[i].relation in ("amod", "compound") and self.is_attribute(i)
+        )
+
+        def first(*labels):
+            return next((i for i in before if self.words[i].relation in labels), None)
+
+        determiner = first("det", "poss")
+        count = first("nummod")
+        name = " ".join(
+            [*self.texts[start:head], self.lemmas[head] if self.words[head].tag == "NNS" else self.texts[head]]
+        )
         members = (*before, *range(start, head + 1))
-        span, extent = (self.words[start].span[0], self.words[head].span[1]), self._extent(head, determiner, [*attributes, start])
-        return CaptionObject(head, span, name, self.words[head].tag == "NNS", determiner, extent, count, attributes, frozenset(members))
+        span = (self.words[start].span[0], self.words[head].span[1])
+        extent = self._extent(head, determiner, [*attributes, start])
+        return CaptionObject(
+            head, span, name, self.words[head].tag == "NNS", determiner, extent, count, attributes, frozenset(members)
+        )
 
     def _extent(self, head: int, determiner: int | None, following: list[int]) -> CharSpan | None:
         "The characters of a determiner with the quantity before it."
@@ -117,35 +137,61 @@ class CaptionAtoms:
     @cached_property
     def prepositions(self) -> tuple[CaptionRelation, ...]:
         "The prepositions that the lists know and that govern an object, left to right; the longest phrase wins."
-        sizes, names, parts, i = self.relations.prepositions, self.relations.pool["preposition"], [], 0
+        sizes = self.relations.prepositions
+        names = self.relations.pool["preposition"]
+        parts = []
+        i = 0
         while i < len(self.words):
-            n = next((n for n in sizes.get(self.texts[i], ()) if i + n <= len(self.words) and " ".join(self.texts[i : i + n]) in names), 0)
+            n = next(
+                (
+                    n
+                    for n in sizes.get(self.texts[i], ())
+                    if i + n <= len(self.words) and " ".join(self.texts[i : i + n]) in names
+                ),
+                0,
+            )
             last = i + max(n, 1) - 1
             target = self.child(last, "pobj") if n else None
             if target is not None and (n > 1 or self.words[i].relation in ("prep", "agent")) and target > last:
                 span = (self.words[i].span[0], self.words[last].span[1])
                 members = frozenset(range(i, last + 1))
-                parts.append(CaptionRelation("preposition", " ".join(self.texts[i : last + 1]), span, members, self.words[i].head, target))
+                parts.append(
+                    CaptionRelation(
+                        "preposition", " ".join(self.texts[i : last + 1]), span, members, self.words[i].head, target
+                    )
+                )
             i = last + 1
         return tuple(parts)
 
     @cached_property
     def verbs(self) -> tuple[CaptionRelation, ...]:
         "The verbs, without auxiliaries and without those that a particle or a noun changes."
-        tags, labels = ("VBG", "VBZ", "VBP", "VBD", "VB"), ("aux", "auxpass", "amod", "compound", "pobj", "nsubj", "dobj")
+        tags = ("VBG", "VBZ", "VBP", "VBD", "VB")
+        labels = ("aux", "auxpass", "amod", "compound", "pobj", "nsubj", "dobj")
         numbers = [i for i, word in enumerate(self.words) if word.tag in tags and word.relation not in labels]
-        numbers = [i for i in numbers if self.texts[i].isalpha() and self.child(i, "prt", "dative", "ccomp", "xcomp") is None]
+        numbers = [
+            i for i in numbers if self.texts[i].isalpha() and self.child(i, "prt", "dative", "ccomp", "xcomp") is None
+        ]
         names = {i: self.relations.verbs.get(self.texts[i], self.lemmas[i]) for i in numbers}  # spaCy's "rid" for rides
-        return tuple(CaptionRelation("verb", names[i], self.words[i].span, frozenset({i}), i, self.child(i, "dobj")) for i in numbers)
+        return tuple(
+            CaptionRelation("verb", names[i], self.words[i].span, frozenset({i}), i, self.child(i, "dobj"))
+            for i in numbers
+        )
 
     def denial_scope(self, number: int) -> frozenset[int]:
-        """The words that a denial of a word covers: of a verb its clause, of a preposition or a noun the noun phrase; all where that
+        """The words that a denial of a word covers: of a verb its clause, of a preposition or a noun the noun phrase;
+        all where that
         cannot be told."""
-        everything, words = frozenset(range(len(self.parse.words))), self.parse.words
+        everything = frozenset(range(len(self.parse.words)))
+        words = self.parse.words
         word = words[number]
         if word.relation in ("neg", "det", "aux", "auxpass") and word.head != number:
             return self.denial_scope(word.head)
-        if word.tag.startswith("N") and word.relation in ("nsubj", "nsubjpass", "dobj", "attr") and words[word.head].tag.startswith("V"):
+        if (
+            word.tag.startswith("N")
+            and word.relation in ("nsubj", "nsubjpass", "dobj", "attr")
+            and words[word.head].tag.startswith("V")
+        ):
             return self.denial_scope(word.head)
         if not word.tag.startswith(("N", "V")) and word.relation not in ("prep", "agent"):
             return everything
@@ -159,7 +205,8 @@ class CaptionAtoms:
 
     def _subtree(self, number: int) -> set[int]:
         "A word and what depends on it, but for further clauses with a subject of their own."
-        members, level = {number}, [number]
+        members = {number}
+        level = [number]
         while level:
             level = [i for parent in level for i in self._dependents.get(parent, ()) if not self._is_clause(i)]
             members.update(level)
@@ -167,14 +214,22 @@ class CaptionAtoms:
 
     def _is_clause(self, number: int) -> bool:
         "Whether a word is the verb of a clause that is joined to another and has a subject."
-        subjects = {self.parse.words[i].relation for i in self._dependents.get(number, ())} & {"nsubj", "nsubjpass", "expl"}
+        subjects = {self.parse.words[i].relation for i in self._dependents.get(number, ())} & {
+            "nsubj",
+            "nsubjpass",
+            "expl",
+        }
         return self.parse.words[number].relation in ("conj", "parataxis", "ccomp") and bool(subjects)
 
     def _with_following(self, members: set[int]) -> set[int]:
         "Some words with the phrases that follow at once, which a parser may have hung on another word."
-        words, members = self.parse.words, set(members)
+        words = self.parse.words
+        members = set(members)
         while (following := max(members) + 1) < len(words):
-            while words[following].relation in ("det", "amod", "compound", "nummod", "poss") and words[following].head > following:
+            while (
+                words[following].relation in ("det", "amod", "compound", "nummod", "poss")
+                and words[following].head > following
+            ):
                 following = words[following].head
             word = words[following]
             if word.relation not in ("prep", "cc") and not (word.relation == "conj" and word.tag.startswith("N")):

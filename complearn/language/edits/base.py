@@ -27,7 +27,8 @@ OPERATORS = {
 }
 
 # %% ../../../nbs/language/edits/base.ipynb #n008
-Span = CharSpan | tuple[Atom, ...]  # first character and the one after the last; or the words of a statement, by address
+# first character and the one after the last; or the words of a statement, by address
+Span = CharSpan | tuple[Atom, ...]
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Edit:
 
     caption: str | Statement  # after the edit
     operator: str  # one of `OPERATORS`
-    spans: tuple[tuple[Span, Span], ...]  # (before, after) pairs: a part of `source`, and what stands in `caption` for it
+    # (before, after) pairs: a part of `source`, and what stands in `caption` for it
+    spans: tuple[tuple[Span, Span], ...]
     source: str | Statement  # the original caption
     grammatical: bool | None = None  # whether the edited caption is grammatical English; None where nobody judged it
     calls: tuple["Edit", ...] = ()  # the edits that it is composed of, first to last; empty for a single edit
     graph: SceneGraph | None = None  # a scene of which `caption` is true, where one is known
-    source_graph: SceneGraph | None = None  # a scene of which `source` is true and, in a generated world, `caption` is false
+    # a scene of which `source` is true and, in a generated world, `caption` is false
+    source_graph: SceneGraph | None = None
 
     def reversed(self) -> "Edit":
         "The edit that undoes this one; its operator keeps its name."

@@ -26,7 +26,8 @@ RECIPROCAL_VERB = (  # whoever does it to whom, by stem
     r"(?: with| by| to| up with)?"
 )
 JOINT_VERB = (  # done by both at once: "dancing with", "talking to"
-    r"(?:danc|play|talk|chat|speak|wrestl|fight|box|argu|compet|collid|walk|pos|cuddl|snuggl|marri|engag|meet)\w* (?:with|to)"
+    r"(?:danc|play|talk|chat|speak|wrestl|fight|box|argu|compet|collid|walk|pos|cuddl|snuggl|marri|engag|meet)\w* "
+    r"(?:with|to)"
 )
 
 # %% ../../../nbs/language/edits/captions.ipynb #c016
@@ -59,17 +60,24 @@ def may_share_modifiers(
     left: NounChunk,
     right: NounChunk,  # a later one
 ) -> bool:
-    "Whether what stands before one noun may be said of another, too: fresh fruits and vegetables are fresh, all of them."
+    """Whether what stands before one noun may be said of another, too: fresh fruits and vegetables are fresh, all of
+    them."""
     bare = bool(left.modifiers) and not right.modifiers and right.determiner is None
     return bare and bool(ENUMERATION.fullmatch(caption[left.noun[1] : right.span[0]].lower()))
 
 # %% ../../../nbs/language/edits/captions.ipynb #n001
-def _substitute(pattern: str, new: Callable[[re.Match], str], text: str, places: Sequence[int]) -> tuple[str, list[int]]:
+def _substitute(
+    pattern: str, new: Callable[[re.Match], str], text: str, places: Sequence[int]
+) -> tuple[str, list[int]]:
     "As `re.sub`, and where the given places lie afterwards."
-    parts, shifts, end = [], [0] * len(places), 0
+    parts = []
+    shifts = [0] * len(places)
+    end = 0
     for match in re.finditer(pattern, text):
         change = new(match)
-        shifts = [shift + (len(change) - len(match.group())) * (place >= match.end()) for shift, place in zip(shifts, places)]
+        shifts = [
+            shift + (len(change) - len(match.group())) * (place >= match.end()) for shift, place in zip(shifts, places)
+        ]
         parts += text[end : match.start()], change
         end = match.end()
     return "".join([*parts, text[end:]]), [place + shift for place, shift in zip(places, shifts)]
@@ -81,11 +89,18 @@ def exchange(
     right: CharSpan,  # the later part
 ) -> tuple[str, CharSpan, CharSpan]:  # the new text, and where the later and the earlier part stand in it
     "Exchange two parts of a text; correct the articles and the capital."
-    (a, b), (c, d) = left, right
-    lower = caption[0].lower() + caption[1:] if re.match(r"[A-Z](?:[a-z]|\s)", caption) else caption
+    a, b = left
+    c, d = right
+    if re.match(r"[A-Z](?:[a-z]|\s)", caption):
+        lower = caption[0].lower() + caption[1:]
+    else:
+        lower = caption
     text = lower[:a] + lower[c:d] + lower[b:c] + lower[a:b] + lower[d:]
     text, places = _substitute(r"\s+", lambda match: " ", text, (a, a + d - c, d - (b - a), d))
-    article = lambda m: m.group(0) if m.group(2) in "uU" else "an " if m.group(2).lower() in "aeio" else "a "
+
+    def article(m):
+        return m.group(0) if m.group(2) in "uU" else "an " if m.group(2).lower() in "aeio" else "a "
+
     text, places = _substitute(r"\b(a|an) (?=(\w))", article, text, places)
     if caption[0].isupper():
         text, places = _substitute(r"(?s)^.", lambda match: match.group().upper(), text, places)
@@ -93,8 +108,10 @@ def exchange(
 
 # %% ../../../nbs/language/edits/captions.ipynb #n002
 DESCRIPTIVE_MODIFIERS = frozenset(
-    "red blue green yellow white black brown orange pink purple gray grey silver golden dark light bright colorful small big large "
-    "little tiny huge giant tall short long old young new older wooden metal plastic brick stone glass leather wet dry empty full "
+    "red blue green yellow white black brown orange pink purple gray grey silver golden dark light bright colorful "
+    "small big large "
+    "little tiny huge giant tall short long old young new older wooden metal plastic brick stone glass leather wet dry "
+    "empty full "
     "open clean dirty fresh round square".split()
 )  # modifiers that describe; others name a kind, as in "tennis ball"
 
@@ -108,28 +125,48 @@ def _relations() -> WordRelations:
 def _name(word: str) -> str:
     "A noun as the word lists write it."
     singular = {"men": "man", "women": "woman", "people": "people", "children": "child"}.get(word, word)
-    return singular.removesuffix("s") if word == singular and not word.endswith("ss") else singular
+    if word == singular and not word.endswith("ss"):
+        return singular.removesuffix("s")
+    return singular
 
 
 def _candidates(caption: str, phrases: list[NounChunk]) -> Iterator[tuple[str, CharSpan, CharSpan]]:
-    "Operator and the two parts of every exchange: the nouns of two phrases, each pair of their modifiers, and the phrases themselves."
-    word = lambda span: caption[slice(*span)].lower()
-    plural = lambda phrase: word(phrase.noun).endswith("s") and not word(phrase.noun).endswith("ss")
+    """Operator and the two parts of every exchange: the nouns of two phrases, each pair of their modifiers, and the
+    phrases themselves."""
+
+    def word(span):
+        return caption[slice(*span)].lower()
+
+    def plural(phrase):
+        return word(phrase.noun).endswith("s") and not word(phrase.noun).endswith("ss")
+
     symmetric = [is_symmetric(caption, neighbours) for neighbours in itertools.pairwise(phrases)]
     names = [_name(word(phrase.noun)) for phrase in phrases]
     adjectives = [[word(span) for span in phrase.modifiers] for phrase in phrases]
     for i, j in itertools.combinations(range(len(phrases)), 2):
-        left, right = phrases[i], phrases[j]
-        alike, ordered = adjectives[i] == adjectives[j], not all(symmetric[i:j])
+        left = phrases[i]
+        right = phrases[j]
+        alike = adjectives[i] == adjectives[j]
+        ordered = not all(symmetric[i:j])
         fits = nouns_may_change_places(names[i], adjectives[i], names[j], adjectives[j], _relations())
-        if {names[i], names[j]} & ANYBODY and names[j] in _relations().related(names[i], "noun"):  # people and participants
+        # people and participants
+        if {names[i], names[j]} & ANYBODY and names[j] in _relations().related(names[i], "noun"):
             continue
-        if plural(left) == plural(right) and (ordered or not alike) and fits and not may_share_modifiers(caption, left, right):
+        if (
+            plural(left) == plural(right)
+            and (ordered or not alike)
+            and fits
+            and not may_share_modifiers(caption, left, right)
+        ):
             yield "swap_obj", left.noun, right.noun
         for pair in itertools.product(left.modifiers, right.modifiers):
             first, second = map(word, pair)
             fits = adjectives_may_change_places(names[i], first, names[j], second, _relations())
-            if word(left.noun) != word(right.noun) and fits and len({text in DESCRIPTIVE_MODIFIERS for text in (first, second)}) == 1:
+            if (
+                word(left.noun) != word(right.noun)
+                and fits
+                and len({text in DESCRIPTIVE_MODIFIERS for text in (first, second)}) == 1
+            ):
                 yield "swap_att", *pair
         if ordered and (alike or not left.modifiers or not right.modifiers or plural(left) == plural(right)):
             yield "swap_phrase", left.span, right.span
@@ -147,8 +184,10 @@ def swap_reach(
 
 # %% ../../../nbs/language/edits/captions.ipynb #a1c0de22
 LITTLE_WORDS = frozenset(
-    "a an the this that these those some no another other one two all each and or but of in on at by with from to into onto over under "
-    "above below behind beside near next between through across around up down off out for as while is are was were be being been "
+    "a an the this that these those some no another other one two all each and or but of in on at by with from to into "
+    "onto over under "
+    "above below behind beside near next between through across around up down off out for as while is are was were be "
+    "being been "
     "has have had do does not there it its he him his she her hers they them their who which".split()
 )
 
@@ -171,10 +210,16 @@ def swaps(
     "All exchanges that a caption can take within its `swap_reach`, each new caption once."
     for operator in operators:
         check_choice("operator", operator, CAPTION_OPERATORS)
-    words = lambda text: re.findall(r"\w+", re.sub(r"\ban\b", "a", text.lower()))
+
+    def words(text):
+        return re.findall(r"\w+", re.sub(r"\ban\b", "a", text.lower()))
+
     reach = swap_reach(caption)
-    part, rest, edits = caption[:reach], caption[reach:], {}
-    source, phrases = words(part), [phrase for phrase in noun_chunks(caption) if phrase.span[1] <= reach]
+    part = caption[:reach]
+    rest = caption[reach:]
+    edits = {}
+    source = words(part)
+    phrases = [phrase for phrase in noun_chunks(caption) if phrase.span[1] <= reach]
     for operator, left, right in _candidates(part, phrases):
         if operator in operators and words(part[slice(*left)]) != words(part[slice(*right)]):
             text, first, second = exchange(part, left, right)
@@ -189,7 +234,8 @@ def draw_swap(
     operators: Sequence[str] = CAPTION_OPERATORS,  # which of them
 ) -> Edit | None:  # None where the caption cannot take any
     "Draw an exchange of a caption: first the operator among those that apply, then the parts."
-    edits, generator = swaps(caption, operators), rng(draw, "swap")
+    edits = swaps(caption, operators)
+    generator = rng(draw, "swap")
     applicable = sorted({edit.operator for edit in edits})
     if not applicable:
         return None

@@ -22,22 +22,32 @@ MOST_BETWEEN = 3  # words that name neither a colour nor a person
 def _person_after(words: Sequence[str], start: int, relations: WordRelations) -> str:
     "The person that a colour before a place belongs to; empty if there is none."
     things, many_things = relations.thing_forms
-    is_named = lambda word: word in relations.person_forms or relations.is_person(word)
+
+    def is_named(word):
+        return word in relations.person_forms or relations.is_person(word)
+
     between = 0
     for i in range(start, len(words)):
-        word, following = words[i], words[i + 1] if i + 1 < len(words) else ""
+        word = words[i]
+        if i + 1 < len(words):
+            following = words[i + 1]
+        else:
+            following = ""
         if is_named(word):
             return word
         if word in relations.colours or word == "," and not between:
             continue
         if word in JOINING and not between:
-            elliptic = any(other in relations.colours for other in words[i + 1 : i + 4])  # one black and one white woman
+            # one black and one white woman
+            elliptic = any(other in relations.colours for other in words[i + 1 : i + 4])
             if elliptic:
                 continue
             return ""
         if word in things and following and is_named(following):  # a black dog owner
             return following
-        ends = word in things or word in many_things or word in FUNCTION_WORDS or word in DETERMINERS or not word.isalpha()
+        ends = (
+            word in things or word in many_things or word in FUNCTION_WORDS or word in DETERMINERS or not word.isalpha()
+        )
         acts = is_verb(word) and not word.endswith(("ing", "ed"))
         between += 1
         if ends or acts or between > MOST_BETWEEN:
@@ -51,7 +61,9 @@ def person_colours(
 ) -> tuple[tuple[str, str], ...]:  # a colour and the person that it belongs to, from left to right
     "The words for a colour, a shade or an origin that stand before persons."
     words = [word.lower() for word in WORD.findall(text)]
-    found = ((word, _person_after(words, i + 1, relations)) for i, word in enumerate(words) if word in relations.colours)
+    found = (
+        (word, _person_after(words, i + 1, relations)) for i, word in enumerate(words) if word in relations.colours
+    )
     return tuple((colour, person) for colour, person in found if person)
 
 # %% ../../../nbs/language/edits/persons.ipynb #e1a30008
@@ -71,10 +83,15 @@ def nouns_may_change_places(
     right_adjectives: Collection[str],
     relations: WordRelations,  # knows what lives
 ) -> bool:
-    "Whether two nouns may change places so that each can stand after the other's adjectives, and none of a person's comes to a thing."
-    if relations.is_person(left) != relations.is_person(right) and (left_adjectives if relations.is_person(left) else right_adjectives):
+    """Whether two nouns may change places so that each can stand after the other's adjectives, and none of a person's
+    comes to a thing."""
+    if relations.is_person(left) != relations.is_person(right) and (
+        left_adjectives if relations.is_person(left) else right_adjectives
+    ):
         return False
-    suit = [relations.suits(word, right) for word in left_adjectives] + [relations.suits(word, left) for word in right_adjectives]
+    suit = [relations.suits(word, right) for word in left_adjectives] + [
+        relations.suits(word, left) for word in right_adjectives
+    ]
     return all(suit)
 
 

@@ -4,9 +4,7 @@
 
 # %% auto #0
 __all__ = ['LABEL', 'WRAPPING', 'LONGEST_CHANGE', 'Difference', 'PARTS', 'LINKING', 'HELPERS', 'clean_proposal', 'align',
-           'explain', 'changed_words', 'kind_fits', 'base_forms', 'has_form', 'word_fault', 'part_and_tag',
-           'preposition_after', 'misplaced_fault', 'incoming_fault', 'moved_words', 'swap_fault', 'denial_fault',
-           'place_fault', 'check_proposal']
+           'explain', 'changed_words', 'kind_fits', 'check_proposal']
 
 # %% ../../../nbs/language/edits/proposals.ipynb #bea17a2c
 import re
@@ -18,7 +16,13 @@ from ...core.config import check_choice
 from .atoms import is_denial
 from .base import Edit
 from .captions import DESCRIPTIVE_MODIFIERS
-from .operators import attributes_differ, is_done_by_the_living, is_ordered, prepositions_fit, shares_attributes
+from complearn.language.edits.operators import (
+    attributes_differ,
+    is_done_by_the_living,
+    is_ordered,
+    prepositions_fit,
+    shares_attributes,
+)
 from .persons import adjectives_may_change_places, nouns_may_change_places, recolours
 from .sites import CAPTION_EDITS, EditableCaption, EditContext
 from ..lexicon.relations import verb_forms
@@ -28,7 +32,8 @@ from ..scenes.nouns import article, plural
 
 # %% ../../../nbs/language/edits/proposals.ipynb #02a2c89e
 LABEL = re.compile(
-    r"^(?:(?:sure|certainly|of course|okay|ok|here)\b[^:\n]{0,80}|(?:the )?(?:(?:edited|new|changed|modified|revised|false|negative) )?"
+    r"^(?:(?:sure|certainly|of course|okay|ok|here)\b[^:\n]{0,80}|(?:the "
+    r")?(?:(?:edited|new|changed|modified|revised|false|negative) )?"
     r"(?:edit|edited|caption|version|sentence|answer|output|result)(?: caption)?)\s*:\s*",
     re.IGNORECASE,
 )
@@ -72,15 +77,23 @@ def align(
 ) -> list[Difference]:  # left to right; empty if they say the same
     "The differences of two sentences, word by word."
     texts = [list(re.finditer(r"\w+(?:['-]\w+)*|[^\w\s]", text)) for text in (caption, proposal)]
-    words = [["a" if match.group().lower() == "an" else match.group().lower() for match in matches] for matches in texts]
+    words = [
+        ["a" if match.group().lower() == "an" else match.group().lower() for match in matches] for matches in texts
+    ]
 
     def span(matches: list[re.Match], start: int, stop: int, text: str) -> CharSpan:
-        place = matches[start].start() if start < len(matches) else len(text)
-        return (place, matches[stop - 1].end()) if stop > start else (place, place)
+        if start < len(matches):
+            place = matches[start].start()
+        else:
+            place = len(text)
+        if stop > start:
+            return (place, matches[stop - 1].end())
+        return (place, place)
 
     blocks = [block for block in SequenceMatcher(None, *words, autojunk=False).get_opcodes() if block[0] != "equal"]
     return [
-        (words[0][a:b], words[1][c:d], span(texts[0], a, b, caption), span(texts[1], c, d, proposal)) for _, a, b, c, d in blocks
+        (words[0][a:b], words[1][c:d], span(texts[0], a, b, caption), span(texts[1], c, d, proposal))
+        for _, a, b, c, d in blocks
     ]
 
 
@@ -108,7 +121,10 @@ def changed_words(
     differences: list[Difference],  # of it and a proposal
 ) -> set[int]:  # by their numbers in the parse
     "The words of a caption that a proposal changes."
-    overlaps = lambda word, span: word.span[0] < span[1] and span[0] < word.span[1]
+
+    def overlaps(word, span):
+        return word.span[0] < span[1] and span[0] < word.span[1]
+
     return {i for i, word in enumerate(caption.words) for _, _, span, _ in differences if overlaps(word, span)}
 
 
@@ -126,14 +142,21 @@ def kind_fits(
     return kind not in words or not changed or bool(changed & words[kind])
 
 # %% ../../../nbs/language/edits/proposals.ipynb #ea2311e4
-def base_forms(
+def _base_forms(
     caption: EditableCaption,  # knows irregular verbs
     word: str,
     part: str,  # "noun", "adjective", "number", "verb" or "preposition"
 ) -> list[str]:  # the word itself first
     "The dictionary forms that a word may have."
     stems = {word: None, caption.relations.verbs.get(word, word) if part == "verb" else word: None}
-    for ending, others in (("ies", ("y",)), ("es", ("", "e")), ("s", ("",)), ("ied", ("y",)), ("ed", ("", "e")), ("ing", ("", "e"))):
+    for ending, others in (
+        ("ies", ("y",)),
+        ("es", ("", "e")),
+        ("s", ("",)),
+        ("ied", ("y",)),
+        ("ed", ("", "e")),
+        ("ing", ("", "e")),
+    ):
         stem = word.removesuffix(ending)
         if stem != word and len(stem) > 1:
             stems |= dict.fromkeys(stem + other for other in others)
@@ -144,7 +167,7 @@ def base_forms(
     return list(stems) if part == "verb" else [word]
 
 # %% ../../../nbs/language/edits/proposals.ipynb #aea2e0cc
-def has_form(
+def _has_form(
     caption: EditableCaption,  # knows irregular verbs
     word: str,
     base: str,  # its dictionary form
@@ -157,24 +180,31 @@ def has_form(
     return tag not in ("NN", "NNS") or (base != word) == (tag == "NNS")
 
 
-def word_fault(
+def _word_fault(
     caption: EditableCaption,
     word: str,  # that comes in
     part: str,  # of speech
     tag: str = "",  # of the word that it stands for; empty: any form will do
 ) -> str | None:  # None: nothing
     "What speaks against a word."
-    relations, context = caption.relations, caption.context
+    relations = caption.relations
+    context = caption.context
     corpus = getattr(context.vocabulary, f"{part}s", {})
-    is_known = lambda base: relations.knows(base, part) or base in corpus or part == "adjective" and base in DESCRIPTIVE_MODIFIERS
-    bases = [base for base in base_forms(caption, word, part) if is_known(base)]
+
+    def is_known(base):
+        return relations.knows(base, part) or base in corpus or part == "adjective" and base in DESCRIPTIVE_MODIFIERS
+
+    bases = [base for base in _base_forms(caption, word, part) if is_known(base)]
     if not bases:
         return f"brings a word that the word lists, the corpus and WordNet do not know as {article(part)} {part}"
-    if not any(has_form(caption, word, base, tag) for base in bases):
+    if not any(_has_form(caption, word, base, tag) for base in bases):
         return "brings a word in a wrong form"
     views = [(caption.parse, True), *((view, False) for view in context.views)]
     words = [(text, is_own) for view, is_own in views for text in context.words(view, part)]
-    is_said = lambda base: any(relations.implies(text, base, part, is_own) for text, is_own in words)
+
+    def is_said(base):
+        return any(relations.implies(text, base, part, is_own) for text, is_own in words)
+
     if {word, *bases} & caption.barred(part) or any(map(is_said, bases)):
         return "brings a word that the captions of the image say or imply"
     return None
@@ -183,7 +213,7 @@ def word_fault(
 LINKING = frozenset("a the and with of some another".split())  # what may come in along with a noun
 
 
-def part_and_tag(
+def _part_and_tag(
     caption: EditableCaption,
     kind: str,  # "obj", "att" or "rel"
     difference: Difference,
@@ -199,7 +229,7 @@ def part_and_tag(
     return "noun", next((tag for tag in reversed(tags) if tag in ("NN", "NNS")), "")
 
 # %% ../../../nbs/language/edits/proposals.ipynb #02e43651
-def preposition_after(
+def _preposition_after(
     caption: EditableCaption,
     difference: Difference,  # that changes a preposition, or a part of one
 ) -> str:
@@ -207,17 +237,22 @@ def preposition_after(
     changed = changed_words(caption, [difference])
     words = next((each.words for each in caption.prepositions if each.words & changed), frozenset())
     first = min(words & changed, default=0)
-    return " ".join(text for i in sorted(words) for text in (difference[1] if i == first else [] if i in changed else [caption.texts[i]]))
+    return " ".join(
+        text
+        for i in sorted(words)
+        for text in (difference[1] if i == first else [] if i in changed else [caption.texts[i]])
+    )
 
 # %% ../../../nbs/language/edits/proposals.ipynb #a0ceab0b
 def _described(caption: EditableCaption, difference: Difference) -> str:
     "The noun that an adjective at a place describes; empty if none follows."
-    (start, _), changed = difference[2], changed_words(caption, [difference])
+    start, _ = difference[2]
+    changed = changed_words(caption, [difference])
     nouns = (each.name for each in caption.objects if changed & {*each.attributes} or each.span[1] > start)
     return next(nouns, "")
 
 
-def misplaced_fault(
+def _misplaced_fault(
     caption: EditableCaption,
     kind: str,  # "obj", "att" or "rel"
     difference: Difference,
@@ -238,34 +273,39 @@ def misplaced_fault(
     return None
 
 # %% ../../../nbs/language/edits/proposals.ipynb #a0ceab0a
-def incoming_fault(
+def _incoming_fault(
     caption: EditableCaption,
     kind: str,  # "obj", "att" or "rel"
     differences: list[Difference],
 ) -> str | None:  # None: nothing
     "What speaks against the words that come in."
     for difference in differences:
-        part, tag = part_and_tag(caption, kind, difference)
-        incoming = [word for word in difference[1] if word not in difference[0] and word not in LINKING and word.isalpha()]
+        part, tag = _part_and_tag(caption, kind, difference)
+        incoming = [
+            word for word in difference[1] if word not in difference[0] and word not in LINKING and word.isalpha()
+        ]
         if not incoming and not (difference[0] and {*difference[0], *difference[1]} <= LINKING):
             return f"brings no {part}"
-        if fault := misplaced_fault(caption, kind, difference, incoming):
+        if fault := _misplaced_fault(caption, kind, difference, incoming):
             return fault
         if part == "preposition":
-            phrase = preposition_after(caption, difference)
-            is_listed, implied = phrase in caption.relations.pool["preposition"], phrase in caption.barred(part)
+            phrase = _preposition_after(caption, difference)
+            is_listed = phrase in caption.relations.pool["preposition"]
+            implied = phrase in caption.barred(part)
             if implied or not is_listed:
-                return "brings a word that the captions of the image say or imply" if implied else "brings no preposition of the word lists"
+                if implied:
+                    return "brings a word that the captions of the image say or imply"
+                return "brings no preposition of the word lists"
             continue
         for word in incoming[:-1]:
-            if fault := word_fault(caption, word, "adjective") and word_fault(caption, word, part):
+            if fault := _word_fault(caption, word, "adjective") and _word_fault(caption, word, part):
                 return fault
-        if fault := word_fault(caption, incoming[-1], part, tag) if incoming else None:
+        if fault := _word_fault(caption, incoming[-1], part, tag) if incoming else None:
             return fault
     return None
 
 # %% ../../../nbs/language/edits/proposals.ipynb #bc9484fe
-def moved_words(
+def _moved_words(
     caption: EditableCaption,
     numbers: Iterable[int],  # of the words that are looked at
     text: str,  # with the same words in another order
@@ -274,10 +314,12 @@ def moved_words(
     numbers = sorted(numbers)
     before = [caption.texts[i] for i in numbers]
     after = [word for word in re.findall(r"\w+(?:['-]\w+)*", text.lower()) if word in before]
-    return [i for i, old, new in zip(numbers, before, after) if old != new] if len(after) == len(before) else []
+    if len(after) == len(before):
+        return [i for i, old, new in zip(numbers, before, after) if old != new]
+    return []
 
 # %% ../../../nbs/language/edits/proposals.ipynb #5a9e0102
-def swap_fault(
+def _swap_fault(
     caption: EditableCaption,
     kind: str,  # "obj", "att" or "rel"
     text: str,  # the proposal
@@ -286,37 +328,50 @@ def swap_fault(
     heads = {each.head: each for each in caption.objects}
     attributes = {i: each for each in caption.objects for i in (*each.attributes, each.count) if i is not None}
     relations = {i: each for each in (*caption.prepositions, *caption.verbs) for i in each.words}
-    moved = {name: moved_words(caption, of, text) for name, of in (("obj", heads), ("att", attributes), ("rel", relations))}
+    moved = {
+        name: _moved_words(caption, of, text) for name, of in (("obj", heads), ("att", attributes), ("rel", relations))
+    }
     if len(moved[kind]) < 2 or kind != "rel" and len(moved[kind]) != 2:
         return f"exchanges no two {PARTS[kind]}s"
-    i, j = moved[kind][0], moved[kind][-1]
+    i = moved[kind][0]
+    j = moved[kind][-1]
     if kind == "obj":
-        left, right = heads[i], heads[j]
+        left = heads[i]
+        right = heads[j]
         first, second = ([caption.texts[k] for k in each.attributes] for each in (left, right))
         if not moved["att"] and not nouns_may_change_places(left.name, first, right.name, second, caption.relations):
             return "gives one noun what is said of another kind"
         alike = first == second or shares_attributes(caption, left, right)
-        same = caption.alike(left.name, right.name, "noun") or not is_ordered(caption, left, right) and (alike or bool(moved["att"]))
+        same = (
+            caption.alike(left.name, right.name, "noun")
+            or not is_ordered(caption, left, right)
+            and (alike or bool(moved["att"]))
+        )
     elif kind == "att":
         one_name = attributes[i].name == attributes[j].name
-        first, second = caption.texts[i], caption.texts[j]
+        first = caption.texts[i]
+        second = caption.texts[j]
         names = attributes[i].name, attributes[j].name
-        if attributes[i].count != i and not adjectives_may_change_places(names[0], first, names[1], second, caption.relations):
+        if attributes[i].count != i and not adjectives_may_change_places(
+            names[0], first, names[1], second, caption.relations
+        ):
             return "gives one noun what is said of another kind"
         differ = attributes[i].count == i or attributes_differ(caption, first, second)
         same = one_name or bool(moved["obj"]) or not differ or caption.alike(first, second, "adjective")
     else:
-        left, right = relations[i], relations[j]
+        left = relations[i]
+        right = relations[j]
         same = bool(moved["obj"]) or caption.alike(left.name, right.name, left.part)
         if left.part == right.part == "preposition" and not prepositions_fit(caption, left, right):
             return "puts a preposition where it cannot stand"
     return "exchanges what says the same either way round" if same else None
 
 # %% ../../../nbs/language/edits/proposals.ipynb #6b82d361
-HELPERS = frozenset("do does did is are was were be being a any the some with has have".split())  # what may come and go with a denial
+# what may come and go with a denial
+HELPERS = frozenset("do does did is are was were be being a any the some with has have".split())
 
 
-def denial_fault(
+def _denial_fault(
     caption: EditableCaption,
     differences: list[Difference],
     text: str,  # the proposal
@@ -328,7 +383,10 @@ def denial_fault(
     before, after = (Counter(word for each in differences for word in each[k] if word[0].isalpha()) for k in (0, 1))
     removed = {word for word in before - after if word not in HELPERS}
     added = {word for word in after - before if word not in HELPERS and not is_denial(word)}
-    forms = lambda group: {base for word in group for base in base_forms(caption, word, "verb")}
+
+    def forms(group):
+        return {base for word in group for base in _base_forms(caption, word, "verb")}
+
     if any(not forms([word]) & forms(removed) for word in added):
         return "brings more than a denial"
     nobody = after.keys() & {"nobody", "nothing", "none"}
@@ -337,7 +395,7 @@ def denial_fault(
     return None
 
 # %% ../../../nbs/language/edits/proposals.ipynb #e8c2f797
-def place_fault(
+def _place_fault(
     caption: EditableCaption,
     family: str,  # "swap", "replace" or "add"
     kind: str,  # "obj", "att" or "rel"
@@ -345,7 +403,10 @@ def place_fault(
     text: str,  # the proposal
 ) -> str | None:  # None: nothing
     "What speaks against the places that a proposal changes."
-    repeated = lambda sentence: len(re.findall(r"\b(\w+)\s+(?=\1\b)", sentence.lower()))
+
+    def repeated(sentence):
+        return len(re.findall(r"\b(\w+)\s+(?=\1\b)", sentence.lower()))
+
     if repeated(text) > repeated(caption.parse.caption):
         return "repeats a word"
     changed = changed_words(caption, differences)
@@ -378,10 +439,12 @@ def check_proposal(
         return f"is not explained by {family}"
     caption = EditableCaption(parse, context)
     if family == "negate":
-        fault = denial_fault(caption, differences, text)
+        fault = _denial_fault(caption, differences, text)
     else:
-        fault = place_fault(caption, family, kind, differences, text)
-        fault = fault or (swap_fault(caption, kind, text) if family == "swap" else incoming_fault(caption, kind, differences))
+        fault = _place_fault(caption, family, kind, differences, text)
+        fault = fault or (
+            _swap_fault(caption, kind, text) if family == "swap" else _incoming_fault(caption, kind, differences)
+        )
     if not fault and recolours(parse.caption, text, context.relations):
         fault = "changes a colour before a person"
     return fault or Edit(text, operator, tuple((before, after) for *_, before, after in differences), parse.caption)

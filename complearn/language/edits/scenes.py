@@ -16,11 +16,11 @@ import numpy as np
 from ...core.config import check_choice
 from ...core.seeds import rng
 from .base import Edit, Span
-from ..scenes.sampling import SceneConfig, draw_phrase, draw_sketch, is_allowed
 from ..scenes.graphs import RELATIONS, SceneGraph
-from ..scenes.realise import realise, sample_pair
 from ..scenes.pictured import has_picture
 from ..scenes.propositions import ATTRIBUTES, Absent, Atom, Exists, Phrase, Relates, Statement, truth
+from ..scenes.realise import realise, sample_pair
+from ..scenes.sampling import SceneConfig, draw_phrase, draw_sketch, is_allowed
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c006
 Proposal = tuple[Statement, tuple[tuple[Span, Span], ...]]  # the edited statement, and its (before, after) spans
@@ -45,11 +45,18 @@ def _words(
 # %% ../../../nbs/language/edits/scenes.ipynb #c008
 def _swap_obj(statement: Statement, config: SceneConfig, generator: np.random.Generator) -> Iterator[Proposal]:
     "Exchange subject and object of a relation."
-    related = [(n, c) for n, c in enumerate(statement.clauses) if isinstance(c, Relates) and not RELATIONS[c.relation].symmetric]
+    related = [
+        (n, c)
+        for n, c in enumerate(statement.clauses)
+        if isinstance(c, Relates) and not RELATIONS[c.relation].symmetric
+    ]
     for number, clause in _shuffled(related, generator):
         swapped = statement.put(number, subject=clause.object, object=clause.subject)
         sides = (("subject", clause.subject, clause.object), ("object", clause.object, clause.subject))
-        yield swapped, tuple((_words(before, number, slot), _words(after, number, slot)) for slot, before, after in sides)
+        yield (
+            swapped,
+            tuple((_words(before, number, slot), _words(after, number, slot)) for slot, before, after in sides),
+        )
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c010
 def _swap_att(statement: Statement, config: SceneConfig, generator: np.random.Generator) -> Iterator[Proposal]:
@@ -57,7 +64,8 @@ def _swap_att(statement: Statement, config: SceneConfig, generator: np.random.Ge
     phrases = list(statement.phrases())
     pairs = [(a, b, kind) for i, a in enumerate(phrases) for b in phrases[:i] for kind in (*ATTRIBUTES, "count")]
     for (n, slot, phrase), (m, other_slot, other), kind in _shuffled(pairs, generator):
-        first, second = getattr(phrase, kind), getattr(other, kind)
+        first = getattr(phrase, kind)
+        second = getattr(other, kind)
         if first is not None and second is not None and first != second:
             swapped = statement.put(n, **{slot: replace(phrase, **{kind: second})})
             swapped = swapped.put(m, **{other_slot: replace(other, **{kind: first})})
@@ -69,7 +77,10 @@ def _swap_rel(statement: Statement, config: SceneConfig, generator: np.random.Ge
     related = [(n, clause) for n, clause in enumerate(statement.clauses) if isinstance(clause, Relates)]
     for (n, clause), (m, other) in _shuffled([(a, b) for i, a in enumerate(related) for b in related[:i]], generator):
         swapped = statement.put(n, relation=other.relation).put(m, relation=clause.relation)
-        yield swapped, tuple(((atom,), (atom,)) for atom in (Atom(n, "clause", "relation"), Atom(m, "clause", "relation")))
+        yield (
+            swapped,
+            tuple(((atom,), (atom,)) for atom in (Atom(n, "clause", "relation"), Atom(m, "clause", "relation"))),
+        )
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c014
 def _replace(kinds: tuple[str, ...]) -> Callable[..., Iterator[Proposal]]:
@@ -79,7 +90,10 @@ def _replace(kinds: tuple[str, ...]) -> Callable[..., Iterator[Proposal]]:
         "Put another value in the place of a word."
         for atom in _shuffled([atom for atom in statement.atoms() if atom.kind in kinds], generator):
             clause = statement.clauses[atom.clause]
-            values = config.relations if atom.kind == "relation" else config.values(atom.kind)
+            if atom.kind == "relation":
+                values = config.relations
+            else:
+                values = config.values(atom.kind)
             for value in _shuffled([value for value in values if value != statement.atoms()[atom]], generator):
                 if atom.kind == "relation":
                     yield statement.put(atom.clause, relation=value), (((atom,), (atom,)),)
@@ -91,7 +105,9 @@ def _replace(kinds: tuple[str, ...]) -> Callable[..., Iterator[Proposal]]:
     return propose
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c016
-def _add_obj(statement: Statement, config: SceneConfig, generator: np.random.Generator, balanced: bool) -> Iterator[Proposal]:
+def _add_obj(
+    statement: Statement, config: SceneConfig, generator: np.random.Generator, balanced: bool
+) -> Iterator[Proposal]:
     "Put in an object that is not there; balanced, leave out one that is, at another place."
     clauses = list(statement.clauses)
     absent = sum(isinstance(clause, Absent) for clause in clauses)
@@ -100,8 +116,13 @@ def _add_obj(statement: Statement, config: SceneConfig, generator: np.random.Gen
         rest = [clause for n, clause in enumerate(clauses) if n != out]
         places = [n for n in range(len(rest) - absent + 1) if n != out]
         for number in _shuffled(places, generator)[:3]:
-            added = Exists(_similar_phrase(clauses[out].phrase, config, generator) if balanced else draw_phrase(config, generator))
-            removed = () if out is None else ((_words(clauses[out].phrase, out), ()),)
+            added = Exists(
+                _similar_phrase(clauses[out].phrase, config, generator) if balanced else draw_phrase(config, generator)
+            )
+            if out is None:
+                removed = ()
+            else:
+                removed = ((_words(clauses[out].phrase, out), ()),)
             yield Statement((*rest[:number], added, *rest[number:])), (*removed, ((), _words(added.phrase, number)))
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c018
@@ -119,7 +140,9 @@ def _similar_phrase(
     return Phrase(**{kind: getattr(drawn, kind) for kind in phrase.mentioned()})
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c020
-def _add_att(statement: Statement, config: SceneConfig, generator: np.random.Generator, balanced: bool) -> Iterator[Proposal]:
+def _add_att(
+    statement: Statement, config: SceneConfig, generator: np.random.Generator, balanced: bool
+) -> Iterator[Proposal]:
     "Put in an attribute that does not hold; balanced, leave out one that does."
     mentioned = [atom for atom in statement.atoms() if atom.kind in ATTRIBUTES]
     several = [kind for kind in ATTRIBUTES if len(config.values(kind)) > 1]
@@ -128,7 +151,11 @@ def _add_att(statement: Statement, config: SceneConfig, generator: np.random.Gen
         for out in _shuffled(mentioned, generator) if balanced else [None]:
             if out is not None and generator.random() * _odds(out.kind, config) >= _odds(place.kind, config):
                 continue
-            values = [v for v in config.values(place.kind) if out is None or (out.kind, statement.atoms()[out]) != (place.kind, v)]
+            values = [
+                v
+                for v in config.values(place.kind)
+                if out is None or (out.kind, statement.atoms()[out]) != (place.kind, v)
+            ]
             value = values[int(generator.integers(len(values)))]  # another word: one that only moved would be a swap
             changed = statement if out is None else _with_attribute(statement, out, None)
             removed = () if out is None else (((out,), ()),)
@@ -156,7 +183,9 @@ def _with_attribute(
 # %% ../../../nbs/language/edits/scenes.ipynb #c025
 def _negate(statement: Statement, config: SceneConfig, generator: np.random.Generator) -> Iterator[Proposal]:
     "Exchange something there is with something there is not."
-    present = [(n, c.phrase) for n, c in enumerate(statement.clauses) if isinstance(c, Exists) and c.phrase.count is None]
+    present = [
+        (n, c.phrase) for n, c in enumerate(statement.clauses) if isinstance(c, Exists) and c.phrase.count is None
+    ]
     absent = [(n, c.phrase) for n, c in enumerate(statement.clauses) if isinstance(c, Absent)]
     for (n, phrase), (m, other) in _shuffled([(a, b) for a in present for b in absent], generator):
         swapped = statement.put(n, phrase=other).put(m, phrase=phrase)
@@ -165,7 +194,8 @@ def _negate(statement: Statement, config: SceneConfig, generator: np.random.Gene
 # %% ../../../nbs/language/edits/scenes.ipynb #c027
 _PROPOSALS = {
     "add_att": _add_att, "add_obj": _add_obj, "negate": _negate, "replace_att": _replace((*ATTRIBUTES, "count")),
-    "replace_obj": _replace(("shape",)), "replace_rel": _replace(("relation",)), "swap_att": _swap_att, "swap_obj": _swap_obj,
+    "replace_obj": _replace(("shape",)), "replace_rel": _replace(("relation",)), "swap_att": _swap_att,
+    "swap_obj": _swap_obj,
     "swap_rel": _swap_rel,
 }  # fmt: skip
 SCENE_OPERATORS = tuple(_PROPOSALS)
@@ -179,11 +209,14 @@ def edit_statement(
     config: SceneConfig = SceneConfig(),  # the world: what may be said and shown
     balanced: bool = True,  # whether ADD leaves something out for what it puts in; the other operators always balance
 ) -> Edit | None:  # a hard negative, or None where the statement cannot take the operator
-    """Make a hard negative. Unbalanced ADD only claims more, so there `source` stays true of the new scene: a negative caption without a
+    """Make a hard negative. Unbalanced ADD only claims more, so there `source` stays true of the new scene: a negative
+    caption without a
     negative image. Raise `ValueError` for an unknown operator or a statement that is not true of the scene."""
     check_choice("operator", operator, SCENE_OPERATORS)
     if truth(statement, graph) is not True:
-        raise ValueError(f"expected a statement that is true of the scene; got {truth(statement, graph)} for {statement}")
+        raise ValueError(
+            f"expected a statement that is true of the scene; got {truth(statement, graph)} for {statement}"
+        )
     options = {"balanced": balanced} if operator.startswith("add") else {}
     bounds = config if balanced else replace(config, atoms=(1, 99))  # growth may pass the longest
     proposals = _PROPOSALS[operator](statement, config, generator, **options)
@@ -196,7 +229,8 @@ def edit_statement(
     return None
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c036
-_KINDS_BY_OPERATOR = {"add_obj": ("conjunction", "long"), "negate": ("negation", "long"), "replace_rel": ("relation", "long"),
+_KINDS_BY_OPERATOR = {"add_obj": ("conjunction", "long"), "negate": ("negation", "long"),
+    "replace_rel": ("relation", "long"),
              "swap_att": ("conjunction", "relation", "count", "negation", "long"), "swap_obj": ("relation", "long"),
              "swap_rel": ("long",)}  # fmt: skip
 
@@ -205,7 +239,8 @@ def applicable_kinds(
     operator: str,  # one of `SCENE_OPERATORS`
     config: SceneConfig,  # the world
 ) -> tuple[str, ...]:  # some of its kinds of statement
-    "The kinds of statement that can take an operator; none for an attribute to add where every phrase says all that there is to say."
+    """The kinds of statement that can take an operator; none for an attribute to add where every phrase says all that
+    there is to say."""
     unsaid = any(len(config.values(kind)) > 1 and often < 1 for kind, often in zip(ATTRIBUTES, config.mention))
     if operator == "add_att" and not unsaid:
         return ()
@@ -216,7 +251,8 @@ def sample_edit(
     operator: str,  # one of `SCENE_OPERATORS`
     config: SceneConfig,  # the world
     generator: np.random.Generator,  # where chance comes from
-    kinds: Sequence[str] | None = None,  # kinds of statement to draw from; None for those of the world's that can take the operator
+    # kinds of statement to draw from; None for those of the world's that can take the operator
+    kinds: Sequence[str] | None = None,
     tries: int = 300,  # how many scenes to try
 ) -> Edit | None:  # an edit of a fresh scene; None where no statement took the operator
     "Draw a scene, a caption and a hard negative such that caption and negative are exchangeable."
@@ -237,7 +273,10 @@ def operator_yields(
 ) -> dict[str, float]:  # for each operator, the share of statements that took it
     "The share of statements that take each operator."
     pairs = [sample_pair(config, rng(seed, "yield", i)) for i in range(n)]
-    took = lambda operator, i: edit_statement(operator, pairs[i][1], pairs[i][0], rng(seed, "yield", operator, i), config) is not None
+
+    def took(operator, i):
+        return edit_statement(operator, pairs[i][1], pairs[i][0], rng(seed, "yield", operator, i), config) is not None
+
     return {operator: sum(took(operator, i) for i in range(n)) / n for operator in SCENE_OPERATORS}
 
 # %% ../../../nbs/language/edits/scenes.ipynb #c043
@@ -251,9 +290,11 @@ def _atoms(
 def contradictions(
     statement: Statement,  # true of the scene
     graph: SceneGraph,  # the scene
-    operators: Sequence[str] = ("swap_att", "swap_obj", "swap_rel"),  # of `SCENE_OPERATORS`, without those that add something
+    # of `SCENE_OPERATORS`, without those that add something
+    operators: Sequence[str] = ("swap_att", "swap_obj", "swap_rel"),
     config: SceneConfig = SceneConfig(),  # the world: what may be said
-    calls: Sequence[Edit] = (),  # edits of the statement that are made already, first to last; their words are left alone
+    # edits of the statement that are made already, first to last; their words are left alone
+    calls: Sequence[Edit] = (),
 ) -> list[Edit]:  # without a scene for the new statement; each new statement once
     "All edits of a statement by some operators whose captions are false of the scene."
     edits: dict[Statement, Edit] = {}
@@ -266,13 +307,13 @@ def contradictions(
             free = touched.isdisjoint(_atoms(proposals[changed]))
             if free and changed != statement and is_allowed(changed, config) and truth(changed, graph) is False:
                 scene = None if calls else graph
-                edits.setdefault(changed, Edit(changed, operator, proposals[changed], statement, True, source_graph=scene))
+                edits.setdefault(
+                    changed, Edit(changed, operator, proposals[changed], statement, True, source_graph=scene)
+                )
     return list(edits.values())
 
 # %% ../../../nbs/language/edits/scenes.ipynb #823d51bf
 CONTRADICTING = tuple(name for name in SCENE_OPERATORS if not name.startswith("add"))
-
-
 
 
 def _next_call(
@@ -293,12 +334,14 @@ def _next_call(
 
 # %% ../../../nbs/language/edits/scenes.ipynb #bf66b0e0
 def chain_edits(
-    edits: Sequence[Edit],  # first to last, each of the statement that the one before it made; no two of them touch the same word
+    # first to last, each of the statement that the one before it made; no two of them touch the same word
+    edits: Sequence[Edit],
 ) -> Edit:
     "The edit that several make, one after the other."
     if len(edits) == 1:
         return edits[0]
-    name, spans = "+".join(edit.operator for edit in edits), tuple(pair for edit in edits for pair in edit.spans)
+    name = "+".join(edit.operator for edit in edits)
+    spans = tuple(pair for edit in edits for pair in edit.spans)
     return Edit(edits[-1].caption, name, spans, edits[0].source, True, tuple(edits), source_graph=edits[0].source_graph)
 
 # %% ../../../nbs/language/edits/scenes.ipynb #16a92092
@@ -310,12 +353,15 @@ def compose_edits(
     operators: Sequence[str] = CONTRADICTING,  # those that may be called
     config: SceneConfig = SceneConfig(),  # the world: what may be said
     tries: int = 8,  # how often to begin
-) -> Edit | None:  # with `calls`, and the operators joined by "+" as its operator; None where the statement does not take so many
+) -> (
+    Edit | None
+):  # with `calls`, and the operators joined by "+" as its operator; None where the statement does not take so many
     "Call several operators, each on words of its own, such that the caption is false of the scene after each call."
     for operator in operators:
         check_choice("operator", operator, CONTRADICTING)
     for _ in range(tries):
-        edits, touched = [], set()
+        edits = []
+        touched = set()
         while len(edits) < calls:
             edit = _next_call(edits[-1].caption if edits else statement, graph, touched, operators, config, generator)
             if edit is None:

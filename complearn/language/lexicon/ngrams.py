@@ -20,7 +20,8 @@ def caption_words(
 
 # %% ../../../nbs/language/lexicon/ngrams.ipynb #n008
 class NgramModel:
-    "Interpolated n-gram model with Witten-Bell smoothing. Source: Witten and Bell 1991; Chen and Goodman 1999, sec. 2.5."
+    """Interpolated n-gram model with Witten-Bell smoothing. Source: Witten and Bell 1991; Chen and Goodman 1999, sec.
+    2.5."""
 
     def __init__(
         self,
@@ -28,8 +29,12 @@ class NgramModel:
         order: int = 3,  # 3: two words of history
     ):
         if order < 1 or not len(captions):
-            raise ValueError(f"an n-gram model needs order >= 1 and at least one caption; got order {order} and {len(captions)} captions")
-        self.order, self.counts = order, defaultdict(Counter)
+            raise ValueError(
+                f"an n-gram model needs order >= 1 and at least one caption; got order {order} and {len(captions)} "
+                f"captions"
+            )
+        self.order = order
+        self.counts = defaultdict(Counter)
         for caption in captions:
             tokens = [*["<s>"] * (order - 1), *caption_words(caption), "</s>"]
             for i in range(order - 1, len(tokens)):

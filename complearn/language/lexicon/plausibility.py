@@ -28,21 +28,29 @@ def blind_differences(
     *models: NgramModel,  # fitted on other captions
 ) -> np.ndarray:  # (n, 2 + models): words, characters and log-likelihood per word by each model, edit less caption
     "The blind features of edits, each as a difference from the caption."
-    length = lambda text: len(caption_words(text))
-    judge = lambda edit: (
-        length(edit.caption) - length(edit.source),
-        len(edit.caption) - len(edit.source),
-        *(model.log_likelihood(edit.caption) - model.log_likelihood(edit.source) for model in models),
-    )
+
+    def length(text):
+        return len(caption_words(text))
+
+    def judge(edit):
+        return (
+            length(edit.caption) - length(edit.source),
+            len(edit.caption) - len(edit.source),
+            *(model.log_likelihood(edit.caption) - model.log_likelihood(edit.source) for model in models),
+        )
+
     return np.array([judge(edit) for edit in edits], dtype=float).reshape(-1, 2 + len(models))
 
 
 def blind_accuracy(
     differences: np.ndarray,  # (n, features), see `blind_differences`
 ) -> np.ndarray:  # one per feature, in [0, 1]; 0.5 is chance
-    "How often each feature is lower for the edit: shorter captions and likelier ones are taken for right; ties by a coin."
+    """How often each feature is lower for the edit: shorter captions and likelier ones are taken for right; ties by a
+    coin."""
     signs = np.sign(differences) * np.where(np.arange(differences.shape[1]) < 2, 1, -1)
-    return (signs > 0).mean(axis=0) + 0.5 * (signs == 0).mean(axis=0) if len(differences) else np.full(differences.shape[1], 0.5)
+    if len(differences):
+        return (signs > 0).mean(axis=0) + 0.5 * (signs == 0).mean(axis=0)
+    return np.full(differences.shape[1], 0.5)
 
 # %% ../../../nbs/language/lexicon/plausibility.ipynb #26d9cdf7
 def balance(
@@ -56,11 +64,16 @@ def balance(
     edges = [np.unique(np.quantile(np.abs(column), np.linspace(0, 1, bins + 1)[1:-1])) for column in differences.T]
     cells = defaultdict(list)
     for number, row in enumerate(differences):
-        cells[tuple(int(np.sign(value)) * (1 + int(np.searchsorted(edge, abs(value)))) for value, edge in zip(row, edges))].append(number)
+        cells[
+            tuple(int(np.sign(value)) * (1 + int(np.searchsorted(edge, abs(value)))) for value, edge in zip(row, edges))
+        ].append(number)
     chosen = []
     for cell, numbers in cells.items():
         mirror = tuple(-value for value in cell)
-        count = len(numbers) if mirror == cell else min(len(numbers), len(cells.get(mirror, ())))
+        if mirror == cell:
+            count = len(numbers)
+        else:
+            count = min(len(numbers), len(cells.get(mirror, ())))
         chosen += [numbers[i] for i in rng(seed, "balance", *cell).permutation(len(numbers))[:count]]
     return np.array(sorted(chosen), dtype=int)
 

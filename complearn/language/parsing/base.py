@@ -59,7 +59,8 @@ def check_depth(
     tree: Tree,
 ) -> None:
     "Raise ValueError if a tree has more than `DEEPEST` levels."
-    levels, level = 0, [tree]
+    levels = 0
+    level = [tree]
     while level := [child for node in level for child in node.children if not isinstance(child, str)]:
         levels += 1
         if levels > DEEPEST:
@@ -75,7 +76,9 @@ def with_leaves(
     leaves = tree.leaves()
     if len(leaves) != len(words):
         raise ValueError(f"its tree has {len(leaves)} leaves for {len(words)} words")
-    return tree if leaves == list(words) else _replace_leaves(tree, iter(words))
+    if leaves == list(words):
+        return tree
+    return _replace_leaves(tree, iter(words))
 
 
 def _replace_leaves(
@@ -83,7 +86,10 @@ def _replace_leaves(
     words: Iterator[str],  # as many as the tree has leaves
 ) -> Tree:  # of the same form
     "Put other leaves on a tree."
-    return Tree(tree.label, tuple(next(words) if isinstance(child, str) else _replace_leaves(child, words) for child in tree.children))
+    return Tree(
+        tree.label,
+        tuple(next(words) if isinstance(child, str) else _replace_leaves(child, words) for child in tree.children),
+    )
 
 # %% ../../../nbs/language/parsing/base.ipynb #21c1af72
 class IncompleteParse(RequestError):
@@ -107,9 +113,14 @@ class Parse:
         if self.error:
             raise IncompleteParse(f"{place} has no parse ({self.error}); leave it out")
         for name in names:
-            values = [self.tree] if name == "tree" else [getattr(word, name) for word in self.words]
+            if name == "tree":
+                values = [self.tree]
+            else:
+                values = [getattr(word, name) for word in self.words]
             if None in values:
-                raise IncompleteParse(f"{place}: parser {self.parser!r} gives no {name}; use one that does, e.g. parser='spacy'")
+                raise IncompleteParse(
+                    f"{place}: parser {self.parser!r} gives no {name}; use one that does, e.g. parser='spacy'"
+                )
         return self
 
     def children(self, number: int) -> list[int]:
@@ -120,9 +131,18 @@ class Parse:
         "The parse in JSON's own types; `Parse.of` reads them."
         columns = {name: [getattr(word, name) for word in self.words] for name in PROPERTIES}
         columns = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-        tree = {"tree": str(with_leaves(self.tree, [_UNWRITABLE.sub("_", word.text) for word in self.words]))} if self.tree else {}
-        sentences = {"sentences": [list(sentence) for sentence in self.sentences]} if self.sentences else {}
-        words = {"spans": [list(word.span) for word in self.words], **columns} if self.words else {}
+        if self.tree:
+            tree = {"tree": str(with_leaves(self.tree, [_UNWRITABLE.sub("_", word.text) for word in self.words]))}
+        else:
+            tree = {}
+        if self.sentences:
+            sentences = {"sentences": [list(sentence) for sentence in self.sentences]}
+        else:
+            sentences = {}
+        if self.words:
+            words = {"spans": [list(word.span) for word in self.words], **columns}
+        else:
+            words = {}
         error = {"error": self.error} if self.error else {}
         return {"caption": self.caption, "parser": self.parser, **error, **sentences, **words, **tree}
 
@@ -137,7 +157,10 @@ class Parse:
             if lengths := {len(column) for column in columns} - {len(record.spans)}:
                 raise ValueError(f"{len(record.spans)} words were expected in each list, got {min(lengths)}")
             check_words(words, record.caption)
-            tree = with_leaves(parse_bracketed(record.tree), [word.text for word in words]) if record.tree else None
+            if record.tree:
+                tree = with_leaves(parse_bracketed(record.tree), [word.text for word in words])
+            else:
+                tree = None
         return Parse(record.caption, words, tree, tuple(record.sentences), record.parser, record.error)
 
 # %% ../../../nbs/language/parsing/base.ipynb #144e6019
@@ -153,18 +176,22 @@ def check_words(
     caption: str,
 ) -> None:
     "Raise ValueError if words cannot be those of a caption, or if they depend on one another in a circle."
-    end, rooted = 0, {number for number, word in enumerate(words) if word.head in (None, number)}
+    end = 0
+    rooted = {number for number, word in enumerate(words) if word.head in (None, number)}
     for number, word in enumerate(words):
         start, stop = word.span
         if not end <= start < stop <= len(caption):
-            raise ValueError(f"word {number} stands at characters {start} to {stop}, expected some from {end} to {len(caption)}")
+            raise ValueError(
+                f"word {number} stands at characters {start} to {stop}, expected some from {end} to {len(caption)}"
+            )
         if word.text != caption[start:stop]:
             raise ValueError(f"word {number} is {word.text!r}, and {caption[start:stop]!r} stands at its place")
         if word.head is not None and not 0 <= word.head < len(words):
             raise ValueError(f"word {number} depends on word {word.head}, and there are {len(words)}")
         end = stop
     for start in range(len(words)):
-        path, number = [], start
+        path = []
+        number = start
         while number not in rooted and number not in path:
             path.append(number)
             number = words[number].head
@@ -177,7 +204,9 @@ def check_words(
 class Parser:
     "A way to parse captions."
 
-    function: Callable[..., Iterable[Parse]]  # of captions and settings by name; returns one parse per caption, in order
+    # of captions and settings by name; returns one parse per caption, in order
+    function: Callable[..., Iterable[Parse]]
     gives: tuple[str, ...]  # names of `PROPERTIES`, and "tree"
-    version: Callable[..., str] | None = None  # of the same settings; what its parses depend on besides; None: never kept on disk
+    # of the same settings; what its parses depend on besides; None: never kept on disk
+    version: Callable[..., str] | None = None
     aligned: bool = False  # whether it needs all captions at once, because its source has one entry for each

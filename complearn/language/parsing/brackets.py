@@ -15,7 +15,8 @@ from .base import Parse, Parser, Word, check_depth, with_leaves
 from ..trees import Tree, parse_bracketed, walk
 
 # %% ../../../nbs/language/parsing/brackets.ipynb #1579a8f5
-WRITTEN = {"``": '"', "''": '"', "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "`": "'", "\\/": "/"}  # in a tree -> in a caption
+# in a tree -> in a caption
+WRITTEN = {"``": '"', "''": '"', "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "`": "'", "\\/": "/"}
 
 _PLAIN = str.maketrans(
     {
@@ -29,7 +30,8 @@ _PLAIN = str.maketrans(
 def _fold(
     text: str,  # of a caption or a leaf
 ) -> str:  # empty for an accent alone, and for signs of no width
-    "A text in plain letters and signs: lower case, without accents, ligatures and full-width forms, with plain quotes and dashes."
+    """A text in plain letters and signs: lower case, without accents, ligatures and full-width forms, with plain quotes
+    and dashes."""
     letters = unicodedata.normalize("NFKD", text.translate(_PLAIN)).casefold().translate(_PLAIN)
     return "".join(letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
 
@@ -42,9 +44,12 @@ def _match_end(
     "Where a leaf ends in a caption: as it is written, or as both are after `_fold`."
     end = at + len(form)
     if not form or caption[at:end].lower() != form.lower():
-        wanted, read, end = _fold(form), "", at
+        wanted = _fold(form)
+        read = ""
+        end = at
         while wanted and len(read) < len(wanted) and end < len(caption):
-            read, end = read + _fold(caption[end]), end + 1
+            read = read + _fold(caption[end])
+            end = end + 1
         if not wanted or read != wanted:
             return None
     while end < len(caption) and not _fold(caption[end]):  # an accent of the last letter
@@ -56,8 +61,10 @@ def leaf_spans(
     caption: str,
     leaves: Sequence[str],  # of its tree
 ) -> list[tuple[int, int]]:  # characters of each
-    "Where the leaves of a tree stand in its caption; raise ValueError if one does not, or if something of the caption is in no leaf."
-    spans, at = [], 0
+    """Where the leaves of a tree stand in its caption; raise ValueError if one does not, or if something of the caption
+    is in no leaf."""
+    spans = []
+    at = 0
     for number, leaf in enumerate(leaves):
         at += len(caption[at:]) - len(caption[at:].lstrip())
         forms = [leaf, WRITTEN.get(leaf, leaf), leaf.replace("\\/", "/"), leaf.replace("--", "-")]
@@ -81,10 +88,15 @@ def tree_parse(
     while tree.label in ("ROOT", "TOP", "") and len(tree.children) == 1 and not isinstance(tree.children[0], str):
         tree = tree.children[0]
     spans = leaf_spans(caption, tree.leaves())
-    tags = {start: node.label for node, start, stop in walk(tree) if stop == start + 1 and isinstance(node.children[0], str)}
+    tags = {
+        start: node.label for node, start, stop in walk(tree) if stop == start + 1 and isinstance(node.children[0], str)
+    }
     words = tuple(Word(caption[start:stop], (start, stop), tags.get(i)) for i, (start, stop) in enumerate(spans))
     parts = [(start, stop) for node, start, stop in walk(tree) if any(node is child for child in tree.children)]
-    sentences = tuple(parts) if tree.label == "ROOT" and parts else ((0, len(words)),)
+    if tree.label == "ROOT" and parts:
+        sentences = tuple(parts)
+    else:
+        sentences = ((0, len(words)),)
     return Parse(caption, words, with_leaves(tree, [word.text for word in words]), sentences)
 
 # %% ../../../nbs/language/parsing/brackets.ipynb #df9da60e
@@ -96,7 +108,10 @@ def parse_brackets(
     lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     name = Path(path).name
     if len(lines) != len(captions):
-        raise BadData(f"{name}: {len(lines)} lines for {len(captions)} captions; give one tree a line, in the order of the captions")
+        raise BadData(
+            f"{name}: {len(lines)} lines for {len(captions)} captions; give one tree a line, in the order of the "
+            f"captions"
+        )
     for number, (caption, line) in enumerate(zip(captions, lines), 1):
         try:
             yield tree_parse(caption, parse_bracketed(line))

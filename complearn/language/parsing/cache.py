@@ -48,7 +48,9 @@ class ParseCache:
         for ending in ("", "-journal", "-wal", "-shm"):
             own_path(self.path.parent, f"{self.path.name}{ending}")
         with closing(sqlite3.connect(self.path, timeout=60)) as connection, connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS parses (key BLOB PRIMARY KEY, checksum BLOB, parse TEXT) WITHOUT ROWID")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS parses (key BLOB PRIMARY KEY, checksum BLOB, parse TEXT) WITHOUT ROWID"
+            )
             yield connection
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Parse]:
@@ -62,7 +64,8 @@ class ParseCache:
                     rows += connection.execute(query, chunk)
         except (sqlite3.Error, OSError) as error:
             self._put_aside(error)
-        parses, n_damaged = {}, 0
+        parses = {}
+        n_damaged = 0
         for key, checksum, text in rows:
             try:
                 if checksum != _checksum(key, text):
@@ -82,7 +85,10 @@ class ParseCache:
                 rows = [(key, _checksum(key, text), text) for key, text in texts]
                 connection.executemany("INSERT OR REPLACE INTO parses VALUES (?, ?, ?)", rows)
         except (sqlite3.Error, OSError) as error:
-            warnings.warn(f"{self.path}: {len(texts)} parses are not kept ({error}); free some space or set COMPLEARN_CACHE", stacklevel=2)
+            warnings.warn(
+                f"{self.path}: {len(texts)} parses are not kept ({error}); free some space or set COMPLEARN_CACHE",
+                stacklevel=2,
+            )
 
     def _put_aside(self, error: Exception) -> None:
         "Say why the file is not read, and rename one that is damaged."

@@ -12,25 +12,36 @@ from dataclasses import dataclass
 
 # %% ../../../nbs/language/parsing/chunks.ipynb #n005
 DETERMINERS = frozenset(
-    "a an the this that these those some several many few both each every another two three four five six seven eight nine ten".split()
+    "a an the this that these those some several many few both each every another two three four five six seven eight "
+    "nine ten".split()
 )
 FUNCTION_WORDS = frozenset(
-    "in on at of to from with without by for into onto over under above below beside besides between behind near next off out up "
-    "down across along around through towards toward inside outside against among amid beneath underneath past during after before "
-    "while as like than and or but nor then so because where when who which whose that what if it its he she they them him her his "
-    "their there one is are was were be been being am has have had having do does doing did can could will would may might must not "
-    "no all very too also just only together away back it's i you we us our your my me himself herself themselves itself someone "
+    "in on at of to from with without by for into onto over under above below beside besides between behind near next "
+    "off out up "
+    "down across along around through towards toward inside outside against among amid beneath underneath past during "
+    "after before "
+    "while as like than and or but nor then so because where when who which whose that what if it its he she they them "
+    "him her his "
+    "their there one is are was were be been being am has have had having do does doing did can could will would may "
+    "might must not "
+    "no all very too also just only together away back it's i you we us our your my me himself herself themselves "
+    "itself someone "
     "something everyone other others front top side middle left right opposite parallel alongside adjacent".split()
 )
 VERBS = frozenset(
-    "look stand sit ride walk play hold wear watch eat fly run jump carry talk lie lay rest stare pose smile lean hang swim climb "
-    "drive throw hit catch kick pull push read cook cut drink feed show have make take use work wait park travel cross perform "
-    "prepare try get go come see bat stop sleep fill cover contain surround attach decorate display dance sing skate surf ski graze "
-    "drag chase touch point face kiss hug pet hold pour reach kneel crouch gather enjoy swing slide race bite lick lead herd serve "
+    "look stand sit ride walk play hold wear watch eat fly run jump carry talk lie lay rest stare pose smile lean hang "
+    "swim climb "
+    "drive throw hit catch kick pull push read cook cut drink feed show have make take use work wait park travel cross "
+    "perform "
+    "prepare try get go come see bat stop sleep fill cover contain surround attach decorate display dance sing skate "
+    "surf ski graze "
+    "drag chase touch point face kiss hug pet hold pour reach kneel crouch gather enjoy swing slide race bite lick "
+    "lead herd serve "
     "pass pick open close turn meet met embrace cuddle marry marries married shake resemble".split()
 )
 QUANTITY_NOUNS = frozenset(
-    "couple lot lots group bunch pair row piece set number variety kind type bowl plate glass cup herd pile stack slice crowd team "
+    "couple lot lots group bunch pair row piece set number variety kind type bowl plate glass cup herd pile stack "
+    "slice crowd team "
     "line".split()
 )
 
@@ -47,7 +58,8 @@ def is_verb(
 
 # %% ../../../nbs/language/parsing/chunks.ipynb #n009
 RECIPROCAL_PHRASE = re.compile(  # says how two stand to each other; its nouns name no objects: "holding hands with"
-    r"\b(?:(?:hold|held|shak|shook|join|link|clasp|lock)\w* (?:hands|arms)|(?:hand in hand|arm in arm|face to face|side by side|"
+    r"\b(?:(?:hold|held|shak|shook|join|link|clasp|lock)\w* (?:hands|arms)|(?:hand in hand|arm in arm|face to "
+    r"face|side by side|"
     r"back to back|shoulder to shoulder)|across (?:the|a) \w+ from)\b",
     re.IGNORECASE,
 )
@@ -77,7 +89,10 @@ def noun_chunks(
     caption: str,  # plain English
 ) -> list[NounChunk]:  # from left to right
     "The noun phrases of a caption, by rules."
-    phrases, run, determiner, resume = [], [], None, 0
+    phrases = []
+    run = []
+    determiner = None
+    resume = 0
     reciprocal = {place for match in RECIPROCAL_PHRASE.finditer(caption) for place in range(*match.span())}
 
     def close() -> None:
@@ -88,7 +103,8 @@ def noun_chunks(
         run.clear()
 
     for match in re.finditer(r"\w+(?:['-]\w+)*|[^\s\w]", caption):
-        word, (start, stop) = match.group().lower(), match.span()
+        word = match.group().lower()
+        start, stop = match.span()
         if start < resume:
             continue
         quantity = word in QUANTITY_NOUNS and not run and QUANTITY_LINK.match(caption, stop)
@@ -101,7 +117,13 @@ def noun_chunks(
         elif word in DETERMINERS:
             close()
             determiner = (start, stop)
-        elif word in FUNCTION_WORDS or not word[0].isalpha() or word.endswith("ly") or is_verb(word) and not (determiner and not run):
+        elif (
+            word in FUNCTION_WORDS
+            or not word[0].isalpha()
+            or word.endswith("ly")
+            or is_verb(word)
+            and not (determiner and not run)
+        ):
             close()
             determiner = None
         else:

@@ -35,14 +35,17 @@ def unit_outline(
         "square": lambda: np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], float),
         "triangle": lambda: np.array([(0, -1), (1, 1), (-1, 1)], float),
         "star": lambda: _polar(np.arange(10) * np.pi / 5 - np.pi / 2, np.where(np.arange(10) % 2, 0.5, 1.0)),
-        "cross": lambda: np.array([(-0.4, -1), (0.4, -1), (0.4, -0.4), (1, -0.4), (1, 0.4), (0.4, 0.4), (0.4, 1), (-0.4, 1), (-0.4, 0.4),
+        "cross": lambda: np.array([(-0.4, -1), (0.4, -1), (0.4, -0.4), (1, -0.4), (1, 0.4), (0.4, 0.4), (0.4, 1),
+                (-0.4, 1), (-0.4, 0.4),
                                    (-1, 0.4), (-1, -0.4), (-0.4, -0.4)]),
         "diamond": lambda: np.array([(0, -1), (1, 0), (0, 1), (-1, 0)], float),
-        "heart": lambda: np.stack([16 * np.sin(turn) ** 3, -13 * np.cos(turn) + 5 * np.cos(2 * turn) + 2 * np.cos(3 * turn)
+        "heart": lambda: np.stack([16 * np.sin(turn) ** 3,
+                -13 * np.cos(turn) + 5 * np.cos(2 * turn) + 2 * np.cos(3 * turn)
                                    + np.cos(4 * turn)], axis=1),
         "arrow": lambda: np.array([(-1, -0.45), (0, -0.45), (0, -1), (1, 0), (0, 1), (0, 0.45), (-1, 0.45)]),
     }[shape]()  # fmt: skip
-    low, high = points.min(axis=0), points.max(axis=0)
+    low = points.min(axis=0)
+    high = points.max(axis=0)
     return 2 * (points - low) / (high - low) - 1
 
 # %% ../../../nbs/language/scenes/geometry.ipynb #n009
@@ -58,7 +61,8 @@ def polygon_depth(
     polygon: Float[np.ndarray, "corner 2"],  # corners in order
 ) -> Float[np.ndarray, "point"]:  # distance to the boundary: positive inside, negative outside
     "Signed distance of points to a polygon's boundary."
-    start, edge = polygon, np.roll(polygon, -1, axis=0) - polygon
+    start = polygon
+    edge = np.roll(polygon, -1, axis=0) - polygon
     offset = points[:, None] - start
     along = np.clip((offset * edge).sum(-1) / (edge**2).sum(-1), 0, 1)
     nearest = np.sqrt(((offset - along[..., None] * edge) ** 2).sum(-1)).min(axis=1)
@@ -87,12 +91,19 @@ def outline_gap(
 ) -> float:  # canvas units; negative where they overlap, by how deep
     "The space between two items' outlines."
     first_depth = polygon_depth(_unit_border(first.shape) * first.radius + (first.x, first.y), outline(second)).max()
-    second_depth = polygon_depth(_unit_border(second.shape) * second.radius + (second.x, second.y), outline(first)).max()
+    second_depth = polygon_depth(
+        _unit_border(second.shape) * second.radius + (second.x, second.y), outline(first)
+    ).max()
     return -float(max(first_depth, second_depth))
 
 # %% ../../../nbs/language/scenes/geometry.ipynb #n020
-CLEAR, FLAT, STEEP = 0.12, 0.04, 2.0
-CONTACT, OVERLAP, APART, MARGIN = 0.004, 0.012, 0.03, 0.012
+CLEAR = 0.12
+FLAT = 0.04
+STEEP = 2.0
+CONTACT = 0.004
+OVERLAP = 0.012
+APART = 0.03
+MARGIN = 0.012
 
 
 def _direction(
@@ -102,7 +113,9 @@ def _direction(
     "Whether an offset points clearly in a direction."
     if along <= FLAT:
         return False
-    return True if along >= CLEAR and abs(across) <= STEEP * along else None
+    if along >= CLEAR and abs(across) <= STEEP * along:
+        return True
+    return None
 
 # %% ../../../nbs/language/scenes/geometry.ipynb #n023
 def box_gap(
@@ -143,7 +156,9 @@ def _inside(
     border = _unit_border(inner.shape) * inner.radius + (inner.x, inner.y)
     room = polygon_depth(border, outline(outer)).min()
     outer_depth = polygon_depth(_unit_border(outer.shape) * outer.radius + (outer.x, outer.y), outline(inner)).max()
-    return True if over and inner.colour != outer.colour and room >= MARGIN and outer_depth <= -MARGIN else None
+    if over and inner.colour != outer.colour and room >= MARGIN and outer_depth <= -MARGIN:
+        return True
+    return None
 
 # %% ../../../nbs/language/scenes/geometry.ipynb #n028
 def relation_truth(
@@ -152,11 +167,14 @@ def relation_truth(
     i: int,  # number of the subject
     j: int,  # number of the object
 ) -> bool | None:  # True, False, or None where it is too close to call
-    "Whether a relation holds between two items of a scene. Raises `KeyError` for an unknown relation, `ValueError` for i = j."
+    """Whether a relation holds between two items of a scene. Raises `KeyError` for an unknown relation, `ValueError`
+    for i = j."""
     if i == j:
         raise ValueError(f"a relation needs two different items; got item {i} twice")
-    a, b = graph.items[i], graph.items[j]
-    dx, dy = b.x - a.x, b.y - a.y
+    a = graph.items[i]
+    b = graph.items[j]
+    dx = b.x - a.x
+    dy = b.y - a.y
     return {
         "left of": lambda: _direction(dx, dy),
         "right of": lambda: _direction(-dx, dy),
@@ -173,12 +191,15 @@ def layout_problems(
     graph: SceneGraph,  # the scene
 ) -> list[str]:  # what is wrong with it, empty if nothing is
     "What keeps a scene from being read off its pixels: items off the canvas, overlaps, gaps too small to see."
-    items, problems = graph.items, []
+    items = graph.items
+    problems = []
     for i, item in enumerate(items):
         if min(item.x, item.y, 1 - item.x, 1 - item.y) < item.radius:
             problems.append(f"item {i} ({item.colour or ''} {item.shape}) leaves the canvas")
         for j in range(i):
             if not _inside(item, items[j], True) and _touching(item, items[j]) is None:
                 space = (box_gap if isinstance(item.shape, Noun) else outline_gap)(items[j], item)
-                problems.append(f"items {j} and {i} are {space:.3f} apart: expected contact, {APART} or more, or one inside")
+                problems.append(
+                    f"items {j} and {i} are {space:.3f} apart: expected contact, {APART} or more, or one inside"
+                )
     return problems

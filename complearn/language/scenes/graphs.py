@@ -14,8 +14,10 @@ from .nouns import Noun
 # %% ../../../nbs/language/scenes/graphs.ipynb #c004
 SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond", "heart", "arrow")
 COLOURS = {
-    "red": (222, 36, 36), "green": (30, 150, 50), "blue": (32, 74, 222), "yellow": (246, 220, 40), "purple": (134, 42, 170),
-    "orange": (250, 128, 16), "cyan": (40, 206, 226), "pink": (255, 140, 200), "brown": (112, 66, 26), "black": (16, 16, 16),
+    "red": (222, 36, 36), "green": (30, 150, 50), "blue": (32, 74, 222), "yellow": (246, 220, 40),
+    "purple": (134, 42, 170),
+    "orange": (250, 128, 16), "cyan": (40, 206, 226), "pink": (255, 140, 200), "brown": (112, 66, 26),
+    "black": (16, 16, 16),
 }  # fmt: skip
 TEXTURES = ("plain", "striped", "dotted", "checked")
 

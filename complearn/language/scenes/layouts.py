@@ -47,7 +47,8 @@ class Link(NamedTuple):
     object: int  # number of another
 
 # %% ../../../nbs/language/scenes/layouts.ipynb #c006
-CONTAINER_RADII, CONTAINED_RADII = (0.26, 0.29), (0.07, 0.075)
+CONTAINER_RADII = (0.26, 0.29)
+CONTAINED_RADII = (0.07, 0.075)
 _ROOM = {1: 0.24, 2: 0.22, 3: 0.17, 4: 0.15}
 _PICTURE_ROOM = {1: 0.30, 2: 0.23, 3: 0.19}
 
@@ -66,8 +67,14 @@ def _radius(
         low, high = CONTAINED_RADII
     else:
         low, high = size_bands(sketches[number].shape)[sketches[number].size]
-        room = _PICTURE_ROOM.get(len(sketches), 0.18) if isinstance(sketches[number].shape, Noun) else _ROOM.get(len(sketches), 0.14)
-        high = min(high, room) if sketches[number].size == "large" else high
+        if isinstance(sketches[number].shape, Noun):
+            room = _PICTURE_ROOM.get(len(sketches), 0.18)
+        else:
+            room = _ROOM.get(len(sketches), 0.14)
+        if sketches[number].size == "large":
+            high = min(high, room)
+        else:
+            high = high
     return low + (high - low) * generator.random()
 
 # %% ../../../nbs/language/scenes/layouts.ipynb #c008
@@ -102,11 +109,19 @@ def _place_touching(
 ) -> tuple[float, float]:  # x, y to try
     "Slide in from a random direction until the outlines overlap by a third of the tolerance."
     reach = item.radius + other.radius
-    at = lambda turn, d: (other.x + d * math.cos(turn), other.y + d * math.sin(turn))
+
+    def at(turn, d):
+        return (other.x + d * math.cos(turn), other.y + d * math.sin(turn))
+
     angles = (2 * math.pi * generator.random(12)).tolist()
-    on_canvas = lambda turn: min(*at(turn, reach), *(1 - c for c in at(turn, reach))) >= item.radius
-    angle = next(filter(on_canvas, angles), angles[0])  # most directions out of a corner lead off the canvas: see that before sliding
-    low, high = 0.0, 1.5 * reach
+
+    def on_canvas(turn):
+        return min(*at(turn, reach), *(1 - c for c in at(turn, reach))) >= item.radius
+
+    # most directions out of a corner lead off the canvas: see that before sliding
+    angle = next(filter(on_canvas, angles), angles[0])
+    low = 0.0
+    high = 1.5 * reach
     for _ in range(9):
         moved = _move(item, *at(angle, (low + high) / 2))
         near = box_gap(moved, other) < 0 and outline_gap(moved, other) < -OVERLAP / 3
@@ -129,7 +144,8 @@ def _fits_in(
     links: Sequence[Link],  # relations to be made true
 ) -> bool:  # whether it may stay
     "Whether an item's place is on the canvas, apart from others, and makes its relations true."
-    item, valid = placed[number], True
+    item = placed[number]
+    valid = True
     if min(item.x, item.y, 1 - item.x, 1 - item.y) < item.radius + 0.005:
         return False
     for other in placed:
@@ -181,7 +197,11 @@ def _settle(
     radius = _radius(number, sketches, links, generator)
     item = make_item(sketches[number], 0.5, 0.5, radius, generator)
     near = {"inside": _place_inside, "touching": _place_touching}
-    guide = [(near[k.relation], placed[k.object]) for k in links if k.subject == number and k.relation in near and k.object in placed]
+    guide = [
+        (near[k.relation], placed[k.object])
+        for k in links
+        if k.subject == number and k.relation in near and k.object in placed
+    ]
     for draw in generator.random((24, 2)):
         x, y = guide[0][0](item, guide[0][1], generator) if guide else radius + 0.005 + draw * (0.99 - 2 * radius)
         placed[number] = _move(item, x, y)
@@ -199,7 +219,8 @@ def _painter(
     "A random order in which whatever is inside comes after what it is in."
     order = [int(number) for number in generator.permutation(n)]
     for link in links:
-        i, j = order.index(link.subject), order.index(link.object)
+        i = order.index(link.subject)
+        j = order.index(link.object)
         if link.relation == "inside" and i < j:
             order[i], order[j] = order[j], order[i]
     return order
@@ -213,7 +234,10 @@ def reuse_places(
     "Put objects where others stood."
     items = []
     for number, (sketch, old) in enumerate(zip(sketches, places)):
-        radius = old.radius if sketch.size == old.size else _radius(number, sketches, (), generator)
+        if sketch.size == old.size:
+            radius = old.radius
+        else:
+            radius = _radius(number, sketches, (), generator)
         items.append(make_item(sketch, old.x, old.y, radius, generator, old))
     graph = SceneGraph(tuple(items))
     return None if layout_problems(graph) else graph

@@ -19,7 +19,8 @@ class Form(NamedTuple):
 
 # %% ../../../nbs/language/scenes/nouns.ipynb #c006
 class Noun(str):
-    "A word for things that are shown by pictures; equal to the plain word. `forms` are its pictures, `category` the group it belongs to."
+    """A word for things that are shown by pictures; equal to the plain word. `forms` are its pictures, `category` the
+    group it belongs to."""
 
     forms: tuple[Form, ...] = ()
     category: str = ""
@@ -32,7 +33,8 @@ class Noun(str):
     ) -> "Noun":
         "A noun with its pictures."
         noun = Noun(word)
-        noun.forms, noun.category = tuple(forms), category
+        noun.forms = tuple(forms)
+        noun.category = category
         return noun
 
     def colours(self) -> tuple[str | None, ...]:
@@ -48,82 +50,131 @@ class Noun(str):
 
 # %% ../../../nbs/language/scenes/nouns.ipynb #c009
 SYNONYMS = (
-    ("hen", "chicken"), ("rooster", "chicken", "cock"), ("chick", "chicken", "baby chick"), ("duck", "drake", "goose", "gander"),
-    ("peacock", "peahen", "peafowl"), ("gull", "seagull"), ("crow", "raven", "blackbird"), ("rhea", "ostrich", "emu"), ("crane", "heron"),
-    ("parrot", "rosella", "lorikeet"), ("pigeon", "dove"), ("eagle", "hawk", "falcon", "vulture"), ("mussel", "oyster", "clam", "abalone"),
-    ("wrasse", "groper", "trout", "dolphinfish", "salmon", "cod"), ("butterflyfish", "clownfish", "angelfish", "wrasse"),
-    ("shrimp", "prawn", "lobster", "crayfish"), ("seal", "sea lion", "walrus"), ("whale", "orca", "dolphin"), ("dolphin", "dolphinfish"),
-    ("bee", "honeybee", "bumblebee", "hornet", "wasp", "hoverfly"), ("fly", "hoverfly", "mosquito"), ("octopus", "squid"),
-    ("ladybug", "lady beetle", "beetle"), ("beetle", "cockroach"), ("grasshopper", "cricket", "mantis"), ("bug", "caterpillar", "worm"),
-    ("butterfly", "xanthia", "moth"), ("slug", "snail", "shell"), ("bug", "microbe", "germ"), ("worm", "snake"), ("turtle", "tortoise"),
-    ("frog", "toad"), ("lizard", "crocodile", "alligator"), ("dragon", "dinosaur", "sauropod", "t-rex"), ("dragon", "lizard", "snake"),
-    ("cow", "bull", "ox", "zebu", "yak", "buffalo", "calf"), ("bison", "buffalo", "water buffalo", "yak", "ox"), ("sheep", "ram", "lamb"),
-    ("ram", "goat", "mountain goat"), ("sheep", "mountain goat"), ("deer", "doe", "caribou", "wapiti", "reindeer", "blackbuck", "moose"),
-    ("dog", "puppy", "dingo", "wolf", "poodle", "guide dog"), ("fox", "dingo", "coyote"), ("camel", "dromedary"), ("llama", "alpaca"),
+    ("hen", "chicken"), ("rooster", "chicken", "cock"), ("chick", "chicken", "baby chick"),
+    ("duck", "drake", "goose", "gander"),
+    ("peacock", "peahen", "peafowl"), ("gull", "seagull"), ("crow", "raven", "blackbird"), ("rhea", "ostrich", "emu"),
+    ("crane", "heron"),
+    ("parrot", "rosella", "lorikeet"), ("pigeon", "dove"), ("eagle", "hawk", "falcon", "vulture"),
+    ("mussel", "oyster", "clam", "abalone"),
+    ("wrasse", "groper", "trout", "dolphinfish", "salmon", "cod"), ("butterflyfish", "clownfish", "angelfish",
+        "wrasse"),
+    ("shrimp", "prawn", "lobster", "crayfish"), ("seal", "sea lion", "walrus"), ("whale", "orca", "dolphin"),
+    ("dolphin", "dolphinfish"),
+    ("bee", "honeybee", "bumblebee", "hornet", "wasp", "hoverfly"), ("fly", "hoverfly", "mosquito"),
+    ("octopus", "squid"),
+    ("ladybug", "lady beetle", "beetle"), ("beetle", "cockroach"), ("grasshopper", "cricket", "mantis"),
+    ("bug", "caterpillar", "worm"),
+    ("butterfly", "xanthia", "moth"), ("slug", "snail", "shell"), ("bug", "microbe", "germ"), ("worm", "snake"),
+    ("turtle", "tortoise"),
+    ("frog", "toad"), ("lizard", "crocodile", "alligator"), ("dragon", "dinosaur", "sauropod", "t-rex"),
+    ("dragon", "lizard", "snake"),
+    ("cow", "bull", "ox", "zebu", "yak", "buffalo", "calf"), ("bison", "buffalo", "water buffalo", "yak", "ox"),
+    ("sheep", "ram", "lamb"),
+    ("ram", "goat", "mountain goat"), ("sheep", "mountain goat"), ("deer", "doe", "caribou", "wapiti", "reindeer",
+        "blackbuck", "moose"),
+    ("dog", "puppy", "dingo", "wolf", "poodle", "guide dog"), ("fox", "dingo", "coyote"), ("camel", "dromedary"),
+    ("llama", "alpaca"),
     ("pig", "boar", "hog"), ("rhinoceros", "rhino"), ("rabbit", "bunny", "hare"), ("mouse", "rat", "hamster", "gerbil"),
-    ("otter", "ferret", "weasel"), ("badger", "skunk"), ("marmot", "beaver", "capybara", "squirrel", "groundhog"), ("donkey", "mule"),
-    ("hedgehog", "echidna", "porcupine"), ("bear", "edward bear"), ("monkey", "tamarin", "chimpanzee"), ("leopard", "cheetah", "jaguar"),
-    ("chimpanzee", "gorilla", "orangutan", "ape"), ("kangaroo", "wallaby"), ("doll", "teddy bear"), ("fireman", "astronaut"),
+    ("otter", "ferret", "weasel"), ("badger", "skunk"), ("marmot", "beaver", "capybara", "squirrel", "groundhog"),
+    ("donkey", "mule"),
+    ("hedgehog", "echidna", "porcupine"), ("bear", "edward bear"), ("monkey", "tamarin", "chimpanzee"),
+    ("leopard", "cheetah", "jaguar"),
+    ("chimpanzee", "gorilla", "orangutan", "ape"), ("kangaroo", "wallaby"), ("doll", "teddy bear"),
+    ("fireman", "astronaut"),
     ("paratrooper", "parachutist", "soldier"), ("cat", "kitten"), ("horse", "pony", "foal"),
 )  # fmt: skip
 
 # %% ../../../nbs/language/scenes/nouns.ipynb #c010
 SYNONYMS += (
-    ("birch", "oak"), ("mushroom", "cep", "toadstool"), ("orange", "mandarin", "tangerine"), ("lemon", "lime"), ("apricot", "peach"),
+    ("birch", "oak"), ("mushroom", "cep", "toadstool"), ("orange", "mandarin", "tangerine"), ("lemon", "lime"),
+    ("apricot", "peach"),
     ("plum", "prune"), ("eggplant", "aubergine"), ("yam", "potato"), ("pumpkin", "squash", "jack-o-lantern", "gourd"),
-    ("pepper", "chili pepper"), ("melon", "watermelon", "cantaloupe"), ("onion", "garlic", "garlic bulb"), ("pecan", "walnut"),
-    ("lettuce", "cabbage"), ("cucumber", "zucchini", "pickle"), ("chestnut", "acorn", "hazelnut"), ("dumpling", "fortune cookie"),
-    ("gazania", "marigold", "daisy", "pigface"), ("petunia", "hibiscus"), ("thyme", "lavender", "herb"), ("tree", "cactus"),
-    ("herb", "clover", "seedling", "leaf", "sprout", "plant"), ("cake", "birthday cake", "shortcake", "cupcake", "christmas pudding"),
-    ("pie", "mince pie"), ("cake", "pie"), ("bagel", "doughnut"), ("candy", "candy cane", "lollipop"), ("cookie", "biscuit"),
-    ("taco", "burrito", "tamale", "flatbread", "wrap"), ("bento box", "lunchbox"), ("shirt", "polo shirt", "t-shirt"), ("jacket", "coat"),
-    ("pants", "jeans"), ("sock", "stocking"), ("kimono", "dress", "robe"), ("necktie", "tie"), ("glove", "mitten"), ("skate", "shoe"),
-    ("purse", "handbag", "pouch", "bag", "luggage", "suitcase", "backpack"), ("kettle", "teapot", "pot"), ("mug", "cup", "glass"),
-    ("pitcher", "jug", "kettle"), ("jar", "pot", "bottle"), ("pot", "pressure cooker", "fondue"), ("bowl", "pot", "fondue"),
-    ("pen", "marker", "highlighter"), ("can", "bin", "bucket"), ("hammer", "mallet"), ("spade", "shovel"), ("wrench", "spanner"),
-    ("lightbulb", "lamp", "christmas light", "bulb ornament"), ("torch", "flashlight"), ("needle", "safety pin", "pin"), ("axe", "hatchet"),
-    ("gravestone", "headstone", "grave marker", "tombstone", "cemetery marker", "monument stone", "obelisk", "graveyard", "cemetery"),
-    ("guitar", "banjo", "electric guitar", "electric bass guitar"), ("cello", "violin"), ("drum", "drum kit"), ("cymbal", "drum kit"),
-    ("keyboard", "piano"), ("football", "soccer ball"), ("post box", "mailbox", "postbox", "letterbox"), ("city", "town", "castle"),
-    ("castle", "european castle", "japanese castle", "fort", "fortress", "palace"), ("house", "house building", "hut", "cottage"),
-    ("inn", "tavern", "pub"), ("farm", "barn", "stable"), ("windmill", "tower"), ("airplane", "plane", "raptor"), ("rocket", "spaceship"),
-    ("bus", "minibus", "trolleybus", "coach"), ("tram", "tramway", "streetcar", "trolley", "trolleybus"), ("fire engine", "fire truck"),
-    ("cableway", "tramway", "cable car", "gondola"), ("car", "automobile", "beetle", "taxi", "recreational vehicle", "pickup truck"),
-    ("truck", "dumper", "lorry"), ("tractor", "dumper", "digger"), ("cement mixer", "cement truck"), ("rickshaw", "taxi", "tricycle"),
+    ("pepper", "chili pepper"), ("melon", "watermelon", "cantaloupe"), ("onion", "garlic", "garlic bulb"),
+    ("pecan", "walnut"),
+    ("lettuce", "cabbage"), ("cucumber", "zucchini", "pickle"), ("chestnut", "acorn", "hazelnut"),
+    ("dumpling", "fortune cookie"),
+    ("gazania", "marigold", "daisy", "pigface"), ("petunia", "hibiscus"), ("thyme", "lavender", "herb"),
+    ("tree", "cactus"),
+    ("herb", "clover", "seedling", "leaf", "sprout", "plant"), ("cake", "birthday cake", "shortcake", "cupcake",
+        "christmas pudding"),
+    ("pie", "mince pie"), ("cake", "pie"), ("bagel", "doughnut"), ("candy", "candy cane", "lollipop"),
+    ("cookie", "biscuit"),
+    ("taco", "burrito", "tamale", "flatbread", "wrap"), ("bento box", "lunchbox"), ("shirt", "polo shirt", "t-shirt"),
+    ("jacket", "coat"),
+    ("pants", "jeans"), ("sock", "stocking"), ("kimono", "dress", "robe"), ("necktie", "tie"), ("glove", "mitten"),
+    ("skate", "shoe"),
+    ("purse", "handbag", "pouch", "bag", "luggage", "suitcase", "backpack"), ("kettle", "teapot", "pot"),
+    ("mug", "cup", "glass"),
+    ("pitcher", "jug", "kettle"), ("jar", "pot", "bottle"), ("pot", "pressure cooker", "fondue"),
+    ("bowl", "pot", "fondue"),
+    ("pen", "marker", "highlighter"), ("can", "bin", "bucket"), ("hammer", "mallet"), ("spade", "shovel"),
+    ("wrench", "spanner"),
+    ("lightbulb", "lamp", "christmas light", "bulb ornament"), ("torch", "flashlight"), ("needle", "safety pin", "pin"),
+    ("axe", "hatchet"),
+    ("gravestone", "headstone", "grave marker", "tombstone", "cemetery marker", "monument stone", "obelisk",
+        "graveyard", "cemetery"),
+    ("guitar", "banjo", "electric guitar", "electric bass guitar"), ("cello", "violin"), ("drum", "drum kit"),
+    ("cymbal", "drum kit"),
+    ("keyboard", "piano"), ("football", "soccer ball"), ("post box", "mailbox", "postbox", "letterbox"),
+    ("city", "town", "castle"),
+    ("castle", "european castle", "japanese castle", "fort", "fortress", "palace"),
+    ("house", "house building", "hut", "cottage"),
+    ("inn", "tavern", "pub"), ("farm", "barn", "stable"), ("windmill", "tower"), ("airplane", "plane", "raptor"),
+    ("rocket", "spaceship"),
+    ("bus", "minibus", "trolleybus", "coach"), ("tram", "tramway", "streetcar", "trolley", "trolleybus"),
+    ("fire engine", "fire truck"),
+    ("cableway", "tramway", "cable car", "gondola"), ("car", "automobile", "beetle", "taxi", "recreational "
+                                                                                             "vehicle", "pickup truck"),
+    ("truck", "dumper", "lorry"), ("tractor", "dumper", "digger"), ("cement mixer", "cement truck"),
+    ("rickshaw", "taxi", "tricycle"),
     ("train", "tram", "tram car", "locomotive", "metro", "monorail", "light rail", "carriage"), ("car", "carriage"),
-    ("ship", "boat", "sailboat", "rowboat", "speedboat", "tugboat", "shipwreck", "canoe"), ("flying saucer", "ufo", "spaceship"),
-    ("bicycle", "tricycle", "bike"), ("scooter", "motor scooter", "motorcycle"), ("van", "minibus", "recreational vehicle", "ambulance"),
+    ("ship", "boat", "sailboat", "rowboat", "speedboat", "tugboat", "shipwreck", "canoe"),
+    ("flying saucer", "ufo", "spaceship"),
+    ("bicycle", "tricycle", "bike"), ("scooter", "motor scooter", "motorcycle"), ("van", "minibus", "recreational "
+                                                                                                    "vehicle",
+                                                                                                    "ambulance"),
 )  # fmt: skip
 
 # %% ../../../nbs/language/scenes/nouns.ipynb #c012
 GENERAL = {
-    "bird": "fowl duck swan peacock gull crow parrot rosella lorikeet bluebird crane cuckoo heron lark penguin magpie rhea ostrich owl "
-            "pelican pigeon flamingo quetzal toucan vulture eagle dodo drake goose gander peahen seagull raven blackbird",
+    "bird": "fowl duck swan peacock gull crow parrot rosella lorikeet bluebird crane cuckoo heron lark penguin magpie "
+            "rhea ostrich owl "
+            "pelican pigeon flamingo quetzal toucan vulture eagle dodo drake goose gander peahen seagull raven "
+            "blackbird",
     "fowl": "chicken hen rooster chick turkey",
-    "fish": "butterflyfish clownfish trout dolphinfish lionfish wrasse groper seahorse blowfish shark whale dolphin orca",
+    "fish": "butterflyfish clownfish trout dolphinfish lionfish wrasse groper seahorse blowfish shark whale dolphin "
+            "orca",
     "bug": "insect spider scorpion woodlouse worm snail",
-    "insect": "bee honeybee hornet hoverfly fly beetle ladybug ant cricket grasshopper mantis cockroach mosquito dragonfly butterfly "
+    "insect": "bee honeybee hornet hoverfly fly beetle ladybug ant cricket grasshopper mantis cockroach mosquito "
+              "dragonfly butterfly "
               "xanthia",
-    "flower": "daffodil iris rose marigold hibiscus petunia gazania anemone tulip sunflower blossom lotus bouquet lavender balsam "
+    "flower": "daffodil iris rose marigold hibiscus petunia gazania anemone tulip sunflower blossom lotus bouquet "
+              "lavender balsam "
               "adenium anthurium pigface",
     "blossom": "lotus hibiscus rose sunflower tulip", "wreath": "flower", "tree": "birch oak palm chestnut coconut",
     "nut tree": "almond pecan walnut chestnut",
     "plant": "thyme lavender herb seedling clover tree flower cactus", "cat": "lion tiger leopard", "horse": "unicorn",
-    "lizard": "iguana crocodile sauropod t-rex", "monkey": "gorilla orangutan", "nut": "almond pecan walnut chestnut coconut",
+    "lizard": "iguana crocodile sauropod t-rex", "monkey": "gorilla orangutan", "nut": "almond pecan walnut chestnut "
+                                                                                       "coconut",
     "elephant": "mammoth", "dog": "fox", "gnu": "bison buffalo blackbuck yak ox bull", "shell": "abalone mussel oyster",
     "bear": "koala panda",
-    "dinosaur": "sauropod t-rex", "berry": "strawberry raspberry", "man": "fireman paratrooper astronaut", "person": "man woman child",
-    "animal": "bird fish bug cat dog bear lizard monkey elephant gnu deer cow sheep goat horse zebra donkey camel llama giraffe pig rabbit "
-              "mouse squirrel fox badger raccoon skunk otter hippopotamus rhinoceros kangaroo wombat hedgehog bat beaver seal frog "
+    "dinosaur": "sauropod t-rex", "berry": "strawberry raspberry", "man": "fireman paratrooper "
+                                                                          "astronaut", "person": "man woman child",
+    "animal": "bird fish bug cat dog bear lizard monkey elephant gnu deer cow sheep goat horse zebra donkey camel "
+              "llama giraffe pig rabbit "
+              "mouse squirrel fox badger raccoon skunk otter hippopotamus rhinoceros kangaroo wombat hedgehog bat "
+              "beaver seal frog "
              "snake turtle "
               "crab lobster shrimp octopus slug sloth dinosaur",
 }  # fmt: skip
 
 # %% ../../../nbs/language/scenes/nouns.ipynb #c013
 GENERAL |= {
-    "fruit": "apple apricot avocado banana berry cherimoya coconut kiwifruit lemon lime mango melon orange peach pear pineapple plum "
+    "fruit": "apple apricot avocado banana berry cherimoya coconut kiwifruit lemon lime mango melon orange peach pear "
+             "pineapple plum "
              "pomegranate tomato olive",
-    "vegetable": "broccoli carrot eggplant lettuce onion pepper potato pumpkin squash yam tomato cucumber mushroom garlic ginger "
+    "vegetable": "broccoli carrot eggplant lettuce onion pepper potato pumpkin squash yam tomato cucumber mushroom "
+                 "garlic ginger "
              "avocado olive",
     "cake": "cookie doughnut waffle", "candy": "chocolate", "chocolate": "egg",
     "sandwich": "hamburger hot_dog taco burrito flatbread bagel",
@@ -133,12 +184,16 @@ GENERAL |= {
     "clothing": "hat shoe shirt jacket pants sock kimono dress glove scarf necktie bikini",
     "instrument": "guitar cello violin horn drum cymbal accordion piano keyboard",
     "horn": "trumpet bassoon saxophone", "ball": "football basketball volleyball", "light": "lamp torch candle",
-    "lamp": "torch candle", "box": "toolbox mailbox", "sign": "arrow railroad_crossing", "statue": "inukshuk totem_pole obelisk snowman",
-    "tool": "hammer saw wrench spade axe screwdriver drill pliers brush", "wheel": "tire", "star": "sun", "ring": "ring_buoy",
+    "lamp": "torch candle", "box": "toolbox mailbox", "sign": "arrow railroad_crossing", "statue": "inukshuk "
+                                                                                                   "totem_pole obelisk "
+                                                                                                   "snowman",
+    "tool": "hammer saw wrench spade axe screwdriver drill pliers brush", "wheel": "tire", "star": "sun",
+    "ring": "ring_buoy",
     "house": "inn tavern farm fishery warehouse monastery jailhouse university igloo castle", "tent": "tepee",
     "building": "house windmill tower stable", "car": "truck bus van ambulance", "automobile": "ambulance",
     "truck": "fire_engine tractor ambulance cement_mixer van",
-    "aircraft": "airplane helicopter balloon", "vehicle": "car train tram ship bicycle scooter aircraft rickshaw sled rocket",
+    "aircraft": "airplane helicopter balloon", "vehicle": "car train tram ship bicycle scooter aircraft rickshaw sled "
+                                                          "rocket",
 }  # fmt: skip
 
 
@@ -168,20 +223,28 @@ def may_name(
     if noun == label:
         return True
     short, long = sorted((noun.split(), label.split()), key=len)
-    if short == long[: len(short)] or short[-1] == long[-1]:  # a wheelie bin may be for compost, a fallen leaf of a maple
+    # a wheelie bin may be for compost, a fallen leaf of a maple
+    if short == long[: len(short)] or short[-1] == long[-1]:
         return None
-    families = [set().union(*(_FAMILIES.get(" ".join(words[k:]), ()) for k in range(len(words)))) for words in (short, long)]
+    families = [
+        set().union(*(_FAMILIES.get(" ".join(words[k:]), ()) for k in range(len(words)))) for words in (short, long)
+    ]
     return None if families[0] & families[1] else False
 
 # %% ../../../nbs/language/scenes/nouns.ipynb #c018
 IRREGULAR = {
-    "mouse": "mice", "sheep": "sheep", "deer": "deer", "bison": "bison", "fish": "fish", "trout": "trout", "goose": "geese", "ox": "oxen",
-    "wolf": "wolves", "calf": "calves", "knife": "knives", "leaf": "leaves", "loaf": "loaves", "scarf": "scarves", "tooth": "teeth",
+    "mouse": "mice", "sheep": "sheep", "deer": "deer", "bison": "bison", "fish": "fish", "trout": "trout",
+    "goose": "geese", "ox": "oxen",
+    "wolf": "wolves", "calf": "calves", "knife": "knives", "leaf": "leaves", "loaf": "loaves", "scarf": "scarves",
+    "tooth": "teeth",
     "foot": "feet", "fireman": "firemen", "snowman": "snowmen", "man": "men", "woman": "women",
-    "policeman": "policemen", "fisherman": "fishermen", "businessman": "businessmen", "mailman": "mailmen", "wife": "wives",
+    "policeman": "policemen", "fisherman": "fishermen", "businessman": "businessmen", "mailman": "mailmen",
+    "wife": "wives",
     "half": "halves", "child": "children", "shrimp": "shrimp",
-    "woodlouse": "woodlice", "potato": "potatoes", "tomato": "tomatoes", "cactus": "cacti", "squash": "squashes", "salmon": "salmon",
-    "wapiti": "wapiti", "caribou": "caribou", "person": "people", "shelf": "shelves", "fowl": "fowl", "hippopotamus": "hippopotamuses",
+    "woodlouse": "woodlice", "potato": "potatoes", "tomato": "tomatoes", "cactus": "cacti", "squash": "squashes",
+    "salmon": "salmon",
+    "wapiti": "wapiti", "caribou": "caribou", "person": "people", "shelf": "shelves", "fowl": "fowl",
+    "hippopotamus": "hippopotamuses",
 }  # fmt: skip
 VOWELLESS = ("hour", "heir", "f-", "x-", "mp3")  # said with a vowel first
 CONSONANT = ("uni", "use", "u-", "uk", "euro", "ewe", "one", "ukulele")  # written with a vowel, said with a consonant

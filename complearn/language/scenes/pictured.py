@@ -30,7 +30,10 @@ def draw_pictured(
 ) -> tuple[Noun, str | None, str, None]:  # noun, colour, size, and no texture
     "A pictured thing that fits a phrase. Raises `ValueError` where no picture does."
     nouns = nouns if phrase.shape is None else [phrase.shape]
-    nouns = nouns if phrase.colour is None else [noun for noun in nouns if noun.forms_of(phrase.colour)]
+    if phrase.colour is None:
+        nouns = nouns
+    else:
+        nouns = [noun for noun in nouns if noun.forms_of(phrase.colour)]
     if not nouns or not nouns[0].forms or phrase.texture is not None:
         raise ValueError(f"no picture shows {phrase}; take other words, or more pictures")
     noun = nouns[int(generator.integers(len(nouns)))]
@@ -48,10 +51,14 @@ def make_item(
     old: Item | None = None,  # the item that stood there before
 ) -> Item:  # with a picture if it is a noun
     "Give a thing its place, and a noun one of the pictures of its colour."
-    shape, colour = sketch[0], sketch[1]
+    shape = sketch[0]
+    colour = sketch[1]
     if not isinstance(shape, Noun):
         return Item(*sketch, x, y, radius)
     forms = [form.picture for form in shape.forms if form.colour == colour]
     keep = old is not None and old.shape == shape and old.picture in forms
-    picture = old.picture if keep else forms[int(generator.integers(len(forms)))]
+    if keep:
+        picture = old.picture
+    else:
+        picture = forms[int(generator.integers(len(forms)))]
     return Item(*sketch, x, y, radius, picture)

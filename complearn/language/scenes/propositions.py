@@ -62,8 +62,13 @@ def fits(
 ) -> bool | None:  # whether everything mentioned, but for the count, holds of it; None where that is unknown
     "Whether a phrase describes an item."
     if not isinstance(item.shape, Noun):
-        return all(getattr(phrase, kind) in (None, getattr(item, kind)) for kind in ("shape", "colour", "size", "texture"))
-    named = True if phrase.shape is None else may_name(phrase.shape, item.shape)
+        return all(
+            getattr(phrase, kind) in (None, getattr(item, kind)) for kind in ("shape", "colour", "size", "texture")
+        )
+    if phrase.shape is None:
+        named = True
+    else:
+        named = may_name(phrase.shape, item.shape)
     coloured = True if phrase.colour in (None, item.colour) else None if item.colour is None else False
     sized = True if phrase.size in (None, item.size) else None if item.size is None else False
     return _all([named, coloured, sized, phrase.texture is None])
@@ -99,7 +104,9 @@ class Relates:
         if self.relation not in RELATIONS:
             raise ValueError(f"expected a relation among {', '.join(RELATIONS)}; got {self.relation!r}")
         if self.subject.count is not None or self.object.count is not None:
-            raise ValueError("expected uncounted phrases in a relation: 'two circles left of a square' has two readings")
+            raise ValueError(
+                "expected uncounted phrases in a relation: 'two circles left of a square' has two readings"
+            )
 
 # %% ../../../nbs/language/scenes/propositions.ipynb #c014
 class Atom(NamedTuple):
@@ -137,7 +144,11 @@ class Statement:
 
     @cached_property
     def _atoms(self) -> dict[Atom, str | int]:
-        atoms = {Atom(c, slot, kind): getattr(phrase, kind) for c, slot, phrase in self.phrases() for kind in phrase.mentioned()}
+        atoms = {
+            Atom(c, slot, kind): getattr(phrase, kind)
+            for c, slot, phrase in self.phrases()
+            for kind in phrase.mentioned()
+        }
         for number, clause in enumerate(self.clauses):
             if isinstance(clause, Relates):
                 atoms[Atom(number, "clause", "relation")] = clause.relation
@@ -152,17 +163,21 @@ def clause_truth(
 ) -> bool | None:  # True, False, or None where the scene is too close to call
     "Whether one clause holds in a scene."
     if isinstance(clause, Relates):
-        subjects, objects = ([(i, fit) for i, item in enumerate(graph.items) if (fit := fits(phrase, item)) is not False]
+        subjects, objects = ([(i, fit) for i, item in enumerate(graph.items) if (fit := fits(phrase,
+                        item)) is not False]
                              for phrase in (clause.subject, clause.object))  # fmt: skip
         pairs = [(i, j, _all([first, second])) for i, first in subjects for j, second in objects if i != j]
         return _any([_all([fit, relation_truth(graph, clause.relation, i, j)]) for i, j, fit in pairs])
     fit = [fits(clause.phrase, item) for item in graph.items]
-    least, most = fit.count(True), len(fit) - fit.count(False)
+    least = fit.count(True)
+    most = len(fit) - fit.count(False)
     if isinstance(clause, Absent):
         return False if least else None if most else True
     if clause.phrase.count is None:
         return True if least else None if most else False
-    return None if least < most and least <= clause.phrase.count <= most else least == clause.phrase.count
+    if least < most and least <= clause.phrase.count <= most:
+        return None
+    return least == clause.phrase.count
 
 # %% ../../../nbs/language/scenes/propositions.ipynb #c021
 def truth(
@@ -177,6 +192,11 @@ def bindings(
     statement: Statement,  # the claim
 ) -> set[tuple[str, str]]:  # pairs of a word and a shape
     "All (attribute, shape) and (relation, shape) pairs that a statement puts together."
-    attributes = {(getattr(p, kind), p.shape) for _, _, p in statement.phrases() for kind in ATTRIBUTES if p.shape and getattr(p, kind)}
+    attributes = {
+        (getattr(p, kind), p.shape)
+        for _, _, p in statement.phrases()
+        for kind in ATTRIBUTES
+        if p.shape and getattr(p, kind)
+    }
     related = [clause for clause in statement.clauses if isinstance(clause, Relates)]
     return attributes | {(c.relation, p.shape) for c in related for p in (c.subject, c.object) if p.shape}

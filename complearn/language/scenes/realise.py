@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from ...core.seeds import rng
-from .sampling import KINDS, SceneConfig, choose, draw_sketch, draw_statement, is_held_out
 from .graphs import Item, SceneGraph
 from .layouts import Link, Sketch, place_objects, reuse_places
 from .nouns import Noun
 from .pictured import has_picture
 from .propositions import Absent, Phrase, Relates, Statement, truth
+from .sampling import KINDS, SceneConfig, choose, draw_sketch, draw_statement, is_held_out
 
 # %% ../../../nbs/language/scenes/realise.ipynb #c004
 def _cast(
@@ -28,22 +28,34 @@ def _cast(
     afresh: bool = False,  # whether to draw what is not mentioned anew
 ) -> tuple[list[Sketch], list[Link], list[Item | None]]:  # objects, their relations, and where each stood before
     "Choose the objects that a statement speaks of."
-    sketches, links, places, left, role = [], [], [], list(keep), {}
+    sketches = []
+    links = []
+    places = []
+    left = list(keep)
+    role = {}
     for number, slot, phrase in statement.phrases():
         if isinstance(statement.clauses[number], Absent):
             continue
         role[number, slot] = len(sketches)
         for _ in range(phrase.count or 1):
-            old = max(left, key=lambda item: sum(getattr(item, k) == getattr(phrase, k) for k in Sketch._fields), default=None)
+            old = max(
+                left, key=lambda item: sum(getattr(item, k) == getattr(phrase, k) for k in Sketch._fields), default=None
+            )
             if old is not None:
                 left.remove(old)
             attributes = {} if old is None or afresh else _keep_attributes(phrase, old)
             if attributes and is_held_out(Sketch(**attributes), config):  # the old object with the new word
                 attributes = {}
-            if attributes and isinstance(attributes["shape"], Noun) and attributes["colour"] in attributes["shape"].colours():
+            if (
+                attributes
+                and isinstance(attributes["shape"], Noun)
+                and attributes["colour"] in attributes["shape"].colours()
+            ):
                 sketches.append(Sketch(**attributes))  # an unknown colour stays unknown, and keeps its picture
             else:
-                sketches.append(draw_sketch(replace(Phrase(**attributes) if attributes else phrase, count=None), config, generator))
+                sketches.append(
+                    draw_sketch(replace(Phrase(**attributes) if attributes else phrase, count=None), config, generator)
+                )
             places.append(old)
     for number, clause in enumerate(statement.clauses):
         if isinstance(clause, Relates):
@@ -71,7 +83,8 @@ def _agree(
     generator: np.random.Generator,  # where chance comes from
 ) -> None:
     "Make two objects such that a relation can hold: same colour, same shape, or small and large in different colours."
-    i, j = link.subject, link.object
+    i = link.subject
+    j = link.object
     if link.relation == "same colour as":
         sketches[j] = sketches[j]._replace(colour=sketches[i].colour)
     elif link.relation == "same shape as":
@@ -79,7 +92,10 @@ def _agree(
     elif link.relation == "inside":
         other = i if clause.subject.colour is None else j
         colours = [colour for colour in config.colours if colour != sketches[i + j - other].colour]
-        colour = sketches[other].colour if sketches[i].colour != sketches[j].colour else choose(colours, generator)
+        if sketches[i].colour != sketches[j].colour:
+            colour = sketches[other].colour
+        else:
+            colour = choose(colours, generator)
         sketches[other] = sketches[other]._replace(colour=colour)
         sketches[i], sketches[j] = sketches[i]._replace(size="small"), sketches[j]._replace(size="large")
 
@@ -102,8 +118,15 @@ def realise(
             continue
         same = reused and len(places) == len(sketches) and None not in places and attempt < 4
         order = range(len(places)) if attempt == 0 else generator.permutation(len(places)) if same else ()
-        graph = _restore(sketches, [places[i] for i in order], keep, generator) if same else place_objects(sketches, links, generator)
-        if graph is not None and truth(statement, graph) is True and all(truth(other, graph) is False for other in refute):
+        if same:
+            graph = _restore(sketches, [places[i] for i in order], keep, generator)
+        else:
+            graph = place_objects(sketches, links, generator)
+        if (
+            graph is not None
+            and truth(statement, graph) is True
+            and all(truth(other, graph) is False for other in refute)
+        ):
             return graph
     return None
 
@@ -115,7 +138,10 @@ def _bystanders(
     links: Sequence[Link],  # the relations shown
 ) -> list[Sketch]:  # objects of which nothing is said
     "Draw objects of which nothing is said."
-    size = "small" if n > 1 and any(link.relation == "inside" for link in links) else None
+    if n > 1 and any(link.relation == "inside" for link in links):
+        size = "small"
+    else:
+        size = None
     return [draw_sketch(Phrase(size=size), config, generator) for _ in range(n)]
 
 # %% ../../../nbs/language/scenes/realise.ipynb #c014
@@ -135,7 +161,8 @@ def sample_pair(
     generator: np.random.Generator,  # where chance comes from
     kinds: Sequence[str] | None = None,  # kinds to draw from; None for the world's
 ) -> tuple[SceneGraph, Statement]:  # a scene and a statement that is true of it
-    "Draw a statement, evenly over what can be said, and a scene that shows it. Raises `ValueError` where none turns up."
+    """Draw a statement, evenly over what can be said, and a scene that shows it. Raises `ValueError` where none turns
+    up."""
     for _ in range(100):
         statement = draw_statement(choose(kinds or config.kinds, generator), config, generator)
         graph = realise(statement, config, generator, tries=6)
@@ -154,7 +181,9 @@ def sample_scene(
         graph = place_objects(_bystanders(count, config, generator, ()), (), generator)
         if graph is not None:
             return graph
-    raise ValueError(f"no layout in 50 draws for {config.objects} objects of sizes {config.sizes}; allow fewer or smaller ones")
+    raise ValueError(
+        f"no layout in 50 draws for {config.objects} objects of sizes {config.sizes}; allow fewer or smaller ones"
+    )
 
 # %% ../../../nbs/language/scenes/realise.ipynb #c022
 def sample_statement(

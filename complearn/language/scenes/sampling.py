@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PICTURED', 'KINDS', 'NEEDS', 'SceneConfig', 'are_exclusive', 'is_allowed', 'draw_sketch', 'is_held_out', 'choose',
-           'describe_object', 'draw_phrase', 'draw_statement']
+           'draw_phrase', 'draw_statement']
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c002
 import itertools
@@ -18,8 +18,17 @@ from ...core.seeds import rng
 from .graphs import COLOUR_WORDS, COLOURS, RELATIONS, SHAPES, SIZES, TEXTURES, Item
 from .layouts import Sketch
 from .nouns import Noun, may_name
-from .pictured import has_picture, draw_pictured
-from .propositions import ATTRIBUTES, Absent, Exists, Phrase, Relates, Statement, bindings, fits
+from .pictured import draw_pictured, has_picture
+from complearn.language.scenes.propositions import (
+    ATTRIBUTES,
+    Absent,
+    Exists,
+    Phrase,
+    Relates,
+    Statement,
+    bindings,
+    fits,
+)
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c004
 PICTURED = ("left of", "right of", "above", "below")  # relations that boxes decide
@@ -29,7 +38,8 @@ NEEDS = {"attribute": 1, "conjunction": 2, "relation": 2, "count": 1, "negation"
 # %% ../../../nbs/language/scenes/sampling.ipynb #c006
 @dataclass(frozen=True)
 class SceneConfig:
-    "What scenes show and what statements say. Raises `ValueError` for words outside the vocabulary and for what cannot be drawn."
+    """What scenes show and what statements say. Raises `ValueError` for words outside the vocabulary and for what
+    cannot be drawn."""
 
     shapes: tuple[str, ...] = SHAPES
     colours: tuple[str, ...] = tuple(COLOURS)
@@ -38,13 +48,21 @@ class SceneConfig:
     objects: tuple[int, int] = (1, 5)  # fewest and most objects in a scene
     relations: tuple[str, ...] = tuple(RELATIONS)
     kinds: tuple[str, ...] = KINDS  # what is said, drawn evenly
-    mention: tuple[float | int, float | int, float | int] = (0.35, 0.35, 0.75)  # how often size, texture, colour are said
+    # how often size, texture, colour are said
+    mention: tuple[float | int, float | int, float | int] = (0.35, 0.35, 0.75)
     atoms: tuple[int, int] = (1, 99)  # fewest and most words of content in a statement
     held_out: tuple[tuple[str, str], ...] = ()  # pairs (attribute or relation, shape)
     held: str = "exclude"  # "exclude" or "require" the pairs held out
 
     def __post_init__(self):
-        vocabulary = {"shapes": SHAPES, "colours": COLOURS, "sizes": SIZES, "textures": TEXTURES, "relations": RELATIONS, "kinds": KINDS}
+        vocabulary = {
+            "shapes": SHAPES,
+            "colours": COLOURS,
+            "sizes": SIZES,
+            "textures": TEXTURES,
+            "relations": RELATIONS,
+            "kinds": KINDS,
+        }
         if pictured := isinstance(next(iter(self.shapes), None), Noun):
             vocabulary |= {"shapes": self.shapes, "colours": COLOUR_WORDS, "relations": PICTURED}
         for field, words in vocabulary.items():
@@ -57,9 +75,16 @@ class SceneConfig:
             raise ValueError("relations: 'inside' needs small and large objects; add both sizes or leave it out")
         if self.held not in ("exclude", "require"):
             raise ValueError(f"held: expected 'exclude' or 'require'; got {self.held!r}")
-        short = [kind for kind in self.kinds if NEEDS[kind] > self.objects[1] or (kind in ("relation", "long") and not self.relations)]
+        short = [
+            kind
+            for kind in self.kinds
+            if NEEDS[kind] > self.objects[1] or (kind in ("relation", "long") and not self.relations)
+        ]
         if short:
-            raise ValueError(f"kinds: {', '.join(short)} need relations, or more objects than {self.objects[1]}; allow them or drop it")
+            raise ValueError(
+                f"kinds: {', '.join(short)} need relations, or more objects than {self.objects[1]}; allow them or drop "
+                f"it"
+            )
 
     def values(self, kind: str) -> tuple[str | int, ...]:
         "The values a kind of word takes in this world."
@@ -68,7 +93,13 @@ class SceneConfig:
     @cached_property
     def _values(self) -> dict[str, tuple[str | int, ...]]:
         counts = tuple(range(1, min(3, self.objects[1]) + 1))
-        return {"shape": self.shapes, "colour": self.colours, "size": self.sizes, "texture": self.textures, "count": counts}
+        return {
+            "shape": self.shapes,
+            "colour": self.colours,
+            "size": self.sizes,
+            "texture": self.textures,
+            "count": counts,
+        }
 
     @cached_property
     def held_pairs(self) -> frozenset[tuple[str, str]]:
@@ -82,7 +113,8 @@ def are_exclusive(
 ) -> bool:  # whether no item fits both
     "Whether two phrases disagree about something that both mention."
     if isinstance(first.shape, Noun) and isinstance(second.shape, Noun) and may_name(first.shape, second.shape) is None:
-        first, second = replace(first, shape=None), replace(second, shape=None)  # a rose may be the flower
+        first = replace(first, shape=None)  # a rose may be the flower
+        second = replace(second, shape=None)
     pairs = [(getattr(first, kind), getattr(second, kind)) for kind in ("shape", *ATTRIBUTES)]
     return any(a is not None and b is not None and a != b for a, b in pairs)
 
@@ -131,12 +163,15 @@ def draw_sketch(
     config: SceneConfig,  # the world
     generator: np.random.Generator,  # where chance comes from
 ) -> Sketch:  # the rest drawn evenly
-    "An object that fits a phrase; never one that the world holds out of training. Raises `ValueError` where all are held out."
+    """An object that fits a phrase; never one that the world holds out of training. Raises `ValueError` where all are
+    held out."""
     for _ in range(200):
         if isinstance(config.shapes[0], Noun):
             drawn = Sketch(*draw_pictured(phrase, config.shapes, config.sizes, generator))
         else:
-            drawn = Sketch(**{kind: getattr(phrase, kind) or choose(config.values(kind), generator) for kind in Sketch._fields})
+            drawn = Sketch(
+                **{kind: getattr(phrase, kind) or choose(config.values(kind), generator) for kind in Sketch._fields}
+            )
         if not is_held_out(drawn, config):
             return drawn
     raise ValueError(f"held_out leaves no object that fits {phrase}; hold out fewer pairs")
@@ -147,7 +182,9 @@ def is_held_out(
     config: SceneConfig,  # the world
 ) -> bool:  # whether it is a pair that the world must not show
     "Whether an object is held out of training."
-    return config.held == "exclude" and any((getattr(sketch, kind), sketch.shape) in config.held_pairs for kind in ATTRIBUTES)
+    return config.held == "exclude" and any(
+        (getattr(sketch, kind), sketch.shape) in config.held_pairs for kind in ATTRIBUTES
+    )
 
 
 def choose(
@@ -158,7 +195,7 @@ def choose(
     return options[int(generator.integers(len(options)))]
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c018
-def describe_object(
+def _describe_object(
     item: Item | Sketch,  # what to describe
     config: SceneConfig,  # the world
     generator: np.random.Generator,  # where chance comes from
@@ -166,7 +203,9 @@ def describe_object(
 ) -> Phrase:  # its shape and some of its attributes
     "Describe an object by chance; an attribute of which the world has one value is never mentioned."
     draws = generator.random(3)
-    mentioned = [k for k, share, draw in zip(ATTRIBUTES, config.mention, draws) if len(config.values(k)) > 1 and draw < share]
+    mentioned = [
+        k for k, share, draw in zip(ATTRIBUTES, config.mention, draws) if len(config.values(k)) > 1 and draw < share
+    ]
     return Phrase(**{kind: getattr(item, kind) for kind in ("shape", *mentioned) if kind not in leave_out})
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c020
@@ -175,7 +214,7 @@ def draw_phrase(
     generator: np.random.Generator,  # where chance comes from
 ) -> Phrase:  # a phrase
     "Draw an object and describe it."
-    return describe_object(draw_sketch(Phrase(), config, generator), config, generator)
+    return _describe_object(draw_sketch(Phrase(), config, generator), config, generator)
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c023
 _IMPLIED = {"same colour as": ("colour",), "same shape as": ("shape",), "inside": ("size",)}
@@ -185,16 +224,23 @@ class _Source:
     "Where a statement's objects come from: fresh sketches, or the items of a scene, each used once."
 
     def __init__(self, items: Sequence[Item] | None, config: SceneConfig, generator: np.random.Generator):
-        self.items, self.config, self.generator = items, config, generator
-        self.left = [] if items is None else [items[i] for i in generator.permutation(len(items))]
+        self.items = items
+        self.config = config
+        self.generator = generator
+        if items is None:
+            self.left = []
+        else:
+            self.left = [items[i] for i in generator.permutation(len(items))]
 
     def object(self) -> Item | Sketch:
         "The next object. Raises `IndexError` where the scene has no more."
-        return draw_sketch(Phrase(), self.config, self.generator) if self.items is None else self.left.pop()
+        if self.items is None:
+            return draw_sketch(Phrase(), self.config, self.generator)
+        return self.left.pop()
 
     def phrase(self, leave_out: tuple[str, ...] = ()) -> Phrase:
         "A phrase for the next object."
-        return describe_object(self.object(), self.config, self.generator, leave_out)
+        return _describe_object(self.object(), self.config, self.generator, leave_out)
 
     def exists(self) -> Exists:
         "Something is there."
@@ -212,8 +258,13 @@ class _Source:
     def counted(self) -> Exists:
         "So many are there: any number up to three, or as many as the scene has."
         phrase = self.phrase()
-        many = None if self.items is None else sum(fits(phrase, item) is True for item in self.items)
-        return Exists(replace(phrase, count=min(many, 5) if many else choose(self.config.values("count"), self.generator)))
+        if self.items is None:
+            many = None
+        else:
+            many = sum(fits(phrase, item) is True for item in self.items)
+        return Exists(
+            replace(phrase, count=min(many, 5) if many else choose(self.config.values("count"), self.generator))
+        )
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c025
 def _clauses(
@@ -223,7 +274,9 @@ def _clauses(
     "Draw the clauses of one statement."
     more = source.generator.random() < 0.4
     if kind in ("attribute", "conjunction"):
-        return [source.exists() for _ in range(1 + (kind == "conjunction") * (1 + (more and source.config.objects[1] > 2)))]
+        return [
+            source.exists() for _ in range(1 + (kind == "conjunction") * (1 + (more and source.config.objects[1] > 2)))
+        ]
     if kind == "count":
         return [source.counted() for _ in range(1 + (more and source.config.objects[1] > 1))]
     if kind == "negation":
@@ -233,7 +286,9 @@ def _clauses(
     options = [source.exists, source.absent] + [source.relates] * (source.config.objects[1] > 3)
     rest = [choose(options, source.generator)() for _ in range(1 + more)]
     mixed = [source.relates(), *rest]
-    return sorted([mixed[i] for i in source.generator.permutation(len(mixed))], key=lambda clause: isinstance(clause, Absent))
+    return sorted(
+        [mixed[i] for i in source.generator.permutation(len(mixed))], key=lambda clause: isinstance(clause, Absent)
+    )
 
 # %% ../../../nbs/language/scenes/sampling.ipynb #c027
 def draw_statement(
@@ -252,4 +307,6 @@ def draw_statement(
         informative = kind != "attribute" or len(drawn.clauses[0].phrase.mentioned()) > 1
         if informative and is_allowed(drawn, config):
             return drawn
-    raise ValueError(f"no {kind!r} statement in {tries} draws: too few shapes, colours or objects, or too much held out, in {config}")
+    raise ValueError(
+        f"no {kind!r} statement in {tries} draws: too few shapes, colours or objects, or too much held out, in {config}"
+    )

@@ -30,13 +30,20 @@ def max_gradients(
     tokens: Float[Tensor, "batch token width"],  # as they were
     codes: Float[Tensor, "code width"],  # as they were
 ) -> tuple[Float[Tensor, "batch token width"], Float[Tensor, "code width"]]:  # of tokens, of codes, in fp32 at least
-    "The gradient of a maximum over tokens, through the best tokens of the codes that pull; summed in fp32 at least, in a fixed order."
+    """The gradient of a maximum over tokens, through the best tokens of the codes that pull; summed in fp32 at least,
+    in a fixed order."""
     exact = torch.promote_types(tokens.dtype, torch.float32)
     rows, each = tokens.shape[:2]
     code, row = gradient.T.nonzero(as_tuple=True)
-    place, pull = firing[row, code].long() + each * row, gradient[row, code].to(exact)
-    starts = lambda groups, count: F.pad(torch.bincount(groups, minlength=count).cumsum(0), (1, -1))
-    add = lambda at, vectors, starts, weights: F.embedding_bag(at, vectors, starts, per_sample_weights=weights, mode="sum")
+    place = firing[row, code].long() + each * row
+    pull = gradient[row, code].to(exact)
+
+    def starts(groups, count):
+        return F.pad(torch.bincount(groups, minlength=count).cumsum(0), (1, -1))
+
+    def add(at, vectors, starts, weights):
+        return F.embedding_bag(at, vectors, starts, per_sample_weights=weights, mode="sum")
+
     flat = rearrange(tokens.detach().to(exact), "b n d -> (b n) d")
     to_codes = add(place, flat, starts(code, len(codes)), pull)
     order = place.argsort(stable=True)
@@ -56,7 +63,9 @@ def take_maxima(
         products = products.float()  # a place must be a whole number in the products' own format
     best = products.amax(1)
     from_the_end = torch.arange(each, 0, -1, dtype=products.dtype, device=products.device)
-    places = each - products.eq_(rearrange(best, "b c -> b 1 c")).mul_(rearrange(from_the_end, "n -> 1 n 1")).amax(1).long()
+    places = (
+        each - products.eq_(rearrange(best, "b c -> b 1 c")).mul_(rearrange(from_the_end, "n -> 1 n 1")).amax(1).long()
+    )
     return best, places.clamp_(max=each - 1)  # NaN equals nothing
 
 # %% ../../../nbs/models/codebook/maximum.ipynb #503dad8b
@@ -68,13 +77,16 @@ def largest_products(
     dtype: torch.dtype | None = None,  # of the products; None: the tokens'
 ) -> tuple[Float[Tensor, "batch code"], Int64[Tensor, "batch code"]]:  # the largest, and the tokens that gave them
     "`masked_max` of tokens against codes, a block of rows and codes at a time."
-    each, dtype = tokens.shape[1], dtype or tokens.dtype
+    each = tokens.shape[1]
+    dtype = dtype or tokens.dtype
     block = max(1, min(len(codes), BLOCK, held // each))
     rows = max(1, held // (each * block))
     values = torch.empty(len(tokens), len(codes), dtype=tokens.dtype, device=tokens.device)
-    firing, words = torch.empty_like(values, dtype=torch.int64), tokens.to(dtype)
+    firing = torch.empty_like(values, dtype=torch.int64)
+    words = tokens.to(dtype)
     for left in range(0, len(codes), block):
-        columns, part = slice(left, left + block), codes[left : left + block].to(dtype)
+        columns = slice(left, left + block)
+        part = codes[left : left + block].to(dtype)
         for top in range(0, len(tokens), rows):
             some = slice(top, top + rows)
             products = rearrange(rearrange(words[some], "b n d -> (b n) d") @ part.T, "(b n) c -> b n c", n=each)

@@ -15,7 +15,8 @@ def prefix_threshold(
     z: Float[Tensor, "*rows dim"],  # scores
     k: int,  # how many of the largest to look at
 ) -> tuple[Float[Tensor, "*rows 1"], Bool[Tensor, "*rows 1"]]:  # the threshold, and whether k were enough
-    "The threshold that the k largest scores of each row imply. If k were not enough it is a lower bound of the true one."
+    """The threshold that the k largest scores of each row imply. If k were not enough it is a lower bound of the true
+    one."""
     ordered = z.topk(k, dim=-1).values
     excess = ordered.cumsum(-1) - 1
     ranks = torch.arange(1, k + 1, device=z.device, dtype=z.dtype)
@@ -32,7 +33,8 @@ def newton_threshold(
     while True:
         above = z > tau
         count = above.sum(-1, keepdim=True)
-        tau = torch.maximum(tau, (torch.where(above, z, 0).sum(-1, keepdim=True) - 1) / count)  # rounding must not lead back down
+        # rounding must not lead back down
+        tau = torch.maximum(tau, (torch.where(above, z, 0).sum(-1, keepdim=True) - 1) / count)
         if before is not None and torch.equal(count, before):
             return tau
         before = count
@@ -44,7 +46,9 @@ def threshold(
     "The threshold of sparsemax: from the 64 largest scores, and by Newton's method where those are too few."
     k = min(z.shape[-1], 64)
     tau, enough = prefix_threshold(z, k)
-    return tau if k == z.shape[-1] or bool(enough.all()) else newton_threshold(z, tau.clamp(min=-1))
+    if k == z.shape[-1] or bool(enough.all()):
+        return tau
+    return newton_threshold(z, tau.clamp(min=-1))
 
 # %% ../../../nbs/models/codebook/sparsemax.ipynb #c016
 def jacobian_product(
@@ -66,7 +70,8 @@ class Sparsemax(torch.autograd.Function):
         largest = precise.amax(-1, keepdim=True)
         if empty := largest.isneginf().flatten().nonzero().flatten().tolist():
             raise ValueError(
-                f"sparsemax got {len(empty)} rows whose scores are all minus infinity, first row {empty[0]}: nothing can share the weight; "
+                f"sparsemax got {len(empty)} rows whose scores are all minus infinity, first row {empty[0]}: nothing "
+                f"can share the weight; "
                 "leave at least one entry of a row unmasked, e.g. one token of a caption"
             )
         precise = precise - largest
@@ -90,7 +95,8 @@ def sparsemax(
     z: Float[Tensor, "..."],  # scores; minus infinity gets no weight
     dim: int = -1,  # the dimension that sums to 1
 ) -> Float[Tensor, "..."]:  # weights, same shape and dtype
-    """The nearest point of the probability simplex: non-negative, sums to 1, mostly exact zeros (Martins and Astudillo 2016).
+    """The nearest point of the probability simplex: non-negative, sums to 1, mostly exact zeros (Martins and Astudillo
+    2016).
 
     Raise ValueError for a row whose scores are all minus infinity."""
     return Sparsemax.apply(z.movedim(dim, -1)).movedim(-1, dim)

@@ -31,7 +31,9 @@ class CrossBlock(nn.Module):
         check_sizes(inner, heads)
         self.heads = heads
         self.norm1, self.norm_context, self.norm2 = (nn.LayerNorm(width) for _ in range(3))
-        self.query, self.key_value, self.outer = nn.Linear(width, inner), nn.Linear(width, 2 * inner), nn.Linear(inner, width)
+        self.query = nn.Linear(width, inner)
+        self.key_value = nn.Linear(width, 2 * inner)
+        self.outer = nn.Linear(inner, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         residual = (2 * depth * width) ** -0.5
         deviations = {self.query: width**-0.5, self.key_value: width**-0.5, self.outer: residual, self.mlp[2]: residual}
@@ -72,9 +74,17 @@ class CompositionTransformer(nn.Module):
     ):
         super().__init__()
         if layers < 1 or layers % 2 == 0:
-            raise ValueError(f"a Composition Transformer begins and ends with self-attention, so it has 1, 3, 5 ... layers; not {layers}")
-        inner, rounds, heads = cross_width or 4 * width // 3 // 8 * 8 or width, layers // 2, fitting_heads(width, heads)
-        cross = lambda: CrossBlock(width, fitting_heads(inner, cross_heads), layers, inner)
+            raise ValueError(
+                f"a Composition Transformer begins and ends with self-attention, so it has 1, 3, 5 ... layers; not "
+                f"{layers}"
+            )
+        inner = cross_width or 4 * width // 3 // 8 * 8 or width
+        rounds = layers // 2
+        heads = fitting_heads(width, heads)
+
+        def cross():
+            return CrossBlock(width, fitting_heads(inner, cross_heads), layers, inner)
+
         self.text = nn.ModuleList(Block(width, heads, layers) for _ in range(rounds + 1))
         self.text_cross = nn.ModuleList(cross() for _ in range(rounds))
         self.image = nn.ModuleList(Block(width, heads, layers) for _ in range(rounds))
@@ -87,7 +97,9 @@ class CompositionTransformer(nn.Module):
         mask: Bool[Tensor, "image region"],  # True where a region is real
     ) -> Float[Tensor, "image region width"]:
         "What the picture's stream makes of each picture alone."
-        return self.image[0](regions, rearrange(mask, "b n -> b 1 1 n")) if len(self.image) else regions
+        if len(self.image):
+            return self.image[0](regions, rearrange(mask, "b n -> b 1 1 n"))
+        return regions
 
     def forward(
         self,
@@ -97,12 +109,18 @@ class CompositionTransformer(nn.Module):
         region_mask: Bool[Tensor, "image region"],  # True where a region is real
         images: Int64[Tensor, "concept"],  # the picture in front of each concept
     ) -> Float[Tensor, "concept width"]:  # the first slot at the end
-        slot_key, seen, rounds = rearrange(slot_mask, "b n -> b 1 1 n"), None, len(self.text_cross)
+        slot_key = rearrange(slot_mask, "b n -> b 1 1 n")
+        seen = None
+        rounds = len(self.text_cross)
         x = self.text[0](slots, slot_key, first=not rounds)
         mask = region_mask[images] if rounds else region_mask
         for round, cross in enumerate(self.text_cross):
-            keys = cross.keys(regions)[images] if seen is None else cross.keys(seen)
-            before, x = x, cross(x, keys, mask)
+            if seen is None:
+                keys = cross.keys(regions)[images]
+            else:
+                keys = cross.keys(seen)
+            before = x
+            x = cross(x, keys, mask)
             if round < len(self.image_cross):
                 other = self.image_cross[round]
                 seen = other(regions[images] if seen is None else seen, other.keys(before), slot_mask)

@@ -31,7 +31,8 @@ def word_starts(
     words: Sequence[str],  # the leaves of its tree
 ) -> list[int]:  # the first character of each
     "Find a tree's words in a caption; raise ValueError that names the first one which is not there."
-    starts, place = [], 0
+    starts = []
+    place = 0
     for k, word in enumerate(words):
         size = len(word)
         while caption[place : place + size].lower() != word.lower():
@@ -51,7 +52,8 @@ def word_starts(
     return starts
 
 # %% ../../../nbs/models/composer/concepts.ipynb #6f43c2f4
-COLUMNS = ("start", "stop", "parent", "label", "primitive", "text")  # token, token, line, place in LABELS, 0 or 1, number of its words
+# token, token, line, place in LABELS, 0 or 1, number of its words
+COLUMNS = ("start", "stop", "parent", "label", "primitive", "text")
 START, STOP, PARENT, LABEL, PRIMITIVE, TEXT = range(len(COLUMNS))
 
 
@@ -63,11 +65,13 @@ def concept_table(
     "The concepts of a caption over its tokens; those without a token, because the caption was cut, are left out."
     starts = word_starts(caption, tree.leaves())
     tokens = [(bisect_right(starts, max(a, starts[0])) - 1, k) for k, (a, b) in enumerate(spans) if b > a]
-    lines, numbers = [], {-1: -1}
+    lines = []
+    numbers = {-1: -1}
     for n, concept in enumerate(find_concepts(tree)):
         inside = [k for word, k in tokens if concept.start <= word < concept.stop]
         if inside:
-            numbers[n], begin = len(lines), spans[inside[0]][0]
+            numbers[n] = len(lines)
+            begin = spans[inside[0]][0]
             text = number(" ".join(caption[begin : spans[inside[-1]][1]].lower().split()))
             kind = (numbers[concept.parent], LABELS.index(concept.label), int(concept.primitive), text)
             lines.append((inside[0], inside[-1] + 1, *kind))
@@ -117,20 +121,25 @@ class ConceptCollate(Collate):
             lines = [] if tree is None else concept_table(caption, tree, spans)
         except (ValueError, RecursionError):
             lines = []
-        return (lines, False) if lines else (concept_table(caption, flat_tree(caption), spans), True)
+        if lines:
+            return (lines, False)
+        return (concept_table(caption, flat_tree(caption), spans), True)
 
     def caption_fields(self, pairs: Sequence[Pair], draws: Sequence[int | None]) -> dict[str, Any]:
         values = super().caption_fields(pairs, draws)
         captions = [self.caption(pair, draw) for pair, draw in zip(pairs, draws)]
         found = [self.lines(*each) for each in zip(captions, self.find_trees(pairs, captions), values["spans"])]
-        tables, unparsed = stack_tables([lines for lines, _ in found]), torch.tensor([flat for _, flat in found])
+        tables = stack_tables([lines for lines, _ in found])
+        unparsed = torch.tensor([flat for _, flat in found])
         return values | {"concepts": tables, "unparsed": unparsed}
 
     def __call__(self, pairs: Sequence[Pair], draws: Sequence[int] | None = None) -> Batch:
         if self.regions is None or all(pair.image is None and pair.regions is None for pair in pairs):
             return super().__call__(pairs, draws)
         regions, mask = stack_regions(pairs, self.regions)
-        return replace(super().__call__([replace(pair, image=None) for pair in pairs], draws), regions=regions, region_mask=mask)
+        return replace(
+            super().__call__([replace(pair, image=None) for pair in pairs], draws), regions=regions, region_mask=mask
+        )
 
 # %% ../../../nbs/models/composer/concepts.ipynb #f6e97f02
 def stack_tables(

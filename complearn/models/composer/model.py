@@ -27,14 +27,19 @@ class PairConfig:
 
     vision: Any = "tiny"  # a size, a name, or {"tower": size or name, "frozen": ..., ...}
     text: Any = "tiny"  # a size, a name, or {"tower": size or name, ...}
-    fit: Literal["crop", "pad", "squash"] | None = None  # how oblong images become square; None: as the vision tower wants
+    # how oblong images become square; None: as the vision tower wants
+    fit: Literal["crop", "pad", "squash"] | None = None
     memory: int = 1024  # megabytes of cache for the outputs of a frozen vision tower, on a CPU
     stored: bool = False  # keep these outputs as files too, in the folder for caches, for other runs
-    regions: PositiveInt | None = None  # features of the regions that pairs bring; None: regions are the vision tower's places
-    trees: str = "given"  # of captions: by the pairs; or a parser's, e.g. "spacy" or "rules"; where there is none, by rules
-    prune: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of phrases that trees lose at random, the same ones each time (Table 7)
+    # features of the regions that pairs bring; None: regions are the vision tower's places
+    regions: PositiveInt | None = None
+    # of captions: by the pairs; or a parser's, e.g. "spacy" or "rules"; where there is none, by rules
+    trees: str = "given"
+    # share of phrases that trees lose at random, the same ones each time (Table 7)
+    prune: Annotated[float, Field(ge=0, le=1)] = 0.0
     heads: PositiveInt = 12  # of self-attention, or as many as the width allows
-    cross_width: PositiveInt | None = None  # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
+    # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
+    cross_width: PositiveInt | None = None
     cross_heads: PositiveInt = 8  # of cross-attention, or as many as its width allows
 
     def __post_init__(self):
@@ -48,7 +53,8 @@ class ComposerConfig(PairConfig):
     "The configuration of COMPOSER; plain JSON values."
 
     kind: ClassVar[str] = "composer"
-    primitives: Literal["both", "regions", "off"] = "both"  # what a noun looks at: its sub-words and the regions, or these alone (Table 3)
+    # what a noun looks at: its sub-words and the regions, or these alone (Table 3)
+    primitives: Literal["both", "regions", "off"] = "both"
     modulator: Literal["film", "mlp", "replace"] = "film"  # how a concept fills a blank (Table 4)
     layers: PositiveInt = 5  # of the Composition Transformer, an odd number (Table 6)
 

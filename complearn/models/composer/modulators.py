@@ -48,4 +48,6 @@ class Modulator(nn.Module):
     ) -> Float[Tensor, "*place width"]:
         if self.form == "film":
             return self.project(self.scale(blanks) * concepts + self.bias(blanks))
-        return self.project(torch.cat([blanks, concepts], -1)) if self.form == "mlp" else concepts
+        if self.form == "mlp":
+            return self.project(torch.cat([blanks, concepts], -1))
+        return concepts

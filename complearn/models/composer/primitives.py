@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ...core.config import check_choice
+from .composition import CrossBlock
 from ..grounded.matchmap import masked_mean
 from ..grounded.streams import fitting_heads
-from .composition import CrossBlock
 
 # %% ../../../nbs/models/composer/primitives.ipynb #3751d5ef
 PRIMITIVE_KEYS = ("both", "regions", "off")
@@ -31,7 +31,10 @@ class PrimitiveEncoder(nn.Module):
         super().__init__()
         check_choice("keys of the primitives", keys, PRIMITIVE_KEYS)
         self.keys = keys
-        self.cross = None if keys == "off" else CrossBlock(width, fitting_heads(width, heads), 1)
+        if keys == "off":
+            self.cross = None
+        else:
+            self.cross = CrossBlock(width, fitting_heads(width, heads), 1)
         self.norm = nn.LayerNorm(width)
 
     def forward(
@@ -43,8 +46,10 @@ class PrimitiveEncoder(nn.Module):
         images: Int64[Tensor, "concept"],  # the picture in front of each primitive
     ) -> Float[Tensor, "concept width"]:
         if self.cross is not None:
-            keys, visible = self.cross.keys(regions)[images], region_mask[images]
+            keys = self.cross.keys(regions)[images]
+            visible = region_mask[images]
             if self.keys == "both":
-                keys, visible = torch.cat([self.cross.keys(words), keys], 1), torch.cat([mask, visible], 1)
+                keys = torch.cat([self.cross.keys(words), keys], 1)
+                visible = torch.cat([mask, visible], 1)
             words = self.cross(words, keys, visible)
         return self.norm(masked_mean(words, mask))

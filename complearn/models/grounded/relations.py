@@ -31,7 +31,8 @@ class Predicates(nn.Module):
         super().__init__()
         if not names or len(set(names)) < len(names):
             raise ValueError(f"predicates are distinct names, at least one; got {list(names)[:8]}")
-        self.names, self.d = tuple(names), d
+        self.names = tuple(names)
+        self.d = d
         self.raw = nn.Parameter(torch.randn(len(names), d, d))
 
     @property
@@ -64,12 +65,20 @@ class RelationModule(nn.Module):
     ):
         super().__init__()
         if width % heads:
-            raise ValueError(f"width {width} does not divide into {heads} heads; choose heads from the divisors of width")
-        self.width, self.heads, self.objects = width, heads, tuple(objects)
-        self.query, self.key = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
-        self.value, self.project = nn.Linear(width, width), nn.Linear(width, d)
+            raise ValueError(
+                f"width {width} does not divide into {heads} heads; choose heads from the divisors of width"
+            )
+        self.width = width
+        self.heads = heads
+        self.objects = tuple(objects)
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width)
+        self.project = nn.Linear(width, d)
         self.predicates = Predicates(predicates, d)
-        self.classify = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, len(objects)))
+        self.classify = nn.Sequential(
+            nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, len(objects))
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,8 +111,13 @@ class RelationModule(nn.Module):
     ) -> Float[Tensor, "image *phrase width"]:
         "A vector for the object of each phrase in its image (App. A.3.1, Eqs. 2-3)."
         several = phrases if phrases.ndim == 3 else phrases[:, None]
-        split = lambda x: rearrange(x, "b n (h d) -> b h n d", h=self.heads)
-        attended = F.scaled_dot_product_attention(split(self.queries(several)), split(self.keys(positions)), split(self.value(positions)))
+
+        def split(x):
+            return rearrange(x, "b n (h d) -> b h n d", h=self.heads)
+
+        attended = F.scaled_dot_product_attention(
+            split(self.queries(several)), split(self.keys(positions)), split(self.value(positions))
+        )
         attended = rearrange(attended, "b h n d -> b n (h d)")
         return attended if phrases.ndim == 3 else attended[:, 0]
 
@@ -113,8 +127,12 @@ class RelationModule(nn.Module):
         positions: Float[Tensor, "image position width"],  # of the images
     ) -> Float[Tensor, "image head phrase position"]:
         "The attention of each head from each phrase to the positions; sums to 1 over positions."
-        split = lambda x: rearrange(x, "b n (h d) -> b h n d", h=self.heads)
-        query, key = split(self.queries(phrases)), split(self.keys(positions))
+
+        def split(x):
+            return rearrange(x, "b n (h d) -> b h n d", h=self.heads)
+
+        query = split(self.queries(phrases))
+        key = split(self.keys(positions))
         return (query @ key.mT / query.shape[-1] ** 0.5).softmax(-1)
 
     def relation_scores(
@@ -134,7 +152,8 @@ def phrase_vectors(
     "Each phrase as one vector."
     present = mask.any(-1)
     read = present.clone()
-    read[0, 0] |= ~present.any()  # a process without phrases encodes one padding entry, so that its parameters get zero gradients
+    # a process without phrases encodes one padding entry, so that its parameters get zero gradients
+    read[0, 0] |= ~present.any()
     states, is_word = language(ids[read], mask[read] | ~present[read][:, None])
     weights = is_word.to(states.dtype)[..., None]
     means = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
@@ -156,7 +175,8 @@ def triplet_scores(
     triplets: Int64[Tensor, "image triplet three"],  # subject phrase, predicate, object phrase; -1 where there is none
 ) -> Float[Tensor, "image triplet predicate"]:
     "Scores of all predicates for the pairs of triplets; of no meaning where there is none."
-    related, rows = module.project(grounded), torch.arange(len(grounded), device=grounded.device)[:, None]
+    related = module.project(grounded)
+    rows = torch.arange(len(grounded), device=grounded.device)[:, None]
     ends = triplets.clamp(min=0)
     return module.relation_scores(related[rows, ends[..., 0]], related[rows, ends[..., 2]])
 
@@ -167,9 +187,14 @@ def relate(
 ) -> RelationOutput:
     "A grounded model's predictions for a batch's triplets."
     if getattr(model, "relations", None) is None:
-        raise ValueError('this model has no relation module; give its configuration "relations": {"predicates": [...], "objects": [...]}')
+        raise ValueError(
+            'this model has no relation module; give its configuration "relations": {"predicates": [...], "objects": '
+            "[...]}"
+        )
     if batch.images is None or batch.phrase_ids is None:
-        raise ValueError("triplets need images and phrases; collate pairs that have triplets or scene graphs with `Triplets`")
+        raise ValueError(
+            "triplets need images and phrases; collate pairs that have triplets or scene graphs with `Triplets`"
+        )
     phrases = phrase_vectors(model.language, batch.phrase_ids, batch.phrase_mask)
     grounded = model.relations.ground(phrases, model.vision(batch.images))
     scores = triplet_scores(model.relations, grounded, batch.triplets)
@@ -201,8 +226,12 @@ class SearchHeads(nn.Module):
         width: int,  # of keys, queries and vectors
     ):
         super().__init__()
-        head = lambda: nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-        self.vision, self.language = head(), head()
+
+        def head():
+            return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+        self.vision = head()
+        self.language = head()
 
     def image(
         self,

@@ -33,7 +33,8 @@ class ClipStagesConfig(ModelConfig):
 
 # %% ../../../nbs/models/stages/clip.ipynb #a0159f36
 class ClipStages(Dual):
-    "A dual encoder whose vision agent was fine-tuned in stages; as a `Scorer` it scores by the mean of the stages' cosines."
+    """A dual encoder whose vision agent was fine-tuned in stages; as a `Scorer` it scores by the mean of the stages'
+    cosines."""
 
     def __init__(
         self,
@@ -57,13 +58,16 @@ class ClipStages(Dual):
         self,
         batch: Batch,  # with images
         stage: int,  # whose vision agent reads them
-        output: Literal["features", "projection"] = "projection",  # the tower's pooled vectors, or unit vectors of the shared space
+        # the tower's pooled vectors, or unit vectors of the shared space
+        output: Literal["features", "projection"] = "projection",
     ) -> Float[Tensor, "batch width"]:  # fp32
         "One stage's vectors, in evaluation mode; the model's mode is as before afterwards."
         encoder = self.encoders[stage]
         with evaluation_mode(self), full_precision(self.device):
             batch = batch.to(self.device)
-            return (self.read(encoder, batch).embedding if output == "projection" else encoder.tower(batch.images).pooled).float()
+            return (
+                self.read(encoder, batch).embedding if output == "projection" else encoder.tower(batch.images).pooled
+            ).float()
 
     def encode_images(self, batch: Batch) -> Encoded:
         "The vectors of the stages that have been learned, side by side, of length one together."
@@ -97,10 +101,19 @@ class ClipStages(Dual):
         vision: Mapping[str, Tensor],  # weights of a vision agent
     ) -> Dual:  # in evaluation mode; a model of its own
         "An ordinary dual encoder with these weights and this model's language agent."
-        rebuild = lambda tower: tower if tower.frozen else tower.rebuild()
+
+        def rebuild(tower):
+            return tower if tower.frozen else tower.rebuild()
+
         config = ModelConfig(**{name: value for name, value in vars(self.config).items() if name != "stages"})
-        made = build_seeded(lambda: Dual(config, rebuild(self.vision.tower), rebuild(self.language.tower), self.tokenizer), 0)
-        shared = {name: value for name, value in self.state_dict().items() if name.split(".")[0] not in ("vision", "encoders", "learned")}
+        made = build_seeded(
+            lambda: Dual(config, rebuild(self.vision.tower), rebuild(self.language.tower), self.tokenizer), 0
+        )
+        shared = {
+            name: value
+            for name, value in self.state_dict().items()
+            if name.split(".")[0] not in ("vision", "encoders", "learned")
+        }
         made.load_state_dict(shared | {f"vision.{name}": value for name, value in vision.items()})
         return made.to(self.device).eval()
 

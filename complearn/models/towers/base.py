@@ -60,7 +60,10 @@ def check_sizes(
     if width % heads:
         raise ValueError(f"width {width} does not divide into {heads} heads; choose heads from the divisors of width")
     if size % patch:
-        raise ValueError(f"an image of {size} px does not divide into patches of {patch} px; choose a size that is a multiple of the patch")
+        raise ValueError(
+            f"an image of {size} px does not divide into patches of {patch} px; choose a size that is a multiple of "
+            f"the patch"
+        )
 
 
 class Attention(nn.Module):
@@ -74,8 +77,10 @@ class Attention(nn.Module):
     ):
         super().__init__()
         check_sizes(width, heads)
-        self.heads, self.causal = heads, causal
-        self.inner, self.outer = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads = heads
+        self.causal = causal
+        self.inner = nn.Linear(width, 3 * width)
+        self.outer = nn.Linear(width, width)
 
     def forward(
         self,
@@ -100,8 +105,10 @@ class Block(nn.Module):
         causal: bool = False,  # masked attention
     ):
         super().__init__()
-        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads, causal)
-        self.norm2, self.mlp = nn.LayerNorm(width), nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.norm1 = nn.LayerNorm(width)
+        self.attention = Attention(width, heads, causal)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         residual = (2 * depth * width) ** -0.5
         deviations = {
             self.attention.inner: width**-0.5,
@@ -144,7 +151,8 @@ class Tower(nn.Module):
     dense: bool = False  # every token counts: no mask is needed
     layers: str = ""  # the name of the module that lists its layers, e.g. "blocks"; of a text tower
     frozen: bool = False  # never trained, never respawned, always in evaluation mode
-    logits: SharedLogits | None = None  # of the pretrained CLIP whose half it is; None: of another model, or not pretrained
+    # of the pretrained CLIP whose half it is; None: of another model, or not pretrained
+    logits: SharedLogits | None = None
 
     def rebuild(self) -> "Tower":
         "A tower of the same architecture with fresh weights."
@@ -158,10 +166,12 @@ class Tower(nn.Module):
         return Transform(**self.transform | ({"fit": fit} if fit else {}))
 
     def tokens_only(self) -> None:
-        "Called where only the tokens are used: remove layers that only the pooled vector needs. A tower of this package has none."
+        """Called where only the tokens are used: remove layers that only the pooled vector needs. A tower of this
+        package has none."""
 
     def add_dropout(self) -> None:
-        "Add a dropout of 0 to every layer of a tower without dropout, so that it can be changed. Most towers have dropout."
+        """Add a dropout of 0 to every layer of a tower without dropout, so that it can be changed. Most towers have
+        dropout."""
 
     def freeze(self) -> "Tower":
         "Freeze the tower permanently: no gradients, always in evaluation mode."
@@ -191,13 +201,24 @@ class VisionTransformer(Tower):
     ):
         super().__init__()
         check_sizes(width, heads, size, patch)
-        self.architecture = {"kind": "vision", "size": size, "patch": patch, "width": width, "depth": depth, "heads": heads}
-        self.size, self.patch, self.width, self.pooled_width = size, patch, width, width
+        self.architecture = {
+            "kind": "vision",
+            "size": size,
+            "patch": patch,
+            "width": width,
+            "depth": depth,
+            "heads": heads,
+        }
+        self.size = size
+        self.patch = patch
+        self.width = width
+        self.pooled_width = width
         self.transform = {"size": size, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
         self.embed = nn.Linear(3 * patch**2, width, bias=False)
         self.first = nn.Parameter(width**-0.5 * torch.randn(width))
         self.position = nn.Parameter(width**-0.5 * torch.randn((size // patch) ** 2 + 1, width))
-        self.norm_in, self.norm_out = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.norm_in = nn.LayerNorm(width)
+        self.norm_out = nn.LayerNorm(width)
         self.blocks = nn.ModuleList(Block(width, heads, depth) for _ in range(depth))
 
     def forward(
@@ -205,7 +226,9 @@ class VisionTransformer(Tower):
         images: Float[Tensor, "batch 3 size size"],  # normalised pixels
     ) -> TowerOutput:
         if images.shape[-1] != self.size:
-            raise ValueError(f"images of {images.shape[-1]} px came to a tower of {self.size} px; resize with tower.transform")
+            raise ValueError(
+                f"images of {images.shape[-1]} px came to a tower of {self.size} px; resize with tower.transform"
+            )
         x = self.embed(rearrange(images, "b c (y p) (x q) -> b (y x) (c p q)", p=self.patch, q=self.patch))
         x = torch.cat([repeat(self.first.to(x.dtype), "d -> b 1 d", b=len(x)), x], 1) + self.position
         x = self.norm_in(x)
@@ -260,9 +283,22 @@ class TextTransformer(Tower):
         keep_end: bool = True,  # the codebook takes the end token
     ):
         super().__init__()
-        sizes = {"vocab": vocab, "context": context, "width": width, "depth": depth, "heads": heads, "causal": causal, "keep_end": keep_end}
-        self.architecture, self.transform = {"kind": "text"} | sizes, {}
-        self.context, self.width, self.pooled_width, self.causal, self.keep_end = context, width, width, causal, keep_end
+        sizes = {
+            "vocab": vocab,
+            "context": context,
+            "width": width,
+            "depth": depth,
+            "heads": heads,
+            "causal": causal,
+            "keep_end": keep_end,
+        }
+        self.architecture = {"kind": "text"} | sizes
+        self.transform = {}
+        self.context = context
+        self.width = width
+        self.pooled_width = width
+        self.causal = causal
+        self.keep_end = keep_end
         self.embed = nn.Embedding(vocab, width)
         self.position = nn.Parameter(0.01 * torch.randn(context, width))
         self.norm_out = nn.LayerNorm(width)
@@ -276,11 +312,17 @@ class TextTransformer(Tower):
     ) -> TowerOutput:
         if ids.shape[1] > self.context:
             raise ValueError(
-                f"captions of {ids.shape[1]} tokens came to a tower with a context of {self.context}; truncate in the tokenizer"
+                f"captions of {ids.shape[1]} tokens came to a tower with a context of {self.context}; truncate in the "
+                f"tokenizer"
             )
-        whole = mask.device.type != "cpu" or torch.compiler.is_compiling()  # asking a GPU would make it wait, and break the graph
-        longest = ids.shape[1] if whole else int(mask.sum(1).max())
-        ids, mask = ids[:, :longest], mask[:, :longest]
+        # asking a GPU would make it wait, and break the graph
+        whole = mask.device.type != "cpu" or torch.compiler.is_compiling()
+        if whole:
+            longest = ids.shape[1]
+        else:
+            longest = int(mask.sum(1).max())
+        ids = ids[:, :longest]
+        mask = mask[:, :longest]
         x = self.embed(ids) + self.position[:longest]
         key_mask = None if self.causal else rearrange(mask, "b n -> b 1 1 n")
         for block in self.blocks:
@@ -309,9 +351,18 @@ def compile_towers(
 
 # %% ../../../nbs/models/towers/base.ipynb #c023
 SIZES = {
-    "tiny": {"vision": {"size": 32, "patch": 4, "width": 96, "depth": 3, "heads": 3}, "text": {"width": 96, "depth": 3, "heads": 3}},
-    "small": {"vision": {"size": 64, "patch": 8, "width": 192, "depth": 6, "heads": 6}, "text": {"width": 192, "depth": 4, "heads": 6}},
-    "medium": {"vision": {"size": 128, "patch": 16, "width": 384, "depth": 8, "heads": 6}, "text": {"width": 384, "depth": 6, "heads": 6}},
+    "tiny": {
+        "vision": {"size": 32, "patch": 4, "width": 96, "depth": 3, "heads": 3},
+        "text": {"width": 96, "depth": 3, "heads": 3},
+    },
+    "small": {
+        "vision": {"size": 64, "patch": 8, "width": 192, "depth": 6, "heads": 6},
+        "text": {"width": 192, "depth": 4, "heads": 6},
+    },
+    "medium": {
+        "vision": {"size": 128, "patch": 16, "width": 384, "depth": 8, "heads": 6},
+        "text": {"width": 384, "depth": 6, "heads": 6},
+    },
     "base32": {
         "vision": {"size": 224, "patch": 32, "width": 768, "depth": 12, "heads": 12},
         "text": {"width": 512, "depth": 12, "heads": 8},

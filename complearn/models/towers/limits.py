@@ -18,8 +18,12 @@ from torch import nn
 from ...core.files import BadData
 
 # %% ../../../nbs/models/towers/limits.ipynb #0aa85bae
-FACTOR, FREE = 8, 64 * 2**20  # bytes of parameters for each byte of weights; bytes that are always allowed
-TENSORS, TENSOR, COUNTED = 3000, 4096, 2**26  # tensors that are always allowed; bytes of weights for each one more, up to so many bytes
+FACTOR = 8  # bytes of parameters for each byte of weights; bytes that are always allowed
+FREE = 64 * 2**20
+# tensors that are always allowed; bytes of weights for each one more, up to so many bytes
+TENSORS = 3000
+TENSOR = 4096
+COUNTED = 2**26
 RANDOM = 2**32 // FACTOR  # bytes of weights that a folder without any counts as
 
 
@@ -42,7 +46,9 @@ def build_within(
 ) -> Iterator[None]:
     "Raise `TooLarge` inside the context as soon as this thread builds a larger model than the weights can be."
     count = {"bytes": 0, "tensors": 0}
-    thread, limit, most = threading.get_ident(), FREE + FACTOR * (size or 0), TENSORS + min(size or 0, COUNTED) // TENSOR
+    thread = threading.get_ident()
+    limit = FREE + FACTOR * (size or 0)
+    most = TENSORS + min(size or 0, COUNTED) // TENSOR
 
     def note(module: nn.Module, name: str, tensor: Any) -> None:
         if tensor is None or threading.get_ident() != thread:
@@ -52,7 +58,9 @@ def build_within(
         if count["bytes"] > limit or count["tensors"] > most:
             asked = f"more than {limit / 2**20:.0f} MB" if count["bytes"] > limit else f"more than {most} tensors"
             remedy = "its configuration belongs to another model; copy both again from where they came"
-            raise TooLarge(f"{place} asks for a model of {asked} and holds {(size or 0) / 2**20:.1f} MB of weights; {remedy}")
+            raise TooLarge(
+                f"{place} asks for a model of {asked} and holds {(size or 0) / 2**20:.1f} MB of weights; {remedy}"
+            )
 
     if size is None:
         yield

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...core.extras import need
+from .base import Tower, TowerOutput
 from .libraries import HFText, load_hf_text, patch_tokens
 from .openclip_towers import freeze_submodules
-from .base import Tower, TowerOutput
 
 # %% ../../../nbs/models/towers/offline.ipynb #c004
 class LiteVision(Tower):
@@ -30,14 +30,18 @@ class LiteVision(Tower):
     ):
         super().__init__()
         if size < 32 or size % 32:
-            raise ValueError(f"EfficientNet-lite0 takes images of 32, 64, ... pixels, not of {size}; choose a multiple of 32")
+            raise ValueError(
+                f"EfficientNet-lite0 takes images of 32, 64, ... pixels, not of {size}; choose a multiple of 32"
+            )
         self.architecture = {"kind": "lite_vision", "size": size}
         self.transform = {"size": size, "mean": (127 / 255,) * 3, "std": (128 / 255,) * 3}
         if module is None:
             module = need("efficientnet_lite_pytorch", "offline").EfficientNet.from_name("efficientnet-lite0")
         self.module = module.to(memory_format=torch.channels_last)  # convolutions on a CPU take half the time
-        self.width, self.pooled_width = 1280, 1280
-        freeze_submodules(self.module, "_fc")  # the classifier of ImageNet: kept with the weights, no part of the forward pass
+        self.width = 1280
+        self.pooled_width = 1280
+        # the classifier of ImageNet: kept with the weights, no part of the forward pass
+        freeze_submodules(self.module, "_fc")
 
     @property
     def class_vectors(self) -> Float[Tensor, "class 1280"]:
@@ -74,4 +78,3 @@ def class_names() -> list[tuple[str, ...]]:
     info = need("timm", "towers").data.ImageNetInfo("imagenet-1k")
     described = [info.index_to_description(number) for number in range(info.num_classes())]
     return [tuple(name.strip() for name in names.split(",")) for names in described]
-

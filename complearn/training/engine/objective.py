@@ -18,11 +18,14 @@ from .accumulation import GradCache
 def unwrap(model: Any) -> nn.Module:
     "The model inside the wrappers for accumulation and distribution."
     inner = model.model if isinstance(model, GradCache) else model
-    return inner.module if isinstance(inner, nn.parallel.DistributedDataParallel) else inner
+    if isinstance(inner, nn.parallel.DistributedDataParallel):
+        return inner.module
+    return inner
 
 # %% ../../../nbs/training/engine/objective.ipynb #n008
 class Objective(nn.Module):
-    "Base class of objectives: what a phase minimises. Buffers and parameters of its own are saved, and the parameters are trained."
+    """Base class of objectives: what a phase minimises. Buffers and parameters of its own are saved, and the parameters
+    are trained."""
 
     def compute_losses(
         self,
@@ -60,5 +63,7 @@ def total_loss(measures: dict[str, Tensor]) -> Tensor:
     "The sum of all values whose names end in `_loss`."
     losses = [value for name, value in measures.items() if name.endswith("_loss")]
     if not losses:
-        raise ValueError(f"an objective gives at least one value whose name ends in _loss; this one gave {sorted(measures)}")
+        raise ValueError(
+            f"an objective gives at least one value whose name ends in _loss; this one gave {sorted(measures)}"
+        )
     return torch.stack([loss.float() for loss in losses]).sum()

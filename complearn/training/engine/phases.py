@@ -26,16 +26,21 @@ class Phase:
     trainable: tuple[str, ...] = ("*",)  # patterns over parameter names; "-codebook.*" freezes
     loader: Any = None  # None: the run's; or a loader; or a callable of State that makes one
     optim: dict | None = None  # None: go on with the optimizer there is; else a fresh AdamW with these settings
-    schedule: str = "run"  # one cosine over the whole "run", over this "phase", or over all phases that share another name; or "constant"
+    # one cosine over the whole "run", over this "phase", or over all phases that share another name; or "constant"
+    schedule: str = "run"
     ramp: int = 0  # linear warm-up, steps
     halve: int = 0  # steps after which the rate is halved, again and again, instead of a cosine; 0: as `schedule` says
-    on_start: Callable | None = None  # called with State before the first step; what it makes lives in state.model or state.extra
+    # called with State before the first step; what it makes lives in state.model or state.extra
+    on_start: Callable | None = None
     on_end: Callable | None = None  # called with State after the last step
-    on_enter: Callable | None = None  # called with the model at the start and on resume: what no checkpoint holds, e.g. dropout
+    # called with the model at the start and on resume: what no checkpoint holds, e.g. dropout
+    on_enter: Callable | None = None
 
     def __post_init__(self):
         if not isinstance(self.schedule, str) or not self.schedule:
-            raise ValueError(f"phase '{self.name}': schedule is 'run', 'phase', 'constant' or another name, not {self.schedule!r}")
+            raise ValueError(
+                f"phase '{self.name}': schedule is 'run', 'phase', 'constant' or another name, not {self.schedule!r}"
+            )
         if self.steps < 1 or min(self.ramp, self.halve) < 0:
             given = f"steps={self.steps}, ramp={self.ramp}, halve={self.halve}"
             raise ValueError(f"phase '{self.name}': needs steps >= 1, ramp >= 0 and halve >= 0, not {given}")
@@ -82,7 +87,9 @@ def match_names(
         matches = {name for name in names if fnmatchcase(name, pattern.removeprefix("-"))}
         if not matches:
             parts = sorted({name.split(".")[0] for name in names})
-            raise ValueError(f"trainable pattern '{pattern}' matches no parameter; the model's parts are: {', '.join(parts)}")
+            raise ValueError(
+                f"trainable pattern '{pattern}' matches no parameter; the model's parts are: {', '.join(parts)}"
+            )
         selected = selected - matches if pattern.startswith("-") else selected | matches
     return selected
 
@@ -113,12 +120,18 @@ def lr_factor(
 ) -> float:  # in (0, 1], times the base learning rate
     "The factor of the coming step's learning rate; a function of the position alone, so resume is exact."
     phase = phases[index]
-    ramp = min(1.0, (phase_step + 1) / phase.ramp) if phase.ramp else 1.0
+    if phase.ramp:
+        ramp = min(1.0, (phase_step + 1) / phase.ramp)
+    else:
+        ramp = 1.0
     if phase.halve:
         return ramp * 0.5 ** (phase_step // phase.halve)
     if phase.schedule == "constant":
         return ramp
-    together = {index} if phase.schedule == "phase" else set(range(len(phases)))
+    if phase.schedule == "phase":
+        together = {index}
+    else:
+        together = set(range(len(phases)))
     if phase.schedule not in ("run", "phase"):
         together = {place for place, other in enumerate(phases) if other.schedule == phase.schedule}
     done = sum(phases[place].steps for place in together if place < index) + phase_step
@@ -130,7 +143,10 @@ def full_rate_steps(
     phases: Sequence[Phase],  # the run
 ) -> dict[str, float]:  # by phase
     "The sum of the rate over each phase's steps, as steps at the full rate: how much each phase can teach."
-    return {phase.name: sum(lr_factor(phases, index, step) for step in range(phase.steps)) for index, phase in enumerate(phases)}
+    return {
+        phase.name: sum(lr_factor(phases, index, step) for step in range(phase.steps))
+        for index, phase in enumerate(phases)
+    }
 
 # %% ../../../nbs/training/engine/phases.ipynb #c022
 def batches_before(

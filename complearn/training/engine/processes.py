@@ -90,7 +90,8 @@ def start_processes(
     expected: int | None = None,  # how many processes there must be; None: as many as were launched
 ) -> Processes:
     "Join the processes that were launched together."
-    chosen, launched = pick_device(device), int(os.environ.get("WORLD_SIZE", 1))
+    chosen = pick_device(device)
+    launched = int(os.environ.get("WORLD_SIZE", 1))
     if expected and expected != launched:
         remedy = f"torchrun --nproc_per_node {expected} -m complearn.launch RUN"
         raise RuntimeError(f"this run wants {expected} processes, {launched} were started; start it with: {remedy}")
@@ -102,7 +103,10 @@ def start_processes(
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     accelerator = Accelerator(cpu=chosen.type == "cpu", kwargs_handlers=[unused])
     if accelerator.num_processes != launched:
-        raise RuntimeError(f"{launched} processes were launched, but accelerate joined {accelerator.num_processes}; launch with torchrun")
+        raise RuntimeError(
+            f"{launched} processes were launched, but accelerate joined {accelerator.num_processes}; launch with "
+            f"torchrun"
+        )
     return Processes(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
 
 # %% ../../../nbs/training/engine/processes.ipynb #n002
@@ -115,7 +119,9 @@ class Stopped(KeyboardInterrupt):
         step: int,  # finished steps
         number: int = signal.SIGTERM,  # the signal
     ):
-        self.path, self.step, self.number = path, step, number
+        self.path = path
+        self.step = step
+        self.number = number
         super().__init__(f"stopped at step {step}, checkpoint written; go on with: python -m complearn.launch {path}")
 
 # %% ../../../nbs/training/engine/processes.ipynb #n004
@@ -123,7 +129,8 @@ class StopSignal:
     "Notes SIGINT and SIGTERM inside a `with` block."
 
     def __init__(self):
-        self.number, self.handlers = 0, {}
+        self.number = 0
+        self.handlers = {}
 
     @property
     def received(self) -> bool:

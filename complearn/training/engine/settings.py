@@ -17,14 +17,16 @@ class TrainSettings:
     "How a run trains; plain values."
 
     lr: NonNegativeFloat = 5e-4  # base learning rate
-    shares: dict[str, NonNegativeFloat] | None = None  # of the base rate, by part, such as {"vision.tower.*": 0.01}; others have it whole
+    # of the base rate, by part, such as {"vision.tower.*": 0.01}; others have it whole
+    shares: dict[str, NonNegativeFloat] | None = None
     weight_decay: NonNegativeFloat = 0.1  # on matrices
     betas: tuple[float, float] = (0.9, 0.98)  # AdamW's two
     clip: PositiveFloat | None = 1.0  # largest gradient norm; None: no clipping
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # of the forward pass
     compile: bool = False  # the towers, by torch.compile: minutes at the start, then faster steps
     accumulate: PositiveInt = 1  # parts in which a batch is encoded; the loss stays that of the joint batch
-    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of averaged weights, which are then evaluated and kept; None: off
+    # decay of averaged weights, which are then evaluated and kept; None: off
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     every: NonNegativeInt = 0  # steps between evaluations; 0: at the ends of phases only
     checkpoint_every: NonNegativeInt = 500  # steps; 0: at the starts of phases only
     keep: PositiveInt = 2  # checkpoints that stay
@@ -42,4 +44,6 @@ class TrainSettings:
         "What changes a run's result; how often it logs or writes does not."
         bookkeeping = {"every", "checkpoint_every", "keep", "log_every", "explode", "precision", "compile"}
         values = {name: value for name, value in asdict(self).items() if name not in bookkeeping}
-        return values if self.shares else {name: value for name, value in values.items() if name != "shares"}
+        if self.shares:
+            return values
+        return {name: value for name, value in values.items() if name != "shares"}

@@ -44,7 +44,10 @@ def last_blocks(
     "The parameters of a tower's last blocks; raise ValueError if it has fewer."
     names = block_names(tower)
     if not 0 < count <= len(names):
-        raise ValueError(f"the tower {name} has {len(names)} blocks, of which the last {count} cannot be trained; give 1 to {len(names)}")
+        raise ValueError(
+            f"the tower {name} has {len(names)} blocks, of which the last {count} cannot be trained; give 1 to "
+            f"{len(names)}"
+        )
     return tuple(f"{name}.{block}.*" for block in names[-count:])
 
 # %% ../../../nbs/training/methods/clip.ipynb #d44d404e
@@ -56,7 +59,10 @@ def clip(
     blocks: NonNegativeInt = 0,  # only the last ones of the vision tower learn; 0: the whole model does
 ) -> list[Phase]:
     "Plain contrastive training (Radford et al. 2021)."
-    trained = last_blocks(model.vision.tower, blocks, "vision.tower") if blocks else ("*",)
+    if blocks:
+        trained = last_blocks(model.vision.tower, blocks, "vision.tower")
+    else:
+        trained = ("*",)
     return [Phase("contrastive", steps, Contrastive(), trained, ramp=ramp, on_start=calibrate)]
 
 # %% ../../../nbs/training/methods/clip.ipynb #n009
@@ -68,7 +74,10 @@ def codebook_clip(
 ) -> list[Phase]:
     "The same through a shared codebook (Chen et al. 2023); a model without one is an error."
     if getattr(model, "codebook", None) is None:
-        raise ValueError('method codebook_clip needs a model with a codebook; give it one, e.g. "model": {"codebook": {"codes": 256}}')
+        raise ValueError(
+            'method codebook_clip needs a model with a codebook; give it one, e.g. "model": {"codebook": {"codes": '
+            "256}}"
+        )
     return clip(model, steps, ramp)
 
 # %% ../../../nbs/training/methods/clip.ipynb #n011
@@ -78,7 +87,8 @@ def spectral_clip(
     steps: PositiveInt,  # of training
     ramp: NonNegativeInt = 500,  # linear warm-up, steps
 ) -> list[Phase]:
-    "Plain contrastive training of a spectrally normalised model (Zheng et al. 2024, Sec. 4.5); another model is an error."
+    """Plain contrastive training of a spectrally normalised model (Zheng et al. 2024, Sec. 4.5); another model is an
+    error."""
     if not model.config.spectral:
         raise ValueError('method spectral_clip needs a normalised model; give it one: "model": {"spectral": true}')
     return clip(model, steps, ramp)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'AND_CONTROLS', 'AFTER_CAPTIONS', 'GROUNDING_ROWS', 'classify', 'with_classifier', 'grounding_scale',
-           'grounded_arguments', 'grounding_arguments', 'ShuffledPhotos', 'shuffled_loader', 'grounded', 'masked_words',
-           'grounding', 'layer_counts', 'layer_rows', 'depth_rows', 'grid_rows', 'text_depth', 'grounding_rows']
+           'grounding_arguments', 'ShuffledPhotos', 'grounded', 'masked_words', 'grounding', 'grid_rows', 'text_depth',
+           'grounding_rows']
 
 # %% ../../../nbs/training/methods/grounding.ipynb #092c05cc
 from collections.abc import Mapping, Sequence
@@ -36,8 +36,8 @@ from .registry import METHODS, Named, make_phases, merge, method
 from .relation_stage import language_dropout, relating, relating_arguments
 from .scales import SCALES, Scale
 from ..objectives.classification import Classification
-from ..objectives.unimodal.masked import MaskedWords
 from ..objectives.matchmap import Grounding
+from ..objectives.unimodal.masked import MaskedWords
 
 # %% ../../../nbs/training/methods/grounding.ipynb #n002
 @method("classify", model={"kind": "classifier"})
@@ -86,13 +86,16 @@ PAPER = {
 def grounding_scale(
     preset: str,  # "smoke", "demo", "full" or "paper"
 ) -> Scale:
-    "A preset's numbers for grounding; its small worlds have every relation beside its inverse, since stage 3 composes relations."
+    """A preset's numbers for grounding; its small worlds have every relation beside its inverse, since stage 3 composes
+    relations."""
     scale = SCALES[preset]
     world = {name: value for name, value in scale.world.items() if name != "relations"}
-    return replace(scale, **PAPER) if preset == "paper" else replace(scale, world=world, captions_too=False)
+    if preset == "paper":
+        return replace(scale, **PAPER)
+    return replace(scale, world=world, captions_too=False)
 
 
-def grounded_arguments(
+def _grounded_arguments(
     scale: Scale,  # the preset, with the row's towers
     steps: int,  # of stage 2
     switches: Mapping[str, Any],  # arguments that differ
@@ -110,8 +113,13 @@ def grounding_arguments(
     switches: Mapping[str, Any],  # arguments that differ
 ) -> dict[str, Any]:
     "Arguments of `grounding` for a budget."
-    ground, relate = grounded_arguments(scale, steps, {}), relating_arguments(scale, steps, {})
-    lengths = {"steps": ground.pop("steps"), "relation_steps": relate.pop("steps"), "search_steps": relate.pop("search_steps")}
+    ground = _grounded_arguments(scale, steps, {})
+    relate = relating_arguments(scale, steps, {})
+    lengths = {
+        "steps": ground.pop("steps"),
+        "relation_steps": relate.pop("steps"),
+        "search_steps": relate.pop("search_steps"),
+    }
     return merge(lengths | {"ground": ground, "relate": relate}, switches)
 
 # %% ../../../nbs/training/methods/grounding.ipynb #8a2357da
@@ -139,14 +147,14 @@ class ShuffledPhotos(Sequence):
         return replace(self.pairs[index], image=self.pairs[self.sources[index]].image)
 
 
-def shuffled_loader(state: State) -> Loader:
+def _shuffled_loader(state: State) -> Loader:
     "A run's loader with the captions of other photos, for `Phase.loader`."
     run = state.loader
     processes = {"workers": run.workers, "rank": run.rank, "world": run.world}
     return Loader(ShuffledPhotos(run.pairs, run.seed), run.collate, run.batch_size, run.seed, **processes)
 
 # %% ../../../nbs/training/methods/grounding.ipynb #c012
-@method("grounded", model={"kind": "grounded"}, arguments=grounded_arguments)
+@method("grounded", model={"kind": "grounded"}, arguments=_grounded_arguments)
 def grounded(
     model: nn.Module,  # a grounded model
     steps: PositiveInt,  # of stage 2
@@ -163,19 +171,23 @@ def grounded(
     ramp: NonNegativeInt = 0,  # linear warm-up, steps
     shuffled: bool = False,  # every photo has another's captions: a control that learns no grounding
 ) -> list[Phase]:
-    "Stage 2: the language stream's top, the vision stream's attention and the heads learn from captions (Zhang et al. 2021, Sec. 3.1)."
+    """Stage 2: the language stream's top, the vision stream's attention and the heads learn from captions (Zhang et al.
+    2021, Sec. 3.1)."""
     if not hasattr(model, "patterns"):
         raise ValueError('method grounded needs a grounded model: "model": {"kind": "grounded", ...}')
     base = lr if new_lr is None else new_lr
     pretrained = ["language.*"] + ([] if is_untrained(model.config.vision, "vision") else ["vision.tower.*"])
-    shares = {} if new_lr is None else dict.fromkeys(pretrained, lr / new_lr)
+    if new_lr is None:
+        shares = {}
+    else:
+        shares = dict.fromkeys(pretrained, lr / new_lr)
     optim = {"lr": base, "shares": shares, "weight_decay": weight_decay, "betas": tuple(betas), "decoupled": decoupled}
     way = {"schedule": "phase", "ramp": ramp, "halve": halve, "on_enter": language_dropout(dropout)}
-    loader = shuffled_loader if shuffled else None
+    loader = _shuffled_loader if shuffled else None
     return [Phase("ground", steps, Grounding(temperature, losses), model.patterns(layers), loader, optim, **way)]
 
 # %% ../../../nbs/training/methods/grounding.ipynb #29b18a9e
-@method("masked_words", model={"kind": "grounded"}, arguments=grounded_arguments)
+@method("masked_words", model={"kind": "grounded"}, arguments=_grounded_arguments)
 def masked_words(
     model: nn.Module,  # a grounded model, of which the language stream trains
     steps: PositiveInt,  # of training
@@ -193,7 +205,12 @@ def masked_words(
         raise ValueError('method masked_words needs a grounded model: "model": {"kind": "grounded", ...}')
     objective = MaskedWords(model.language.width, len(model.tokenizer), share)
     shares = {} if new_lr is None else {"language.*": lr / new_lr}
-    optim = {"lr": lr if new_lr is None else new_lr, "shares": shares, "weight_decay": weight_decay, "betas": tuple(betas)}
+    optim = {
+        "lr": lr if new_lr is None else new_lr,
+        "shares": shares,
+        "weight_decay": weight_decay,
+        "betas": tuple(betas),
+    }
     trained = tuple(f"language.{name}" for name in model.language.patterns(layers))
     way = {"schedule": "phase", "ramp": ramp, "on_enter": language_dropout(dropout)}
     return [Phase("read", steps, objective, trained, optim=optim, **way)]
@@ -212,24 +229,30 @@ def grounding(
     return grounded(model, steps, **ground or {}) + relating(model, relation_steps, search_steps, **relate or {})
 
 # %% ../../../nbs/training/methods/grounding.ipynb #n010
-def layer_counts(
+def _layer_counts(
     depth: int = 12,  # layers of the text tower
 ) -> list[int]:
     "A third, two thirds and all of a text tower's layers; 4, 8 and 12 in the paper."
     return sorted({max(1, round(share * depth / 3)) for share in (1, 2, 3)})
 
 
-def layer_rows(
+def _layer_rows(
     depth: int = 12,  # layers of the text tower
 ) -> dict[str, dict]:  # label -> switches
     "Rows with no layer of a text tower learning, and with more and more of them."
-    return {"no text layer": {"model": {"layers": 0}}} | {f"top {k} layers": {"model": {"layers": k}} for k in layer_counts(depth)}
+    return {"no text layer": {"model": {"layers": 0}}} | {
+        f"top {k} layers": {"model": {"layers": k}} for k in _layer_counts(depth)
+    }
 
 
-AND_CONTROLS = {"grounded": {}, "shuffled pairs": {"grounded": {"shuffled": True}}, "text only": {"method": "masked_words"}}
+AND_CONTROLS = {
+    "grounded": {},
+    "shuffled pairs": {"grounded": {"shuffled": True}},
+    "text only": {"method": "masked_words"},
+}
 
 
-def depth_rows(
+def _depth_rows(
     depth: int = 12,  # layers of the text tower
 ) -> dict[str, dict]:  # label -> switches
     "Rows in which all layers of a text tower learn, of photos, of shuffled pairs and of captions alone."
@@ -239,20 +262,22 @@ def depth_rows(
 def grid_rows(
     depth: int = 12,  # layers of the text tower
 ) -> dict[str, dict]:  # label -> switches
-    "Rows for layers that learn, frozen or free queries and keys, and dropout, each with each (Zhang et al. 2021, App. Figs. 3 and 12)."
+    """Rows for layers that learn, frozen or free queries and keys, and dropout, each with each (Zhang et al. 2021, App.
+    Figs. 3 and 12)."""
     words = {True: "frozen", False: "free"}
     return {
         f"top {k} layers, Q and K {words[frozen]}, dropout {share}": {
             "model": {"layers": k, "freeze_qk": frozen}, "grounded": {"dropout": share},
         }
-        for k in layer_counts(depth) for frozen in words for share in (0.1, 0.3)
+        for k in _layer_counts(depth) for frozen in words for share in (0.1, 0.3)
     }  # fmt: skip
 
 # %% ../../../nbs/training/methods/grounding.ipynb #2be8018f
-AFTER_CAPTIONS = {"method": "relating", "start": {"row": "grounded", "phase": "ground"}}  # stage 3 after the first row's stage 2
+# stage 3 after the first row's stage 2
+AFTER_CAPTIONS = {"method": "relating", "start": {"row": "grounded", "phase": "ground"}}
 GROUNDING_ROWS: dict[str, dict[str, dict]] = {
     "losses": {f"Loss_{side[0]} alone": {"grounded": {"losses": side}} for side in ("language", "vision")},
-    "layers": layer_rows(),
+    "layers": _layer_rows(),
     "layer grid": grid_rows(),
     "queries": {"Q and K frozen": {"model": {"freeze_qk": True}}, "Q and K free": {"model": {"freeze_qk": False}}},
     "dropout": {f"dropout {share}": {"grounded": {"dropout": share}} for share in (0.1, 0.3)},
@@ -264,7 +289,7 @@ GROUNDING_ROWS: dict[str, dict[str, dict]] = {
         "shuffled pairs": {"grounded": {"shuffled": True}}, "text only": {"method": "masked_words"},
         "language frozen": {"model": {"layers": 0}},
     },
-    "depths": depth_rows(),
+    "depths": _depth_rows(),
     "budgets": {
         f"{arm}, {steps} steps": merge(switches, {switches.get("method", "grounded"): {"steps": steps}})
         for steps in (100, 1600) for arm, switches in AND_CONTROLS.items()
@@ -276,7 +301,8 @@ GROUNDING_ROWS: dict[str, dict[str, dict]] = {
     "relation losses": {"relational": AFTER_CAPTIONS} | {
         label: AFTER_CAPTIONS | {"relating": {"losses": losses}}
         for label, losses in {
-            "no Loss_rel": ["pair", "object"], "no Loss_obj": ["relation", "object"], "no classification": ["relation", "pair"],
+            "no Loss_rel": ["pair", "object"], "no Loss_obj": ["relation", "object"],
+            "no classification": ["relation", "pair"],
             "Loss_rel alone": ["relation"], "Loss_obj alone": ["pair"], "classification alone": ["object"],
         }.items()
     },
@@ -304,10 +330,16 @@ def grounding_rows(
     "The rows of the grounding experiment."
     if not isinstance(sweep, Mapping):
         depth = text_depth(text)
-        tables = GROUNDING_ROWS | {"layers": layer_rows(depth), "layer grid": grid_rows(depth), "depths": depth_rows(depth)}
+        tables = GROUNDING_ROWS | {
+            "layers": _layer_rows(depth),
+            "layer grid": grid_rows(depth),
+            "depths": _depth_rows(depth),
+        }
         strange = [name for name in sweep if name not in tables and name not in METHODS and ":" not in name]
         if strange:
-            raise ValueError(f"{unknown_name('switch', strange[0], list(tables))}, and the methods {', '.join(METHODS)}")
+            raise ValueError(
+                f"{unknown_name('switch', strange[0], list(tables))}, and the methods {', '.join(METHODS)}"
+            )
         chosen = [tables[name] if name in tables else {METHODS.load(name).name: {"method": name}} for name in sweep]
         sweep = {label: row for table in chosen for label, row in table.items()}
     rows = {label: {"method": "grounded"} | dict(row) for label, row in ({"grounded": {}} | dict(sweep)).items()}

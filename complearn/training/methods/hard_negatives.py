@@ -75,11 +75,13 @@ def hard_negative_rows(
     losses: Sequence[str] = ("negclip", "triplet_clip"),
     models: Sequence[str] = ("clip",),  # also "codebook_clip" and "il_clip"
     operators: Sequence[str] | None = OPERATORS,  # that may be called; None: all that made the negatives of the data
-    batch: int = 0,  # pairs per step; adds each model without negatives on twice as many, which TripletCLIP encodes; 0: not added
+    # pairs per step; adds each model without negatives on twice as many, which TripletCLIP encodes; 0: not added
+    batch: int = 0,
     unrelated: bool = False,  # adds each model with NegCLIP on captions of other scenes, which are wrong and not hard
 ) -> dict[str, dict]:  # label -> row of a study
     "The rows of a study of hard negatives; raise ValueError for an unknown model or loss."
-    codebook, rows = {"model": {"codebook": {}}}, {}
+    codebook = {"model": {"codebook": {}}}
+    rows = {}
     for model in models:
         check_choice("model", model, ("clip", "codebook_clip", "il_clip"))
         rows[model] = {"method": model}

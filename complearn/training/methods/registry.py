@@ -46,12 +46,15 @@ class Method:
     name: str  # what configurations, tables and figures call it
     phases: Callable[..., list[Phase]]  # (model, **plain arguments) -> the phases of a run
     about: str = ""  # one line
-    model: Mapping[str, Any] = field(default_factory=dict)  # what it changes in the model's configuration; {"codebook": {}}: it has one
+    # what it changes in the model's configuration; {"codebook": {}}: it has one
+    model: Mapping[str, Any] = field(default_factory=dict)
     batches: Mapping[str, Any] = field(default_factory=dict)  # what it changes in "train", e.g. {"negatives": "auto"}
     budget: float = 1.0  # its steps, times those of the others
     colour: int | None = None  # place in `core.figures.PALETTE`, the same in every figure; None: a free one
-    arguments: Callable[[Scale, int, Mapping], dict] | None = None  # (scale, steps, switches) -> plain arguments; None: steps and ramp
-    replaces: Callable[[Mapping], Sequence[str]] | None = None  # plain arguments -> agents that new ones replace; None: none is replaced
+    # (scale, steps, switches) -> plain arguments; None: steps and ramp
+    arguments: Callable[[Scale, int, Mapping], dict] | None = None
+    # plain arguments -> agents that new ones replace; None: none is replaced
+    replaces: Callable[[Mapping], Sequence[str]] | None = None
 
     @property
     def reference(self) -> str:
@@ -92,7 +95,9 @@ class Method:
     ) -> Pace | None:  # None: no pretrained tower trains, or the method states its rates itself
         "The rates and the ramp of a run that starts from pretrained towers."
         replaced = self.replaces(args) if self.replaces else ()
-        return None if self.states_rate(args) else fine_tuning(model, lr, steps, replaced)
+        if self.states_rate(args):
+            return None
+        return fine_tuning(model, lr, steps, replaced)
 
     def check(
         self,

@@ -31,7 +31,8 @@ class Scale:
     shares: tuple[float, float, float] = (0.2, 0.04, 0.16)  # of the steps: warm-up, each distillation, each interaction
     generations: int = 3  # of iterated learning
     iterated: dict = field(default_factory=lambda: {"schedule": "generation"})  # further arguments of iterated learning
-    grounding: dict = field(default_factory=dict)  # further arguments of grounding's stages, {"ground": ..., "relate": ...}
+    # further arguments of grounding's stages, {"ground": ..., "relate": ...}
+    grounding: dict = field(default_factory=dict)
     relation_share: float = 1.2  # steps of the relation stage, times those of the stage before it
     lr: float = 1e-3  # base learning rate
     clip: float | None = 1.0  # largest gradient norm; None: no clipping
@@ -53,7 +54,10 @@ class Scale:
         except (TypeError, ValueError):
             values = {"lr": math.nan}
         if not all(0 <= value < math.inf for value in values.values()):
-            raise RequestError(f"lr is a number above 0 and ramp a number of steps, or 0 for what the preset takes; got {lr!r}, {ramp!r}")
+            raise RequestError(
+                f"lr is a number above 0 and ramp a number of steps, or 0 for what the preset takes; got {lr!r}, "
+                f"{ramp!r}"
+            )
         values = {name: value for name, value in values.items() if value}
         return replace(self, **values, given=(*self.given, *values))
 
@@ -61,8 +65,11 @@ class Scale:
         self,
         steps: int,  # of the whole run
     ) -> int:
-        "Steps of linear warm-up: as stated, or the preset's, cut to half of one distillation, so that all methods begin alike."
-        return self.ramp if "ramp" in self.given else min(self.ramp, max(1, round(self.shares[1] * steps) // 2))
+        """Steps of linear warm-up: as stated, or the preset's, cut to half of one distillation, so that all methods
+        begin alike."""
+        if "ramp" in self.given:
+            return self.ramp
+        return min(self.ramp, max(1, round(self.shares[1] * steps) // 2))
 
     def model(
         self,
@@ -79,9 +86,11 @@ class Scale:
         batch: int,  # pairs per step
         data: str = "generated",  # the reader of the training pairs
     ) -> dict[str, Any]:
-        """How every row of a study trains; six checkpoints in the run, so that phases of equal age can be compared between methods.
+        """How every row of a study trains; six checkpoints in the run, so that phases of equal age can be compared
+        between methods.
 
-        The learning rate is in it where a person has stated one; otherwise the study takes the preset's, or that of pretrained towers."""
+        The learning rate is in it where a person has stated one; otherwise the study takes the preset's, or that of
+        pretrained towers."""
         looks = {"every": self.every, "checkpoint_every": max(10, steps // 6), "log_every": max(1, steps // 300)}
         twins = {"captions_too": True} if self.captions_too and data == "generated" else {}
         rate = {"lr": self.lr} if "lr" in self.given else {}
@@ -93,7 +102,15 @@ def tiny_tower(width: int, depth: int) -> dict:
     return {"tower": "tiny", "width": width, "depth": depth, "heads": 4}
 
 
-RELATIONS = {"preset": "small", "shapes": 4, "colours": 4, "kinds": ["relation"], "split": "systematic", "disjoint": True, "n_train": 8192}
+RELATIONS = {
+    "preset": "small",
+    "shapes": 4,
+    "colours": 4,
+    "kinds": ["relation"],
+    "split": "systematic",
+    "disjoint": True,
+    "n_train": 8192,
+}
 ONE_WAY = RELATIONS | {"relations": ["left of", "above"]}  # no relation is another's inverse
 SCALES = Registry("preset", {
     "smoke": Scale(
@@ -122,7 +139,8 @@ SCALES = Registry("preset", {
 })  # fmt: skip
 
 # %% ../../../nbs/training/methods/scales.ipynb #5f1d0a02
-FINE_TUNING = {"lr": 1e-5, "ramp": 0.1}  # of pretrained towers that train: learning rate, and linear warm-up as a share of the steps
+# of pretrained towers that train: learning rate, and linear warm-up as a share of the steps
+FINE_TUNING = {"lr": 1e-5, "ramp": 0.1}
 
 
 @dataclass(frozen=True)
@@ -134,7 +152,9 @@ class Pace:
     ramp: int  # steps of linear warm-up
 
     def __str__(self):
-        parts = "".join(f", {share * self.lr:.3g} for {pattern.removesuffix('.*')}" for pattern, share in self.shares.items())
+        parts = "".join(
+            f", {share * self.lr:.3g} for {pattern.removesuffix('.*')}" for pattern, share in self.shares.items()
+        )
         return f"lr {self.lr:.3g}{parts}, ramp {self.ramp} steps"
 
 
@@ -149,7 +169,8 @@ def fine_tuning(
     lasting = [pattern for pattern in tuned if pattern.split(".")[0] not in replaced]
     if not lasting:
         return None
-    ramp, rate = max(1, round(FINE_TUNING["ramp"] * steps)), min(FINE_TUNING["lr"], lr)
+    ramp = max(1, round(FINE_TUNING["ramp"] * steps))
+    rate = min(FINE_TUNING["lr"], lr)
     if new or len(lasting) < len(tuned):
         return Pace(lr, dict.fromkeys(lasting, rate / lr) if rate < lr else {}, ramp)
     return Pace(rate, {}, ramp)

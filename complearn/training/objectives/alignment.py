@@ -22,9 +22,12 @@ from ..engine.objective import Objective
 def sample_negatives(
     vectors: Float[Tensor, "batch width"],  # of the images
     same: Bool[Tensor, "batch batch"],  # True where two pairs are no negatives of each other
-) -> tuple[Int64[Tensor, "kind batch 2"], Bool[Tensor, "kind batch"]]:  # image and caption; True where it is a pair that counts
+) -> tuple[
+    Int64[Tensor, "kind batch 2"], Bool[Tensor, "kind batch"]
+]:  # image and caption; True where it is a pair that counts
     "The right pair, another image, another caption and a hard image for each pair of a batch."
-    size, numbers = len(same), torch.arange(len(same), device=same.device)
+    size = len(same)
+    numbers = torch.arange(len(same), device=same.device)
     ahead = (numbers[None] - numbers[:, None]) % size
     other_image = ahead.masked_fill(same, size).argmin(1)
     other_caption = (-ahead % size).masked_fill(same, size).argmin(1)
@@ -48,12 +51,17 @@ def match_loss(
 def negative_concepts(
     own: Int64[Tensor, "batch concept column"],  # concepts of each caption
     other: Int64[Tensor, "batch concept column"],  # those of its negative caption
-) -> tuple[Int64[Tensor, "batch concept"], Bool[Tensor, "batch concept"]]:  # number in the negative caption; True where there is one
+) -> tuple[
+    Int64[Tensor, "batch concept"], Bool[Tensor, "batch concept"]
+]:  # number in the negative caption; True where there is one
     "A concept of the negative caption for each concept."
     is_shared = (other[:, None, :, TEXT] == own[:, :, None, TEXT]).any(1)
     usable = (present(other) & ~is_shared)[:, None]
-    size, numbers = own.shape[1], torch.arange(own.shape[1], device=own.device)
-    distance = (heights(own)[:, :, None] - heights(other)[:, None]).abs() * size + (numbers[None] - numbers[:, None]) % size
+    size = own.shape[1]
+    numbers = torch.arange(own.shape[1], device=own.device)
+    distance = (heights(own)[:, :, None] - heights(other)[:, None]).abs() * size + (
+        numbers[None] - numbers[:, None]
+    ) % size
     return distance.masked_fill(~usable, torch.iinfo(torch.int64).max).argmin(2), present(own) & usable.any(2)
 
 # %% ../../../nbs/training/objectives/alignment.ipynb #6c5f73a6
@@ -69,7 +77,8 @@ def mvsa_loss(
     alpha: float | int = 0.8,  # the margin
 ) -> Float[Tensor, ""]:
     "Sum over concepts, mean over captions (Zhang et al. 2021, Sec. 3.3 and Table 10)."
-    right, others = right.float(), torch.stack([other_concept.float(), other_image.float()])
+    right = right.float()
+    others = torch.stack([other_concept.float(), other_image.float()])
     masks = torch.stack(masks)
     if form == "hinge":
         return (alpha - right + others).clamp(min=0).masked_fill(~masks, 0).sum() / len(right)
@@ -104,18 +113,29 @@ class Alignment(Objective):
         super().__init__()
         check_choice("form of MVSA", mvsa, (*MVSA_FORMS, "off"))
         if min(alpha, beta, mvsa_weight, order_weight) < 0:
-            raise ValueError(f"margins and weights are not negative; got {alpha}, {beta}, {mvsa_weight}, {order_weight}")
-        self.mvsa, self.alpha, self.beta, self.primitives = mvsa, alpha, beta, primitives
+            raise ValueError(
+                f"margins and weights are not negative; got {alpha}, {beta}, {mvsa_weight}, {order_weight}"
+            )
+        self.mvsa = mvsa
+        self.alpha = alpha
+        self.beta = beta
+        self.primitives = primitives
         self.weights = {"mvsa": mvsa_weight, "order": order_weight}
 
     def forward(self, model, batch):
         if isinstance(model, GradCache):
-            raise ValueError("the negatives of concepts are found in the whole batch, which cannot be scored in parts; set accumulate to 1")
+            raise ValueError(
+                "the negatives of concepts are found in the whole batch, which cannot be scored in parts; set "
+                "accumulate to 1"
+            )
         if batch.concepts is None:
-            raise ValueError("the batch has no concepts; train a model that finds them: kind composer, vse or two_stream")
+            raise ValueError(
+                "the batch has no concepts; train a model that finds them: kind composer, vse or two_stream"
+            )
         longest = batch.ids.shape[1]
         equal = (batch.ids[:, None] == batch.ids[None]).sum(-1) == longest
-        same, counts = same_pairs(batch.image_ids, batch.caption_ids) | equal, []
+        same = same_pairs(batch.image_ids, batch.caption_ids) | equal
+        counts = []
 
         def pairs(vectors: Float[Tensor, "batch width"]) -> Int64[Tensor, "pair 2"]:
             index, real = sample_negatives(vectors, same)
@@ -123,28 +143,39 @@ class Alignment(Objective):
             return index.flatten(0, 1)
 
         out = model(batch, pairs=pairs, phrases=self.mvsa != "off" or self.weights["order"] > 0)
-        return self.losses(out.scores.unflatten(0, (4, len(batch))), out.pairs.unflatten(0, (4, len(batch))), counts[0], batch)
+        return self.losses(
+            out.scores.unflatten(0, (4, len(batch))), out.pairs.unflatten(0, (4, len(batch))), counts[0], batch
+        )
 
     def losses(
         self,
-        scores: Float[Tensor, "kind batch concept"],  # of the right pairs, with another image, another caption, a hard image
+        # of the right pairs, with another image, another caption, a hard image
+        scores: Float[Tensor, "kind batch concept"],
         pairs: Int64[Tensor, "kind batch 2"],  # image and caption
         counts: Bool[Tensor, "kind batch"],  # True where a pair counts
         batch: Batch,
     ) -> dict[str, Tensor]:
         "The three losses, weighted, and what is logged beside them."
-        sentences, concepts = scores[..., 0], batch.concepts
+        sentences = scores[..., 0]
+        concepts = batch.concepts
         losses = {"match_loss": match_loss(sentences, counts)}
         if self.mvsa != "off":
-            other, image_own = concepts[pairs[2, :, 1]], concepts[pairs[1, :, 0]]
+            other = concepts[pairs[2, :, 1]]
+            image_own = concepts[pairs[1, :, 0]]
             number, mask = negative_concepts(concepts, other)
             is_in_image = (concepts[:, :, None, TEXT] == image_own[:, None, :, TEXT]).any(2)
-            is_aligned = present(concepts) if self.primitives else present(concepts) & (concepts[..., PRIMITIVE] == 0)
+            if self.primitives:
+                is_aligned = present(concepts)
+            else:
+                is_aligned = present(concepts) & (concepts[..., PRIMITIVE] == 0)
             masks = (mask & is_aligned & counts[2][:, None], ~is_in_image & is_aligned & counts[1][:, None])
             values = (scores[0], scores[2].gather(1, number), scores[1])
             losses["mvsa_loss"] = self.weights["mvsa"] * mvsa_loss(*values, masks, self.mvsa, self.alpha)
         if self.weights["order"] > 0:
             losses["order_loss"] = self.weights["order"] * order_loss(scores[0], concepts, self.beta)
         best = sentences[1:].masked_fill(~counts[1:], -torch.inf).amax(0)
-        share = lambda right: right.float().mean()
+
+        def share(right):
+            return right.float().mean()
+
         return losses | {"matched": share(sentences[0] - best > 1e-6), "lonely": share(~counts[1])}

@@ -21,7 +21,8 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x):
-        ctx.rows, ctx.rank = len(x), dist.get_rank()
+        ctx.rows = len(x)
+        ctx.rank = dist.get_rank()
         shares = [torch.empty_like(x) for _ in range(dist.get_world_size())]
         dist.all_gather(shares, x.contiguous())
         return torch.cat(shares)
@@ -66,7 +67,9 @@ class JointPairs:
         "True where two pairs are no negatives of each other: some of this process's against all."
         part = slice(self.start + top, self.start + (self.count if bottom is None else bottom))
         same = self.image_ids[part, None] == self.image_ids[None]
-        return same if self.caption_ids is None else same | (self.caption_ids[part, None] == self.caption_ids[None])
+        if self.caption_ids is None:
+            return same
+        return same | (self.caption_ids[part, None] == self.caption_ids[None])
 
 
 def joint_pairs(

@@ -22,7 +22,8 @@ from .log_sums import log_sums
 def info_nce(
     logits: Float[Tensor, "query key"],  # similarities over the temperature
     targets: Int64[Tensor, "query"],  # each query's right key
-    excluded: Bool[Tensor, "query key"] | None = None,  # True where a key is no negative of the query; the right key always counts
+    # True where a key is no negative of the query; the right key always counts
+    excluded: Bool[Tensor, "query key"] | None = None,
     extra: Float[Tensor, "query extra"] | None = None,  # logits of further negatives; -inf where there is none
     shares: Float[Tensor, "query"] | None = None,  # of each query in the mean; None: equal ones
 ) -> Float[Tensor, ""]:
@@ -33,8 +34,13 @@ def info_nce(
             rows = torch.arange(len(targets), device=targets.device)
             excluded = excluded.index_put((rows, targets), torch.zeros_like(targets, dtype=torch.bool))
             logits = logits.masked_fill(excluded, -torch.inf)
-        logits = logits if extra is None else torch.cat([logits, extra.float()], 1)
-        return F.cross_entropy(logits, targets) if shares is None else (F.cross_entropy(logits, targets, reduction="none") * shares).sum()
+        if extra is None:
+            logits = logits
+        else:
+            logits = torch.cat([logits, extra.float()], 1)
+        if shares is None:
+            return F.cross_entropy(logits, targets)
+        return (F.cross_entropy(logits, targets, reduction="none") * shares).sum()
 
 
 def vector_info_nce(
@@ -43,7 +49,8 @@ def vector_info_nce(
     scale: Float[Tensor, ""],  # inverse temperature
     targets: Int64[Tensor, "query"],  # each query's right key
     excluded: Bool[Tensor, "query key"] | None = None,  # True where a key is no negative of the query
-    extra: Float[Tensor, "query extra"] | None = None,  # cosines of each query with further negatives; -inf where it has none
+    # cosines of each query with further negatives; -inf where it has none
+    extra: Float[Tensor, "query extra"] | None = None,
     shares: Float[Tensor, "query"] | None = None,  # of each query in the mean; None: equal ones
 ) -> Float[Tensor, ""]:
     "`info_nce` of the scaled cosines of unit vectors."
@@ -59,23 +66,32 @@ def contrastive_loss(
     image: Float[Tensor, "batch dim"],  # this process's unit image vectors
     text: Float[Tensor, "batch dim"],  # this process's unit text vectors, in the same order
     scale: Float[Tensor, ""],  # inverse temperature
-    same: Callable[[int, int], Bool[Tensor, "some all"]] | None = None,  # images from, up to -> True where two pairs are no negatives
+    # images from, up to -> True where two pairs are no negatives
+    same: Callable[[int, int], Bool[Tensor, "some all"]] | None = None,
     held: int | None = None,  # most similarities to hold at once, see `row_blocks`
 ) -> Float[Tensor, ""]:
-    "Symmetric contrastive loss of the joint batch of all processes (Radford et al. 2021; Zheng et al. 2024, Eq. 1 both ways)."
-    count, (rank, world) = len(image), rank_and_world()
+    """Symmetric contrastive loss of the joint batch of all processes (Radford et al. 2021; Zheng et al. 2024, Eq. 1
+    both ways)."""
+    count = len(image)
+    rank, world = rank_and_world()
     own = slice(rank * count, (rank + 1) * count)
-    image, text = image.float(), text.float()  # once, so that the parts of a gradient are added in fp32
+    image = image.float()  # once, so that the parts of a gradient are added in fp32
+    text = text.float()
     texts = gather(text)
 
     def excluded(top, bottom):  # the right text always counts
-        return same(top, bottom).index_put((at[: bottom - top], at[top:bottom] + own.start), at.new_zeros((), dtype=torch.bool))
+        return same(top, bottom).index_put(
+            (at[: bottom - top], at[top:bottom] + own.start), at.new_zeros((), dtype=torch.bool)
+        )
 
     with torch.autocast(image.device.type, enabled=False):
         right = scale.float() * (image * text).sum(-1)
         at = torch.arange(count, device=image.device)
         rows, columns = log_sums(image, texts, scale, right, gather(right), None if same is None else excluded, held)
-        columns = columns if world == 1 else torch.logsumexp(gather(columns[None]), 0)[own]
+        if world == 1:
+            columns = columns
+        else:
+            columns = torch.logsumexp(gather(columns[None]), 0)[own]
         return (rows.mean() + columns.mean()) / 2
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c020
@@ -96,7 +112,8 @@ def shared_mass(
     new_scores: Float[Tensor, "batch code"],  # the student's
     T: float | Float[Tensor, ""] = 1.0,  # temperature of both
 ) -> Float[Tensor, ""]:
-    "What softmax(scores / T) of teacher and student have in common, in [0, 1]: one minus their total variation, mean over the batch."
+    """What softmax(scores / T) of teacher and student have in common, in [0, 1]: one minus their total variation, mean
+    over the batch."""
     old, new = ((scores.float() / T).softmax(-1) for scores in (old_scores, new_scores))
     return torch.minimum(old, new).sum(-1).mean()
 
@@ -106,10 +123,14 @@ def find_temperature(
     scores: Float[Tensor, "batch code"],  # the teacher's, of a first batch
     effective: float,  # codes: the exponential of the mean entropy
 ) -> float:
-    "The temperature at which softmax(scores / T) spreads over a stated effective number of codes; raise ValueError if none does."
+    """The temperature at which softmax(scores / T) spreads over a stated effective number of codes; raise ValueError if
+    none does."""
     if not 1 < effective < scores.shape[1]:
         raise ValueError(f"the effective number of codes lies between 1 and {scores.shape[1]}, not {effective}")
-    spread = lambda log: torch.special.entr((scores.float() / 2**log).softmax(-1)).sum(-1).mean().exp().item()
+
+    def spread(log):
+        return torch.special.entr((scores.float() / 2**log).softmax(-1)).sum(-1).mean().exp().item()
+
     low, high = bisect_threshold(lambda log: spread(log) < effective, -30.0, 30.0)
     if abs(spread(high) - effective) > 0.05 * effective:
         closest = f"(closest {spread(high):.1f}): its scores hardly differ"
@@ -124,7 +145,9 @@ def distil_sparsemax(
 ) -> Float[Tensor, ""]:
     "The sparsemax loss with a soft target, mean over the batch (Martins & Astudillo 2016; Blondel et al. 2020)."
     with torch.autocast(new_scores.device.type, enabled=False):
-        target, weights, scores = old_weights.detach().float(), new_weights.detach().float(), new_scores.float()
+        target = old_weights.detach().float()
+        weights = new_weights.detach().float()
+        scores = new_scores.float()
         loss = (weights * scores - target * scores + (target**2 - weights**2) / 2).sum(-1)
         return loss.mean()
 

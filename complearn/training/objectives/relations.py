@@ -46,7 +46,8 @@ def pair_loss(
     temperature: float = 1.0,  # of the softmax
 ) -> Float[Tensor, ""]:
     "Of which pair a relation holds, among the batch's pairs that hold another (Zhang et al. 2021, Eq. 5)."
-    logits, excluded = scores.float().T[relations] / temperature, held.T[relations]
+    logits = scores.float().T[relations] / temperature
+    excluded = held.T[relations]
     targets = rows[:, None] == torch.arange(len(scores), device=scores.device)
     return triplet_mean(F.cross_entropy(logits.masked_fill(excluded & ~targets, -torch.inf), rows, reduction="none"))
 
@@ -61,22 +62,30 @@ class RelationGrounding(Objective):
         self,
         losses: tuple[str, ...] = RELATION_LOSSES,  # which of the three train
         temperature: float = 1.0,  # of both contrastive losses
-        spare: bool = False,  # other relations that hold of a pair are no negatives of its relation; unknown ones never are
+        # other relations that hold of a pair are no negatives of its relation; unknown ones never are
+        spare: bool = False,
     ):
         super().__init__()
         if not losses or set(losses) - set(RELATION_LOSSES) or temperature <= 0:
             names = ", ".join(RELATION_LOSSES)
             raise ValueError(f"losses are some of {names}, at a temperature above 0; got {list(losses)}, {temperature}")
-        self.losses, self.temperature, self.spare = tuple(losses), temperature, spare
+        self.losses = tuple(losses)
+        self.temperature = temperature
+        self.spare = spare
 
     def forward(self, model, batch):
         return self.compute_losses(model(batch, reading="relations"), unwrap(model), batch)
 
     def compute_losses(self, out, model, batch):
-        triplets, classes = batch.triplets, batch.phrase_classes
-        held, unknown = batch.held, batch.unknown
-        losses, labelled = self.contrasts(out.scores, triplets, held, unknown), classes >= 0
-        losses["object"] = triplet_mean(F.cross_entropy(out.objects[labelled].float(), classes[labelled], reduction="none"))
+        triplets = batch.triplets
+        classes = batch.phrase_classes
+        held = batch.held
+        unknown = batch.unknown
+        losses = self.contrasts(out.scores, triplets, held, unknown)
+        labelled = classes >= 0
+        losses["object"] = triplet_mean(
+            F.cross_entropy(out.objects[labelled].float(), classes[labelled], reduction="none")
+        )
         measures = {f"{name}_loss" if name in self.losses else f"{name}_aside": value for name, value in losses.items()}
         return measures | self.measures(out, triplets, classes, unknown)
 
@@ -88,11 +97,13 @@ class RelationGrounding(Objective):
         unknown: Bool[Tensor, "image triplet predicate"],  # likewise: of what nobody knows whether it holds
     ) -> dict[str, Tensor]:
         "The two contrastive losses of the joint batch."
-        present, all_present = triplets[..., 1] >= 0, gather(triplets)[..., 1] >= 0
+        present = triplets[..., 1] >= 0
+        all_present = gather(triplets)[..., 1] >= 0
         all_held = gather((held | unknown).long())[all_present] > 0
         numbers = torch.cumsum(all_present.flatten(), 0).view_as(all_present) - 1
         images = slice(rank_and_world()[0] * len(scores), (rank_and_world()[0] + 1) * len(scores))
-        rows, relations = numbers[images][present], triplets[..., 1][present]
+        rows = numbers[images][present]
+        relations = triplets[..., 1][present]
         excluded = (held | unknown if self.spare else unknown)[present]
         return {
             "relation": relation_loss(scores[present], relations, self.temperature, excluded),
@@ -108,11 +119,19 @@ class RelationGrounding(Objective):
         unknown: Bool[Tensor, "image triplet predicate"],  # of what nobody knows whether it holds
     ) -> dict[str, Tensor]:
         "Shares of this batch that are right."
-        present, relations = triplets[..., 1] >= 0, triplets[..., 1]
+        present = triplets[..., 1] >= 0
+        relations = triplets[..., 1]
         relations_right = (out.scores.masked_fill(unknown, -torch.inf).argmax(-1) == relations)[present].float()
         objects_right = (out.objects.argmax(-1) == classes)[classes >= 0].float()
-        share = lambda right: right.sum() / max(1, len(right))
-        return {"relations_right": share(relations_right), "objects_right": share(objects_right), "triplets": present.sum().float()}
+
+        def share(right):
+            return right.sum() / max(1, len(right))
+
+        return {
+            "relations_right": share(relations_right),
+            "objects_right": share(objects_right),
+            "triplets": present.sum().float(),
+        }
 
 # %% ../../../nbs/training/objectives/relations.ipynb #3b68bd80
 class SearchContrastive(Objective):

@@ -40,10 +40,14 @@ class TripletCLIP(NegCLIP):
         self,
         out,  # the model's output
         batch,  # the batch
-    ) -> dict[str, Float[Tensor, ""]]:  # triplet_loss, weighted, and the share of pairs with an image of a wrong caption
+    ) -> dict[
+        str, Float[Tensor, ""]
+    ]:  # triplet_loss, weighted, and the share of pairs with an image of a wrong caption
         "The contrastive loss of the wrong captions and their images, with the right captions as wrong ones."
-        present, numbers = gather(batch.has_negative_image.float()), gather(batch.negative_numbers)
-        rank, n = rank_and_world()[0], len(batch)
+        present = gather(batch.has_negative_image.float())
+        numbers = gather(batch.negative_numbers)
+        rank = rank_and_world()[0]
+        n = len(batch)
         rows = torch.arange(rank * n, (rank + 1) * n, device=present.device)
         photos = same_pairs(gather(batch.image_ids))[rows]
         excluded = photos | (numbers[rows, :1] == numbers[None, :, 0]) | (present == 0)
@@ -51,8 +55,10 @@ class TripletCLIP(NegCLIP):
         right = others | (numbers[rows, :1] == numbers[None, :, 1])
         right = right | may_hold(gather(known_facts(batch)[0])[None, :, 1], batch.negative_scenes[:, None])
         cosines = (out.negative_image.float() @ gather(out.text).float().T).masked_fill(right, -torch.inf)
-        shares = present[rows] * rank_and_world()[1] / present.sum().clamp(min=1)  # gradients are averaged over processes
-        images, texts = gather(out.negative_image), gather(out.negative)
+        # gradients are averaged over processes
+        shares = present[rows] * rank_and_world()[1] / present.sum().clamp(min=1)
+        images = gather(out.negative_image)
+        texts = gather(out.negative)
         loss = vector_info_nce(out.negative_image, texts, out.scale, rows, excluded, cosines, shares)
         loss = loss + vector_info_nce(out.negative, images, out.scale, rows, excluded, None, shares)
         return {"triplet_loss": self.weight * loss / 2, "with_negative_image": present[rows].mean()}

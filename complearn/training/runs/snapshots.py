@@ -45,15 +45,23 @@ class Snapshot:
     def __init__(
         self,
         run: Run | str | Path,  # a run, or its folder
-        phase: int | str | None = None,  # a phase's name or number, or a snapshot's name such as "step-40"; None: the last that has ended
+        # a phase's name or number, or a snapshot's name such as "step-40"; None: the last that has ended
+        phase: int | str | None = None,
         step: int | None = None,  # a checkpoint's step, instead of a phase
     ):
         self.run = run if isinstance(run, Run) else Run.open(run)
-        checkpoint = re.fullmatch(r"step-(\d+)", phase) if isinstance(phase, str) and phase not in self.run.phase_names() else None
+        if isinstance(phase, str) and phase not in self.run.phase_names():
+            checkpoint = re.fullmatch(r"step-(\d+)", phase)
+        else:
+            checkpoint = None
         if checkpoint:
-            phase, step = None, int(checkpoint[1])
+            phase = None
+            step = int(checkpoint[1])
         self.file = self.run.weights_file(phase, step)
-        self.phase = None if step is not None else self.run.phase_names()[self.run.phases().index(self.file)]
+        if step is not None:
+            self.phase = None
+        else:
+            self.phase = self.run.phase_names()[self.run.phases().index(self.file)]
         self._step = step
 
     def __repr__(self):
@@ -79,7 +87,9 @@ class Snapshot:
     def files(self) -> list[Path]:
         "The files with the weights; of a checkpoint, that of its averages too where it has some."
         averages = self.file.with_name("averages.safetensors")
-        return [self.file, averages] if self.phase is None and averages.name in read_checksums(averages.parent) else [self.file]
+        if self.phase is None and averages.name in read_checksums(averages.parent):
+            return [self.file, averages]
+        return [self.file]
 
     @property
     def checksums(self) -> list[str]:
@@ -87,7 +97,8 @@ class Snapshot:
         return [read_checksums(file.parent)[file.name] for file in self.files]
 
     def weights(self) -> dict[str, Tensor]:
-        "The weights on the CPU, averages where there are some; raise DamagedFile unless each file is the one that was written."
+        """The weights on the CPU, averages where there are some; raise DamagedFile unless each file is the one that was
+        written."""
         return {name: tensor for file in self.files for name, tensor in read_tensors(file).items()}
 
     def model(
@@ -95,10 +106,12 @@ class Snapshot:
         device: str = "cpu",  # where to
     ) -> nn.Module:  # in evaluation mode
         "The model with these weights."
-        config, file = read_model(self.run.config["model"]), self.run.tokenizer_file
+        config = read_model(self.run.config["model"])
+        file = self.run.tokenizer_file
         if not self.run.prepared:
             check_names(self.run.config["model"], f"{self.run.path / 'config.json'}: model")
-        place, size = f"{self.run.path / 'config.json'}: model", sum(path.stat().st_size for path in self.files if path.exists())
+        place = f"{self.run.path / 'config.json'}: model"
+        size = sum(path.stat().st_size for path in self.files if path.exists())
         with offline(place), build_within(size, place):
             model = build(config, load_tokenizer(file) if file else None, self.run.config.get("seed", 0))
         model.load_state_dict(self.weights())
@@ -117,7 +130,9 @@ class Snapshot:
             pairs = run_data(self.run)
         except (OSError, ValueError, ImportError) as error:
             name = self.run.path.name
-            raise RequestError(f"the data of {name} cannot be read ({error}); bring its data back, or give pairs of your own") from error
+            raise RequestError(
+                f"the data of {name} cannot be read ({error}); bring its data back, or give pairs of your own"
+            ) from error
         return getattr(getattr(pairs, "world", pairs), "test", None) or getattr(pairs, "train", pairs)
 
 # %% ../../../nbs/training/runs/snapshots.ipynb #n013
@@ -126,14 +141,19 @@ def snapshots_of(
     checkpoints: bool = True,  # the checkpoints between the phases' ends too
 ) -> list[Snapshot]:  # by step
     "All weights that a run kept."
-    return [Snapshot(run, entry["phase"], entry["step"] if entry["phase"] is None else None) for entry in run.snapshots(checkpoints)]
+    return [
+        Snapshot(run, entry["phase"], entry["step"] if entry["phase"] is None else None)
+        for entry in run.snapshots(checkpoints)
+    ]
 
 
 def latest_snapshot(
     run: Run,  # in training, or ended
 ) -> Snapshot:  # the last phase's end; the last checkpoint where no phase has ended
     "What a run ended with, or where it stands."
-    return Snapshot(run) if run.phases() or (run.done or {}).get("phases") else snapshots_of(run)[-1]
+    if run.phases() or (run.done or {}).get("phases"):
+        return Snapshot(run)
+    return snapshots_of(run)[-1]
 
 
 def run_fault(
@@ -147,7 +167,8 @@ def run_fault(
         return "is no training of complearn.launch, so its model is not known; choose another run"
     try:
         with parsing(run.path, "choose another run"):
-            kept, fault = snapshots_of(run), model_fault(run.config["model"])
+            kept = snapshots_of(run)
+            fault = model_fault(run.config["model"])
     except ValueError as error:
         return f"is damaged: {error}"
     return fault or ("" if kept else f"has kept no model yet; let it train: python -m complearn.launch {run.path}")
@@ -160,12 +181,16 @@ def split_name(
     label, equals, rest = name.partition("=")
     label, rest = (label.strip(), rest) if equals and "/" not in label and ":" not in label else ("", name)
     source, at, phase = rest.rpartition("@")
-    return (label, source.strip(), phase.strip()) if at and "/" not in phase else (label, rest.strip(), "")
+    if at and "/" not in phase:
+        return (label, source.strip(), phase.strip())
+    return (label, rest.strip(), "")
 
 
 def find_snapshots(
     name: str,  # RUN, RUN@phase or label=RUN@phase, where RUN is a run's folder or one with runs below it
-) -> list[tuple[str, Snapshot]]:  # each with its label: as typed, else the run's method, with `@phase` where one is typed
+) -> list[
+    tuple[str, Snapshot]
+]:  # each with its label: as typed, else the run's method, with `@phase` where one is typed
     "The weights that a typed name means, one snapshot per run."
     label, source, phase = split_name(name)
     runs = find(source)
@@ -177,4 +202,6 @@ def find_snapshots(
     whole = [run for run in runs if not run.problem]
     if not whole:
         raise DamagedFile(runs[0].problem)
-    return [(label or (f"{run.method}@{phase}" if phase else run.method), Snapshot(run, phase or None)) for run in whole]
+    return [
+        (label or (f"{run.method}@{phase}" if phase else run.method), Snapshot(run, phase or None)) for run in whole
+    ]

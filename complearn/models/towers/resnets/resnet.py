@@ -40,8 +40,17 @@ class ResNetVision(Tower):
         if depth not in BLOCKS:
             raise ValueError(f"a ResNet has {', '.join(map(str, BLOCKS))} layers, not {depth!r}")
         if min(size, channels, width) < 1 or width % 4:
-            raise ValueError(f"a ResNet needs size and channels above 0 and a width that 4 divides, not {size}, {channels}, {width}")
-        self.architecture = {"kind": "resnet_vision", "depth": depth, "size": size, "stem": stem, "channels": channels, "width": width}
+            raise ValueError(
+                f"a ResNet needs size and channels above 0 and a width that 4 divides, not {size}, {channels}, {width}"
+            )
+        self.architecture = {
+            "kind": "resnet_vision",
+            "depth": depth,
+            "size": size,
+            "stem": stem,
+            "channels": channels,
+            "width": width,
+        }
         library = need("timm.models.resnet", "towers")
         block = library.Bottleneck if depth == 50 else library.BasicBlock
         widths = tuple(width * 2**k for k in range(4))
@@ -50,7 +59,8 @@ class ResNetVision(Tower):
             self.module.conv1 = nn.Conv2d(channels, 64, 3, stride=1 if stem == "cifar" else 2, padding=1, bias=False)
             nn.init.kaiming_normal_(self.module.conv1.weight, mode="fan_out", nonlinearity="relu")
             self.module.maxpool = nn.Identity()
-        # oneDNN's strided 1x1 convolutions write past their buffer on AVX2 where fewer channels come in than a block holds (its issue 6035)
+        # oneDNN's strided 1x1 convolutions write past their buffer on AVX2 where fewer channels come in than a block
+        # holds (its issue 6035)
         self.layout = torch.channels_last if width >= 16 else torch.contiguous_format
         self.module.to(memory_format=self.layout)
         self.transform = {"size": size, "mean": (0.5,) * channels, "std": (0.5,) * channels}

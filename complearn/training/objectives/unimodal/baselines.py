@@ -58,7 +58,8 @@ class TemperatureSchedule(SimCLR):
         super().__init__(stage, temperature, views)
         if highest < temperature or period < 2:
             raise ValueError(f"highest is at least the temperature {temperature}, and a period has two steps or more")
-        self.highest, self.period = highest, period
+        self.highest = highest
+        self.period = period
         self.register_buffer("step", torch.tensor(0))  # of the stage
         self.register_buffer("before", torch.tensor(-1))  # the run's steps before the stage; -1: it has taken none
 
@@ -93,7 +94,8 @@ class FeatureDropout(SimCLR):
         super().__init__(stage, temperature, views)
         if not 0 < share < 1 or patch < 1:
             raise ValueError(f"share lies between 0 and 1 and patch above 0, not at {share} and {patch}")
-        self.share, self.patch = share, patch
+        self.share = share
+        self.patch = patch
 
     def hide(
         self,
@@ -104,19 +106,26 @@ class FeatureDropout(SimCLR):
         if images.shape[-1] % self.patch:
             raise ValueError(f"pictures of {images.shape[-1]} pixels do not divide into squares of {self.patch}")
         weight = reduce(gradient.abs(), "b c (y p) (x q) -> b (y x)", "sum", p=self.patch, q=self.patch)
-        hidden = torch.zeros_like(weight).scatter(1, weight.topk(max(1, round(self.share * weight.shape[1])), 1).indices, 1.0)
+        hidden = torch.zeros_like(weight).scatter(
+            1, weight.topk(max(1, round(self.share * weight.shape[1])), 1).indices, 1.0
+        )
         width = images.shape[-1] // self.patch
         return images * (1 - repeat(hidden, "b (y x) -> b 1 (y p) (x q)", x=width, p=self.patch, q=self.patch))
 
     def forward(self, model, batch):
         network = unwrap(model)
         doubled = double(batch, network, self.views)
-        images = doubled.images.requires_grad_().clone()  # no leaf: operations are counted with hooks that a leaf cannot have here
+        # no leaf: operations are counted with hooks that a leaf cannot have here
+        images = doubled.images.requires_grad_().clone()
         loss = self.compare(network.encoders[self.stage](images).projection, doubled)["simclr_loss"]
         gradient = torch.autograd.grad(loss, images)[0]
-        hidden = Batch(self.hide(images.detach(), gradient), None, None, doubled.image_ids, doubled.keys, groups=doubled.groups)
+        hidden = Batch(
+            self.hide(images.detach(), gradient), None, None, doubled.image_ids, doubled.keys, groups=doubled.groups
+        )
         measures = self.compare(model(hidden, stage=self.stage).projection, hidden)
         return {"fd_loss": measures["simclr_loss"], "matched": measures["matched"]}
 
 # %% ../../../../nbs/training/objectives/unimodal/baselines.ipynb #51e44f16
-UNIMODAL = Registry("objective", {"simclr": SimCLR, "moco": MoCo, "ifm": IFM, "ts": TemperatureSchedule, "fd": FeatureDropout})
+UNIMODAL = Registry(
+    "objective", {"simclr": SimCLR, "moco": MoCo, "ifm": IFM, "ts": TemperatureSchedule, "fd": FeatureDropout}
+)

@@ -34,8 +34,11 @@ class MoCo(SimCLR):
     ):
         super().__init__(stage, temperature, views)
         if queue < 1 or not 0 <= momentum < 1:
-            raise ValueError(f"MoCo needs a queue of one key or more and a momentum in [0, 1), not {queue} and {momentum}")
-        self.encoder, self.momentum = copy.deepcopy(encoder).requires_grad_(False), momentum
+            raise ValueError(
+                f"MoCo needs a queue of one key or more and a momentum in [0, 1), not {queue} and {momentum}"
+            )
+        self.encoder = copy.deepcopy(encoder).requires_grad_(False)
+        self.momentum = momentum
         self.register_buffer("queue", torch.zeros(queue, encoder.head[-1].out_features))
         self.register_buffer("owners", torch.full((queue,), -1))  # pseudo-label of each key; -1: none yet
         self.register_buffer("images", torch.zeros(queue, dtype=torch.int64))  # whose key it is
@@ -63,18 +66,24 @@ class MoCo(SimCLR):
     ) -> None:
         "Put keys in the place of the oldest ones."
         places = (self.place + torch.arange(len(keys), device=keys.device)) % len(self.queue)
-        self.queue[places], self.owners[places], self.images[places] = keys.float(), owners, images
+        self.queue[places] = keys.float()
+        self.owners[places] = owners
+        self.images[places] = images
         self.place.copy_((self.place + len(keys)) % len(self.queue))
 
     def forward(self, model, batch):
-        network, count = unwrap(model), len(batch)
+        network = unwrap(model)
+        count = len(batch)
         doubled = double(batch, network, self.views)
         queries = model(doubled[:count], stage=self.stage).projection
         if self.training:
             self.follow(network.encoders[self.stage])
         with torch.no_grad():
             keys = self.encoder(doubled[count:].images).projection
-        owners = torch.zeros_like(batch.image_ids) if batch.groups is None else batch.groups
+        if batch.groups is None:
+            owners = torch.zeros_like(batch.image_ids)
+        else:
+            owners = batch.groups
         measures = self.loss(queries, keys, owners, batch.image_ids)
         if self.training:
             self.enqueue(gather(keys), gather(owners), gather(batch.image_ids))
@@ -90,7 +99,8 @@ class MoCo(SimCLR):
         "Cross-entropy of the right key against the queue's keys of the query's own pseudo-label."
         with torch.autocast(queries.device.type, enabled=False):
             right = (queries.float() * keys.float()).sum(-1, keepdim=True)
-            cosines = torch.cat([right, queries.float() @ self.queue.clone().T], 1)  # the queue changes before the gradient is taken
+            # the queue changes before the gradient is taken
+            cosines = torch.cat([right, queries.float() @ self.queue.clone().T], 1)
             absent = (owners[:, None] != self.owners) | (images[:, None] == self.images)
             excluded = torch.cat([torch.ones_like(absent[:, :1]), absent], 1)
             targets = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)

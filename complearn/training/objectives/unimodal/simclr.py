@@ -26,18 +26,25 @@ def double(
 ) -> Batch:  # twice as many
     "Two views of every image of a batch; raise ValueError if the batch has no random numbers for them."
     if batch.chances is None:
-        raise ValueError("views are drawn from Batch.chances; train with a method for images alone, which asks the loader for them")
+        raise ValueError(
+            "views are drawn from Batch.chances; train with a method for images alone, which asks the loader for them"
+        )
     transform = model.collate.transform
     images = two_views(batch.images, batch.chances, views, transform.mean, transform.std)
     ids = torch.cat([batch.image_ids] * 2)
-    groups = None if batch.groups is None else torch.cat([batch.groups] * 2)
+    if batch.groups is None:
+        groups = None
+    else:
+        groups = torch.cat([batch.groups] * 2)
     return Batch(images, None, None, ids, batch.keys * 2, groups=groups)
 
 # %% ../../../../nbs/training/objectives/unimodal/simclr.ipynb #783575f2
 def nt_xent_logits(
     vectors: Float[Tensor, "view dim"],  # this process's unit vectors: first views, then second ones
     batch: Batch,  # the doubled one
-) -> tuple[Float[Tensor, "view all"], Int64[Tensor, "view"], Bool[Tensor, "view all"]]:  # cosines, right keys, no negatives
+) -> tuple[
+    Float[Tensor, "view all"], Int64[Tensor, "view"], Bool[Tensor, "view all"]
+]:  # cosines, right keys, no negatives
     "Cosines of this process's views with those of all processes."
     pairs = joint_pairs(batch)
     count = len(vectors)
@@ -57,7 +64,9 @@ class SimCLR(Objective):
         super().__init__()
         if temperature <= 0:
             raise ValueError(f"temperature lies above 0, not at {temperature}")
-        self.stage, self.temperature, self.views = stage, temperature, views
+        self.stage = stage
+        self.temperature = temperature
+        self.views = views
 
     def forward(self, model, batch):
         doubled = double(batch, unwrap(model), self.views)
@@ -71,7 +80,9 @@ class SimCLR(Objective):
         "The loss of the views' vectors."
         with torch.autocast(vectors.device.type, enabled=False):
             cosines, targets, same = nt_xent_logits(vectors, batch)
-            return {"simclr_loss": info_nce(cosines / self.current_temperature(), targets, same)} | found_share(cosines, targets, same)
+            return {"simclr_loss": info_nce(cosines / self.current_temperature(), targets, same)} | found_share(
+                cosines, targets, same
+            )
 
     def current_temperature(self) -> float:
         "The temperature of the coming step."
