@@ -352,9 +352,11 @@ def test_the_confirmatory_study_gives_no_verdict_before_all_worlds_stand():
         (newcomers(WORLDS, count=1), 0),
     ):
         told = confirmatory_table(rows)
-        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds stand"}
+        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds are complete"}
         assert "difference" not in told
         assert len(told) == 5
+    without_first = confirmatory_table(newcomers(WORLDS, phases=("interact-03",)))
+    assert without_first.worlds.tolist() == ["20 of 20", "20 of 20", "0 of 20", "20 of 20", "20 of 20"]
     seen = confirmatory_table(newcomers(range(0, 12)) + newcomers(range(12, 20)))
     assert set(seen.worlds) == {"8 of 20"}, "worlds that had been looked at do not count"
 
