@@ -445,6 +445,6 @@ def check_proposal(
         fault = fault or (
             _swap_fault(caption, kind, text) if family == "swap" else _incoming_fault(caption, kind, differences)
         )
-    if not fault and recolours(parse.caption, text, context.relations):
+    if not fault and recolours(parse.caption, text, context.relations, caption.tags):
         fault = "changes a colour before a person"
     return fault or Edit(text, operator, tuple((before, after) for *_, before, after in differences), parse.caption)
