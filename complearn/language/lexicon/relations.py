@@ -31,7 +31,16 @@ FILE_PARTS = {"noun": "noun", "verb": "verb", "adjective": "adj"}  # part of spe
 USUAL_SENSES = 3  # of a noun, the most usual first: what one of them calls a person may be one
 # of WordNet's nouns: above what may take any colour, and above whoever may be a person
 SENSE_ROOTS = (
-    ("artifact", "animal", "vascular plant", "food", "foodstuff", "natural object", "geological formation", "substance"),
+    (
+        "artifact",
+        "animal",
+        "vascular plant",
+        "food",
+        "foodstuff",
+        "natural object",
+        "geological formation",
+        "substance",
+    ),
     ("person", "people", "social group", "causal agent"),
 )
 Part = Literal["noun", "adjective", "number", "verb", "preposition"]
@@ -74,6 +83,8 @@ class _WordRow:
         "posture",
         "thing",
         "toy",
+        "shade",
+        "tone",
     ]
     part: Part  # of speech
     words: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(_split_words)]  # separated by semicolons
@@ -328,8 +339,32 @@ class WordRelations:
         return bool({noun, last} & self.persons) or bool(PERSON_ENDING.search(last)) and last not in NO_PERSONS
 
     def lives(self, noun: str) -> bool:
-        "Whether a noun, or the last word of several, names a person or an animal."
+        "Whether a noun, or the last word of several, names a person or an animal; a teddy bear is a toy."
+        if self.is_made(noun.split()[:-1]):
+            return False
         return self.is_person(noun) or bool({noun, noun.rpartition(" ")[2]} & self.words("animate", "noun"))
+
+    def is_made(
+        self,
+        modifiers: Iterable[str],  # what stands before a noun
+    ) -> bool:
+        "Whether one of some modifiers says that what follows is a toy or a figure of what it is called."
+        return not {*modifiers}.isdisjoint(self._made)
+
+    @cached_property
+    def _made(self) -> frozenset[str]:
+        materials = ("wooden", "wood", "metal", "plastic", "glass", "stone", "leather", "brick", "paper")
+        return self.words("toy", "adjective").union(materials)
+
+    @cached_property
+    def shades(self) -> frozenset[str]:
+        "Words that say before a colour which of its shades it is, as in light blue."
+        return self.words("shade", "adjective")
+
+    @cached_property
+    def tones(self) -> frozenset[str]:
+        "Words that make one colour with the colour after them, as in navy blue."
+        return self.words("tone", "adjective")
 
     def suits(self, adjective: str, noun: str) -> bool:
         "Whether an adjective may stand with a noun: nothing but what lives is young, and no person is wooden."
