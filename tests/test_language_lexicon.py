@@ -64,8 +64,10 @@ SAME = {  # words of COCO's captions that may name one thing, pair by pair
     "noun": (
         "tram streetcar", "jet airplane", "hare rabbit", "sofa loveseat", "pail bucket", "automobile car", "taxi cab",
         "faucet tap", "stove oven", "cap hat", "sneaker shoe", "trousers jeans", "coat jacket", "creek river",
-        "puppy hound", "hen rooster", "dove pigeon", "gull seagull", "stew soup", "omelette omelet", "veggie vegetable",
-        "stairs staircase", "pavement walkway", "pier dock", "woods jungle", "stone rock", "dusk sunset", "dawn sunrise",
+        "puppy hound", "hen rooster", "dove pigeon", "gull seagull", "stew soup", "omelette omelet",
+        "veggie vegetable",
+        "stairs staircase", "pavement walkway", "pier dock", "woods jungle", "stone rock", "dusk sunset",
+        "dawn sunrise",
         "cupboard cabinet", "pillow cushion", "rug carpet", "monitor screen", "wagon carriage", "yacht sailboat",
         "highway road", "cafe restaurant", "corridor hallway", "statue sculpture", "backpack rucksack", "soda coke",
         "animal giraffe", "vehicle bus", "furniture chair", "fruit pear", "clothing skirt", "container basket",

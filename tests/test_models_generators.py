@@ -117,7 +117,7 @@ CHECKED = {  # operator, caption, proposal -> why it is refused; empty: it is ta
     ("replace_att", "A royal blue car", "A royal red car"): "part of a colour's name",
     ("replace_att", "A royal blue car", "A red car"): "",
     ("swap_obj", "three cups and three plates", "three plates and three cups"): "exchanges what says the same",
-    ("swap_att", "A red tennis ball on a blue ball", "A blue tennis ball on a red ball"): "exchanges what says the same",
+    ("swap_att", "A red tennis ball on a blue ball", "A blue tennis ball on a red ball"): "says the same",
     ("replace_rel", "A toy dog leans on a box", "A toy dog dances on a box"): "deed of what lives",
     ("replace_rel", "A doll jumps on a bed", "A doll sleeps on a bed"): "deed of what lives",
     ("replace_rel", "A puppy jumps on a bed", "A puppy sleeps on a bed"): "",

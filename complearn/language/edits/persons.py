@@ -115,6 +115,9 @@ def _person_after(words: Sequence[str], start: int, relations: WordRelations, ta
                 continue
             return ""
         if phrase.ends_before(word) or len(phrase.words) == LONGEST_PHRASE:
+            # a farrier shoes a horse
+            if word in DETERMINERS and len(phrase.words) > 1 and phrase.words[-1].endswith("s"):
+                phrase.words.pop()
             break
         phrase.words.append(word)
     return phrase.head()
