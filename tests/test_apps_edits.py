@@ -4,13 +4,17 @@ with."""
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from conftest import ROOT
@@ -31,6 +35,8 @@ from complearn.data.readers.edits import (
     EditedCaption,
     edit_values,
     negative_choices,
+    pair_captions,
+    picture_hash,
     read_captions,
     read_edits,
     with_negatives,
@@ -39,6 +45,7 @@ from complearn.data.readers.registry import read, read_source
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.edits.base import Edit
 from complearn.language.edits.sites import CAPTION_EDITS
+from complearn.language.edits.vocabulary import Vocabulary
 from complearn.language.lexicon.wordnet import write_wordnet
 from complearn.models.generators import EndpointGenerator
 from complearn.models.registry import build, read_model
@@ -676,12 +683,121 @@ def test_an_outage_is_no_result_and_the_rest_is_asked_for_again(name, concurrenc
         ]
         command += ["--concurrency", str(concurrency)]
         assert main(command) == 1
-        assert (
-            "2 of 5 captions are written and the others stay open: the same command asks for them again"
-            in capsys.readouterr().err
-        )
+        said = capsys.readouterr().err
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert [json.loads(line)["caption"] for line in lines] == captions[:2] and "no answer" not in str(lines)
+    written = [json.loads(line)["caption"] for line in lines]
+    assert (
+        f"{len(written)} of 5 captions are written and the others stay open: the same command asks for them again"
+        in said
+    )
+    assert written[:2] == captions[:2] and last not in written and written == sorted(written, key=captions.index)
+    assert "no answer" not in str(lines) and not list(tmp_path.glob(".*"))
+
+
+@with_spacy
+def test_answers_that_are_on_their_way_at_an_outage_are_kept(tmp_path, monkeypatch):
+    rows = [CaptionRow(f"A dog next to a {noun} on a table.", noun, noun) for noun in ("cup", "vase", "cat", "lamp")]
+    asked = threading.Barrier(4, timeout=20)
+    failed = threading.Event()
+
+    def fails(body):
+        if failed.is_set():
+            return reply(body, (("dog", "horse"),))
+        asked.wait()
+        if "vase" in body["messages"][0]["content"].rpartition("Caption: ")[2]:
+            return 503
+        time.sleep(0.3)  # later than the failure
+        return reply(body, (("dog", "horse"),))
+
+    with stub_server(fails) as (url, requests):
+        settings = EditSettings(("replace_obj",), generator=url, model="stub")
+
+        def make(_):
+            kept = tmp_path / f"answers-{failed.is_set()}"
+            return EndpointGenerator(url, "stub", timeout=20.0, attempts=1, cache=kept)
+
+        monkeypatch.setattr("complearn.apps.edits.command.make_generator", make)
+        with pytest.raises(RequestError, match="503.*3 of 4 captions are written"):
+            edit_captions(rows, tmp_path / "out.jsonl", settings, progress=False, concurrency=4)
+        kept = [record.id for record in read_edits(tmp_path / "out.jsonl")]
+        assert kept == ["cup", "cat", "lamp"]
+        failed.set()
+        n_asked = len(requests)
+        path = edit_captions(rows, tmp_path / "out.jsonl", settings, progress=False, concurrency=4)
+        assert [record.id for record in read_edits(path)] == ["cup", "vase", "cat", "lamp"]
+        assert len(requests) == n_asked + 1, "though no answer is in this cache"
+
+
+def unfinished(content):
+    """The bytes of a completion that ended at the most tokens."""
+    choice = {"message": {"content": content}, "finish_reason": "length"}
+    return json.dumps({"choices": [choice], "usage": {"total_tokens": 80}}).encode()
+
+
+@with_spacy
+def test_an_unfinished_answer_leaves_its_caption_open_alone(endpoint, tmp_path, capsys):
+    texts = [text for text in TEXTS if " " in text][:4]
+    (tmp_path / "captions.txt").write_text("".join(f"{text}\n" for text in texts))
+    bad = [True]
+
+    def answer(body):
+        return unfinished(None) if bad[0] and texts[0] in body["messages"][0]["content"] else reply(body)
+
+    with stub_server(answer) as (url, requests):
+        command = [str(tmp_path / "captions.txt"), str(tmp_path / "out.jsonl"), "--quiet", "--operators=replace_obj"]
+        command += ["--generator", url, "--concurrency", "1"]
+        assert main(command) == 1 and "3 of 4 captions are written and the others" in capsys.readouterr().err
+        assert [record.caption for record in read_edits(tmp_path / "out.jsonl")] == texts[1:]
+        bad[0] = False
+        assert main(command) == 0
+    assert [record.caption for record in read_edits(tmp_path / "out.jsonl")] == texts
+
+
+@with_spacy
+def test_a_model_that_never_finishes_is_not_asked_for_ever(endpoint, tmp_path):
+    rows = [CaptionRow(f"A dog near {n} cups.", str(n), str(n)) for n in range(30)]
+    with stub_server(unfinished("")) as (url, requests):
+        settings = EditSettings(("replace_obj",), generator=url, model="stub")
+        with pytest.raises(RequestError, match="cut off after 80 tokens.*0 of 30"):
+            edit_captions(rows, tmp_path / "out.jsonl", settings, progress=False)
+    assert len(requests) < 15 and not list(tmp_path.glob("out*"))
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from complearn.apps.edits.command import _hold_file
+with _hold_file(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@with_spacy
+def test_two_commands_do_not_write_one_file(tmp_path):
+    path = tmp_path / "out.jsonl"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, cwd=ROOT, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RequestError, match=f"being written already, by process {holder.pid}; wait for it"):
+            edit_captions(ROWS[:2], path, EditSettings(), progress=False)
+        assert not path.exists()
+    finally:
+        holder.kill()
+        holder.wait()
+    whole = edit_captions(ROWS[:2], path, EditSettings(), progress=False).read_bytes()
+    assert whole.count(b"\n") == 2 and not list(tmp_path.glob(".*")), "a lock that was left behind holds nobody up"
+
+
+@with_spacy
+def test_a_line_of_no_caption_is_named(tmp_path):
+    path = edit_captions(ROWS[:3], tmp_path / "out.jsonl", EditSettings(), progress=False)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[2] + lines[0])
+    with pytest.raises(BadData, match="out.jsonl line 3.*delete the line"):
+        edit_captions(ROWS[:3], path, EditSettings(), progress=False)
+    path.write_text(lines[2] + lines[0])  # holes, and another order
+    assert edit_captions(ROWS[:3], path, EditSettings(), progress=False).read_text() == "".join(lines)
 
 
 @with_spacy
@@ -744,8 +860,8 @@ def test_requests_side_by_side_change_nothing_in_the_file(endpoint, tmp_path, mo
 
 @with_spacy
 def test_draws_hang_on_a_caption_and_its_image_alone(tmp_path):
-    """Neither on the file's name, nor on the line, nor on the id; the corpus's own vocabulary is the same
-    throughout."""
+    """Neither on the file's name, nor on the line, nor on the id or the image's name; the corpus's own vocabulary is
+    the same throughout."""
     texts = [text for text in TEXTS if text.isascii() and " " in text and '"' not in text]
     table = "".join(f"{text},{k}.jpg\n" for k, text in enumerate(texts))
     (tmp_path / "a.csv").write_text(f"caption,image\n{table}")
@@ -761,13 +877,57 @@ def test_draws_hang_on_a_caption_and_its_image_alone(tmp_path):
             read_captions(tmp_path / name), tmp_path / f"{name}.jsonl", EditSettings(negatives=3), progress=False
         )
         made[name] = {record.caption: record.negatives for record in read_edits(path)}
-    assert made["a.csv"] == made["b.csv"] and made["c.txt"] == made["d.txt"] and made["a.csv"] != made["e.csv"]
+    assert made["a.csv"] == made["b.csv"] == made["c.txt"] == made["d.txt"] == made["e.csv"]
     cased = [CaptionRow(texts[1], "x", "7"), CaptionRow(texts[1].upper().capitalize(), "y", "7")]
     drawn = [
         edit_captions([row], tmp_path / f"{k}.jsonl", EditSettings(), progress=False) for k, row in enumerate(cased)
     ]
     first, second = (read_edits(path)[0].negatives[0] for path in drawn)
     assert first.lower() == second.lower()
+
+
+def write_photos(folder, texts, names, shade=0):
+    """A folder of photos with their captions."""
+    folder.mkdir(parents=True)
+    for k, name in enumerate(names):
+        Image.new("RGB", (9, 9), (20 * k, 90, shade)).save(folder / name)
+    rows = sorted(zip(names, texts))
+    (folder / "captions.csv").write_text("image,caption\n" + "".join(f"{name},{text}\n" for name, text in rows))
+
+
+@with_spacy
+def test_draws_hang_on_what_a_picture_shows_and_not_on_where_it_lies(tmp_path):
+    texts = [text for text in TEXTS if text.isascii() and " " in text and '"' not in text]
+    names = [f"{k}.png" for k in range(len(texts))]
+    write_photos(tmp_path / "one", texts, names)
+    write_photos(tmp_path / "two" / "below", texts, [f"photo-{9 - k}.png" for k in range(len(texts))])
+    write_photos(tmp_path / "three", texts, names, shade=200)
+    pd.DataFrame({"image": [(tmp_path / "one" / name).read_bytes() for name in names], "caption": texts}).to_parquet(
+        tmp_path / "a.parquet"
+    )
+    shutil.copy(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    sources = {
+        "folder": ("folder", {"folder": str(tmp_path / "one")}),
+        "other names": ("folder", {"folder": str(tmp_path / "two" / "below")}),
+        "other pictures": ("folder", {"folder": str(tmp_path / "three")}),
+        "parquet": ("parquet", {"path": str(tmp_path / "a.parquet"), "text": "caption"}),
+        "another name": ("parquet", {"path": str(tmp_path / "b.parquet"), "text": "caption"}),
+    }
+    made = {}
+    for name, (reader, values) in sources.items():
+        rows = pair_captions(read(reader, **values))
+        path = edit_captions(rows, tmp_path / f"{name}.jsonl", EditSettings(negatives=3), progress=False)
+        made[name] = {record.caption: record.negatives for record in read_edits(path)}
+    assert made["folder"] == made["other names"] == made["parquet"] == made["another name"]
+    assert made["folder"] != made["other pictures"]
+
+
+def test_a_vocabulary_does_not_hang_on_the_order_of_its_captions():
+    nouns = ["cat", "dog", "cow"] * 4
+    pairs = [("cat", "red"), ("cat", "big")] * 2
+    counted = Vocabulary(nouns=Counter(nouns), modifiers=Counter(pairs))
+    other = Vocabulary(nouns=Counter(nouns[::-1]), modifiers=Counter(pairs[::-1]))
+    assert counted.frequent("nouns") == other.frequent("nouns") and counted.by_noun == other.by_noun
 
 
 @with_spacy
@@ -834,6 +994,56 @@ def test_other_code_other_weights_and_another_parser_are_told(what, name, tmp_pa
     monkeypatch.setattr(f"complearn.apps.edits.command.{what}", lambda *_: "two")
     with pytest.raises(RequestError, match=f"input {name}: .* there, .*two.* asked for"):
         edit_captions(ROWS[:2], path, settings, progress=False)
+
+
+@with_spacy
+def test_two_word_lists_of_one_name_are_told_apart(tmp_path):
+    for name, words in (("one", "horse; llama"), ("two", "bench; sofa")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "words.csv").write_text(f"relation,part,words\ngroup,noun,{words}\n")
+    settings = EditSettings(words=tuple(str(tmp_path / name / "words.csv") for name in ("one", "two")))
+    path = edit_captions(ROWS[:2], tmp_path / "out.jsonl", settings, progress=False)
+    path.write_bytes(path.read_bytes()[:-5])
+    (tmp_path / "one" / "words.csv").write_text("relation,part,words\ngroup,noun,horse; camel\n")
+    with pytest.raises(RequestError, match="input words 1 words.csv"):
+        edit_captions(ROWS[:2], path, settings, progress=False)
+
+
+@with_spacy
+def test_other_weights_of_a_language_model_are_told(endpoint, tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"one")
+
+    class Stub:
+        def propose(self, caption, operator, n=1):
+            return [caption]
+
+    monkeypatch.setattr("complearn.apps.edits.command.make_generator", lambda _: Stub())
+    settings = EditSettings(("replace_obj",), generator=str(folder))
+    path = edit_captions(ROWS[:2], tmp_path / "out.jsonl", settings, progress=False)
+    path.write_bytes(path.read_bytes()[:-5])
+    (folder / "model.safetensors").write_bytes(b"two")
+    with pytest.raises(RequestError, match="input generator"):
+        edit_captions(ROWS[:2], path, settings, progress=False)
+
+
+@with_spacy
+@pytest.mark.parametrize("hashed", [True, False])
+def test_other_pictures_behind_a_ranking_are_told(hashed, tmp_path, monkeypatch):
+    monkeypatch.setattr("complearn.apps.edits.command.open_scorer", lambda *_: Vowels())
+    monkeypatch.setattr("complearn.apps.edits.command.scorer_version", lambda _: "one")
+    settings = EditSettings(("replace",), rank_by="stub", candidates=2)
+
+    def ask(colour):
+        image = Image.new("RGB", (4, 4), colour)
+        rows = [replace(row, picture=picture_hash(image) if hashed else "") for row in ROWS[:2]]
+        return edit_captions(rows, tmp_path / "out.jsonl", settings, progress=False, images=dict.fromkeys("01", image))
+
+    ask("red").write_bytes((tmp_path / "out.jsonl").read_bytes()[:-5])
+    with pytest.raises(RequestError, match="input pictures"):
+        ask("blue")
 
 
 def test_weights_of_a_saved_model_are_told_from_others(tmp_path):

@@ -1,6 +1,7 @@
 """What may replace a word: never a synonym, never a more general word; bad rows of word lists are named."""
 
 import itertools
+import re
 
 import pytest
 
@@ -57,6 +58,45 @@ def test_words_that_mean_the_same_are_a_clique_and_a_general_word_is_a_star(tmp_
     for row in SHIPPED_ROWS:
         for one, other in itertools.permutations(row.words if row.relation == "alike" else (), 2):
             assert one in relations.related(other, row.part), (one, other)
+
+
+SAME = {  # words of COCO's captions that may name one thing, pair by pair
+    "noun": (
+        "tram streetcar", "jet airplane", "hare rabbit", "sofa loveseat", "pail bucket", "automobile car", "taxi cab",
+        "faucet tap", "stove oven", "cap hat", "sneaker shoe", "trousers jeans", "coat jacket", "creek river",
+        "puppy hound", "hen rooster", "dove pigeon", "gull seagull", "stew soup", "omelette omelet",
+        "veggie vegetable",
+        "stairs staircase", "pavement walkway", "pier dock", "woods jungle", "stone rock", "dusk sunset",
+        "dawn sunrise",
+        "cupboard cabinet", "pillow cushion", "rug carpet", "monitor screen", "wagon carriage", "yacht sailboat",
+        "highway road", "cafe restaurant", "corridor hallway", "statue sculpture", "backpack rucksack", "soda coke",
+        "animal giraffe", "vehicle bus", "furniture chair", "fruit pear", "clothing skirt", "container basket",
+        "father uncle", "brother grandfather", "sister niece", "parent mother", "husband dad", "cousin nephew",
+        "child daughter", "wife aunt", "player batter", "teenager adolescent", "cook chef",
+    ),
+    "preposition": (
+        "on the side of|near", "by the side of|next to", "along|beside", "atop|on", "within|inside",
+        "in the middle of|in", "at the back of|behind", "to|towards", "from|off", "facing|in front of",
+        "beneath|below", "on the left side of|to the left of", "against|near", "at|by",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", SAME)
+def test_words_that_may_name_one_thing_exclude_each_other_by_no_list(part):
+    relations = WordRelations()
+    pairs = [re.split(r"[| ]" if part == "noun" else r"\|", pair) for pair in SAME[part]]
+    for one, other in pairs:
+        assert relations.implies(one, other, part) and relations.implies(other, one, part), (one, other)
+        assert other not in relations.alternatives(one, part)
+
+
+def test_kinship_excludes_by_sex_alone():
+    relations = WordRelations()
+    assert "mother" in relations.alternatives("father", "noun")
+    assert "grandmother" in relations.alternatives("grandfather", "noun")
+    male = {word for row in SHIPPED_ROWS if row.relation == "male" for word in row.words} - {"king", "boy"}
+    assert not any(other in relations.alternatives(word, "noun") for word in male for other in male)
 
 
 def test_an_adjective_suits_what_it_can_be_said_of():

@@ -190,6 +190,69 @@ def test_things_that_sit_stand_as_well():
     assert not any("standing" in text or "lying" in text for text in changed("a cup sitting on a bench"))
 
 
+TOYS = ("A teddy bear stands on a chair", "a plush rabbit lying on a bed", "A ceramic cat sits on a shelf",
+        "Two stuffed elephants sit on a bench", "A wooden horse stands near a door")  # fmt: skip
+
+
+@pytest.mark.parametrize("caption", TOYS)
+def test_a_toy_does_no_other_deed(caption):
+    verb = next(word for word in caption.split() if word in ("stands", "lying", "sits", "sit"))
+    edits = [edit.caption for edit in caption_edits(parsed(caption), context(), ["replace_rel"])]
+    assert edits and all(verb in text.split() for text in edits)
+    assert not context().relations.lives("toy monkey") and context().relations.lives("police dog")
+
+
+EQUAL = ("three cups and three plates on a table", "two men near two horses", "5 birds next to 5 cows")
+
+
+@pytest.mark.parametrize("caption", EQUAL)
+def test_equal_counts_of_two_that_stand_side_by_side_say_the_same_either_way(caption):
+    assert caption_edits(parsed(caption), context(), ["swap"]) == []
+    other = re.sub("^(three|two|5)", "four", caption)
+    assert any(edit.operator == "swap_obj" for edit in caption_edits(parsed(other), context(), ["swap"]))
+
+
+def test_equal_counts_of_two_that_stand_in_an_order_do_not():
+    made = {edit.caption for edit in caption_edits(parsed("three cups on three plates"), context(), ["swap_obj"])}
+    assert made == {"three plates on three cups"}
+
+
+NAMED = ("a teal bowl behind a red bowl", "a black wine glass under a white glass", "a tennis ball on a soccer ball",
+         "a red tennis racket on a blue racket")  # fmt: skip
+
+
+@pytest.mark.parametrize("caption", NAMED)
+def test_what_ends_in_the_name_of_another_does_not_change_places_with_it(caption):
+    nouns = caption.split()[-1]
+    for edit in caption_edits(parsed(caption), context(), ["swap_obj", "swap_att"]):
+        assert nouns not in ("bowl", "glass", "racket"), edit.caption
+
+
+def offered(caption, operator, word):
+    """What a word becomes by an operator; empty where it stays."""
+    edits = (edit for edit in caption_edits(parsed(caption), context(), [operator]))
+    before = caption.partition(word)[0]
+    return {edit.caption[slice(*after)] for edit in edits for (start, _), after in edit.spans if start == len(before)}
+
+
+def test_a_shade_of_a_colour_becomes_another_shade():
+    assert offered("A woman in a light green dress", "replace_att", "light") == {"dark"}
+    assert offered("A woman in a dark brown dress", "replace_att", "dark") == {"light"}
+    assert offered("A hot pink car", "replace_att", "hot") >= {"blue"}  # one colour
+    assert "cold" not in offered("A hot pink car", "replace_att", "hot")
+    assert "heavy" in offered("A light suitcase on a bed", "replace_att", "light")
+
+
+@pytest.mark.parametrize("tone", ["navy blue", "lime green", "royal blue", "jet black"])
+def test_a_colour_of_two_words_is_one_colour(tone):
+    edits = [
+        edit.caption
+        for edit in caption_edits(parsed(f"A {tone} car beside a red bus"), context(), ["replace_att", "swap_att"])
+    ]
+    first, second = tone.split()
+    assert edits and not any(first in text and tone not in text for text in edits)
+
+
 LIFELESS = (
     "a cup sitting on a bench", "A few buildings sit on the side of a road", "The clock tower stands and leans above a "
                                                                              "road",

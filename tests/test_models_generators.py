@@ -3,6 +3,7 @@ either."""
 
 import importlib.util
 import itertools
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from complearn.models.generators import (
     EndpointGenerator,
     SpendLimit,
     Unavailable,
+    UnfinishedAnswer,
     generate_edits,
     retry_after,
 )
@@ -65,7 +67,7 @@ def test_a_good_answer_is_an_edit_and_is_kept(tmp_path, monkeypatch):
 
 REFUSED = {
     CAPTION: "repeats the caption",
-    "": "is empty",
+    "Edited:": "is empty",
     "I am sorry, but I cannot edit that caption for you.": "is not explained by replace",
     "A man rides a brown horse": "is not explained by replace",
     "A horse rides a man": "is not explained by replace",
@@ -110,6 +112,16 @@ CHECKED = {  # operator, caption, proposal -> why it is refused; empty: it is ta
     ("replace_obj", "two dogs in the park", "two cats in the park"): "",
     ("replace_obj", "A dog without a bone", "A dog without a ball"): "changes what the caption denies",
     ("replace_att", "A red car", "A blue car"): "",
+    ("replace_att", "A man in a dark green hat", "A man in a light green hat"): "",
+    ("replace_att", "A man in a light brown hat", "A man in a heavy brown hat"): "no shade of the colour",
+    ("replace_att", "A royal blue car", "A royal red car"): "part of a colour's name",
+    ("replace_att", "A royal blue car", "A red car"): "",
+    ("swap_obj", "three cups and three plates", "three plates and three cups"): "exchanges what says the same",
+    ("swap_att", "A red tennis ball on a blue ball", "A blue tennis ball on a red ball"): "says the same",
+    ("replace_rel", "A toy dog leans on a box", "A toy dog dances on a box"): "deed of what lives",
+    ("replace_rel", "A doll jumps on a bed", "A doll sleeps on a bed"): "deed of what lives",
+    ("replace_rel", "A puppy jumps on a bed", "A puppy sleeps on a bed"): "",
+    ("replace_obj", "An uncle with a dog", "A brother with a dog"): "say or imply",
     ("replace_att", "two dogs", "three dogs"): "",
     ("add_att", "A dog in the park", "A white dog in the park"): "",
     ("add_att", "A dog in the park", "A brown dog in the park"): "say or imply",  # another caption of the image does
@@ -237,7 +249,14 @@ WRAPPED = {
     'New caption: "A man rides a cow"': "A man rides a cow",
     "Caption: A man rides a cow\nExplanation: a horse is no cow": "A man rides a cow",
     "Here you go: Edited: `A man rides a cow`": "A man rides a cow",
-    "Edited:": "", "": "",
+    "The new sentence would be: a man rides a cow.": "A man rides a cow",
+    "My final hard negative reads: A man rides a cow": "A man rides a cow",
+    "\u2022 A man rides a cow": "A man rides a cow", "**2.** *A man rides a cow*": "A man rides a cow",
+    "(3) Modified caption: A man rides a cow": "A man rides a cow",
+    "Here are two:\n1) A man rides a cow\n2) A man rides a dog": "A man rides a cow",
+    "<thinking>1. a cow?\nCaption: a cow</thinking>\n\nEdited: A man rides a cow": "A man rides a cow",
+    "so a cow it is\n</think>\nA man rides a cow": "A man rides a cow",
+    "<THINK>The horse could be": "", "Edited:": "", "": "",
 }  # fmt: skip
 
 
@@ -251,6 +270,42 @@ def test_labels_and_wrappings_are_no_part_of_an_edit(answer):
 def test_what_a_caption_begins_with_is_no_label():
     assert clean_proposal("Caption: a cat.", "Caption: a dog") == "Caption: a dog."
     assert clean_proposal("a TV near a cat", "A TV near a dog.") == "a TV near a dog"
+
+
+def completion(content, **choice):
+    """The bytes of a chat completion."""
+    return json.dumps(
+        {"choices": [{"message": {"content": content}, **choice}], "usage": {"total_tokens": 80}}
+    ).encode()
+
+
+UNFINISHED = {
+    "nothing": completion(None, finish_reason="length"),
+    "an empty text": completion("", finish_reason="stop"),
+    "no text": completion(None, finish_reason="stop"),
+    "blanks": completion(" \n", finish_reason="stop"),
+    "a cut sentence": completion("A man rides a", finish_reason="length"),
+    "thinking": completion("<think>The horse could be a cow", finish_reason="stop"),
+}
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_an_empty_answer_or_one_that_was_cut_off_stays_open(name, tmp_path):
+    with stub_server(UNFINISHED[name], "A man rides a cow") as (url, requests):
+        generator = endpoint(url, tmp_path)
+        with pytest.raises(UnfinishedAnswer, match="empty|cut off after 80 tokens"):
+            generator.propose(CAPTION, "replace_obj")
+        assert generator.spent == 80 and not list(tmp_path.glob("*.json"))
+        assert generator.propose(CAPTION, "replace_obj") == ["A man rides a cow"] and len(requests) == 2
+
+
+def test_an_empty_answer_that_was_kept_is_asked_for_again(tmp_path):
+    with stub_server("A man rides a cow") as (url, requests):
+        generator = endpoint(url, tmp_path)
+        generator.propose(CAPTION, "replace_obj")
+        (kept,) = tmp_path.glob("*.json")
+        kept.write_text('{"answer": ""}')
+        assert generator.propose(CAPTION, "replace_obj") == ["A man rides a cow"] and len(requests) == 2
 
 
 def test_a_wrong_key_is_no_reason_to_ask_again(tmp_path):

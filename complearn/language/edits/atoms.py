@@ -31,8 +31,12 @@ class CaptionObject:
     words: frozenset[int]  # all of them
 
     def chunk(self, parse: Parse, modifiers: Collection[int]) -> NounChunk:
-        "The object as a noun phrase with some of its modifiers."
-        return NounChunk(self.determiner_span, tuple(parse.words[i].span for i in sorted(modifiers)), self.span)
+        "The object as a noun phrase with its determiner, or else its count, and some of its modifiers."
+        determiner = self.determiner_span
+        if self.count is not None:
+            count = parse.words[self.count].span
+            determiner = (min(count[0], determiner[0]) if determiner else count[0], count[1])
+        return NounChunk(determiner, tuple(parse.words[i].span for i in sorted(modifiers)), self.span)
 
 # %% ../../../nbs/language/edits/atoms.ipynb #9a25a09d
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ...core.config import RequestError, check_choice
 from ...core.plugins import Registry
 from .atoms import CaptionAtoms, CaptionObject, is_denial
 from .base import Edit
-from .persons import recolours
+from .persons import noun_tags, person_colours
 from .rewriting import is_part_of_word, rewrite
 from .vocabulary import Vocabulary
 from ..lexicon.relations import WordRelations
@@ -167,14 +167,19 @@ class EditableCaption(CaptionAtoms):
             for text in (*texts, *(self.parse.caption[slice(*span)] for span in spans))
             for word in text.lower().split()
         }
-        coloured = named & self.relations.colours
-        persons = any(map(self._names_person, named))
-        if not (coloured or persons and self.speaks_of_colour):
+        if not (self.speaks_of_colour or named & self.relations.colours):
             return False
-        return recolours(self.parse.caption, rewrite(self.parse.caption, list(zip(spans, texts)))[0], self.relations)
+        edited = rewrite(self.parse.caption, list(zip(spans, texts)))[0]
+        return self._person_colours != sorted(person_colours(edited, self.relations, self.tags))
 
-    def _names_person(self, word: str) -> bool:
-        return word in self.relations.person_forms or self.relations.is_person(word)
+    @cached_property
+    def tags(self) -> dict[str, str]:
+        "The tags of the caption's words."
+        return noun_tags(self.parse.words)
+
+    @cached_property
+    def _person_colours(self) -> list[tuple[str, str]]:
+        return sorted(person_colours(self.parse.caption, self.relations, self.tags))
 
     def alike(self, word: str, other: str, part: str) -> bool:
         "Whether two words may say the same."

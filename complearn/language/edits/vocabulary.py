@@ -16,6 +16,11 @@ from ..lexicon.relations import WordRelations
 from ..parsing.base import Parse
 
 # %% ../../../nbs/language/edits/vocabulary.ipynb #2a7b4d40
+def _ranked(counts: Counter) -> list[tuple]:
+    "What was counted with its counts, the most frequent first; equal counts by the alphabet, whatever came first."
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
 @dataclass
 class Vocabulary:
     "Counts of a corpus's words."
@@ -51,7 +56,7 @@ class Vocabulary:
     def by_noun(self) -> dict[str, list[str]]:
         "The adjectives of each noun that came more than once, the most frequent first."
         adjectives: dict[str, list[str]] = {}
-        for (noun, adjective), count in self.modifiers.most_common():
+        for (noun, adjective), count in _ranked(self.modifiers):
             if count > 1:
                 adjectives.setdefault(noun, []).append(adjective)
         return adjectives
@@ -63,4 +68,4 @@ class Vocabulary:
         least: int = 3,  # captions at least
     ) -> list[str]:  # the most frequent first
         "The words of a part of speech that are no slips."
-        return [word for word, count in getattr(self, part).most_common() if count >= max(least, share * self.captions)]
+        return [word for word, count in _ranked(getattr(self, part)) if count >= max(least, share * self.captions)]
