@@ -33,3 +33,16 @@ def tables(notebook):
     outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
     pages = ["".join(data.get("text/html", "")) for data in outputs]
     return [page for page in pages if 'class="dataframe"' in page]
+
+
+def shown_of_result(notebook):
+    """What the cells behind the one that gets the result show: the outputs of each as text, but for what goes to
+    stderr; a figure as its data, without the page around it, whose ids are drawn."""
+    cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    (place,) = [k for k, cell in enumerate(cells) if "result = Result.read(report_from)" in "".join(cell["source"])]
+    shown = []
+    for cell in cells[place + 1 :]:
+        outputs = [output for output in cell["outputs"] if output.get("name") != "stderr"]
+        data = [output.get("data", {}).get("application/vnd.plotly.v1+json", output) for output in outputs]
+        shown.append([json.dumps(part) for part in data])
+    return shown

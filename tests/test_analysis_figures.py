@@ -20,11 +20,13 @@ from complearn.analysis.codes.figures import (
     usage_figure,
 )
 from complearn.analysis.codes.tables import CodeTable
+from complearn.analysis.pictures.arrays import arrays_table, table_arrays
 from complearn.analysis.runs.comparison_figures import accuracy_curves, comparison_figure, difference_figure, with_coin
 from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, running_mean, support_and_loss
 from complearn.analysis.runs.curves import (
     alignment,
     alignment_rows,
+    alignment_table,
     bands,
     comparison_table,
     evaluations,
@@ -32,7 +34,7 @@ from complearn.analysis.runs.curves import (
     support_warnings,
 )
 from complearn.core.figures import PALETTE, save_figure
-from complearn.core.results import row, rows_table
+from complearn.core.results import Result, row, rows_table
 from complearn.core.runs import Run
 
 PHASES = [("warmup", 40), ("distil-01", 10), ("interact-01", 30), ("distil-02", 10), ("interact-02", 50)]
@@ -103,15 +105,28 @@ def test_alignment_is_measured_at_each_generations_end(log):
     assert np.allclose(told.loss, [1.0, 0.7, 0.4]) and np.allclose(told.deviation, 0)
     assert alignment(log, "loss", last=5).loss.iloc[0] == pytest.approx(2.0)
     plain = log.assign(phase="contrastive")  # no generations: read where those of the other run end
-    rows = rows_table(alignment_rows({("il_clip", 0): log, ("clip", 0): plain}, last=10))
+    rows = rows_table(alignment_rows(alignment_table({("il_clip", 0): log, ("clip", 0): plain}, last=10)))
     assert rows.step.tolist() == [40, 80, 140] * 2 and np.allclose(rows.value, [1.0, 0.7, 0.4] * 2)
     restarts = log.assign(
         phase=log.phase.replace({name: name.replace("distil", "interact") for name in log.phase.dropna().unique()})
     )
     # several phases and no generation
     assert np.allclose(alignment(restarts, last=10, ends=[40, 80, 140]).loss, [1.0, 0.7, 0.4])
-    figure = alignment_figure({"il_clip": log, "clip": plain})
+    figure = alignment_figure(alignment_table({("il_clip", 0): log, ("clip", 0): plain}))
     assert [list(trace.x) for trace in figure.data] == [[40, 80, 140]] * 2
+
+
+def test_arrays_come_back_from_a_table_as_they_were(tmp_path):
+    arrays = {"codes": np.arange(6).reshape(2, 3), "caption": np.array("a red circle"), "none": np.zeros((0, 4), "f4")}
+    Result({}, [], tables={"arrays": arrays_table(arrays)}).write(tmp_path)
+    again = table_arrays(Result.read(tmp_path).tables["arrays"])
+    assert list(again) == list(arrays)
+    for name, array in arrays.items():
+        assert (
+            again[name].dtype == array.dtype and np.array_equal(again[name], array) and again[name].shape == array.shape
+        )
+    with pytest.raises(ValueError, match="array 'words' holds Python objects; make it one of numbers or texts"):
+        arrays_table({"words": np.array([["red"], []], dtype=object)})
 
 
 def test_evaluations_are_laid_flat_with_their_place(log):

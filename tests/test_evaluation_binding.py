@@ -1,12 +1,19 @@
 "The rule of steps to binding, against a naive reading of it."
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from complearn.core.results import row
 from complearn.core.runs import Run
-from complearn.evaluation.binding import binding_rows, curve, evaluation_rows, steps_to_binding
+from complearn.evaluation.binding import (
+    binding_rows,
+    curve,
+    evaluation_rows,
+    shared_evaluations,
+    steps_to_binding,
+)
 
 
 def log(lows, split="swap_att", every=10):
@@ -80,3 +87,14 @@ def test_rows_say_later_than_where_it_has_not_come():
 def test_times_is_checked():
     with pytest.raises(ValueError, match="1 or more"):
         steps_to_binding(log([0.9]), times=0)
+
+
+def test_shared_evaluations_are_those_that_every_run_has():
+    kinds = ["evaluate"] * 5 + ["step"]
+    records = pd.DataFrame({"kind": kinds, "step": [10, 20, 30, 40, 50, 50]})
+    assert shared_evaluations(records, 20).step.tolist() == [20, 40, 50]
+    of_runs = pd.DataFrame({"method": ["clip"] * 3 + ["il_clip"] * 3, "seed": 0, "step": [10, 20, 25, 10, 15, 30]})
+    kept = shared_evaluations(of_runs, 10)
+    assert (
+        kept.step.tolist() == [10, 20, 25, 10, 30] and len(shared_evaluations(records[records.kind == "step"], 20)) == 0
+    )

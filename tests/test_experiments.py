@@ -11,7 +11,7 @@ import sys
 import nbformat
 import pytest
 from conftest import ROOT
-from notebook_cells import run_cells
+from notebook_cells import run_cells, shown_of_result
 from PIL import Image
 
 from complearn.core.results import Result
@@ -80,6 +80,19 @@ def test_smoke_writes_what_a_reader_needs(smoke):
     )
     assert "0 training pairs share a photo with the evaluation, 0 only a caption" in text
     assert "saved as HTML only" in text
+
+
+@pytest.mark.parametrize("name", ("ablations", "iterated_learning", "learnability", "classification"))
+def test_a_result_is_drawn_alike_after_measuring_and_from_its_file(name, smoke, experiment, tmp_path):
+    """Tables, sentences and figures: nothing that is shown needs a run, a model or a study."""
+    measured = smoke(f"experiments/{name}")
+    assert measured.good
+    drawn = experiment(f"experiments/{name}", tmp_path, report_from=str(measured.folder / "results.json"))
+    assert drawn.good and not (tmp_path / "runs").exists()
+    after, again = (shown_of_result(folder / "report.ipynb") for folder in (measured.folder, tmp_path))
+    assert len(after) > 6 and sum(map(len, after)) > 8
+    for number, (now, then) in enumerate(zip(after, again, strict=True)):
+        assert now == then, f"cell {number} behind the result shows something else when it is drawn from its file"
 
 
 def test_again_in_the_same_folder_says_what_is_there(copy):
@@ -278,15 +291,21 @@ def test_fewer_pairs_than_a_batch_are_said_before_anything_starts_and_the_correc
     judge = {"retrieval": {"name": "folder", "args": asked}}
     given = {"methods": ["clip"], "data": "folder", "data_args": json.dumps(train), "judge": json.dumps(judge)}
     given |= {"out_dir": str(tmp_path / "out"), "device": "cpu"}
+
+    def runs_made(**changed):
+        names = run_cells("iterated_learning", "study.fit(", **given, **changed)
+        pairs = names["StudyData"](names["source"], names["judge"], names["scale"].n, names["overlap"])
+        return names["make_study"](pairs).runs
+
     with pytest.raises(
         ValueError, match="45 pairs do not fill a batch of 64; give batch_size=45 or less, or more pairs"
     ):
-        run_cells("iterated_learning", "study.fit(", **given)
+        runs_made()
     assert not (tmp_path / "out" / "runs").exists()
-    runs = run_cells("iterated_learning", "study.fit(", **given, batch_size=32)["runs"]
+    runs = runs_made(batch_size=32)
     assert runs["clip", 0].config["train"]["batch_size"] == 32
     # it never took a step
-    runs = run_cells("iterated_learning", "study.fit(", **given, batch_size=16, lr="3e-4", ramp=4)["runs"]
+    runs = runs_made(batch_size=16, lr="3e-4", ramp=4)
     config = runs["clip", 0].config
     assert config["train"]["batch_size"] == 16
     assert config["train"]["lr"] == 3e-4

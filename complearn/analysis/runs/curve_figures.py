@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from ..codes.figures import log_ticks
 from .colours import method_colour
-from .curves import alignment, generation_ends, loss_column, phase_spans, support_warnings
+from .curves import loss_column, phase_spans, support_warnings
 from ...core.figures import colour_of, figure_of_texts, theme
 
 # %% ../../../nbs/analysis/runs/curve_figures.ipynb #c006
@@ -95,25 +95,24 @@ def loss_curve(
 # %% ../../../nbs/analysis/runs/curve_figures.ipynb #9ead7bd7
 @figure_of_texts
 def alignment_figure(
-    logs: dict[str, pd.DataFrame],  # method -> its log
-    column: str = "contrastive_loss",  # which loss
-    last: int = 50,  # logged steps to average
+    lines: pd.DataFrame,  # of `curves.alignment_table`, of one seed
+    last: int = 50,  # logged steps that were averaged
 ) -> go.Figure:
     "Loss at the end of each generation, and of other methods at the same steps (Zheng et al. 2024, Sec. 4.4)."
     figure = go.Figure()
-    ends = generation_ends(logs.values())
-    for name, metrics in logs.items():
-        line = alignment(metrics, column, last, ends)
+    names = list(dict.fromkeys(lines.method))
+    for name in names:
+        line = lines[lines.method == name]
         labels = [f"gen {generation}" if len(line) > 1 else "" for generation in line.generation]
         label_style = {"text": labels, "textposition": "top right", "textfont": {"size": 11}}
-        style = {"mode": "lines+markers+text", "marker": {"size": 9, "color": method_colour(name, list(logs))}}
+        style = {"mode": "lines+markers+text", "marker": {"size": 9, "color": method_colour(name, names)}}
         hover = "step %{x}: %{y:.3f} nats<extra>" + name + "</extra>"
         bars = {"array": line.deviation, "thickness": 1}
         figure.add_scatter(
             x=line.step, y=line.loss, error_y=bars, name=name, hovertemplate=hover, **label_style, **style
         )
     figure.update_xaxes(title="training step at the end of the generation", rangemode="tozero")
-    figure.update_yaxes(title=f"{column.replace('_', ' ')}, nats", rangemode="tozero")
+    figure.update_yaxes(title="contrastive loss, nats", rangemode="tozero")
     subtitle = f"mean of the last {last} logged steps; bars: standard deviation between batches"
     title = {"text": f"Alignment at the end of each generation<br><sup>{subtitle}</sup>"}
     return figure.update_layout(template=theme, title=title, width=900, height=420, margin_t=80, showlegend=True)
