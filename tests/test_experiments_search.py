@@ -7,6 +7,8 @@ import pytest
 from notebook_cells import run_cells
 from PIL import Image
 
+from complearn.core.results import Result
+
 THINGS = ("dog", "horse", "car", "chair")
 
 
@@ -35,23 +37,31 @@ def asked(tmp_path, smoke):
     return given | {"out_dir": str(tmp_path / "out"), "device": "cpu", "world": "captions"}
 
 
+def functions(**given):
+    """The experiment's functions, up to where a result is asked for."""
+    return run_cells("search", "else measure()", **given)
+
+
 def test_a_photo_holds_what_several_captions_name_in_the_singular_or_plural(asked, monkeypatch):
     monkeypatch.delenv("COMPLEARN_REAL_DATA", raising=False)
-    names = run_cells("search", "def kind_of", **asked)
-    assert len(names["gallery"]) == 36 and len(names["fresh"]) == 12
-    held = names["things_of"]
-    assert all(len(things) == 2 and things < {*THINGS} for things in held.values())
-    assert {pair.image_id for pair in names["gallery"]}.isdisjoint(pair.image_id for pair in names["fresh"])
+    names = functions(**asked)
+    pictures = names["open_pictures"](names["PRESETS"]["smoke"])
+    assert len(pictures.gallery) == 36 and len(pictures.fresh) == 12
+    assert all(len(things) == 2 and things < {*THINGS} for things in pictures.things_of.values())
+    assert {pair.image_id for pair in pictures.gallery}.isdisjoint(pair.image_id for pair in pictures.fresh)
 
 
 def test_kinds_of_targets_share_things_with_the_picture_the_text_or_both(asked, monkeypatch):
     monkeypatch.delenv("COMPLEARN_REAL_DATA", raising=False)
-    names = run_cells("search", "def ask", **asked)
-    assert list(names["lines"][0]) == ["picture", "text", "like the picture", "like both", "like the text"]
-    assert [line["text"] for line in names["lines"]] == [one["text"] for one in names["drawn"]]
-    held = [names["things_of"][pair.image_id] for pair in names["gallery"]]
-    assert len(names["drawn"]) == 16
-    for one in names["drawn"]:
+    names = functions(**asked)
+    pictures = names["open_pictures"](names["PRESETS"]["smoke"])
+    drawn = names["draw_queries"](pictures)
+    lines = names["asked_lines"](drawn)
+    assert list(lines[0]) == ["picture", "text", "like the picture", "like both", "like the text"]
+    assert [line["text"] for line in lines] == [one["text"] for one in drawn]
+    held = [pictures.things_of[pair.image_id] for pair in pictures.gallery]
+    assert len(drawn) == 16
+    for one in drawn:
         seen = set(one["picture"].split(" and "))
         other = one["text"].split()[-1]
         assert other not in seen and all(len(items) >= 2 for items in one["kinds"].values())
@@ -67,7 +77,9 @@ def test_a_trained_model_is_asked_on_photos_with_captions(asked, experiment, tmp
         **{name: asked[name] for name in ("world", "pairs", "methods", "models")},
     )
     assert run.good
-    results = json.loads((run.folder / "results.json").read_text())
+    results = Result.read(run.folder)
+    assert len(results.tables["gallery"]) == 12 and len(results.tables["one_query_found"]) == 25
+    assert (run.folder / "figures" / "one_query.html").exists()
     assert results.setting["world"] == "captions" and results.setting["models"]["clip"]
     gains = [row for row in results.rows if row["metric"] == "gain_top"]
     assert [row["data"] for row in gains] == ["captions"] and gains[0]["n"] > 1
@@ -79,7 +91,7 @@ def test_stripes_are_asked_beside_dots(asked, experiment, tmp_path):
         "experiments/search", tmp_path / "out", **asked | {"world": "stripes", "pairs": json.dumps(photos)}
     )
     assert run.good
-    results = json.loads((run.folder / "results.json").read_text())
+    results = Result.read(run.folder)
     asked_about = {line["picture"].split()[0] for line in results.setting["drawn"]}
     ahead = [row for row in results.rows if row["split"] == "mixed at 0.5" and row["metric"] == "ahead"]
     assert asked_about == {"stripes", "dots"}
@@ -90,14 +102,15 @@ def test_stripes_are_asked_beside_dots(asked, experiment, tmp_path):
 def test_pictures_are_as_large_as_the_given_models_see_them(asked, monkeypatch):
     scorer = SimpleNamespace(collate=SimpleNamespace(transform=SimpleNamespace(size=96)))
     monkeypatch.setattr("complearn.training.runs.snapshots.Snapshot.scorer", lambda self, device: scorer)
-    assert run_cells("search", "def captioned_photos", **asked)["scale"].size == 96
-    assert run_cells("search", "def captioned_photos", **asked | {"size": 48})["scale"].size == 48
+    for changed, size in (({}, 96), ({"size": 48}, 48)):
+        names = functions(**asked | changed)
+        assert names["sizes_for"](names["given_models"]()).size == size
 
 
 def test_a_given_model_that_cannot_search_is_refused_before_anything_is_trained(asked, monkeypatch):
     monkeypatch.setattr("complearn.models.registry.search_fault", lambda config: "has no search heads")
     with pytest.raises(ValueError, match="models: clip: clip-s0 has no search heads"):
-        run_cells("search", "def captioned_photos", **asked)
+        functions(**asked)["measure"]()
 
 
 @pytest.mark.parametrize(
@@ -111,11 +124,11 @@ def test_a_given_model_that_cannot_search_is_refused_before_anything_is_trained(
 )
 def test_what_photos_cannot_answer_is_told_before_anything_is_asked(asked, changed, told):
     with pytest.raises(ValueError, match=told):
-        run_cells("search", "def ask", **asked | changed)
+        functions(**asked | changed)["measure"]()
 
 
 def test_stripes_are_bands_of_a_width_and_dots_cover_about_half(asked):
-    names = run_cells("search", "def kind_of", **asked)
+    names = functions(**asked)
     upright, dots = (names["pattern"](kind, 0, 16).convert("L") for kind in ("stripes", "dots"))
     assert upright.getpixel((3, 9)) == upright.getpixel((3, 200)) == 0 and upright.getpixel((19, 9)) == 255
     assert 0.4 < sum(value == 0 for value in dots.tobytes()) / 256**2 < 0.6

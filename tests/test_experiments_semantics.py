@@ -119,7 +119,12 @@ def test_a_report_shows_what_was_measured_and_opens_no_model(small, monkeypatch)
     asked.clear()
     file = next((folder / "out").glob("*results.json"))
     report, _ = run(folder / "report", report_from=str(file))
-    assert not asked and not report["vectors"] and not (folder / "report" / "results.json").exists()
+    assert not asked and not (folder / "report" / "results.json").exists()
+
+    def figures(name):
+        return {path.name for path in (folder / name / "figures").glob("*.html")}
+
+    assert figures("report") == figures("out") and "axes_grounded.html" in figures("report")
     for name in ("by_prototype", "table", "changed", "mean_of", "unturned", "added", "whose"):
         one, two = (
             left[name].astype(str).to_dict() if hasattr(left[name], "astype") else left[name]
@@ -197,13 +202,13 @@ def test_training_captions_are_those_of_the_run_whose_snapshot_is_looked_into(tm
     write_listed(run.path / "phases" / "00-train.safetensors", b"weights")
     places = [spaces.SpaceSource("before", None, None, "minilm"), *spaces.space_sources([str(run.path)])]
     [source] = [cell.source for cell in nbformat.read(NOTEBOOK, 4).cells if "def training_captions" in cell.source]
-    names = {"captions": "", "found": places, "run_data": run_data, "captions_of": captions_of}
-    exec(compile(source.partition("texts = ")[0], "cell", "exec"), names)
-    texts = names["training_captions"]()
+    names = {"captions": "", "run_data": run_data, "captions_of": captions_of}
+    exec(compile(source, "cell", "exec"), names)
+    texts = names["training_captions"](places)
     assert len(texts) >= 8 and all(isinstance(text, str) for text in texts) and places[0].run is None
     run.config["data"] = {"name": "coco", "args": {"folder": str(tmp_path / "none")}}
     places[1].source.run = run
-    assert names["training_captions"]() == []
+    assert names["training_captions"](places) == []
     assert "training captions of clip-s0 cannot be read" in capsys.readouterr().out
 
 
@@ -237,7 +242,7 @@ def test_every_switch_does_what_it_says(small, monkeypatch, capsys):
     setting = results.setting
     assert asked[0][1]["special"] is False and setting["special"] is False
     assert (setting["sign"], setting["shared"], setting["folds"], setting["intercept"]) == ("skew", "leave", 0, False)
-    assert setting["nested_penalties"] is False and {t.n.iloc[0] for t in left["read_outs"].values()} == {19}
+    assert setting["nested_penalties"] is False and set(results.tables["read_outs"].n) == {19}
     assert {path.stem for path in (folder / "out" / "figures").glob("umap_*.html")} == {
         f"umap_{m}" for m in dict(METHODS)
     }
@@ -296,7 +301,7 @@ def test_an_interval_stands_where_there_is_one_and_can_be_one(small):
 @pytest.mark.parametrize(
     "wrong, said",
     [
-        ({"preset": "big"}, "preset is one of"),
+        ({"preset": "big"}, "no preset .big.; there are smoke, demo"),
         ({"sign": "up"}, "sign is poles, skew or ratings"),
         ({"shared": "drop"}, "shared is keep or leave"),
         ({"intercept": "maybe"}, "intercept is yes, no or preset"),
