@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LOADERS', 'FROZEN', 'Size', 'Depth', 'MOST_PARAMETERS', 'NAMES', 'KINDS', 'read_spec', 'is_frozen', 'is_pretrained',
-           'vision_tower', 'text_tower', 'check_tower', 'check_names', 'check_architecture', 'build_tower']
+           'vision_tower', 'text_tower', 'check_tower', 'check_names', 'check_weights_exist', 'check_architecture',
+           'build_tower']
 
 # %% ../../../nbs/models/towers/factory.ipynb #c002
 import hashlib
@@ -18,7 +19,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 
-from ...core.config import strict
+from ...core.config import RequestError, strict
 from ...core.trust import Untrusted, check_plain, offline
 from .base import SIZES, SharedLogits, TextTransformer, Tower, VisionTransformer, check_sizes
 from complearn.models.towers.libraries import (
@@ -26,12 +27,14 @@ from complearn.models.towers.libraries import (
     HFText,
     HFVision,
     TimmVision,
+    check_folder,
+    expand_home,
     load_hf_text,
     load_hf_vision,
     load_timm,
 )
 from .offline import LiteVision, load_lite, load_minilm
-from .openclip import OpenClipModel, check_model_config, load_open_clip
+from .openclip import OpenClipModel, check_model_config, check_open_clip, load_open_clip
 from .openclip_towers import OpenClipText, OpenClipVision
 from .resnets.resnet import ResNetVision
 
@@ -48,7 +51,7 @@ def read_spec(
     if library not in SIZES and library not in loaders:
         names = ", ".join([*SIZES, *(f"{key}:NAME" if key in ("open_clip", "timm", "hf") else key for key in loaders)])
         raise ValueError(f"unknown tower '{library}{':' if name else ''}{name}'; known: {names} (NAME may be a folder)")
-    return library, [name] if name else [], arguments
+    return library, [expand_home(name)] if name else [], arguments
 
 # %% ../../../nbs/models/towers/factory.ipynb #c007
 @torch.no_grad()
@@ -249,12 +252,53 @@ def check_names(
             check_names(value, f"{place}.{key}")
     elif isinstance(config, str):
         library, _, name = config.partition(":")
-        if library in NAMES and name and not Path(name).exists() and not re.fullmatch(NAMES[library], name):
+        if (
+            library in NAMES
+            and name
+            and not Path(expand_home(name)).exists()
+            and not re.fullmatch(NAMES[library], name)
+        ):
             remedy = "name the folder that holds it, and --accept-config; or --online, to train with it as it is"
             raise Untrusted(
                 f"{place} is {config[:80]!r}, neither {library}'s own name of a model nor a folder or file here; "
                 f"{remedy}"
             )
+
+# %% ../../../nbs/models/towers/factory.ipynb #5b0c41d3
+def check_weights_exist(
+    config: Any,  # a model's configuration in plain values
+    place: str,  # its key, for the message
+) -> None:
+    """Raise RequestError if a configuration names a tower whose weights are not there; no weights are read, and nothing
+    is downloaded."""
+    if isinstance(config, str):
+        _check_exists(config, {}, place)
+    elif isinstance(config, Mapping):
+        named = config.get("tower")
+        if isinstance(named, str):
+            _check_exists(named, config, place)
+        for key, value in config.items():
+            if key != "tower":
+                check_weights_exist(value, f"{place}.{key}")
+
+
+def _check_exists(
+    tower: str,  # perhaps of a library: LIBRARY:NAME
+    arguments: Mapping[str, Any],  # its other arguments
+    place: str,  # the key, for the message
+) -> None:
+    "Raise RequestError if a tower of a library has no weights where its name says."
+    library, _, name = tower.partition(":")
+    if library not in NAMES or not name:
+        return
+    name = expand_home(name)
+    try:
+        if library == "open_clip":
+            check_open_clip(name, arguments.get("random_weights", False))
+        else:
+            check_folder(name, arguments.get("weights", True))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{place} is {tower!r}: {error}") from error
 
 # %% ../../../nbs/models/towers/factory.ipynb #c015
 KINDS = {

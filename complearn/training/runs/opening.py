@@ -16,7 +16,7 @@ from ...core.runs import Run, find
 from ...models.saving import load_model
 from ...models.towers.checkpoints import is_clip_folder
 from ...models.towers.openclip import OpenClipScorer
-from .snapshots import Snapshot, split_name
+from .snapshots import Snapshot, refuse_phase, split_name
 
 # %% ../../../nbs/training/runs/opening.ipynb #6c2e0006
 @dataclass(frozen=True)
@@ -39,7 +39,12 @@ def find_models(
     "Return the models that a name means; none is opened yet. Raise FileNotFoundError for a folder without a model."
     label, source, phase = split_name(name)
     path = Path(source).expanduser()
-    if not path.is_dir() or (path / "open_clip_config.json").is_file() or is_clip_folder(path):
+    pretrained = not path.is_dir() or (path / "open_clip_config.json").is_file() or is_clip_folder(path)
+    saved = not pretrained and (path / "model.safetensors").is_file()
+    runs = [] if pretrained or saved else [run for run in find(path) if run.phases()]
+    if not runs:
+        refuse_phase(source, phase)
+    if pretrained:
         where = str(path) if path.exists() else source
         options = {"quick_gelu": quick_gelu, "random_weights": random_weights}
         return [
@@ -49,9 +54,8 @@ def find_models(
                 lambda: OpenClipScorer(where, device, **options),
             )
         ]
-    if (path / "model.safetensors").is_file():
+    if saved:
         return [_NamedModel(label or path.resolve().name, None, lambda: load_model(path, device))]
-    runs = [run for run in find(path) if run.phases()]
     if not runs:
         raise FileNotFoundError(
             f"{path} holds no model: an open_clip_config.json, a CLIPModel's config.json, a saved model, or runs that "
