@@ -8,7 +8,6 @@ __all__ = ['LOADERS', 'FROZEN', 'Size', 'Depth', 'MOST_PARAMETERS', 'NAMES', 'KI
            'build_tower']
 
 # %% ../../../nbs/models/towers/factory.ipynb #c002
-import hashlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -16,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from pydantic import Field
 
 from ...core.config import RequestError, strict
 from ...core.trust import Untrusted, check_plain, offline
-from .base import SIZES, SharedLogits, TextTransformer, Tower, VisionTransformer, check_sizes
+from .base import SIZES, TextTransformer, Tower, VisionTransformer, check_sizes, shared_logits
 from complearn.models.towers.libraries import (
     TIMM_ARGUMENTS,
     HFText,
@@ -34,7 +32,7 @@ from complearn.models.towers.libraries import (
     load_timm,
 )
 from .offline import LiteVision, load_lite, load_minilm
-from .openclip import OpenClipModel, check_model_config, check_open_clip, load_open_clip
+from .openclip import check_model_config, check_open_clip, load_open_clip
 from .openclip_towers import OpenClipText, OpenClipVision
 from .resnets.resnet import ResNetVision
 
@@ -54,22 +52,6 @@ def read_spec(
     return library, [expand_home(name)] if name else [], arguments
 
 # %% ../../../nbs/models/towers/factory.ipynb #c007
-@torch.no_grad()
-def _shared_logits(
-    got: OpenClipModel,
-) -> SharedLogits | None:  # None: it has learned nothing
-    "The temperature and the bias of a pretrained CLIP; the hash reads some values of each weight."
-    if not got.pretrained:
-        return None
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in sorted(got.model.state_dict().items()):
-        some = tensor.reshape(-1)[:: max(1, tensor.numel() // 256)].float().cpu().numpy()
-        digest.update(f"{name} {tuple(tensor.shape)} ".encode() + some.tobytes())
-    scale = float(got.model.logit_scale.double().exp())
-    bias = getattr(got.model, "logit_bias", None)
-    return SharedLogits(digest.hexdigest(), scale, None if bias is None else float(bias))
-
-
 def _load_open_clip_vision(
     name: str,  # see `load_open_clip`
     quick_gelu: bool | None = None,  # for a weights file of your own
@@ -78,7 +60,7 @@ def _load_open_clip_vision(
     "The vision half of an open_clip model."
     got = load_open_clip(name, quick_gelu, random_weights)
     tower = OpenClipVision(got.config, got.transform, got.model.visual)
-    tower.logits = _shared_logits(got)
+    tower.logits = shared_logits(got.model) if got.pretrained else None
     return tower
 
 
@@ -92,7 +74,7 @@ def _load_open_clip_text(
     got = load_open_clip(name, quick_gelu, random_weights)
     tower = OpenClipText(got.config, got.tokenizer.start, got.tokenizer.end, keep_end, got.model.text)
     tower.tokenizer = got.tokenizer
-    tower.logits = _shared_logits(got)
+    tower.logits = shared_logits(got.model) if got.pretrained else None
     return tower
 
 # %% ../../../nbs/models/towers/factory.ipynb #c009

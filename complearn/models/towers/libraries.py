@@ -23,7 +23,7 @@ from ...core.extras import need
 from ...core.files import atomic_folder, read_json
 from ...core.own_files import check_own
 from ...core.trust import REFUSED, Untrusted, check_plain, offline
-from .base import Tower, TowerOutput, content_mask, find_layers
+from .base import SharedLogits, Tower, TowerOutput, content_mask, find_layers, shared_logits
 from .limits import RANDOM, build_within, weights_size
 from .openclip_towers import freeze_submodules, portable_config
 from .tokenizers import HFTokenizer
@@ -291,20 +291,30 @@ def _load_hf(
     weights: bool = True,  # published weights; off: random ones
     config: Any = None,  # numbers that differ from its configuration, for random weights: {"num_hidden_layers": 4}
     depth: Any = None,  # its first layers alone, a number; None: all
-) -> nn.Module:
+) -> tuple[nn.Module, SharedLogits | None]:  # the side, and the temperature of the pretrained CLIP that it is half of
     "A transformers model by name or from a folder; weights are read without pickle."
     auto = need("transformers", "towers")
     if weights and config:
         raise ValueError(f"hf:{name}: published weights fit the published configuration; give depth, or weights: false")
     with open_folder(name, "config.json"), build_within(folder_size(name, weights), name):
         if weights and depth is None:
-            return _select_side(auto.AutoModel.from_pretrained(name, trust_remote_code=False), side)
+            return _side_and_logits(auto.AutoModel.from_pretrained(name, trust_remote_code=False), side)
         found = _set_depth(auto.AutoConfig.from_pretrained(name, trust_remote_code=False), side, depth, f"hf:{name}")
         if weights:
             with _without_report():
-                return _select_side(auto.AutoModel.from_pretrained(name, config=found, trust_remote_code=False), side)
+                whole = auto.AutoModel.from_pretrained(name, config=found, trust_remote_code=False)
+            return _side_and_logits(whole, side)
         found.update(_check_numbers({} if config is None else config, found.to_dict(), f"hf:{name}: config"))
-        return _select_side(auto.AutoModel.from_config(found), side)
+        return _select_side(auto.AutoModel.from_config(found), side), None
+
+
+def _side_and_logits(
+    whole: nn.Module,  # with published weights
+    side: str,  # "vision_model" or "text_model"
+) -> tuple[nn.Module, SharedLogits | None]:  # see `_load_hf`
+    "One side of a model, with the temperature where the model is a CLIP."
+    logits = shared_logits(whole) if hasattr(whole, side) and hasattr(whole, "logit_scale") else None
+    return _select_side(whole, side), logits
 
 
 def _from_config(
@@ -379,13 +389,15 @@ def load_hf_vision(
     depth: Any = None,  # its first layers alone, a number; None: all
 ) -> HFVision:
     "A transformers vision tower by name or from a folder, with the normalisation of its `preprocessor_config.json`."
-    module = _load_hf(name, "vision_model", weights, depth=depth)
+    module, logits = _load_hf(name, "vision_model", weights, depth=depth)
     with open_folder(name):
         features, _ = need("transformers", "towers").ImageProcessingMixin.get_image_processor_dict(name)
     defaults = {"image_mean": (0.5,) * 3, "image_std": (0.5,) * 3}
     if not {"crop_size", "size"} & features.keys():
         defaults["size"] = module.config.image_size
-    return HFVision(portable_config(module.config), image_transform(defaults | features), module)
+    tower = HFVision(portable_config(module.config), image_transform(defaults | features), module)
+    tower.logits = logits
+    return tower
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c014
 class HFText(Tower):
@@ -438,7 +450,7 @@ def load_hf_text(
     **options: Any,  # `pool`, `keep_end`
 ) -> HFText:
     "A transformers text tower by name or from a folder, with its tokenizer."
-    module = _load_hf(name, "text_model", weights, config, depth)
+    module, logits = _load_hf(name, "text_model", weights, config, depth)
     with open_folder(name, "config.json"):
         inner = need("transformers", "towers").AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     limits = [
@@ -449,6 +461,7 @@ def load_hf_text(
     tokenizer = HFTokenizer(inner, context or min(limits, default=512))
     tower = HFText(portable_config(module.config), start=tokenizer.start, end=tokenizer.end, module=module, **options)
     tower.tokenizer = tokenizer
+    tower.logits = logits
     return tower
 
 # %% ../../../nbs/models/towers/libraries.ipynb #bf53e9c6

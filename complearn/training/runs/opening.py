@@ -15,7 +15,7 @@ from ...core.config import RequestError
 from ...core.runs import Run, find
 from ...models.saving import load_model
 from ...models.towers.checkpoints import is_clip_folder
-from ...models.towers.openclip import OpenClipScorer
+from ...models.towers.openclip import OpenClipScorer, check_open_clip
 from .snapshots import Snapshot, refuse_phase, split_name
 
 # %% ../../../nbs/training/runs/opening.ipynb #6c2e0006
@@ -36,7 +36,7 @@ def find_models(
     # whether a name of open_clip without weights is a model that has learned nothing, not an error
     random_weights: bool = False,
 ) -> list[_NamedModel]:  # at least one
-    "Return the models that a name means; none is opened yet. Raise FileNotFoundError for a folder without a model."
+    "Return the models that a name means; none is opened yet. Raise FileNotFoundError or ValueError where there is none."
     label, source, phase = split_name(name)
     path = Path(source).expanduser()
     pretrained = not path.is_dir() or (path / "open_clip_config.json").is_file() or is_clip_folder(path)
@@ -47,6 +47,7 @@ def find_models(
     if pretrained:
         where = str(path) if path.exists() else source
         options = {"quick_gelu": quick_gelu, "random_weights": random_weights}
+        check_open_clip(where, random_weights)
         return [
             _NamedModel(
                 label or (path.name if path.exists() else source),
