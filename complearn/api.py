@@ -76,14 +76,14 @@ def _pictures(
         folder = Path(pairs).expanduser()
         if not folder.is_dir():
             raise FileNotFoundError(
-                f"{function}: there is no folder {folder.absolute()}; give a folder of pictures, or what complearn.read "
-                f"returns"
+                f"{function}: there is no folder {folder.absolute()}; give a folder of pictures, or what "
+                f"complearn.read returns"
             )
         return read(folder) if (folder / "captions.csv").is_file() else read_pictures(folder)
     if not hasattr(pairs, "__len__") or len(pairs) and not isinstance(pairs[0], Pair):
         raise RequestError(
-            f"{function}: {type(pairs).__name__} is no list of pairs; give a folder of pictures, or what complearn.read "
-            f"returns"
+            f"{function}: {type(pairs).__name__} is no list of pairs; give a folder of pictures, or what "
+            f"complearn.read returns"
         )
     return pairs
 
