@@ -327,8 +327,8 @@ def _whole_names(
 def check_parameters(
     cells: Sequence[str] | None = None,  # sources of the cells that have run; None: those of the running notebook
 ) -> None:
-    """Raise RequestError if papermill passed a parameter that the notebook's tagged cell does not name, or anything but a
-    whole number where that cell says `int`."""
+    """Raise RequestError if papermill passed a parameter that the notebook's tagged cell does not name, or anything but
+    a whole number where that cell says `int`."""
     if cells is None:
         from IPython import get_ipython
 
