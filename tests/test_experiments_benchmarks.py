@@ -85,7 +85,7 @@ def test_results_say_which_weights_were_judged_and_how(tmp_path, experiment):
     models = [f"first={tmp_path}/a/clip", f"second={tmp_path}/b/clip"]
     where = {"data_folder": str(data), "only": ["sugarcrepe"], "overlap": "keep"}
     run = experiment(NAME, tmp_path / "out", models=models, judge=asked, allow_outside=True, **where)
-    assert run.good
+    assert run.good  # without allow_outside the pictures of `asked` stop it
     setting = read_results(tmp_path / "out")["setting"]
     assert [(m["method"], m["name"], m["activation"]) for m in setting["models"]] == [
         ("first", models[0], "QuickGELU"),
@@ -93,7 +93,6 @@ def test_results_say_which_weights_were_judged_and_how(tmp_path, experiment):
     ]
     assert len({m["fingerprint"] for m in setting["models"]}) == 2
     assert setting["quick_gelu"] is None and setting["random_weights"] is False
-    assert any(line["data"] == "retrieval" for line in read_results(tmp_path / "out")["rows"])
     (tmp_path / "b" / "clip" / "open_clip_model.safetensors").write_bytes(b"broken")
     broken = experiment(NAME, tmp_path / "no", models=[models[1]], **where)
     assert not broken.result.good and f"the model {models[1]} cannot be opened: " in broken.text
