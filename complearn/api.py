@@ -7,14 +7,19 @@ __all__ = ['load', 'read', 'search', 'codes', 'edits', 'concepts', 'stages']
 
 # %% ../nbs/api.ipynb #ap1f0003
 import inspect
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .core.config import RequestError
 from .core.device import pick_device
+from .core.runs import RUN_DEFINITION, Run, find
+from .data.pairs import Pair
 from .data.readers.registry import READERS
 from .data.readers.registry import read as read_by_name
-from .training.runs.opening import load_scorer
+from .data.readers.uploads import read_pictures
+from .training.runs.opening import find_models, load_scorer
 
 # %% ../nbs/api.ipynb #ap1f0006
 def load(
@@ -43,8 +48,96 @@ def read(
     return read_by_name(reader, **{first: str(source)}, **arguments)
 
 # %% ../nbs/api.ipynb #ap1f0010
-def _opened(model: Any) -> Any:
-    return load(model) if isinstance(model, (str, Path)) else model
+def _opened(
+    model: Any,  # a name, a path, an open model, or a mapping of such by name; None: none
+    function: str,  # that was called, for messages
+) -> Any:  # open models
+    "A model, opened where it is named; raise RequestError for what is no model."
+    if model is None or callable(getattr(model, "collate", None)):
+        return model
+    if isinstance(model, Mapping):
+        return {name: _opened(one, function) for name, one in model.items()}
+    if not isinstance(model, (str, Path)):
+        raise RequestError(
+            f"{function}: {model!r} is no model; give what complearn.load takes, such as a run's folder or "
+            f"ViT-B-32:mine.pt, or what it returns"
+        )
+    return load(model)
+
+
+def _pictures(
+    pairs: Any,  # pairs, a folder of pictures, or a function that returns pairs; None: none
+    function: str,  # that was called, for messages
+) -> Any:  # pairs, or the function
+    "Pairs with images, read where a folder is named; raise FileNotFoundError or RequestError for anything else."
+    if pairs is None or callable(pairs):
+        return pairs
+    if isinstance(pairs, (str, Path)):
+        folder = Path(pairs).expanduser()
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{function}: there is no folder {folder.absolute()}; give a folder of pictures, or what "
+                f"complearn.read returns"
+            )
+        return read(folder) if (folder / "captions.csv").is_file() else read_pictures(folder)
+    if not hasattr(pairs, "__len__") or len(pairs) and not isinstance(pairs[0], Pair):
+        raise RequestError(
+            f"{function}: {type(pairs).__name__} is no list of pairs; give a folder of pictures, or what "
+            f"complearn.read returns"
+        )
+    return pairs
+
+
+def _captions(
+    captions: Any,  # pairs, strings, a file, a folder, or a reader and its arguments; None: none
+    function: str,  # that was called, for messages
+) -> Any:  # as it was, but for a folder, which is read
+    "Captions as an app takes them; raise FileNotFoundError for a path where nothing is."
+    if not isinstance(captions, (str, Path)) or str(captions).lstrip().startswith("{"):
+        return captions
+    path = Path(captions).expanduser()
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"{function}: there is no file {path.absolute()}; give a file of captions, a folder with captions.csv, or "
+            f"captions as a list: {function}(['a dog on a mat'])"
+        )
+    if path.is_dir() and not (path / "graph.json").is_file():
+        return read(path)
+    return captions
+
+
+def _runs(
+    runs: Any,  # a run, its folder, a folder with runs below it, or a list of them; None: none
+    function: str,  # that was called, for messages
+) -> Any:  # the same
+    "Runs as an app takes them; raise FileNotFoundError for a folder without any."
+    if runs is None or isinstance(runs, Run):
+        return runs
+    if isinstance(runs, (str, Path)):
+        folder = Path(runs).expanduser().absolute()
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{function}: there is no folder {folder}; give a run, or a folder with runs below it"
+            )
+        if not find(folder):
+            raise FileNotFoundError(f"{function}: {folder} holds no run; {RUN_DEFINITION}")
+        return folder
+    if not isinstance(runs, Sequence):
+        raise RequestError(f"{function}: {runs!r} is no run; give a run, or a folder with runs below it")
+    return [_runs(one, function) for one in runs]
+
+
+def _checked(
+    options: Mapping[str, Any],  # further arguments of an app
+    function: str,  # that was called, for messages
+) -> dict[str, Any]:
+    "The same, with models opened and runs found."
+    checked = dict(options)
+    if "runs" in options:
+        checked["runs"] = _runs(options["runs"], function)
+    if "models" in options:
+        checked["models"] = _opened(options["models"], function)
+    return checked
 
 
 def search(
@@ -55,51 +148,62 @@ def search(
     "Search pictures with a picture, a text, and a slider between them."
     from complearn.apps.search.app import search as app
 
-    if model is not None and pairs is None and isinstance(model, (str, Path)):
-        return app(runs=model, **options)
-    return app(pairs, _opened(model), **options)
+    options = _checked(options, "search")
+    if isinstance(model, (str, Path)) and pairs is None:
+        folder = Path(model).expanduser()
+        if folder.is_dir() and find(folder):
+            return app(runs=folder, **options)
+        find_models(str(model))
+    if model is not None and pairs is None:
+        remedy = "give a folder of pictures or pairs: complearn.search(model, 'photos/')"
+        raise RequestError(f"search: a model that is no run brings no pictures to search in; {remedy}")
+    return app(_pictures(pairs, "search"), _opened(model, "search"), **options)
 
 
 def codes(
     runs: Any,  # a run, or a folder with runs below it
-    pairs: Sequence | None = None,  # images to show; None: those of the runs
+    pairs: Any = None,  # images to show: pairs, or a folder of pictures; None: those of the runs
     **options: Any,  # of `apps.codes.app.codes`: models, stores, n
 ) -> Any:  # a widget
     "Explore the codebooks of trained models."
     from complearn.apps.codes.app import codes as app
 
-    return app(runs, pairs=pairs, **options)
+    return app(_runs(runs, "codes"), pairs=_pictures(pairs, "codes"), **_checked(options, "codes"))
 
 
 def edits(
-    # pairs, strings, a file of captions, or a reader and its arguments; None: generated scenes and COCO captions
+    # pairs, strings, a file of captions, a folder with captions.csv, or a reader and its arguments; None: generated
+    # scenes and COCO captions
     captions: Any = None,
     model: Any = None,  # a model that scores captions and their edits, or what `load` opens
     **options: Any,  # of `apps.edits.app.edits`: parser, runs, wordnet, words, seed
 ) -> Any:  # a widget
     "Edit captions call by call (swap, replace, add, negate), and see what changes."
     from complearn.apps.edits.app import edits as app
+    from complearn.apps.edits.captions import caption_pairs
 
-    return app(captions, models=_opened(model), **options)
+    pairs = None if captions is None else caption_pairs(_captions(captions, "edits"))
+    return app(pairs, models=_opened(model, "edits"), **_checked(options, "edits"))
 
 
 def concepts(
-    # pairs, strings, a file, a reader and its arguments, or the folder of a graph; None: generated scenes
+    # pairs, strings, a file, a folder with captions.csv, a reader and its arguments, or the folder of a graph; None:
+    # generated scenes
     captions: Any = None,
     **options: Any,  # of `apps.concepts.app.concepts`: graph, parser, models, runs
 ) -> Any:  # a widget
     "Walk through the concepts that captions are composed of."
     from complearn.apps.concepts.app import concepts as app
 
-    return app(captions, **options)
+    return app(_captions(captions, "concepts"), **_checked(options, "concepts"))
 
 
 def stages(
     runs: Any,  # a run of learning in stages, or a folder with runs below it
-    pairs: Sequence | None = None,  # images; None: those that a run was trained on
+    pairs: Any = None,  # images: pairs, or a folder of pictures; None: those that a run was trained on
     **options: Any,  # of `apps.stages.app.stages`: model, clusters, metadata, most
 ) -> Any:  # a widget
     "Look at what each stage of a model groups images by."
     from complearn.apps.stages.app import stages as app
 
-    return app(runs=runs, pairs=pairs, **options)
+    return app(runs=_runs(runs, "stages"), pairs=_pictures(pairs, "stages"), **_checked(options, "stages"))

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from complearn.core.config import check_choice, check_parameters, parse_list, parse_yaml, strict
+from complearn.core.config import check_choice, check_parameters, parse_list, parse_yaml, strict, whole_number
 from complearn.core.files import read_json
 from complearn.core.plugins import Registry
 
@@ -186,6 +187,30 @@ def test_a_parameter_that_the_notebook_does_not_have_is_refused():
         ValueError, match=r"no parameter 'step' \(did you mean 'steps'\?\); there are preset, seeds, steps"
     ):
         check_parameters(["", defaults, '# Parameters\npreset = "demo"\nstep = 3\n', "x = 1"])
+
+
+@pytest.mark.parametrize("value", [8.5, "8.5", "eight", True, None, "", float("nan"), float("inf"), [8], "1e3"])
+def test_what_is_no_whole_number_is_refused_where_one_is_declared(value):
+    "`-p batch_size 8.5` trained with 8."
+    message = f"parameter size should be a whole number, not {value!r}; write e.g. -p size 8"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        whole_number(value, "size")
+    with pytest.raises(ValueError, match="parameter sizes should be a list of int, not"):
+        parse_list([1, value], "sizes", int)
+
+
+@pytest.mark.parametrize("value", [8, -8, 8.0, "8", " 8 ", "8.0", np.int64(8), 0])
+def test_a_whole_number_is_taken_in_any_form(value):
+    assert whole_number(value, "size") == int(float(value)) and type(whole_number(value, "size")) is int
+
+
+def test_a_parameter_declared_as_a_whole_number_is_checked_before_a_notebook_runs():
+    defaults = 'preset: str = "smoke"\nsize: int = 128  # of a batch\nlr: float = 0.1\nseeds: list = []'
+    for good in ("size = 8", "size = -1", 'size = "8"', "lr = 8.5", "seeds = [0.5]"):
+        check_parameters([defaults, f"# Parameters\n{good}\n"])
+    for wrong in ("size = 8.5", "size = -0.5", 'size = "many"', "size = None", "size = True"):
+        with pytest.raises(ValueError, match="parameter size should be a whole number, not"):
+            check_parameters([defaults, f'# Parameters\npreset = "demo"\n{wrong}\n'])
 
 
 def notebooks() -> list[Path]:

@@ -72,6 +72,32 @@ def test_a_folder_is_loaded_with_its_own_activation(tmp_path):
         assert activations(load_open_clip(str(quick), quick_gelu=False).model) == {"GELU"}
 
 
+def test_results_say_which_weights_were_judged_and_how(tmp_path, experiment):
+    "Two checkpoints of one file name looked alike, and the activation stood nowhere."
+    data = write_benchmarks(tmp_path / "data")
+    (tmp_path / "photos").mkdir()
+    photo = sorted((data / "coco" / "val2017").iterdir())[0]
+    (tmp_path / "photos" / "a.jpg").symlink_to(photo)
+    (tmp_path / "photos" / "captions.csv").write_text("image,caption\na.jpg,a square\n")
+    asked = json.dumps({"retrieval": {"name": "folder", "args": {"folder": str(tmp_path / "photos")}}})
+    for name, quick in (("a", True), ("b", False)):
+        small_open_clip(tmp_path / name / "clip", quick)
+    models = [f"first={tmp_path}/a/clip", f"second={tmp_path}/b/clip"]
+    where = {"data_folder": str(data), "only": ["sugarcrepe"], "overlap": "keep"}
+    run = experiment(NAME, tmp_path / "out", models=models, judge=asked, allow_outside=True, **where)
+    assert run.good  # without allow_outside the pictures of `asked` stop it
+    setting = read_results(tmp_path / "out")["setting"]
+    assert [(m["method"], m["name"], m["activation"]) for m in setting["models"]] == [
+        ("first", models[0], "QuickGELU"),
+        ("second", models[1], "GELU"),
+    ]
+    assert len({m["fingerprint"] for m in setting["models"]}) == 2
+    assert setting["quick_gelu"] is None and setting["random_weights"] is False
+    (tmp_path / "b" / "clip" / "open_clip_model.safetensors").write_bytes(b"broken")
+    broken = experiment(NAME, tmp_path / "no", models=[models[1]], **where)
+    assert not broken.result.good and f"the model {models[1]} cannot be opened: " in broken.text
+
+
 def test_what_cannot_be_run_is_said(tmp_path, experiment):
     run = experiment(NAME, tmp_path / "none", preset="demo", models=["ViT-B-32"])
     assert not run.result.good and "name the folder that holds the benchmarks" in run.text

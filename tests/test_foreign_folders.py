@@ -27,7 +27,7 @@ from complearn.apps.search.sources import search_sources
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
 from complearn.core.files import BadData, write_bytes_atomic
-from complearn.core.own_files import ForeignFile, Inside, check_own, open_own, own_path
+from complearn.core.own_files import ForeignFile, Inside, check_own, follow_outside, open_own, own_path
 from complearn.core.runs import Run, find
 from complearn.core.trust import Untrusted, check_plain, offline
 from complearn.data.fixtures.specimens import write_captions, write_edits
@@ -35,6 +35,7 @@ from complearn.data.readers.edits import CaptionRow
 from complearn.data.readers.registry import read
 from complearn.data.readers.reviews import Decision, append_decision, journal_path, read_decisions
 from complearn.data.readers.uploads import read_pictures
+from complearn.evaluation.bench.suites import read_bench
 from complearn.evaluation.search.gallery import Gallery
 from complearn.language.concepts.graph import build_graph, read_graph, write_graph
 from complearn.language.parsing.cache import ParseCache
@@ -1049,3 +1050,24 @@ def test_a_name_with_a_null_character_is_named(tmp_path):
         Inside(tmp_path)("a\0b.png")
     with pytest.raises(ForeignFile, match="leads out of"):
         own_path(tmp_path, "a\0b.png")
+
+
+def test_a_person_may_follow_names_that_lead_outside_through_any_reader(tmp_path):
+    "The notebook of benchmarks names `allow_outside`, and not all of its readers take it."
+    for part in ("data", "elsewhere"):
+        (tmp_path / part).mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "elsewhere" / "a.png")
+    (tmp_path / "data" / "a.png").symlink_to(tmp_path / "elsewhere" / "a.png")
+    (tmp_path / "data" / "captions.csv").write_text("image,caption\na.png,a square\n")
+    asked = {"retrieval": {"name": "folder", "args": {"folder": str(tmp_path / "data")}}}
+    for follow in (False, True, False):
+        with follow_outside(follow):
+            if follow:
+                assert len(read_bench(asked)["retrieval"].items()) == 1
+                with offline("a run"), pytest.raises(ValueError, match="leads out of"):
+                    read_bench(asked)
+                with follow_outside(False):
+                    assert len(read_bench(asked)["retrieval"].items()) == 1
+            else:
+                with pytest.raises(ValueError, match="leads out of .* say allow_outside=True if you trust the data"):
+                    read_bench(asked)

@@ -338,3 +338,103 @@ def test_folders_and_files_that_say_too_little_name_the_remedy(tmp_path):
         UserWarning, match="a file does not say its activation, GELU is assumed; pass quick_gelu=True or False"
     ):
         load_open_clip(f"{NAME}:{tmp_path}/mine.pt")
+
+
+# --- another size, another model, other names --------------------------------
+
+
+def named(folder, name, **sizes):
+    "open_clip knows a small model of other sizes by name."
+    config = {key: values | sizes.get(key, {}) if isinstance(values, dict) else values for key, values in SIZES.items()}
+    (folder / f"{name}.json").write_text(json.dumps(config))
+    open_clip.add_model_config(folder / f"{name}.json")
+    return config
+
+
+def weights_of(config, file):
+    torch.manual_seed(0)
+    torch.save(open_clip.CLIP(**config).state_dict(), file)
+    return file
+
+
+def test_weights_of_another_image_size_are_refused_with_the_name_that_fits(tmp_path):
+    "open_clip resizes the positions, and the model was judged at another size than it was trained for."
+    large = named(tmp_path, "complearn-small-64", vision_cfg={"image_size": 64})
+    file = weights_of(large, tmp_path / "size64.pt")
+    with pytest.raises(ValueError) as error:
+        load_open_clip(f"{NAME}:{file}", quick_gelu=False)
+    said = str(error.value)
+    assert "for images of 64 pixels (17 positions), and this model takes 32 pixels (5 positions)" in said
+    assert (
+        f"{file} holds weights" in said
+        and f"the weights fit complearn-small-64; give complearn-small-64:{file}" in said
+    )
+    assert load_open_clip(f"complearn-small-64:{file}", quick_gelu=False).transform["size"] == 64
+
+
+def test_weights_of_another_caption_length_are_refused(tmp_path):
+    file = weights_of(SIZES | {"text_cfg": SIZES["text_cfg"] | {"context_length": 12}}, tmp_path / "short.pt")
+    with pytest.raises(ValueError, match="for captions of 12 tokens, and this model takes 16") as error:
+        load_open_clip(f"{NAME}:{file}", quick_gelu=False)
+    assert "put an open_clip_config.json that says text_cfg.context_length 12 beside the weights" in str(error.value)
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": SIZES | {"quick_gelu": False}}))
+    file.rename(tmp_path / "open_clip_model.bin")
+    with pytest.raises(ValueError, match="for captions of 12 tokens"):
+        load_open_clip(str(tmp_path))
+
+
+def test_a_clip_folder_with_weights_of_another_size_is_refused(tmp_path, monkeypatch):
+    clip_folder(tmp_path, monkeypatch)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["vision_config"]["image_size"] = 48
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"for images of 32 pixels \(5 positions\), and this model takes 48 pixels"):
+        load_open_clip(str(tmp_path))
+
+
+def test_a_file_under_the_name_of_another_model_is_named(tmp_path):
+    "The width of the text half differed, which was an AssertionError of open_clip."
+    wide = SIZES | {"text_cfg": SIZES["text_cfg"] | {"width": 128, "heads": 2}}
+    file = weights_of(wide, tmp_path / "wide.pt")
+    with pytest.raises(ValueError, match="wide.pt holds weights of another configuration") as error:
+        load_open_clip(f"{NAME}:{file}", quick_gelu=False)
+    assert "no model of open_clip has these shapes; give the name or the configuration" in str(error.value)
+    with pytest.raises(ValueError, match=f"the weights fit {NAME}; give {NAME}:.*mine.pt"):
+        torch.save(small_clip().state_dict(), tmp_path / "mine.pt")
+        load_open_clip(f"RN50:{tmp_path / 'mine.pt'}", quick_gelu=True)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_names_of_compiled_and_distributed_training_are_those_of_the_model(tmp_path, prefix):
+    model = small_clip()
+    torch.save({"state_dict": {f"{prefix}{k}": v for k, v in model.state_dict().items()}}, tmp_path / "run.pt")
+    pictures = torch.randn(2, 3, 32, 32)
+    loaded = load_open_clip(f"{NAME}:{tmp_path}/run.pt", quick_gelu=True).model.eval()
+    assert torch.equal(loaded.encode_image(pictures), model.encode_image(pictures))
+
+
+def test_names_of_a_compiled_tower_are_those_of_the_model(tmp_path):
+    model = small_clip()
+    state = {name.replace("visual.", "visual._orig_mod."): tensor for name, tensor in model.state_dict().items()}
+    save_file(state, tmp_path / "run.safetensors")
+    assert read_weights(tmp_path / "run.safetensors").keys() == model.state_dict().keys()
+
+
+def test_a_home_folder_is_written_out_behind_the_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    torch.save(small_clip().state_dict(), tmp_path / "mine.pt")
+    load_open_clip(f"{NAME}:~/mine.pt", quick_gelu=True)
+    tower = {"tower": f"open_clip:{NAME}:~/mine.pt", "quick_gelu": True}
+    assert build_model({"vision": tower, "text": tower}).logit_scale.exp().item() == pytest.approx(1 / 0.07)
+
+
+def test_a_configuration_that_is_silent_about_its_activation_is_warned_of(tmp_path):
+    save_file(small_clip(False).state_dict(), tmp_path / "open_clip_model.safetensors")
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": SIZES}))
+    with pytest.warns(UserWarning, match=r"open_clip_config.json does not say the activation, GELU is assumed"):
+        load_open_clip(str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_open_clip(str(tmp_path), quick_gelu=False)
+        (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": SIZES | {"quick_gelu": False}}))
+        load_open_clip(str(tmp_path))

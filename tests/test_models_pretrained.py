@@ -251,7 +251,7 @@ def test_open_clip_as_a_dual_encoder(tmp_path, codebook):
 
 def clip_with_logits(folder, scale=100.0, bias=None, **more):
     "A folder of open_clip whose weights hold a temperature, and a bias in the form of SigLIP."
-    config = {"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT} | (
+    config = {"embed_dim": 24, "quick_gelu": False, "vision_cfg": VIT, "text_cfg": TEXT} | (
         {} if bias is None else {"init_logit_bias": bias}
     )
     folder.mkdir()
@@ -589,6 +589,27 @@ def test_hf_clip_folder_gives_both_halves(tmp_path):
     for tower in (vision, text):
         again = build_tower(json.loads(json.dumps(tower.architecture)))
         again.load_state_dict(tower.state_dict())
+
+
+def test_both_halves_of_a_clip_of_transformers_know_its_temperature(tmp_path):
+    "Its heads are new, so the temperature starts as usual, which was not said."
+    torch.manual_seed(0)
+    model = transformers.CLIPModel(transformers.CLIPConfig(**SIDES, logit_scale_init_value=float(np.log(80))))
+    model.save_pretrained(tmp_path)
+    vocabulary(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.1] * 3, "image_std": [0.2] * 3, "crop_size": {"height": 32, "width": 32}})
+    )
+    name = f"hf:{tmp_path}"
+    vision = vision_tower(name).logits
+    assert vision == text_tower(name).logits and vision.scale == pytest.approx(80) and vision.bias is None
+    assert vision_tower({"tower": name, "weights": False}).logits is None
+    with pytest.warns(
+        UserWarning, match="new heads stand over .*: the inverse temperature starts at 14.29, .* not at 80"
+    ):
+        build_model({"vision": name, "text": name})
+    with pytest.warns(UserWarning, match="the vision tower alone comes from a pretrained CLIP"):
+        build_model({"vision": name, "text": "tiny"}, WordTokenizer.fit(CAPTIONS))
 
 
 def test_hf_vision_without_cls(tmp_path):

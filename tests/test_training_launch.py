@@ -119,6 +119,38 @@ def test_a_wrong_configuration_is_refused_before_a_folder_is_made(tmp_path, part
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "tower, told",
+    (
+        (
+            "open_clip:ViT-B-32:{0}/min.pt",
+            "open_clip has no weights '{0}/min.pt' for ViT-B-32, and there is no such file",
+        ),
+        ({"tower": "open_clip:ViT-B-32:{0}/empty"}, "{0}/empty holds no weights"),
+        ("open_clip:ViT-B-23:openai", "open_clip has no model 'ViT-B-23'; similar names: .*ViT-B-32"),
+        ("open_clip:ViT-B-32", "ViT-B-32 names no weights; give "),
+        ("hf:{0}/clp", "there is no folder {0}/clp; give one with a config.json and its weights"),
+        ("timm:{0}/empty", "{0}/empty holds no config.json"),
+    ),
+)
+def test_weights_that_are_not_there_are_said_before_a_folder_is_made(tmp_path, tower, told):
+    "The process that trains found it out after a minute."
+    (tmp_path / "empty").mkdir()
+    tower = tower.format(tmp_path) if isinstance(tower, str) else {"tower": tower["tower"].format(tmp_path)}
+    config = changed(model=GOOD["model"] | {"vision": tower})
+    with pytest.raises(ValueError, match="model.vision is .*" + told.format(tmp_path)):
+        prepare(tmp_path / "run", config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_has_ended_needs_its_first_weights_no_more(tmp_path):
+    config = changed(model=GOOD["model"] | {"vision": {"tower": "open_clip:ViT-B-32", "random_weights": True}})
+    run = prepare(tmp_path / "run", config)
+    gone = changed(model=GOOD["model"] | {"vision": f"open_clip:ViT-B-32:{tmp_path}/gone.pt"})
+    Run.create(tmp_path / "ended", {**run.config, "model": gone["model"]}).finish({})
+    assert prepare(tmp_path / "ended", {**run.config, "model": gone["model"]}).done == {}
+
+
 def test_fewer_pairs_than_a_batch_are_said_before_a_folder_is_made(tmp_path, photos):
     """The notebooks have read the data by then; a generated world says its size without being drawn."""
     source = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}

@@ -137,10 +137,11 @@ def test_a_study_says_at_which_rate_pretrained_towers_start():
         f"clip, negclip: from pretrained towers; lr 1e-05, {end}",
         "clip, negclip: the temperature is that of the pretrained CLIP",
         f"codebook_clip: from pretrained towers; lr 0.001, 1e-05 for vision.tower, 1e-05 for language.tower, {end}",
-        "codebook_clip: the temperature starts as of a new model, since a codebook stands over both towers",
+        "codebook_clip: the temperature starts as of a new model, since new heads stand "
+        "over the towers of a pretrained CLIP",
     ]
     assert study({}).describe_start() == [] == study({"vision": "efficientnet_lite0"}).describe_start()
-    alone = "clip: the temperature starts as of a new model, since the vision tower alone is of a pretrained CLIP"
+    alone = "clip: the temperature starts as of a new model, since the vision tower alone comes from a pretrained CLIP"
     assert study({"vision": FROZEN}).describe_start() == [alone]
     assert study({"vision": FROZEN}, switches={"model": {"logit_scale": 50.0}}).describe_start() == []
 
@@ -264,3 +265,27 @@ def test_rate_and_ramp_are_parameters_of_a_notebook_that_trains(name):
     assert re.search(r"\.stated\(lr, ramp\)|float\(lr\) or .*", code), "they reach what is trained"
     if "switches" in names and name != "multistage":
         assert re.search(r"^switches: .*by method or for codebook, model, train", parameters, re.M)
+
+
+def test_a_study_says_which_pretrained_agents_a_method_replaces():
+    "Iterated learning from a CLIP begins its first generation with a language agent that knows nothing."
+    tail = "replaced by random weights"
+    lines = study(CLIP, ["clip", "il_clip", "il_negclip", "fresh_language"]).describe_start()
+    assert [line for line in lines if tail in line] == [
+        f"il_clip, il_negclip: the pretrained language agent is {tail} at the first generation",
+        f"fresh_language: the pretrained language agent is {tail} at the start",
+    ]
+    both = study(CLIP, ["il_clip"], switches={"il_clip": {"target": "alternate", "generations": 2}}).describe_start()
+    assert f"il_clip: the pretrained language and vision agents are {tail} at their first generations" in both
+    frozen = CLIP | {"text": {"tower": CLIP["text"], "frozen": True}}
+    for towers in ({}, frozen, {"vision": CLIP["vision"]}):
+        assert not [line for line in study(towers, ["il_clip"]).describe_start() if tail in line]
+
+
+def test_a_study_says_at_which_temperature_a_clip_of_transformers_starts(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    name = f"hf:{tmp_path}"
+    told = "clip: the temperature starts as of a new model, since "
+    both = study({"vision": name, "text": name}).describe_start()
+    assert f"{told}new heads stand over the towers of a pretrained CLIP" in both
+    assert f"{told}the text tower alone comes from a pretrained CLIP" in study({"text": name}).describe_start()

@@ -1,5 +1,8 @@
 """Which weights of which run: by phase, by step, as a person types it, and with the data that the run holds out."""
 
+import re
+import shutil
+
 import pytest
 import torch
 import training_runs
@@ -7,6 +10,7 @@ import training_runs
 from complearn.core.runs import Run
 from complearn.models.scoring import search_scorer
 from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.opening import find_models
 from complearn.training.runs.snapshots import (
     Snapshot,
     find_snapshots,
@@ -53,6 +57,39 @@ def test_names_as_people_type_them(run):
     assert [snapshot.step for _, snapshot in found] == [6, 3, 3]
     with pytest.raises(FileNotFoundError, match="no run under"):
         find_snapshots(str(run.path / "phases"))
+
+
+def test_an_at_sign_in_a_name_that_exists_is_a_part_of_it(run, tmp_path):
+    "`dd@best` opened `dd`, and `best.pt@step-4` opened `best.pt`, without a word."
+    for name in ("dd", "dd@best", "epoch=3 val@0.71 (best).pt"):
+        (tmp_path / name).touch()
+        for before, label in (("", ""), ("ViT-S-32-alt:", ""), ("mine=ViT-S-32-alt:", "mine")):
+            typed = f"{before}{tmp_path}/{name}"
+            assert split_name(typed) == (label, typed.removeprefix("mine="), "")
+    twin = tmp_path / "clip@v1-s0"
+    shutil.copytree(run.path, twin)
+    assert [label for label, _ in find_snapshots(str(twin))] == ["clip@v1"]
+    assert [snapshot.step for _, snapshot in find_snapshots(f"{twin}@step-3")] == [3]
+    assert [model.name for model in find_models(f"{twin}@step-3")] == ["clip@v1@step-3"]
+
+
+def test_a_name_without_folders_may_hold_an_equals_sign_and_an_at_sign(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "epoch=3 val@0.71.pt").touch()
+    assert split_name("epoch=3 val@0.71.pt") == ("", "epoch=3 val@0.71.pt", "")
+
+
+@pytest.mark.parametrize("form", ["{0}/weights", "ViT-S-32-alt:{0}/weights", "{0}/saved", "{0}/empty", "{0}/nowhere"])
+def test_a_phase_of_something_that_is_no_run_is_refused(tmp_path, form):
+    (tmp_path / "weights").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "model.safetensors").touch()
+    typed = form.format(tmp_path)
+    told = f"@best selects weights of a run, but {typed} is none, and there is no file or folder {typed}@best"
+    for find in (find_models, find_snapshots):
+        with pytest.raises(FileNotFoundError, match=re.escape(told)):
+            find(f"mine={typed}@best")
 
 
 def test_a_run_under_way_has_its_last_checkpoint(run, tmp_path):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Text', 'Identifier', 'RequestError', 'unknown_name', 'check_choice', 'check_text', 'adapter', 'short_repr', 'strict',
-           'check_arguments', 'read_record', 'parse_yaml', 'parse_list', 'check_parameters']
+           'check_arguments', 'read_record', 'parse_yaml', 'whole_number', 'parse_list', 'check_parameters']
 
 # %% ../../nbs/core/config.ipynb #n003
 import ast
@@ -275,6 +275,17 @@ def parse_yaml(
         ) from None
 
 # %% ../../nbs/core/config.ipynb #n021
+def whole_number(
+    value: Any,  # a number, or a string of digits
+    name: str,  # of the parameter, for the message
+) -> int:
+    "A notebook's whole number, however it arrived; raise RequestError for any other value, which `int` would round."
+    text = str(value).strip()
+    if not isinstance(value, bool) and re.fullmatch(r"[-+]?\d+(\.0*)?", text):
+        return int(text.partition(".")[0])
+    raise RequestError(f"parameter {name} should be a whole number, not {value!r}; write e.g. -p {name} 8")
+
+
 def parse_list(
     value: Any,  # a list, one value, or a string such as "[0,1]", "0,1", "['clip']" or "clip, il_clip"
     name: str,  # of the parameter, for the message
@@ -286,6 +297,8 @@ def parse_list(
         value = parse_yaml(text if text[:1] in ("[", "{") else f"[{text.strip('()')}]", name)
     values = [] if value is None else [value] if isinstance(value, (int, float, str, Mapping)) else list(value)
     try:
+        if of is int:
+            return [whole_number(item, name) for item in values]
         return values if of is None else [of(item) for item in values]
     except (TypeError, ValueError):
         raise RequestError(f"parameter {name} should be a list of {of.__name__}, not {values!r}") from None
@@ -300,10 +313,22 @@ def _assigned_names(
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
+def _whole_names(
+    source: str,  # a cell of plain assignments with their types
+) -> list[str]:
+    "The names that a cell assigns whole numbers to, as their types say."
+    return [
+        node.target.id
+        for node in ast.parse(source).body
+        if isinstance(node, ast.AnnAssign) and getattr(node.annotation, "id", "") == "int"
+    ]
+
+
 def check_parameters(
     cells: Sequence[str] | None = None,  # sources of the cells that have run; None: those of the running notebook
 ) -> None:
-    "Raise RequestError if papermill passed a parameter that the notebook's tagged cell does not name."
+    """Raise RequestError if papermill passed a parameter that the notebook's tagged cell does not name, or anything but
+    a whole number where that cell says `int`."""
     if cells is None:
         from IPython import get_ipython
 
@@ -314,3 +339,7 @@ def check_parameters(
             strange = [name for name in _assigned_names(injected) if name not in known]
             if strange:
                 raise RequestError(unknown_name("parameter", strange[0], known))
+            whole = _whole_names(defaults)
+            for node in ast.parse(injected).body:
+                if isinstance(node, ast.Assign) and node.targets[0].id in whole:
+                    whole_number(ast.literal_eval(node.value), node.targets[0].id)

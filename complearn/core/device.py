@@ -26,7 +26,9 @@ def check_device(
 def pick_device(
     device: str | torch.device = "auto",  # "auto", "cpu", "cuda", "cuda:1", "mps"
 ) -> torch.device:  # a device that exists
-    "The device to compute on; an absent one is an error that says what there is instead."
+    "The device to compute on; a wrong name or an absent device is an error that says what there is instead."
+    if isinstance(device, str):
+        check_device(device)
     if str(device) == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     chosen = torch.device(device)

@@ -21,12 +21,13 @@ from .composer.model import Composer, ComposerConfig
 from .composer.pairing import SEARCH_FAULT
 from .composer.two_stream import TwoStream, TwoStreamConfig
 from .composer.vse import VSE, VSEConfig
-from .dual import Dual, ModelConfig, build_model
+from .dual import Dual, ModelConfig, build_model, temperature_fault
 from .grounded.classifier import ClassifierConfig, build_classifier, classifier_spec
 from .grounded.model import Grounded, GroundedConfig, build_grounded, tower_specs
 from .stages.clip import ClipStages, ClipStagesConfig, build_clip_stages
 from .stages.model import StagesConfig, assemble_stages, build_stages
 from .towers.base import SIZES, Tower
+from .towers.checkpoints import is_clip_folder
 from .towers.factory import LOADERS, is_frozen, is_pretrained, read_spec
 
 # %% ../../nbs/models/registry.ipynb #b2f7f05d
@@ -119,7 +120,7 @@ def _has_new_heads(
     "Whether a dual encoder is more than the two halves of one CLIP."
     halves = [read_spec(config.vision, LOADERS["vision"]), read_spec(config.text, LOADERS["text"])]
     of_clip = all(library == "open_clip" for library, *_ in halves)
-    places = {str(Path(name).resolve()) if Path(name).exists() else name for _, names, _ in halves for name in names}
+    places = {_place(name) for _, names, _ in halves for name in names}
     return config.codebook is not None or config.width is not None or not of_clip or len(places) > 1
 
 
@@ -237,20 +238,36 @@ def temperature_note(
     if not isinstance(config, ModelConfig) or config.logit_scale is not None:
         return ""
     sides = {"vision": config.vision, "text": config.text}
-    halves = [
-        side
-        for side, spec in sides.items()
-        if read_spec(spec, LOADERS[side])[0] == "open_clip" and is_pretrained(spec, side)
-    ]
-    if len(halves) == 2 and not _has_new_heads(config):
+    checkpoints = {side: _clip_checkpoint(spec, side) for side, spec in sides.items()}
+    # a width may be that of the towers' own projections; the model says it when it is built
+    if config.width is not None and config.codebook is None and None not in checkpoints.values():
+        return ""
+    projects = all(read_spec(spec, LOADERS[side])[0] == "open_clip" for side, spec in sides.items())
+    reason = temperature_fault(checkpoints, config.codebook is not None or not projects)
+    if reason is None:
+        return ""
+    if reason == "":
         return "the temperature is that of the pretrained CLIP"
-    if len(halves) == 1 or (halves and config.codebook is not None):
-        if len(halves) == 1:
-            reason = f"the {halves[0]} tower alone is of a pretrained CLIP"
-        else:
-            reason = "a codebook stands over both towers"
-        return f"the temperature starts as of a new model, since {reason}"
-    return ""
+    return f"the temperature starts as of a new model, since {reason}"
+
+
+def _clip_checkpoint(
+    spec: Any,  # of a tower
+    side: str,  # "vision" or "text"
+) -> str | None:  # None: it is of none, as far as its name or its folder says
+    "Which pretrained CLIP a tower is half of; nothing is loaded to find out."
+    library, names, _ = read_spec(spec, LOADERS[side])
+    of_clip = library == "open_clip" or library == "hf" and names and is_clip_folder(names[0])
+    if not of_clip or not is_pretrained(spec, side):
+        return None
+    return _place(names[0])
+
+
+def _place(
+    name: str,  # of a model of a library, or a path
+) -> str:  # equal for two names of one file or folder
+    "A path in its one form; another name as it is."
+    return str(Path(name).resolve()) if Path(name).exists() else name
 
 
 def added_parts(

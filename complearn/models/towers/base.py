@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['PLAIN_TOKENS', 'LAYER_LISTS', 'SIZES', 'TowerOutput', 'attend', 'check_sizes', 'Attention', 'Block', 'SharedLogits',
-           'Tower', 'VisionTransformer', 'content_mask', 'find_layers', 'TextTransformer', 'compile_towers']
+           'shared_logits', 'Tower', 'VisionTransformer', 'content_mask', 'find_layers', 'TextTransformer',
+           'compile_towers']
 
 # %% ../../../nbs/models/towers/base.ipynb #c002
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +139,20 @@ class SharedLogits:
     checkpoint: str  # a hash of its weights: equal for the two towers of one checkpoint
     scale: float  # inverse temperature
     bias: float | None = None  # added to each logit, as in SigLIP; None: it has none
+
+
+@torch.no_grad()
+def shared_logits(
+    model: nn.Module,  # a whole pretrained CLIP, with a `logit_scale`
+) -> SharedLogits:
+    "The temperature and the bias of a pretrained CLIP; the hash reads some values of each weight."
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        some = tensor.reshape(-1)[:: max(1, tensor.numel() // 256)].float().cpu().numpy()
+        digest.update(f"{name} {tuple(tensor.shape)} ".encode() + some.tobytes())
+    scale = float(model.logit_scale.double().exp())
+    bias = getattr(model, "logit_bias", None)
+    return SharedLogits(digest.hexdigest(), scale, None if bias is None else float(bias))
 
 
 class Tower(nn.Module):

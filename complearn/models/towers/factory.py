@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['LOADERS', 'FROZEN', 'Size', 'Depth', 'MOST_PARAMETERS', 'NAMES', 'KINDS', 'read_spec', 'is_frozen', 'is_pretrained',
-           'vision_tower', 'text_tower', 'check_tower', 'check_names', 'check_architecture', 'build_tower']
+           'vision_tower', 'text_tower', 'check_tower', 'check_names', 'check_weights_exist', 'check_architecture',
+           'build_tower']
 
 # %% ../../../nbs/models/towers/factory.ipynb #c002
-import hashlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -15,23 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from pydantic import Field
 
-from ...core.config import strict
+from ...core.config import RequestError, strict
 from ...core.trust import Untrusted, check_plain, offline
-from .base import SIZES, SharedLogits, TextTransformer, Tower, VisionTransformer, check_sizes
+from .base import SIZES, TextTransformer, Tower, VisionTransformer, check_sizes, shared_logits
 from complearn.models.towers.libraries import (
     TIMM_ARGUMENTS,
     HFText,
     HFVision,
     TimmVision,
+    check_folder,
+    expand_home,
     load_hf_text,
     load_hf_vision,
     load_timm,
 )
 from .offline import LiteVision, load_lite, load_minilm
-from .openclip import OpenClipModel, check_model_config, load_open_clip
+from .openclip import check_model_config, check_open_clip, load_open_clip
 from .openclip_towers import OpenClipText, OpenClipVision
 from .resnets.resnet import ResNetVision
 
@@ -48,25 +49,9 @@ def read_spec(
     if library not in SIZES and library not in loaders:
         names = ", ".join([*SIZES, *(f"{key}:NAME" if key in ("open_clip", "timm", "hf") else key for key in loaders)])
         raise ValueError(f"unknown tower '{library}{':' if name else ''}{name}'; known: {names} (NAME may be a folder)")
-    return library, [name] if name else [], arguments
+    return library, [expand_home(name)] if name else [], arguments
 
 # %% ../../../nbs/models/towers/factory.ipynb #c007
-@torch.no_grad()
-def _shared_logits(
-    got: OpenClipModel,
-) -> SharedLogits | None:  # None: it has learned nothing
-    "The temperature and the bias of a pretrained CLIP; the hash reads some values of each weight."
-    if not got.pretrained:
-        return None
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in sorted(got.model.state_dict().items()):
-        some = tensor.reshape(-1)[:: max(1, tensor.numel() // 256)].float().cpu().numpy()
-        digest.update(f"{name} {tuple(tensor.shape)} ".encode() + some.tobytes())
-    scale = float(got.model.logit_scale.double().exp())
-    bias = getattr(got.model, "logit_bias", None)
-    return SharedLogits(digest.hexdigest(), scale, None if bias is None else float(bias))
-
-
 def _load_open_clip_vision(
     name: str,  # see `load_open_clip`
     quick_gelu: bool | None = None,  # for a weights file of your own
@@ -75,7 +60,7 @@ def _load_open_clip_vision(
     "The vision half of an open_clip model."
     got = load_open_clip(name, quick_gelu, random_weights)
     tower = OpenClipVision(got.config, got.transform, got.model.visual)
-    tower.logits = _shared_logits(got)
+    tower.logits = shared_logits(got.model) if got.pretrained else None
     return tower
 
 
@@ -89,7 +74,7 @@ def _load_open_clip_text(
     got = load_open_clip(name, quick_gelu, random_weights)
     tower = OpenClipText(got.config, got.tokenizer.start, got.tokenizer.end, keep_end, got.model.text)
     tower.tokenizer = got.tokenizer
-    tower.logits = _shared_logits(got)
+    tower.logits = shared_logits(got.model) if got.pretrained else None
     return tower
 
 # %% ../../../nbs/models/towers/factory.ipynb #c009
@@ -249,12 +234,53 @@ def check_names(
             check_names(value, f"{place}.{key}")
     elif isinstance(config, str):
         library, _, name = config.partition(":")
-        if library in NAMES and name and not Path(name).exists() and not re.fullmatch(NAMES[library], name):
+        if (
+            library in NAMES
+            and name
+            and not Path(expand_home(name)).exists()
+            and not re.fullmatch(NAMES[library], name)
+        ):
             remedy = "name the folder that holds it, and --accept-config; or --online, to train with it as it is"
             raise Untrusted(
                 f"{place} is {config[:80]!r}, neither {library}'s own name of a model nor a folder or file here; "
                 f"{remedy}"
             )
+
+# %% ../../../nbs/models/towers/factory.ipynb #5b0c41d3
+def check_weights_exist(
+    config: Any,  # a model's configuration in plain values
+    place: str,  # its key, for the message
+) -> None:
+    """Raise RequestError if a configuration names a tower whose weights are not there; no weights are read, and nothing
+    is downloaded."""
+    if isinstance(config, str):
+        _check_exists(config, {}, place)
+    elif isinstance(config, Mapping):
+        named = config.get("tower")
+        if isinstance(named, str):
+            _check_exists(named, config, place)
+        for key, value in config.items():
+            if key != "tower":
+                check_weights_exist(value, f"{place}.{key}")
+
+
+def _check_exists(
+    tower: str,  # perhaps of a library: LIBRARY:NAME
+    arguments: Mapping[str, Any],  # its other arguments
+    place: str,  # the key, for the message
+) -> None:
+    "Raise RequestError if a tower of a library has no weights where its name says."
+    library, _, name = tower.partition(":")
+    if library not in NAMES or not name:
+        return
+    name = expand_home(name)
+    try:
+        if library == "open_clip":
+            check_open_clip(name, arguments.get("random_weights", False))
+        else:
+            check_folder(name, arguments.get("weights", True))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{place} is {tower!r}: {error}") from error
 
 # %% ../../../nbs/models/towers/factory.ipynb #c015
 KINDS = {

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MODEL_KEYS', 'MOST_TOKENS', 'MOST_PIXELS', 'needs_quick_gelu', 'check_model_config', 'OpenClipModel',
-           'load_open_clip', 'OpenClipScorer']
+           'check_open_clip', 'load_open_clip', 'OpenClipScorer']
 
 # %% ../../../nbs/models/towers/openclip.ipynb #c002
 import copy
@@ -39,7 +39,7 @@ from complearn.models.towers.checkpoints import (
     read_openai,
     read_weights,
 )  # fmt: skip
-from .libraries import open_folder
+from .libraries import expand_home, open_folder
 from .limits import TooLarge, build_within, check_size
 from .tokenizers import open_clip_tokenizer
 
@@ -78,6 +78,9 @@ def needs_quick_gelu(
     return None
 
 # %% ../../../nbs/models/towers/openclip.ipynb #c011
+_WHEN_QUICK = "True if the training started from OpenAI's weights or a model ...-quickgelu, else False"
+
+
 def _choose_quick_gelu(
     model: str,  # open_clip's name
     weights: str | None,  # tag or file
@@ -98,7 +101,14 @@ def _choose_quick_gelu(
         used = "QuickGELU" if expected else "GELU"
         warnings.warn(
             f"{model} with {Path(weights).name}: a file does not say its activation, {used} is assumed; pass "
-            f"quick_gelu=True or False",
+            f"quick_gelu=True or False ({_WHEN_QUICK})",
+            stacklevel=3,
+        )
+    place = model.removeprefix("local-dir:")
+    if requested is None and expected is None and place != model and not weights:
+        warnings.warn(
+            f"{place}/open_clip_config.json does not say the activation, GELU is assumed, as open_clip does; pass "
+            f"quick_gelu=True or False ({_WHEN_QUICK})",
             stacklevel=3,
         )
     return bool(expected if requested is None else requested)
@@ -223,6 +233,21 @@ def _no_weights(
     forms = f"{model_name}:TAG ({tags}), {model_name}:FILE or {model_name}:FOLDER"
     return f"{model_name} names no weights; give {forms}, or random_weights=true for a model that has learned nothing"
 
+
+def check_open_clip(
+    name: str,  # model:weights, folder, archive, or hf-hub:owner/name
+    random_weights: bool = False,  # see `load_open_clip`
+) -> None:
+    """Raise ValueError or FileNotFoundError for a name that `load_open_clip` finds no weights for; no weights are read,
+    and nothing is downloaded."""
+    name = expand_home(name)
+    if is_clip_folder(name) or name.startswith("hf-hub:") or Path(name).is_file() and is_torchscript(name):
+        return
+    model_name, weights = _parse_name(name)
+    _read_config(model_name)
+    if not (_find_weights(model_name, weights) or weights or random_weights):
+        raise ValueError(_no_weights(model_name))
+
 # %% ../../../nbs/models/towers/openclip.ipynb #5dd6f88e
 def _load_checkpoint(
     checkpoint: Checkpoint,  # of a `CLIPModel`, or OpenAI's
@@ -282,6 +307,7 @@ def load_open_clip(
 ) -> OpenClipModel:
     "Load an open_clip model with the activation of its weights; raise ValueError where no weights are named."
     library = need("open_clip", "towers")
+    name = expand_home(name)
     for folder in (name, name.partition(":")[2]):
         if folder and Path(folder).is_dir():
             check_own(folder, links=True)

@@ -30,7 +30,7 @@ from ...data.readers.registry import READERS, known_count, read
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, needs_tokenizer
 from ...models.saving import model_card
-from ...models.towers.factory import check_names
+from ...models.towers.factory import check_names, check_weights_exist
 from ...models.towers.tokenizers import load_tokenizer
 from ..engine.processes import Processes, start_processes
 from ..engine.settings import TrainSettings
@@ -96,8 +96,11 @@ def prepare(
     config: Mapping[str, Any],  # plain values, see `RunConfig`
 ) -> Run:
     """Check a run's configuration and write it; nothing is trained yet. Raise ValueError if pairs that were read here
-    do not fill a batch."""
+    do not fill a batch, or if the weights that a tower starts with are not there."""
     read = RunConfig.read(config)
+    # a run that has ended needs them no more
+    if not (Path(path).expanduser() / "done.json").exists():
+        check_weights_exist(config.get("model"), "model")
     if (pairs := known_count(read.data.name, read.data.args)) is not None:
         check_batch(pairs, read.train.batch_size)
     config = _with_pace(config)

@@ -20,7 +20,7 @@ from ...core.config import check_choice
 from ...core.device import describe_device
 from ...core.results import Result, code_version, row
 from ...core.runs import Run, folder_name
-from ...models.registry import temperature_note
+from ...models.registry import temperature_note, tuned_towers
 from ..engine.journal import BUDGET
 from ..methods.catalogue import METHODS
 from ..methods.registry import Method, merge
@@ -124,6 +124,22 @@ def nested_means(
     return nested
 
 # %% ../../../nbs/training/runs/study.ipynb #da8d7ec2
+def _replacement_note(
+    method: Method,  # of a row
+    model: Mapping[str, Any],  # the configuration of its model
+    args: Mapping[str, Any],  # the method's plain arguments
+) -> str:  # empty where nothing is lost
+    "Which pretrained agents a method replaces by new ones."
+    replaced = method.replaces(args) if method.replaces else ()
+    tuned, _ = tuned_towers(model)  # a frozen tower is never replaced
+    lost = [agent for agent in replaced if f"{agent}.tower.*" in tuned]
+    if not lost:
+        return ""
+    names = f"{lost[0]} agent is" if len(lost) == 1 else f"{' and '.join(lost)} agents are"
+    when = "at the first generation" if len(lost) == 1 else "at their first generations"
+    return f"the pretrained {names} replaced by random weights {when if 'generations' in args else 'at the start'}"
+
+
 @dataclass
 class Study:
     "Rows x seeds on one setting."
@@ -201,7 +217,8 @@ class Study:
         } | self._start(label, seed)
 
     def describe_start(self) -> list[str]:  # a line for each start, with the rows that have it
-        "Say which rows start from pretrained towers: at which rate they learn, and at which temperature."
+        """Say which rows start from pretrained towers: at which rate they learn, at which temperature, and which of the
+        towers a method replaces."""
         rows: dict[str, list[str]] = {}
         for label, entry in self.table.items():
             made = self.configuration(label, self.seeds[0])
@@ -211,6 +228,8 @@ class Study:
                 pace = Pace(train["lr"], train.get("shares", {}), args.get("ramp", 0))
                 rows.setdefault(f"from pretrained towers; {pace} (lr and ramp change it)", []).append(label)
             if note := temperature_note(made["model"]):
+                rows.setdefault(note, []).append(label)
+            if note := _replacement_note(entry.method, made["model"], args):
                 rows.setdefault(note, []).append(label)
         return [f"{', '.join(labels)}: {said}" for said, labels in rows.items()]
 
