@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core.config import RequestError, parse_yaml
+from ..core.config import RequestError, note_typed, parse_yaml
 from ..core.extras import MissingLibrary
 from ..core.files import BadData, read_text
 from ..data.readers.files import read_rows
@@ -75,6 +75,7 @@ def main(
 ) -> int:  # exit code: 1 if no caption has a parse, 2 if nothing could be done
     "Parse captions from a terminal."
     options = make_parser().parse_args(arguments)
+    note_typed(vars(options))
     try:
         source = parse_yaml(options.captions, "captions")
         pairs = None if isinstance(source, str) else read_source(source)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ...analysis.trees.score_figures import lost_words, node_scores
 from .. import parses
-from ...core.config import RequestError, parse_yaml
+from ...core.config import RequestError, note_typed, parse_yaml
 from ...core.files import BadData, check_replaceable, write_bytes_atomic
 from ...core.runs import Run
 from complearn.data.divergence.compounds import (
@@ -300,6 +300,7 @@ def main(
     if arguments[:1] == ["parse"]:
         return parses.main(arguments[1:])
     options = make_parser().parse_args(arguments)
+    note_typed(vars(options))
     try:
         _check_parser(getattr(options, "parser", ""))
         commands = {
