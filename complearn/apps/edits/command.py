@@ -157,7 +157,7 @@ def make_generator(
     "The language model that writes edits."
     if not settings.generator:
         return None
-    if settings.generator in GENERATORS or re.fullmatch(r"[\w.]+:\w+", settings.generator):
+    if settings.generator in GENERATORS.names() or re.fullmatch(r"[\w.]+:\w+", settings.generator):
         return GENERATORS[settings.generator](settings.model, settings.seed)
     if settings.generator.startswith(("http://", "https://")):
         return EndpointGenerator(

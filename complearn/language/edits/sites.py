@@ -211,10 +211,11 @@ def operator_names(
     for name in CAPTION_EDITS:
         families.setdefault(name.partition("_")[0], []).append(name)
     for name in names or CAPTION_EDITS:
-        if name not in families and (":" in name or name in CAPTION_EDITS.names()):
-            name = CAPTION_EDITS.find(name)
-        elif name not in CAPTION_EDITS:
-            check_choice("operator", name, dict.fromkeys([*families, *CAPTION_EDITS]))
+        if name not in CAPTION_EDITS and name not in families:
+            if ":" in name or name in CAPTION_EDITS.names():
+                name = CAPTION_EDITS.find(name)
+            else:
+                check_choice("operator", name, dict.fromkeys([*families, *CAPTION_EDITS]))
         selected += [name] if name in CAPTION_EDITS else families[name]
     return list(dict.fromkeys(selected))
 
