@@ -313,6 +313,7 @@ def test_a_broken_package_is_named(folder):
 
 def test_guests_go_through_an_experiment(folder, bring, experiment):
     bring("squares", "negation", "norms")
+    shutil.copytree(folder, folder / "out", ignore=shutil.ignore_patterns("out"))  # where the notebook runs
     source = {"file": str(folder / "colours.txt"), "size": 32}
     made = experiment(
         "experiments/iterated_learning",

@@ -58,7 +58,11 @@ def make_parser() -> argparse.ArgumentParser:
         "captions", help="a .csv, .tsv, .jsonl or .txt file; or a reader and its arguments, '{name: coco, args: {...}}'"
     )
     parser.add_argument("output", help="the file to write: JSON lines, one parse each")
-    parser.add_argument("--parser", default="spacy", help=f"one of {', '.join(PARSERS)} (default: spacy)")
+    parser.add_argument(
+        "--parser",
+        default="spacy",
+        help=f"one of {', '.join(sorted(PARSERS.names()))}, or my_file:mine (default: spacy)",
+    )
     parser.add_argument(
         "--settings", default="{}", help="of the parser, e.g. '{path: trees.txt}' or '{model: en_core_web_md}'"
     )

@@ -1,9 +1,10 @@
 """A kind of model from outside complearn: a dual encoder that turns its images' vectors by a learned map."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from complearn.models.agents import build_towers
@@ -23,8 +24,11 @@ class Tilted(Dual):
         width = config.width or text.pooled_width
         self.map = nn.Parameter(torch.eye(width) + config.tilt)
 
-    def encode_images(self, batch):
-        return super().encode_images(batch) @ self.map
+    def read(self, agent, batch):
+        message = super().read(agent, batch)
+        if agent is not self.vision:
+            return message
+        return replace(message, embedding=F.normalize(message.embedding @ self.map, dim=-1))
 
 
 def build(config, tokenizer=None, seed=0):

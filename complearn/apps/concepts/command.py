@@ -92,7 +92,7 @@ def _source_candidates(
 # %% ../../../nbs/apps/concepts/command.ipynb #7b1de031
 def _free_parsers() -> list[str]:
     "The parsers that need nothing but captions."
-    return [name for name, parser in PARSERS.items() if not parser.aligned]
+    return sorted(name for name in PARSERS.names() if not PARSERS[name].aligned)
 
 
 def _check_parser(
