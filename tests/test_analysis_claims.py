@@ -22,7 +22,7 @@ from complearn.analysis.claims.tables import (
 )
 from complearn.analysis.identifiability.measures import EDITS
 from complearn.analysis.runs.summaries import compositional_names
-from complearn.core.results import read_results, row, write_results
+from complearn.core.results import Result, row
 from complearn.evaluation.statistics import detectable_difference, paired_power
 from complearn.evaluation.tasks.choices import Choices
 
@@ -300,7 +300,7 @@ def test_the_p_of_a_claim_of_no_harm_agrees_with_its_verdict():
 
 def test_studies_are_found_named_and_tabled(tmp_path):
     for name, gap in (("one", 0.1), ("two", -0.1)):
-        write_results(tmp_path / name, {"preset": "made up"}, {}, made_up(gap=gap))
+        Result({"preset": "made up"}, made_up(gap=gap)).write(tmp_path / name)
     (tmp_path / "three.results.json").write_text((tmp_path / "one" / "results.json").read_text())
     found = read_studies([tmp_path])
     table = claims_table([claim(), claim(headline="nobody beats b", a=Side("nobody"))], found)
@@ -321,8 +321,8 @@ def test_every_setting_gives_a_line_of_its_own(tmp_path):
             "switches": {"il": {"generations": 1}}},
                 "bare": {"method": "il", "switches": {"model": {"codebook": None}}}}  # fmt: skip
     rows = made_up() + [line | {"method": "one spawn"} for line in made_up(gap=-0.1) if line["method"] == "il"]
-    write_results(tmp_path / "one", {"source": world, "runs": runs, "rows": variants, "steps": 20}, {}, rows)
-    write_results(tmp_path / "two", {"source": {"name": "flickr", "args": {}}}, {}, made_up(gap=-0.1))
+    Result({"source": world, "runs": runs, "rows": variants, "steps": 20}, rows).write(tmp_path / "one")
+    Result({"source": {"name": "flickr", "args": {}}}, made_up(gap=-0.1)).write(tmp_path / "two")
     lines = claims_table([claim(variants=True, number=2)], read_studies([tmp_path]))
     assert lines.compared.tolist() == ["il - cb", "one spawn - cb", "il - cb"]
     assert lines.verdict.tolist() == ["holds", "does not hold", "does not hold"]
@@ -348,7 +348,7 @@ def test_the_committed_table_of_claims_is_that_of_the_measured_studies(smoke):
     shown = tables(ROOT / "nbs" / "experiments" / "claims.ipynb")
     drawn = tables(run.folder / "report.ipynb")
     assert shown == drawn, "`make reports` draws it again"
-    rows = pd.DataFrame(read_results(ROOT / "data" / "measured" / "iterated.results.json")["rows"])
+    rows = pd.DataFrame(Result.read(ROOT / "data" / "measured" / "iterated.results.json").rows)
     comp = rows[(rows.data == "average") & (rows.split == "COMP")].pivot(index="seed", columns="method", values="value")
     test = stats.ttest_rel(comp["codebook_clip"], comp["clip"])
     low, high = test.confidence_interval()
@@ -373,16 +373,16 @@ def test_a_notebook_shows_its_measured_study_and_trains_nothing(pair, experiment
 
 
 def test_a_claim_of_no_harm_is_drawn_from_its_margin(tmp_path):
-    write_results(tmp_path, {"preset": "made up"}, {}, made_up(gap=-0.015, spread=0.001))
+    Result({"preset": "made up"}, made_up(gap=-0.015, spread=0.001)).write(tmp_path)
     lines = claims_table([claim(), claim(headline="no harm", margin=0.02)], read_studies([tmp_path]))
     bars = {y: (trace.name, x - 1) for trace in claims_figure(lines).data for x, y in zip(trace.x, trace.y)}
     assert {name: low > 0 for name, low in bars.values()} == {"does not hold": False, "holds": True}
 
 
 def test_counts_without_a_seed_are_no_study(tmp_path):
-    write_results(tmp_path / "study", {}, {}, made_up())
-    write_results(
-        tmp_path / "counts", {}, {}, [row("Flickr30k", None, None, None, "concept_graph", "captions", "concepts", 9)]
+    Result({}, made_up()).write(tmp_path / "study")
+    Result({}, [row("Flickr30k", None, None, None, "concept_graph", "captions", "concepts", 9)]).write(
+        tmp_path / "counts"
     )
     assert [study.name for study in read_studies([tmp_path])] == ["study"]
 

@@ -13,7 +13,7 @@ from complearn.analysis.claims.judging import Claim, Side
 from complearn.analysis.claims.tables import claims_table, read_studies
 from complearn.analysis.runs import learnability, newcomers
 from complearn.core.files import read_json, write_json
-from complearn.core.results import read_results, row, rows_table, write_results
+from complearn.core.results import Result, row, rows_table
 from complearn.core.runs import Run, find, folder_name
 from complearn.data.images import Transform
 from complearn.evaluation.bench.monitors import monitor_settings
@@ -205,7 +205,7 @@ def test_a_claim_reads_newcomers_of_every_variant(tmp_path):
         return {"il_clip": 0.6, "partial reset": 0.5}.get(label, 0.55) + 0.001 * (seed * ord(label[0]) % 5)
 
     rows = [row(run.method, s, "interact-02", 6, *cell, score(run.method, s)) for run in runs for s in range(4)]
-    write_results(tmp_path, setting, {}, rows)
+    Result(setting, rows).write(tmp_path)
     claim = Claim("newcomers learn more", "nowhere", Side("il_clip"), Side("codebook_clip"), (cell,), variants=True)
     lines = claims_table([claim], read_studies([tmp_path])).set_index("compared")
     assert lines.verdict.to_dict() == {
@@ -463,7 +463,7 @@ def test_what_varies_is_not_encoded(teacher):
 def test_the_experiment_scores_a_newcomer_of_every_teacher(smoke):
     run = smoke("experiments/learnability")
     assert run.good
-    rows = rows_table(read_results(run.folder)["rows"])
+    rows = rows_table(Result.read(run.folder).rows)
     averaged = (
         rows[(rows.data == "newcomers: average") & (rows.split == "COMP")].set_index(["method", "phase"]).step.to_dict()
     )

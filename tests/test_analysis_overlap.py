@@ -24,7 +24,7 @@ from complearn.analysis.identifiability.overlap import (
     read_negative_sets,
 )
 from complearn.analysis.identifiability.similarity import call_similarity_rows, edit_distance, ngram_cosine
-from complearn.core.results import read_results, rows_table
+from complearn.core.results import Result, rows_table
 from complearn.data.benchmarks.aro import read_aro_attribution, read_negclip
 from complearn.data.benchmarks.items import Choice
 from complearn.data.fixtures.negatives import write_negatives
@@ -285,7 +285,7 @@ def test_what_a_language_model_wrote_stands_beside_the_rules(experiment, tmp_pat
     (tmp_path / "written.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     asked = {"sets": ["sugarcrepe"], "others": json.dumps({"language model": str(tmp_path / "written.jsonl")})}
     assert experiment("experiments/overlap", tmp_path / "out", **asked).good
-    rows = rows_table(read_results(tmp_path / "out")["rows"])
+    rows = rows_table(Result.read(tmp_path / "out").rows)
     table = rows[rows.split == "all"].set_index(["method", "metric"]).value
     assert table["language model, 1 call", "edit_distance"] > table["rules, 1 call", "edit_distance"]
     assert "language model" not in table.index.get_level_values("method"), "measured, so not called unmeasured"

@@ -9,7 +9,7 @@ from complearn.analysis.codes.readings import code_table, code_views
 from complearn.analysis.runs.comparison_figures import accuracy_curves
 from complearn.analysis.runs.curve_figures import loss_curve, support_and_loss
 from complearn.analysis.runs.curves import alignment, evaluations, phase_spans
-from complearn.core.results import read_results, row, rows_table
+from complearn.core.results import Result, row, rows_table
 from complearn.core.runs import Run
 from complearn.data.loading import Loader
 from complearn.data.word_tokenizer import WordTokenizer
@@ -92,8 +92,8 @@ def test_codebook_of_a_real_run(trained):
 def test_rendering_benchmark_writes_its_rows(tmp_path, experiment):
     small = {"sizes": "[32]", "objects": "[1, 5]", "towers": "[tiny@32]", "seconds": 0.01, "steps": 20, "batch_size": 8}
     assert experiment("benchmarks/rendering", tmp_path, **small).good
-    results = read_results(tmp_path)
-    table = rows_table(results["rows"])
+    results = Result.read(tmp_path)
+    table = rows_table(results.rows)
     ratio = table[table.metric == "rendered_over_consumed"].set_index("split")
     assert (
         list(ratio.index) == ["tiny@32, 1 object", "tiny@32, 5 objects"]
@@ -105,5 +105,5 @@ def test_rendering_benchmark_writes_its_rows(tmp_path, experiment):
     assert ratio.value["tiny@32, 5 objects"] == pytest.approx(rendered["32 px, 5 objects"] / consumed)
     shares = table[table.metric.isin(["data_share", "log_share"])].value
     assert len(shares) == 4 and shares.between(0, 1).all()
-    assert results["methods"]["tiny@32"]["rendered_over_consumed"] == pytest.approx(ratio.value.min())
+    assert results.methods["tiny@32"]["rendered_over_consumed"] == pytest.approx(ratio.value.min())
     assert (tmp_path / "figures" / "rendering.html").exists()

@@ -5,7 +5,7 @@ import pytest
 from conftest import ROOT
 
 from complearn.analysis.runs.summaries import BY_KIND, CELLS, averages, cell_kind, compositional_names, with_averages
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.evaluation.bench.suites import SUITES
 from complearn.evaluation.comparisons import comparison
 
@@ -28,7 +28,7 @@ REVIEWED = [  # file, data, than, split, and il_clip minus it in points: mean, l
 @pytest.fixture(scope="module")
 def measured_rows():
     return {
-        name: with_averages(read_results(MEASURED / f"{name}.results.json")["rows"])
+        name: with_averages(Result.read(MEASURED / f"{name}.results.json").rows)
         for name in ("iterated", "learnability")
     }
 
@@ -59,7 +59,7 @@ def test_bind_is_the_mean_of_the_seven_cells_that_exchange_words(measured_rows):
 
 def test_averages_are_added_once_and_nothing_else_is_changed(measured_rows):
     for file in ("iterated", "learnability"):
-        before = read_results(MEASURED / f"{file}.results.json")["rows"]
+        before = Result.read(MEASURED / f"{file}.results.json").rows
         after = measured_rows[file]
         added = [line for line in after if line not in before] if file == "iterated" else []
         assert all(line["split"] in BY_KIND for line in added)
@@ -69,7 +69,7 @@ def test_averages_are_added_once_and_nothing_else_is_changed(measured_rows):
 
 def test_a_new_run_and_an_old_file_have_equal_averages():
     """What `averages` writes for a run today is what `with_averages` adds to rows that lack it."""
-    before = read_results(MEASURED / "iterated.results.json")["rows"]
+    before = Result.read(MEASURED / "iterated.results.json").rows
     rows = [
         line
         for line in before

@@ -23,7 +23,7 @@ from complearn.analysis.claims.tables import (
     without_repeats,
 )
 from complearn.analysis.runs.summaries import with_averages
-from complearn.core.results import read_results, row, write_results
+from complearn.core.results import Result, row
 from complearn.evaluation.comparisons import comparison
 from complearn.training.methods.composer import COMPOSER_ROWS, composer_rows, row_label, row_losses
 
@@ -119,7 +119,7 @@ def test_binding_is_judged_before_comp_and_only_its_lines_are_exploratory(iterat
 
 
 def test_results_of_ones_own_are_not_exploratory(tmp_path):
-    write_results(tmp_path / "iterated", {}, {}, read_results(MEASURED / "iterated.results.json")["rows"])
+    Result({}, Result.read(MEASURED / "iterated.results.json").rows).write(tmp_path / "iterated")
     lines = claims_table([ITERATED_LEARNING[0]], read_studies([tmp_path]))
     assert ITERATED_LEARNING[0].fixed and lines.status.tolist() == [""] and lines.n.tolist() == [12]
 
@@ -170,7 +170,7 @@ def test_the_lead_of_composer_narrows():
         line = told.loc[f"COMPOSER's lead over {name} widens with divergence"]
         assert tuple(round(100 * line[key], 1) for key in ("difference", "low", "high")) == points
         assert line.verdict == "does not hold"
-    rows = pd.DataFrame(read_results(MEASURED / "composer.results.json")["rows"])
+    rows = pd.DataFrame(Result.read(MEASURED / "composer.results.json").rows)
 
     def of(method, data):
         return rows[
@@ -352,9 +352,11 @@ def test_the_confirmatory_study_gives_no_verdict_before_all_worlds_stand():
         (newcomers(WORLDS, count=1), 0),
     ):
         told = confirmatory_table(rows)
-        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds stand"}
+        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds are complete"}
         assert "difference" not in told
         assert len(told) == 5
+    without_first = confirmatory_table(newcomers(WORLDS, phases=("interact-03",)))
+    assert without_first.worlds.tolist() == ["20 of 20", "20 of 20", "0 of 20", "20 of 20", "20 of 20"]
     seen = confirmatory_table(newcomers(range(0, 12)) + newcomers(range(12, 20)))
     assert set(seen.worlds) == {"8 of 20"}, "worlds that had been looked at do not count"
 
@@ -381,7 +383,7 @@ def test_files_of_the_confirmatory_study_are_named_in_one_place(tmp_path):
 def test_what_the_readme_says_of_binding_is_what_the_rows_say():
     (told,) = [part for part in (ROOT / "README.md").read_text().split("\n\n") if part.startswith("COMP hides")]
     for file, data in (("iterated", "average"), ("learnability", "newcomers: average")):
-        rows = with_averages(read_results(MEASURED / f"{file}.results.json")["rows"])
+        rows = with_averages(Result.read(MEASURED / f"{file}.results.json").rows)
         for split in ("BIND", "NOUN"):
             lines = [
                 comparison(rows, "il_clip", than, data=data).set_index("split").loc[split]

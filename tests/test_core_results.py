@@ -3,10 +3,13 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT
 
-from complearn.core.results import COLUMNS, code_version, read_results, row, rows_table, versions, write_results
+from complearn.core.files import BadData
+from complearn.core.own_files import ForeignFile
+from complearn.core.results import COLUMNS, Result, code_version, row, rows_table, versions
 
 ROW = {
     "method": "clip",
@@ -35,49 +38,48 @@ def test_a_row_holds_plain_values_in_the_order_of_the_schema():
 
 def test_results_survive_the_file(tmp_path):
     rows = [row(**ROW), row(**{**ROW, "seed": None, "value": None})]
-    path = write_results(tmp_path, {"preset": "smoke"}, {"clip": {"swap_att": 0.5}}, rows)
+    path = Result({"preset": "smoke"}, rows, {"clip": {"swap_att": 0.5}}).write(tmp_path)
     assert path == tmp_path / "results.json"
     for place in (tmp_path, path, str(path)):
-        results = read_results(place)
-        assert set(results) == {"schema", "setting", "methods", "rows"} and results["rows"] == rows
-    assert results["setting"]["preset"] == "smoke" and results["setting"]["code"] == code_version()
-    assert results["setting"]["versions"] == versions() and "torch" in versions()
-    table = rows_table(results["rows"])
+        results = Result.read(place)
+        assert results.rows == rows
+        assert results.methods == {"clip": {"swap_att": 0.5}}
+        assert not results.curves and not results.tables
+    assert results.setting["preset"] == "smoke" and results.setting["code"] == code_version()
+    assert results.setting["versions"] == versions() and "torch" in versions()
+    table = rows_table(results.rows)
     assert table.columns.tolist() == list(COLUMNS) and len(table) == 2
     assert rows_table([]).columns.tolist() == list(COLUMNS)
 
 
 def test_a_file_without_the_columns_that_came_later_is_read(tmp_path):
-    path = write_results(tmp_path, {}, {}, [row(**ROW, groups=30)])
-    assert read_results(path)["rows"][0]["groups"] == 30
+    path = Result({}, [row(**ROW, groups=30)]).write(tmp_path)
+    assert Result.read(path).rows[0]["groups"] == 30
     stored = json.loads(path.read_text())
     del stored["rows"][0]["groups"]
     path.write_text(json.dumps(stored))
-    assert read_results(path)["rows"] == [row(**ROW)]
+    assert Result.read(path).rows == [row(**ROW)]
 
 
 def test_wrong_rows_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"row 1 of the results lacks \['ties'\] and has unknown \['tied'\]"):
-        write_results(
-            tmp_path,
-            {},
-            {},
-            [row(**ROW), {("tied" if key == "ties" else key): value for key, value in row(**ROW).items()}],
-        )
+        Result(
+            {}, [row(**ROW), {("tied" if key == "ties" else key): value for key, value in row(**ROW).items()}]
+        ).write(tmp_path)
     assert not (tmp_path / "results.json").exists()
 
 
 def test_another_schema_and_a_missing_file_say_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"results\.json does not exist; an experiment writes it"):
-        read_results(tmp_path)
-    write_results(tmp_path, {}, {}, [])
+        Result.read(tmp_path)
+    Result({}, []).write(tmp_path)
     stored = json.loads((tmp_path / "results.json").read_text())
     (tmp_path / "results.json").write_text(json.dumps({**stored, "schema": 99}))
     with pytest.raises(ValueError, match="has schema 99, and this version reads schema 1"):
-        read_results(tmp_path)
+        Result.read(tmp_path)
     (tmp_path / "results.json").write_text("[]")
     with pytest.raises(ValueError, match="has schema None"):
-        read_results(tmp_path)
+        Result.read(tmp_path)
 
 
 def test_the_code_version_is_the_same_in_another_process_and_follows_the_source(tmp_path, monkeypatch):
@@ -91,3 +93,65 @@ def test_the_code_version_is_the_same_in_another_process_and_follows_the_source(
     first = code_version.__wrapped__()
     (tmp_path / "__init__.py").write_text("a = 2\n")
     assert first != code_version.__wrapped__() != code_version()
+
+
+CURVE = pd.DataFrame({"method": ["clip"] * 3, "step": [1, 2, 3], "loss": np.float32([3, 2, 1])})
+
+
+def test_curves_and_tables_lie_next_to_the_file_and_come_back(tmp_path):
+    words = pd.DataFrame({"code": [4], "words": ["red"]}, index=[7])
+    path = Result({}, [row(**ROW)], {}, {"steps": CURVE}, {"codes": words}).write(tmp_path / "iterated.results.json")
+    files = sorted(file.name for file in tmp_path.glob("*.parquet"))
+    assert [name.rsplit(".", 2)[0] for name in files] == [
+        "iterated.results.curves.steps",
+        "iterated.results.tables.codes",
+    ]
+    back = Result.read(path)
+    assert back.curves["steps"].equals(CURVE)
+    assert back.tables["codes"].equals(words.reset_index(drop=True))
+    back.write(path)
+    assert sorted(file.name for file in tmp_path.glob("*.parquet")) == files
+    with pytest.raises(ValueError, match="cannot be a file's name"):
+        Result({}, [], {}, {"../steps": CURVE}).write(path)
+
+
+def test_older_curves_are_deleted_after_the_new_result_stands_and_nothing_else_is(tmp_path):
+    path = Result({}, [], {}, {"steps": CURVE}).write(tmp_path)
+    mine = tmp_path / "results.curves.steps.00000000.parquet"
+    mine.write_text("not of this result")
+    Result({}, [], {}, {"steps": CURVE[:2]}).write(path)
+    assert len(list(tmp_path.glob("*.parquet"))) == 2
+    stored = json.loads(path.read_text())
+    (tmp_path / "thesis.tex").write_text("thesis")
+    stored["files"]["curves"]["steps"]["file"] = "thesis.tex"
+    path.write_text(json.dumps(stored))
+    Result({}, []).write(path)
+    assert (tmp_path / "thesis.tex").exists() and mine.exists()
+
+
+def test_damaged_missing_and_foreign_curves_are_named(tmp_path):
+    path = Result({}, [], {}, {"steps": CURVE}).write(tmp_path)
+    (file,) = tmp_path.glob("*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5] + b"xxxxx")
+    with pytest.raises(BadData, match="was changed or damaged"):
+        Result.read(path)
+    file.unlink()
+    with pytest.warns(UserWarning, match="is missing, which .* names: steps is left out"):
+        assert not Result.read(path).curves
+    (tmp_path / "elsewhere").write_bytes(whole)
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ForeignFile):
+        Result.read(path)
+    stored = json.loads(path.read_text())
+    stored["files"]["curves"]["steps"]["file"] = "../steps.parquet"
+    path.write_text(json.dumps(stored))
+    with pytest.raises(ForeignFile, match="leads out of"):
+        Result.read(path)
+
+
+def test_a_frame_of_too_many_cells_is_not_read(tmp_path):
+    frame = pd.DataFrame({f"c{k}": pd.Series(np.zeros(1_000_001, dtype="int8")) for k in range(51)})
+    path = Result({}, [], {}, {}, {"wide": frame}).write(tmp_path)
+    with pytest.raises(BadData, match="1,000,001 rows of 51 columns"):
+        Result.read(path)

@@ -14,7 +14,7 @@ from conftest import ROOT
 from notebook_cells import run_cells
 from PIL import Image
 
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.core.runs import Run
 from complearn.data.benchmarks.items import benchmark_image_ids
 from complearn.data.benchmarks.nlvr import read_claims
@@ -51,7 +51,7 @@ def test_smoke_writes_what_a_reader_needs(smoke):
     assert run.good
     out = run.folder
     text = run.text
-    rows = read_results(out)["rows"]
+    rows = Result.read(out).rows
     assert {row["method"] for row in rows} >= {*METHODS, "chance", "blind_length", "blind_ngram"}
     cells = {
         (row["method"], row["split"])
@@ -149,7 +149,7 @@ def test_real_files_end_to_end(real_data, tmp_path, experiment):
     source = json.dumps(source)
     judge = json.dumps(judge)
     assert experiment(NAME, tmp_path, data="joined", data_args=source, judge=judge, fit="pad", seeds="[0]").good
-    rows = read_results(tmp_path)["rows"]
+    rows = Result.read(tmp_path).rows
     for method in METHODS:
         own = {
             (row["data"], row["split"]): row for row in rows if row["method"] == method and row["metric"] == "accuracy"
@@ -201,12 +201,12 @@ def test_real_data_are_trained_on_and_judged_by_the_commands_of_the_readme(
     for name in ("data_args", "judge"):
         parameters[name] = json.dumps(below(real_data, json.loads(parameters[name])))
     assert experiment(NAME, tmp_path, **parameters).good
-    results = read_results(tmp_path)
-    overlap = results["setting"]["overlap"]
+    results = Result.read(tmp_path)
+    overlap = results.setting["overlap"]
     counts = {}
     assert overlap["policy"] == "drop" and overlap["dropped"] == overlap["images"] + overlap["captions"]
-    assert results["setting"]["blind_ngram"]["captions"] > 300 and "training" in results["setting"]["captions_cut"]
-    for row in results["rows"]:
+    assert results.setting["blind_ngram"]["captions"] > 300 and "training" in results.setting["captions_cut"]
+    for row in results.rows:
         if row["split"] == "mean" and row["metric"] == "accuracy" and row["method"] in METHODS:
             counts.setdefault(row["data"], set()).add(row["n"])
     assert counts == {name: {n} for name, n in questions.items()}
@@ -225,7 +225,7 @@ def test_training_on_the_photos_of_the_questions_drops_them(real_data, tmp_path,
         "steps": 3,
     }
     assert experiment(NAME, tmp_path, **given).good
-    overlap = read_results(tmp_path)["setting"]["overlap"]
+    overlap = Result.read(tmp_path).setting["overlap"]
     assert (overlap["images"], overlap["captions"], overlap["dropped"]) == (285, 0, 285)
     run = Run.open(tmp_path / "runs" / "clip-s0")
     assert run.config["data"]["name"] == "disjoint" and len(run.config["data"]["args"]["exclude"]) == 285
@@ -302,4 +302,4 @@ def test_a_switch_reaches_the_runs(tmp_path, experiment):
     config = Run.open(tmp_path / "runs" / "il_clip-s0").config
     assert config["train"]["lr"] == 5e-4 and config["method"]["args"]["ramp"] == 3
     assert config["method"]["args"]["temperature"] == 0.1 and config["model"]["codebook"]["similarity"] == "dot"
-    assert read_results(tmp_path)["setting"]["switches"] == changed
+    assert Result.read(tmp_path).setting["switches"] == changed

@@ -11,7 +11,7 @@ from notebook_cells import tables
 from scipy import stats
 
 from complearn.analysis.runs.summaries import AVERAGES
-from complearn.core.results import read_results, row, write_results
+from complearn.core.results import Result, row
 from complearn.core.runs import Run
 from complearn.evaluation.bench.bench import judge
 from complearn.evaluation.bench.monitors import monitor_settings
@@ -41,12 +41,12 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
     assert "3 runs of 3 rows and 1 seeds: 3 to measure" in sweep(rows | {"bare clip": {"method": "clip"}})
     assert (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes() == first
     assert Run.open(tmp_path / "runs" / "vision-s0").config["method"]["args"]["target"] == "vision"
-    results = read_results(tmp_path)
-    told = {(line["method"], line["split"]): line for line in results["rows"] if line["data"] == "average"}
+    results = Result.read(tmp_path)
+    told = {(line["method"], line["split"]): line for line in results.rows if line["data"] == "average"}
     assert {name for name, _ in told} == {"il_clip", "vision", "bare clip"}
     assert {split for _, split in told} == set(AVERAGES)
     own = {}
-    for line in results["rows"]:  # by hand: one number for each data set, then their mean
+    for line in results.rows:  # by hand: one number for each data set, then their mean
         if (
             line["method"] == "vision"
             and line["split"] == "mean"
@@ -147,7 +147,7 @@ def check_photos(table):
     """The table of averages says of each study on photographs what its rows say."""
     assert PHOTOS
     for file in PHOTOS:
-        rows = pd.DataFrame(read_results(file)["rows"])
+        rows = pd.DataFrame(Result.read(file).rows)
         parts = rows[(rows.method == "clip") & (rows.split == "mean") & (rows.metric == "accuracy")]
         scores = 100 * parts[parts.data.isin(["swaps", "foils:sugarcrepe", "foils:valse"])].groupby("seed").value.mean()
         half = stats.sem(scores) * stats.t.ppf(0.975, len(scores) - 1) if len(scores) > 1 else None
@@ -158,7 +158,7 @@ def check_photos(table):
 @pytest.mark.parametrize("file", PHOTOS, ids=lambda file: file.name.split(".")[0])
 def test_the_command_in_the_notebook_goes_on_with_the_study_on_photos(file):
     scale = SCALES["full"]
-    setting = read_results(file)["setting"]
+    setting = Result.read(file).setting
     steps = 400
     vision = {"tower": "tiny", "size": 64, "patch": 8, "width": 64, "depth": 2, "heads": 4}
     frozen = "frozen" in file.name
@@ -195,9 +195,7 @@ def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_pa
     assert len(shown) > 15 and shown == drawn, "`make reports` draws it again"
     check_photos("".join(shown))
     lines = [
-        line
-        for line in read_results(measured)["rows"]
-        if (line["method"], line["data"]) == ("codebook_clip", "average")
+        line for line in Result.read(measured).rows if (line["method"], line["data"]) == ("codebook_clip", "average")
     ]
     scores = [100 * line["value"] for line in lines if line["split"] == "COMP"]
     half = stats.sem(scores) * stats.t.ppf(0.975, len(scores) - 1)
@@ -226,7 +224,7 @@ def test_the_command_in_the_notebook_goes_on_with_the_measured_study():
         monitors,
         measured,
     )
-    seeds = read_results(measured)["setting"]["seeds"]
+    seeds = Result.read(measured).setting["seeds"]
     again = Study("/nowhere", rows, [*seeds, max(seeds) + 1], *setting)
     again.measured.check(again.common | {"asked": {"judge": {}, "n": scale.n}})
     found = [again.measured.holds(again.name(*key), again.configuration(*key)) for key in again.keys]
@@ -275,22 +273,22 @@ def test_the_results_file_grows_and_what_stands_there_is_not_measured_again(meas
     first.measure(answers, {"n": 1}, at_once=1)
     assert asked == [("clip", 0)] and first.source(0)["args"]["seed"] == 0
     both = make("another folder")  # the first run's folder is not at hand
-    measured_rows = both.measure(answers, {"n": 1}, at_once=1)["rows"]
+    measured_rows = both.measure(answers, {"n": 1}, at_once=1).rows
     assert asked == [("clip", 0), ("clip", 1)] and not (both.out_dir / "runs" / "clip-s0").exists()
     assert both.run("clip", 1).config["data"]["args"]["seed"] == 1
-    results = read_results(both.results)
-    assert [line["seed"] for line in results["rows"] if line["data"] == "made up"] == [0, 1]
-    assert measured_rows == results["rows"]
-    ends = [line for line in results["rows"] if line["data"] == "training"]
+    results = Result.read(both.results)
+    assert [line["seed"] for line in results.rows if line["data"] == "made up"] == [0, 1]
+    assert measured_rows == results.rows
+    ends = [line for line in results.rows if line["data"] == "training"]
     assert [(line["seed"], line["metric"]) for line in ends] == [
         (seed, name) for seed in (0, 1) for name in ("loss", "grad_norm")
     ]
     log = both.run("clip", 1).metrics().dropna(subset=["loss"])
     assert ends[2]["value"] == log[log.step > 3.6].loss.mean() and ends[2]["step"] == 4
-    assert results["setting"]["seeds"] == [0, 1]
-    records = results["setting"]["runs"]
+    assert results.setting["seeds"] == [0, 1]
+    records = results.setting["runs"]
     assert {name: entry["facts"] for name, entry in records.items()} == {"clip-s0": {"seen": 0}, "clip-s1": {"seen": 1}}
-    assert records["clip-s0"]["budget"]["steps"] == 4 and results["setting"]["budgets"]["clip"]["steps"] == 4
+    assert records["clip-s0"]["budget"]["steps"] == 4 and results.setting["budgets"]["clip"]["steps"] == 4
 
 
 @pytest.mark.slow
@@ -303,19 +301,19 @@ def test_a_deleted_run_is_measured_again_to_the_same_rows(measured):
         return (judge(model, bench, **place), {"questions": sorted(bench)})
 
     before = make().measure(answers, {"n": 6}, at_once=1)
-    runs = {name: record for name, record in before["setting"]["runs"].items() if name != "clip-s1"}
-    rows = [line for line in before["rows"] if line["seed"] != 1]
-    assert len(runs) == 1 and 0 < len(rows) < len(before["rows"])
-    write_results(make().results, before["setting"] | {"runs": runs}, {}, rows)
+    runs = {name: record for name, record in before.setting["runs"].items() if name != "clip-s1"}
+    rows = [line for line in before.rows if line["seed"] != 1]
+    assert len(runs) == 1 and 0 < len(rows) < len(before.rows)
+    Result(before.setting | {"runs": runs}, rows).write(make().results)
     shutil.rmtree(make().out_dir / "runs" / "clip-s1")
     after = make().measure(answers, {"n": 6}, at_once=1)
 
     def in_order(lines):
         return sorted(json.dumps(line) for line in lines)
 
-    assert in_order(after["rows"]) == in_order(before["rows"])
-    assert any(line["value"] not in (0, 1) for line in after["rows"])
-    assert after["setting"]["runs"]["clip-s1"]["facts"] == before["setting"]["runs"]["clip-s1"]["facts"]
+    assert in_order(after.rows) == in_order(before.rows)
+    assert any(line["value"] not in (0, 1) for line in after.rows)
+    assert after.setting["runs"]["clip-s1"]["facts"] == before.setting["runs"]["clip-s1"]["facts"]
 
 
 def test_a_study_may_be_asked_again_and_beside_another(measured):
@@ -326,8 +324,8 @@ def test_a_study_may_be_asked_again_and_beside_another(measured):
     second.measure(answers, {"n": 1}, at_once=1)
     again = first.measure(answers, {"n": 1}, at_once=1)
     assert asked == [("clip", 0), ("clip", 1)]
-    assert [line["seed"] for line in again["rows"] if line["data"] == "made up"] == [0, 1]
-    assert again["setting"]["seeds"] == [0, 1] and list(again["setting"]["runs"]) == ["clip-s0", "clip-s1"]
+    assert [line["seed"] for line in again.rows if line["data"] == "made up"] == [0, 1]
+    assert again.setting["seeds"] == [0, 1] and list(again.setting["runs"]) == ["clip-s0", "clip-s1"]
 
 
 def test_a_switch_counts_as_the_setting_that_it_changes():
@@ -350,6 +348,6 @@ def test_rows_of_another_setting_or_other_questions_are_not_mixed(measured):
     with pytest.raises(ValueError, match=r"in another setting: steps: 4 there, 8 asked for"):
         make("longer", seeds=[1], steps=8).measure(answers, {"n": 1})
     old = make("old", seeds=[1])
-    write_results(old.results, {"steps": 4}, {}, [row("clip", 0, None, 4, "made up", "mean", "accuracy", 0.5)])
+    Result({"steps": 4}, [row("clip", 0, None, 4, "made up", "mean", "accuracy", 0.5)]).write(old.results)
     with pytest.raises(ValueError, match="does not say which runs its rows are of"):
         old.measure(answers, {"n": 1})

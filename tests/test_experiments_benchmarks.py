@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.data.fixtures.benchmarks import write_benchmarks
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
@@ -114,26 +114,24 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     assert "lost" in (tmp_path / "out" / "wins" / "sugarcrepe-counts.csv").read_text().splitlines()[0].split(",")[4]
     assert (tmp_path / "out" / "wins" / "sugarcrepe-page.html").exists()
     said = run.text
-    found = read_results(tmp_path / "out")
-    counts = {(r["method"], r["data"]): r["value"] for r in found["rows"] if r["metric"] == "train_overlap_images"}
+    found = Result.read(tmp_path / "out")
+    counts = {(r["method"], r["data"]): r["value"] for r in found.rows if r["metric"] == "train_overlap_images"}
     assert counts["clip", "sugarcrepe"] == counts["lesson", "sugarcrepe"] == 42 and counts["orphan", "sugarcrepe"] == 0
     assert {method for method, _ in counts} == {"clip", "lesson", "orphan"}
     assert (
         "warning: orphan-s0: overlap with the benchmarks not checked for the data of a run that it started from" in said
     )
-    reports = found["setting"]["overlap"]["report"]
+    reports = found.setting["overlap"]["report"]
     assert "32 of 32 training pairs compared" in reports["lesson-s0"]
     assert "base is not a run: there is no such" in reports["orphan-s0"]
     assert "cifar10: test: 4 kept" in said and "class names: the data's own; prompts: " in said
     assert "clip-s0 was trained on the photo of 42 items of sugarcrepe, and on a caption of 0 others" in said
     assert "warning: lost-s0: overlap with the benchmarks not checked, since its training data cannot be read" in said
-    assert "16 of 16 training pairs compared" in found["setting"]["overlap"]["report"]["clip-s0"]
-    assert "blind_ngram" not in {r["method"] for r in found["rows"]} or found["setting"]["blind_ngram"]["left_out"]
+    assert "16 of 16 training pairs compared" in found.setting["overlap"]["report"]["clip-s0"]
+    assert "blind_ngram" not in {r["method"] for r in found.rows} or found.setting["blind_ngram"]["left_out"]
     dropped = experiment(NAME, tmp_path / "dropped", **where)
-    assert dropped.good and read_results(tmp_path / "dropped")["setting"]["overlap"]["dropped"]["sugarcrepe"] == 42
-    assert "sugarcrepe" not in {
-        r["data"] for r in read_results(tmp_path / "dropped")["rows"] if r["metric"] == "accuracy"
-    }
+    assert dropped.good and Result.read(tmp_path / "dropped").setting["overlap"]["dropped"]["sugarcrepe"] == 42
+    assert "sugarcrepe" not in {r["data"] for r in Result.read(tmp_path / "dropped").rows if r["metric"] == "accuracy"}
     refused = experiment(NAME, tmp_path / "no", overlap="refuse", **where)
     assert "the models were trained on what they are asked: 42 of sugarcrepe" in refused.text
 
@@ -167,7 +165,7 @@ def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_pat
     )
     assert run.good
     said = run.text
-    rows = read_results(tmp_path / "out")["rows"]
+    rows = Result.read(tmp_path / "out").rows
     assert {(r["method"], r["seed"]) for r in rows if r["data"] == "sugarcrepe"} >= {
         ("small_clip", None),
         ("published", None),
@@ -183,4 +181,4 @@ def test_sugarcrepe_and_nlvr_for_an_open_clip_model_and_a_run_of_our_own(tmp_pat
     assert {r["split"] for r in rows if r["data"] == "sugarcrepe" and r["method"] == "clip"} >= {"swap_att", "mean"}
     assert any(r["metric"] == "auc" for r in rows)
     assert "2 benchmarks found, 0 without photos, 1 missing" in said
-    assert read_results(tmp_path / "out")["setting"]["found"]["winoground"] == "missing"
+    assert Result.read(tmp_path / "out").setting["found"]["winoground"] == "missing"

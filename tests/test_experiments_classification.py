@@ -7,7 +7,7 @@ import pytest
 from notebook_cells import run_cells, tables
 from PIL import Image
 
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.core.runs import Run
 
 
@@ -56,7 +56,7 @@ def test_a_folder_of_images_with_two_seeds(tmp_path, monkeypatch):
     )
     assert not Run.open(tmp_path / "out" / "runs" / "plain-s1").config["model"]["attention"]
     assert config["data"]["args"] == folders["train"]
-    rows = read_results(tmp_path / "out")["rows"]
+    rows = Result.read(tmp_path / "out").rows
     told = {(row["method"], row["seed"], row["metric"]): row for row in rows}
     for seed in (0, 1):
         top = told["attention", seed, "top1"]

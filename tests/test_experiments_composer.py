@@ -15,7 +15,7 @@ from complearn.analysis.claims.composer import COMPOSER_CLAIMS, RIVALS
 from complearn.analysis.claims.judging import judge
 from complearn.analysis.runs.divergence import divergence_slopes, gap_table
 from complearn.core.files import read_json
-from complearn.core.results import read_results, row
+from complearn.core.results import Result, row
 from complearn.data.worlds.galleries import best_recall, gallery_pairs, gallery_split
 from complearn.data.worlds.world import world_from
 from complearn.evaluation.tasks.phrase_retrieval import PhraseRetrieval, chance_recall, draw_queries
@@ -182,7 +182,7 @@ def test_gaps_and_claims_are_paired_tests():
 def test_the_smoke_run_asks_every_part(smoke):
     run = smoke("experiments/composer")
     assert run.good
-    rows = read_results(run.folder)["rows"]
+    rows = Result.read(run.folder).rows
     cells = {(line["method"], line["data"], line["split"], line["metric"]) for line in rows}
     for method in ("composer", "vse"):
         for part in ("in_domain", "mcd", "window_1", "window_3"):
@@ -246,7 +246,7 @@ def test_captions_of_ones_own_are_split_against_their_training(experiment, tmp_p
     assert run.good, run.text
     report = read_json(next((tmp_path / "out" / "runs").glob("*/data.json")))["report"]
     assert "1 of 16 pairs have corrected trees of corrections.jsonl" in report
-    rows = read_results(tmp_path / "out")["rows"]
+    rows = Result.read(tmp_path / "out").rows
     levels = {line["data"]: line["value"] for line in rows if line["metric"] == "divergence"}
     assert levels["mcd"] > levels["in_domain"]
     refused = experiment("experiments/composer", tmp_path / "other", **given | {"candidates": "{}"})
@@ -257,13 +257,13 @@ def test_captions_of_ones_own_are_split_against_their_training(experiment, tmp_p
 def test_composer_is_one_of_the_methods_of_the_main_experiment(experiment, tmp_path):
     run = experiment("experiments/iterated_learning", tmp_path, methods=["clip", "composer"])
     assert run.good, run.text
-    results = read_results(tmp_path)
+    results = Result.read(tmp_path)
 
     def cells(method):
-        return {(line["data"], line["split"]) for line in results["rows"] if line["method"] == method}
+        return {(line["data"], line["split"]) for line in results.rows if line["method"] == method}
 
     assert cells("composer") == cells("clip") and ("average", "COMP") in cells("clip")
-    assert results["setting"]["budgets"]["composer"]["cpu_seconds"] > 0  # its cost stands beside it
+    assert results.setting["budgets"]["composer"]["cpu_seconds"] > 0  # its cost stands beside it
 
 
 @pytest.mark.parametrize(

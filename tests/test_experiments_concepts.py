@@ -4,7 +4,7 @@ notebook again."""
 import pytest
 from notebook_cells import tables
 
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.data.divergence.selection import read_split
 from complearn.language.concepts.graph import read_graph
 
@@ -16,7 +16,7 @@ def test_the_smoke_run_leaves_graphs_and_splits(smoke):
     splits = sorted((folder / "splits").iterdir())
     assert [read_graph(path).statistics()["captions"] for path in graphs] == [120, 120]
     assert [len(read_split(path).parts["mcd"]) for path in splits] == [10, 10]
-    values = {(row["method"], row["metric"]): row["value"] for row in read_results(folder)["rows"]}
+    values = {(row["method"], row["metric"]): row["value"] for row in Result.read(folder).rows}
     assert values["generated, 3 relations", "captions"] == 120
 
 
@@ -30,8 +30,8 @@ def test_files_of_captions_are_measured_and_drawn_again(experiment, tmp_path):
     lines = {"lines": [str(tmp_path / "1.txt"), str(tmp_path / "2.txt")], "images": str(tmp_path / "images.txt")}
     captions = {"one": str(tmp_path / "one.csv"), "two": lines}
     first = experiment("experiments/concept_graph", tmp_path / "first", captions=captions, parser="rules")
-    results = read_results(tmp_path / "first")
-    assert first.good and results["methods"]["two"]["statistics"]["images"] == 4
+    results = Result.read(tmp_path / "first")
+    assert first.good and results.methods["two"]["statistics"]["images"] == 4
     again = experiment(
         "experiments/concept_graph", tmp_path / "again", report_from=str(tmp_path / "first" / "results.json")
     )

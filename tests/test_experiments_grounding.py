@@ -8,7 +8,7 @@ import pytest
 from notebook_cells import run_cells
 from PIL import Image
 
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.core.runs import Run
 from complearn.data.fixtures.benchmarks import write_benchmarks
 from complearn.data.fixtures.visual_genome import write_visual_genome
@@ -114,8 +114,8 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
     assert whole == {
         name: value for name, value in method["args"].items() if name not in ("steps", "search_steps", "losses")
     }
-    results = read_results(tmp_path / "out")
-    own = [row for row in results["rows"] if row["data"] == "visual_genome/triplets"]
+    results = Result.read(tmp_path / "out")
+    own = [row for row in results.rows if row["data"] == "visual_genome/triplets"]
     held = read("visual_genome", **asked["args"], part="test")
     count = sum(len(pair.labels["triplets"]) for pair in held)
     assert {row["method"] for row in own} == {"whole", "no Loss_rel", "majority", "blind"}
@@ -127,7 +127,7 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
         (tmp_path / "out" / "figures" / f"{name}.html").is_file()
         for name in ("relation_graph", "composition", "relation_differences")
     )
-    assert results["setting"]["relation_data"][1]["args"]["part"] == "test"
+    assert results.setting["relation_data"][1]["args"]["part"] == "test"
     table = names["over_seeds"](names["told_relations"])
     assert list(table.index[:2]) == ["whole", "no Loss_rel"] and "[" in table.loc["whole", "relation_top1"]
 

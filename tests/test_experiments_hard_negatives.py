@@ -8,7 +8,7 @@ import pytest
 from notebook_cells import tables
 from PIL import Image
 
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.training.methods.hard_negatives import OPERATORS, hard_negative_rows
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.config import RunConfig
@@ -53,7 +53,7 @@ def test_unknown_models_and_losses_are_named(wrong):
 @pytest.mark.slow
 def test_a_results_file_draws_the_notebook_again(smoke, experiment, tmp_path):
     first = smoke("experiments/hard_negatives")
-    assert read_results(first.folder)["setting"]["negatives"]["2"]["captions with a negative"] > 0.5
+    assert Result.read(first.folder).setting["negatives"]["2"]["captions with a negative"] > 0.5
     again = experiment("experiments/hard_negatives", tmp_path, report_from=str(first.folder / "results.json"))
     assert again.good and not (tmp_path / "runs").exists()
     shown = tables(first.folder / "report.ipynb")
@@ -98,13 +98,13 @@ def test_captions_of_ones_own_train_with_negatives_that_were_made_beforehand(exp
     }
     given = asked | {"calls": [1, 2], "losses": ["negclip"], "batch_size": 8, "overlap": "keep"}
     assert experiment("experiments/hard_negatives", tmp_path / "out", **given).good
-    results = read_results(tmp_path / "out")
-    one, two = results["setting"]["negatives"].values()
+    results = Result.read(tmp_path / "out")
+    one, two = results.setting["negatives"].values()
     assert (
         one["captions with a negative"] == two["captions with a negative"] == two["swap_obj"] == two["replace_obj"] == 1
     )
     assert one["replace_obj"] == 0, "without `operators` all of the file are taken, of so many calls"
-    assert {"clip", "clip, negclip, 1 call", "clip, negclip, 2 calls"} <= {row["method"] for row in results["rows"]}
+    assert {"clip", "clip, negclip, 1 call", "clip, negclip, 2 calls"} <= {row["method"] for row in results.rows}
     refused = experiment("experiments/hard_negatives", tmp_path / "other", **given | {"losses": ["triplet_clip"]})
     assert not refused.result.good and "needs pictures of the negatives" in refused.text
     for changed in ({"calls": [1, 3]}, {"operators": ["replace_att"]}):

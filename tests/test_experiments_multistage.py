@@ -3,7 +3,7 @@
 import pytest
 from notebook_cells import run_cells, tables
 
-from complearn.core.results import read_results
+from complearn.core.results import Result
 
 
 @pytest.mark.slow
@@ -11,7 +11,7 @@ def test_every_stage_and_all_together_are_probed_and_a_results_file_is_drawn_wit
     smoke, experiment, tmp_path
 ):
     measured = smoke("experiments/multistage").folder
-    rows = read_results(measured)["rows"]
+    rows = Result.read(measured).rows
     probed = {(row["method"], row["phase"]) for row in rows if row["metric"] == "probe_accuracy"}
     stages = {("multistage", "stage-0"), ("multistage", "stage-1"), ("multistage", "integrated")}
     assert probed == stages | {("simclr", "integrated"), ("majority", None)}

@@ -4,7 +4,7 @@ training."""
 import pytest
 from notebook_cells import run_cells, tables
 
-from complearn.core.results import read_results
+from complearn.core.results import Result
 
 
 @pytest.mark.slow
@@ -12,9 +12,9 @@ def test_stages_are_judged_beside_their_controls_and_a_results_file_is_drawn_wit
     smoke, experiment, tmp_path
 ):
     measured = smoke("experiments/multistage_clip").folder
-    report = read_results(measured)
-    rows = report["rows"]
-    runs = report["setting"]["runs"]
+    report = Result.read(measured)
+    rows = report.rows
+    runs = report.setting["runs"]
     methods = {line["method"] for line in rows if line["data"] == "average"}
     parts = {f"3 stages, {part}" for part in ("soup", "stage 0", "stage 1", "stage 2")}
     assert methods == {"clip", "clip, longer", "tuned", "3 stages", "3 stages, shuffled"} | parts

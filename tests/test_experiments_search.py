@@ -68,8 +68,8 @@ def test_a_trained_model_is_asked_on_photos_with_captions(asked, experiment, tmp
     )
     assert run.good
     results = json.loads((run.folder / "results.json").read_text())
-    assert results["setting"]["world"] == "captions" and results["setting"]["models"]["clip"]
-    gains = [row for row in results["rows"] if row["metric"] == "gain_top"]
+    assert results.setting["world"] == "captions" and results.setting["models"]["clip"]
+    gains = [row for row in results.rows if row["metric"] == "gain_top"]
     assert [row["data"] for row in gains] == ["captions"] and gains[0]["n"] > 1
 
 
@@ -80,11 +80,11 @@ def test_stripes_are_asked_beside_dots(asked, experiment, tmp_path):
     )
     assert run.good
     results = json.loads((run.folder / "results.json").read_text())
-    asked_about = {line["picture"].split()[0] for line in results["setting"]["drawn"]}
-    ahead = [row for row in results["rows"] if row["split"] == "mixed at 0.5" and row["metric"] == "ahead"]
+    asked_about = {line["picture"].split()[0] for line in results.setting["drawn"]}
+    ahead = [row for row in results.rows if row["split"] == "mixed at 0.5" and row["metric"] == "ahead"]
     assert asked_about == {"stripes", "dots"}
     assert [(row["data"], row["n"]) for row in ahead] == [("stripes", 12), ("dots", 12)]
-    assert [row["data"] for row in results["rows"] if row["method"] == "chance"] == ["stripes"] * 2
+    assert [row["data"] for row in results.rows if row["method"] == "chance"] == ["stripes"] * 2
 
 
 def test_pictures_are_as_large_as_the_given_models_see_them(asked, monkeypatch):

@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from complearn.analysis.words import components, spaces
 from complearn.core.checksums import write_listed
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.core.runs import Run
 from complearn.training.runs.launch import captions_of
 from complearn.training.runs.snapshots import run_data
@@ -35,7 +35,7 @@ def run(out_dir, shown=None, **parameters):
             exec(compile(cell.source, "cell", "exec"), left)
         if "parameters" in cell.metadata.get("tags", []):
             left |= {"preset": "smoke", "out_dir": str(out_dir), "device": "cpu", **parameters}
-    return left, None if parameters.get("report_from") else read_results(out_dir)
+    return left, None if parameters.get("report_from") else Result.read(out_dir)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def small(tmp_path, monkeypatch):
 
 
 def of(results, **wanted):
-    return [line for line in results["rows"] if all(line[name] == value for name, value in wanted.items())]
+    return [line for line in results.rows if all(line[name] == value for name, value in wanted.items())]
 
 
 def test_every_method_is_drawn_and_held_against_the_first(small):
@@ -83,14 +83,14 @@ def test_every_method_is_drawn_and_held_against_the_first(small):
         for what in ("slope_striped_horse", "silhouette_gains")
         for method in ("grounded", "relational")
     }
-    assert set(results["methods"]["tests"]) == {"before", "grounded", "relational"}
+    assert set(results.methods["tests"]) == {"before", "grounded", "relational"}
     numbers = (
         ("semcat", "word", "pc1_concreteness_abs_r"),
         ("silhouette", "category", "silhouette"),
         ("norms", "all", "f1"),
     )
     for data, split, metric in numbers:
-        told = {m: results["methods"]["tests"][m][f"{data}/{split}/{metric}"] for m in ("grounded", "relational")}
+        told = {m: results.methods["tests"][m][f"{data}/{split}/{metric}"] for m in ("grounded", "relational")}
         assert (told["grounded"]["over"], told["relational"]["over"]) == ("seeds", "things")
         kept = of(results, method="grounded", metric=f"{metric}_gain", split=split)
         assert len(kept) == 1 and kept[0]["value"] == pytest.approx(told["grounded"]["mean"]) and kept[0]["n"] == 2
@@ -100,12 +100,12 @@ def test_every_method_is_drawn_and_held_against_the_first(small):
 
     change = of(results, method="grounded", metric="log_rank_gain", split="striped horse: zebra")[0]["value"]
     assert change == pytest.approx(np.mean([np.log(rank("grounded", s) / rank("before", None or 0)) for s in (0, 1)]))
-    assert len(results["methods"]["answers"]) == 2 and "grounded (2 seeds)" in results["methods"]["answers"][0]
-    assert of(results, metric="f1_held_out", split="feature: animal") and results["setting"]["nested_penalties"]
+    assert len(results.methods["answers"]) == 2 and "grounded (2 seeds)" in results.methods["answers"][0]
+    assert of(results, metric="f1_held_out", split="feature: animal") and results.setting["nested_penalties"]
     gained = of(results, method="relational", metric="silhouette_gain_frequency_r", split="word")
     assert gained[0]["n"] == 28 and gained[0]["value"] is not None
     assert not of(results, metric="silhouette_frequency_r", split="category"), "four categories are too few"
-    assert {"method", "metric", "type", "improved"} == set(results["methods"]["improved_norms"][0])
+    assert {"method", "metric", "type", "improved"} == set(results.methods["improved_norms"][0])
 
 
 def test_a_report_shows_what_was_measured_and_opens_no_model(small, monkeypatch):
@@ -137,8 +137,8 @@ def test_a_report_shows_what_was_measured_and_opens_no_model(small, monkeypatch)
     assert set(measured["by_prototype"].columns) == set(measured["drawn_as"].values())
     lists = measured["by_prototype"].loc["animal"].loc["dog"]
     assert all("dog" not in words.split(", ") and words.count(",") == 14 for words in lists)
-    assert results["setting"]["norm_types"] == report["type_of"]
-    axes = results["setting"]["axes"]
+    assert results.setting["norm_types"] == report["type_of"]
+    axes = results.setting["axes"]
     assert [(line["method"], line["axis"]) for line in axes[::3]] == [
         (name, "PC1") for name in measured["drawn_as"].values()
     ]
@@ -174,14 +174,14 @@ def test_an_axis_that_was_not_turned_is_not_called_turned(small, capsys):
             file.write("\n" + "\n".join(members))
     left, results = run(folder / "turned", **about)
     assert "r, turned by poles" in set(left["of_axis"].number) and "turned by poles" in title("turned")
-    assert results["setting"]["unturned"] == "" and "not turned" not in capsys.readouterr().out
+    assert results.setting["unturned"] == "" and "not turned" not in capsys.readouterr().out
 
 
 def test_labels_of_our_own_are_not_called_ratings_of_people(small):
     folder, _ = small
     (folder / "lexicon" / "concreteness.tsv").unlink()
     _, results = run(folder / "out", lexicon=str(folder / "lexicon"), models=["a"])
-    assert results["setting"]["human_ratings"] is False
+    assert results.setting["human_ratings"] is False
     for name in ("pc1_concreteness", "concreteness"):
         assert "a label of our own, not people" in (folder / "out" / "figures" / f"{name}.html").read_text(
             encoding="utf-8"
@@ -234,7 +234,7 @@ def test_every_switch_does_what_it_says(small, monkeypatch, capsys):
     }
     about |= {"special": "false", "sign": "skew", "shared": "leave", "folds": 0, "umap": "true", "intercept": "no"}
     left, results = run(folder / "out", captions=str(folder / "captions.txt.gz"), **about)
-    setting = results["setting"]
+    setting = results.setting
     assert asked[0][1]["special"] is False and setting["special"] is False
     assert (setting["sign"], setting["shared"], setting["folds"], setting["intercept"]) == ("skew", "leave", 0, False)
     assert setting["nested_penalties"] is False and {t.n.iloc[0] for t in left["read_outs"].values()} == {19}
@@ -266,7 +266,7 @@ def test_a_package_of_word_lists_is_found_where_there_is_no_folder(small, monkey
     )
     monkeypatch.syspath_prepend(str(folder / "site"))
     left, results = run(folder / "out", sign="ratings", folds=2)
-    assert results["setting"]["human_ratings"] and "sensorimotor" in results["setting"]["lexicon"]["norms"]
+    assert results.setting["human_ratings"] and "sensorimotor" in results.setting["lexicon"]["norms"]
     assert all(
         line["value"] >= 0
         for line in of(results, metric="pc1_concreteness_r", split="word")
@@ -287,7 +287,7 @@ def test_an_interval_stands_where_there_is_one_and_can_be_one(small):
         return [sorted(map(abs, (r["low"], r["high"]))) for r in of(results, metric=metric, split="word")]
 
     assert signed("pc1_concreteness_r_skew") == signed("pc1_concreteness_r")
-    told = results["methods"]["before"]
+    told = results.methods["before"]
     assert told["queries/mean/in_top_10"]["low"] is None and told["queries/mean/log_rank"]["low"] is not None
     shown = left["table"]["before, one run"]
     assert "[" not in shown["queries, mean: in_top_10"] and "[" in shown["SemCat, word: pc1_concreteness_abs_r"]

@@ -314,7 +314,7 @@ def test_a_study_trains_what_its_rows_start_from(tmp_path, monkeypatch):
 
     study = study_of(tmp_path, rows)
     report = study.measure(judge, {"n": 1}, device="cpu", at_once=1)
-    assert {line["method"] for line in report["rows"]} == {"clip", "tuned"} and asked == ["clip", "tuned"]
+    assert {line["method"] for line in report.rows} == {"clip", "tuned"} and asked == ["clip", "tuned"]
     first, tuned = (Snapshot(study.run(label, 0)).weights() for label in ("clip", "tuned"))
     moved = {name for name in first if not torch.equal(first[name], tuned[name])}
     assert moved and all(name.startswith("vision.tower.blocks.1.") for name in moved)

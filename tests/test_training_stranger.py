@@ -7,7 +7,7 @@ import training_runs
 
 from complearn.analysis.runs.colours import method_colour
 from complearn.core.checksums import write_listed
-from complearn.core.results import read_results
+from complearn.core.results import Result
 from complearn.core.runs import Run
 from complearn.training.methods.registry import METHODS
 from complearn.training.methods.scales import SCALES
@@ -63,7 +63,7 @@ def test_a_method_from_a_file_goes_through_an_experiment_is_killed_and_resumes(
     run = Run.open(run.path)
     steps = [record["step"] for record in run.records() if record["kind"] == "step"]
     assert run.done["step"] == 20 and steps == sorted(set(steps)), "each step is counted once"
-    assert {row["method"] for row in read_results(tmp_path)["rows"]} >= {"clip", "killed_once"}
+    assert {row["method"] for row in Result.read(tmp_path).rows} >= {"clip", "killed_once"}
     figures = [page.read_text(encoding="utf-8") for page in (tmp_path / "figures").glob("*.html")]
     METHODS.load("killed_once:killed_once")  # as the notebook does; a method that is not known has a free colour
     colours = {name: method_colour(name, ["clip", "killed_once"]) for name in ("clip", "killed_once")}

@@ -69,8 +69,14 @@ def complete_worlds(
     rows: pd.DataFrame,  # of `teachers_rows`
 ) -> list[int]:  # seeds
     "The worlds in which every comparison can be made."
-    per_claim = [set(claim_test(claim, rows)[0].index) for claim in (PRIMARY, *SECONDARY)]
-    return sorted(int(seed) for seed in set.intersection(*per_claim))
+    return sorted(set.intersection(*(_worlds_of(claim, rows) for claim in (PRIMARY, *SECONDARY))))
+
+
+def _worlds_of(claim: Claim, rows: pd.DataFrame) -> set[int]:
+    "The worlds in which a comparison can be made."
+    if not len(rows):
+        return set()
+    return {int(seed) for seed in claim_test(claim, rows)[0].index}
 
 # %% ../../../nbs/analysis/claims/confirmatory.ipynb #cf000009
 def _primary_word(
@@ -88,14 +94,14 @@ def confirmatory_table(
 ) -> pd.DataFrame:  # role, comparison, worlds, difference, low, high, p_t, p_holm (points of accuracy), verdict
     "What the confirmatory study says; before all worlds stand, how many do."
     table = teachers_rows(rows)
-    stand = complete_worlds(table) if len(table) else []
+    stand = complete_worlds(table)
     roles = [("primary", PRIMARY), *(("secondary", claim) for claim in SECONDARY)]
     lines = [
-        {"role": role, "comparison": claim.headline, "worlds": f"{len(stand)} of {len(WORLDS)}"}
+        {"role": role, "comparison": claim.headline, "worlds": f"{len(_worlds_of(claim, table))} of {len(WORLDS)}"}
         for role, claim in roles
     ]
     if len(stand) < len(WORLDS):
-        verdict = f"no verdict yet: {len(stand)} of {len(WORLDS)} worlds stand"
+        verdict = f"no verdict yet: {len(stand)} of {len(WORLDS)} worlds are complete"
         return pd.DataFrame([line | {"verdict": verdict} for line in lines])
     tests = [claim_test(claim, table)[1] for _, claim in roles]
     corrected = [None, *holm([test["p_t"] for test in tests[1:]])]

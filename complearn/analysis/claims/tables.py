@@ -21,7 +21,7 @@ import complearn
 from .judging import Claim, chance_levels, claim_about, judge
 from ..runs.summaries import with_averages
 from ...core.figures import PALETTE, figure_of_texts, theme
-from ...core.results import read_results
+from ...core.results import Result
 from ...models.towers.base import SIZES
 from ...training.runs.measured import comparable, merged
 
@@ -186,16 +186,14 @@ def read_studies(
                 f"no results.json under {root}; an experiment notebook writes one into its out_dir when it ends"
             )
         for file in files:
-            results = read_results(file)
+            results = Result.read(file)
             if file.name != "results.json":
                 name = file.name.removesuffix(".results.json")
             else:
                 name = file.parent.name
-            if any(row["seed"] is not None for row in results["rows"]):
+            if any(row["seed"] is not None for row in results.rows):
                 seen = file.resolve().parent == MEASURED.resolve() and name not in SINCE
-                studies.append(
-                    StudyResults(name, results["setting"], pd.DataFrame(with_averages(results["rows"])), seen)
-                )
+                studies.append(StudyResults(name, results.setting, pd.DataFrame(with_averages(results.rows)), seen))
     return studies
 
 # %% ../../../nbs/analysis/claims/tables.ipynb #24846dc4

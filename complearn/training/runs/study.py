@@ -18,7 +18,7 @@ import pandas as pd
 
 from ...core.config import check_choice
 from ...core.device import describe_device
-from ...core.results import code_version, row, write_results
+from ...core.results import Result, code_version, row
 from ...core.runs import Run, folder_name
 from ...models.registry import temperature_note
 from ..engine.journal import BUDGET
@@ -26,7 +26,7 @@ from ..methods.catalogue import METHODS
 from ..methods.registry import Method, merge
 from ..methods.scales import Pace, Scale
 from .launch import prepare
-from .measured import Measured
+from .measured import Measured, join_curves, run_curves
 from .snapshots import Snapshot
 from .sweep import run_all
 
@@ -340,7 +340,8 @@ class Study:
         device: str = "cpu",  # where everything is computed
         at_once: int = 0,  # runs side by side; 0: by the machine
         processes: int = 1,  # that train each run together
-    ) -> dict[str, Any]:  # setting and rows of the results file, which may hold more runs than these
+        of_log: Callable[[pd.DataFrame, str, int], list[dict]] | None = None,  # (log, method, seed) -> further rows
+    ) -> Result:  # that of the results file, which may hold more runs than these
         """Train and judge every run; the results file is written as each ends, and what stands there is neither trained
         nor judged again."""
         self.measured.check(self.common | {"asked": asked})
@@ -358,9 +359,10 @@ class Study:
             label, seed = waiting[run]
             rows, facts = self._ask(function, label, seed, device)
             snapshot = self.snapshot(label, seed)
-            rows = rows + _training_rows(
-                run.metrics(), method=label, seed=seed, phase=snapshot.phase, step=snapshot.step
-            )
+            log = run.metrics()
+            rows = rows + _training_rows(log, method=label, seed=seed, phase=snapshot.phase, step=snapshot.step)
+            if of_log is not None:
+                rows = rows + of_log(log, label, seed)
             record = {"method": label, "seed": seed, "configuration": run.config, "budget": budget(run), "facts": facts}
             record |= {"code": run.provenance["code"], "judged_by": code_version(), "device": describe_device(device)}
 
@@ -369,18 +371,18 @@ class Study:
                     [line for line in lines if line["split"] == "mean"] or lines, ("method", "data", "metric")
                 )
 
-            self.measured.add(run.path.name, record, rows, about, means)
+            self.measured.add(run.path.name, record, rows, about, means, run_curves(log, label, seed))
 
         how = {"device": device, "at_once": int(at_once), "processes": int(processes), "total": len(known)}
         for labels in self.rounds:
             keys = [key for key in self.keys if key[0] in labels and (not known[key] or key in needed)]
             if keys:
                 run_all([self.run(*key) for key in keys], self.steps, **how, on_end=ended)
-        stored, rows = self.measured.read()
-        versions = {record[name] for record in stored["runs"].values() for name in ("code", "judged_by")}
+        result = self.measured.read()
+        versions = {record[name] for record in result.setting["runs"].values() for name in ("code", "judged_by")}
         if len(versions) > 1:
             print(f"trained or judged by more than one version of the code: {', '.join(sorted(versions))}")
-        return {"setting": stored, "rows": rows}
+        return result
 
     @property
     def measured(self) -> Measured:
@@ -418,13 +420,21 @@ class Study:
             "scale": asdict(self.scale),
         }
 
-    def write(
+    @property
+    def curves(self) -> dict[str, pd.DataFrame]:
+        "The losses, monitors and spawns of all runs."
+        curves: dict[str, pd.DataFrame] = {}
+        for (label, seed), run in self.runs.items():
+            curves = join_curves(curves, run_curves(run.metrics(), label, seed), [(label, seed)])
+        return curves
+
+    def result(
         self,
         rows: Sequence[Mapping],  # every measured number
         means: Mapping[str, Any],  # the same as nested means, see `nested_means`
+        tables: Mapping[str, pd.DataFrame] = MappingProxyType({}),  # what else a report draws
         **setting: Any,  # what else there is to know
-    ) -> Path:  # results.json
-        "Write the results of a study that was trained and judged at once."
-        return write_results(
-            self.results, self.setting | {"budgets": self.budgets.to_dict("index")} | setting, means, rows
-        )
+    ) -> Result:  # as it stands in the results file
+        "Write the results of a study that was trained and judged at once, and read them back."
+        about = self.setting | {"budgets": self.budgets.to_dict("index")} | setting
+        return Result.read(Result(about, list(rows), dict(means), self.curves, dict(tables)).write(self.results))
