@@ -14,9 +14,8 @@ from .codes import app as codes  # noqa: F401
 from .concepts import app as concepts  # noqa: F401
 from .edits import app as edits  # noqa: F401
 from .edits import review  # noqa: F401
-from .pages import APPS
+from .pages import APPS, PAGE
 from .search import app as search  # noqa: F401
-from .serving import PAGE
 from .stages import app as stages  # noqa: F401
 from ..core.config import note_typed
 
