@@ -24,7 +24,7 @@ from complearn.apps.parses import main as parses_main
 from complearn.core import config, plugins
 from complearn.core.config import note_typed
 from complearn.core.plugins import Registry
-from complearn.core.results import read_results, row, write_results
+from complearn.core.results import Result, row
 from complearn.core.runs import Run
 from complearn.data.readers.edits import read_edits
 from complearn.data.readers.registry import portable, read
@@ -239,7 +239,7 @@ def test_a_parser_parses_by_its_name(folder, bring):
 def results(folder):
     """A small results file."""
     rows = [row(name, seed, None, None, "toy", "mean", "accuracy", 0.5) for name in "ab" for seed in (0, 1)]
-    return write_results(folder, {}, {}, rows)
+    return Result({}, rows, {}).write(folder)
 
 
 def test_a_figure_of_a_results_file_is_drawn_by_its_name(results, bring, capsys):
@@ -329,6 +329,6 @@ def test_guests_go_through_an_experiment(folder, bring, experiment):
         switches=json.dumps({"actions": {"norms": {"name": "norms:norms", "every": 2}}}),
     )
     assert made.good, made.text
-    assert {line["data"] for line in read_results(folder / "out")["rows"]} >= {"negation:negation"}
+    assert {line["data"] for line in Result.read(folder / "out").rows} >= {"negation:negation"}
     run = Run.open(folder / "out" / "runs" / "clip-s0")
     assert [record["step"] for record in run.records() if record["kind"] == "norm"] == [2, 4]

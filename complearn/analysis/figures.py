@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 from .identifiability import figures  # noqa: F401  registers its figures
 from ..core.config import check_arguments, note_typed, parse_yaml
 from ..core.figures import FIGURES, save_figure
-from ..core.results import read_results, rows_table
+from ..core.results import Result
 
 # %% ../../nbs/analysis/figures.ipynb #f16e0005
 def draw(
@@ -28,7 +28,7 @@ def draw(
     "Draw a figure of a results file; raise ValueError if the name or an argument is unknown."
     function = FIGURES[figure]
     check_arguments(function, arguments, f"figure {figure!r}", skip=1)
-    return function(rows_table(read_results(results)["rows"]), **arguments)
+    return function(Result.read(results).table, **arguments)
 
 # %% ../../nbs/analysis/figures.ipynb #f16e0008
 def main(
