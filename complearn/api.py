@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .core.config import RequestError
+from .core.config import RequestError, note_typed
 from .core.device import pick_device
 from .core.runs import RUN_DEFINITION, Run, find
 from .data.pairs import Pair
@@ -37,15 +37,16 @@ def load(
 
 
 def read(
-    source: str | Path,  # a folder or a file of the reader: its first argument
+    source: Any,  # a folder or a file of the reader, or whatever its first argument is
     reader: str = "folder",  # a registered reader, or my_file:mine; "folder" reads images with a captions.csv
     **arguments: Any,  # the reader's others
 ) -> Sequence:  # of `Pair`
     """Read a data set of images and captions.
 
     `complearn.read("photos/")`, `complearn.read("val2017/", reader="coco", annotations="captions_val2017.json")`."""
-    first = next(iter(inspect.signature(READERS.load(reader)).parameters))
-    return read_by_name(reader, **{first: str(source)}, **arguments)
+    note_typed([source, reader, arguments])
+    first = next(iter(inspect.signature(READERS[reader]).parameters))
+    return read_by_name(reader, **{first: str(source) if isinstance(source, Path) else source}, **arguments)
 
 # %% ../nbs/api.ipynb #ap1f0010
 def _opened(

@@ -523,7 +523,7 @@ time.sleep(120)"""
         (["search", "--runs", __file__], f"--runs {__file__} is a file; give the folder with trained models"),
         (["edits", "--captions", "none.csv"], "--captions none.csv is not a file that exists"),
         (["concepts", "--graph", "none"], "--graph none is not a folder that exists"),
-        (["review"], "--edits negatives.jsonl, written by"),
+        (["review"], "review needs --edits: the file of edits to review, written by"),
     ],
 )
 def test_the_launcher_says_what_it_cannot_use(arguments, message, capsys):

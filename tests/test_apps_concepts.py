@@ -188,7 +188,7 @@ def test_a_parser_that_needs_a_file_is_not_offered(capsys):
     with pytest.raises(SystemExit):
         main(["graph", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "one of spacy, rules (default" in shown and "the folder of a graph" not in shown
+    assert "one of rules, spacy (default" in shown and "the folder of a graph" not in shown
 
 
 def test_what_a_model_does_not_read_is_counted():

@@ -219,8 +219,8 @@ def test_a_failed_start_leaves_nothing_and_the_corrected_command_runs(captions_c
         (["--plausible", str(tmp_path / "names.txt")], "0 of 3 lines hold several words"),
         (["--plausible", str(tmp_path / "no.txt")], "does not exist"),
         (["--reader", "folder"], "{folder: "),
-        (["--operators", "no_such_module:shout"], "no module no_such_module"),
-        (["--operators", "json:shout"], "json registers no operator 'shout'"),
+        (["--operators", "no_such_module:shout"], "no no_such_module.py in"),
+        (["--operators", "json:shout"], "no operator 'shout' in json, which registers none"),
     ):
         assert main([*command, *further]) == 1 and reason in (message := capsys.readouterr().err), message
         assert {path.name for path in tmp_path.glob("out*")} == set()

@@ -56,10 +56,10 @@ def test_pictures_come_from_a_reader_too(tmp_path):
         buffers for content, buffers in app.controller.handle({"action": "connect"}) if content["type"] == "item"
     )
     assert len(picture) > 20
-    env = app_settings(
+    settings = app_settings(
         "review", {**dict.fromkeys(OPTIONS), "captions": "{name: folder}", "edits": str(tmp_path / "edits.jsonl")}
     )
-    assert env["COMPLEARN_CAPTIONS"] == "{name: folder}"
+    assert settings["captions"] == "{name: folder}"
 
 
 def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core.config import RequestError, parse_yaml
+from ..core.config import RequestError, note_typed, parse_yaml
 from ..core.extras import MissingLibrary
 from ..core.files import BadData, read_text
 from ..data.readers.files import read_rows
@@ -58,7 +58,11 @@ def make_parser() -> argparse.ArgumentParser:
         "captions", help="a .csv, .tsv, .jsonl or .txt file; or a reader and its arguments, '{name: coco, args: {...}}'"
     )
     parser.add_argument("output", help="the file to write: JSON lines, one parse each")
-    parser.add_argument("--parser", default="spacy", help=f"one of {', '.join(PARSERS)} (default: spacy)")
+    parser.add_argument(
+        "--parser",
+        default="spacy",
+        help=f"one of {', '.join(sorted(PARSERS.names()))}, or my_file:mine (default: spacy)",
+    )
     parser.add_argument(
         "--settings", default="{}", help="of the parser, e.g. '{path: trees.txt}' or '{model: en_core_web_md}'"
     )
@@ -75,6 +79,7 @@ def main(
 ) -> int:  # exit code: 1 if no caption has a parse, 2 if nothing could be done
     "Parse captions from a terminal."
     options = make_parser().parse_args(arguments)
+    note_typed(vars(options))
     try:
         source = parse_yaml(options.captions, "captions")
         pairs = None if isinstance(source, str) else read_source(source)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .config import RequestError, unknown_name
+from .config import TYPED, RequestError, unknown_name
 
 # %% ../../nbs/core/plugins.ipynb #5b1d0006
 GROUP = "complearn.plugins"  # of entry points
@@ -70,7 +70,12 @@ def _import_installed() -> list[str]:
     names."""
     if not _installed:
         for point in importlib.metadata.entry_points(group=GROUP):
-            point.load()
+            try:
+                point.load()
+            except Exception as error:
+                package = point.dist.name if point.dist else point.name
+                error.add_note(f"{point.module} is a plug-in of the installed package {package}; mend or uninstall it")
+                raise
             _installed.append(point.module)
     return list(_installed)
 
@@ -157,8 +162,8 @@ class Registry(Mapping):
         self,
         name: str,  # a registered name, or module:name
     ) -> str:
-        """Return the registered name of a part that this process knows; the module of `module:name` is not imported for
-        it."""
+        """Return the registered name of a part; the module of `module:name` is imported only if a person typed that
+        name."""
         if name in self.entries:
             return name
         module, _, attribute = str(name).rpartition(":")
@@ -167,6 +172,8 @@ class Registry(Mapping):
             if name in self.entries:
                 return name
             raise RequestError(unknown_name(self.what, name, list(self.entries)))
+        if name in TYPED and module not in ALLOWED:
+            allow_code(name, self.what)
         inside = [known for known in self.entries if f"{self.module(known)}.".startswith(f"{module}.")]
         for known in inside:
             if attribute in (known, getattr(self.sources.get(known), "__name__", "")):
@@ -188,6 +195,11 @@ class Registry(Mapping):
         if ":" in name and name not in self.entries:
             allow_code(name, self.what)
         return self[name]
+
+    def names(self) -> list[str]:
+        "Return the names of all parts, those of installed packages too."
+        _import_installed()
+        return list(self.entries)
 
     def __getitem__(self, name: str) -> Any:
         return self.entries[self.find(name)]

@@ -11,9 +11,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..runs.curves import bands
-from ...core.figures import PALETTE, figure_of_texts, theme
+from ...core.figures import FIGURES, PALETTE, figure_of_texts, theme
 
 # %% ../../../nbs/analysis/identifiability/figures.ipynb #20a576c5
+@FIGURES.register("encoders")
 @figure_of_texts
 def encoders_figure(
     rows: pd.DataFrame,  # results rows from `measures.encoder_rows`
@@ -39,6 +40,7 @@ def encoders_figure(
     return figure.update_xaxes(automargin=True).update_layout(template=theme, title=title, barmode="group")
 
 # %% ../../../nbs/analysis/identifiability/figures.ipynb #02bec313
+@FIGURES.register("separation")
 @figure_of_texts
 def separation_figure(
     rows: pd.DataFrame,  # results rows of metric a_distance: method, data (texts or pairs), split (operator)
@@ -71,6 +73,7 @@ def separation_figure(
     return figure.update_xaxes(automargin=True).update_layout(template=theme, title=title, scattermode="group")
 
 
+@FIGURES.register("shift")
 @figure_of_texts
 def shift_figure(
     rows: pd.DataFrame,  # results rows of data "modality gap" and splits "shift 0.5"

@@ -15,7 +15,7 @@ import traitlets
 from ...analysis.codes.sources import code_sources
 from ...analysis.codes.store import CodeStore
 from .controller import CodesController, hits_table, selection_table
-from ..pages import join_script, join_style
+from ..pages import APPS, join_script, join_style
 from ..widgets import AppWidget, Message
 from ...core.runs import Run
 from ...data.pairs import Pair
@@ -46,6 +46,7 @@ class CodeExplorer(AppWidget):
         return hits_table(self.controller)
 
 # %% ../../../nbs/apps/codes/app.ipynb #c006
+@APPS.register("codes")
 def codes(
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
     models: Mapping[str, Dual] | None = None,  # models by name; these need pairs

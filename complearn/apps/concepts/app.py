@@ -15,7 +15,7 @@ import pandas as pd
 from .controller import ConceptsController
 from .messages import concept_relations, selection_table
 from .sources import ConceptSource, concept_models, open_source
-from ..pages import join_script, join_style
+from ..pages import APPS, join_script, join_style
 from ..widgets import AppWidget
 from ...core.config import RequestError
 from ...core.runs import Run
@@ -51,6 +51,7 @@ class ConceptExplorer(AppWidget):
         return sentence.table
 
 # %% ../../../nbs/apps/concepts/app.ipynb #c0de2a1d
+@APPS.register("concepts")
 def concepts(
     # pairs, strings, a file, a reader and its arguments, or the folder of a graph; None: generated scenes
     captions: Any = None,

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ...analysis.trees.score_figures import lost_words, node_scores
 from .. import parses
-from ...core.config import RequestError, parse_yaml
+from ...core.config import RequestError, note_typed, parse_yaml
 from ...core.files import BadData, check_replaceable, write_bytes_atomic
 from ...core.runs import Run
 from complearn.data.divergence.compounds import (
@@ -92,7 +92,7 @@ def _source_candidates(
 # %% ../../../nbs/apps/concepts/command.ipynb #7b1de031
 def _free_parsers() -> list[str]:
     "The parsers that need nothing but captions."
-    return [name for name, parser in PARSERS.items() if not parser.aligned]
+    return sorted(name for name in PARSERS.names() if not PARSERS[name].aligned)
 
 
 def _check_parser(
@@ -300,6 +300,7 @@ def main(
     if arguments[:1] == ["parse"]:
         return parses.main(arguments[1:])
     options = make_parser().parse_args(arguments)
+    note_typed(vars(options))
     try:
         _check_parser(getattr(options, "parser", ""))
         commands = {

@@ -15,7 +15,7 @@ import pandas as pd
 from .captions import CaptionGallery, caption_pairs
 from .command import EditSettings
 from .controller import EditsController, history_table
-from ..pages import join_script, join_style
+from ..pages import APPS, join_script, join_style
 from ..search.sources import search_sources
 from ..widgets import AppWidget
 from ...core.config import RequestError
@@ -37,6 +37,7 @@ class EditsApp(AppWidget):
         return history_table(self.controller)
 
 # %% ../../../nbs/apps/edits/app.ipynb #7a0545f0
+@APPS.register("edits")
 def edits(
     # pairs, strings, a file of captions, or a reader and its arguments; None: generated scenes and COCO captions
     captions: Any = None,

@@ -10,7 +10,6 @@ __all__ = ['WORDNET_FILES', 'TRIES', 'PORTION', 'MOST_UNFINISHED', 'FEW', 'EditS
 import argparse
 import fcntl
 import hashlib
-import importlib
 import itertools
 import json
 import multiprocessing
@@ -33,7 +32,7 @@ from tqdm.auto import tqdm
 
 from .ranking import Ranker, images_of, open_scorer, scorer_version
 from ...core.checksums import checksum
-from ...core.config import RequestError, parse_yaml, strict
+from ...core.config import RequestError, note_typed, parse_yaml, strict
 from ...core.files import parsing, plain, read_json, write_bytes_atomic, write_errors, write_json
 from ...core.own_files import open_own, own_path
 from ...core.results import code_version
@@ -75,6 +74,7 @@ from ...language.lexicon.relations import FILE_PARTS, WordRelations
 from ...language.parsing.base import Parse
 from ...language.parsing.registry import find_parser, parse
 from complearn.models.generators import (
+    GENERATORS,
     BadAnswer,
     CausalGenerator,
     EndpointGenerator,
@@ -98,7 +98,8 @@ class EditSettings:
     parser: str = "spacy"  # a name of `language.parsing.registry.PARSERS`
     wordnet: str = ""  # the folder of WordNet's files; empty: the word lists alone
     words: tuple[str, ...] = ()  # files of further word lists
-    generator: str = ""  # a causal language model's folder or name, or an endpoint's address; empty: rules
+    # a causal language model's folder or name, an endpoint's address, or a name of `GENERATORS`; empty: rules
+    generator: str = ""
     model: str = ""  # the model's name at the endpoint
     token_limit: Annotated[int, Field(ge=1)] = 1_000_000  # tokens that may be spent at the endpoint
     rank_by: str = ""  # the folder of a run or a saved model that ranks candidates; empty: what is drawn is kept
@@ -199,6 +200,8 @@ def make_generator(
     "The language model that writes edits."
     if not settings.generator:
         return None
+    if settings.generator in GENERATORS.names() or re.fullmatch(r"[\w.]+:\w+", settings.generator):
+        return GENERATORS[settings.generator](settings.model, settings.seed)
     if settings.generator.startswith(("http://", "https://")):
         return EndpointGenerator(
             settings.generator, settings.model, token_limit=settings.token_limit, seed=settings.seed
@@ -763,7 +766,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--words", action="append", default=[], help="a file of further word lists (relation,part,words)"
     )
     parser.add_argument(
-        "--generator", default="", help="a causal language model's folder or name, or an endpoint (default: rules)"
+        "--generator",
+        default="",
+        help="a causal language model's folder or name, an endpoint, or my_file:mine (default: rules)",
     )
     parser.add_argument(
         "--model", default="", help="the model's name at the endpoint; its key is read from OPENAI_API_KEY"
@@ -787,26 +792,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 # %% ../../../nbs/apps/edits/command.ipynb #be753a68
-def _import_operators(
-    names: Sequence[str],  # operators and families; those of one's own as module:name
-) -> list[str]:  # without their modules
-    "Import the modules of operators; raise RequestError if one is not there or does not register its operator."
-    for module, _, name in (each.rpartition(":") for each in names if ":" in each):
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module.split(".")[0]:
-                raise
-            raise RequestError(
-                f"operator {module}:{name}: no module {module} in {Path.cwd()} or elsewhere on Python's path"
-            ) from None
-        if name not in CAPTION_EDITS:
-            raise RequestError(
-                f"{module} registers no operator {name!r}; put @CAPTION_EDITS.register({name!r}) before its function"
-            )
-    return [each.rpartition(":")[2] for each in names]
-
-
 def _read_rows_of(
     options: argparse.Namespace,  # of the command
 ) -> tuple[Records, dict[str, Any]]:  # the captions; pictures by their ids
@@ -837,12 +822,13 @@ def main(
 ) -> int:  # exit code
     "Edit captions from a terminal."
     options = make_parser().parse_args(arguments)
+    note_typed(vars(options))
     same = ("calls", "seed", "parser", "wordnet", "words", "generator", "model", "token_limit", "rank_by", "candidates")
     values = {name: getattr(options, name) for name in same}
     path = Path(options.negatives)
     try:
         names = [name.strip() for name in options.operators.split(",") if name.strip()]
-        operators = _import_operators(names)
+        operators = [CAPTION_EDITS.find(name) if ":" in name else name for name in names]
         if options.concurrency < 1:
             raise RequestError(f"--concurrency is {options.concurrency}; at least one request has to be made at a time")
         settings = strict(

@@ -15,7 +15,7 @@ import pandas as pd
 
 from .captions import caption_pairs, clean_caption
 from .messages import SIDE, caption_pieces, edit_pieces
-from ..pages import join_script, join_style
+from ..pages import APPS, join_script, join_style
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError
 from ...core.files import BadData, plain
@@ -244,3 +244,11 @@ def review(
     "Go through a file of edits: accept, reject, correct."
     pairs_read = caption_pairs(pairs) if isinstance(pairs, (str, Mapping)) else pairs
     return _ReviewApp(ReviewController(path, pairs_read))
+
+
+@APPS.register("review")
+def _review_page(
+    edits: str,  # a file of edits to review
+    captions: Any = (),  # a file of captions, or a reader and its arguments, for the pictures
+) -> _ReviewApp:
+    return review(edits, captions)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import traitlets
 
-from ..pages import join_script, join_style
+from ..pages import APPS, join_script, join_style
 from .controller import SearchController, hits_table, selection_table
 from .sources import search_sources
 from ..widgets import AppWidget
@@ -52,6 +52,7 @@ class SearchApp(AppWidget):
         return selection_table(self.controller)
 
 # %% ../../../nbs/apps/search/app.ipynb #c006
+@APPS.register("search")
 def search(
     # pairs of any reader, a folder of pictures, or a function that returns pairs; None: the runs' own, or generated
     gallery: Any = None,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..pages import join_script, join_style
+from ..pages import APPS, join_script, join_style
 from .controller import StagesController
 from .messages import selection_table
 from .sources import stage_sources
@@ -41,6 +41,7 @@ class StageExplorer(AppWidget):
         return self.controller.source.stages.grouped_by()
 
 # %% ../../../nbs/apps/stages/app.ipynb #b9951ad4
+@APPS.register("stages")
 def stages(
     model: Any = None,  # with stages; needs `pairs`
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs

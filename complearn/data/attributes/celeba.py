@@ -18,7 +18,7 @@ from ...core.config import check_choice
 from ...core.files import parsing, reading
 from ...core.seeds import rng
 from ..pairs import Pair
-from ..reports import BadData, Collector, Pairs, existing_path
+from ..reports import READERS, BadData, Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/attributes/celeba.ipynb #49d494a2
 def _table_file(
@@ -125,6 +125,7 @@ def independent(
     return sorted(chosen)
 
 # %% ../../../nbs/data/attributes/celeba.ipynb #ad09adee
+@READERS.register("celeba")
 def read_celeba(
     folder: Path | str,  # holds list_attr_celeba.txt or .csv, and the images
     part: Literal["train", "val", "test", "all"] = "train",  # by list_eval_partition

@@ -22,7 +22,7 @@ from ...core.seeds import rng
 from ..images import load_images
 from ..pairs import Pair
 from ..readers.labelled import read_labelled_images
-from ..reports import BadData, Pairs, Report, existing_path
+from ..reports import READERS, BadData, Pairs, Report, existing_path
 
 # %% ../../../nbs/data/attributes/cifar_mnist.ipynb #727a1890
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -132,6 +132,7 @@ def shrink(
     return np.round(means).astype(np.uint8)
 
 # %% ../../../nbs/data/attributes/cifar_mnist.ipynb #1d061f66
+@READERS.register("cifar_mnist")
 def read_cifar_mnist(
     cifar: Path | str,  # a parquet file, a folder of classes, or cifar-10-batches-bin
     mnist: Path | str,  # a parquet file, a folder of classes, or a folder with MNIST's idx files

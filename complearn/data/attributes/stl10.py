@@ -17,7 +17,7 @@ from pydantic import PositiveInt
 from ...core.config import check_choice
 from ...core.files import reading
 from ..pairs import Pair
-from ..reports import BadData, Pairs, Report, existing_path
+from ..reports import READERS, BadData, Pairs, Report, existing_path
 
 # %% ../../../nbs/data/attributes/stl10.ipynb #b1d8756c
 SIDE = 96  # pixels
@@ -65,6 +65,7 @@ STL_PARTS = {
 }
 
 
+@READERS.register("stl10")
 def read_stl10(
     folder: Path | str,  # stl10_binary, or what holds it
     part: Literal["train", "test", "unlabeled", "train+unlabeled"] = "train+unlabeled",

@@ -20,7 +20,7 @@ from ...core.config import check_choice
 from ...core.seeds import derive, uniforms
 from ..images import Renderable
 from ..pairs import Pair
-from ..reports import Pairs, Report
+from ..reports import READERS, Pairs, Report
 
 # %% ../../../nbs/data/attributes/trifeature.ipynb #bec62da5
 def _regular(
@@ -170,6 +170,7 @@ def _halve(grid: np.ndarray) -> np.ndarray:
 Values = Annotated[int, Field(ge=2, le=10)]
 
 
+@READERS.register("trifeature")
 def read_trifeature(
     part: Literal["train", "test"] = "train",  # the two share no image
     samples: PositiveInt = 100,  # images of every combination

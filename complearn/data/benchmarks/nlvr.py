@@ -16,7 +16,7 @@ from ...core.config import Identifier, Text, check_choice, read_record, unknown_
 from ...core.files import BadData, parse_json, reading
 from ...core.seeds import rng
 from ..pairs import Pair
-from ..reports import Collector, Pairs, Records, existing_path
+from ..reports import READERS, Collector, Pairs, Records, existing_path
 from ..word_tokenizer import normalize_caption
 
 # %% ../../../nbs/data/benchmarks/nlvr.ipynb #c004
@@ -151,6 +151,7 @@ def _read_half(
     return collector, claims, [f"{n_sentences} of {len(halves)} sentences: half={half!r} with seed {seed}"]
 
 # %% ../../../nbs/data/benchmarks/nlvr.ipynb #c014
+@READERS.register("nlvr")
 def read_nlvr(
     folder: Path | str,  # holds dev.json and images/, or a folder per split
     half: str = "train",  # "train", "test" or "all"

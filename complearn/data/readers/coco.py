@@ -19,7 +19,7 @@ from ..identities import path_identity, photo_identity
 from ..images import EXTENSIONS
 from ..pairs import Pair
 from .files import read_json_file
-from ..reports import Collector, Pairs, existing_path
+from ..reports import READERS, Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/readers/coco.ipynb #c004
 def coco_id(
@@ -92,6 +92,7 @@ def _coco_photos(
     return photos
 
 # %% ../../../nbs/data/readers/coco.ipynb #c012
+@READERS.register("coco")
 def read_coco(
     images: Path | str,  # the folder of photos, e.g. coco/val2017
     annotations: Path | str,  # e.g. coco/annotations/captions_val2017.json
@@ -160,6 +161,7 @@ class _KarpathySentence:
     sentid: Identifier
 
 # %% ../../../nbs/data/readers/coco.ipynb #c015
+@READERS.register("karpathy")
 def read_karpathy(
     annotations: Path | str,  # dataset_coco.json, dataset_flickr30k.json or dataset_flickr8k.json
     images: Path | str,  # the folder of photos, or the one that holds train2014 and val2014
@@ -208,6 +210,7 @@ def read_karpathy(
     return collector.finish()
 
 # %% ../../../nbs/data/readers/coco.ipynb #c018
+@READERS.register("flickr")
 def read_flickr(
     images: Path | str,  # the folder of photos
     token_file: Path | str,  # results_20130124.token, Flickr8k.token.txt, or results.csv

@@ -14,9 +14,10 @@ from ...core.own_files import Inside
 from ..identities import path_identity
 from ..pairs import Pair
 from .files import CaptionedImage, read_rows
-from ..reports import Collector, Pairs, existing_path
+from ..reports import READERS, Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/readers/folders.ipynb #c009
+@READERS.register("folder")
 def read_folder(
     folder: Path | str,  # the folder; image names in the captions file are relative to it
     captions_file: Path | str = "captions.csv",  # relative to the folder; .csv, .tsv or .jsonl

@@ -15,7 +15,7 @@ from ...core.config import check_choice
 from ..images import EXTENSIONS, image_hash, load_images
 from ..pairs import Pair
 from .tables import read_parquet, read_parquet_column
-from ..reports import BadData, Collector, Pairs, Records, Report, existing_path
+from ..reports import READERS, BadData, Collector, Pairs, Records, Report, existing_path
 from ..worlds.rendering import Scene
 from ..worlds.world import World, world_from
 
@@ -94,6 +94,7 @@ def _step(n: int, limit: int | None) -> int:
     return max(1, -(-n // (limit or n or 1)))
 
 # %% ../../../nbs/data/readers/labelled.ipynb #c005
+@READERS.register("labels")
 def read_labels(
     folder: Path | str,  # a folder per class, or a parquet file with images and labels
     image: str = "image",  # parquet: column of images
@@ -148,6 +149,7 @@ def _disjoint_test(
     )
 
 # %% ../../../nbs/data/readers/labelled.ipynb #c008
+@READERS.register("objects")
 def read_drawn_objects(
     part: str = "train",  # "train" or "test"
     n_train: int = 1000,  # images of the training part

@@ -23,7 +23,7 @@ from ..identities import distinct_names
 from ..pairs import Pair
 from .files import CaptionCell
 from .tables import estimate_lost_samples
-from ..reports import Collector, Pairs, existing_path
+from ..reports import READERS, Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/readers/shards.ipynb #c004
 @dataclass(frozen=True)
@@ -241,6 +241,7 @@ def _add_samples(
     return n_read
 
 # %% ../../../nbs/data/readers/shards.ipynb #c015
+@READERS.register("webdataset")
 def read_webdataset(
     shards: str | Path | Sequence[str | Path],  # see `shard_paths`
     image: Sequence[str] = EXTENSIONS,  # extensions of images; the first that a sample has is read

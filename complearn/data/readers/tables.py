@@ -22,7 +22,7 @@ from ...core.own_files import Inside
 from ...core.trust import offline
 from ..identities import distinct_names, path_identity
 from ..pairs import Pair
-from ..reports import Collector, Pairs, existing_path
+from ..reports import READERS, Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/readers/tables.ipynb #c004
 def estimate_lost_samples(
@@ -124,6 +124,7 @@ def read_parquet_column(
     return cells
 
 # %% ../../../nbs/data/readers/tables.ipynb #c015
+@READERS.register("parquet")
 def read_parquet(
     path: Path | str,  # a .parquet file, or a folder of them
     image: str = "image",  # column of encoded bytes, of {bytes, path}, or of paths relative to the file
@@ -240,6 +241,7 @@ def _load_table(library: Any, dataset: Any, split: str, inside: Inside | None) -
     return dataset
 
 # %% ../../../nbs/data/readers/tables.ipynb #c024
+@READERS.register("hf")
 def read_hf(
     dataset: Any,  # a `datasets.Dataset`, a folder made by `save_to_disk`, or a name for `load_dataset`
     image: str = "image",  # column of images

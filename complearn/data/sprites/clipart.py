@@ -25,7 +25,7 @@ from ...core.own_files import Inside
 from ..images import Renderable, file_hash, fit_image
 from ..pairs import Pair
 from ..readers.files import read_rows
-from ..reports import Collector, Pairs, cached_image_fault, existing_path
+from ..reports import READERS, Collector, Pairs, cached_image_fault, existing_path
 from ...language.scenes.graphs import Item, SceneGraph
 from ...language.scenes.nouns import Noun
 
@@ -176,6 +176,7 @@ def _read_clipart_scenes(
     return scenes
 
 # %% ../../../nbs/data/sprites/clipart.ipynb #fb5b1c5b
+@READERS.register("abstract_scenes")
 def read_abstract_scenes(
     folder: Path | str,  # with scenes.jsonl.gz, captions.csv, descriptions.csv and clipart
     split: str = "train",  # "train" or "val"

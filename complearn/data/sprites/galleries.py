@@ -17,7 +17,7 @@ from scipy.ndimage import distance_transform_cdt
 
 from ...core.seeds import derive, rng
 from ..pairs import Pair
-from ..reports import Pairs, Report
+from ..reports import READERS, Pairs, Report
 from .composites import Collage, backdrops
 from .cutouts import Cutout, album, open_cutout, read_cutouts
 from ...language.scenes.graphs import SceneGraph
@@ -82,6 +82,7 @@ def _place_alone(
     return np.ascontiguousarray(np.clip(canvas + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0))
 
 # %% ../../../nbs/data/sprites/galleries.ipynb #c013
+@READERS.register("gallery")
 def read_gallery(
     folder: str = "",  # where the cut-outs are; empty for the usual places
     skin: str = "photos",  # "photos" or "drawn"

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from ...core.files import cache_dir, write_errors
 from ...core.own_files import Inside
 from ..pairs import Pair
-from ..reports import BadData, Collector, Pairs, existing_path
+from ..reports import READERS, BadData, Collector, Pairs, existing_path
 from .labels import read_label
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c004
@@ -91,6 +91,7 @@ def read_caption(
         return file.readline().strip()
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c013
+@READERS.register("photos")
 def read_stamps(
     folder: Path | str = "",  # the folder of stamps; empty to look in the usual places
     drawings: bool = False,  # whether drawings are read too

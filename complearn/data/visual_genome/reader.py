@@ -17,7 +17,7 @@ from ...core.own_files import Inside
 from ...core.seeds import rng
 from ..pairs import Pair
 from ..readers.coco import coco_id
-from ..reports import BadData, Collector, Pairs, existing_path
+from ..reports import READERS, BadData, Collector, Pairs, existing_path
 from complearn.data.visual_genome.files import (
     FILES,
     REMEDY,
@@ -276,6 +276,7 @@ def _make_pairs(
     return collector.finish(notes, _VisualGenomePairs)
 
 # %% ../../../nbs/data/visual_genome/reader.ipynb #da22461a
+@READERS.register("visual_genome")
 def read_visual_genome(
     # with image_data.json, objects.json, relationships.json; perhaps attributes.json, object_synsets.json
     folder: Path | str,

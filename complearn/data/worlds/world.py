@@ -21,6 +21,7 @@ from ..divergence.measure import compound_divergence, most_divergent
 from ..images import load_images
 from ..negatives import Contradictions, Negatives
 from ..pairs import Pair
+from ..reports import READERS
 from ..sprites.skins import SKINS, collage, ranked_nouns
 from .config import CUTOUT_WORLDS, WORLDS, WorldConfig
 from .edits import DrawnEdits, draw_edits, draw_scene, draw_statements, select_divergent
@@ -370,6 +371,7 @@ def shared_world(
     return _SHARED[key]
 
 
+@READERS.register("generated")
 def read_generated(
     part: str = "train",  # "train", "seen" or "test"
     preset: str = "small",  # a name in `WORLDS`

@@ -16,7 +16,7 @@ import torch
 
 from ...core.seeds import rng
 from ...data.pairs import Pair
-from .base import Score, Task, share_score
+from .base import TASKS, Score, Task, share_score
 from .recognition import features_of, fit_probe
 from ...models.scoring import encode_all
 
@@ -48,6 +48,7 @@ def drawn(
     return [pairs[k] for k in sorted(order.tolist())]
 
 # %% ../../../nbs/evaluation/tasks/attributes.ipynb #e27bbe37
+@TASKS.register("attributes")
 @dataclass(frozen=True, eq=False)
 class Attributes(Task):
     "Accuracy of a linear probe for every attribute."

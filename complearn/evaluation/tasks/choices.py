@@ -19,7 +19,7 @@ import torch
 from ...data.benchmarks.items import Choice
 from ..blind import BlindScorer, LengthScorer, blind_scorers, group_chance
 from ..statistics import bootstrap_means, share_interval
-from .base import Score, Task, evenly
+from .base import TASKS, Score, Task, evenly
 from ...models.features import item_key
 from ...models.scoring import Encoded, Scorer, cosine, encode_all
 
@@ -293,6 +293,7 @@ def blind_choices(
     return baselines
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #e002
+@TASKS.register("choices")
 @dataclass(frozen=True, eq=False)
 class Choices(Task):
     "Hard negatives: accuracy per split, blind baselines chance, length and n-grams."

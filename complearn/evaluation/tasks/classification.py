@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ...data.pairs import Pair
-from .base import Score, Task, share_score
+from .base import TASKS, Score, Task, share_score
 from .recognition import judge_classes
 
 # %% ../../../nbs/evaluation/tasks/classification.ipynb #c005
@@ -59,6 +59,7 @@ def _summarise_classes(
     return scores
 
 # %% ../../../nbs/evaluation/tasks/classification.ipynb #c009
+@TASKS.register("classification")
 @dataclass(frozen=True, eq=False)
 class Classification(Task):
     "Top-k accuracy of a classifier, blind baseline majority."

@@ -18,7 +18,7 @@ from ...core.seeds import rng
 from ...data.divergence.compounds import pairs_graph, pairs_parses
 from ...data.identities import images_by_id
 from ...data.pairs import Pair
-from .base import Score, Task, evenly, share_score
+from .base import TASKS, Score, Task, evenly, share_score
 from .retrieval import ranks
 from ...language.concepts.denotations import denotation
 from ...language.concepts.graph import concept_text
@@ -94,6 +94,7 @@ def chance_recall(
     return 1 - comb(photos - right, k) / comb(photos, k)
 
 # %% ../../../nbs/evaluation/tasks/phrase_retrieval.ipynb #ea8fc592
+@TASKS.register("phrase_retrieval")
 @dataclass(frozen=True, eq=False)
 class PhraseRetrieval(Task):
     "Recall at 1 and 5 of photos, for sentences and for their phrases."

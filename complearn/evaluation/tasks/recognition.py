@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ...data.pairs import Pair
 from ...data.reports import Pairs, Records
-from .base import Score, Task, share_score
+from .base import TASKS, Score, Task, share_score
 from .choices import TIE
 from ...models.scoring import Encoded, Scorer, encode_all
 
@@ -179,6 +179,7 @@ def linear_probe(
     return share_score("linear_probe", "accuracy", right)
 
 # %% ../../../nbs/evaluation/tasks/recognition.ipynb #e002
+@TASKS.register("recognition")
 @dataclass(frozen=True, eq=False)
 class Recognition(Task):
     "Zero-shot classification, and a linear probe where training images are given."

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from ...data.pairs import Pair
 from ...data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, pair_triplets
 from ..blind import NaiveBayes
-from .base import Score, Task, share_score
+from .base import TASKS, Score, Task, share_score
 from .choices import TIE
 from ...models.scoring import evaluation_mode, full_precision
 
@@ -214,6 +214,7 @@ def _summarise_relations(
     return scores
 
 # %% ../../../nbs/evaluation/tasks/relations.ipynb #c022
+@TASKS.register("relations")
 @dataclass(frozen=True, eq=False)
 class Relations(Task):
     "Relations and objects of triplets, blind baselines majority and naive Bayes over the phrases."

@@ -20,7 +20,7 @@ from torch import Tensor
 from ...data.identities import images_by_id
 from ...data.pairs import Pair
 from ...data.word_tokenizer import normalize_caption
-from .base import Score, Task, evenly, share_score
+from .base import TASKS, Score, Task, evenly, share_score
 from .choices import TIE
 from ...models.scoring import Encoded, Scorer, encode_all
 
@@ -139,6 +139,7 @@ def summarise_retrieval(
     return scores
 
 # %% ../../../nbs/evaluation/tasks/retrieval.ipynb #e002
+@TASKS.register("retrieval")
 @dataclass(frozen=True, eq=False)
 class Retrieval(Task):
     "Recall at 1, 5 and 10 between photos and captions, both ways."

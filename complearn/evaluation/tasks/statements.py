@@ -19,7 +19,7 @@ from ...core.seeds import rng
 from ...data.benchmarks.nlvr import Claim
 from ..blind import blind_scorers
 from ..statistics import tail
-from .base import Score, Task, share_score
+from .base import TASKS, Score, Task, share_score
 from .choices import TIE, Distinct, limit_splits, pair_scores
 from ...models.scoring import Scorer, encode_all
 
@@ -105,6 +105,7 @@ def _read_claims(
     return items, truth
 
 # %% ../../../nbs/evaluation/tasks/statements.ipynb #n017
+@TASKS.register("statements")
 @dataclass(frozen=True, eq=False)
 class Statements(Task):
     "True and false statements: area under the curve and accuracy, blind baselines length, n-grams and majority."

@@ -208,7 +208,7 @@ Proposal = tuple[Sequence[CharSpan], Iterable[Sequence[str]], Iterable[int]]
 
 # %% ../../../nbs/language/edits/sites.ipynb #e5f19fe1
 def operator_names(
-    names: Iterable[str] = (),  # operators, or families such as "swap"; none: all
+    names: Iterable[str] = (),  # operators, families such as "swap", or my_file:mine; none: all
 ) -> list[str]:
     "The names of operators; raise RequestError if one is unknown."
     families = {}
@@ -216,8 +216,11 @@ def operator_names(
     for name in CAPTION_EDITS:
         families.setdefault(name.partition("_")[0], []).append(name)
     for name in names or CAPTION_EDITS:
-        if name not in CAPTION_EDITS:
-            check_choice("operator", name, dict.fromkeys([*families, *CAPTION_EDITS]))
+        if name not in CAPTION_EDITS and name not in families:
+            if ":" in name or name in CAPTION_EDITS.names():
+                name = CAPTION_EDITS.find(name)
+            else:
+                check_choice("operator", name, dict.fromkeys([*families, *CAPTION_EDITS]))
         selected += [name] if name in CAPTION_EDITS else families[name]
     return list(dict.fromkeys(selected))
 

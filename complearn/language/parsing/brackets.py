@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...core.files import BadData, describe_fault, read_text
-from .base import Parse, Parser, Word, check_depth, with_leaves
+from .base import Parse, Parser, Word, check_depth, register_parser, with_leaves
 from ..trees import Tree, parse_bracketed, walk
 
 # %% ../../../nbs/language/parsing/brackets.ipynb #1579a8f5
@@ -100,6 +100,7 @@ def tree_parse(
     return Parse(caption, words, with_leaves(tree, [word.text for word in words]), sentences)
 
 # %% ../../../nbs/language/parsing/brackets.ipynb #df9da60e
+@register_parser("brackets", gives=("tag", "tree"), aligned=True)
 def parse_brackets(
     captions: Sequence[str],
     path: str,  # a text file: on each line the tree of one caption, in brackets

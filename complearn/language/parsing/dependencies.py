@@ -23,7 +23,7 @@ from ...core.extras import MissingLibrary, need
 from ...core.files import parsing
 from ...core.own_files import check_own
 from ...core.trust import Untrusted, offline
-from .base import Parse, Word
+from .base import PROPERTIES, Parse, Word, register_parser
 from .constituents import RULES, constituents
 
 # %% ../../../nbs/language/parsing/dependencies.ipynb #143f1167
@@ -184,6 +184,7 @@ def _parse(
     return replace(parse, tree=constituents(parse)) if words else parse
 
 
+@register_parser("spacy", gives=(*PROPERTIES, "tree"), version=model_version)
 def parse_dependencies(
     captions: Sequence[str],
     model: str = "",  # as for `load_model`

@@ -9,7 +9,7 @@ __all__ = ['flat_tree', 'parse_rules']
 import re
 from collections.abc import Iterator, Sequence
 
-from .base import Parse
+from .base import Parse, register_parser
 from .brackets import tree_parse
 from .chunks import noun_chunks
 from ..trees import Tree
@@ -37,6 +37,7 @@ def flat_tree(
     return Tree("S", tuple(tree for tree, _ in parts))
 
 # %% ../../../nbs/language/parsing/flat.ipynb #e14de07e
+@register_parser("rules", gives=("tag", "tree"))
 def parse_rules(
     captions: Sequence[str],
 ) -> Iterator[Parse]:  # one per caption, in order; with tags of its noun phrases

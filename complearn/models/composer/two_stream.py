@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from .composition import CrossBlock
 from .concepts import present
-from .model import PairConfig
-from .pairing import PairInputs, PairScorer, concept_texts
+from .model import PairConfig, pair_specs
+from .pairing import SEARCH_FAULT, PairInputs, PairScorer, concept_texts
 from ..grounded.matchmap import masked_mean
 from ..grounded.streams import fitting_heads
+from ..kinds import register_model
 from ..towers.base import Block, Tower
 
 # %% ../../../nbs/models/composer/two_stream.ipynb #f4a1b0ce
@@ -127,3 +128,18 @@ class TwoStream(PairScorer):
             :, 0
         ].float()
         return scores.new_zeros(len(pairs), concepts.shape[1]).index_put((pair_numbers, columns), scores)
+
+
+def _two_stream_title(config: TwoStreamConfig) -> str:
+    return f"two-stream model with {config.layers} rounds of cross-attention"
+
+
+register_model(
+    "two_stream",
+    TwoStreamConfig,
+    TwoStream.build,
+    assemble=TwoStream,
+    title=_two_stream_title,
+    search_fault=SEARCH_FAULT,
+    tower_specs=pair_specs,
+)

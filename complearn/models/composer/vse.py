@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from ...data.pairs import Batch
 from .concepts import present
-from .model import PairConfig
+from .model import PairConfig, pair_specs
 from .modulators import perceptron
 from .pairing import PairInputs, PairScorer, concept_texts
 from ..grounded.matchmap import masked_mean
+from ..kinds import register_model
 from ..scoring import Encoded, cosine, evaluation_mode, full_precision
 from ..towers.base import Tower
 
@@ -98,3 +99,6 @@ class VSE(PairScorer):
 
     def search_scorer(self) -> "VSE":
         return self
+
+
+register_model("vse", VSEConfig, VSE.build, assemble=VSE, title="VSE dual encoder", tower_specs=pair_specs)

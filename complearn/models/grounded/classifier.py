@@ -18,6 +18,7 @@ from ...core.seeds import derive
 from ...data.pairs import Batch, Collate
 from ..agents import build_seeded, copy_weights
 from .streams import VisionStream
+from ..kinds import register_model
 from ..scoring import evaluation_mode, full_precision
 from ..towers.base import SIZES, Tower
 from ..towers.factory import LOADERS, check_tower, read_spec, vision_tower
@@ -110,6 +111,25 @@ def build_classifier(
     config = strict(ClassifierConfig, config, "model")
     vision = build_seeded(lambda: vision_tower(classifier_spec(config)), derive(seed, "model", "vision"))
     return build_seeded(lambda: _Classifier(config, vision), derive(seed, "model", "heads"))
+
+
+def _classifier_title(config: ClassifierConfig) -> str:
+    return f"classifier of {len(config.classes)} classes"
+
+
+def _classifier_specs(config: ClassifierConfig) -> dict[str, tuple[str, Any]]:
+    return {"vision.tower.*": ("vision", classifier_spec(config))}
+
+
+register_model(
+    "classifier",
+    ClassifierConfig,
+    build_classifier,
+    title=_classifier_title,
+    text_tower=None,
+    search_fault="names classes and reads no texts; choose another run",
+    tower_specs=_classifier_specs,
+)
 
 # %% ../../../nbs/models/grounded/classifier.ipynb #c013
 def copy_vision_stream(

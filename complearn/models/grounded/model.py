@@ -33,6 +33,7 @@ from complearn.models.grounded.relations import (
     search_text_vectors,
 )
 from .streams import LanguageStream, VisionStream
+from ..kinds import register_model
 from ..scoring import Attribution, Encoded, cosine, evaluation_mode, full_precision
 from ..towers.base import SIZES, Tower
 from ..towers.factory import LOADERS, check_tower, read_spec
@@ -295,6 +296,29 @@ def build_grounded(
     config = strict(GroundedConfig, config, "model")
     vision, text = build_towers(*tower_specs(config), tokenizer, seed)
     return build_seeded(lambda: Grounded(config, vision, text, text.tokenizer), derive(seed, "model", "heads"))
+
+
+def _grounded_title(config: GroundedConfig) -> str:
+    return (
+        f"grounded model{' with relations' if config.relations else ''}{' and search heads' if config.search else ''}"
+    )
+
+
+def _grounded_search_fault(config: GroundedConfig) -> str:
+    if config.search:
+        return ""
+    return "has no search heads, which come with stage 3; choose a run of grounding with relations"
+
+
+register_model(
+    "grounded",
+    GroundedConfig,
+    build_grounded,
+    assemble=Grounded,
+    title=_grounded_title,
+    later_parts=("relations", "search"),
+    search_fault=_grounded_search_fault,
+)
 
 # %% ../../../nbs/models/grounded/model.ipynb #n009
 IMAGE_METHOD = "grounded model: what the search head F_V makes of each position"

@@ -19,7 +19,8 @@ from ...core.config import strict
 from ...core.seeds import derive
 from ...data.pairs import Batch, Pair
 from ..agents import build_seeded, build_towers, copy_weights
-from ..dual import Dual, DualOutput, ModelConfig
+from ..dual import Dual, DualOutput, ModelConfig, dual_specs, has_new_heads
+from ..kinds import register_model
 from ..scoring import Encoded, evaluation_mode, full_precision
 from .model import mean_weights
 
@@ -149,3 +150,24 @@ def build_clip_stages(
     config = strict(ClipStagesConfig, config, "model")
     vision, text = build_towers(config.vision, config.text, tokenizer, seed)
     return build_seeded(lambda: ClipStages(config, vision, text, text.tokenizer), derive(seed, "model", "heads"))
+
+
+def _clip_stages_title(config: ClipStagesConfig) -> str:
+    return f"CLIP dual encoder of {config.stages} stages"
+
+
+def _clip_stages_specs(config: ClipStagesConfig) -> dict[str, tuple[str, Any]]:
+    return dual_specs(config) | {"encoders.*.tower.*": ("vision", config.vision)}
+
+
+register_model(
+    "clip_stages",
+    ClipStagesConfig,
+    build_clip_stages,
+    assemble=ClipStages,
+    title=_clip_stages_title,
+    grows={"stages": "encoders"},
+    extends={"dual": ("kind", "stages", "encoders", "learned")},
+    tower_specs=_clip_stages_specs,
+    new_heads=has_new_heads,
+)

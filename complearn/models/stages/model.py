@@ -20,6 +20,7 @@ from ...core.config import strict
 from ...core.seeds import derive
 from ...data.pairs import Batch, Collate
 from ..agents import build_seeded, copy_weights
+from ..kinds import register_model
 from ..scoring import Encoded, evaluation_mode, full_precision
 from ..towers.base import Tower
 from ..towers.factory import check_tower, vision_tower
@@ -172,6 +173,32 @@ def assemble_stages(
 ) -> _Stages:
     "A multistage model of towers that are there; what its heads hold is to be loaded."
     return _Stages(config, [_StageEncoder(tower, config.hidden, config.projection) for tower in parts[:-1]])
+
+
+def _stages_title(config: StagesConfig) -> str:
+    return f"encoders of images of {config.stages} stages"
+
+
+def _stage_towers(model: nn.Module) -> dict[str, Tower]:
+    return model.towers
+
+
+def _stage_specs(config: StagesConfig) -> dict[str, tuple[str, Any]]:
+    return {"encoders.*.tower.*": ("vision", config.vision)}
+
+
+register_model(
+    "stages",
+    StagesConfig,
+    build_stages,
+    assemble=assemble_stages,
+    towers=_stage_towers,
+    title=_stages_title,
+    text_tower=None,
+    grows={"stages": "encoders"},
+    search_fault="reads images alone and no texts; choose another run",
+    tower_specs=_stage_specs,
+)
 
 # %% ../../../nbs/models/stages/model.ipynb #efa413a2
 @torch.no_grad()

@@ -26,7 +26,7 @@ from ...core.seeds import seed_everything
 from ...core.trust import offline
 from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint
 from ...data.pairs import Collate, preload
-from ...data.readers.registry import READERS, known_count, read
+from ...data.readers.registry import known_count, portable, read
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, needs_tokenizer
 from ...models.saving import model_card
@@ -34,10 +34,10 @@ from ...models.towers.factory import check_names, check_weights_exist
 from ...models.towers.tokenizers import load_tokenizer
 from ..engine.processes import Processes, start_processes
 from ..engine.settings import TrainSettings
-from ..engine.trainer import Trainer
+from ..engine.trainer import ACTIONS, Trainer
 from ..methods.catalogue import METHODS
 from ..methods.registry import make_phases
-from .config import EVALUATIONS, RunConfig, Train, evaluation
+from .config import EVALUATIONS, RunConfig, Train, due_action, evaluation
 from .forks import is_running
 from .warm_start import inherit_tokenizer, load_start
 
@@ -105,11 +105,18 @@ def prepare(
         check_batch(pairs, read.train.batch_size)
     config = _with_pace(config)
     parts = {"method": {"name": METHODS.reference(read.method.name), "args": config["method"].get("args", {})}}
-    parts["data"] = {**config["data"], "name": READERS.reference(read.data.name)}
+    parts["data"] = portable(config["data"])
     if read.evaluate:
         named = config["evaluate"]
         parts["evaluate"] = {
-            name: {**named[name], "name": EVALUATIONS.reference(entry.name)} for name, entry in read.evaluate.items()
+            name: {**portable(named[name]), "name": EVALUATIONS.reference(entry.name)}
+            for name, entry in read.evaluate.items()
+        }
+    if read.actions:
+        named = config["actions"]
+        parts["actions"] = {
+            name: {**portable(named[name]), "name": ACTIONS.reference(entry.name)}
+            for name, entry in read.actions.items()
         }
     run = _create_or_replace(path, {**config, **parts})
     run.prepared = True
@@ -260,8 +267,13 @@ def make_trainer(
         "batches": train.batches,
     }
     identity |= load_start(run, config.start, model)
-    evaluations = {name: evaluation(entry) for name, entry in config.evaluate.items()}
-    collaborators = {"processes": processes, "evaluations": evaluations, "identity": identity, "progress": progress}
+    collaborators = {
+        "processes": processes,
+        "evaluations": {name: evaluation(entry) for name, entry in config.evaluate.items()},
+        "actions": [due_action(entry) for entry in config.actions.values()],
+        "identity": identity,
+        "progress": progress,
+    }
     return Trainer(run, model, phases, loader, train, config.seed, **collaborators, before_done=write_card)
 
 # %% ../../../nbs/training/runs/launch.ipynb #417ca608

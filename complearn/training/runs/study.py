@@ -31,11 +31,12 @@ from .snapshots import Snapshot
 from .sweep import run_all
 
 # %% ../../../nbs/training/runs/study.ipynb #096f143d
-PARTS = ("codebook", "model", "train")  # of a configuration, where switches may stand beside those of methods
+# parts of a configuration, where switches may stand beside those of methods
+PARTS = ("codebook", "model", "train", "evaluate", "actions")
 
 
 def check_switches(
-    switches: Iterable[str],  # names: of methods, or "codebook", "model", "train"
+    switches: Iterable[str],  # names: of methods, or of `PARTS`
     methods: Iterable[str],  # names of the methods that are to be trained
 ) -> None:
     """Raise ValueError if a switch would change nothing: it belongs to no method that is trained and to no part of a
@@ -207,14 +208,17 @@ class Study:
             evaluate = self.evaluate(seed)
         else:
             evaluate = self.evaluate
-        return {
+        evaluate = {**evaluate, **switches.get("evaluate", {})}
+        configuration = {
             "method": {"name": method.reference, "args": arguments},
             "model": model,
             "data": self.source(seed),
             "train": train,
             "evaluate": {name: {**entry, "args": entry.get("args", {}) | names} for name, entry in evaluate.items()},
             "seed": seed,
-        } | self._start(label, seed)
+        }
+        actions = {"actions": switches["actions"]} if switches.get("actions") else {}
+        return configuration | actions | self._start(label, seed)
 
     def describe_start(self) -> list[str]:  # a line for each start, with the rows that have it
         """Say which rows start from pretrained towers: at which rate they learn, at which temperature, and which of the
