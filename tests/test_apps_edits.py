@@ -1061,3 +1061,23 @@ def test_a_quoted_cell_of_two_lines_is_one_caption(tmp_path):
     rows = read_captions(tmp_path / "captions.csv")
     assert [(row.caption, row.image_id) for row in rows] == [("a red dog\nnext to a white cat", "10"), ("a cow", "11")]
     assert not rows.report.n_skipped
+
+
+def test_a_caption_of_several_pictures_takes_the_negatives_of_its_own_picture_alone(tmp_path):
+    line = {"id": "captions:2.0", "image_id": "1.png", "caption": "a cat", "negatives": ["a dog"]}
+    (tmp_path / "edits.jsonl").write_text(json.dumps(line) + "\n")
+    records = read_edits(tmp_path / "edits.jsonl")
+    parts = []
+    for number, folder in enumerate(("one", "two")):
+        (tmp_path / folder).mkdir()
+        Image.new("RGB", (8, 8), (90 * number, 0, 0)).save(tmp_path / folder / "1.png")
+        (tmp_path / folder / "captions.csv").write_text("image,caption\n1.png,a cat\n")
+        parts.append({"name": "folder", "args": {"folder": str(tmp_path / folder)}})
+    joined = read("edited", source={"name": "joined", "args": {"parts": parts}}, edits=str(tmp_path / "edits.jsonl"))
+    assert [list(pair.negatives.captions) for pair in joined] == [["a dog"], []]
+    alone = [Pair(None, "a cat", "captions:2.0", "other.png"), Pair(None, "a cat", "captions:3.0", "1.png")]
+    pairs, count = with_negatives(alone, records)
+    assert count == 1 and [list(pair.negatives.captions) for pair in pairs] == [[], ["a dog"]]
+    twice = [*records, replace(records[0], id="x", image_id="3.png", negatives=["a cow"])]
+    assert with_negatives([Pair(None, "a cat", "y", "4.png")], twice)[1] == 0, "the edits have it of two pictures"
+    assert with_negatives([Pair(None, "a cat", "y", "4.png")], records)[1] == 1

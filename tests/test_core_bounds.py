@@ -1,7 +1,9 @@
 """Small files that hold or ask for much: each is refused before its size is used."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -18,12 +20,15 @@ from test_foreign_folders import clip_folder, hf_folder, saved_model
 
 from complearn.analysis.stages.embeddings import read_embeddings
 from complearn.core import bounds
-from complearn.core.bounds import check_stored, inflate, load_arrays
+from complearn.core.bounds import check_packed, check_parquet, check_stored, inflate, load_arrays
 from complearn.core.checksums import checksum, write_listed
-from complearn.core.config import RequestError, parse_list, parse_yaml
+from complearn.core.config import RequestError, parse_list, parse_yaml, strict
 from complearn.core.files import BadData
 from complearn.data import images
 from complearn.data.readers.edits import read_captions
+from complearn.data.readers.registry import read
+from complearn.data.readers.tables import parquet_rows
+from complearn.models.codebook.codebook import CodebookConfig
 from complearn.models.saving import load_model
 from complearn.models.towers.checkpoints import read_weights
 from complearn.models.towers.factory import check_tower, text_tower, vision_tower
@@ -117,9 +122,9 @@ def test_a_gzip_file_is_inflated_up_to_a_limit(tmp_path, monkeypatch):
 
 def test_arrays_are_inflated_up_to_a_limit_and_a_broken_file_is_named(tmp_path):
     np.savez_compressed(tmp_path / "bad.npz", keys=np.array(["a"]), vectors=np.zeros((1, 10**6), np.float32))
-    for read in (load_arrays, read_embeddings):
+    for read_arrays in (load_arrays, read_embeddings):
         with pytest.raises(BadData, match=r"bad\.npz holds more than 1 MB"):
-            read(tmp_path / "bad.npz")
+            read_arrays(tmp_path / "bad.npz")
     np.savez_compressed(tmp_path / "good.npz", keys=np.array(["a"]), vectors=np.ones((1, 3), np.float32))
     assert read_embeddings(tmp_path / "good.npz")[0] == ["a"]
     (tmp_path / "cut.npz").write_bytes((tmp_path / "good.npz").read_bytes()[:100])
@@ -347,3 +352,97 @@ def test_no_bomb_takes_a_gigabyte(name, tmp_path):
     kilobytes = int(numbers.split()[0])
     assert kilobytes < 2**20, (outcome, numbers)
     assert outcome != "accepted" or name == "pictures"
+
+
+PARQUET = {
+    "a text in many rows": lambda pa: {"image": pa.array(["a.png"] * 80), "text": pa.array(["x" * 10**6] * 80)},
+    "a picture in many rows": lambda pa: {
+        "image": pa.array([{"bytes": b"x" * 10**6, "path": "a"}] * 80),
+        "text": pa.array(["a"] * 80),
+    },
+    "a caption in a list": lambda pa: {"image": pa.array(["a.png"] * 80), "text": pa.array([["x" * 10**6]] * 80)},
+    "many rows of nothing": lambda pa: dict.fromkeys(("image", "text"), pa.nulls(2 * 10**6, pa.string())),
+    "one number": lambda pa: dict.fromkeys(("image", "text"), pa.array(np.zeros(2 * 10**6, np.int64))),
+}
+
+
+@pytest.mark.parametrize("name", PARQUET)
+@pytest.mark.parametrize("encoding", ["dictionary", "prefixes", "packed"])
+def test_a_parquet_file_is_read_up_to_a_limit(name, encoding, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pa.table(PARQUET[name](pa))
+    options = {"use_dictionary": encoding == "dictionary", "compression": "zstd"}
+    if encoding == "prefixes" and name == "a text in many rows":
+        options["column_encoding"] = {"text": "DELTA_BYTE_ARRAY"}
+    parquet.write_table(table, tmp_path / "bad.parquet", **options)
+    assert (tmp_path / "bad.parquet").stat().st_size < 600_000
+    readers = [
+        lambda: read("parquet", path=tmp_path / "bad.parquet", max_bad=1.0, check="exists"),
+        lambda: check_parquet(tmp_path / "bad.parquet"),
+        lambda: read_embeddings(tmp_path / "bad.parquet"),
+        lambda: read("labels", folder=tmp_path / "bad.parquet", label="text", max_bad=1.0),
+    ]
+    for read_table in readers:
+        with pytest.raises(BadData, match=r"bad\.parquet holds more than 64 MB"):
+            read_table()
+
+
+def test_an_honest_parquet_file_is_read_as_pyarrow_does(tmp_path):
+    """Lists, structures, empty cells, repeated and distinct texts, in several row groups and with steps."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [
+        {
+            "image": None if k % 7 == 3 else {"bytes": bytes([k % 5]) * 9 if k % 2 else None, "path": f"{k}.png"},
+            "text": None if k % 5 == 4 else [f"caption {j}" for j in range(k % 4)],
+            "label": None if k == 8 else k % 3,
+        }
+        for k in range(50)
+    ]
+    for options in ({}, {"use_dictionary": False}, {"row_group_size": 7}, {"row_group_size": 7, "data_page_size": 100}):
+        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "good.parquet", **options)
+        for step in (1, 3, 8):
+            assert parquet_rows(tmp_path / "good.parquet", ["image", "text", "label"], step) == rows[::step]
+    noise = np.random.default_rng(0)
+    rows = [{"image": {"bytes": noise.bytes(60_000), "path": f"{k}"}, "text": ["a", f"{k}"]} for k in range(60)]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "good.parquet")  # pages with and without a dictionary
+    assert parquet_rows(tmp_path / "good.parquet", ["image", "text"]) == rows
+
+
+def test_a_folder_of_packed_tables_is_unpacked_up_to_a_limit(tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    table = "image,text\na.png,a red dog\n"
+    for name, content in {
+        "train.csv.gz": gzip.compress(table.encode() + b"a.png,x\n" * 10**6),
+        "train.csv": gzip.compress(table.encode() + b"a.png,x\n" * 10**6),
+        "train.jsonl.xz": lzma.compress(b'{"image": "a.png", "text": "a"}\n' * 10**6),
+        "train.csv.bz2": bz2.compress(b"a.png,x\n" * 10**6),
+        "train.csv.zst": b"\x28\xb5\x2f\xfd" + bytes(9),
+    }.items():
+        folder = tmp_path / name.replace(".", "_")
+        folder.mkdir()
+        (folder / name).write_bytes(content)
+        with pytest.raises(BadData, match=rf"{name} (holds more than 1 MB|is packed in a way)"):
+            read("hf", dataset=str(folder))
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "a.png")
+    (folder / "train.csv.gz").write_bytes(gzip.compress(table.encode()))
+    assert [pair.caption for pair in read("hf", dataset=str(folder))] == ["a red dog"]
+
+
+def test_an_archive_is_counted_before_it_is_unpacked(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.csv", b"a" * 2**22)
+    with pytest.raises(BadData, match="holds more than 1 MB"):
+        check_packed(tmp_path / "bad.zip")
+    (tmp_path / "plain.csv").write_text("image,text\n")
+    check_packed(tmp_path / "plain.csv")
+
+
+def test_a_codebook_has_a_bearable_number_of_codes():
+    with pytest.raises(RequestError, match="codebook.codes should be less than or equal to 1048576, not 268435456"):
+        strict(CodebookConfig, {"codes": 2**28}, "codebook")
+    assert strict(CodebookConfig, {"codes": 2**20}, "codebook").codes == 2**20

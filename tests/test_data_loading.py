@@ -1,8 +1,12 @@
 "Batches are a function of (seed, number): any number of workers, processes, and resumes give the same ones."
 
+import io
 import os
+import sqlite3
+import tarfile
 import threading
 import warnings
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -12,9 +16,13 @@ import torch
 from PIL import Image
 
 from complearn.core.seeds import rng
+from complearn.data import images
+from complearn.data.benchmarks.items import Crop
 from complearn.data.images import BrokenImage
 from complearn.data.loading import Loader, content_fingerprint, fingerprint
 from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, one_per_image
+from complearn.data.readers.registry import read
+from complearn.models.features import feature_key
 
 
 def make_pairs(folder, n=23):
@@ -229,3 +237,86 @@ def test_what_stands_behind_equal_names_has_a_fingerprint_too(tmp_path):
     assert len({before, *others}) == 6 and len({*map(fingerprint, (pairs, labelled, parsed))}) == 1
     Image.new("RGB", (40, 40)).save(tmp_path / "1.png")
     assert content_fingerprint(pairs) != before and fingerprint(pairs) == fingerprint(make_pairs(tmp_path, 3))
+
+
+def kept_times(path, content):
+    """Put other bytes in the place of a file, with its time, as `rsync -t` does."""
+    state = path.stat()
+    path.unlink()
+    path.write_bytes(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def bmp(shade):
+    buffer = io.BytesIO()
+    Image.new("RGB", (16, 16), (shade,) * 3).save(buffer, "BMP")
+    return buffer.getvalue()
+
+
+def test_other_pictures_of_equal_size_and_time_change_the_content_fingerprint(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(images, "_RECENT", -1)  # as if the files had lain there for a while
+    paths = [tmp_path / f"{k}.bmp" for k in range(4)]
+    for k, path in enumerate(paths):
+        path.write_bytes(bmp(k))
+    pairs = [Pair(path, "a", path.name, path.name) for path in paths]
+    pictures = [*paths, Crop(paths[0], (0, 0, 4, 4))]
+    before = content_fingerprint(pairs), feature_key("x", pictures, "image")
+    assert before == (content_fingerprint(pairs), feature_key("x", pictures, "image"))
+    assert content_fingerprint(pairs, "0123456789abcdef") == content_fingerprint(pairs, "fedcba9876543210")
+    images._KNOWN.clear()  # another process, which finds the hashes on disk
+    reads = []
+    monkeypatch.setattr(images.hashlib, "file_digest", lambda *args: reads.append(args))
+    assert before == (content_fingerprint(pairs), feature_key("x", pictures, "image")) and not reads
+    monkeypatch.undo()
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
+    by_size = content_fingerprint(pairs, "0123456789abcdef")
+    for k, path in enumerate(paths):
+        kept_times(path, bmp(100 + k))
+        after = content_fingerprint(pairs), feature_key("x", pictures, "image")
+        assert after[0] != before[0] and after[1] != before[1]
+        before = after
+    assert by_size == content_fingerprint(pairs, "0123456789abcdef"), "an earlier version saw sizes alone"
+
+
+def test_a_shard_that_was_written_again_changes_the_content_fingerprint(tmp_path):
+    def write(shade):
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            for name, content in (("0.bmp", bmp(shade)), ("0.txt", b"a grey square")):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+        return read("webdataset", shards=str(tmp_path / "a.tar"), image=["bmp"])
+
+    first, again, other = (content_fingerprint(write(shade)) for shade in (0, 0, 200))
+    assert first == again != other
+
+
+def test_damaged_or_unwritable_hashes_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(images, "_RECENT", -1)
+    (tmp_path / "a.bmp").write_bytes(bmp(3))
+    expected = images.file_hash(tmp_path / "a.bmp")
+    images._KNOWN.clear()
+    images.hash_files([tmp_path / "a.bmp", tmp_path / "none.bmp", tmp_path, None, b"bytes"])
+    database = tmp_path / "cache" / "hashes" / "files.sqlite"
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE hashes SET hash = zeroblob(20)")
+    images._KNOWN.clear()
+    images.hash_files([tmp_path / "a.bmp"])
+    assert images.file_hash(tmp_path / "a.bmp") == expected
+    database.write_bytes(b"no database" * 999)
+    images._KNOWN.clear()
+    with pytest.warns(UserWarning, match="hashes of files are not kept"):
+        images.hash_files([tmp_path / "a.bmp"])
+    images.hash_files([tmp_path / "a.bmp"])
+    assert images.file_hash(tmp_path / "a.bmp") == expected
+
+
+def test_a_file_that_changed_a_moment_ago_is_read_again(tmp_path):
+    hashes = []
+    for content in (b"one", b"two", b"one"):
+        (tmp_path / "a").write_bytes(content)
+        os.utime(tmp_path / "a", ns=(0, 0))
+        hashes.append(images.file_hash(tmp_path / "a"))
+    assert hashes[0] == hashes[2] != hashes[1]

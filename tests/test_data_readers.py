@@ -13,7 +13,7 @@ from PIL import Image
 
 from complearn.data.benchmarks.items import Choice, Crop
 from complearn.data.benchmarks.nlvr import picture_contents, read_claims, read_nlvr, split_halves
-from complearn.data.images import load_images
+from complearn.data.images import load_images, open_image
 from complearn.data.loading import Loader, fingerprint
 from complearn.data.overlap import find_overlap, photo_identity, resolve_overlap
 from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer
@@ -33,6 +33,13 @@ def noise(seed=0, size=(24, 20)):
 def encoded(seed=0, kind="jpeg", size=(64, 48)):
     buffer = io.BytesIO()
     noise(seed, size).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def resized(image, size=(96, 72)):
+    """A copy of a picture in another size, as other releases hold it."""
+    buffer = io.BytesIO()
+    open_image(image).resize(size, Image.Resampling.BICUBIC).save(buffer, "PNG")
     return buffer.getvalue()
 
 
@@ -589,10 +596,12 @@ def test_overlap_finds_what_was_renamed(photos):
     evaluation = [
         Pair(photos / "other.jpg", "Nothing known.", "e0", "e0"),
         Pair(encoded(99), "PHOTO  4", "e1", "e1"),
-        Pair(encoded(98), "New.", "e2", "vg5"),
+        Pair(resized(photos / f"{5:012d}.jpg"), "New.", "e2", "vg5"),
+        Pair(encoded(97), "Another of this number.", "e3", "vg3"),
+        Pair(photos / "gone.jpg", "Not there.", "e4", "vg5"),
     ]
     rest, shared = resolve_overlap(train, evaluation)
-    assert shared.images == ("t2", "t5") and shared.captions == {"t4": "Photo 4."} and shared.compared == (6, 6, 3, 3)
+    assert shared.images == ("t2", "t5") and shared.captions == {"t4": "Photo 4."} and shared.compared == (6, 6, 4, 5)
     assert find_overlap(train, evaluation, captions=False).captions == {}
     message = (
         r"2 training pairs share a photo with the evaluation \(t2, t5\), 1 only a caption \(t4 'Photo "
@@ -624,9 +633,22 @@ def test_a_resized_photo_is_known_by_its_published_name(names, photos):
     """A folder's file name, a release's, and a reader's id are one identity; a bare number is none."""
     assert photo_identity(names[0]) == names[1]
     train = [Pair(encoded(1), "a", "a", names[0]), Pair(encoded(2), "b", "b", "17")]
-    assert find_overlap(train, [Pair(encoded(3), "c", "c", names[1]), Pair(encoded(4), "d", "d", "17.jpg")]).images == (
-        "a",
-    )
+    small = Pair(resized(encoded(1)), "c", "c", names[1])
+    shared = find_overlap(train, [small, Pair(encoded(4), "d", "d", "17.jpg")])
+    assert shared.images == ("a",) and not shared.copies
+
+
+@pytest.mark.parametrize("name", ["000000000001", "COCO_val2014_000000000001.jpg", "test/000000000001.jpg", "vg1"])
+def test_equal_published_names_of_different_pictures_share_nothing(name, photos):
+    """A folder may number its pictures as COCO does. Where a picture cannot be read, its name decides."""
+    own = "vg1" if name == "vg1" else "train/000000000001.jpg"
+    train = [Pair(encoded(1), "a", "a", own)]
+    assert find_overlap(train, [Pair(encoded(2), "b", "b", name)]).images == ()
+    (photos / "broken.jpg").write_bytes(encoded(2)[:40])
+    for unread in (photos / "gone.jpg", photos / "broken.jpg", b"no picture", None):
+        assert find_overlap(train, [Pair(unread, "b", "b", name)]).images == ("a",), unread
+        assert find_overlap([Pair(unread, "b", "b", name)], train).images == ("b",), unread
+    assert find_overlap(train, [Pair(encoded(2), "b", "b", name), Pair(encoded(1), "c", "c", name)]).images == ("a",)
 
 
 def test_a_data_set_is_read_without_what_another_one_shares(photos):

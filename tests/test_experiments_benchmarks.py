@@ -86,7 +86,7 @@ def test_results_say_which_weights_were_judged_and_how(tmp_path, experiment):
     where = {"data_folder": str(data), "only": ["sugarcrepe"], "overlap": "keep"}
     run = experiment(NAME, tmp_path / "out", models=models, judge=asked, allow_outside=True, **where)
     assert run.good  # without allow_outside the pictures of `asked` stop it
-    setting = read_results(tmp_path / "out")["setting"]
+    setting = Result.read(tmp_path / "out").setting
     assert [(m["method"], m["name"], m["activation"]) for m in setting["models"]] == [
         ("first", models[0], "QuickGELU"),
         ("second", models[1], "GELU"),

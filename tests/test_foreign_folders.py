@@ -9,9 +9,11 @@ import socket
 import stat
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 import training_runs
@@ -24,10 +26,12 @@ from complearn.apps.codes.controller import CodesController
 from complearn.apps.edits.command import EditSettings, edit_captions
 from complearn.apps.search.controller import SearchController
 from complearn.apps.search.sources import search_sources
+from complearn.core import figures
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
 from complearn.core.files import BadData, write_bytes_atomic
-from complearn.core.own_files import ForeignFile, Inside, check_own, follow_outside, open_own, own_path
+from complearn.core.own_files import ForeignFile, Inside, check_own, follow_outside, open_own, own_path, write_own
+from complearn.core.results import Result
 from complearn.core.runs import Run, find
 from complearn.core.trust import Untrusted, check_plain, offline
 from complearn.data.fixtures.specimens import write_captions, write_edits
@@ -35,6 +39,7 @@ from complearn.data.readers.edits import CaptionRow
 from complearn.data.readers.registry import read
 from complearn.data.readers.reviews import Decision, append_decision, journal_path, read_decisions
 from complearn.data.readers.uploads import read_pictures
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.bench.suites import read_bench
 from complearn.evaluation.search.gallery import Gallery
 from complearn.language.concepts.graph import build_graph, read_graph, write_graph
@@ -1071,3 +1076,93 @@ def test_a_person_may_follow_names_that_lead_outside_through_any_reader(tmp_path
             else:
                 with pytest.raises(ValueError, match="leads out of .* say allow_outside=True if you trust the data"):
                     read_bench(asked)
+
+
+# --- results are not written through links
+
+
+FIGURE = go.Figure(go.Bar(y=[1, 2]), layout={"width": 300, "height": 200})
+WRITTEN = ["loss.html", "plotly.min.js"]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_figure_is_not_written_through_a_link(name, tmp_path, victim, monkeypatch):
+    monkeypatch.setattr(figures, "start_browser", lambda: "")
+    monkeypatch.setattr(figures, "draw_png", lambda figure: b"picture")
+    (tmp_path / "out" / "figures").mkdir(parents=True)
+    (tmp_path / "out" / "figures" / name).symlink_to(victim)
+    with pytest.raises(ForeignFile, match=f"{name} is a link to"):
+        figures.save_figure(FIGURE, tmp_path / "out" / "figures", "loss")
+    (tmp_path / "out" / "figures" / name).unlink()
+    (tmp_path / "out" / "figures" / name).symlink_to(victim.parent / "new.tex")  # leads nowhere yet
+    with pytest.raises(ForeignFile, match=f"{name} is a link to"):
+        figures.save_figure(FIGURE, tmp_path / "out" / "figures", "loss")
+
+
+def test_a_picture_of_a_figure_is_not_written_through_a_link(tmp_path, victim, monkeypatch):
+    monkeypatch.setattr(figures, "start_browser", lambda: "")
+    monkeypatch.setattr(figures, "draw_png", lambda figure: b"picture")
+    (tmp_path / "loss.png").symlink_to(victim)
+    with pytest.raises(ForeignFile, match="loss.png is a link to"):
+        figures.save_figure(FIGURE, tmp_path, "loss")
+    (tmp_path / "loss.png").unlink()
+    assert figures.save_figure(FIGURE, tmp_path, "loss")[1].read_bytes() == b"picture"
+
+
+def test_a_folder_of_figures_that_is_a_link_is_refused(tmp_path, victim):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "figures").symlink_to(victim.parent)
+    with pytest.raises(ForeignFile, match="figures is a link to"):
+        figures.save_figure(FIGURE, tmp_path / "out" / "figures", "loss")
+    (tmp_path / "mine-too").symlink_to(tmp_path / "out")  # a person's own results on another disk
+    (tmp_path / "out" / "figures").unlink()
+    assert figures.save_figure(FIGURE, tmp_path / "mine-too" / "figures", "loss")[0].is_file()
+
+
+def test_tokenizers_results_and_own_files_are_not_written_through_a_link(tmp_path, victim):
+    tokenizer = WordTokenizer.fit(["a red circle"])
+    (tmp_path / "tokenizer.json").symlink_to(victim)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert WordTokenizer.load(tmp_path / "tokenizer.json").words == tokenizer.words
+    (tmp_path / "results.json").symlink_to(victim)
+    Result({}, []).write(tmp_path)
+    assert not (tmp_path / "results.json").is_symlink()
+    (tmp_path / "sample.csv").symlink_to(victim)
+    with pytest.raises(ForeignFile, match="sample.csv is a link to"):
+        write_own(tmp_path, "sample.csv", b"a,b")
+
+
+# --- patterns of a data folder's description
+
+
+PATTERNS = {
+    "an archive outside": "zip://SECRET.csv::{outside}/x.zip",
+    "an archive above": "zip://SECRET.csv::../outside/x.zip",
+    "a scheme": "file://{outside}/x.zip",
+    "an archive": "{outside}/x.zip",
+    "above": "../outside/x.zip",
+    "a link": "inner.zip",
+}
+
+
+@pytest.mark.parametrize("form", ["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_an_archive_outside_is_not_opened(name, form, tmp_path, requests, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (tmp_path / "outside").mkdir()
+    with zipfile.ZipFile(tmp_path / "outside" / "x.zip", "w") as archive:
+        archive.writestr("SECRET.csv", "image,text\na.png,my password\n")
+    if name == "a link":
+        (folder / "inner.zip").symlink_to(tmp_path / "outside" / "x.zip")
+    text = README.format(path=PATTERNS[name].format(outside=tmp_path / "outside"))
+    (folder / form).write_text(text if form == "README.md" else text.strip().strip("-"))
+    opened = []
+    is_on = [True]
+    sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" and is_on[0] else None)
+    with pytest.raises(ForeignFile, match="leads out of"):
+        read("hf", dataset=str(folder))
+    is_on[0] = False
+    assert not [path for path in opened if path.endswith("x.zip")] and requests == []

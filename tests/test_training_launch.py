@@ -16,7 +16,7 @@ from PIL import Image
 from complearn.core.checksums import missing_files, write_listed
 from complearn.core.files import read_json
 from complearn.core.runs import Run, find
-from complearn.data.loading import fingerprint
+from complearn.data.loading import content_fingerprint, fingerprint
 from complearn.data.readers.registry import known_count, read
 from complearn.data.worlds.world import World
 from complearn.launch import main
@@ -335,6 +335,21 @@ def test_a_run_whose_photos_were_replaced_is_not_gone_on_with(tmp_path, photos):
     facts = {name: value for name, value in read_json(run.path / "data.json").items() if name != "content"}
     write_listed(run.path / "data.json", json.dumps(facts).encode())
     assert check_data(run, pairs) == fingerprint(pairs)
+
+
+def test_a_run_that_noted_the_sizes_of_files_is_compared_by_them(tmp_path, photos):
+    """An earlier version noted no bytes; its run goes on while the sizes are as they were."""
+    run = prepare(tmp_path / "run", changed(data={"name": "folder", "args": {"folder": str(photos)}}))
+    pairs = read("folder", folder=str(photos))
+    check_data(run, pairs)
+    facts = read_json(run.path / "data.json")
+    assert facts["content"].startswith("bytes:")
+    by_size = content_fingerprint(pairs, "0123456789abcdef")
+    write_listed(run.path / "data.json", json.dumps(facts | {"content": by_size}).encode())
+    assert check_data(run, pairs) == fingerprint(pairs)
+    Image.new("RGB", (90, 90), "red").save(photos / "3.png")
+    with pytest.raises(ValueError, match="have changed: names and captions are as they were"):
+        check_data(run, pairs)
 
 
 def test_photos_held_in_memory_train_the_same_model(tmp_path, photos):

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
 
-from .files import write_bytes_atomic
+from .own_files import own_folder, own_path, write_own
 from .plugins import Registry
 
 # %% ../../nbs/core/figures.ipynb #c004
@@ -182,11 +183,13 @@ def save_figure(
     folder: str | Path,  # where; made if need be
     name: str,  # the files' name, without an ending
 ) -> list[Path]:  # the files that were written: HTML, and PNG where a browser is found
-    "Save a figure as an HTML page and, where a Chromium is found, as a PNG."
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    page = folder / f"{name}.html"
-    figure.write_html(page, include_plotlyjs="directory", full_html=True)
+    """Save a figure as an HTML page and, where a Chromium is found, as a PNG; raise `ForeignFile` if the folder or a
+    file in it is a link."""
+    folder = Path(folder).absolute()
+    folder = own_folder(folder.parent, folder.name)
+    if not own_path(folder, "plotly.min.js").exists():
+        write_own(folder, "plotly.min.js", get_plotlyjs().encode())
+    page = write_own(folder, f"{name}.html", figure.to_html(include_plotlyjs="directory", full_html=True).encode())
     problem = start_browser()
     if problem:
         _print_once(problem)
@@ -199,4 +202,4 @@ def save_figure(
             f"({(str(error).splitlines() or [type(error).__name__])[0]})"
         )
         return [page]
-    return [page, write_bytes_atomic(folder / f"{name}.png", picture)]
+    return [page, write_own(folder, f"{name}.png", picture)]

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from PIL import Image
 from tqdm.auto import tqdm
 
-from .images import decode_image
+from .images import decode_image, file_state
 
 # %% ../../nbs/data/copies.ipynb #99c5b574
 SIDE = 16  # colours in a row, and in a column
@@ -34,7 +34,7 @@ def _thumbnail(image: Any) -> np.ndarray | None:
 
 
 @lru_cache(1 << 15)
-def _file_thumbnail(path: str, size: int, time: int) -> np.ndarray | None:
+def _file_thumbnail(path: str, state: tuple[int, ...]) -> np.ndarray | None:
     return _thumbnail(path)
 
 
@@ -49,8 +49,7 @@ def thumbnail(
         return None
     if not os.path.isfile(image):
         return None
-    status = os.stat(image)
-    return _file_thumbnail(os.path.abspath(image), status.st_size, status.st_mtime_ns)
+    return _file_thumbnail(os.path.abspath(image), file_state(image))
 
 # %% ../../nbs/data/copies.ipynb #2b84fece
 def _thumbnails(images: Sequence[Any]) -> tuple[list[int], np.ndarray]:  # places of the images that have one

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from .copies import are_copies
+from .copies import are_copies, thumbnail
 from .images import image_hash, image_name
 
 # %% ../../nbs/data/identities.ipynb #29923dcd
@@ -78,7 +78,8 @@ def same_image(
     image: Any,  # of any kind, or None
     other: Any,  # likewise
 ) -> bool:
-    "Whether two images of one name are the same image."
+    """Whether two images of one name are the same image: where both can be read, by their content or their look, else
+    by the name, if it is a published one."""
     source = name_source(image_id)
     if source == "world":
         return True
@@ -92,9 +93,19 @@ def same_image(
         and os.path.abspath(image) == os.path.abspath(other)
     ):
         return True
-    if any(isinstance(each, (str, Path)) and not os.path.exists(each) for each in (image, other)):
+    if any(isinstance(each, (str, Path)) and not os.path.isfile(each) for each in (image, other)):
         return bool(source)
-    return image_hash(image) == image_hash(other) or bool(source and are_copies([image], [other])[0])
+    if image_hash(image) == image_hash(other):
+        return True
+    if source and any(_is_unreadable(each) for each in (image, other)):
+        return True
+    return bool(source and are_copies([image], [other])[0])
+
+
+def _is_unreadable(image: Any) -> bool:
+    "Whether an image of a file, or in the form of one, cannot be decoded."
+    is_encoded = isinstance(image, (str, Path, bytes)) or hasattr(image, "read_bytes")
+    return is_encoded and thumbnail(image) is None
 
 # %% ../../nbs/data/identities.ipynb #f410f56d
 def note_image(

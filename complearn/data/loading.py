@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Int
 
 from ..core.seeds import derive, rng, torch_generator
-from .images import Renderable, image_hash
+from .images import Renderable, file_hash, hash_files, image_hash
 from .negatives import Contradictions
 from .pairs import Batch, Collate, Pair
 from ..language.edits.captions import MOST_WORDS
@@ -286,24 +286,36 @@ def fingerprint(
     return digest.hexdigest()
 
 
-def _mark(value: Any) -> str:
-    "What changes with a value: a label, a tree, regions, an image."
+_BYTES = "bytes:"  # how a fingerprint of contents begins; earlier ones had no beginning, and were of sizes
+_CHUNK = 50_000  # pairs whose files are read at once
+
+
+def _mark(
+    value: Any,  # a label, a tree, regions, an image
+    by_size: bool = False,  # as earlier versions: of a file its size alone
+) -> str:
+    "What changes with a value."
     if isinstance(value, Path):
         path = value
     else:
         path = getattr(value, "path", None)
-    if hasattr(value, "size") and hasattr(value, "offset"):  # a slice of a file
+    is_slice = hasattr(value, "size") and hasattr(value, "offset")  # of a file
+    if is_slice and by_size:
         return f"{value.size} bytes"
     if isinstance(path, (str, Path)):
         if isinstance(value, Path):
             rest = ""
+        elif is_slice:
+            rest = f"{value.offset} {value.size}"
         else:
             rest = repr({name: part for name, part in vars(value).items() if name != "path"})
-        return f"{os.path.getsize(path) if os.path.exists(path) else 'no'} bytes {rest}"
+        if by_size:
+            return f"{os.path.getsize(path) if os.path.exists(path) else 'no'} bytes {rest}"
+        return f"{file_hash(path) if os.path.isfile(path) else 'no file'} {rest}"
     if isinstance(value, np.ndarray | bytes | Renderable) or hasattr(value, "read_bytes"):
         return image_hash(value)
     if is_dataclass(value):
-        return f"({', '.join(_mark(getattr(value, field.name)) for field in fields(value))})"
+        return f"({', '.join(_mark(getattr(value, field.name), by_size) for field in fields(value))})"
     if hasattr(value, "tobytes"):
         return image_hash(value)
     return repr(value)
@@ -311,17 +323,27 @@ def _mark(value: Any) -> str:
 
 def content_fingerprint(
     pairs: Sequence[Pair],  # a training set
-) -> str:  # 16 hexadecimal digits; empty for a generated world, whose own fingerprint says all
-    "A hash of what a data set's names stand for: sizes of image files, other images, labels, trees and regions."
+    like: str = "",  # an earlier fingerprint, to compare with: one of an earlier version is of the sizes of files
+) -> str:  # "bytes:" and 16 hexadecimal digits; empty for a generated world, whose own fingerprint says all
+    """A hash of what a data set's names stand for: the bytes of image files and shards, other images, labels, trees and
+    regions."""
     if hasattr(pairs, "world"):
         return ""
+    by_size = bool(like) and not like.startswith(_BYTES)
     digest = hashlib.blake2b(digest_size=8)
-    for pair in pairs:
-        if isinstance(pair.image, str):
-            image = Path(pair.image)
-        else:
-            image = pair.image
-        shown = [Path(each) if isinstance(each, str) else each for each in (pair.negative_images or {}).values()]
-        parts = (image, *shown, pair.labels, None if pair.tree is None else str(pair.tree), pair.regions)
-        digest.update("\x1f".join(map(_mark, parts)).encode(errors="surrogatepass") + b"\x1e")
-    return digest.hexdigest()
+    for start in range(0, len(pairs), _CHUNK):
+        chunk = [pairs[k] for k in range(start, min(start + _CHUNK, len(pairs)))]
+        if not by_size:
+            hash_files(
+                [*(pair.image for pair in chunk), *(i for pair in chunk for i in (pair.negative_images or {}).values())]
+            )
+        for pair in chunk:
+            if isinstance(pair.image, str):
+                image = Path(pair.image)
+            else:
+                image = pair.image
+            shown = [Path(each) if isinstance(each, str) else each for each in (pair.negative_images or {}).values()]
+            parts = (image, *shown, pair.labels, None if pair.tree is None else str(pair.tree), pair.regions)
+            text = "\x1f".join(_mark(part, by_size) for part in parts)
+            digest.update(text.encode(errors="surrogatepass") + b"\x1e")
+    return ("" if by_size else _BYTES) + digest.hexdigest()

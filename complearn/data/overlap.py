@@ -12,10 +12,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from ..core.config import check_choice
 from .benchmarks.items import Crop
 from .copies import are_copies
-from .identities import name_source, photo_identity
+from .identities import name_source, photo_identity, same_image
 from .images import image_hash
 from .pairs import Pair
 from .reports import Pairs, Report
@@ -79,14 +82,18 @@ class Photos:
         self,
         items: Iterable[Any],  # pairs, choices, claims
     ):
-        # image -> hash; of the items; hash -> image and whose name it has
+        # file -> hash; published name -> hash -> image; hash -> image and whose name it has
         self.hashes = {}
-        self.identities = set()
+        self.named = {}
         self.sources = {}
         for images, image_ids, _ in item_contents(items):
-            self.identities |= set(map(photo_identity, image_ids)) - {None}
-            for image, name in zip_longest(images, image_ids[: len(images)], fillvalue=""):
-                self.sources |= {key: (image, name_source(name)) for key in self.keys([image])}
+            for image, name in zip_longest(images, image_ids):
+                identity = None if name is None else photo_identity(name)
+                keys = set() if image is None else self.keys([image])
+                if identity is not None:
+                    self.named.setdefault(identity, {})[min(keys, default="")] = image
+                if image is not None:
+                    self.sources |= {key: (image, name_source(name or "")) for key in keys}
 
     def keys(
         self,
@@ -97,10 +104,22 @@ class Photos:
         keys = set()
         for image in images:
             is_file = isinstance(image, (str, Path))
-            if is_file and str(image) not in self.hashes and Path(image).exists():
+            if is_file and str(image) not in self.hashes and Path(image).is_file():
                 self.hashes[str(image)] = image_hash(image)
             keys |= {self.hashes.get(str(image)) if is_file else image_hash(image)}
         return keys - {None}
+
+    def has_named(
+        self,
+        image: Any,  # of any kind, or None
+        name: str,  # its id
+    ) -> bool:
+        """Whether the items have an image of the same published name that is the same, as far as both can be compared;
+        pixels in memory may be a part of their photo, so their name decides."""
+        known = list(self.named.get(photo_identity(name), {}).values())
+        if known and any(isinstance(each, (np.ndarray, Image.Image)) for each in (image, *known)):
+            return True
+        return any(same_image(photo_identity(name), image, other) for other in known)
 
     def matches(
         self,
@@ -113,7 +132,9 @@ class Photos:
         for number, (images, image_ids, _) in enumerate(item_contents(items)):
             keys = [self.keys([image]) for image in images]
             distinct |= set().union(*keys)
-            is_known = set().union(*keys) & self.sources.keys() or set(map(photo_identity, image_ids)) & self.identities
+            is_known = set().union(*keys) & self.sources.keys() or any(
+                self.has_named(image, name) for image, name in zip_longest(images, image_ids) if name is not None
+            )
             known.append("name or content" if is_known else "")
             for image, key, name in (
                 [] if is_known else zip_longest(images, keys, image_ids[: len(images)], fillvalue="")

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['READERS', 'CHECKS', 'INVISIBLE', 'Report', 'Records', 'Pairs', 'join_pairs', 'image_fault', 'cached_image_fault',
-           'Collector', 'existing_path']
+           'listed_captions', 'Collector', 'existing_path']
 
 # %% ../../nbs/data/reports.ipynb #c002
+import ast
 import itertools
 import os
 import unicodedata
@@ -15,17 +16,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 
 from ..core.config import check_choice, check_text
-from ..core.files import BadData, describe_fault
+from ..core.files import BadData, describe_fault, refuse_devices
 from ..core.own_files import ForeignFile, Inside
 from ..core.plugins import Registry
 from .identities import photo_identity, same_image
-from .images import check_pixels, decode_image, image_name, open_header
+from .images import check_pixels, decode_image, file_state, image_name, open_header
 from .pairs import Pair
 
 # %% ../../nbs/data/reports.ipynb #c006
@@ -180,6 +182,8 @@ def image_fault(
     "Say what is wrong with an image."
     is_path = isinstance(image, (str, Path))
     if is_path and not os.path.isfile(image):
+        if os.path.exists(image) and not os.path.isdir(image):
+            return "image unreadable: a pipe or a device, not a file"
         return "image not found"
     if check == "exists" or not (is_path or isinstance(image, bytes) or hasattr(image, "read_bytes")):
         return None
@@ -207,8 +211,7 @@ def cached_image_fault(
     "As `image_fault`, without checking an unchanged file twice."
     if not isinstance(image, (str, Path)) or not os.path.isfile(image):
         return image_fault(image, check)
-    status = os.stat(image)
-    key = (os.path.abspath(image), status.st_size, status.st_mtime_ns, check)
+    key = (os.path.abspath(image), *file_state(image), check)
     if key not in _FAULTS:
         _FAULTS[key] = image_fault(image, check)
     return _FAULTS[key]
@@ -226,6 +229,23 @@ def _invisible_characters(
         return []
     return [c for c in dict.fromkeys(text) if unicodedata.category(c) in INVISIBLE]
 
+# %% ../../nbs/data/reports.ipynb #3e7d9b41
+def listed_captions(
+    caption: str,  # any text
+) -> str:  # what is wrong, and the remedy; empty if nothing is
+    "Say that a caption is a list of captions written as text, as pandas writes a column of lists to a CSV file."
+    text = caption.strip()
+    if not (text.startswith(("['", '["', "('", '("')) and text.endswith(("]", ")"))):
+        return ""
+    try:
+        items = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+        return ""
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    return f"{shown} is a list in one cell; write a row for each caption, in pandas: table.explode('caption')"
+
 # %% ../../nbs/data/reports.ipynb #c019
 class Collector:
     "Collect the pairs of one source, skip and name bad ones, and raise `BadData` when their share is above `max_bad`."
@@ -241,6 +261,11 @@ class Collector:
         allow_outside: bool = False,  # read images that lie elsewhere all the same
     ):
         check_choice("check", check, ("auto", *CHECKS))
+        if isinstance(max_bad, bool) or not isinstance(max_bad, Real) or not 0 <= max_bad <= 1:
+            raise ValueError(
+                f"max_bad is the share of samples that may be skipped, a number from 0 to 1 such as 0.01 for one in a "
+                f"hundred, not {max_bad!r}"
+            )
         self.report = Report(source)
         self.max_bad = max_bad
         self.check = check
@@ -257,6 +282,7 @@ class Collector:
         self.n_samples = 0  # with those that were skipped
         self.n_left_out = 0  # of the skipped ones: whole, but of no use
         self.messages: list[str] = []  # one for each fault
+        self._below: dict[str, list[str]] | None = None  # paths below the folder by file name, once they are needed
 
     def add(
         self,
@@ -272,8 +298,10 @@ class Collector:
             return self.skip("repeated id", where, f"{where}: a sample with the id {pair.id!r} stands there already")
         if pair.caption is not None and self.is_blank(pair.caption, where):
             return self.skip(
-                "empty caption", where, f"{where}: the caption of image {_file_name(pair.image)!r} is empty"
+                "empty caption", where, f"{where}: the caption of image {self._file_name(pair.image)!r} is empty"
             )
+        if pair.caption is not None and (fault := listed_captions(pair.caption)):
+            return self.skip("list in one cell", where, f"{where}: {fault}", detail=fault)
         key = (_image_key(pair.image), pair.caption)
         if pair.caption is not None and key in self.captions:
             self.repeated.append(where)
@@ -376,11 +404,32 @@ class Collector:
 
     def _skip_image(self, image: Any, fault: str, where: str) -> None:
         self.n_samples -= 1  # `add` counted it
-        name = _file_name(image)
+        name = self._file_name(image)
         reason, _, detail = fault.partition(": ")
-        under = f" under {self.folder}" if fault == "image not found" and self.folder else ""
+        under = f" under {self.folder}{self._suggestion(name)}" if fault == "image not found" and self.folder else ""
         place = where if f"/{where}".endswith(f"/{name}") else f"{where}: {name}"
         self.skip(reason, place, f"{where}: image {name!r} {fault[6:]}{under}", detail=detail)
+
+    def _file_name(self, image: Any) -> str:
+        "How messages call an image: a file by its path below the folder of images."
+        if not isinstance(image, (str, Path)):
+            return image_name(image)
+        path = os.path.abspath(image)
+        folder = os.path.abspath(self.folder) if str(self.folder) else ""
+        if folder and path.startswith(os.path.join(folder, "")):
+            return Path(os.path.relpath(path, folder)).as_posix()
+        return Path(image).name
+
+    def _suggestion(self, name: str) -> str:
+        "The one file below the folder of images that has a missing image's name, for a message."
+        if self._below is None:
+            self._below = {}
+            for place, _, files in os.walk(self.folder):
+                for file in files:
+                    path = Path(os.path.relpath(Path(place, file), self.folder)).as_posix()
+                    self._below.setdefault(file, []).append(path)
+        paths = self._below.get(Path(name).name, [])
+        return f" (did you mean {paths[0]!r}?)" if len(paths) == 1 else ""
 
     def records(
         self,
@@ -427,12 +476,6 @@ class Collector:
         return kind([pair for pair, _ in self.samples], self.report)
 
 
-def _file_name(image: Any) -> str:
-    if isinstance(image, (str, Path)):
-        return Path(image).name
-    return image_name(image)
-
-
 def _image_key(image: Any) -> Any:
     if isinstance(image, (str, Path, bytes)):
         return image if isinstance(image, bytes) else str(image)
@@ -444,9 +487,10 @@ def existing_path(
     what: str,  # what it should be, e.g. "the folder of photos"
     remedy: str = "check the path",  # what to do
 ) -> Path:  # the path, `~` expanded
-    "Return a path if it exists; otherwise raise `BadData` with the remedy."
+    "Return the path of a file or folder; raise `BadData` if it does not exist, or is a pipe or a device."
     path = Path(path).expanduser()
     if path.exists():
+        refuse_devices(path)
         return path
     parent = next((parent for parent in path.parents if parent.exists()), path)
     beside = f" ({parent} does)" if len(parent.parts) > 1 else ""

@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from ..core.files import write_bytes_atomic
+
 # %% ../../nbs/data/word_tokenizer.ipynb #c004
 @dataclass(frozen=True)
 class Tokens:
@@ -170,7 +172,7 @@ class WordTokenizer:
         path: Path | str,  # e.g. run/tokenizer.json
     ) -> None:
         "Write as JSON."
-        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False, indent=0), encoding="utf-8")
+        write_bytes_atomic(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=0).encode())
 
     @classmethod
     def load(

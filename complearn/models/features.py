@@ -9,7 +9,6 @@ __all__ = ['architecture_text', 'weights_fingerprint', 'scorer_fingerprint', 'it
 # %% ../../nbs/models/features.ipynb #n003
 import hashlib
 import json
-import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 
 from ..core.files import plain, read_json, write_cache
 from ..core.own_files import check_own
-from ..data.images import image_hash
+from ..data.images import file_hash, hash_files, image_hash
 
 # %% ../../nbs/models/features.ipynb #n006
 def architecture_text(
@@ -108,8 +107,8 @@ def distinct(
 # %% ../../nbs/models/features.ipynb #n015
 def image_signature(
     image: Any,  # of any kind, or None
-) -> list:  # [path, bytes, nanoseconds, which part] of a file; ["gone"] of a missing one; else [hash]; [] of None
-    "Values that change when the image of this name may have changed."
+) -> list:  # [hash of the bytes, which part] of a file; ["gone"] of a missing one; else [hash]; [] of None
+    "Values that change when the image of this name has changed; `data.images.hash_files` reads many files at once."
     if image is None:
         return []
     is_file = isinstance(image, (str, Path))
@@ -117,10 +116,9 @@ def image_signature(
     if not isinstance(path, (str, Path)):
         return [image_hash(image)]
     try:
-        state = os.stat(path)
+        return [file_hash(path), *([] if is_file else [repr(image)])]
     except FileNotFoundError:
         return ["gone"]
-    return [os.path.realpath(path), state.st_size, state.st_mtime_ns, *([] if is_file else [repr(image)])]
 
 # %% ../../nbs/models/features.ipynb #n018
 def feature_key(
@@ -130,6 +128,8 @@ def feature_key(
 ) -> str | None:  # 32 hexadecimal digits; None where an item has no lasting name
     "The name under which the features of some items are kept."
     digest = hashlib.blake2b(f"{fingerprint} {side}".encode(), digest_size=16)
+    if side == "image":
+        hash_files(items)
     for item in items:
         key = item_key(item)
         in_memory = isinstance(key, tuple) and key[0] in ("array", "bytes")

@@ -7,13 +7,14 @@ __all__ = ['main']
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #0ee2c9ac
 import argparse
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 import nbformat
+
+from ...core.files import write_bytes_atomic
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #65efc5bf
 def _write_outputs(
@@ -53,8 +54,7 @@ def _draw_report(
         papermill.execute_notebook(str(notebook), str(executed), arguments, kernel_name="python3", progress_bar=False)
         _write_outputs(executed, notebook)
         for name, copy in figures.items():
-            Path(copy).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(folder) / "out" / "figures" / f"{name}.png", copy)
+            write_bytes_atomic(copy, (Path(folder) / "out" / "figures" / f"{name}.png").read_bytes())
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #606c5cbf
 def main(

@@ -24,7 +24,7 @@ from .tables import CodeTable
 from .words import WordIndex
 from ...core.config import RequestError
 from ...core.files import atomic_folder, cache_dir, write_json
-from ...data.images import load_images
+from ...data.images import hash_files, load_images
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
 from ...models.dual import AgentOutput, Dual
@@ -225,6 +225,7 @@ def code_store(
     "The store of a model over some pairs, from the cache where it is there."
     pairs = first_images(pairs, n)
     pixels = hashlib.blake2b(digest_size=8)
+    hash_files(pair.image for pair in pairs)
     for pair in pairs:
         pixels.update(repr(image_signature(pair.image)).encode() + b"\x1e")
     parts = (FORMAT, model.fingerprint(), fingerprint(pairs), pixels.hexdigest(), k, thumb)

@@ -20,6 +20,7 @@ from ..codes.figures import picture_uri
 from .grids import label
 from ...core.config import check_choice
 from ...core.figures import figure_of_texts, save_figure, theme
+from ...core.own_files import own_folder, write_own
 from ...data.benchmarks.items import Choice
 from ...data.images import load_images
 from ...evaluation.statistics import mcnemar
@@ -224,13 +225,15 @@ def save_wins(
     "Write what `select` finds as a table, a page and a figure, and the counts of all items."
     selected = wins.select(**selection)
     counts = wins.counts()
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(folder).absolute()
+    folder = own_folder(folder.parent, folder.name)
     title = f"{name}: {wins.names[0]} and {wins.names[1]}"
-    files = [folder / f"{name}.csv", folder / f"{name}-counts.csv", folder / f"{name}-page.html"]
-    selected.table().to_csv(files[0], index=False)
-    counts.to_csv(files[1], index=False)
-    files[2].write_text(win_page(selected, counts, title), encoding="utf-8")
+    texts = {
+        f"{name}.csv": selected.table().to_csv(index=False),
+        f"{name}-counts.csv": counts.to_csv(index=False),
+        f"{name}-page.html": win_page(selected, counts, title),
+    }
+    files = [write_own(folder, file, text.encode()) for file, text in texts.items()]
     first = replace(selected, lines=selected.lines.head(shown))
     words = [_item_texts(first, row) for row in range(len(first.lines))]
     figure = win_figure([heading for heading, _ in words], [texts for _, texts in words], _item_pictures(first), title)

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .groupings import Labels
-from ...core.bounds import load_arrays
+from ...core.bounds import check_parquet, load_arrays
 from ...core.config import check_choice
 from ...core.extras import need
 from ...core.files import write_bytes_atomic
@@ -99,6 +99,7 @@ def read_embeddings(
         arrays = {name: part for name, part in columns.items() if part.ndim == 2 and part.dtype.kind == "f"}
     else:
         pa = need("pyarrow", "readers")
+        check_parquet(path)
         table = need("pyarrow.parquet", "readers").read_table(path)
         lists = {
             field.name: table[field.name].combine_chunks()

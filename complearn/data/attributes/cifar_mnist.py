@@ -17,7 +17,7 @@ from pydantic import PositiveInt
 
 from ...core.bounds import inflate
 from ...core.config import check_choice
-from ...core.files import parsing
+from ...core.files import parsing, refuse_devices
 from ...core.seeds import rng
 from ..images import load_images
 from ..pairs import Pair
@@ -59,6 +59,7 @@ def _read_idx(
     path = next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
     if path is None:
         raise BadData(f"{folder}: neither {name} nor {name}.gz; give the folder with MNIST's four files")
+    refuse_devices(path)
     with parsing(path):
         content = inflate(path) if path.suffix == ".gz" else path.read_bytes()
         if content[:3] != b"\0\0\x08" or content[3] != axes:

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from ...core.config import Identifier, Text
+from ...core.files import refuse_devices
 from .items import Choice, FirstText, check_files, collect_choices, file_records, photo_path
 from ..identities import genome_id
 from ..readers.files import read_rows
@@ -41,6 +42,7 @@ class Frame:
 
     def read_bytes(self) -> bytes:
         "The frame as a PNG; raise ValueError if the file holds anything but bytes of three colours."
+        refuse_devices(self.path)
         colours = np.load(self.path, mmap_mode="r", allow_pickle=False)
         if colours.dtype != np.uint8 or colours.ndim != 3 or colours.shape[2] != 3 or colours.size > 150_000_000:
             raise ValueError(

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from ...core.config import Text, check_text, read_record
-from ...core.files import parsing
+from ...core.files import parsing, refuse_devices
 from ..images import open_image
 from ..pairs import Pair, number
 from ..readers.files import read_json_file, read_rows
@@ -66,6 +66,7 @@ class Crop:
 
     def photo_bytes(self) -> bytes:
         "The whole photo's file, which says whether two crops are of one photo."
+        refuse_devices(self.path)
         return self.path.read_bytes()
 
     def read_bytes(self) -> bytes:

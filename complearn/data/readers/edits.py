@@ -8,7 +8,7 @@ __all__ = ['CaptionRow', 'read_captions', 'picture_hash', 'pair_captions', 'edit
 
 # %% ../../../nbs/data/readers/edits.ipynb #8f15a47b
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from ..benchmarks.items import Choice
 from ..images import image_hash
 from ..negatives import EditedCaptions
 from ..pairs import Pair
-from .files import read_rows
-from ..reports import Collector, Records, Report, existing_path
+from .files import lines_like_rows, read_rows, row_notes
+from ..reports import Collector, Records, Report, existing_path, listed_captions
 from ..word_tokenizer import normalize_caption
 from ...language.edits.base import Edit
 
@@ -79,10 +79,7 @@ def _check_column(path: Path, rows: list[dict], column: str) -> None:
         )
     if not rows or column in columns:  # if the first line has it and no row has its cells, each row's fault is counted
         return
-    if len(columns) == 1 and ";" in columns[0]:
-        remedy = "its cells are parted by semicolons: write commas, or tabs in a .tsv file"
-    else:
-        remedy = "rename the one that holds them, or name it: --column NAME, read_captions(path, column=NAME)"
+    remedy = "rename the one that holds them, or name it: --column NAME, read_captions(path, column=NAME)"
     raise BadData(
         f"{path.name}: it needs a column {column!r}, and its columns are {', '.join(columns)[:200] or 'none'}; {remedy}"
     )
@@ -101,6 +98,7 @@ def read_captions(
         raise BadData(f"{path} is a folder; give a file of captions in it, or read it by name: {named}")
     collector = Collector(path.name, max_bad=1)
     rows = {}
+    row_like = []  # places of captions with lines that look like rows
     names = [item.name for item in fields(_Cells)]
     content = list(_file_rows(path))
     _check_column(path, [values for _, values, _ in content if isinstance(values, dict)], column)
@@ -116,13 +114,18 @@ def read_captions(
             }
             cells = read_record(_Cells, filled, where)
             name = cells.id or where
+            if lines_like_rows(values):
+                row_like.append(where)
             if collector.is_blank(cells.caption, where):
                 collector.skip("empty caption", where, f"{where}: the caption is empty")
+            elif fault := listed_captions(cells.caption):
+                collector.skip("list in one cell", where, f"{where}: {fault}", detail=fault)
             elif name in rows:
                 collector.skip("repeated id", where, f"{where}: a caption with the id {name!r} stands there already")
             else:
                 image = cells.image_id or cells.image or cells.id or f"image of {normalize_caption(cells.caption)}"
                 rows[name] = CaptionRow(cells.caption, name, image)
+    collector.report.notes += row_notes(row_like)
     return collector.records(list(rows.values()), "no caption is left; give a file with a caption in each row")
 
 
@@ -238,8 +241,10 @@ def with_negatives(
     pairs: Sequence[Pair],  # of any reader
     edits: Iterable[EditedCaption],  # of the same captions
 ) -> tuple[list[Pair], int]:  # the pairs, and how many of them have negatives
-    """Give pairs their negatives: by id and caption, else by image and caption, else by the caption alone where it
-    stands once."""
+    """Give pairs their negatives: by image and caption; where a caption is of one image alone, in the pairs and in the
+    edits, also by id and caption, or by the caption."""
+    edits = list(edits)
+    shared = _of_several_images(pairs) | _of_several_images(edits)
     keys: dict[tuple, list[tuple[str, tuple[str, ...]]]] = {}
     for edited in edits:
         made_by = {edit.caption: tuple(call.operator for call in edit.calls or (edit,)) for edit in edited.read_edits()}
@@ -248,7 +253,7 @@ def with_negatives(
             keys.setdefault(key, []).extend(captions)
 
     def captions_of(pair):
-        return next((keys[key] for key in _pair_keys(pair) if key in keys), ())
+        return next((keys[key] for key in _pair_keys(pair, shared) if key in keys), ())
 
     pairs = [
         replace(pair, negatives=EditedCaptions(*(zip(*drawn) if (drawn := captions_of(pair)) else ((), ()))))
@@ -257,7 +262,18 @@ def with_negatives(
     return pairs, sum(bool(pair.negatives) for pair in pairs)
 
 
-def _pair_keys(pair: Pair) -> list[tuple]:
+def _of_several_images(
+    items: Iterable[Any],  # with `caption` and `image_id`
+) -> set[str]:
+    "The captions of which no one image can be told."
+    images: dict[str, str] = {}
+    return {item.caption for item in items if images.setdefault(item.caption, item.image_id) != item.image_id}
+
+
+def _pair_keys(pair: Pair, shared: Collection[str]) -> list[tuple]:
+    "Under which keys the negatives of a pair may be found; a caption of several images is told apart by the image."
+    if pair.caption in shared:
+        return [("", pair.image_id, pair.caption)]
     return [(pair.id, pair.caption), ("", pair.image_id, pair.caption), ("", "", pair.caption)]
 
 # %% ../../../nbs/data/readers/edits.ipynb #c2b3bcb3

@@ -13,7 +13,7 @@ from ...core.files import BadData
 from ...core.own_files import Inside
 from ..identities import path_identity
 from ..pairs import Pair
-from .files import CaptionedImage, read_rows
+from .files import CaptionedImage, lines_like_rows, read_rows, row_notes
 from ..reports import READERS, Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/readers/folders.ipynb #c009
@@ -39,6 +39,7 @@ def read_folder(
     if stays(captions_file):
         Inside(folder, allow_outside)(captions_file)
     collector = Collector(path.name, max_bad, check, photos, folder if stays(images) else photos, allow_outside)
+    row_like = []  # places of captions with lines that look like rows
     for line, row, fault in read_rows(path):
         where = f"{path.name} line {line}"
         if fault:
@@ -50,9 +51,11 @@ def read_folder(
                     f"{where}: no column {column!r}; there are {', '.join(map(repr, row))}; name the right one with "
                     f"{argument}="
                 )
+        if lines_like_rows(row):
+            row_like.append(where)
         with collector.sample(where, "bad row"):
             record = read_record(CaptionedImage, {"image": row.get(image), "captions": row.get(caption)}, where)
             for i, text in enumerate(record.captions):
                 identity = path_identity(photos, record.image)
                 collector.add(Pair(photos / record.image, text, f"{path.stem}:{line}.{i}", identity), where)
-    return collector.finish()
+    return collector.finish(row_notes(row_like))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import read_record
-from ...core.files import BadData, parse_json, parsing
+from ...core.files import BadData, parse_json, parsing, refuse_devices
 from ...core.own_files import Inside
 from ..identities import distinct_names
 from ..pairs import Pair
@@ -130,6 +130,7 @@ def index_shard(
         raise BadData(
             f"{path.name}: a compressed shard cannot be read by place; gunzip it (its images are compressed already)"
         )
+    refuse_devices(path)
     size = path.stat().st_size
     try:
         with (

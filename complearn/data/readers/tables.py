@@ -7,20 +7,25 @@ __all__ = ['estimate_lost_samples', 'parquet_rows', 'image_from_cell', 'read_par
 
 # %% ../../../nbs/data/readers/tables.ipynb #c002
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import BeforeValidator, Field
 
+from ...core.bounds import check_packed, check_parquet, parquet_batches
 from ...core.config import Identifier, read_record
 from ...core.extras import need
-from ...core.files import BadData, parsing, read_json
-from ...core.own_files import Inside
+from ...core.files import BadData, parsing, read_json, read_text, refuse_devices
+from ...core.own_files import ForeignFile, Inside
 from ...core.trust import offline
 from ..identities import distinct_names, path_identity
+from ..images import EXTENSIONS
 from ..pairs import Pair
 from ..reports import READERS, Collector, Pairs, existing_path
 
@@ -87,6 +92,27 @@ class _UnreadableFile(BadData):
     "A file of a data set that cannot be opened; all its samples are lost."
 
 
+def _batch_cells(
+    array: Any,  # a `pyarrow.Array`
+) -> list:
+    "The cells of a column; those with the same text are one object, however often it is there."
+    types = need("pyarrow", "readers").types
+    if types.is_dictionary(array.type):
+        values = array.dictionary.to_pylist()
+        return [None if place is None else values[place] for place in array.indices.to_pylist()]
+    valid = array.is_valid().to_pylist()
+    if types.is_struct(array.type):
+        parts = {array.type.field(k).name: _batch_cells(array.field(k)) for k in range(array.type.num_fields)}
+        return [
+            {name: part[k] for name, part in parts.items()} if is_valid else None for k, is_valid in enumerate(valid)
+        ]
+    if types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type):
+        items = iter(_batch_cells(array.flatten()))
+        lengths = need("pyarrow.compute", "readers").list_value_length(array).to_pylist()
+        return [list(islice(items, length)) if is_valid else None for length, is_valid in zip(lengths, valid)]
+    return array.to_pylist()
+
+
 def parquet_rows(
     file: Path,  # a .parquet file
     columns: list[str],  # messages call the first three image, text and labels
@@ -94,11 +120,19 @@ def parquet_rows(
 ) -> list[dict]:  # cells by column
     "Read some columns of a parquet file; raise `_UnreadableFile` if the file is truncated or of another type."
     parquet = need("pyarrow.parquet", extra="readers")
+    refuse_devices(file)
+    names = list(dict.fromkeys(columns))
+    rows = []
     with parsing(f"{file.name}: cut off in the middle, or not parquet", kind=_UnreadableFile):
-        content = parquet.ParquetFile(file)
-        _check_columns(file.name, content.schema_arrow.names, dict(zip(("image", "text", "labels"), columns)))
-        table = content.read(columns=list(dict.fromkeys(columns)))
-        return (table if step == 1 else table.take(list(range(0, len(table), step)))).to_pylist()
+        present = parquet.ParquetFile(file).schema_arrow.names
+        _check_columns(file.name, present, dict(zip(("image", "text", "labels"), columns)))
+        start = 0  # number of the first row of a batch
+        for batch in parquet_batches(file, names):
+            chosen = range(-start % step, len(batch), step)
+            cells = {name: _batch_cells(batch.column(name)) for name in names}
+            rows += [{name: cells[name][k] for name in names} for k in chosen]
+            start += len(batch)
+    return rows
 
 
 def image_from_cell(
@@ -190,8 +224,12 @@ class _ImageCell:
         "The encoded image; raise `ForeignFile` if it lies outside the folder that was read."
         cell = self.table[self.row][self.column]
         content = cell if isinstance(cell, bytes) else cell.get("bytes") if isinstance(cell, dict) else None
+        if content:
+            return content
         path = cell["path"] if isinstance(cell, dict) else cell
-        return content or Path(path if self.inside is None else self.inside(path)).read_bytes()
+        path = Path(path if self.inside is None else self.inside(path))
+        refuse_devices(path)
+        return path.read_bytes()
 
 # %% ../../../nbs/data/readers/tables.ipynb #c022
 def _check_saved(folder: Path, inside: Inside) -> None:
@@ -206,8 +244,55 @@ def _check_saved(folder: Path, inside: Inside) -> None:
             inside(entry["filename"], folder)
 
 
+_HEADER = re.compile(r"\s*---[\r\n]+(.*?)[\r\n]+---(?:\r?\n|$)", re.DOTALL)  # of a README.md
+
+
+def _check_patterns(folder: Path) -> None:
+    "Raise `ForeignFile` if a folder's description names data elsewhere, before a library opens what it names."
+    for name in ("README.md", ".huggingface.yaml"):
+        text = read_text(folder / name) if (folder / name).is_file() else ""
+        if name == "README.md":
+            header = _HEADER.match(text)
+            text = header[1] if header else ""
+        with parsing(f"{folder}/{name}"):
+            values = yaml.safe_load(text)
+        configs = values.get("configs") if isinstance(values, dict) else None
+        for config in configs if isinstance(configs, list) else []:
+            parts = [config.get("data_files"), config.get("data_dir")] if isinstance(config, dict) else []
+            for pattern in _texts(parts, set()):
+                if "::" in pattern or "://" in pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+                    remedy = "copy the file into the folder, or say allow_outside=True if you trust the data"
+                    raise ForeignFile(f"{folder}/{name}: {pattern!r} leads out of {folder}; {remedy}")
+
+
+def _texts(
+    value: Any,  # mappings and lists of texts
+    seen: set[int],  # of those that were looked at, since a text can name one of them many times
+) -> Iterator[str]:
+    "The texts in a value."
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)) and id(value) not in seen:
+        seen.add(id(value))
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part, seen)
+
+
+def _check_entries(folder: Path, inside: Inside) -> None:
+    """Raise `BadData` if a folder holds pipes or devices, or links to data elsewhere; a link with a picture's name is
+    looked at when the picture is read."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            refuse_devices(path)
+            if path.is_symlink() and path.suffix.lower() not in EXTENSIONS:
+                inside(path, Path())
+
+
 def _load_folder(library: Any, folder: Path, split: str, inside: Inside) -> Any:
     "Load a folder: its own files alone, and without the network."
+    _check_entries(folder, inside)
+    _check_patterns(folder)
     with offline(str(folder), "copy its files into the folder, or say allow_outside=True if you trust the data"):
         if any((folder / name).exists() for name in ("state.json", "dataset_dict.json")):
             _check_saved(folder, inside)
@@ -216,6 +301,10 @@ def _load_folder(library: Any, folder: Path, split: str, inside: Inside) -> Any:
             inside("README.md")
         listed = library.load_dataset_builder(str(folder)).config.data_files or {}
         files = {str(part): [str(inside(name)) for name in names] for part, names in listed.items()}
+        for file in chain.from_iterable(files.values()):
+            check_packed(file)
+            if Path(file).suffix == ".parquet":
+                check_parquet(file)
         return library.load_dataset(str(folder), data_files=files, split=split or "train")
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ...core.bounds import inflate
 from ...core.config import Identifier, Text, check_choice, read_record
-from ...core.files import BadData, parse_json, parsing
+from ...core.files import BadData, parse_json, parsing, refuse_devices
 from ...core.own_files import Inside
 from ..images import Renderable, file_hash, fit_image
 from ..pairs import Pair
@@ -141,6 +141,7 @@ class _SceneCaption:
 
 
 def _scene_lines(path: Path) -> Iterator[tuple[str, str]]:  # place and text
+    refuse_devices(path)
     content = inflate(path) if path.suffix == ".gz" else path.read_bytes()
     with parsing(path.name), io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, 1):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
-from ...core.files import cache_dir, write_errors
+from ...core.files import cache_dir, refuse_devices, write_errors
 from ...core.own_files import Inside
 from ..pairs import Pair
 from ..reports import READERS, BadData, Collector, Pairs, existing_path
@@ -87,7 +87,9 @@ def read_caption(
     name: str,  # a stamp
 ) -> str:  # may be empty
     "The English caption of a stamp. Raise `FileNotFoundError` if it has none, `UnicodeDecodeError` if it is not UTF-8."
-    with Inside(folder)(f"{name}.txt").open(encoding="utf-8-sig") as file:
+    path = Inside(folder)(f"{name}.txt")
+    refuse_devices(path)
+    with path.open(encoding="utf-8-sig") as file:
         return file.readline().strip()
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #c013

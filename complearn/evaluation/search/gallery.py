@@ -21,7 +21,7 @@ from PIL import Image
 
 from ...core.config import RequestError
 from ...data.identities import note_image
-from ...data.images import BrokenImage, Renderable, load_images, open_image
+from ...data.images import BrokenImage, Renderable, hash_files, load_images, open_image
 from ...data.pairs import Pair
 from ...data.reports import Records, Report
 from ...models.features import image_signature, open_store, scorer_fingerprint
@@ -204,7 +204,9 @@ class Gallery:
 
     def changes(self, pairs: Sequence[Pair], n: int | None = None) -> _Changes:
         "How some pairs differ from what was indexed."
-        now = {pair.image_id: image_signature(pair.image) for pair, _ in distinct_images(pairs, n)}
+        chosen = distinct_images(pairs, n)
+        hash_files(pair.image for pair, _ in chosen)
+        now = {pair.image_id: image_signature(pair.image) for pair, _ in chosen}
         then = dict(zip(self.about["ids"], self.about["marks"]))
         skipped = self.about["skipped"]
         new = tuple(name for name in now if name not in then and skipped.get(name) != now[name])

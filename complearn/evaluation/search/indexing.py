@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from ...core.files import atomic_folder, cache_dir, write_json
-from ...data.images import BrokenImage
+from ...data.images import BrokenImage, hash_files
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
 from .gallery import FORMAT, Gallery, distinct_images, thumbnail
@@ -70,6 +70,7 @@ def _write_gallery(
 ) -> Gallery:
     "Index a gallery, and open it."
     chosen = distinct_images(pairs, n)
+    hash_files(pair.image for pair, _ in chosen)
     indexed = []
     ends = []
     width = 0

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...core.bounds import check_parquet
 from ...core.config import read_record
 from ...core.extras import need
 from ...core.files import BadData, atomic_folder, parsing, read_json, write_json
@@ -296,6 +297,7 @@ def read_graph(
     tables = {}
     for name, columns in TABLES.items():
         with parsing(f"{folder.name}/{name}.parquet", remedy):
+            check_parquet(folder / f"{name}.parquet")
             tables[name] = pd.read_parquet(folder / f"{name}.parquet", columns=list(columns))
     with parsing(folder.name, remedy):
         _check_tables(tables)

@@ -66,7 +66,7 @@ AGENTS = ("vision", "language")
 class CodebookConfig:
     "What a codebook is made of; plain JSON values."
 
-    codes: Annotated[int, Field(ge=1)] = 256  # C, the number of codes
+    codes: Annotated[int, Field(ge=1, le=2**20)] = 256  # C, the number of codes
     init: Literal["unit", "normal"] = "unit"  # Gaussian of norm 1, or standard Gaussian
     similarity: Literal["cosine", "dot"] = "cosine"  # "dot": q.c / sqrt(D), neither side normalised
     # divides the scores before sparsemax; None: set by `calibrate`

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ...core.extras import need
+from ...core.files import write_bytes_atomic
 from ...data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
 from ...language.readings import Reading
 
@@ -73,7 +74,7 @@ class _LibraryTokenizer:
         path: Path | str,  # e.g. run/tokenizer.json
     ) -> None:
         "Write the complete tokenizer as JSON, so that loading needs neither a network nor the original files."
-        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False), encoding="utf-8")
+        write_bytes_atomic(path, json.dumps(self.to_dict(), ensure_ascii=False).encode())
 
 # %% ../../../nbs/models/towers/tokenizers.ipynb #c106
 LONGEST_WORD = 64  # characters of a word that are compared one by one where cleaning changed it

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...core.files import cache_dir
 from ...data.identities import images_by_id
+from ...data.images import hash_files
 from ...data.loading import Loader, fingerprint
 from ...data.pairs import Batch, Collate, Pair
 from ...models.features import cached_tensors, image_signature
@@ -57,6 +58,7 @@ def encoding_key(
     if hasattr(pairs, "world"):
         images = []
     else:
+        hash_files(pair.image for pair in pairs)
         images = [image_signature(pair.image) for pair in pairs]
     return hashlib.blake2b(
         repr((model.image_fingerprint(), fingerprint(pairs), images)).encode(), digest_size=16

@@ -94,7 +94,7 @@ def _phase_data(
     dataset = read(source.name, **source.args)
     pairs = getattr(dataset, "train", dataset)
     current = fingerprint(pairs)
-    content = content_fingerprint(pairs)
+    content = content_fingerprint(pairs, state.extra.get(f"content {source.name}", ""))
     names_changed = state.extra.setdefault(f"data {source.name}", current) != current
     if state.extra.setdefault(f"content {source.name}", content) != content or names_changed:
         raise ValueError(

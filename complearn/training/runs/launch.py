@@ -166,10 +166,11 @@ def check_data(
 ) -> str:  # the fingerprint
     "Compare the training data with those that the run began with; raise ValueError if they have changed."
     current = fingerprint(pairs)
-    content = content_fingerprint(pairs)
     path = run.path / "data.json"
     if path.name in read_checksums(run.path):
         stored = read_json(verify(path))
+        # of runs of earlier versions, names alone, or names and sizes
+        content = content_fingerprint(pairs, stored.get("content", ""))
         if stored["fingerprint"] != current:
             counts = (
                 f"{stored['pairs']} pairs with fingerprint {stored['fingerprint']} then, {len(pairs)} pairs with "
@@ -178,7 +179,7 @@ def check_data(
             raise ValueError(
                 f"the training data of {run.path} have changed: {counts}. Bring the old ones back, or begin another run"
             )
-        if stored.get("content", content) != content:  # runs of earlier versions noted the names alone
+        if stored.get("content", content) != content:
             changed = "names and captions are as they were, but images, labels or trees are not"
             raise ValueError(
                 f"the training data of {run.path} have changed: {changed}. Bring the old ones back, or begin another "
@@ -187,7 +188,7 @@ def check_data(
     elif write:
         facts = {
             "fingerprint": current,
-            "content": content,
+            "content": content_fingerprint(pairs),
             "pairs": len(pairs),
             "report": str(getattr(pairs, "report", "")),
         }
