@@ -2,7 +2,8 @@
 
 import io
 import json
-from dataclasses import replace
+import pickle
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from complearn.data.images import BrokenImage, Transform, fit_image, load_images, open_image, to_rgb
-from complearn.data.pairs import Batch, Collate, Pair, number, one_per_image, preload, same_pairs
+from complearn.data.negatives import HardNegatives, with_negatives
+from complearn.data.pairs import Batch, Collate, Pair, Part, number, one_per_image, preload, same_pairs
 from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer, normalize_caption, split_words
 
 
@@ -236,6 +238,57 @@ def test_chunks_are_the_batch_in_parts():
     assert moved.images.device.type == moved.truncated.device.type == "meta" and isinstance(moved, Batch)
 
 
+@dataclass(frozen=True)
+class Weights(Part):
+    made_by = "weigh"
+
+    values: torch.Tensor
+    names: tuple
+    absent: torch.Tensor | None = None
+
+    def count_tokens(self):
+        return (self.values > 0).sum()
+
+
+def weigh(pairs, draws):
+    values = [float(len(pair.caption)) for pair in pairs]
+    return Weights(torch.tensor(values), tuple(pair.caption for pair in pairs))
+
+
+def test_parts_of_a_batch_are_moved_sliced_and_chunked_with_it():
+    batch = Collate(Transform(8), WordTokenizer.fit(["shade"]), steps=(weigh,))(make_pairs(7))
+    parts = batch.chunk(3)
+    assert torch.equal(torch.cat([part[Weights].values for part in parts]), batch[Weights].values)
+    assert sum((part[Weights].names for part in parts), ()) == batch[Weights].names
+    assert parts[1][Weights].absent is None
+    moved = batch.to("meta")
+    assert moved[Weights].values.device.type == "meta" and moved[Weights].names == batch[Weights].names
+    assert batch[Weights].values.device.type == "cpu"  # the batch itself stays
+    assert pickle.loads(pickle.dumps(batch))[Weights].names == batch[Weights].names
+
+
+def test_a_missing_part_is_named_with_the_step_that_makes_it():
+    batch = Collate(Transform(8), None)(make_pairs())
+    assert Weights not in batch and batch.get(Weights) is None
+    with pytest.raises(ValueError, match="the batch has no Weights .its parts: none.; it is made by weigh"):
+        batch[Weights]
+    hard = with_negatives(Collate(Transform(8), WordTokenizer.fit(["shade"])), "swap")(make_pairs())
+    with pytest.raises(ValueError, match="no Weights .its parts: HardNegatives."):
+        hard[Weights]
+    with pytest.raises(ValueError, match='no HardNegatives .*made by DrawNegatives.*"negatives": "auto"'):
+        batch[HardNegatives]
+
+
+def test_steps_see_the_caption_that_is_read_and_make_each_part_once():
+    pairs = one_per_image(make_pairs())
+    collate = Collate(Transform(8), WordTokenizer.fit(["shade"]), choose=True).with_steps(weigh)
+    draws = list(range(40, 40 + len(pairs)))
+    assert collate(pairs, draws)[Weights].names == tuple(map(collate.caption, pairs, draws))
+    assert replace(collate, steps=(lambda pairs, draws: None,))(pairs).parts == {}
+    with pytest.raises(ValueError, match="two collate steps make Weights"):
+        collate.with_steps(weigh)(pairs)
+
+
 def test_captions_take_turns_by_the_draw_alone():
     joined = one_per_image(make_pairs())
     assert [pair.image_id for pair in joined] == ["image-0", "image-1", "image-2"] and joined[0].views == ("shade 1",)
@@ -260,9 +313,10 @@ def test_captions_of_the_same_words_are_no_negatives_of_each_other():
     """Capitals, spaces and signs aside; a sign alone is a caption of its own."""
     texts = ["A goat walks.", "a goat walks", " A  GOAT walks!", "A goat sits.", "!", "?"]
     pairs = [Pair(None, text, f"p{i}", f"image-{i}") for i, text in enumerate(texts)]
-    collate = Collate(Transform(8), WordTokenizer.fit(texts), captions_too=True, negatives="given")
+    collate = with_negatives(Collate(Transform(8), WordTokenizer.fit(texts), captions_too=True), "given")
     batch = collate([replace(pair, negatives=("a goat  walks", "A tram.")) for pair in pairs])
     same = same_pairs(batch.image_ids, batch.caption_ids)
     assert same[:3, :3].all() and not same[:3, 3:].any() and not same[4, 5]
-    assert (batch.negative_numbers[:3, 1] == batch.caption_ids[0]).all() and batch.has_negative.all()
-    assert not (batch.negative_numbers[:3, 0] == batch.caption_ids[0]).any()  # its own words are no wrong caption
+    hard = batch[HardNegatives]
+    assert (hard.numbers[:3, 1] == batch.caption_ids[0]).all() and hard.present.all()
+    assert not (hard.numbers[:3, 0] == batch.caption_ids[0]).any()  # its own words are no wrong caption

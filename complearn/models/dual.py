@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ..core.config import strict
 from ..core.seeds import derive
+from ..data.negatives import HardNegatives, NegativeImages
 from ..data.pairs import Batch, Collate, Pair
 from ..language.readings import Reading
 from .agents import Agent, build_seeded, build_towers
@@ -91,7 +92,8 @@ def _join_negatives(
     batch: Batch,  # with negative captions
 ) -> Batch:  # captions alone: the right ones, then the negative ones
     "The captions of a batch and its negative captions as one batch for the language agent."
-    parts = [(batch.ids, batch.mask), (batch.negative_ids, batch.negative_mask)]
+    wrong = batch[HardNegatives]
+    parts = [(batch.ids, batch.mask), (wrong.ids, wrong.mask)]
     longest = max(ids.shape[1] for ids, _ in parts)
     ids, mask = (torch.cat([F.pad(part[k], (0, longest - part[k].shape[1])) for part in parts]) for k in (0, 1))
     return Batch(None, ids, mask, batch.image_ids.repeat(2), batch.keys * 2)
@@ -101,9 +103,8 @@ def _join_negative_images(
     batch: Batch,  # with images of its negative captions
 ) -> Batch:  # images alone: the right ones, then those
     "The images of a batch and those of its negative captions as one batch for the vision agent."
-    return Batch(
-        torch.cat([batch.images, batch.negative_images]), None, None, batch.image_ids.repeat(2), batch.keys * 2
-    )
+    images = torch.cat([batch.images, batch[NegativeImages].images])
+    return Batch(images, None, None, batch.image_ids.repeat(2), batch.keys * 2)
 
 
 def _split_output(
@@ -219,7 +220,7 @@ class Dual(nn.Module):
             with torch.no_grad():  # kept in bounds, and free to come back
                 self.logit_scale.clamp_(max=self.largest)
         negative_image = None
-        if batch.negative_images is not None:  # both in one pass of the vision agent
+        if NegativeImages in batch:  # both in one pass of the vision agent
             image, shown = _split_output(self.read(vision, _join_negative_images(batch)), len(batch))
             negative_image = shown.embedding
         else:
@@ -227,12 +228,12 @@ class Dual(nn.Module):
                 image = self.read(vision, batch)
             else:
                 image = AgentOutput(batch.image_vectors)
-        if batch.negative_ids is None:
-            text = self.read(self.language, batch)
-            negative = None
-        else:  # both in one pass of the language agent
+        if HardNegatives in batch:  # both in one pass of the language agent
             text, wrong = _split_output(self.read(self.language, _join_negatives(batch)), len(batch))
             negative = wrong.embedding
+        else:
+            text = self.read(self.language, batch)
+            negative = None
         readings = (image.scores, text.scores, image.weights, text.weights)
         scale = self.logit_scale.exp()
         bias = self.logit_bias

@@ -85,7 +85,7 @@ def encoded_pairs(
 ):  # pairs without images and their images' vectors; None where images vary
     "A training set with its images encoded, from the cache where they are there."
     size = 4 * len(pairs) * model.vision.width  # bytes
-    if collate.transform.augments or collate.negatives is not None or size > model.config.memory * 2**20:
+    if collate.transform.augments or collate.steps or size > model.config.memory * 2**20:
         return None
     tensors = cached_tensors(
         cache_dir("lessons") / f"{encoding_key(model, pairs)}.safetensors", lambda: _encode_pairs(model, pairs)

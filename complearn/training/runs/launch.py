@@ -25,6 +25,7 @@ from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...core.trust import offline
 from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint
+from ...data.negatives import with_negatives
 from ...data.pairs import Collate, preload
 from ...data.readers.registry import READERS, known_count, read
 from ...data.word_tokenizer import WordTokenizer
@@ -202,13 +203,8 @@ def make_collate(
 ) -> Collate:
     "What makes the run's batches of pairs."
     transform = replace(model.collate.transform, **vars(train.augment))
-    return replace(
-        model.collate,
-        transform=transform,
-        captions_too=train.captions_too,
-        choose=train.choose,
-        negatives=train.negatives,
-    )
+    collate = replace(model.collate, transform=transform, captions_too=train.captions_too, choose=train.choose)
+    return collate if train.negatives is None else with_negatives(collate, train.negatives)
 
 # %% ../../../nbs/training/runs/launch.ipynb #c022
 def _make_loader(
