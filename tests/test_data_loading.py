@@ -14,8 +14,8 @@ from PIL import Image
 from complearn.core.seeds import rng
 from complearn.data.images import BrokenImage
 from complearn.data.loading import Loader, content_fingerprint, fingerprint
-from complearn.data.negatives import HardNegatives, with_negatives
-from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, one_per_image
+from complearn.data.negatives import DrawNegatives, HardNegatives, with_negatives
+from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, keep_labels, number_captions, one_per_image
 
 
 def make_pairs(folder, n=23):
@@ -26,20 +26,22 @@ def make_pairs(folder, n=23):
 
 def make_collate(pairs):
     texts = [pair.caption for pair in pairs]
-    return Collate(
-        Transform(16, area=(0.5, 1.0), jitter=0.2),
-        WordTokenizer.fit(texts),
-        captions_too=True,
-        choose=True,
-        keep=("spans",),
-    )
+    tokenizer = WordTokenizer.fit(texts)
+    steps = (number_captions, keep_labels, DrawNegatives("swap", tokenizer))
+    return Collate(Transform(16, area=(0.5, 1.0), jitter=0.2), tokenizer, choose=True, steps=steps)
 
 
 def equal(a, b):
-    def tensors(batch):
-        return [value for value in vars(batch).values() if torch.is_tensor(value)]
+    def values(batch):
+        return [*vars(batch).values(), *(value for part in batch.parts.values() for value in vars(part).values())]
 
-    return a.keys == b.keys and a.spans == b.spans and all(map(torch.equal, tensors(a), tensors(b)))
+    def tensors(batch):
+        return [value for value in values(batch) if torch.is_tensor(value)]
+
+    def tuples(batch):
+        return [value for value in values(batch) if isinstance(value, tuple)]
+
+    return [*a.parts] == [*b.parts] and tuples(a) == tuples(b) and all(map(torch.equal, tensors(a), tensors(b)))
 
 
 @pytest.fixture

@@ -14,7 +14,20 @@ from PIL import Image
 
 from complearn.data.images import BrokenImage, Transform, fit_image, load_images, open_image, to_rgb
 from complearn.data.negatives import HardNegatives, with_negatives
-from complearn.data.pairs import Batch, Collate, Pair, Part, number, one_per_image, preload, same_pairs
+from complearn.data.pairs import (
+    Batch,
+    CaptionIds,
+    Collate,
+    Labels,
+    Pair,
+    Part,
+    keep_labels,
+    number,
+    number_captions,
+    one_per_image,
+    preload,
+    same_pairs,
+)
 from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer, normalize_caption, split_words
 
 
@@ -194,13 +207,13 @@ def test_batches_know_which_pairs_share_an_image_or_a_caption():
     pairs = make_pairs()
     pairs[5] = replace(pairs[5], caption="shade 0")
     tokenizer = WordTokenizer.fit(pair.caption for pair in pairs)
-    batch = Collate(Transform(8), tokenizer, captions_too=True, keep=("labels", "spans"))(pairs)
-    same = same_pairs(batch.image_ids, batch.caption_ids)
+    batch = Collate(Transform(8), tokenizer, steps=(number_captions, keep_labels))(pairs)
+    same = same_pairs(batch.image_ids, batch[CaptionIds].numbers)
     for i, a in enumerate(pairs):
         for j, b in enumerate(pairs):
             assert same[i, j] == (a.image_id == b.image_id or a.caption == b.caption)
             assert same_pairs(batch.image_ids)[i, j] == (a.image_id == b.image_id)
-    assert batch.labels == (None,) * 6 and len(batch.spans) == 6
+    assert batch[Labels].values == (None,) * 6
     assert number("image-0") == number("image-0") >= 0
 
 
@@ -215,19 +228,17 @@ def test_one_sided_batches_and_mixed_ones():
 
 
 def test_a_batch_for_a_model_without_a_text_tower_has_no_captions():
-    batch = Collate(Transform(8), None, captions_too=True, keep=("labels",))(
+    batch = Collate(Transform(8), None, steps=(number_captions, keep_labels))(
         [replace(pair, labels="grey") for pair in make_pairs()]
     )
     assert batch.ids is None
-    assert batch.caption_ids is None
-    assert batch.labels == ("grey",) * 6
+    assert CaptionIds not in batch
+    assert batch[Labels].values == ("grey",) * 6
     assert len(batch.chunk(2)[0]) == 3
-    with pytest.raises(ValueError, match="can keep labels and spans; not boxes"):
-        Collate(Transform(8), None, keep=("boxes",))
 
 
 def test_chunks_are_the_batch_in_parts():
-    batch = Collate(Transform(8), WordTokenizer.fit(["shade"]), keep=("spans",))(make_pairs(7))
+    batch = Collate(Transform(8), WordTokenizer.fit(["shade"]), steps=(keep_labels,))(make_pairs(7))
     for n in (1, 2, 3, 7, 9):
         parts = batch.chunk(n)
         assert sum(map(len, parts)) == 7 and max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -313,10 +324,11 @@ def test_captions_of_the_same_words_are_no_negatives_of_each_other():
     """Capitals, spaces and signs aside; a sign alone is a caption of its own."""
     texts = ["A goat walks.", "a goat walks", " A  GOAT walks!", "A goat sits.", "!", "?"]
     pairs = [Pair(None, text, f"p{i}", f"image-{i}") for i, text in enumerate(texts)]
-    collate = with_negatives(Collate(Transform(8), WordTokenizer.fit(texts), captions_too=True), "given")
+    collate = with_negatives(Collate(Transform(8), WordTokenizer.fit(texts), steps=(number_captions,)), "given")
     batch = collate([replace(pair, negatives=("a goat  walks", "A tram.")) for pair in pairs])
-    same = same_pairs(batch.image_ids, batch.caption_ids)
+    captions = batch[CaptionIds].numbers
+    same = same_pairs(batch.image_ids, captions)
     assert same[:3, :3].all() and not same[:3, 3:].any() and not same[4, 5]
     hard = batch[HardNegatives]
-    assert (hard.numbers[:3, 1] == batch.caption_ids[0]).all() and hard.present.all()
-    assert not (hard.numbers[:3, 0] == batch.caption_ids[0]).any()  # its own words are no wrong caption
+    assert (hard.numbers[:3, 1] == captions[0]).all() and hard.present.all()
+    assert not (hard.numbers[:3, 0] == captions[0]).any()  # its own words are no wrong caption

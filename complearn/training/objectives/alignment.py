@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from ...core.config import check_choice
-from ...data.pairs import Batch, same_pairs
+from ...data.pairs import Batch, CaptionIds, same_pairs
 from ...models.composer.concepts import PARENT, PRIMITIVE, TEXT, present
 from ...models.composer.recursion import heights
 from ..engine.accumulation import GradCache
@@ -134,7 +134,8 @@ class Alignment(Objective):
             )
         longest = batch.ids.shape[1]
         equal = (batch.ids[:, None] == batch.ids[None]).sum(-1) == longest
-        same = same_pairs(batch.image_ids, batch.caption_ids) | equal
+        captions = batch.get(CaptionIds)
+        same = same_pairs(batch.image_ids, None if captions is None else captions.numbers) | equal
         counts = []
 
         def pairs(vectors: Float[Tensor, "batch width"]) -> Int64[Tensor, "pair 2"]:

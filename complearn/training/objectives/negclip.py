@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...data.facts import CLAUSE, CLAUSES, SCENE, may_hold
 from ...data.negatives import HardNegatives
-from ...data.pairs import Batch
+from ...data.pairs import Batch, CaptionIds
 from .contrastive import Contrastive
 from .joint import gather, joint_pairs
 from .losses import vector_info_nce
@@ -94,9 +94,10 @@ def _caption_numbers(batch: Batch) -> Int64[Tensor, "batch"]:
     "The numbers of a batch's right captions; equal numbers are equal captions."
     if HardNegatives in batch:
         return batch[HardNegatives].numbers[:, 1]
-    if batch.caption_ids is None:
+    captions = batch.get(CaptionIds)
+    if captions is None:
         return -batch.image_ids - 1
-    return batch.caption_ids
+    return captions.numbers
 
 
 def known_facts(
