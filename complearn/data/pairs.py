@@ -79,17 +79,6 @@ class Batch:
     image_ids: Int64[Tensor, "batch"]  # equal iff the image is the same
     keys: tuple[str, ...]  # the pairs' ids
     truncated: Bool[Tensor, "batch"] | None = None  # True where a caption was cut to the context
-    phrases: tuple | None = None  # distinct phrases of an image's triplets, per pair
-    # their token ids, zeros where an image has fewer
-    phrase_ids: Int64[Tensor, "batch phrase phrase_token"] | None = None
-    phrase_mask: Bool[Tensor, "batch phrase phrase_token"] | None = None  # True where a token of a phrase is real
-    phrase_classes: Int64[Tensor, "batch phrase"] | None = None  # class of each phrase's object, -1 where unknown
-    # subject phrase, predicate, object phrase; -1 where there is none
-    triplets: Int64[Tensor, "batch triplet 3"] | None = None
-    # predicates that hold of a triplet's subject and object
-    held: Bool[Tensor, "batch triplet predicate"] | None = None
-    # predicates of which it is unknown whether they hold
-    unknown: Bool[Tensor, "batch triplet predicate"] | None = None
     # of the captions, see `models.composer.concepts`; -1 where one has fewer
     concepts: Int64[Tensor, "batch concept column"] | None = None
     # features and places of regions, zeros where there are fewer
