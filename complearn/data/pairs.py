@@ -79,13 +79,6 @@ class Batch:
     image_ids: Int64[Tensor, "batch"]  # equal iff the image is the same
     keys: tuple[str, ...]  # the pairs' ids
     truncated: Bool[Tensor, "batch"] | None = None  # True where a caption was cut to the context
-    # of the captions, see `models.composer.concepts`; -1 where one has fewer
-    concepts: Int64[Tensor, "batch concept column"] | None = None
-    # features and places of regions, zeros where there are fewer
-    regions: Float[Tensor, "batch region feature"] | None = None
-    region_mask: Bool[Tensor, "batch region"] | None = None  # True where a region is real
-    # True where a caption has no tree that fits it, and its concepts were found by rules
-    unparsed: Bool[Tensor, "batch"] | None = None
     parts: Mapping[type[Part], Part] = field(default_factory=dict)  # what one method needs, by its class
 
     def __len__(self) -> int:
@@ -213,6 +206,7 @@ class Collate:
     transform: Transform | Any  # images, draws -> tensor
     tokenizer: WordTokenizer | Any | None  # captions, names -> Tokens; None: captions are left out
     choose: bool = False  # draw one of `caption` and `views` for every sample
+    pixels: bool = True  # read the images; off: a step reads what pairs have instead, such as regions
     steps: tuple[Step, ...] = ()  # each makes a part of the pairs and their draws, or several, or None
 
     def caption(
@@ -248,7 +242,7 @@ class Collate:
         keys = tuple(pair.id for pair in pairs)
         image_ids = torch.tensor([number(pair.image_id) for pair in pairs])
         values = {"images": None, "ids": None, "mask": None}
-        if _all_or_none([pair.image for pair in pairs], keys, "image"):
+        if self.pixels and _all_or_none([pair.image for pair in pairs], keys, "image"):
             values["images"] = self.transform([pair.image for pair in pairs], draws)
         has_captions = _all_or_none([pair.caption for pair in pairs], keys, "caption")
         pairs = [self.as_read(*each) for each in zip(pairs, draws or [None] * len(pairs))]
