@@ -1,9 +1,11 @@
 "Images, words, pairs and collation against torchvision, naive loops and broken input."
 
+import ast
 import io
 import json
 import pickle
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import complearn.data.pairs as pairs_module
 from complearn.data.images import BrokenImage, Transform, fit_image, load_images, open_image, to_rgb
 from complearn.data.negatives import HardNegatives, with_negatives
 from complearn.data.pairs import (
@@ -332,3 +335,9 @@ def test_captions_of_the_same_words_are_no_negatives_of_each_other():
     hard = batch[HardNegatives]
     assert (hard.numbers[:3, 1] == captions[0]).all() and hard.present.all()
     assert not (hard.numbers[:3, 0] == captions[0]).any()  # its own words are no wrong caption
+
+
+def test_pairs_imports_no_edits_facts_negatives_or_language():
+    tree = ast.parse(Path(pairs_module.__file__).read_text())
+    modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not [name for name in modules if {"language", "edits", "facts", "negatives"} & set(name.split("."))]
