@@ -59,7 +59,7 @@ def related(rank, world, name):
     """Loss of stage 3 or of the search on this process's scenes, and its gradients; of "lonely", the second share has
     no triplet."""
     from complearn.data.readers.registry import read
-    from complearn.data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
+    from complearn.data.visual_genome.triplets import TripletEncoder, pair_triplets
     from complearn.data.word_tokenizer import WordTokenizer
     from complearn.models.registry import build
     from complearn.training.objectives.relations import RelationGrounding, SearchContrastive
@@ -73,7 +73,9 @@ def related(rank, world, name):
     relations = {"predicates": sides, "objects": ("circle", "square", "triangle"), "heads": 2, "d": 4, "hidden": 8}
     tokenizer = WordTokenizer.fit([pair.caption for pair in ranked])
     model = build(MODEL | {"relations": relations, "search": True}, tokenizer, 0).eval()
-    collate = CollateWithTriplets(model.collate, TripletEncoder(sides, relations["objects"], 2))
+    collate = model.collate.with_steps(
+        TripletEncoder(sides, relations["objects"], 2, tokenizer=model.collate.tokenizer)
+    )
     objective = SearchContrastive() if name == "search" else RelationGrounding()
     told = objective(
         model,

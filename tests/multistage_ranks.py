@@ -13,6 +13,7 @@ torch.set_num_threads(1)
 
 def main(folder):
     from complearn.core.runs import Run
+    from complearn.data.attributes.cluster_sampler import Groups
     from complearn.training.runs.launch import make_trainer
 
     folder = Path(folder)
@@ -20,7 +21,7 @@ def main(folder):
     trainer.fit()
     loader = trainer.loader_of(trainer.phases[2])
     batches = [loader.batch(number) for number in range(2 * loader.batches_per_epoch)]
-    drawn = {"keys": [batch.keys for batch in batches], "groups": [batch.groups.tolist() for batch in batches]}
+    drawn = {"keys": [batch.keys for batch in batches], "groups": [batch[Groups].numbers.tolist() for batch in batches]}
     drawn |= {
         "assignments": trainer.state.extra["assignments"],
         "rank": dist.get_rank(),

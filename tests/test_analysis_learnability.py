@@ -16,6 +16,7 @@ from complearn.core.files import read_json, write_json
 from complearn.core.results import Result, row, rows_table
 from complearn.core.runs import Run, find, folder_name
 from complearn.data.images import Transform
+from complearn.data.negatives import with_negatives
 from complearn.evaluation.bench.monitors import monitor_settings
 from complearn.evaluation.comparisons import difference_table
 from complearn.evaluation.tasks.base import Score
@@ -447,7 +448,7 @@ def test_what_varies_is_not_encoded(teacher):
     assert encoded_pairs(model, pairs, model.collate)[1].shape == (len(pairs), model.vision.width)
     for collate in (
         replace(model.collate, transform=replace(model.collate.transform, mirror=True)),
-        replace(model.collate, negatives="swap"),
+        with_negatives(model.collate, "swap"),
     ):
         assert encoded_pairs(model, pairs, collate) is None
     model.config = replace(model.config, memory=0)

@@ -2,7 +2,6 @@
 stage."""
 
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,7 @@ from complearn.analysis.stages.stability import (
 )
 from complearn.core.checksums import DamagedFile
 from complearn.core.runs import Run
-from complearn.data.attributes.two_views import NUMBERS
+from complearn.data.attributes.two_views import DrawChances
 from complearn.data.readers.registry import read
 from complearn.models.registry import build
 from complearn.models.saving import load_model, save_model
@@ -58,7 +57,7 @@ def blobs(count, seed=0, width=8, size=300, spread=0.1):
 def test_the_operations_of_a_step_are_counted_for_every_objective():
     model = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 1})
     pairs = read(DATA["name"], **DATA["args"])
-    batch = replace(model.collate, chances=2 * NUMBERS)([pairs[k] for k in range(4)], list(range(4)))
+    batch = model.collate.with_steps(DrawChances())([pairs[k] for k in range(4)], list(range(4)))
     counts = {name: step_flops(model, batch, Named(name, {"steps": 3}))["stage-0"] for name in UNIMODAL}
     assert counts["simclr"] == counts["ts"] > 0 and counts["fd"] > counts["simclr"]
 

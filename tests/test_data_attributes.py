@@ -14,11 +14,11 @@ from complearn.data.attributes.cifar_mnist import labelled_pixels, read_cifar_mn
 from complearn.data.attributes.cluster_sampler import ClusterSampler
 from complearn.data.attributes.stl10 import read_stl10
 from complearn.data.attributes.trifeature import Trifeature, read_trifeature
-from complearn.data.attributes.two_views import NUMBERS, Views
+from complearn.data.attributes.two_views import NUMBERS, Chances, DrawChances, Views
 from complearn.data.fixtures.attribute_sets import write_celeba, write_cifar_mnist, write_stl10
 from complearn.data.images import BrokenImage, Transform, load_images
 from complearn.data.loading import Loader, fingerprint
-from complearn.data.pairs import Collate, Pair, preload
+from complearn.data.pairs import Collate, Pair, keep_labels, preload
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 
@@ -107,8 +107,10 @@ def test_photographs_and_digits_from_folders_of_classes(tmp_path):
                 Image.fromarray(np.full((size, size), 60 * k + 20, np.uint8)).save(tmp_path / kind / name / f"{k}.png")
     pairs = read_cifar_mnist(tmp_path / "photos", tmp_path / "digits")
     assert len(pairs) == 6 and pairs[0].image.shape == (32, 32, 4)
-    batch = Collate(FOUR, None, keep=("labels",), chances=2 * NUMBERS)(pairs, [1, 2, 3, 4, 5, 6])
-    assert batch.images.shape == (6, 4, 32, 32) and batch.chances.shape == (6, 2 * NUMBERS) and batch.ids is None
+    batch = Collate(FOUR, None, steps=(keep_labels, DrawChances()))(pairs, [1, 2, 3, 4, 5, 6])
+    assert (
+        batch.images.shape == (6, 4, 32, 32) and batch[Chances].numbers.shape == (6, 2 * NUMBERS) and batch.ids is None
+    )
     with pytest.raises(BrokenImage, match="an image of 3 channels for a tower of 4"):
         FOUR([np.zeros((32, 32, 3), np.uint8)])
 

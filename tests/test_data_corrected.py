@@ -11,7 +11,7 @@ from complearn.data.images import Transform
 from complearn.data.readers.registry import correct_trees, read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.trees import parse_bracketed
-from complearn.models.composer.concepts import ConceptCollate
+from complearn.models.composer.concepts import Concepts, concept_collate
 
 CAPTION = "a dog near two cats"
 OTHER = "a red ball"
@@ -41,11 +41,13 @@ def test_training_reads_the_corrected_trees(folder):
     assert "1 of 2 pairs have corrected trees of corrections.jsonl; 1 of its 2 captions are not there" in str(
         pairs.report
     )
-    collate = ConceptCollate(Transform(8), WordTokenizer.fit([CAPTION, OTHER]))
-    counts = (collate(pairs).concepts[..., 1] > 0).sum(1).tolist()
-    assert counts[0] == 5 and not collate(pairs).unparsed.any(), "the sentence, two phrases and two nouns"
+    collate = concept_collate(Transform(8), WordTokenizer.fit([CAPTION, OTHER]))
+    counts = (collate(pairs)[Concepts].table[..., 1] > 0).sum(1).tolist()
+    assert counts[0] == 5 and not collate(pairs)[Concepts].unparsed.any(), "the sentence, two phrases and two nouns"
     without = collate(corrected(folder, parser=""))
-    assert without.unparsed.tolist() == [False, True], "a caption that nobody has corrected stays without a tree"
+    assert without[Concepts].unparsed.tolist() == [False, True], (
+        "a caption that nobody has corrected stays without a tree"
+    )
 
 
 def test_a_given_tree_is_corrected_even_where_it_does_not_fit(folder):

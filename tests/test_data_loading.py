@@ -20,7 +20,8 @@ from complearn.data import images
 from complearn.data.benchmarks.items import Crop
 from complearn.data.images import BrokenImage
 from complearn.data.loading import Loader, content_fingerprint, fingerprint
-from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, one_per_image
+from complearn.data.negatives import DrawNegatives, HardNegatives, with_negatives
+from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, keep_labels, number_captions, one_per_image
 from complearn.data.readers.registry import read
 from complearn.models.features import feature_key
 
@@ -33,20 +34,22 @@ def make_pairs(folder, n=23):
 
 def make_collate(pairs):
     texts = [pair.caption for pair in pairs]
-    return Collate(
-        Transform(16, area=(0.5, 1.0), jitter=0.2),
-        WordTokenizer.fit(texts),
-        captions_too=True,
-        choose=True,
-        keep=("spans",),
-    )
+    tokenizer = WordTokenizer.fit(texts)
+    steps = (number_captions, keep_labels, DrawNegatives("swap", tokenizer))
+    return Collate(Transform(16, area=(0.5, 1.0), jitter=0.2), tokenizer, choose=True, steps=steps)
 
 
 def equal(a, b):
-    def tensors(batch):
-        return [value for value in vars(batch).values() if torch.is_tensor(value)]
+    def values(batch):
+        return [*vars(batch).values(), *(value for part in batch.parts.values() for value in vars(part).values())]
 
-    return a.keys == b.keys and a.spans == b.spans and all(map(torch.equal, tensors(a), tensors(b)))
+    def tensors(batch):
+        return [value for value in values(batch) if torch.is_tensor(value)]
+
+    def tuples(batch):
+        return [value for value in values(batch) if isinstance(value, tuple)]
+
+    return [*a.parts] == [*b.parts] and tuples(a) == tuples(b) and all(map(torch.equal, tensors(a), tensors(b)))
 
 
 @pytest.fixture
@@ -168,7 +171,7 @@ def test_cut_captions_are_counted_and_said_once(tmp_path):
         said = [str(warning.message) for warning in said if "context" in str(warning.message)]
         assert len(said) == 1
         assert f"pair {batches[0].keys[0]}: the caption is longer than the context of 4 tokens and was cut" in said[0]
-        assert loader.truncated == 24 and (batches[0].ids[:, -1] == collate.tokenizer.end).all()
+        assert loader.counts["truncated"] == 24 and (batches[0].ids[:, -1] == collate.tokenizer.end).all()
 
 
 def test_captions_too_long_to_be_exchanged_as_a_whole_are_counted(tmp_path):
@@ -176,12 +179,14 @@ def test_captions_too_long_to_be_exchanged_as_a_whole_are_counted(tmp_path):
         replace(pair, caption="a man rides a horse. " * (40 if k % 2 else 1))
         for k, pair in enumerate(make_pairs(tmp_path))
     ]
-    collate = Collate(Transform(16), WordTokenizer.fit(pair.caption for pair in pairs), negatives="swap")
+    collate = with_negatives(Collate(Transform(16), WordTokenizer.fit(pair.caption for pair in pairs)), "swap")
     loader = Loader(pairs, collate, 8, seed=0)
     with pytest.warns(UserWarning, match="the caption is longer than 60 words, and only those are exchanged"):
         batches = list(islice(loader.batches(0), 2))
-    assert loader.shortened == sum(len(pairs[k].caption) > 99 for n in range(2) for k in loader.indices(n)) > 0
-    assert all(batch.has_negative.all() for batch in batches)
+    assert (
+        loader.counts["shortened"] == sum(len(pairs[k].caption) > 99 for n in range(2) for k in loader.indices(n)) > 0
+    )
+    assert all(batch[HardNegatives].present.all() for batch in batches)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
 "Images, words, pairs and collation against torchvision, naive loops and broken input."
 
+import ast
 import io
 import json
-from dataclasses import replace
+import pickle
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import complearn.data.pairs as pairs_module
 from complearn.data.images import BrokenImage, Transform, fit_image, load_images, open_image, to_rgb
-from complearn.data.pairs import Batch, Collate, Pair, number, one_per_image, preload, same_pairs
+from complearn.data.negatives import HardNegatives, with_negatives
+from complearn.data.pairs import (
+    Batch,
+    CaptionIds,
+    Collate,
+    Labels,
+    Pair,
+    Part,
+    keep_labels,
+    number,
+    number_captions,
+    one_per_image,
+    preload,
+    same_pairs,
+)
 from complearn.data.word_tokenizer import EmptyCaption, WordTokenizer, normalize_caption, split_words
 
 
@@ -192,13 +210,13 @@ def test_batches_know_which_pairs_share_an_image_or_a_caption():
     pairs = make_pairs()
     pairs[5] = replace(pairs[5], caption="shade 0")
     tokenizer = WordTokenizer.fit(pair.caption for pair in pairs)
-    batch = Collate(Transform(8), tokenizer, captions_too=True, keep=("labels", "spans"))(pairs)
-    same = same_pairs(batch.image_ids, batch.caption_ids)
+    batch = Collate(Transform(8), tokenizer, steps=(number_captions, keep_labels))(pairs)
+    same = same_pairs(batch.image_ids, batch[CaptionIds].numbers)
     for i, a in enumerate(pairs):
         for j, b in enumerate(pairs):
             assert same[i, j] == (a.image_id == b.image_id or a.caption == b.caption)
             assert same_pairs(batch.image_ids)[i, j] == (a.image_id == b.image_id)
-    assert batch.labels == (None,) * 6 and len(batch.spans) == 6
+    assert batch[Labels].values == (None,) * 6
     assert number("image-0") == number("image-0") >= 0
 
 
@@ -213,19 +231,17 @@ def test_one_sided_batches_and_mixed_ones():
 
 
 def test_a_batch_for_a_model_without_a_text_tower_has_no_captions():
-    batch = Collate(Transform(8), None, captions_too=True, keep=("labels",))(
+    batch = Collate(Transform(8), None, steps=(number_captions, keep_labels))(
         [replace(pair, labels="grey") for pair in make_pairs()]
     )
     assert batch.ids is None
-    assert batch.caption_ids is None
-    assert batch.labels == ("grey",) * 6
+    assert CaptionIds not in batch
+    assert batch[Labels].values == ("grey",) * 6
     assert len(batch.chunk(2)[0]) == 3
-    with pytest.raises(ValueError, match="can keep labels and spans; not boxes"):
-        Collate(Transform(8), None, keep=("boxes",))
 
 
 def test_chunks_are_the_batch_in_parts():
-    batch = Collate(Transform(8), WordTokenizer.fit(["shade"]), keep=("spans",))(make_pairs(7))
+    batch = Collate(Transform(8), WordTokenizer.fit(["shade"]), steps=(keep_labels,))(make_pairs(7))
     for n in (1, 2, 3, 7, 9):
         parts = batch.chunk(n)
         assert sum(map(len, parts)) == 7 and max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -234,6 +250,57 @@ def test_chunks_are_the_batch_in_parts():
         assert torch.equal(torch.cat([part.truncated for part in parts]), batch.truncated)
     moved = batch.to("meta")
     assert moved.images.device.type == moved.truncated.device.type == "meta" and isinstance(moved, Batch)
+
+
+@dataclass(frozen=True)
+class Weights(Part):
+    made_by = "weigh"
+
+    values: torch.Tensor
+    names: tuple
+    absent: torch.Tensor | None = None
+
+    def count_tokens(self):
+        return (self.values > 0).sum()
+
+
+def weigh(pairs, draws):
+    values = [float(len(pair.caption)) for pair in pairs]
+    return Weights(torch.tensor(values), tuple(pair.caption for pair in pairs))
+
+
+def test_parts_of_a_batch_are_moved_sliced_and_chunked_with_it():
+    batch = Collate(Transform(8), WordTokenizer.fit(["shade"]), steps=(weigh,))(make_pairs(7))
+    parts = batch.chunk(3)
+    assert torch.equal(torch.cat([part[Weights].values for part in parts]), batch[Weights].values)
+    assert sum((part[Weights].names for part in parts), ()) == batch[Weights].names
+    assert parts[1][Weights].absent is None
+    moved = batch.to("meta")
+    assert moved[Weights].values.device.type == "meta" and moved[Weights].names == batch[Weights].names
+    assert batch[Weights].values.device.type == "cpu"  # the batch itself stays
+    assert pickle.loads(pickle.dumps(batch))[Weights].names == batch[Weights].names
+
+
+def test_a_missing_part_is_named_with_the_step_that_makes_it():
+    batch = Collate(Transform(8), None)(make_pairs())
+    assert Weights not in batch and batch.get(Weights) is None
+    with pytest.raises(ValueError, match="the batch has no Weights .its parts: none.; it is made by weigh"):
+        batch[Weights]
+    hard = with_negatives(Collate(Transform(8), WordTokenizer.fit(["shade"])), "swap")(make_pairs())
+    with pytest.raises(ValueError, match="no Weights .its parts: HardNegatives."):
+        hard[Weights]
+    with pytest.raises(ValueError, match='no HardNegatives .*made by DrawNegatives.*"negatives": "auto"'):
+        batch[HardNegatives]
+
+
+def test_steps_see_the_caption_that_is_read_and_make_each_part_once():
+    pairs = one_per_image(make_pairs())
+    collate = Collate(Transform(8), WordTokenizer.fit(["shade"]), choose=True).with_steps(weigh)
+    draws = list(range(40, 40 + len(pairs)))
+    assert collate(pairs, draws)[Weights].names == tuple(map(collate.caption, pairs, draws))
+    assert replace(collate, steps=(lambda pairs, draws: None,))(pairs).parts == {}
+    with pytest.raises(ValueError, match="two collate steps make Weights"):
+        collate.with_steps(weigh)(pairs)
 
 
 def test_captions_take_turns_by_the_draw_alone():
@@ -260,9 +327,17 @@ def test_captions_of_the_same_words_are_no_negatives_of_each_other():
     """Capitals, spaces and signs aside; a sign alone is a caption of its own."""
     texts = ["A goat walks.", "a goat walks", " A  GOAT walks!", "A goat sits.", "!", "?"]
     pairs = [Pair(None, text, f"p{i}", f"image-{i}") for i, text in enumerate(texts)]
-    collate = Collate(Transform(8), WordTokenizer.fit(texts), captions_too=True, negatives="given")
+    collate = with_negatives(Collate(Transform(8), WordTokenizer.fit(texts), steps=(number_captions,)), "given")
     batch = collate([replace(pair, negatives=("a goat  walks", "A tram.")) for pair in pairs])
-    same = same_pairs(batch.image_ids, batch.caption_ids)
+    captions = batch[CaptionIds].numbers
+    same = same_pairs(batch.image_ids, captions)
     assert same[:3, :3].all() and not same[:3, 3:].any() and not same[4, 5]
-    assert (batch.negative_numbers[:3, 1] == batch.caption_ids[0]).all() and batch.has_negative.all()
-    assert not (batch.negative_numbers[:3, 0] == batch.caption_ids[0]).any()  # its own words are no wrong caption
+    hard = batch[HardNegatives]
+    assert (hard.numbers[:3, 1] == captions[0]).all() and hard.present.all()
+    assert not (hard.numbers[:3, 0] == captions[0]).any()  # its own words are no wrong caption
+
+
+def test_pairs_imports_no_edits_facts_negatives_or_language():
+    tree = ast.parse(Path(pairs_module.__file__).read_text())
+    modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not [name for name in modules if {"language", "edits", "facts", "negatives"} & set(name.split("."))]

@@ -68,20 +68,20 @@ def test_all_that_is_known_of_a_drawn_pair(single):
     tokenizer = WordTokenizer.fit(["small striped red blue circle square triangle"])
     unknown = 0
     several = 0
-    triplets = TripletEncoder(EVERY, ("circle", "square", "triangle"), 1, single)
+    triplets = TripletEncoder(EVERY, ("circle", "square", "triangle"), 1, single, tokenizer)
     for seed in range(30):
         graph = scene(seed)
-        extra = triplets([Pair(None, None, "a", "a", graph=graph)], [seed], tokenizer)
-        ((subject, predicate, other),) = extra["triplets"][0].tolist()
+        extra = triplets([Pair(None, None, "a", "a", graph=graph)], [seed])
+        ((subject, predicate, other),) = extra.numbers[0].tolist()
         if predicate < 0:
             continue
         phrases = item_phrases(graph)
-        texts = extra["phrases"][0]
+        texts = extra.phrases[0]
         truth = [
             relation_truth(graph, name, phrases.index(texts[subject]), phrases.index(texts[other])) for name in EVERY
         ]
-        assert extra["held"][0, 0].tolist() == [t is True for t in truth] and extra["held"][0, 0, predicate]
-        assert extra["unknown"][0, 0].tolist() == [t is None for t in truth]
+        assert extra.held[0, 0].tolist() == [t is True for t in truth] and extra.held[0, 0, predicate]
+        assert extra.unknown[0, 0].tolist() == [t is None for t in truth]
         unknown = unknown + truth.count(None)
         several = several + (truth.count(True) > 1)
     assert unknown > 2 and (several == 0 if single else several > 5)
@@ -105,20 +105,21 @@ def test_annotated_relations_that_were_not_drawn_hold():
     told = (Triplet("man", "wear", "hat"), Triplet("man", "have", "hat"), Triplet("man", "on", "horse"))
     pair = Pair(None, None, "a", "a", labels={"triplets": told})
     assert pair_truths(pair) == {("man", "hat"): {"wear": True, "have": True}, ("man", "horse"): {"on": True}}
-    extra = TripletEncoder(("on", "wear", "have"), ("x",), 1)([pair], None, WordTokenizer.fit(["man hat horse"]))
-    assert extra["triplets"].shape == (1, 1, 3)
-    assert extra["held"][0, 0].tolist() == [False, True, True]
-    assert not extra["unknown"].any()
+    tokenizer = WordTokenizer.fit(["man hat horse"])
+    extra = TripletEncoder(("on", "wear", "have"), ("x",), 1, tokenizer=tokenizer)([pair])
+    assert extra.numbers.shape == (1, 1, 3)
+    assert extra.held[0, 0].tolist() == [False, True, True]
+    assert not extra.unknown.any()
 
 
 def test_images_without_triplets_bring_empty_places():
     tokenizer = WordTokenizer.fit(["man hat"])
     told = (Triplet("man", "on", "hat"),), ()
     some, none = (Pair(None, None, name, name, labels={"triplets": each}) for name, each in zip("ab", told))
-    triplets = TripletEncoder(("on",), ("x",), 2)
-    alone = triplets([none], None, tokenizer)
-    both = triplets([none, some], None, tokenizer)
-    assert (alone["triplets"] == -1).all() and not alone["phrase_mask"].any() and alone["phrases"] == ((),)
-    for name in ("triplets", "held", "unknown"):
-        assert torch.equal(both[name][:1], alone[name]), name
-    assert not both["phrase_mask"][0].any() and both["phrase_mask"][1].any(-1).all()
+    triplets = TripletEncoder(("on",), ("x",), 2, tokenizer=tokenizer)
+    alone = triplets([none])
+    both = triplets([none, some])
+    assert (alone.numbers == -1).all() and not alone.phrase_mask.any() and alone.phrases == ((),)
+    for name in ("numbers", "held", "unknown"):
+        assert torch.equal(getattr(both, name)[:1], getattr(alone, name)), name
+    assert not both.phrase_mask[0].any() and both.phrase_mask[1].any(-1).all()

@@ -30,9 +30,9 @@ from complearn.data.visual_genome.names import (
 )
 from complearn.data.visual_genome.reader import read_visual_genome
 from complearn.data.visual_genome.triplets import (
-    CollateWithTriplets,
     Triplet,
     TripletEncoder,
+    Triplets,
     graph_triplets,
     item_phrases,
     relation_names,
@@ -343,23 +343,24 @@ def test_triplets_follow_from_the_graph(scenes):
 
 def test_a_batch_holds_each_images_triplets(scenes):
     tokenizer = WordTokenizer.fit([pair.caption for pair in scenes] + ["small large"])
-    triplets = TripletEncoder(SIDES, ("circle", "square", "triangle"), None)
-    batch = CollateWithTriplets(Collate(Transform(8), tokenizer), triplets)(scenes[:12])
+    triplets = TripletEncoder(SIDES, ("circle", "square", "triangle"), None, tokenizer=tokenizer)
+    batch = Collate(Transform(8), tokenizer, steps=(triplets,))(scenes[:12])
+    encoded = batch[Triplets]
     for i, pair in enumerate(scenes[:12]):
         found = graph_triplets(pair.graph, SIDES)
-        phrases = batch.phrases[i]
-        rows = [row for row in batch.triplets[i].tolist() if row[1] >= 0]
+        phrases = encoded.phrases[i]
+        rows = [row for row in encoded.numbers[i].tolist() if row[1] >= 0]
         assert [(phrases[a], SIDES[p], phrases[b]) for a, p, b in rows] == [
             (t.subject, t.predicate, t.object) for t in found
         ]
         for k, phrase in enumerate(phrases):
             alone = tokenizer([phrase])
-            real = batch.phrase_mask[i, k]
-            assert batch.phrase_ids[i, k][real].tolist() == alone.ids[0].tolist()
-            assert triplets.objects[batch.phrase_classes[i, k]] == phrase.split()[-1]
-        assert not batch.phrase_mask[i, len(phrases) :].any()
+            real = encoded.phrase_mask[i, k]
+            assert encoded.phrase_ids[i, k][real].tolist() == alone.ids[0].tolist()
+            assert triplets.objects[encoded.phrase_classes[i, k]] == phrase.split()[-1]
+        assert not encoded.phrase_mask[i, len(phrases) :].any()
     parts = batch.chunk(3)
-    assert torch.equal(torch.cat([part.triplets for part in parts]), batch.triplets)
+    assert torch.equal(torch.cat([part[Triplets].numbers for part in parts]), encoded.numbers)
 
 
 def test_few_of_many_triplets_are_drawn_by_the_draw(scenes):
@@ -375,7 +376,7 @@ def test_names_for_a_model(scenes):
     names = relation_names(scenes, SIDES)
     assert set(names["predicates"]) == set(SIDES) and set(names["objects"]) == {"circle", "square", "triangle"}
     with pytest.raises(BadData, match="none of the model's 1 objects"):
-        TripletEncoder(SIDES, ("circle",))(scenes[:6], None, None)
+        TripletEncoder(SIDES, ("circle",))(scenes[:6])
     with pytest.raises(BadData, match="neither triplets nor a scene graph"):
         relation_names([type(scenes[0])(None, "a", "1", "1")])
 

@@ -14,7 +14,7 @@ from stand_ins import StandIn, constant, hashed, random_scorer
 from complearn.data.benchmarks.items import Choice
 from complearn.data.benchmarks.nlvr import read_claims
 from complearn.data.pairs import Pair
-from complearn.data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
+from complearn.data.visual_genome.triplets import TripletEncoder, pair_triplets
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
 from complearn.evaluation.bench import monitors
@@ -394,8 +394,8 @@ def test_a_model_with_relations_is_asked_about_held_out_triplets():
     assert metrics[1] >= metrics[0] | {"relation_top1", "relation_loss", "pair_loss", "object_loss"}
     model = build(plain | {"relations": names}, tokenizer, 0).eval()
     pairs = [pair for pair in world_from(world).test[:8] if pair_triplets(pair, tuple(names["predicates"]))]
-    batch = CollateWithTriplets(
-        model.collate, TripletEncoder(tuple(names["predicates"]), tuple(names["objects"]), None)
+    batch = model.collate.with_steps(
+        TripletEncoder(tuple(names["predicates"]), tuple(names["objects"]), None, tokenizer=model.collate.tokenizer)
     )(pairs)
     expected = RelationGrounding()(model, batch)
     by_metric = {row["metric"]: row["value"] for row in rows[1]}

@@ -2,7 +2,6 @@
 asked for."""
 
 import copy
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,10 +19,10 @@ from complearn.language.parsing.flat import flat_tree
 from complearn.language.parsing.registry import PARSERS
 from complearn.language.trees import Tree, parse_bracketed
 from complearn.models.composer.composition import CompositionTransformer
-from complearn.models.composer.concepts import PARENT, STOP, TEXT, ConceptCollate, present, word_starts
+from complearn.models.composer.concepts import PARENT, STOP, TEXT, Concepts, concept_collate, present, word_starts
 from complearn.models.composer.pairing import concept_texts
 from complearn.models.composer.recursion import Recursion, heights, naive_vectors
-from complearn.models.composer.regions import Regions
+from complearn.models.composer.regions import GivenRegions, Regions
 from complearn.models.registry import build, read_model, search_fault, title_of, write_config
 from complearn.models.saving import load_model, save_model
 from complearn.models.scoring import Scorer, encode_all
@@ -62,7 +61,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def collate(tokenizer):
-    return ConceptCollate(Transform(16), tokenizer)
+    return concept_collate(Transform(16), tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +71,9 @@ def pictures():
 
 def by_node(model, regions, mask, batch, pairs):
     """The vectors of every pair by the recursion that is written as the paper reads."""
-    vectors = torch.zeros(len(pairs), batch.concepts.shape[1], regions.shape[-1], dtype=regions.dtype)
+    vectors = torch.zeros(len(pairs), batch[Concepts].table.shape[1], regions.shape[-1], dtype=regions.dtype)
     for p, (image, text) in enumerate(pairs.tolist()):
-        concepts = batch.concepts[text][present(batch.concepts)[text]]
+        concepts = batch[Concepts].table[text][present(batch[Concepts].table)[text]]
         vectors[p, : len(concepts)] = naive_vectors(model, regions[image][mask[image]], batch.ids[text], concepts)
     return vectors
 
@@ -107,10 +106,10 @@ def test_recursion_by_level_equals_recursion_by_node(top, sizes, dtype, switches
     regions = torch.randn(3, 5, 16, dtype=dtype, requires_grad=True)
     mask = torch.arange(5) < torch.tensor([5, 1, 3])[:, None]
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(sizes))[torch.randperm(3 * sizes)]
-    assert int(heights(batch.concepts).max()) == top
+    assert int(heights(batch[Concepts].table).max()) == top
     results = []
     for vectors in (
-        model(regions, mask, batch.ids, batch.concepts, pairs),
+        model(regions, mask, batch.ids, batch[Concepts].table, pairs),
         by_node(model, regions, mask, batch, pairs),
     ):
         weights = torch.sin(torch.arange(vectors.numel(), dtype=dtype)).view_as(vectors) / len(pairs)
@@ -133,8 +132,8 @@ def test_a_pair_does_not_depend_on_the_pairs_beside_it(collate, tokenizer):
     model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2).eval()
     regions = torch.randn(2, 4, 16)
     mask = torch.ones(2, 4, dtype=torch.bool)
-    whole = model(regions, mask, batch.ids, batch.concepts, torch.tensor([[0, 0], [1, 1], [0, 2], [0, 0]]))
-    alone = model(regions[:1], mask[:1], batch.ids[2:], batch.concepts[2:], torch.tensor([[0, 0]]))
+    whole = model(regions, mask, batch.ids, batch[Concepts].table, torch.tensor([[0, 0], [1, 1], [0, 2], [0, 0]]))
+    alone = model(regions[:1], mask[:1], batch.ids[2:], batch[Concepts].table[2:], torch.tensor([[0, 0]]))
     assert torch.allclose(whole[2:3, : alone.shape[1]], alone, atol=1e-5) and torch.equal(whole[0], whole[3])
     assert (whole[1, 1:] == 0).all()
 
@@ -151,7 +150,7 @@ def test_argument_order_matters_but_for_replace(collate, tokenizer):
         model = Recursion(
             TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2, modulator=form
         ).eval()
-        vectors = model(regions, mask, batch.ids, batch.concepts, pairs)
+        vectors = model(regions, mask, batch.ids, batch[Concepts].table, pairs)
         sentence = vectors[0, 0]
         exchanged = vectors[1, 0]
         assert torch.allclose(sentence, exchanged, atol=1e-5) == (form == "replace"), form
@@ -185,7 +184,7 @@ def test_a_noun_that_several_captions_say_of_a_picture_is_grounded_once(collate,
         model.primitives, "forward", lambda words, *rest: rows.append(len(words)) or ground(words, *rest)
     )
     pairs = torch.cartesian_prod(torch.arange(2), torch.arange(3))
-    vectors = model(torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool), batch.ids, batch.concepts, pairs)
+    vectors = model(torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool), batch.ids, batch[Concepts].table, pairs)
     assert rows == [4] and torch.equal(vectors[0, 0], vectors[1, 1]) and not torch.equal(vectors[0, 0], vectors[3, 0])
 
 
@@ -226,8 +225,8 @@ def test_a_tree_that_does_not_fit_is_replaced_and_counted(tokenizer, collate):
         stream = loader.batches()
         batch = next(stream)
         stream.close()
-    assert loader.unparsed == 1 and batch.unparsed.sum() == 1
-    assert present(batch.concepts).sum(1).sort().values.tolist() == [3, 5]
+    assert loader.counts["unparsed"] == 1 and batch[Concepts].unparsed.sum() == 1
+    assert present(batch[Concepts].table).sum(1).sort().values.tolist() == [3, 5]
 
 
 def test_trees_come_from_pairs_from_rules_or_from_a_parser(tokenizer, monkeypatch):
@@ -241,7 +240,7 @@ def test_trees_come_from_pairs_from_rules_or_from_a_parser(tokenizer, monkeypatc
         Pair(None, caption, caption, caption, tree=parse_bracketed("(FRAG (NN dog))")) for caption in (*trees, "red")
     ]
     unparsed = {
-        source: ConceptCollate(Transform(16), tokenizer, trees=source)(pairs).unparsed.tolist()
+        source: concept_collate(Transform(16), tokenizer, trees=source)(pairs)[Concepts].unparsed.tolist()
         for source in ("mine", "rules", "given")
     }
     assert unparsed == {"mine": [False, True, True], "rules": [False] * 3, "given": [True] * 3}
@@ -252,22 +251,23 @@ def test_trees_come_from_pairs_from_rules_or_from_a_parser(tokenizer, monkeypatc
 def test_pruned_trees_lose_phrases_the_same_ones_each_time(tokenizer):
     pairs = [pair(tree(3, np.random.default_rng(k)), str(k)) for k in range(20)]
     concepts = {
-        share: ConceptCollate(Transform(16), tokenizer, prune=share)(pairs).concepts for share in (0.0, 0.5, 1.0)
+        share: concept_collate(Transform(16), tokenizer, prune=share)(pairs)[Concepts].table
+        for share in (0.0, 0.5, 1.0)
     }
     whole, half, none = (present(each).sum(1) for each in concepts.values())
     assert (none <= half).all() and (half <= whole).all() and none.sum() < half.sum() < whole.sum()
     model = model_of("composer", tokenizer, prune=0.5)
-    assert torch.equal(model.collate(pairs).concepts, concepts[0.5])
+    assert torch.equal(model.collate(pairs)[Concepts].table, concepts[0.5])
     assert model.fingerprint() != model_of("composer", tokenizer).fingerprint()
     with pytest.raises(ValueError, match="prune"):
         model_of("composer", tokenizer, prune=30)
 
 
 def test_another_caption_of_the_image_does_not_get_the_pairs_tree(tokenizer):
-    collate = ConceptCollate(Transform(16), tokenizer, choose=True)
+    collate = concept_collate(Transform(16), tokenizer, choose=True)
     one = Pair(None, "the dog", "0", "0", tree=parse_bracketed("(NP (DT the) (NN dog))"), views=("the red ball runs",))
     batches = [collate([one], [draw]) for draw in range(20)]
-    seen = {(int(batch.mask.sum()), bool(batch.unparsed[0])) for batch in batches}
+    seen = {(int(batch.mask.sum()), bool(batch[Concepts].unparsed[0])) for batch in batches}
     assert seen == {(4, False), (6, True)}
 
 
@@ -281,7 +281,7 @@ def test_a_sentence_without_a_noun_is_all_predicate(caption, collate, tokenizer)
         torch.randn(1, 4, 16),
         torch.ones(1, 4, dtype=torch.bool),
         batch.ids,
-        batch.concepts,
+        batch[Concepts].table,
         torch.tensor([[0, 0], [0, 1]]),
     )
     assert torch.isfinite(vectors).all()
@@ -294,11 +294,11 @@ def test_height_thirty_and_two_hundred_tokens(collate, tokenizer):
         deep = Tree("NP", (deep, Tree("PP", (Tree("IN", ("near",)), Tree("NP", (Tree("NN", ("ball",)),))))))
     long = Tree("S", tuple(Tree("NP", (Tree("JJ", ("red",)), Tree("NN", ("dog",)))) for _ in range(100)))
     batch = collate([pair(deep, "deep"), pair(long, "long")])
-    assert heights(batch.concepts).amax(1).tolist() == [30, 2] and batch.mask.sum(1).tolist()[1] == 202
+    assert heights(batch[Concepts].table).amax(1).tolist() == [30, 2] and batch.mask.sum(1).tolist()[1] == 202
     model = Recursion(TextTransformer(len(tokenizer), 220, width=16, depth=1, heads=2, causal=False), heads=2)
     regions = torch.randn(1, 4, 16)
     mask = torch.ones(1, 4, dtype=torch.bool)
-    vectors = model(regions, mask, batch.ids, batch.concepts, torch.tensor([[0, 0], [0, 1]]))
+    vectors = model(regions, mask, batch.ids, batch[Concepts].table, torch.tensor([[0, 0], [0, 1]]))
     assert torch.allclose(vectors, by_node(model, regions, mask, batch, torch.tensor([[0, 0], [0, 1]])), atol=1e-5)
     vectors.sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
@@ -307,13 +307,17 @@ def test_height_thirty_and_two_hundred_tokens(collate, tokenizer):
 def test_a_cut_caption_loses_the_concepts_behind_the_cut():
     whole = parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs) (PP (IN near) (NP (DT the) (NN ball)))))")
     tokenizer = WordTokenizer.fit([WORDS], context=6)
-    batch = ConceptCollate(Transform(16), tokenizer)([pair(whole)])
-    assert batch.truncated.all() and present(batch.concepts).sum() == 3 and int(batch.concepts[0, 0, STOP]) == 5
+    batch = concept_collate(Transform(16), tokenizer)([pair(whole)])
+    assert (
+        batch.truncated.all()
+        and present(batch[Concepts].table).sum() == 3
+        and int(batch[Concepts].table[0, 0, STOP]) == 5
+    )
 
 
 def test_equal_words_have_equal_numbers(collate):
     one, other = (
-        collate([pair(parse_bracketed(f"(S (NP (DT the) (NN dog)) (VP (VBZ {verb})))"))]).concepts
+        collate([pair(parse_bracketed(f"(S (NP (DT the) (NN dog)) (VP (VBZ {verb})))"))])[Concepts].table
         for verb in ("runs", "near")
     )
     assert torch.equal(one[0, 1:, TEXT], other[0, 1:, TEXT]) and one[0, 0, TEXT] != other[0, 0, TEXT]
@@ -348,7 +352,7 @@ def test_a_scorer_scores_what_it_scores_in_training(kind, tokenizer, pictures):
     assert torch.allclose(model(batch, table, phrases=False).scores[:, 0], out.scores[:, 0], atol=1e-5)
     asked = torch.tensor([[3, 1], [0, 0], [3, 1], [2, 2]])
     assert torch.allclose(model.similarity(images, texts, asked), similarity[asked[:, 0], asked[:, 1]], atol=1e-5)
-    assert (out.scores[~out.mask] == 0).all() and out.mask.sum() == 4 * present(batch.concepts).sum()
+    assert (out.scores[~out.mask] == 0).all() and out.mask.sum() == 4 * present(batch[Concepts].table).sum()
 
 
 @pytest.mark.parametrize("kind", ["composer", "two_stream"])
@@ -401,7 +405,7 @@ def test_each_concept_is_a_text_of_its_own_for_models_without_trees(tokenizer):
     batch = model.collate(
         [pair(parse_bracketed("(S (NP (DT the) (NN dog)) (VP (VBZ runs)))")), pair(parse_bracketed("(NN ball)"), "1")]
     )
-    texts, mask = concept_texts(batch.ids, batch.mask, batch.concepts)
+    texts, mask = concept_texts(batch.ids, batch.mask, batch[Concepts].table)
     assert [tokenizer.decode(text[real]) for text, real in zip(texts, mask)] == [
         "the dog runs",
         "the dog",
@@ -458,4 +462,4 @@ def test_an_image_without_regions_is_an_error_that_names_the_pair(tokenizer):
         model.collate([Pair("7.jpg", "the dog", "seven", "7"), Pair(some_regions(1), "the dog", "0", "0")])
     with pytest.raises(ValueError, match="pair 0 has 4 features a region, this model reads 6"):
         model.collate([Pair(some_regions(1, width=4), "the dog", "0", "0")])
-    assert SimpleNamespace(**vars(model.collate([Pair(None, "the dog", "0", "0")]))).regions is None
+    assert GivenRegions not in model.collate([Pair(None, "the dog", "0", "0")])

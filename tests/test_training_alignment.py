@@ -1,6 +1,7 @@
 """MATCH, MVSA and ORDER against loops, what counts as a negative, and runs of the three methods."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from complearn.core.runs import Run
 from complearn.data.pairs import Batch
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
-from complearn.models.composer.concepts import PARENT, PRIMITIVE, TEXT, present
+from complearn.models.composer.concepts import PARENT, PRIMITIVE, TEXT, Concepts, present
 from complearn.models.composer.recursion import heights
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.methods.composer import composer
@@ -39,7 +40,8 @@ def batch_of(image_ids=(0, 1, 2, 3, 4), captions=CAPTIONS):
     ]
     ids = torch.tensor([[line[0][2], 0, 0, 0, 0] for line in captions])
     keys = tuple(map(str, range(len(captions))))
-    return Batch(None, ids, torch.ones_like(ids).bool(), torch.tensor(image_ids), keys, concepts=torch.tensor(rows))
+    batch = Batch(None, ids, torch.ones_like(ids).bool(), torch.tensor(image_ids), keys)
+    return batch.with_parts(Concepts(torch.tensor(rows)))
 
 
 class Table(nn.Module):
@@ -53,7 +55,7 @@ class Table(nn.Module):
 
     def forward(self, batch, pairs, phrases):
         self.pairs = pairs(self.vectors)
-        scores = self.table[self.pairs[:, 0], self.pairs[:, 1], : batch.concepts.shape[1] if phrases else 1]
+        scores = self.table[self.pairs[:, 0], self.pairs[:, 1], : batch[Concepts].table.shape[1] if phrases else 1]
         return type("", (), {"scores": scores, "pairs": self.pairs})
 
 
@@ -62,9 +64,9 @@ def by_loops(model, batch, form="hinge", alpha=0.8, beta=0.2, primitives=True):
     size = len(batch)
     table = model.table.tolist()
     pairs = model.pairs.view(4, size, 2).tolist()
-    concepts = batch.concepts.tolist()
-    levels = heights(batch.concepts).tolist()
-    real = present(batch.concepts).sum(1).tolist()
+    concepts = batch[Concepts].table.tolist()
+    levels = heights(batch[Concepts].table).tolist()
+    real = present(batch[Concepts].table).sum(1).tolist()
     match = mvsa = order = 0.0
     for i in range(size):
         rivals = [
@@ -88,7 +90,7 @@ def by_loops(model, batch, form="hinge", alpha=0.8, beta=0.2, primitives=True):
             terms = []
             if rivals and (primitives or not concepts[i][c][PRIMITIVE]):
                 usable = [n for n in range(real[other_caption]) if concepts[other_caption][n][TEXT] not in texts[i]]
-                width = batch.concepts.shape[1]
+                width = batch[Concepts].table.shape[1]
                 if usable:
                     near = min(usable, key=lambda n: (abs(levels[other_caption][n] - levels[i][c]), (n - c) % width))
                     terms.append(table[i][other_caption][near])
@@ -140,7 +142,7 @@ def test_the_hard_image_is_the_most_similar_of_those_left():
 
 
 def test_the_negative_concept_has_the_nearest_height_and_other_words():
-    concepts = batch_of().concepts
+    concepts = batch_of()[Concepts].table
     number, mask = negative_concepts(concepts[[0]], concepts[[2]])
     assert number[0, :4].tolist() == [0, 1, 2, 2] and mask[0].tolist() == [True] * 4 + [False]
     number, mask = negative_concepts(concepts[[1]], concepts[[1]])
@@ -172,9 +174,8 @@ def test_match_leaves_out_what_does_not_count():
 def test_what_the_objective_cannot_take_is_refused():
     with pytest.raises(ValueError, match="set accumulate to 1"):
         Alignment()(GradCache(Table(5, 5), 2, int), batch_of())
-    batch = batch_of()
-    batch.concepts = None
-    with pytest.raises(ValueError, match="kind composer, vse or two_stream"):
+    batch = replace(batch_of(), parts={})
+    with pytest.raises(ValueError, match="no Concepts .*of the models composer, vse and two_stream"):
         Alignment()(Table(5, 5), batch)
     with pytest.raises(ValueError, match='"kind": "composer"'):
         composer(nn.Linear(1, 1), 5)

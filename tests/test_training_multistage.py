@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,8 @@ from training_runs import assert_same
 
 from complearn.core.runs import Run
 from complearn.core.seeds import derive
-from complearn.data.attributes.two_views import NUMBERS, Views
+from complearn.data.attributes.cluster_sampler import Groups
+from complearn.data.attributes.two_views import NUMBERS, Chances, DrawChances, Views
 from complearn.data.pairs import Batch
 from complearn.data.readers.registry import read
 from complearn.models.registry import build, needs_tokenizer, search_fault
@@ -149,14 +149,14 @@ def test_every_objective_moves_its_own_stage_alone(name):
     pairs = read(**{"name": "trifeature", "samples": 1, "shapes": 2, "textures": 2, "colours": 2})
     phases = multistage(model, 4, name)
     objective = phases[1].objective
-    batch = replace(model.collate, chances=2 * NUMBERS)(pairs, list(range(8)))
+    batch = model.collate.with_steps(DrawChances())(pairs, list(range(8)))
     for _ in range(2):  # the first batch of MoCo finds an empty queue
         measures = objective(model, batch)
     loss = sum(value for key, value in measures.items() if key.endswith("_loss"))
     loss.backward()
     assert torch.isfinite(loss) and loss > 0 and all(p.grad is None for p in model.encoders[0].parameters())
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.encoders[1].parameters())
-    with pytest.raises(ValueError, match="has no random numbers|Batch.chances"):
+    with pytest.raises(ValueError, match="no Chances .*made by DrawChances"):
         objective(model, model.collate(pairs))
 
 
@@ -282,7 +282,8 @@ def test_a_stage_draws_every_batch_from_one_group_of_pseudo_labels(whole, tmp_pa
     loader = trainer.loader_of(trainer.phases[2])
     for number in range(loader.batches_per_epoch):
         batch = loader.batch(number)
-        assert len(set(batch.groups.tolist())) == 1 and batch.chances.shape == (len(batch), 2 * NUMBERS)
+        assert len(set(batch[Groups].numbers.tolist())) == 1
+        assert batch[Chances].numbers.shape == (len(batch), 2 * NUMBERS)
     again = stage_vectors(trainer.model, 0, trainer.loader.pairs, trainer.loader.collate)
     assert torch.allclose(again.norm(dim=1), torch.ones(60), atol=1e-5)
 

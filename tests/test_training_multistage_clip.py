@@ -12,6 +12,7 @@ from complearn.analysis.stages.extension import add_stage
 from complearn.core.results import row
 from complearn.core.runs import Run
 from complearn.core.seeds import derive
+from complearn.data.attributes.cluster_sampler import Groups
 from complearn.data.readers.registry import read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.agents import block_names
@@ -175,7 +176,7 @@ def test_every_batch_is_of_one_pseudo_label_of_the_embeddings(tmp_path):
     by_key = {pair.id: int(group) for pair, group in zip(trainer.loader.pairs, groups)}
     for number in range(loader.batches_per_epoch):
         batch = loader.batch(number)
-        assert len({by_key[key] for key in batch.keys}) == 1 == len(set(batch.groups.tolist()))
+        assert len({by_key[key] for key in batch.keys}) == 1 == len(set(batch[Groups].numbers.tolist()))
         assert batch.ids is not None
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from complearn.core.runs import Run
 from complearn.core.seeds import rng
 from complearn.data.facts import claim_numbers, may_hold, scene_numbers
-from complearn.data.negatives import Negatives, negative_caption
+from complearn.data.negatives import DrawNegatives, HardNegatives, Negatives, negative_caption, with_negatives
 from complearn.data.pairs import Batch, Collate, Pair
 from complearn.data.worlds.world import world_from
 from complearn.language.scenes.graphs import SHAPES, Item, SceneGraph
@@ -73,8 +73,9 @@ def scene(n=6, pooled=9, graphs=True):
     claims = stacked([claim_numbers(statement) for _, statement in world])
     scenes = stacked([scene_numbers(graph, CONFIG.relations) for graph, _ in world])
     both = torch.stack([claims[n : 2 * n], claims[:n]], 1)
-    fields = {"has_negative": present, "negative_numbers": numbers, "claims": both, "scenes": scenes[:n]}
-    batch = Batch(None, None, None, image_ids, tuple("abcdef"), **fields)
+    ids = torch.zeros(n, 1, dtype=torch.int64)
+    hard = HardNegatives(ids, ids > 0, present, numbers, both, scenes[:n])
+    batch = Batch(None, None, None, image_ids, tuple("abcdef")).with_parts(hard)
     ids = torch.stack([torch.tensor([0, 1, 7, 8, 9, 5, 30, 31, 32]), torch.arange(9) + 11], 1)
     pool = {
         "images": unit(pooled, 3),
@@ -96,7 +97,7 @@ def naive(out, batch, pool, world, k):
     text = out.text.double()
     negative = out.negative.double()
     scale = float(out.scale)
-    wrong, captions = batch.negative_numbers.T
+    wrong, captions = batch[HardNegatives].numbers.T
     n = len(image)
     ids = batch.image_ids
     total = 0.0
@@ -120,7 +121,7 @@ def naive(out, batch, pool, world, k):
         terms = [math.exp(scale * float(image[i] @ text[j])) for j in rivals]
         for j in range(n):
             mine = any(captions[c] == wrong[j] for c in range(n) if ids[c] == ids[i])
-            if batch.has_negative[j] and not mine and not holds(world["wrong"][j][1], graph[i]):
+            if batch[HardNegatives].present[j] and not mine and not holds(world["wrong"][j][1], graph[i]):
                 terms.append(math.exp(scale * float(image[i] @ negative[j])))
         terms += [math.exp(scale * float(image[i] @ pool["texts"][j].double())) for j in near if false_text(i, j)]
         total -= math.log(math.exp(scale * float(image[i] @ text[i])) / sum(terms))
@@ -202,7 +203,7 @@ def test_a_near_pair_of_which_everything_is_true_makes_room_for_the_next():
 
 def test_with_nothing_hard_it_is_the_contrastive_loss():
     out, batch, *_ = scene()
-    batch.has_negative = torch.zeros(6, dtype=torch.bool)
+    batch = batch.with_parts(replace(batch[HardNegatives], present=torch.zeros(6, dtype=torch.bool)))
     measures = NegCLIP(6, pool=9).compute_losses(out, None, batch)
     plain = contrastive_loss(out.image, out.text, out.scale, joint_pairs(batch).same)
     assert torch.isclose(measures["contrastive_loss"], plain, atol=1e-6) and measures["with_negative"] == 0
@@ -260,7 +261,7 @@ def test_settings_are_checked():
     with pytest.raises(ValueError, match='"negatives": "auto"'):
         NegCLIP(6, pool=9).compute_losses(out, None, batch)
     with pytest.raises(ValueError, match="no source of negatives 'all'; there are auto, given, swap"):
-        Collate(None, None, negatives="all")
+        DrawNegatives("all", None)
     model = build_model(training_runs.MODEL, tokenizer())
     with pytest.raises(ValueError, match='spectral_clip needs a normalised model.*"spectral": true'):
         make_phases(Named("spectral_clip", {"steps": 2}), model)
@@ -277,28 +278,30 @@ def tokenizer():
 
 def test_a_batch_carries_wrong_captions_and_who_has_none():
     world = world_from(training_runs.DATA["args"])
-    collate = Collate(lambda images, draws: torch.zeros(len(images), 3, 4, 4), world_tokenizer(world), negatives="auto")
+    plain = Collate(lambda images, draws: torch.zeros(len(images), 3, 4, 4), world_tokenizer(world))
+    collate = with_negatives(plain, "auto")
     pairs = world.train[:32]
     seen = []
     for epoch in range(3):
         draws = [1000 * epoch + k for k in range(32)]
         batch = collate(pairs, draws)
         again = collate(pairs, draws)
-        assert torch.equal(batch.negative_ids, again.negative_ids)
+        hard = batch[HardNegatives]
+        assert torch.equal(hard.ids, again[HardNegatives].ids)
 
         def decode(ids):
             return collate.tokenizer.decode(ids)
 
         for k, pair in enumerate(pairs):
-            text = decode(batch.negative_ids[k])
-            assert batch.has_negative[k] == (len(pair.negatives) > 0)
-            assert text in pair.negatives if batch.has_negative[k] else text == pair.caption
-        wrong, right = (may_hold(batch.claims[:, side], batch.scenes) for side in (0, 1))
-        assert right.all() and not wrong.any() and ((batch.claims[:, 0, 0, 0] > 0) == batch.has_negative).all()
-        seen.append(batch.negative_ids)
-    assert 0 < batch.has_negative.float().mean() < 1
+            text = decode(hard.ids[k])
+            assert hard.present[k] == (len(pair.negatives) > 0)
+            assert text in pair.negatives if hard.present[k] else text == pair.caption
+        wrong, right = (may_hold(hard.claims[:, side], hard.scenes) for side in (0, 1))
+        assert right.all() and not wrong.any() and ((hard.claims[:, 0, 0, 0] > 0) == hard.present).all()
+        seen.append(hard.ids)
+    assert 0 < hard.present.float().mean() < 1
     parts = batch.chunk(3)
-    assert torch.equal(torch.cat([part.negative_ids for part in parts]), batch.negative_ids)
+    assert torch.equal(torch.cat([part[HardNegatives].ids for part in parts]), hard.ids)
 
 
 def world_tokenizer(world):
@@ -403,7 +406,7 @@ def test_a_killed_run_goes_on_with_its_pool(whole, tmp_path, monkeypatch):
 def test_the_budget_counts_pairs_and_real_tokens(whole):
     found = make_trainer(whole, progress=False)
     batches = [found.loader.batch(k) for k in range(12)]
-    tokens = sum(int(b.mask.sum()) + int(b.negative_mask[b.has_negative].sum()) for b in batches)
+    tokens = sum(int(b.mask.sum()) + int(b[HardNegatives].mask[b[HardNegatives].present].sum()) for b in batches)
     told = budget(whole)
     assert (told["steps"], told["samples"], told["tokens"]) == (12, 96, tokens)
     assert told["wall_seconds"] > 0 and told["cpu_seconds"] > 0

@@ -60,6 +60,16 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_gather_joins_a_part_of_a_batch_from_all_processes(together):
+    for rank in (0, 1):
+        values, marks, names, gradient, absent = torch.load(together / f"part-{rank}.pt", weights_only=True)
+        assert values.tolist() == [0.0, 1.0, 2.0, 3.0] and names == ("0", "1", "2", "3")
+        assert marks.dtype == torch.bool and marks.tolist() == [True, False, False, True] and absent
+        # each process's loss asks for its rows
+        assert gradient.tolist() == [4.0 * rank, 4.0 * rank + 2.0]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ("loss", "blocks"))
 def test_the_loss_and_its_gradients(together, name):
     loss, a, b, scale = training_ranks.loss_and_gradients(0, 1)

@@ -23,7 +23,7 @@ from complearn.data.pairs import Batch
 from complearn.data.readers.labelled import class_names
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
-from complearn.data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, pair_triplets
+from complearn.data.visual_genome.triplets import Triplet, TripletEncoder, Triplets, pair_triplets
 from complearn.evaluation.tasks.classification import Classification
 from complearn.evaluation.tasks.relations import Relations, judge_relations, right_ranks, triplet_table
 from complearn.models.grounded.model import SearchScorer
@@ -142,13 +142,10 @@ def test_a_left_out_loss_is_measured_and_not_trained():
     scores, triplets = random_batch(1)
     out = RelationOutput(scores.float(), torch.randn(3, 2, 3), torch.randn(3, 2, 4))
     held = held_of(triplets)
-    known = {
-        "triplets": triplets,
-        "held": held,
-        "unknown": torch.zeros_like(held),
-        "phrase_classes": torch.tensor([[0, 1]] * 3),
-    }
-    batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c"), **known)
+    ids = torch.ones(3, 2, 1, dtype=torch.int64)
+    classes = torch.tensor([[0, 1]] * 3)
+    known = Triplets((("x", "y"),) * 3, ids, ids > 0, classes, triplets, held, torch.zeros_like(held))
+    batch = Batch(None, None, None, torch.arange(3), ("a", "b", "c")).with_parts(known)
     whole = RelationGrounding().compute_losses(out, nn.Module(), batch)
     for left in RELATION_LOSSES:
         some = RelationGrounding(tuple(name for name in RELATION_LOSSES if name != left)).compute_losses(
@@ -170,7 +167,9 @@ def test_a_left_out_loss_is_measured_and_not_trained():
 def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
     model = build(MODEL, tokens)
     set_trainable(model, relation_patterns(model, 2, "attention"))
-    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(scenes)
+    batch = model.collate.with_steps(
+        TripletEncoder(tuple(SIDES), model.relations.objects, 4, tokenizer=model.collate.tokenizer)
+    )(scenes)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
     for _ in range(3):
         measures = RelationGrounding()(model, batch)
@@ -191,16 +190,18 @@ def test_parts_of_a_batch_push_the_whole_batchs_gradients(scenes, tokens, object
     model = build(MODEL, tokens).eval()
     none = [pair for pair in scenes if not pair_triplets(pair, tuple(SIDES))][:2]
     some = [pair for pair in scenes if pair_triplets(pair, tuple(SIDES))][:4]
-    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(
-        [*some[:2], *none, *some[2:]]
-    )
+    batch = model.collate.with_steps(
+        TripletEncoder(tuple(SIDES), model.relations.objects, 4, tokenizer=model.collate.tokenizer)
+    )([*some[:2], *none, *some[2:]])
     whole = gradients(model, objective, batch)
     parts = GradCache(model, 3, lambda part: None)
     found = gradients(model, objective, batch, parts)
     assert whole.keys() == found.keys() and len(whole) > 10
     for name, value in whole.items():
         torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4, msg=name)
-    alone = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(none)
+    alone = model.collate.with_steps(
+        TripletEncoder(tuple(SIDES), model.relations.objects, 4, tokenizer=model.collate.tokenizer)
+    )(none)
     zero = gradients(model, objective, alone) if isinstance(objective, RelationGrounding) else {}
     assert all(not value.any() for value in zero.values()) and zero.keys() == (whole.keys() if zero else set())
 
@@ -310,7 +311,9 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     torch.manual_seed(0)
     model = build(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
     set_trainable(model, relation_patterns(model, "all", "all"))
-    batch = CollateWithTriplets(model.collate, TripletEncoder(tuple(SIDES), model.relations.objects, 4))(scenes)
+    batch = model.collate.with_steps(
+        TripletEncoder(tuple(SIDES), model.relations.objects, 4, tokenizer=model.collate.tokenizer)
+    )(scenes)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=4e-3)
     objective = RelationGrounding()
     model.language.set_dropout(0.0)

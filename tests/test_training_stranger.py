@@ -9,9 +9,10 @@ from complearn.analysis.runs.colours import method_colour
 from complearn.core.checksums import write_listed
 from complearn.core.results import Result
 from complearn.core.runs import Run
+from complearn.data.worlds.world import world_from
 from complearn.training.methods.registry import METHODS
 from complearn.training.methods.scales import SCALES
-from complearn.training.runs.launch import prepare
+from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.study import Study, method_rows
 from complearn.training.runs.sweep import command
 
@@ -34,6 +35,18 @@ def test_a_method_from_a_file_is_a_row_with_its_colour(tmp_path):
     assert len(records) == 6 and len(set(biases)) > 1, "the objective's own parameter is trained"
     assert "--allow-code" in command(study.runs["hinge_siglip", 0])
     assert "--allow-code" not in command(study.runs["clip", 0])
+
+
+def test_a_method_from_a_file_brings_a_part_of_its_own(tmp_path):
+    METHODS.load("weighted_clip:weighted_clip")
+    name = {"name": "weighted_clip:weighted_clip", "args": {"steps": 2}}
+    config = training_runs.config(name, training_runs.MODEL | {"codebook": None}, every=1, accumulate=2)
+    run = prepare(tmp_path / "run", config)
+    launch(run.path, progress=False)
+    captions = [pair.caption for pair in world_from(training_runs.DATA["args"]).train]
+    lengths = {len(caption.split()) for caption in captions}
+    weights = [record["weight"] for record in run.records() if record["kind"] == "step"]
+    assert len(weights) == 2 and all(min(lengths) <= weight <= max(lengths) for weight in weights)
 
 
 def test_a_folder_alone_cannot_name_code(tmp_path):

@@ -12,7 +12,7 @@ from test_training_negatives import CONFIG, holds, negclip_config, scene, unit, 
 from complearn.core.runs import Run
 from complearn.core.seeds import rng
 from complearn.data.facts import may_hold, scene_numbers
-from complearn.data.negatives import Negatives, negative_caption
+from complearn.data.negatives import HardNegatives, NegativeImages, Negatives, negative_caption, with_negatives
 from complearn.data.pairs import Collate, Pair
 from complearn.data.worlds.world import world_from
 from complearn.language.scenes.realise import sample_pair
@@ -31,18 +31,18 @@ def wrong_scene(present):
     out, batch, _, world = scene()
     graphs = [sample_pair(CONFIG, rng(k, "image"))[0] if shown else None for k, shown in enumerate(present)]
     out.negative_image = unit(6, 5)
-    batch.has_negative_image = torch.tensor(present).bool()
-    batch.negative_scenes = torch.stack([torch.from_numpy(scene_numbers(graph, CONFIG.relations)) for graph in graphs])
-    return out, batch, world, graphs
+    scenes = torch.stack([torch.from_numpy(scene_numbers(graph, CONFIG.relations)) for graph in graphs])
+    shown = NegativeImages(torch.zeros(6, 3, 1, 1), torch.tensor(present).bool(), scenes)
+    return out, batch.with_parts(shown), world, graphs
 
 
 def naive_wrong_pairs(out, batch, world, graphs):
     """Both directions by loops, with `truth` for every pair."""
     images, texts, right = (side.detach().double() for side in (out.negative_image, out.negative, out.text))
     scale = float(out.scale)
-    wrong, captions = batch.negative_numbers.T.tolist()
+    wrong, captions = batch[HardNegatives].numbers.T.tolist()
     ids = batch.image_ids.tolist()
-    shown = batch.has_negative_image.tolist()
+    shown = batch[NegativeImages].present.tolist()
     total = 0.0
     queries = [i for i in range(6) if shown[i]]
     for i in queries:
@@ -78,7 +78,7 @@ def test_the_loss_of_wrong_pairs_is_the_naive_one(present):
 def test_equal_wrong_captions_and_photos_are_no_negatives_of_each_other():
     out, batch, world, graphs = wrong_scene((1, 1, 1, 1, 1, 1))
     plain = TripletCLIP(6).compute_losses(out, None, batch)["triplet_loss"]
-    batch.negative_numbers[2, 0] = batch.negative_numbers[5, 0]
+    batch[HardNegatives].numbers[2, 0] = batch[HardNegatives].numbers[5, 0]
     masked = TripletCLIP(6).compute_losses(out, None, batch)["triplet_loss"]
     assert masked < plain and masked.item() == pytest.approx(naive_wrong_pairs(out, batch, world, graphs), abs=1e-5)
 
@@ -108,19 +108,21 @@ def test_a_batch_has_wrong_captions_of_several_calls_and_their_images(calls):
     def transform(images, draws):
         return torch.zeros(len(images), 3, 4, 4)
 
-    collate = Collate(transform, world_tokenizer(world), negatives=Negatives(calls=calls, images=True))
+    collate = with_negatives(Collate(transform, world_tokenizer(world)), Negatives(calls=calls, images=True))
     pairs = world.train[:32]
     batch = collate(pairs, list(range(32)))
-    assert torch.equal(batch.negative_ids, collate(pairs, list(range(32))).negative_ids)
-    right = may_hold(batch.claims[:, 1], batch.negative_scenes)
-    assert not right.any() and not may_hold(batch.claims[:, 0], batch.scenes).any()
-    assert may_hold(batch.claims[:, 0], batch.negative_scenes).tolist() == batch.has_negative_image.tolist()
-    assert batch.has_negative.float().mean() > 0.6 and batch.has_negative_image.float().mean() > 0.6
+    hard = batch[HardNegatives]
+    shown = batch[NegativeImages]
+    assert torch.equal(hard.ids, collate(pairs, list(range(32)))[HardNegatives].ids)
+    right = may_hold(hard.claims[:, 1], shown.scenes)
+    assert not right.any() and not may_hold(hard.claims[:, 0], hard.scenes).any()
+    assert may_hold(hard.claims[:, 0], shown.scenes).tolist() == shown.present.tolist()
+    assert hard.present.float().mean() > 0.6 and shown.present.float().mean() > 0.6
     parts = batch.chunk(3)
-    assert torch.equal(torch.cat([part.negative_images for part in parts]), batch.negative_images)
+    assert torch.equal(torch.cat([part[NegativeImages].images for part in parts]), shown.images)
     edits = [
         pair.negatives.edits[collate.tokenizer.decode(ids)]
-        for pair, ids, has in zip(pairs, batch.negative_ids, batch.has_negative)
+        for pair, ids, has in zip(pairs, hard.ids, hard.present)
         if has
     ]
     assert {max(1, len(edit.calls)) for edit in edits} == {calls}
@@ -142,10 +144,11 @@ def test_a_given_image_stands_beside_its_caption():
     def first(images, draws):
         return torch.stack([torch.from_numpy(image[:1, :1]).permute(2, 0, 1).float() for image in images])
 
-    collate = Collate(first, world_tokenizer(world_from(WORLD)), negatives=Negatives("given", images=True))
+    collate = with_negatives(Collate(first, world_tokenizer(world_from(WORLD))), Negatives("given", images=True))
     batch = collate([pair, replace(pair, negative_images=None)], [0, 1])
-    assert batch.has_negative_image.tolist() == [True, False] and batch.negative_images[:, 0, 0, 0].tolist() == [9, 0]
-    assert (batch.negative_scenes == -1).all()
+    shown = batch[NegativeImages]
+    assert shown.present.tolist() == [True, False] and shown.images[:, 0, 0, 0].tolist() == [9, 0]
+    assert (shown.scenes == -1).all()
 
 
 def test_settings_of_negatives_are_checked():

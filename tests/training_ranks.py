@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -36,6 +37,30 @@ def loss_and_gradients(rank, world, held=None):
     return [loss.detach(), a.grad, b.grad, scale.grad]
 
 
+def gathered_part(rank):
+    """A part of this process's share, and the same part of all processes."""
+    from complearn.training.objectives.joint import gather
+
+    rows = 2 * rank + torch.arange(2)
+    own = gathered_kind()(rows.float().requires_grad_(), rows % 3 == 0, tuple(map(str, rows.tolist())))
+    every = gather(own)
+    (every.values * torch.arange(4)).sum().backward()
+    return [every.values.detach(), every.marks, every.names, own.values.grad, every.absent is None]
+
+
+def gathered_kind():
+    from complearn.data.pairs import Part
+
+    @dataclass(frozen=True)
+    class Three(Part):
+        values: torch.Tensor
+        marks: torch.Tensor
+        names: tuple
+        absent: torch.Tensor | None = None
+
+    return Three
+
+
 def sigmoid_run(folder, processes):
     """A run with a learned bias; its values in this process after each step."""
     from training_objectives import sigmoid_phases, trainer_of
@@ -63,6 +88,7 @@ def main(folder):
     assert processes.world == dist.get_world_size() == 2 and processes.rank == dist.get_rank()
     for name, held in (("loss", None), ("blocks", 16)):  # all rows at once, two at a time
         torch.save(loss_and_gradients(processes.rank, 2, held), folder / f"{name}-{processes.rank}.pt")
+    torch.save(gathered_part(processes.rank), folder / f"part-{processes.rank}.pt")
     for name in ("whole", "parts"):
         trainer = make_trainer(Run.open(folder / name), progress=False)
         at_phases = []

@@ -6,6 +6,7 @@
 __all__ = ['check_batch', 'Loader', 'fingerprint', 'content_fingerprint']
 
 # %% ../../nbs/data/loading.ipynb #c002
+import copy
 import hashlib
 import os
 import queue
@@ -18,13 +19,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from ..core.seeds import derive, rng, torch_generator
 from .images import Renderable, file_hash, hash_files, image_hash
 from .negatives import Contradictions
-from .pairs import Batch, Collate, Pair
-from ..language.edits.captions import MOST_WORDS
+from .pairs import Batch, Collate, Pair, Step
 
 # %% ../../nbs/data/loading.ipynb #n001
 class _BatchSampler(Protocol):
@@ -116,9 +117,8 @@ class Loader:
             raise ValueError(
                 f"the sampler's batch size is {self.sampler.batch_size}, the loader's {batch_size}; give both the same"
             )
-        self.truncated = 0  # number of truncated captions in the batches so far
-        self.shortened = 0  # number of captions of which only the first words could be exchanged for a negative one
-        self.unparsed = 0  # number of captions whose concepts were found by rules, because no tree fits them
+        # number of captions in the batches so far that were "truncated", or marked by a part, see `Part.notes`
+        self.counts = {"truncated": 0}
 
     @property
     def batches_per_epoch(self) -> int:
@@ -151,6 +151,15 @@ class Loader:
         draws = [derive(self.seed, "sample", epoch, int(i)) for i in indices]
         return self.collate([self.pairs[int(i)] for i in indices], draws)
 
+    def with_steps(
+        self,
+        *steps: Step,  # pairs, draws -> a part, several, or None
+    ) -> "Loader":
+        "A loader of the same pairs in the same order, whose batches have further parts."
+        loader = copy.copy(self)
+        loader.collate = self.collate.with_steps(*steps)
+        return loader
+
     def batches(
         self,
         start: int = 0,  # number of the first batch
@@ -163,30 +172,25 @@ class Loader:
         try:
             for batch in stream:
                 context = getattr(getattr(self.collate, "tokenizer", None), "context", "?")
-                self._count(
-                    batch, "truncated", f"is longer than the context of {context} tokens and was cut at its end"
-                )
-                self._count(
-                    batch,
-                    "shortened",
-                    f"is longer than {MOST_WORDS} words, and only those are exchanged for a negative caption",
-                )
-                self._count(batch, "unparsed", "has no tree that fits it, and its concepts are found by rules")
+                cut = f"is longer than the context of {context} tokens and was cut at its end"
+                self._count(batch.keys, "truncated", batch.truncated, cut)
+                for part in batch.parts.values():
+                    for name, note in part.notes.items():
+                        self._count(batch.keys, name, getattr(part, name), note)
                 yield batch
         finally:
             stream.close()
 
-    def _count(self, batch: Batch, field: str, message: str) -> None:
-        marked = getattr(batch, field)
-        before = getattr(self, field)
+    def _count(self, keys: tuple[str, ...], name: str, marked: Bool[Tensor, "batch"] | None, note: str) -> None:
         if marked is None or not marked.any():
             return
+        before = self.counts.get(name, 0)
         if not before:
-            name = batch.keys[int(marked.nonzero()[0])]
+            key = keys[int(marked.nonzero()[0])]
             warnings.warn(
-                f"pair {name}: the caption {message}; further ones are counted in loader.{field}", stacklevel=3
+                f'pair {key}: the caption {note}; further ones are counted in loader.counts["{name}"]', stacklevel=3
             )
-        setattr(self, field, before + int(marked.sum()))
+        self.counts = {**self.counts, name: before + int(marked.sum())}  # copies of a loader count for themselves
 
 # %% ../../nbs/data/loading.ipynb #c006
 def _from_thread(loader: Loader, start: int) -> Iterator[Batch]:

@@ -4,26 +4,31 @@
 
 # %% auto #0
 __all__ = ['NEGATIVE_SOURCES', 'SWAPS', 'COMPOSED', 'Negatives', 'Contradictions', 'EditedCaptions', 'negative_mix',
-           'made_by_rules', 'negative_caption', 'negative_image']
+           'made_by_rules', 'negative_caption', 'negative_image', 'HardNegatives', 'NegativeImages', 'DrawNegatives',
+           'with_negatives']
 
 # %% ../../nbs/data/negatives.ipynb #c002
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int64
+import torch
+from jaxtyping import Bool, Float, Int64
 from pydantic import Field
+from torch import Tensor
 
 from ..core.config import check_choice, strict
 from ..core.seeds import rng
 from .facts import claim_numbers, scene_numbers
+from .images import Renderable, load_images
+from .pairs import Collate, Pair, Part, caption_number
 from .word_tokenizer import normalize_caption
 from ..language.edits.base import Edit
-from ..language.edits.captions import draw_swap
+from ..language.edits.captions import MOST_WORDS, draw_swap, swap_reach
 from ..language.edits.scenes import CONTRADICTING, compose_edits, contradictions, realise_edit
 from ..language.scenes.grammar import Caption
 from ..language.scenes.graphs import SceneGraph
@@ -335,3 +340,117 @@ def negative_image(
         return pair.negatives.image(text)
     image = (pair.negative_images or {}).get(text)
     return None if image is None else (image, scene_numbers(None))
+
+# %% ../../nbs/data/negatives.ipynb #neg02
+_MADE_BY = 'DrawNegatives; say "train": {"negatives": "auto"} in the run\'s configuration'
+
+
+@dataclass(frozen=True)
+class HardNegatives(Part):
+    "A wrong caption of each pair of a batch; where there is none, the right one stands in its place."
+
+    made_by: ClassVar[str] = _MADE_BY
+    notes: ClassVar[dict[str, str]] = {
+        "shortened": f"is longer than {MOST_WORDS} words, and only those are exchanged for a negative caption"
+    }
+
+    ids: Int64[Tensor, "batch token"]  # token ids, padded
+    mask: Bool[Tensor, "batch token"]  # True where a token is real
+    present: Bool[Tensor, "batch"]  # False where a pair has no wrong caption
+    numbers: Int64[Tensor, "batch 2"]  # numbers of the words of the wrong caption and of the right one
+    claims: Int64[Tensor, "batch 2 clause 6"] | None = None  # what they say, see `data.facts`
+    scenes: Int64[Tensor, "batch 18"] | None = None  # what the images show, see `data.facts`
+    shortened: Bool[Tensor, "batch"] | None = None  # True where only the first words could be exchanged
+
+    def count_tokens(self) -> Tensor:
+        "The number of real tokens of the wrong captions."
+        return (self.mask & self.present[:, None]).sum()
+
+
+@dataclass(frozen=True)
+class NegativeImages(Part):
+    "An image of each wrong caption; where there is none, the right one stands in its place."
+
+    made_by: ClassVar[str] = _MADE_BY.replace('"auto"', '{"images": true}')
+
+    images: Float[Tensor, "batch channel height width"]  # normalised
+    present: Bool[Tensor, "batch"]  # False where a wrong caption has no image
+    scenes: Int64[Tensor, "batch 18"]  # what they show, see `data.facts`
+
+# %% ../../nbs/data/negatives.ipynb #neg03
+@dataclass(frozen=True)
+class DrawNegatives:
+    "The collate step that draws a wrong caption of each pair, and its image where the settings ask for images."
+
+    wanted: Negatives | str  # which; a source's name for short
+    tokenizer: Any  # captions, names -> Tokens
+    transform: Any = None  # images, draws -> tensor; needed for images
+
+    def __post_init__(self):
+        object.__setattr__(self, "wanted", Negatives.read(self.wanted))
+
+    def __call__(
+        self,
+        pairs: Sequence[Pair],  # as they are read this time
+        draws: Sequence[int] | None = None,  # one number per pair
+    ) -> tuple[Part, ...] | None:  # None of pairs without captions
+        "The wrong captions of some pairs, and perhaps their images."
+        if any(pair.caption is None for pair in pairs):
+            return None
+        wrong = [
+            negative_caption(pair, pair.caption, draw, self.wanted)
+            for pair, draw in zip(pairs, draws or [None] * len(pairs))
+        ]
+        texts = [text or pair.caption for text, pair in zip(wrong, pairs)]
+        tokens = self.tokenizer(texts, [pair.id for pair in pairs])
+        numbers = [[caption_number(text), caption_number(pair.caption)] for text, pair in zip(texts, pairs)]
+        shortened = [
+            made_by_rules(pair, self.wanted.source) and swap_reach(pair.caption) < len(pair.caption) for pair in pairs
+        ]
+        captions = HardNegatives(
+            tokens.ids,
+            tokens.mask,
+            torch.tensor([text is not None for text in wrong]),
+            torch.tensor(numbers),
+            *_known_facts(pairs, wrong),
+            torch.tensor(shortened),
+        )
+        if not self.wanted.images:
+            return (captions,)
+        return captions, self.draw_images(pairs, wrong, draws)
+
+    def draw_images(
+        self,
+        pairs: Sequence[Pair],  # with images
+        wrong: Sequence[str | None],  # their negative captions
+        draws: Sequence[int] | None,  # one number per pair
+    ) -> NegativeImages:
+        "An image of each wrong caption."
+        drawn = [None if text is None else negative_image(pair, text) for pair, text in zip(pairs, wrong)]
+        images = [pair.image if each is None else each[0] for pair, each in zip(pairs, drawn)]
+        if isinstance(pairs[0].image, np.ndarray) and any(isinstance(image, Renderable) for image in images):
+            images = list(load_images(images, len(pairs[0].image)))  # drawn as the right ones were
+        scenes = np.stack([scene_numbers(None) if each is None else each[1] for each in drawn])
+        present = torch.tensor([each is not None for each in drawn])
+        return NegativeImages(self.transform(images, draws), present, torch.from_numpy(scenes))
+
+
+def _known_facts(pairs: Sequence[Pair], wrong: Sequence[str | None]) -> tuple[Tensor, Tensor]:
+    "The claims of wrong and right captions and the scenes in numbers, or that they are unknown."
+    known = [pair.negatives if isinstance(pair.negatives, Contradictions) else None for pair in pairs]
+
+    def claims(source, text):
+        claim = None if source is None else source.claims.get(text)
+        return claim_numbers(None) if claim is None else claim
+
+    both = [[claims(source, text), claims(source, pair.caption)] for source, text, pair in zip(known, wrong, pairs)]
+    scenes = [scene_numbers(None) if source is None else source.scene for source in known]
+    return torch.from_numpy(np.stack([np.stack(each) for each in both])), torch.from_numpy(np.stack(scenes))
+
+
+def with_negatives(
+    collate: Collate,  # with a tokenizer
+    wanted: Negatives | str,  # which; a source's name for short
+) -> Collate:
+    "A collation that draws hard negatives as well."
+    return collate.with_steps(DrawNegatives(wanted, collate.tokenizer, collate.transform))

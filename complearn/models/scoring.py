@@ -9,7 +9,7 @@ __all__ = ['Encoded', 'Scorer', 'ImageEncoder', 'search_scorer', 'Attribution', 
 # %% ../../nbs/models/scoring.ipynb #c002
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,7 +26,8 @@ from .progress import Progress
 # %% ../../nbs/models/scoring.ipynb #c005
 @dataclass(frozen=True)
 class Encoded:
-    "Images or texts after encoding."
+    """Images or texts after encoding. A model may return a subclass with further tensors, a row per item; one whose
+    rows are ragged says in `cat` how they are joined."""
 
     values: Float[Tensor, "item *rest"]  # one vector per item, or its tokens
     mask: Bool[Tensor, "item token"] | None = None  # True where a token is real
@@ -36,18 +37,19 @@ class Encoded:
 
     def __getitem__(self, index: Any) -> "Encoded":
         index = [index] if isinstance(index, int) else index
-        return Encoded(self.values[index], None if self.mask is None else self.mask[index])
+        return type(self)(**{name: value[index] for name, value in self.tensors().items()})
 
     def to(
         self,
         device: torch.device | str,  # where to
     ) -> "Encoded":
         "A copy on another device."
-        return Encoded(self.values.to(device), None if self.mask is None else self.mask.to(device))
+        return type(self)(**{name: value.to(device) for name, value in self.tensors().items()})
 
     def tensors(self) -> dict[str, Tensor]:
-        "Its tensors by name; `Encoded(**tensors)` makes it again."
-        return {"values": self.values} | ({} if self.mask is None else {"mask": self.mask})
+        "Its tensors by name; its class, called with them, makes it again."
+        present = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in present.items() if value is not None}
 
     @classmethod
     def cat(
@@ -183,7 +185,7 @@ def encode_items(
             pairs = [Pair(None, item, name, name, tree=(trees or {}).get(item)) for item, name in zip(part, names)]
         batch = scorer.collate(pairs)
         parts.append(encode(batch if device is None else batch.to(device)))
-    return Encoded.cat(parts)
+    return type(parts[0]).cat(parts)
 
 # %% ../../nbs/models/scoring.ipynb #c025
 def encode_all(
@@ -206,8 +208,10 @@ def encode_all(
         given = [str((trees or {}).get(item, "")) for item in unique]
     else:
         given = []
+    kind = getattr(scorer, "encoded_images" if side == "image" else "encoded_texts", Encoded)
     if cache and hasattr(scorer, "fingerprint"):
-        name = feature_key(scorer.fingerprint(), [*unique, *given], side)
+        named = [] if kind is Encoded else [kind.__name__]  # the class that reads the tensors of the file
+        name = feature_key(" ".join([scorer.fingerprint(), *named]), [*unique, *given], side)
     else:
         name = None
     if name is None:
@@ -216,9 +220,15 @@ def encode_all(
         folder = cache_dir("features") if cache is True else Path(cache)
 
         def tensors():
-            return encode_items(scorer, unique, side, batch_size, device, trees).tensors()
+            encoded = encode_items(scorer, unique, side, batch_size, device, trees)
+            if type(encoded) is not kind:
+                raise TypeError(
+                    f"{type(scorer).__name__} encodes {side}s as {type(encoded).__name__}; features that are kept are "
+                    f"read as {kind.__name__}: give the scorer this class as encoded_images or encoded_texts"
+                )
+            return encoded.tensors()
 
-        encoded = Encoded(**cached_tensors(folder / f"{name}.safetensors", tensors))
+        encoded = kind(**cached_tensors(folder / f"{name}.safetensors", tensors))
     if len(unique) == len(items):
         return encoded
     return encoded[torch.tensor(places, device=encoded.values.device)]

@@ -17,7 +17,7 @@ from plotly.subplots import make_subplots
 
 from ...core.figures import PALETTE, figure_of_texts, theme
 from ...data.pairs import Pair
-from ...data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, pair_triplets
+from ...data.visual_genome.triplets import Triplet, TripletEncoder, pair_triplets
 from ...models.grounded.relations import compose, likeness
 from ...models.scoring import evaluation_mode, full_precision
 
@@ -38,7 +38,8 @@ def image_relations(
         phrase_pairs = list(pairs)
     names = model.relations.names
     triplets = tuple(Triplet(phrases[i], names[0], phrases[j]) for i, j in phrase_pairs)
-    collate = CollateWithTriplets(model.collate, TripletEncoder(names, model.relations.objects, None))
+    encoder = TripletEncoder(names, model.relations.objects, None, tokenizer=model.collate.tokenizer)
+    collate = model.collate.with_steps(encoder)
     with evaluation_mode(model), full_precision(next(model.parameters()).device):
         batch = collate([Pair(image, None, "image", "image", labels={"triplets": triplets})])
         scores = model(batch.to(next(model.parameters()).device), reading="relations").scores[0]

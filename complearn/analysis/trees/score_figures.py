@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 from ...core.figures import figure_of_texts, theme
 from ...data.pairs import Pair
 from ...language.concepts.rules import LABELS
-from ...models.composer.concepts import LABEL, PARENT, PRIMITIVE, START, STOP
+from ...models.composer.concepts import LABEL, PARENT, PRIMITIVE, START, STOP, Concepts
 from ...models.composer.recursion import heights
 from ...models.scoring import evaluation_mode, full_precision
 
@@ -42,9 +42,10 @@ def node_scores(
     batch = model.collate([replace(pair, image=image, regions=None) for image in images.values()])
     with evaluation_mode(model), full_precision(model.device):
         scores = model(batch.to(model.device)).scores.cpu()
-    lines = batch.concepts[0].tolist()
-    spans = batch.spans[0]
-    levels = heights(batch.concepts)[0].tolist()
+    concepts = batch[Concepts]
+    lines = concepts.table[0].tolist()
+    spans = concepts.spans[0]
+    levels = heights(concepts.table)[0].tolist()
     table = []
     for k, line in enumerate(lines):
         text = pair.caption[spans[line[START]][0] : spans[line[STOP] - 1][1]]

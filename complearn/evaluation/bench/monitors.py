@@ -24,7 +24,7 @@ from ...data.benchmarks.sugarcrepe import read_sugarcrepe
 from ...data.images import EXTENSIONS
 from ...data.pairs import Pair, caption_number
 from ...data.readers.registry import read
-from ...data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
+from ...data.visual_genome.triplets import TripletEncoder, pair_triplets
 from ...data.worlds.world import shared_world
 from .bench import judge, stamp
 from .worlds import world_bench
@@ -170,8 +170,8 @@ def _held_out_relations(
     device: torch.device | str | None = None,  # where to compute
 ) -> dict[str, Tensor]:  # "relation_loss", "pair_loss" and "object_loss"
     "The losses of stage 3 on held-out triplets that are one batch (Zhang et al. 2021, Eqs. 4 and 5)."
-    encoder = TripletEncoder(model.relations.names, model.relations.objects, None)
-    batch = CollateWithTriplets(model.collate, encoder)(list(pairs)).to(device or model.device)
+    encoder = TripletEncoder(model.relations.names, model.relations.objects, None, tokenizer=model.collate.tokenizer)
+    batch = model.collate.with_steps(encoder)(list(pairs)).to(device or model.device)
     with evaluation_mode(model), full_precision(model.device):
         measures = RelationGrounding()(model, batch)
     return {name: value.cpu() for name, value in measures.items() if name.endswith("_loss")}

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from ...data.pairs import Pair
-from ...data.visual_genome.triplets import CollateWithTriplets, Triplet, TripletEncoder, pair_triplets
+from ...data.visual_genome.triplets import Triplet, TripletEncoder, Triplets, pair_triplets
 from ..blind import NaiveBayes
 from .base import TASKS, Score, Task, share_score
 from .choices import TIE
@@ -99,8 +99,8 @@ def judge_relations(
         remedy = "give pairs with triplets, or a scene graph with these relations"
         raise ValueError(f"no image has a triplet of {', '.join(names[:6])}; {remedy}")
     device = device or next(model.parameters()).device
-    reader = TripletEncoder(tuple(names), tuple(classes), None, single)
-    collate = CollateWithTriplets(model.collate, reader)
+    reader = TripletEncoder(tuple(names), tuple(classes), None, single, model.collate.tokenizer)
+    collate = model.collate.with_steps(reader)
     parts = []
     with evaluation_mode(model), full_precision(device):
         for start in range(0, len(pairs), batch_size):
@@ -120,15 +120,16 @@ def judge_relations(
 
 # %% ../../../nbs/evaluation/tasks/relations.ipynb #c014
 def _batch_lines(batch: Any, output: Any, triplets: list[tuple[Triplet, ...]]) -> tuple[list, ...]:
-    real = batch.triplets[..., 1] >= 0
-    labelled = batch.phrase_classes >= 0
+    annotated = batch[Triplets]
+    real = annotated.numbers[..., 1] >= 0
+    labelled = annotated.phrase_classes >= 0
     rows, columns = (index.tolist() for index in labelled.nonzero(as_tuple=True))
     return (
         [key for key, of_image in zip(batch.keys, triplets) for _ in of_image],
         [t for of_image in triplets for t in of_image],
-        list(output.scores[real].double().cpu().numpy()), list(batch.unknown[real].cpu().numpy()),
+        list(output.scores[real].double().cpu().numpy()), list(annotated.unknown[real].cpu().numpy()),
         [batch.keys[i] for i in rows],
-        [batch.phrases[i][k] for i, k in zip(rows, columns)], batch.phrase_classes[labelled].tolist(),
+        [annotated.phrases[i][k] for i, k in zip(rows, columns)], annotated.phrase_classes[labelled].tolist(),
         list(output.objects[labelled].double().cpu().numpy()),
     )  # fmt: skip
 

@@ -4,26 +4,26 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'START', 'STOP', 'PARENT', 'LABEL', 'PRIMITIVE', 'TEXT', 'word_starts', 'concept_table', 'check_trees',
-           'ConceptCollate', 'stack_tables', 'present']
+           'Concepts', 'FindConcepts', 'concept_collate', 'stack_tables', 'present']
 
 # %% ../../../nbs/models/composer/concepts.ipynb #fc651964
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from ...core.config import check_choice
-from ...data.pairs import Batch, Collate, Pair, number
+from ...data.pairs import Collate, Pair, Part, number
 from ...language.concepts.pruning import pruned_tree
 from ...language.concepts.rules import LABELS, find_concepts
 from ...language.parsing.flat import flat_tree
 from ...language.parsing.registry import PARSERS, parse
 from ...language.trees import Tree
-from .regions import stack_regions
+from .regions import StackRegions
 
 # %% ../../../nbs/models/composer/concepts.ipynb #a2bf799c
 def word_starts(
@@ -86,28 +86,38 @@ def check_trees(
 
 # %% ../../../nbs/models/composer/concepts.ipynb #a88b5ec6
 @dataclass(frozen=True)
-class ConceptCollate(Collate):
-    "Make batches whose captions come with their concepts."
+class Concepts(Part):
+    "The concepts of a batch's captions."
 
-    keep: tuple[str, ...] = ("spans",)
+    made_by: ClassVar[str] = "FindConcepts, a step of the collation of the models composer, vse and two_stream"
+    notes: ClassVar[dict[str, str]] = {"unparsed": "has no tree that fits it, and its concepts are found by rules"}
+
+    table: Int64[Tensor, "batch concept column"]  # see `COLUMNS`; -1 where a caption has fewer
+    unparsed: Bool[Tensor, "batch"] | None = None  # True where concepts were found by rules
+    spans: tuple | None = None  # characters of each token, per caption
+
+
+@dataclass(frozen=True)
+class FindConcepts:
+    "The collate step that finds the concepts of captions."
+
+    tokenizer: Any  # captions, names -> Tokens
     trees: str = "given"  # by the pairs, or by a parser of `language.parsing`, e.g. "spacy" or "rules"
-    regions: int | None = None  # features of the regions that pairs bring in place of images; None: images are read
     prune: float = 0.0  # share of phrases that each tree loses at random, see `prune_tree`
 
     def __post_init__(self):
-        super().__post_init__()
         check_trees(self.trees)
 
     def find_trees(
         self,
-        pairs: Sequence[Pair],
-        captions: Sequence[str],  # those that are read this time
+        pairs: Sequence[Pair],  # as they are read this time
     ) -> list[Tree | None]:
         "The trees of some captions; None where there is none."
+        captions = [pair.caption for pair in pairs]
         if self.trees == "given":
-            trees = [pair.tree if caption == pair.caption else None for pair, caption in zip(pairs, captions)]
+            trees = [pair.tree for pair in pairs]
         else:
-            trees = [parsed.tree for parsed in parse(list(captions), self.trees, progress=False)]
+            trees = [parsed.tree for parsed in parse(captions, self.trees, progress=False)]
         return [tree and pruned_tree(caption, tree, self.prune) for caption, tree in zip(captions, trees)]
 
     def lines(
@@ -125,21 +135,31 @@ class ConceptCollate(Collate):
             return (lines, False)
         return (concept_table(caption, flat_tree(caption), spans), True)
 
-    def caption_fields(self, pairs: Sequence[Pair], draws: Sequence[int | None]) -> dict[str, Any]:
-        values = super().caption_fields(pairs, draws)
-        captions = [self.caption(pair, draw) for pair, draw in zip(pairs, draws)]
-        found = [self.lines(*each) for each in zip(captions, self.find_trees(pairs, captions), values["spans"])]
-        tables = stack_tables([lines for lines, _ in found])
-        unparsed = torch.tensor([flat for _, flat in found])
-        return values | {"concepts": tables, "unparsed": unparsed}
+    def __call__(
+        self,
+        pairs: Sequence[Pair],  # as they are read this time
+        draws: Sequence[int] | None = None,
+    ) -> Concepts | None:  # None of pairs without captions
+        "The concepts of some captions."
+        if any(pair.caption is None for pair in pairs):
+            return None
+        captions = [pair.caption for pair in pairs]
+        spans = self.tokenizer(captions, tuple(pair.id for pair in pairs)).spans
+        found = [self.lines(*each) for each in zip(captions, self.find_trees(pairs), spans)]
+        return Concepts(stack_tables([lines for lines, _ in found]), torch.tensor([flat for _, flat in found]), spans)
 
-    def __call__(self, pairs: Sequence[Pair], draws: Sequence[int] | None = None) -> Batch:
-        if self.regions is None or all(pair.image is None and pair.regions is None for pair in pairs):
-            return super().__call__(pairs, draws)
-        regions, mask = stack_regions(pairs, self.regions)
-        return replace(
-            super().__call__([replace(pair, image=None) for pair in pairs], draws), regions=regions, region_mask=mask
-        )
+
+def concept_collate(
+    transform: Any,  # images, draws -> tensor
+    tokenizer: Any,  # captions, names -> Tokens
+    trees: str = "given",  # see `FindConcepts`
+    regions: int | None = None,  # features of the regions that pairs bring in place of images; None: images are read
+    prune: float = 0.0,  # see `FindConcepts`
+    choose: bool = False,  # see `Collate`
+) -> Collate:
+    "A collation whose captions come with their concepts, and perhaps regions in place of images."
+    steps = (FindConcepts(tokenizer, trees, prune), *([] if regions is None else [StackRegions(regions)]))
+    return Collate(transform, tokenizer, choose, pixels=regions is None, steps=steps)
 
 # %% ../../../nbs/models/composer/concepts.ipynb #f6e97f02
 def stack_tables(

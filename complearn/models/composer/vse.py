@@ -58,6 +58,7 @@ class VSE(PairScorer):
     "Visual-semantic embedding; a `Scorer` with one vector per item."
 
     config_class = VSEConfig
+    encoded_texts = Encoded
     similarity = staticmethod(cosine)
 
     def __init__(

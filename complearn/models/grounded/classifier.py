@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...core.config import strict
 from ...core.seeds import derive
-from ...data.pairs import Batch, Collate
+from ...data.pairs import Batch, Collate, keep_labels
 from ..agents import build_seeded, copy_weights
 from .streams import VisionStream
 from ..kinds import register_model
@@ -63,7 +63,7 @@ class _Classifier(nn.Module):
         self.config = config
         self.classes = config.classes
         self.tokenizer = None
-        self.collate = Collate(vision.make_transform(config.fit), None, keep=("labels",))
+        self.collate = Collate(vision.make_transform(config.fit), None, steps=(keep_labels,))
         self.vision = VisionStream(
             vision, config.width or vision.width, config.attention, config.heads, config.dropout, config.memory
         )

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ...data.pairs import Batch
+from ...data.visual_genome.triplets import Triplets
 
 # %% ../../../nbs/models/grounded/relations.ipynb #c004
 class Predicates(nn.Module):
@@ -191,13 +192,12 @@ def relate(
             'this model has no relation module; give its configuration "relations": {"predicates": [...], "objects": '
             "[...]}"
         )
-    if batch.images is None or batch.phrase_ids is None:
-        raise ValueError(
-            "triplets need images and phrases; collate pairs that have triplets or scene graphs with `Triplets`"
-        )
-    phrases = phrase_vectors(model.language, batch.phrase_ids, batch.phrase_mask)
+    triplets = batch[Triplets]
+    if batch.images is None:
+        raise ValueError("triplets need images; collate pairs that have them")
+    phrases = phrase_vectors(model.language, triplets.phrase_ids, triplets.phrase_mask)
     grounded = model.relations.ground(phrases, model.vision(batch.images))
-    scores = triplet_scores(model.relations, grounded, batch.triplets)
+    scores = triplet_scores(model.relations, grounded, triplets.numbers)
     return RelationOutput(scores, model.relations.classify(grounded), grounded)
 
 # %% ../../../nbs/models/grounded/relations.ipynb #c016

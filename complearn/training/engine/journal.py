@@ -55,16 +55,12 @@ BUDGET = ("samples", "tokens", "wall_seconds", "cpu_seconds")
 
 
 def count_tokens(
-    batch: Batch,  # perhaps with negative captions
+    batch: Batch,  # perhaps with parts that are read, such as negative captions
 ) -> Tensor:  # one number, on the batch's device
     "The number of real tokens of a batch; a pair without a wrong caption adds none for it."
     if batch.mask is None:
         return batch.image_ids.new_zeros((), dtype=torch.float32)
-    if batch.negative_mask is None:
-        negative = 0
-    else:
-        negative = (batch.negative_mask & batch.has_negative[:, None]).sum()
-    return (batch.mask.sum() + negative).float()
+    return (batch.mask.sum() + sum(part.count_tokens() for part in batch.parts.values())).float()
 
 # %% ../../../nbs/training/engine/journal.ipynb #c013
 class _Stopwatch:

@@ -261,7 +261,7 @@ class Trainer:
             phase.on_end(state)
             self.restart_average()
         self.evaluate()
-        counts = {f"{name}_captions": getattr(self.loader, name, 0) for name in ("truncated", "shortened")}
+        counts = {f"{name}_captions": count for name, count in getattr(self.loader, "counts", {}).items()}
         self.journal.log({"kind": "phase", "event": "end"} | counts)
         self.checkpointer.save_phase(phase.name)
         state.phase_index = state.phase_index + 1

@@ -6,11 +6,10 @@
 __all__ = ['newcomer', 'encoding_key', 'encoded_pairs', 'fresh_language']
 
 # %% ../../../nbs/training/methods/learner.ipynb #c002
-import copy
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +21,8 @@ from ...core.files import cache_dir
 from ...data.identities import images_by_id
 from ...data.images import hash_files
 from ...data.loading import Loader, fingerprint
-from ...data.pairs import Batch, Collate, Pair
+from ...data.pairs import Collate, Pair, number_captions
+from ...models.dual import ImageVectors
 from ...models.features import cached_tensors, image_signature
 from ...models.scoring import encode_items
 from ..engine.phases import Phase, State
@@ -87,7 +87,8 @@ def encoded_pairs(
 ):  # pairs without images and their images' vectors; None where images vary
     "A training set with its images encoded, from the cache where they are there."
     size = 4 * len(pairs) * model.vision.width  # bytes
-    if collate.transform.augments or collate.negatives is not None or size > model.config.memory * 2**20:
+    needs_more = [step for step in collate.steps if step is not number_captions]  # than captions
+    if collate.transform.augments or needs_more or size > model.config.memory * 2**20:
         return None
     tensors = cached_tensors(
         cache_dir("lessons") / f"{encoding_key(model, pairs)}.safetensors", lambda: _encode_pairs(model, pairs)
@@ -99,16 +100,14 @@ def encoded_pairs(
 
 # %% ../../../nbs/training/methods/learner.ipynb #2ef5e9fe
 @dataclass(frozen=True)
-class _EncodedCollate:
-    "Make a batch of pairs whose images were encoded before."
+class _GiveVectors:
+    "The collate step that gives the vectors of images which were encoded before."
 
-    collate: Collate | Any  # of captions
     vectors: Float[Tensor, "pair width"]
     rows: dict[str, int]  # by the pairs' ids
 
-    def __call__(self, pairs: Sequence[Pair], draws: Sequence[int] | None = None) -> Batch:
-        batch = self.collate(pairs, draws)
-        return replace(batch, image_vectors=self.vectors[[self.rows[key] for key in batch.keys]])
+    def __call__(self, pairs: Sequence[Pair], draws: Sequence[int] | None = None) -> ImageVectors:
+        return ImageVectors(self.vectors[[self.rows[pair.id] for pair in pairs]])
 
 
 def _encoded_loader(
@@ -118,10 +117,9 @@ def _encoded_loader(
     encoded = encoded_pairs(state.model, state.loader.pairs, state.loader.collate)
     if encoded is None:
         return state.loader
-    loader = copy.copy(state.loader)
     pairs, vectors = encoded
+    loader = state.loader.with_steps(_GiveVectors(vectors, {pair.id: row for row, pair in enumerate(pairs)}))
     loader.pairs = pairs
-    loader.collate = _EncodedCollate(loader.collate, vectors, {pair.id: row for row, pair in enumerate(pairs)})
     return loader
 
 # %% ../../../nbs/training/methods/learner.ipynb #c005

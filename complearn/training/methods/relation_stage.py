@@ -20,7 +20,7 @@ from ...data.loading import Loader, content_fingerprint, fingerprint
 from ...data.pairs import Pair
 from ...data.readers.registry import read
 from ...data.reports import BadData
-from ...data.visual_genome.triplets import CollateWithTriplets, TripletEncoder, pair_triplets
+from ...data.visual_genome.triplets import TripletEncoder, pair_triplets
 from ...models.grounded.model import is_untrained
 from ..engine.phases import Phase, State
 from .registry import Named, merge, method
@@ -42,9 +42,11 @@ def triplet_loader(
             module = state.model.relations
             run = state.loader
             pairs = with_triplets(run.pairs if data is None else _phase_data(data, state), module.names, single)
-            collate = CollateWithTriplets(run.collate, TripletEncoder(module.names, module.objects, most, single))
+            encoder = TripletEncoder(module.names, module.objects, most, single, run.collate.tokenizer)
             processes = {"workers": run.workers, "rank": run.rank, "world": run.world}
-            loaders.append(Loader(pairs, collate, batch_size or run.batch_size, run.seed, **processes))
+            loaders.append(
+                Loader(pairs, run.collate.with_steps(encoder), batch_size or run.batch_size, run.seed, **processes)
+            )
         return copy.copy(loaders[0])
 
     return make

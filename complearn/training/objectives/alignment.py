@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from ...core.config import check_choice
-from ...data.pairs import Batch, same_pairs
-from ...models.composer.concepts import PARENT, PRIMITIVE, TEXT, present
+from ...data.pairs import CaptionIds, same_pairs
+from ...models.composer.concepts import PARENT, PRIMITIVE, TEXT, Concepts, present
 from ...models.composer.recursion import heights
 from ..engine.accumulation import GradCache
 from ..engine.objective import Objective
@@ -128,13 +128,11 @@ class Alignment(Objective):
                 "the negatives of concepts are found in the whole batch, which cannot be scored in parts; set "
                 "accumulate to 1"
             )
-        if batch.concepts is None:
-            raise ValueError(
-                "the batch has no concepts; train a model that finds them: kind composer, vse or two_stream"
-            )
+        concepts = batch[Concepts].table
         longest = batch.ids.shape[1]
         equal = (batch.ids[:, None] == batch.ids[None]).sum(-1) == longest
-        same = same_pairs(batch.image_ids, batch.caption_ids) | equal
+        captions = batch.get(CaptionIds)
+        same = same_pairs(batch.image_ids, None if captions is None else captions.numbers) | equal
         counts = []
 
         def pairs(vectors: Float[Tensor, "batch width"]) -> Int64[Tensor, "pair 2"]:
@@ -144,7 +142,7 @@ class Alignment(Objective):
 
         out = model(batch, pairs=pairs, phrases=self.mvsa != "off" or self.weights["order"] > 0)
         return self.losses(
-            out.scores.unflatten(0, (4, len(batch))), out.pairs.unflatten(0, (4, len(batch))), counts[0], batch
+            out.scores.unflatten(0, (4, len(batch))), out.pairs.unflatten(0, (4, len(batch))), counts[0], concepts
         )
 
     def losses(
@@ -153,11 +151,10 @@ class Alignment(Objective):
         scores: Float[Tensor, "kind batch concept"],
         pairs: Int64[Tensor, "kind batch 2"],  # image and caption
         counts: Bool[Tensor, "kind batch"],  # True where a pair counts
-        batch: Batch,
+        concepts: Int64[Tensor, "batch line column"],  # of the captions, also where the sentences alone are scored
     ) -> dict[str, Tensor]:
         "The three losses, weighted, and what is logged beside them."
         sentences = scores[..., 0]
-        concepts = batch.concepts
         losses = {"match_loss": match_loss(sentences, counts)}
         if self.mvsa != "off":
             other = concepts[pairs[2, :, 1]]

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Int64
 from torch import Tensor
 
+from ...data.pairs import Labels
 from ..engine.objective import Objective
 
 # %% ../../../nbs/training/objectives/classification.ipynb #n006
@@ -35,10 +36,6 @@ class Classification(Objective):
     "Cross-entropy of the right class."
 
     def compute_losses(self, out, model, batch):
-        if batch.labels is None:
-            raise ValueError(
-                "a classifier learns from pairs with labels; read the data with read_labels or read_objects"
-            )
-        targets = _class_indices(batch.labels, model.classes, batch.keys, out.logits.device)
+        targets = _class_indices(batch[Labels].values, model.classes, batch.keys, out.logits.device)
         accuracy = (out.logits.detach().argmax(-1) == targets).float().mean()
         return {"class_loss": F.cross_entropy(out.logits.float(), targets), "right": accuracy}

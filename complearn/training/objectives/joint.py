@@ -7,15 +7,19 @@ __all__ = ['rank_and_world', 'gather', 'JointPairs', 'joint_pairs']
 
 # %% ../../../nbs/training/objectives/joint.ipynb #ed00f4b8
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from ...data.pairs import Batch
+from ...data.pairs import Batch, CaptionIds, Part
 
 # %% ../../../nbs/training/objectives/joint.ipynb #n005
+_Rows = TypeVar("_Rows", bound=Tensor | Part)
+
+
 class _Gather(torch.autograd.Function):
     "Concatenate over processes; the gradient of each share is summed over all of them."
 
@@ -40,9 +44,26 @@ def rank_and_world() -> tuple[int, int]:  # this process's rank, and how many pr
     return (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
 
 
-def gather(x: Tensor) -> Tensor:
-    "All processes' rows, in the order of ranks, with gradient."
-    return x if rank_and_world()[1] == 1 else _Gather.apply(x)
+def gather(x: _Rows) -> _Rows:
+    """All processes' rows of a tensor or of a part of a batch, in the order of ranks, tensors with gradient.
+
+    Raise a torch error where the shapes of two processes' rows differ."""
+    if rank_and_world()[1] == 1:
+        return x
+    if isinstance(x, Part):
+        return x.change(_gather_rows)
+    return _Gather.apply(x)
+
+
+def _gather_rows(rows: Any) -> Any:
+    "All processes' rows of a field of a part: a tensor, or a tuple of anything that can be pickled."
+    if isinstance(rows, tuple):
+        shares: list[Any] = [None] * rank_and_world()[1]
+        dist.all_gather_object(shares, rows)
+        return tuple(row for share in shares for row in share)
+    if rows.dtype == torch.bool:  # not every backend sends it
+        return _Gather.apply(rows.long()).bool()
+    return _Gather.apply(rows)
 
 # %% ../../../nbs/training/objectives/joint.ipynb #b3bffa9a
 @dataclass(frozen=True)
@@ -76,5 +97,6 @@ def joint_pairs(
     batch: Batch,  # this process's share
 ) -> JointPairs:
     "Which pairs of the joint batch are no negatives of each other."
-    captions = None if batch.caption_ids is None else gather(batch.caption_ids)
-    return JointPairs(gather(batch.image_ids), captions, rank_and_world()[0] * len(batch), len(batch))
+    captions = batch.get(CaptionIds)
+    numbers = None if captions is None else gather(captions).numbers
+    return JointPairs(gather(batch.image_ids), numbers, rank_and_world()[0] * len(batch), len(batch))

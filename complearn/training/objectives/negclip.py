@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ...data.facts import CLAUSE, CLAUSES, SCENE, may_hold
-from ...data.pairs import Batch
+from ...data.negatives import HardNegatives
+from ...data.pairs import Batch, CaptionIds
 from .contrastive import Contrastive
 from .joint import gather, joint_pairs
 from .losses import vector_info_nce
@@ -91,11 +92,12 @@ class PairPool(nn.Module):
 # %% ../../../nbs/training/objectives/negclip.ipynb #n002
 def _caption_numbers(batch: Batch) -> Int64[Tensor, "batch"]:
     "The numbers of a batch's right captions; equal numbers are equal captions."
-    if batch.negative_numbers is not None:
-        return batch.negative_numbers[:, 1]
-    if batch.caption_ids is None:
+    if HardNegatives in batch:
+        return batch[HardNegatives].numbers[:, 1]
+    captions = batch.get(CaptionIds)
+    if captions is None:
         return -batch.image_ids - 1
-    return batch.caption_ids
+    return captions.numbers
 
 
 def known_facts(
@@ -104,8 +106,9 @@ def known_facts(
     Int64[Tensor, "batch 2 clause 6"], Int64[Tensor, "batch 18"]
 ]:  # of the wrong and the right captions; of the images
     "What captions claim and images show; unknown where the batch does not say."
-    if batch.claims is not None:
-        return batch.claims, batch.scenes
+    wrong = batch.get(HardNegatives)
+    if wrong is not None and wrong.claims is not None:
+        return wrong.claims, wrong.scenes
     return batch.image_ids.new_zeros(len(batch), 2, CLAUSES, CLAUSE), batch.image_ids.new_full((len(batch), SCENE), -1)
 
 # %% ../../../nbs/training/objectives/negclip.ipynb #cf49465d
@@ -183,13 +186,14 @@ class NegCLIP(Contrastive):
         Float[Tensor, "batch all"], dict[str, Tensor]
     ]:  # cosines, -inf where none; how many have one, how many are told apart
         "Each image against the wrong captions of all processes."
-        present = gather(batch.has_negative.long()).bool()
-        numbers = gather(batch.negative_numbers)
+        wrong = batch[HardNegatives]
+        present = gather(wrong.present.long()).bool()
+        numbers = gather(wrong.numbers)
         claims, scenes = known_facts(batch)
         excluded = excluded_captions(same, numbers[:, 1], numbers[:, 0], present)
         excluded = excluded | may_hold(gather(claims)[None, :, 0], scenes[:, None])
         cosines = (out.image.float() @ gather(out.negative).float().T).masked_fill(excluded, -torch.inf)
-        has_negative = batch.has_negative.float()
+        has_negative = wrong.present.float()
         beaten = (out.image * (out.text - out.negative)).sum(-1) > 1e-6
         right = (beaten * has_negative).sum() / has_negative.sum().clamp(min=1)
         return cosines, {"with_negative": has_negative.mean(), "right_over_wrong": right}

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from ...data.visual_genome.triplets import Triplets
 from ..engine.objective import Objective, unwrap
 from .contrastive import in_batch_accuracy
 from .joint import gather, joint_pairs, rank_and_world
@@ -77,10 +78,11 @@ class RelationGrounding(Objective):
         return self.compute_losses(model(batch, reading="relations"), unwrap(model), batch)
 
     def compute_losses(self, out, model, batch):
-        triplets = batch.triplets
-        classes = batch.phrase_classes
-        held = batch.held
-        unknown = batch.unknown
+        annotated = batch[Triplets]
+        triplets = annotated.numbers
+        classes = annotated.phrase_classes
+        held = annotated.held
+        unknown = annotated.unknown
         losses = self.contrasts(out.scores, triplets, held, unknown)
         labelled = classes >= 0
         losses["object"] = triplet_mean(

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...data.facts import may_hold
+from ...data.negatives import HardNegatives, NegativeImages
 from ...data.pairs import same_pairs
 from .joint import gather, rank_and_world
 from .losses import vector_info_nce
@@ -44,8 +45,9 @@ class TripletCLIP(NegCLIP):
         str, Float[Tensor, ""]
     ]:  # triplet_loss, weighted, and the share of pairs with an image of a wrong caption
         "The contrastive loss of the wrong captions and their images, with the right captions as wrong ones."
-        present = gather(batch.has_negative_image.float())
-        numbers = gather(batch.negative_numbers)
+        shown = batch[NegativeImages]
+        present = gather(shown.present.float())
+        numbers = gather(batch[HardNegatives].numbers)
         rank = rank_and_world()[0]
         n = len(batch)
         rows = torch.arange(rank * n, (rank + 1) * n, device=present.device)
@@ -53,7 +55,7 @@ class TripletCLIP(NegCLIP):
         excluded = photos | (numbers[rows, :1] == numbers[None, :, 0]) | (present == 0)
         others = photos & (rows[:, None] != torch.arange(len(photos[0]), device=rows.device))
         right = others | (numbers[rows, :1] == numbers[None, :, 1])
-        right = right | may_hold(gather(known_facts(batch)[0])[None, :, 1], batch.negative_scenes[:, None])
+        right = right | may_hold(gather(known_facts(batch)[0])[None, :, 1], shown.scenes[:, None])
         cosines = (out.negative_image.float() @ gather(out.text).float().T).masked_fill(right, -torch.inf)
         # gradients are averaged over processes
         shares = present[rows] * rank_and_world()[1] / present.sum().clamp(min=1)

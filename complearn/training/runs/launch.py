@@ -25,7 +25,8 @@ from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...core.trust import offline
 from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint
-from ...data.pairs import Collate, preload
+from ...data.negatives import with_negatives
+from ...data.pairs import Collate, number_captions, preload
 from ...data.readers.registry import known_count, portable, read
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, needs_tokenizer
@@ -213,13 +214,12 @@ def make_collate(
 ) -> Collate:
     "What makes the run's batches of pairs."
     transform = replace(model.collate.transform, **vars(train.augment))
-    return replace(
-        model.collate,
-        transform=transform,
-        captions_too=train.captions_too,
-        choose=train.choose,
-        negatives=train.negatives,
-    )
+    collate = replace(model.collate, transform=transform, choose=train.choose)
+    if train.captions_too:
+        collate = collate.with_steps(number_captions)
+    if train.negatives is not None:
+        collate = with_negatives(collate, train.negatives)
+    return collate
 
 # %% ../../../nbs/training/runs/launch.ipynb #c022
 def _make_loader(

@@ -11,7 +11,7 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -23,10 +23,10 @@ from torch import nn
 
 from ....core.config import check_arguments, strict
 from ....core.seeds import derive, rng
-from ....data.attributes.cluster_sampler import ClusterSampler
-from ....data.attributes.two_views import NUMBERS, Views
+from ....data.attributes.cluster_sampler import AssignGroups, ClusterSampler
+from ....data.attributes.two_views import DrawChances, Views
 from ....data.loading import Loader
-from ....data.pairs import Batch, Collate, Pair
+from ....data.pairs import Collate, Pair
 from ...engine.phases import Phase, State
 from .clusters import cluster, merge_small, pseudo_labels, stage_vectors
 from ..registry import merge, method
@@ -223,17 +223,6 @@ def end_stage(
     return lambda state: state.model.learned.fill_(stage + 1)
 
 # %% ../../../../nbs/training/methods/multistage/stages.ipynb #5d344969
-@dataclass(frozen=True)
-class _GroupedCollate:
-    "Make a batch of pairs with their groups."
-
-    collate: Collate | Any
-    groups: dict[str, int]  # by the pairs' ids
-
-    def __call__(self, pairs: Any, draws: Any = None) -> Batch:
-        return replace(self.collate(pairs, draws), groups=torch.tensor([self.groups[pair.id] for pair in pairs]))
-
-
 def stage_loader(
     stage: int,  # from 0
     small: str,  # see `Grouping`
@@ -242,17 +231,13 @@ def stage_loader(
     "The batches of a stage."
 
     def make(state: State) -> Loader:
-        loader = copy.copy(state.loader)
-        if views:
-            loader.collate = replace(loader.collate, chances=2 * NUMBERS)
-        else:
-            loader.collate = loader.collate
+        loader = state.loader.with_steps(DrawChances()) if views else copy.copy(state.loader)
         if stage:
             groups = state.extra["groups"].cpu().numpy()
             loader.sampler = ClusterSampler(
                 groups, loader.batch_size, loader.seed, "drop" if small == "merge" else small, loader.world
             )
-            loader.collate = _GroupedCollate(loader.collate, {pair.id: int(k) for pair, k in zip(loader.pairs, groups)})
+            loader = loader.with_steps(AssignGroups({pair.id: int(k) for pair, k in zip(loader.pairs, groups)}))
         return loader
 
     return make

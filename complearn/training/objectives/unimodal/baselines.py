@@ -7,6 +7,7 @@ __all__ = ['UNIMODAL', 'IFM', 'TemperatureSchedule', 'FeatureDropout']
 
 # %% ../../../../nbs/training/objectives/unimodal/baselines.ipynb #10ebd83e
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,6 @@ from torch import Tensor
 
 from ....core.plugins import Registry
 from ....data.attributes.two_views import Views
-from ....data.pairs import Batch
 from ...engine.objective import unwrap
 from ..losses import info_nce
 from .moco import MoCo
@@ -119,9 +119,7 @@ class FeatureDropout(SimCLR):
         images = doubled.images.requires_grad_().clone()
         loss = self.compare(network.encoders[self.stage](images).projection, doubled)["simclr_loss"]
         gradient = torch.autograd.grad(loss, images)[0]
-        hidden = Batch(
-            self.hide(images.detach(), gradient), None, None, doubled.image_ids, doubled.keys, groups=doubled.groups
-        )
+        hidden = replace(doubled, images=self.hide(images.detach(), gradient))
         measures = self.compare(model(hidden, stage=self.stage).projection, hidden)
         return {"fd_loss": measures["simclr_loss"], "matched": measures["matched"]}
 

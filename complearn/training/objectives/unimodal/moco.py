@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from ....data.attributes.cluster_sampler import Groups
 from ....data.attributes.two_views import Views
 from ....models.agents import copy_weights
 from ...engine.objective import unwrap
@@ -80,10 +81,10 @@ class MoCo(SimCLR):
             self.follow(network.encoders[self.stage])
         with torch.no_grad():
             keys = self.encoder(doubled[count:].images).projection
-        if batch.groups is None:
-            owners = torch.zeros_like(batch.image_ids)
+        if Groups in batch:
+            owners = batch[Groups].numbers
         else:
-            owners = batch.groups
+            owners = torch.zeros_like(batch.image_ids)
         measures = self.loss(queries, keys, owners, batch.image_ids)
         if self.training:
             self.enqueue(gather(keys), gather(owners), gather(batch.image_ids))

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from ....data.attributes.two_views import Views, two_views
+from ....data.attributes.cluster_sampler import Groups
+from ....data.attributes.two_views import Chances, Views, two_views
 from ....data.pairs import Batch
 from ...engine.objective import Objective, unwrap
 from ..joint import gather, joint_pairs
@@ -20,23 +21,18 @@ from ..losses import info_nce
 
 # %% ../../../../nbs/training/objectives/unimodal/simclr.ipynb #d9088381
 def double(
-    batch: Batch,  # of images, with `chances`
+    batch: Batch,  # of images, with `Chances`
     model: Any,  # whose `collate` says how images are normalised
     views: Views,  # how they are drawn
 ) -> Batch:  # twice as many
     "Two views of every image of a batch; raise ValueError if the batch has no random numbers for them."
-    if batch.chances is None:
-        raise ValueError(
-            "views are drawn from Batch.chances; train with a method for images alone, which asks the loader for them"
-        )
     transform = model.collate.transform
-    images = two_views(batch.images, batch.chances, views, transform.mean, transform.std)
+    images = two_views(batch.images, batch[Chances].numbers, views, transform.mean, transform.std)
     ids = torch.cat([batch.image_ids] * 2)
-    if batch.groups is None:
-        groups = None
-    else:
-        groups = torch.cat([batch.groups] * 2)
-    return Batch(images, None, None, ids, batch.keys * 2, groups=groups)
+    doubled = Batch(images, None, None, ids, batch.keys * 2)
+    if Groups not in batch:
+        return doubled
+    return doubled.with_parts(Groups(torch.cat([batch[Groups].numbers] * 2)))
 
 # %% ../../../../nbs/training/objectives/unimodal/simclr.ipynb #783575f2
 def nt_xent_logits(
