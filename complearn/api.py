@@ -16,8 +16,7 @@ from .core.config import RequestError, note_typed
 from .core.device import pick_device
 from .core.runs import RUN_DEFINITION, Run, find
 from .data.pairs import Pair
-from .data.readers.registry import READERS
-from .data.readers.registry import read as read_by_name
+from .data.readers.registry import READERS, read as read_by_name
 from .data.readers.uploads import read_pictures
 from .training.runs.opening import find_models, load_scorer
 

@@ -12,9 +12,15 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
 
-from complearn.analysis.words import change_figures as word_figures
-from complearn.analysis.words import changes as gains
-from complearn.analysis.words import components, neighbours, norm_readout, silhouette, spaces
+from complearn.analysis.words import (
+    change_figures as word_figures,
+    changes as gains,
+    components,
+    neighbours,
+    norm_readout,
+    silhouette,
+    spaces,
+)
 from complearn.data.lexicons.norms import Norms
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer

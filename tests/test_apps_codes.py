@@ -28,8 +28,7 @@ from browser import (
     write_notebook,
 )
 from conftest import ROOT
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 from scipy.sparse import csc_matrix
 

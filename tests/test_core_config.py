@@ -9,8 +9,7 @@ import numpy as np
 import papermill
 import pytest
 from conftest import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import Field
 
 from complearn.core.config import check_choice, check_parameters, parse_list, parse_yaml, strict, whole_number

@@ -8,11 +8,9 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from complearn.core import files
-from complearn.core import runs as module
+from complearn.core import files, runs as module
 from complearn.core.checksums import LIST, DamagedFile, write_listed
 from complearn.core.files import write_json
 from complearn.core.runs import Run, differences, find

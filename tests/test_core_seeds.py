@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from complearn.core.seeds import derive, rng, seed_everything, torch_generator
 

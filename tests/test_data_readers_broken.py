@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from complearn.analysis.stages.embeddings import read_embeddings

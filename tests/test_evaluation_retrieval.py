@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from stand_ins import StandIn, constant, hashed, random_scorer
 from torchmetrics.retrieval import RetrievalHitRate
 

@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 from stand_ins import StandIn, hashed
 

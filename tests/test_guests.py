@@ -16,8 +16,7 @@ from test_apps_search import fetched, visitor
 from test_language_parsing import with_spacy
 
 import complearn
-from complearn.analysis.figures import draw
-from complearn.analysis.figures import main as draw_main
+from complearn.analysis.figures import draw, main as draw_main
 from complearn.apps import catalogue  # noqa: F401  registers the apps
 from complearn.apps.edits.command import main as edit_main
 from complearn.apps.parses import main as parses_main

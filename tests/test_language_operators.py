@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from complearn.core.config import RequestError
 from complearn.core.seeds import rng

@@ -10,8 +10,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from complearn.apps.parses import main, read_captions
 from complearn.core.config import RequestError

@@ -7,8 +7,7 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from complearn.language.edits import captions as caption_edits
 from complearn.language.edits.captions import CAPTION_OPERATORS, MOST_WORDS, draw_swap, exchange, swap_reach, swaps

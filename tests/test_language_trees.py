@@ -1,8 +1,7 @@
 "Trees: reading and writing brackets, word ranges, and what a broken bracket says."
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from complearn.language.trees import Tree, parse_bracketed, walk
 

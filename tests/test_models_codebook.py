@@ -7,8 +7,7 @@ import entmax
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from complearn.evaluation.costs import Ledger
 from complearn.models.codebook.codebook import Codebook, find_scale, usage

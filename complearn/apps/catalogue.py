@@ -12,8 +12,10 @@ from typing import Any
 
 from .codes import app as codes  # noqa: F401
 from .concepts import app as concepts  # noqa: F401
-from .edits import app as edits  # noqa: F401
-from .edits import review  # noqa: F401
+from complearn.apps.edits import (
+    app as edits,  # noqa: F401
+    review,  # noqa: F401
+)
 from .pages import APPS, PAGE
 from .search import app as search  # noqa: F401
 from .stages import app as stages  # noqa: F401

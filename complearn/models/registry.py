@@ -18,11 +18,15 @@ from ..core.config import RequestError, strict
 from ..core.files import plain
 from .composer import model, two_stream, vse  # noqa: F401  registers its kind of model
 from .dual import ModelConfig, temperature_fault
-from .grounded import classifier  # noqa: F401
-from .grounded import model as grounded  # noqa: F401
+from complearn.models.grounded import (
+    classifier,  # noqa: F401
+    model as grounded,  # noqa: F401
+)
 from .kinds import KINDS, Kind
-from .stages import clip  # noqa: F401
-from .stages import model as stages  # noqa: F401
+from complearn.models.stages import (
+    clip,  # noqa: F401
+    model as stages,  # noqa: F401
+)
 from .towers.base import SIZES, Tower
 from .towers.checkpoints import is_clip_folder
 from .towers.factory import LOADERS, is_frozen, is_pretrained, read_spec

@@ -7,8 +7,10 @@ __all__ = []
 
 # %% ../../../nbs/training/methods/catalogue.ipynb #29f59805
 from . import clip, composer, grounding, hard_negatives, iterated, learner, relation_stage  # noqa: F401
-from .multistage import clip as multistage_clip  # noqa: F401
-from .multistage import stages  # noqa: F401
+from complearn.training.methods.multistage import (
+    clip as multistage_clip,  # noqa: F401
+    stages,  # noqa: F401
+)
 from .registry import METHODS  # noqa: F401  imported from here, none is missing
 
 # %% ../../../nbs/training/methods/catalogue.ipynb #n006
