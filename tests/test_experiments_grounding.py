@@ -27,6 +27,11 @@ def genome(folder, **more):
     return {"name": "visual_genome", "args": {"folder": str(folder), "n_test": 8, "rare": 0, "min_triplets": 1} | more}
 
 
+def functions(**given):
+    """The experiment's functions, up to where a result is asked for."""
+    return run_cells("grounding", "else measure()", **given)
+
+
 def test_the_losses_of_stage_3_are_rows_that_differ_in_nothing_else():
     scale = grounding_scale("smoke")
     rows = {
@@ -122,7 +127,7 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
     assert {row["n"] for row in own if row["metric"] == "relation_top1"} == {count} and len(held) == 8
     made = {row["metric"]: row for row in own if row["split"] == "composition" and row["method"] == "whole"}
     assert {"likeness", "likeness_by_chance", "transitive"} <= set(made) and made["likeness_by_chance"]["n"] == 200
-    assert made["transitive_by_chance"]["value"] == pytest.approx(1 / len(names["names"]["predicates"]))
+    assert made["transitive_by_chance"]["value"] == pytest.approx(1 / len(results.setting["names"]["predicates"]))
     assert all(
         (tmp_path / "out" / "figures" / f"{name}.html").is_file()
         for name in ("relation_graph", "composition", "relation_differences")
@@ -150,37 +155,26 @@ def test_stage_3_on_a_folder_of_visual_genome(tmp_path, monkeypatch):
 def test_what_cannot_be_is_told_before_training(tmp_path, changed, told):
     given = {"data_args": json.dumps(WORLD), "sweep": '["relations"]'} | changed
     with pytest.raises(ValueError, match=told):
-        run_cells("grounding", "study = Study(", out_dir=str(tmp_path), **given)
+        functions(out_dir=str(tmp_path), **given)["measure"]()
     assert not (tmp_path / "runs").exists()
 
 
 def test_relations_may_be_asked_about_more_pictures_than_other_questions(tmp_path):
     given = {"data_args": json.dumps(WORLD), "sweep": '["relations"]', "out_dir": str(tmp_path), "questions": 4}
-    few, more = (run_cells("grounding", "study = Study(", **given, pictures=number) for number in (0, 9))
-    assert (len(few["asked"]), len(more["asked"])) == (4, 9) and few["study_data"].n == more["study_data"].n == 4
+    few, more = (functions(**given, pictures=number)["open_data"]() for number in (0, 9))
+    assert (len(few.asked), len(more.asked)) == (4, 9) and few.study_data.n == more.study_data.n == 4
 
 
 def test_names_come_from_all_triplets_of_files(tmp_path):
     """A relation that only a held-out picture has can be named; a word that scenes may show has a class."""
     asked = genome(write_visual_genome(tmp_path / "vg", n=24))
-    names = run_cells(
-        "grounding",
-        "study = Study(",
-        data_args=json.dumps(WORLD),
-        relation_data=json.dumps(asked),
-        sweep='["relations"]',
-        out_dir=str(tmp_path / "o"),
-    )
+    given = {"data_args": json.dumps(WORLD), "relation_data": json.dumps(asked), "sweep": '["relations"]'}
+    learned = functions(**given, out_dir=str(tmp_path / "o"))["open_data"]()
     every = read("visual_genome", **asked["args"], part="all")
-    assert set(names["names"]["predicates"]) == {t.predicate for pair in every for t in pair.labels["triplets"]}
-    own = run_cells(
-        "grounding",
-        "study = Study(",
-        data_args=json.dumps(WORLD | {"n_train": 12}),
-        sweep='["relations"]',
-        out_dir=str(tmp_path / "p"),
-    )
-    assert set(own["names"]["objects"]) == set(own["world"].config.words("shapes"))
+    assert set(learned.names["predicates"]) == {t.predicate for pair in every for t in pair.labels["triplets"]}
+    given = {"data_args": json.dumps(WORLD | {"n_train": 12}), "sweep": '["relations"]'}
+    own = functions(**given, out_dir=str(tmp_path / "p"))["open_data"]()
+    assert set(own.names["objects"]) == set(own.world.config.words("shapes"))
 
 
 def test_captions_without_relations_teach_stage_2_alone(tmp_path, capsys):
@@ -189,9 +183,10 @@ def test_captions_without_relations_teach_stage_2_alone(tmp_path, capsys):
     args = {"images": str(data / "val2017"), "annotations": str(data / "annotations/captions_val2017.json")}
     judge = {"retrieval": {"name": "generated", "args": WORLD}}
     given = {"data": "coco", "data_args": json.dumps(args), "judge": json.dumps(judge), "out_dir": str(tmp_path / "o")}
-    names = run_cells("grounding", "study = Study(", sweep='["baselines", "relations"]', **given)
+    learned = functions(sweep='["baselines", "relations"]', **given)["open_data"]()
     assert "coco has captions and no relations: stage 2 is trained alone, without relational" in capsys.readouterr().out
-    assert names["relational"] == [] and "grounded" in names["rows_asked"] and "relational" not in names["rows_asked"]
+    assert learned.relational == [] and "grounded" in learned.rows and "relational" not in learned.rows
+    assert "relational" in learned.left_out
 
 
 def test_flickr8k_is_read_from_the_folder_of_real_data(tmp_path, monkeypatch, capsys):
@@ -207,11 +202,10 @@ def test_flickr8k_is_read_from_the_folder_of_real_data(tmp_path, monkeypatch, ca
     (root / "Flickr_8k.trainImages.txt").write_text("\n".join(f"{k}.jpg" for k in range(4)))
     (root / "Flickr_8k.devImages.txt").write_text("4.jpg\n5.jpg")
     monkeypatch.setenv("COMPLEARN_REAL_DATA", str(tmp_path / "real"))
-    names = run_cells(
-        "grounding", "study.fit(", data="flickr", sweep="[]", batch_size=16, out_dir=str(tmp_path / "o"), device="cpu"
-    )
-    assert names["relational"] == [] and len(names["train"]) == 20 and list(names["bench"]) == ["retrieval"]
-    run = next(iter(names["runs"].values()))
+    names = functions(data="flickr", sweep="[]", batch_size=16, out_dir=str(tmp_path / "o"), device="cpu")
+    learned = names["open_data"]()
+    assert learned.relational == [] and len(learned.train) == 20 and list(learned.bench) == ["retrieval"]
+    run = next(iter(names["study_of"](learned).runs.values()))
     assert run.config["data"]["name"] == "flickr"
     assert run.config["evaluate"]["held_out"]["args"]["source"] == flickr8k("dev")
 
