@@ -418,3 +418,40 @@ def test_models_with_equal_weights_that_compute_otherwise_have_other_names():
         build_model({"codebook": {"codes": 8}} | config | change, tokenizer, 0).fingerprint() for change in changes
     ]
     assert marks[0] == marks[2] and len(set(marks)) == 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths(Encoded):
+    "Texts with how long each is."
+
+    lengths: torch.Tensor
+
+
+class LengthScorer:
+    encoded_texts = Lengths
+    similarity = staticmethod(cosine)
+
+    def encode_images(self, batch):
+        raise TypeError("texts alone")
+
+    def collate(self, pairs):
+        return [pair.caption for pair in pairs]
+
+    def encode_texts(self, batch):
+        lengths = torch.tensor([len(text) for text in batch])
+        return Lengths(values=lengths[:, None].float(), lengths=lengths)
+
+    def fingerprint(self):
+        return "lengths"
+
+
+def test_a_subclass_of_encoded_is_indexed_moved_and_kept_on_disk_as_itself(tmp_path):
+    text = LengthScorer().encode_texts(["a", "a dog"])
+    assert text[1].lengths.tolist() == [5] and text.to("meta").lengths.device.type == "meta"
+    assert Lengths.cat([text[[1]], text]).lengths.tolist() == [5, 1, 5]
+    first, again = (encode_all(LengthScorer(), texts=["a dog", "a", "a dog"], cache=tmp_path) for _ in range(2))
+    assert type(again) is Lengths and again.lengths.tolist() == first.lengths.tolist() == [5, 1, 5]
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    plain = type("Plain", (LengthScorer,), {"encoded_texts": Encoded})()
+    with pytest.raises(TypeError, match="encodes captions as Lengths.*as encoded_images or encoded_texts"):
+        encode_all(plain, texts=["a"], cache=tmp_path)

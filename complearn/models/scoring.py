@@ -26,8 +26,9 @@ from .progress import Progress
 # %% ../../nbs/models/scoring.ipynb #c005
 @dataclass(frozen=True)
 class Encoded:
-    """Images or texts after encoding. A model may return a subclass with further tensors, a row per item; one whose
-    rows are ragged says in `cat` how they are joined."""
+    """Images or texts after encoding. A model may return a subclass with further tensors, a row per item.
+
+    `cat` pads values and mask to the longest; a subclass whose further tensors are ragged joins them there itself."""
 
     values: Float[Tensor, "item *rest"]  # one vector per item, or its tokens
     mask: Bool[Tensor, "item token"] | None = None  # True where a token is real
@@ -57,12 +58,13 @@ class Encoded:
         parts: Sequence["Encoded"],  # at least one
     ) -> "Encoded":
         "Join parts in order; ragged ones are padded to the longest."
-        if parts[0].mask is None:
-            return cls(torch.cat([part.values for part in parts]))
-        longest = max(part.mask.shape[1] for part in parts)
-        room = [longest - part.mask.shape[1] for part in parts]
-        values = torch.cat([F.pad(part.values, (0, 0, 0, r)) for part, r in zip(parts, room)])
-        return cls(values, torch.cat([F.pad(part.mask, (0, r)) for part, r in zip(parts, room)]))
+        rows = [part.tensors() for part in parts]
+        if parts[0].mask is not None:
+            longest = max(part.mask.shape[1] for part in parts)
+            for part, tensors in zip(parts, rows):
+                room = longest - part.mask.shape[1]
+                tensors |= {"values": F.pad(part.values, (0, 0, 0, room)), "mask": F.pad(part.mask, (0, room))}
+        return cls(**{name: torch.cat([tensors[name] for tensors in rows]) for name in rows[0]})
 
 # %% ../../nbs/models/scoring.ipynb #c008
 @runtime_checkable
