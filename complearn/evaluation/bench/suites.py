@@ -88,6 +88,10 @@ def benchmark(
 
     return decorate
 
+
+def _add(read: Callable, name: str, about: str, **options: Any) -> None:
+    benchmark(name, about, **options)(read)
+
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n0051c
 TEST_LISTS = ("Flickr_8k.testImages.txt", "test.txt")  # the second is that of Flickr30k Entities
 TOKENS = ("Flickr8k.token.txt", "results_20130124.token", "results.csv")
@@ -139,20 +143,22 @@ OBTAIN_ORDER = (
     "the retrieval test files of BLIP's release (coco_karpathy_test.json, flickr30k_test.json) in aro/, and the photos"
 )
 
-benchmark(
+_add(
+    read_sugarcrepe,
     "sugarcrepe",
     "hard negatives of seven kinds on COCO val2017 (Hsieh et al. 2023)",
     places={"folder": ("sugarcrepe:swap_obj.json", "sugarcrepe/data:swap_obj.json"), "images": VAL},
     obtain=f"data/ of the SugarCrepe repository; {OBTAIN_COCO}",
     optional=("images",),
-)(read_sugarcrepe)
-benchmark(
+)
+_add(
+    read_sugarcrepe_pp,
     "sugarcrepe_pp",
     "two right captions against a wrong one (Dumpala et al. 2024)",
     places={"folder": ("sugarcrepe_pp:swap_obj.json", "sugarcrepe_pp/data:swap_obj.json"), "images": VAL},
     obtain=f"data/ of Aman-J/SugarCrepe_pp on the Hugging Face hub; {OBTAIN_COCO}",
     optional=("images",),
-)(read_sugarcrepe_pp)
+)
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n002
 def _aro(name: str, reader: Callable, about: str, obtain: str, **places: tuple[str, ...]) -> None:
@@ -188,14 +194,16 @@ _aro(
 )
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n004
-benchmark(
+_add(
+    read_valse,
     "valse",
     "foils of six phenomena of language (Parcalabescu et al. 2022)",
     places={"folder": ("valse:existence.json", "valse/data:existence.json"), "images": ("valse/images",)},
     obtain=f"data/ of Heidelberg-NLP/VALSE; photos in valse/images/: {PHOTO_SOURCES}",
     optional=("images",),
-)(read_valse)
-benchmark(
+)
+_add(
+    read_cola,
     "cola",
     "attributes and objects of two photos exchanged (Ray et al. 2023)",
     places={
@@ -204,38 +212,43 @@ benchmark(
     },
     obtain=f"data/ of arijitray1993/COLA; {OBTAIN_VG}",
     optional=("images",),
-)(read_cola)
-benchmark(
+)
+_add(
+    read_winoground,
     "winoground",
     "the same words in another order (Thrush et al. 2022)",
     places={"folder": ("winoground",)},
     obtain="facebook/winoground on the Hugging Face hub: examples.jsonl and images/, or its parquet, in winoground/",
-)(read_winoground)
-benchmark(
+)
+_add(
+    read_mmvp,
     "mmvp",
     "pairs that CLIP takes for the same (Tong et al. 2024)",
     places={"folder": ("mmvp:Questions.csv", "MMVP_VLM:Questions.csv")},
     obtain="MMVP/MMVP_VLM on the Hugging Face hub, in mmvp/",
-)(read_mmvp)
+)
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #7895f7ed
 _eqben = tuple(
     f"eqben/{file}" for file in ("eqben_subset_10percent_final.json", "private_info_global.json", "all_select.json")
 )
-benchmark(
+_add(
+    read_colorswap,
     "colorswap",
     "two colours exchanged (Burapacheep et al. 2024)",
     places={"folder": ("colorswap",)},
     obtain=f"{COLORSWAP_SOURCE.removeprefix('get ')}, in colorswap/",
-)(read_colorswap)
-benchmark(
+)
+_add(
+    read_eqben,
     "eqben",
     "pictures that differ in one thing (Wang et al. 2023)",
     places={"annotations": _eqben, "images": ("eqben/image_subset", "eqben/images")},
     obtain=f"{EQBEN_SOURCE.removeprefix('get ')}, in eqben/ and eqben/image_subset/",
     optional=("images",),
-)(read_eqben)
-benchmark(
+)
+_add(
+    read_vl_checklist,
     "vl_checklist",
     "one object, attribute or relation exchanged (Zhao et al. 2022)",
     places={
@@ -244,32 +257,35 @@ benchmark(
     },
     obtain=f"{VL_CHECKLIST_SOURCE.removeprefix('get ')}, in vl_checklist/; photos there too: {VL_CHECKLIST_PHOTOS}",
     optional=("images",),
-)(read_vl_checklist)
-benchmark(
+)
+_add(
+    read_svo_probes,
     "svo_probes",
     "photos with another subject, verb or object (Hendricks and Nematzadeh 2021)",
     places={"folder": ("svo_probes:svo_probes.csv",), "images": ("svo_probes/images",)},
     obtain=f"{SVO_SOURCE.removeprefix('get ')}, in svo_probes/; photos in svo_probes/images/: {SVO_PHOTOS}",
-)(read_svo_probes)
+)
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #4d75bdb5
 _whats_up = tuple(f"{place}:{file}" for place in ("whats_up", "whatsup_vlms/data") for file, _ in WHATS_UP.values())
 _vsr = ("vsr/splits/random/test.jsonl", "vsr/data/splits/random/test.jsonl", "vsr/test.jsonl", "vsr/vsr.csv", "vsr.csv")
-benchmark(
+_add(
+    read_vsr,
     "vsr",
     "true or false statements of spatial relations (Liu et al. 2023)",
     task=Statements,
     places={"table": _vsr, "images": ("vsr/images", "vsr/data/images", "vsr/trainval2017", "coco", "images")},
     obtain=f"{VSR_SOURCE.removeprefix('get ')}, in vsr/; photos: {VSR_PHOTOS}",
     optional=("images",),
-)(read_vsr)
-benchmark(
+)
+_add(
+    read_whats_up,
     "whats_up",
     "which preposition (Kamath et al. 2023)",
     places={"folder": _whats_up, "images": ("whats_up", "whatsup_vlms/data")},
     obtain=f"{WHATS_UP_SOURCE.removeprefix('get it ')}, in whats_up/",
     optional=("images",),
-)(read_whats_up)
+)
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #c012
 def _crepe_suite(
@@ -347,21 +363,23 @@ for _kind in ("atom", "compound", "replace", "swap", "negate"):
     _crepe_suite(_kind)
 for _name in PRESETS:
     _class_suite(_name)
-benchmark(
+_add(
+    read_coco,
     "coco_retrieval",
     "captions and photos of COCO val2017, R@k both ways",
     task=Retrieval,
     places={"images": VAL, "annotations": ("coco/annotations/captions_val2017.json",)},
     obtain=OBTAIN_COCO,
-)(read_coco)
-benchmark(
+)
+_add(
+    _karpathy_test,
     "coco_karpathy",
     "Karpathy's test photos of COCO, R@k both ways",
     task=Retrieval,
     places={"images": ("coco",), "annotations": ("coco/dataset_coco.json", "karpathy/dataset_coco.json")},
     obtain="Karpathy's split files (dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json) in karpathy/, "
     "and the photos",
-)(_karpathy_test)
+)
 _flickr_suite("flickr30k", "Young et al. 2014", ("flickr30k/flickr30k-images", "flickr30k/images"), TEST_LISTS[1])
 _flickr_suite("flickr8k", "Hodosh et al. 2013", ("flickr8k/Flicker8k_Dataset", "flickr8k/images"), TEST_LISTS[0])
 
@@ -382,17 +400,16 @@ def _read_edited(source, edits):
     return negative_choices(read("edited", source=source, edits=edits))
 
 
-benchmark("foils", "captions and wrong captions in a table of one's own")(read_foils)
-benchmark("labels", "a folder per class of one's own, with its own names and templates", task=_recognition)(
-    read_classes
-)
-benchmark(
+_add(read_foils, "foils", "captions and wrong captions in a table of one's own")
+_add(read_classes, "labels", "a folder per class of one's own, with its own names and templates", task=_recognition)
+_add(
+    read_claims,
     "nlvr",
     "true or false statements about drawn boxes (Suhr et al. 2017)",
     task=Statements,
     places={"folder": ("nlvr/dev:dev.json", "nlvr:dev.json")},
     obtain="dev/ of the NLVR repository, in nlvr/",
-)(read_claims)
+)
 
 
 def _ask(parts):
