@@ -4,20 +4,19 @@
 
 # %% auto #0
 __all__ = ['NEGATIVE_SOURCES', 'SWAPS', 'COMPOSED', 'Negatives', 'Contradictions', 'EditedCaptions', 'negative_mix',
-           'made_by_rules', 'negative_caption', 'negative_image', 'HardNegatives', 'NegativeImages', 'DrawNegatives',
-           'with_negatives']
+           'made_by_rules', 'negative_caption', 'negative_image', 'DrawNegatives', 'with_negatives']
 
 # %% ../../nbs/data/negatives.ipynb #c002
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Int64
 from pydantic import Field
 from torch import Tensor
 
@@ -26,9 +25,10 @@ from ..core.seeds import rng
 from .facts import claim_numbers, scene_numbers
 from .images import Renderable, load_images
 from .pairs import Collate, Pair, Part, caption_number
+from .parts import HardNegatives, NegativeImages
 from .word_tokenizer import normalize_caption
 from ..language.edits.base import Edit
-from ..language.edits.captions import MOST_WORDS, draw_swap, swap_reach
+from ..language.edits.captions import draw_swap, swap_reach
 from ..language.edits.scenes import CONTRADICTING, compose_edits, contradictions, realise_edit
 from ..language.scenes.grammar import Caption
 from ..language.scenes.graphs import SceneGraph
@@ -340,42 +340,6 @@ def negative_image(
         return pair.negatives.image(text)
     image = (pair.negative_images or {}).get(text)
     return None if image is None else (image, scene_numbers(None))
-
-# %% ../../nbs/data/negatives.ipynb #neg02
-_MADE_BY = 'DrawNegatives; say "train": {"negatives": "auto"} in the run\'s configuration'
-
-
-@dataclass(frozen=True)
-class HardNegatives(Part):
-    "A wrong caption of each pair of a batch; where there is none, the right one stands in its place."
-
-    made_by: ClassVar[str] = _MADE_BY
-    notes: ClassVar[dict[str, str]] = {
-        "shortened": f"is longer than {MOST_WORDS} words, and only those are exchanged for a negative caption"
-    }
-
-    ids: Int64[Tensor, "batch token"]  # token ids, padded
-    mask: Bool[Tensor, "batch token"]  # True where a token is real
-    present: Bool[Tensor, "batch"]  # False where a pair has no wrong caption
-    numbers: Int64[Tensor, "batch 2"]  # numbers of the words of the wrong caption and of the right one
-    claims: Int64[Tensor, "batch 2 clause 6"] | None = None  # what they say, see `data.facts`
-    scenes: Int64[Tensor, "batch 18"] | None = None  # what the images show, see `data.facts`
-    shortened: Bool[Tensor, "batch"] | None = None  # True where only the first words could be exchanged
-
-    def count_tokens(self) -> Tensor:
-        "The number of real tokens of the wrong captions."
-        return (self.mask & self.present[:, None]).sum()
-
-
-@dataclass(frozen=True)
-class NegativeImages(Part):
-    "An image of each wrong caption; where there is none, the right one stands in its place."
-
-    made_by: ClassVar[str] = _MADE_BY.replace('"auto"', '{"images": true}')
-
-    images: Float[Tensor, "batch channel height width"]  # normalised
-    present: Bool[Tensor, "batch"]  # False where a wrong caption has no image
-    scenes: Int64[Tensor, "batch 18"]  # what they show, see `data.facts`
 
 # %% ../../nbs/data/negatives.ipynb #neg03
 @dataclass(frozen=True)

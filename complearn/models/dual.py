@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from ..core.config import strict
 from ..core.seeds import derive
-from ..data.negatives import HardNegatives, NegativeImages
 from ..data.pairs import Batch, Collate, Pair, Part
+from ..data.parts import HardNegatives, NegativeImages
 from ..language.readings import Reading
 from .agents import Agent, build_seeded, build_towers
 from .codebook.codebook import Codebook, CodebookConfig

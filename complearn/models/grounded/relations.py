@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ...data.pairs import Batch
-from ...data.visual_genome.triplets import Triplets
+from ...data.parts import Triplets
 
 # %% ../../../nbs/models/grounded/relations.ipynb #c004
 class Predicates(nn.Module):
