@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as compute
+import pyarrow.parquet as parquet
+from pyarrow import types
 
-from .extras import need
 from .files import BadData, parsing, refuse_devices
 
 # %% ../../nbs/core/bounds.ipynb #31c96f15
@@ -142,8 +144,6 @@ def _stated_size(content: Any, leaves: Sequence[int]) -> int:
 
 def _repeated_size(array: Any) -> int:
     "The bytes of an array whose texts are dictionaries, if each value were written out."
-    types = need("pyarrow", "readers").types
-    compute = need("pyarrow.compute", "readers")
     if types.is_dictionary(array.type):
         lengths = compute.binary_length(array.dictionary)
         return compute.sum(compute.take(lengths, array.indices)).as_py() or 0
@@ -160,7 +160,6 @@ def parquet_batches(
 ) -> Iterator[Any]:  # `pyarrow.RecordBatch`, texts and bytes as dictionaries
     """Read a parquet file in parts; raise `BadData` before its columns take more memory than the limits allow, and
     whatever pyarrow raises if it is broken."""
-    parquet = need("pyarrow.parquet", "readers")
     refuse_devices(path)
     size = Path(path).stat().st_size
     limit = max(FREE_PARQUET, MOST_RATIO * size)
@@ -202,7 +201,6 @@ def _group_batches(
     rows: int,  # of a batch
 ) -> Iterable[Any]:
     "The batches of a row group; where pyarrow cannot make dictionaries, as of pages of two kinds, a few rows at once."
-    parquet = need("pyarrow.parquet", "readers")
     content = parquet.ParquetFile(path, read_dictionary=texts)
     try:
         return list(content.iter_batches(rows, row_groups=[number], columns=columns))

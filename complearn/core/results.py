@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as parquet
 
 import complearn
 from .files import BadData, plain, read_json, write_bytes_atomic
@@ -221,8 +222,6 @@ def _files_named_in(path: Path) -> set[str]:
 
 
 def _read_frames(path: Path, files: Mapping[str, Mapping]) -> dict[str, pd.DataFrame]:
-    import pyarrow.parquet as parquet
-
     frames = {}
     for name, entry in files.items():
         file = own_path(path.parent, entry["file"])

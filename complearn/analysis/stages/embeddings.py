@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -19,7 +21,6 @@ from torch import Tensor
 from .groupings import Labels
 from ...core.bounds import check_parquet, load_arrays
 from ...core.config import check_choice
-from ...core.extras import need
 from ...core.files import write_bytes_atomic
 from ...data.pairs import Pair
 from ...training.methods.multistage.clusters import stage_vectors
@@ -76,8 +77,6 @@ def write_embeddings(
             **{name: np.array([*map(str, part)]) for name, part in metadata.items()},
         )
     else:
-        pa = need("pyarrow", "readers")
-        parquet = need("pyarrow.parquet", "readers")
         lists = {
             name: pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), part.shape[1])
             for name, part in arrays.items()
@@ -98,9 +97,8 @@ def read_embeddings(
         columns = load_arrays(path)
         arrays = {name: part for name, part in columns.items() if part.ndim == 2 and part.dtype.kind == "f"}
     else:
-        pa = need("pyarrow", "readers")
         check_parquet(path)
-        table = need("pyarrow.parquet", "readers").read_table(path)
+        table = parquet.read_table(path)
         lists = {
             field.name: table[field.name].combine_chunks()
             for field in table.schema

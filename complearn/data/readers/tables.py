@@ -15,7 +15,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow.compute as compute
+import pyarrow.parquet as parquet
 import yaml
+from pyarrow import types
 from pydantic import BeforeValidator, Field
 
 from ...core.bounds import check_packed, check_parquet, parquet_batches
@@ -96,7 +99,6 @@ def _batch_cells(
     array: Any,  # a `pyarrow.Array`
 ) -> list:
     "The cells of a column; those with the same text are one object, however often it is there."
-    types = need("pyarrow", "readers").types
     if types.is_dictionary(array.type):
         values = array.dictionary.to_pylist()
         return [None if place is None else values[place] for place in array.indices.to_pylist()]
@@ -108,7 +110,7 @@ def _batch_cells(
         ]
     if types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type):
         items = iter(_batch_cells(array.flatten()))
-        lengths = need("pyarrow.compute", "readers").list_value_length(array).to_pylist()
+        lengths = compute.list_value_length(array).to_pylist()
         return [list(islice(items, length)) if is_valid else None for length, is_valid in zip(lengths, valid)]
     return array.to_pylist()
 
@@ -119,7 +121,6 @@ def parquet_rows(
     step: int = 1,  # only every so many rows
 ) -> list[dict]:  # cells by column
     "Read some columns of a parquet file; raise `_UnreadableFile` if the file is truncated or of another type."
-    parquet = need("pyarrow.parquet", extra="readers")
     refuse_devices(file)
     names = list(dict.fromkeys(columns))
     rows = []

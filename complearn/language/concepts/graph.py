@@ -19,7 +19,6 @@ import pandas as pd
 
 from ...core.bounds import check_parquet
 from ...core.config import read_record
-from ...core.extras import need
 from ...core.files import BadData, atomic_folder, parsing, read_json, write_json
 from ...core.own_files import check_own
 from .rules import concept_heights, find_concepts, find_predicates, is_mark
@@ -259,7 +258,6 @@ def write_graph(
     graph: ConceptGraph,
 ) -> Path:
     "Write a graph; raise FileExistsError if the folder holds anything but a graph."
-    need("pyarrow", "readers")
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(folder, FILES) as place:
@@ -293,7 +291,6 @@ def read_graph(
     header = read_record(_Header, read_json(folder / "graph.json"), f"{folder.name}/graph.json")
     if header.schema != SCHEMA:
         raise BadData(f"{folder.name}/graph.json: schema {header.schema}, and this version reads {SCHEMA}; {remedy}")
-    need("pyarrow", "readers")
     tables = {}
     for name, columns in TABLES.items():
         with parsing(f"{folder.name}/{name}.parquet", remedy):
