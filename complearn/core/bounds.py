@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 from pyarrow import types
@@ -204,7 +205,7 @@ def _group_batches(
     content = parquet.ParquetFile(path, read_dictionary=texts)
     try:
         return list(content.iter_batches(rows, row_groups=[number], columns=columns))
-    except NotImplementedError:
+    except pa.ArrowNotImplementedError:
         group = content.metadata.row_group(number)
         widest = max(group.column(leaf).total_uncompressed_size for leaf in _leaves(content, columns))
         rows = max(1, min(rows, FREE_PARQUET // max(1, widest)))
