@@ -521,7 +521,7 @@ def test_everything_public_says_what_it_is():
 
 def has_no_stub_no_patch_no_pickle(module):
     for word in ("NotImplementedError", "TODO", "FIXME", "@patch"):
-        if word in module.text:
+        if re.search(rf"(?<!\w){word}", module.text):  # pyarrow has an ArrowNotImplementedError
             yield f"says {word}"
     if module.libraries & {"pickle", "dill", "cloudpickle", "shelve"}:
         yield "reads pickles"
