@@ -495,7 +495,7 @@ def few(tmp_path):
 
 
 @pytest.mark.parametrize("fault, said", [
-    ("missing caption", "no such file beside"), ("empty caption", "caption of image 'bad.png' is "
+    ("missing caption", "no such file beside"), ("empty caption", "caption of image 'animals/bad.png' is "
                                                                   "empty"), ("latin", "not UTF-8"),
     ("broken", "unreadable"), ("cut", "unreadable"), ("empty file", "unreadable"),
 ])  # fmt: skip

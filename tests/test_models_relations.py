@@ -182,5 +182,5 @@ def test_faults_say_what_is_missing():
     with pytest.raises(ValueError, match="has no search heads"):
         search(model, batch)
     model.relations = module()
-    with pytest.raises(ValueError, match="collate pairs that have triplets"):
+    with pytest.raises(ValueError, match="has no Triplets .* made by TripletEncoder"):
         relate(model, batch)

@@ -264,7 +264,7 @@ def test_rate_and_ramp_are_parameters_of_a_notebook_that_trains(name):
     code = "".join(cell.source for cell in cells if cell.cell_type == "code" and cell.source != parameters)
     assert re.search(r"\.stated\(lr, ramp\)|float\(lr\) or .*", code), "they reach what is trained"
     if "switches" in names and name != "multistage":
-        assert re.search(r"^switches: .*by method or for codebook, model, train", parameters, re.M)
+        assert re.search(r"^switches: .*by method, codebook, model or train", parameters, re.M)
 
 
 def test_a_study_says_which_pretrained_agents_a_method_replaces():

@@ -326,7 +326,7 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     scores = {score.metric: score for score in task.run(model)}
     most = max(blind[0].high for blind in task.blind([]).values())
     assert scores["relation_top1"].low > most, (scores["relation_top1"], most)
-    assert scores["object_top1"].value > 0.9 and "relation_top10" not in scores
+    assert scores["object_top1"].value > 0.8 and "relation_top10" not in scores
     found = pair_relations(
         model, next(pair for pair in scenes if pair.graph and len(judge_relations(model, [pair]).triplets)), top=2
     )

@@ -24,7 +24,7 @@ def draw(
     results: str | Path,  # results.json, or the folder that holds it
     figure: str,  # a name of `FIGURES`
     **arguments: Any,  # of the figure's function, plain values
-) -> go.Figure:
+) -> Any:  # a plotly figure, whose function escapes texts
     "Draw a figure of a results file; raise ValueError if the name or an argument is unknown."
     function = FIGURES[figure]
     check_arguments(function, arguments, f"figure {figure!r}", skip=1)

@@ -216,6 +216,7 @@ def check_parquet(
     path: Path | str,  # a .parquet file
 ) -> None:
     "Raise `BadData` if a parquet file, or a column of it, takes more memory than the limits allow."
-    with parsing(Path(path).name, "write it again"):
+    path = Path(path)
+    with parsing(f"{path.parent.name}/{path.name}", "write it again"):
         for _ in parquet_batches(path):
             pass

@@ -10,7 +10,7 @@ __all__ = ['FILLER', 'MASS_FILLER', 'LONGEST_FILLER', 'DROPPED', 'LEVELS', 'plai
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...data.benchmarks.aro import FUNCTION_WORDS
@@ -18,6 +18,7 @@ from ...language.edits.composition import all_sites, compose
 from ...language.edits.proposals import Difference, align, changed_words, explain, kind_fits
 from ...language.edits.sites import EditableCaption, EditContext, apply_site, find_sites, operator_names
 from ...language.parsing.base import Parse
+from ...language.scenes.nouns import plural
 
 # %% ../../../nbs/analysis/identifiability/explanations.ipynb #372ee580
 FILLER = "xqword"  # a noun that is counted, or any other word; a noun that is not
@@ -142,7 +143,8 @@ class CaptionPatterns:
     @cached_property
     def caption(self) -> _OpenCaption:
         "The caption into which any word may come."
-        return _OpenCaption(self.parse, self.context)
+        things = [form for noun in (FILLER, MASS_FILLER) for form in (noun, plural(noun))]
+        return _OpenCaption(self.parse, replace(self.context, relations=self.context.relations.with_things(things)))
 
     @cached_property
     def offered(self) -> dict[str, set[tuple[str, ...]]]:

@@ -6,7 +6,6 @@
 __all__ = ['FORMAT', 'distinct_images', 'picture_of', 'thumbnail', 'Gallery']
 
 # %% ../../../nbs/evaluation/search/gallery.ipynb #c002
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -157,7 +156,7 @@ class Gallery:
         return (self.about["captions"][item] or [""])[0]
 
     def image(self, item: int) -> Any:
-        "A picture itself, of whatever kind it came; a file that has become a link to another place since is refused."
+        "A picture itself, of whatever kind it came; a file that shows another picture since is refused."
         name = self.named(item)
         mark = self.about["marks"][item]
         if self.images is None:  # an index is a folder like any other: what it names elsewhere is not opened
@@ -165,9 +164,9 @@ class Gallery:
                 f"{name} is not at hand: an index that is opened alone has thumbnails only; give the pairs again"
             )
         image = self.images[item]
-        if isinstance(image, (str, Path)) and len(mark) == 3 and os.path.realpath(image) != mark[0]:
+        if isinstance(image, (str, Path)) and len(mark) == 1 and image_signature(image) != mark:
             raise BrokenImage(
-                f"{name} leads to another place than when it was indexed; look at the file, and index the gallery anew"
+                f"{name} shows another picture than when it was indexed; look at the file, and index the gallery again"
             )
         return image
 

@@ -7,6 +7,7 @@ __all__ = ['SEVERAL', 'FILE_PARTS', 'USUAL_SENSES', 'SENSE_ROOTS', 'Part', 'PERS
            'read_word_list', 'SenseTable', 'verb_forms', 'WordRelations']
 
 # %% ../../../nbs/language/lexicon/relations.ipynb #12c7eb93
+import copy
 import csv
 import io
 import itertools
@@ -318,6 +319,15 @@ class WordRelations:
             singular, many = self.thing_forms
             self._things[noun] = noun in singular or noun in many or self._is_thing_of_wordnet(noun)
         return self._things[noun]
+
+    def with_things(
+        self,
+        nouns: Iterable[str],
+    ) -> "WordRelations":
+        "Return the same relations, in which further nouns are known to name no person."
+        other = copy.copy(self)
+        other._things = {**self._things, **dict.fromkeys(nouns, True)}
+        return other
 
     def _is_thing_of_wordnet(self, noun: str) -> bool:
         if "noun" not in self.tables or self.is_person(noun) or noun in self.person_forms:
