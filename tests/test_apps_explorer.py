@@ -119,7 +119,7 @@ def test_what_can_not_be_read_says_what_to_do(tmp_path):
         ({"captions": str(tmp_path / "none.csv")}, "check the path"),
         ({"graph": str(tmp_path)}, "write it with: python -m complearn.apps.concepts graph"),
         ({"captions": []}, "give captions"),
-        ({"captions": ["a dog"], "parser": "nothing"}, "there are brackets, rules, spacy"),
+        ({"captions": ["a dog"], "parser": "nothing"}, "no parser 'nothing'; there are brackets"),
     ):
         assert remedy in refusal(concepts(**arguments), "connect"), arguments
 
