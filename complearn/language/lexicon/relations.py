@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.resources import files
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -122,7 +122,7 @@ def read_word_list(
     return rows
 
 
-with files("complearn.language.lexicon").joinpath("replacements.csv") as _path:
+with as_file(files("complearn.language.lexicon").joinpath("replacements.csv")) as _path:
     SHIPPED_ROWS = tuple(read_word_list(_path))
 
 # %% ../../../nbs/language/lexicon/relations.ipynb #282034fa
