@@ -194,8 +194,9 @@ def _json_lines(
 ) -> bytes:
     "A results file, with one line for each row."
     head = json.dumps(plain({**parts, "rows": []}), indent=1, ensure_ascii=False, allow_nan=False)
+    head = head.removesuffix("[]\n}")
     lines = ",\n".join(f"  {json.dumps(plain(line), ensure_ascii=False, allow_nan=False)}" for line in rows)
-    return f"{head.removesuffix('[]' + chr(10) + '}')}[\n{lines}\n ]\n}}\n".encode()
+    return f"{head}[\n{lines}\n ]\n}}\n".encode()
 
 
 def _to_parquet(frame: pd.DataFrame, what: str) -> bytes:
