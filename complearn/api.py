@@ -16,8 +16,8 @@ from .core.config import RequestError, note_typed
 from .core.device import pick_device
 from .core.runs import RUN_DEFINITION, Run, find
 from .data.pairs import Pair
+from .data.readers.files import read_pictures
 from .data.readers.registry import READERS, read as read_by_name
-from .data.readers.uploads import read_pictures
 from .training.runs.opening import find_models, load_scorer
 
 # %% ../nbs/api.ipynb #ap1f0006
@@ -146,7 +146,7 @@ def search(
     **options: Any,  # of `apps.search.app.search`: runs, index, n, page_size
 ) -> Any:  # a widget
     "Search pictures with a picture, a text, and a slider between them."
-    from complearn.apps.search.app import search as app
+    from complearn.apps.search.controller import search as app
 
     options = _checked(options, "search")
     if isinstance(model, (str, Path)) and pairs is None:
@@ -166,7 +166,7 @@ def codes(
     **options: Any,  # of `apps.codes.app.codes`: models, stores, n
 ) -> Any:  # a widget
     "Explore the codebooks of trained models."
-    from complearn.apps.codes.app import codes as app
+    from complearn.apps.codes.controller import codes as app
 
     return app(_runs(runs, "codes"), pairs=_pictures(pairs, "codes"), **_checked(options, "codes"))
 
@@ -179,8 +179,8 @@ def edits(
     **options: Any,  # of `apps.edits.app.edits`: parser, runs, wordnet, words, seed
 ) -> Any:  # a widget
     "Edit captions call by call (swap, replace, add, negate), and see what changes."
-    from complearn.apps.edits.app import edits as app
     from complearn.apps.edits.captions import caption_pairs
+    from complearn.apps.edits.controller import edits as app
 
     pairs = None if captions is None else caption_pairs(_captions(captions, "edits"))
     return app(pairs, models=_opened(model, "edits"), **_checked(options, "edits"))
@@ -193,7 +193,7 @@ def concepts(
     **options: Any,  # of `apps.concepts.app.concepts`: graph, parser, models, runs
 ) -> Any:  # a widget
     "Walk through the concepts that captions are composed of."
-    from complearn.apps.concepts.app import concepts as app
+    from complearn.apps.concepts.controller import concepts as app
 
     return app(_captions(captions, "concepts"), **_checked(options, "concepts"))
 
@@ -204,6 +204,6 @@ def stages(
     **options: Any,  # of `apps.stages.app.stages`: model, clusters, metadata, most
 ) -> Any:  # a widget
     "Look at what each stage of a model groups images by."
-    from complearn.apps.stages.app import stages as app
+    from complearn.apps.stages.controller import stages as app
 
     return app(runs=_runs(runs, "stages"), pairs=_pictures(pairs, "stages"), **_checked(options, "stages"))

@@ -38,7 +38,7 @@ def loss_and_gradients(rank, world, losses="both"):
     """The losses of this process's rows, and their gradient for them."""
     from complearn.data.pairs import Batch
     from complearn.models.grounded.model import GroundedOutput
-    from complearn.training.objectives.matchmap import Grounding
+    from complearn.training.objectives.grounding import Grounding
 
     image, text, words, ids = sides()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
@@ -62,7 +62,7 @@ def related(rank, world, name):
     from complearn.data.visual_genome.triplets import TripletEncoder, pair_triplets
     from complearn.data.word_tokenizer import WordTokenizer
     from complearn.models.registry import build
-    from complearn.training.objectives.relations import RelationGrounding, SearchContrastive
+    from complearn.training.objectives.grounding import RelationGrounding, SearchContrastive
 
     pairs = list(read(DATA["name"], **DATA["args"]))
     sides = ("left of", "right of", "above", "below")

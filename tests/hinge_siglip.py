@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from complearn.training.engine.objective import Objective
-from complearn.training.engine.phases import Phase
+from complearn.training.engine.phases import Objective, Phase
 from complearn.training.methods.registry import method
 
 

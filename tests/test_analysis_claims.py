@@ -10,7 +10,7 @@ from conftest import ROOT
 from notebook_cells import tables
 from scipy import stats
 
-from complearn.analysis.claims.causal_lens import CAUSAL_LENS, pseudo_optimal
+from complearn.analysis.claims.definitions import CAUSAL_LENS, pseudo_optimal
 from complearn.analysis.claims.judging import Claim, Side, chance_levels, claim_about, judge, side_values, verdict
 from complearn.analysis.claims.tables import (
     StudyResults,
@@ -425,7 +425,7 @@ def test_the_chance_level_of_comp_is_that_of_what_models_are_averaged_over():
 
 
 def test_every_side_of_a_claim_is_something_that_can_be_trained():
-    from complearn.analysis.claims.iterated import ITERATED_LEARNING
+    from complearn.analysis.claims.definitions import ITERATED_LEARNING
     from complearn.training.methods.catalogue import METHODS
     from complearn.training.methods.iterated import ABLATIONS
 

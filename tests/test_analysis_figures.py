@@ -20,9 +20,7 @@ from complearn.analysis.codes.figures import (
     usage_figure,
 )
 from complearn.analysis.codes.tables import CodeTable
-from complearn.analysis.pictures.arrays import arrays_table, table_arrays
-from complearn.analysis.runs.comparison_figures import accuracy_curves, comparison_figure, difference_figure, with_coin
-from complearn.analysis.runs.curve_figures import alignment_figure, loss_curve, running_mean, support_and_loss
+from complearn.analysis.pictures.galleries import arrays_table, table_arrays
 from complearn.analysis.runs.curves import (
     alignment,
     alignment_rows,
@@ -32,6 +30,16 @@ from complearn.analysis.runs.curves import (
     evaluations,
     phase_spans,
     support_warnings,
+)
+from complearn.analysis.runs.figures import (
+    accuracy_curves,
+    alignment_figure,
+    comparison_figure,
+    difference_figure,
+    loss_curve,
+    running_mean,
+    support_and_loss,
+    with_coin,
 )
 from complearn.core.figures import PALETTE, save_figure
 from complearn.core.results import Result, row, rows_table

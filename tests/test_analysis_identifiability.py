@@ -6,26 +6,35 @@ import torch
 from sklearn.model_selection import GroupKFold
 
 from complearn.analysis.identifiability import measures
-from complearn.analysis.identifiability.encoders import (
+from complearn.analysis.identifiability.measures import (
+    COLOUR_NAMES,
+    CaptionProbe,
+    WorldProbe,
+    edit_vectors,
+    encoder_rows,
+    gap_rows,
+    separation_rows,
+    shared_scene,
+)
+from complearn.analysis.identifiability.separation import (
     BlindScorer,
+    LinearWorld,
+    a_distance,
+    as_tensor,
     batch_similarities,
     best_scale,
     contrastive_losses,
-    held_out_losses,
-    loss_gap,
-)
-from complearn.analysis.identifiability.linear_world import LinearWorld, as_tensor, fit_encoders, identifiability
-from complearn.analysis.identifiability.measures import edit_vectors, encoder_rows, gap_rows, separation_rows
-from complearn.analysis.identifiability.probes import COLOUR_NAMES, CaptionProbe, WorldProbe, shared_scene
-from complearn.analysis.identifiability.separation import (
-    a_distance,
     edit_shift,
+    fit_encoders,
+    held_out_losses,
+    identifiability,
+    loss_gap,
     modality_gap,
     shift_effect,
     text_groups,
 )
 from complearn.core.seeds import rng
-from complearn.data.fixtures.negatives import SUGARCREPE_TEXTS
+from complearn.data.fixtures.specimens import SUGARCREPE_TEXTS
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
@@ -35,7 +44,7 @@ from complearn.language.readings import Reading, all_orders, blind_readings, fin
 from complearn.language.scenes.propositions import truth
 from complearn.language.scenes.realise import sample_pair
 from complearn.models.dual import build_model
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import load_model, save_model
 from complearn.models.scoring import encode_all
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.study import Study

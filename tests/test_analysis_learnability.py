@@ -11,14 +11,14 @@ from training_runs import DATA, MODEL, TRAIN
 
 from complearn.analysis.claims.judging import Claim, Side
 from complearn.analysis.claims.tables import claims_table, read_studies
-from complearn.analysis.runs import learnability, newcomers
+from complearn.analysis.runs import learnability
 from complearn.core.files import read_json, write_json
 from complearn.core.results import Result, row, rows_table
 from complearn.core.runs import Run, find, folder_name
 from complearn.data.images import Transform
 from complearn.data.negatives import with_negatives
 from complearn.evaluation.bench.monitors import monitor_settings
-from complearn.evaluation.comparisons import difference_table
+from complearn.evaluation.statistics import difference_table
 from complearn.evaluation.tasks.base import Score
 from complearn.evaluation.tasks.choices import Choices
 from complearn.training.engine.checkpoints import load_checkpoint
@@ -228,7 +228,7 @@ def test_a_newcomer_is_judged_once(teacher, tmp_path):
     def bench():
         return {"a": Asked([]), "b": Asked([]), "c, seen": Asked([])}
 
-    first = newcomers.newcomer_rows(taught, bench, {"n": 4})
+    first = learnability.newcomer_rows(taught, bench, {"n": 4})
     values = {line["data"]: line["value"] for line in first}
     assert values == {
         "newcomer 7: a": 0.25,
@@ -239,8 +239,8 @@ def test_a_newcomer_is_judged_once(teacher, tmp_path):
     assert {(line["method"], line["seed"], line["phase"], line["step"]) for line in first} == {
         ("il_clip", 3, "interact-02", 10)
     }
-    assert newcomers.newcomer_rows(taught, bench, {"n": 4}) == first and len(calls) == 3
-    assert newcomers.newcomer_rows(taught, bench, {"n": 5}) != first and len(calls) == 6
+    assert learnability.newcomer_rows(taught, bench, {"n": 4}) == first and len(calls) == 3
+    assert learnability.newcomer_rows(taught, bench, {"n": 5}) != first and len(calls) == 6
     assert len(learnability.lesson(taught.run.metrics())) == 2  # the scores in the log are no steps
 
 
@@ -342,16 +342,18 @@ def test_newcomers_are_averaged_before_seeds():
         for m, s, at, k in about
     ]
     rows += [row(m, s, f"end {at}", at, "w", f"newcomer {k}", "learn_gain", 0.02 * k) for m, s, at, k in about]
-    means = newcomers.newcomer_means(rows[: len(rows) // 2])
+    means = learnability.newcomer_means(rows[: len(rows) // 2])
     assert len(means) == 15 and all(line["n"] == 2 and line["low"] < line["value"] < line["high"] for line in means)
-    table = newcomers.newcomers_table(rows_table(rows)).set_index(["method", "step"])
+    table = learnability.newcomers_table(rows_table(rows)).set_index(["method", "step"])
     assert table.COMP["y", 20].startswith("66.0 [") and set(table.settled) == {"3 of 6"} and set(table.seeds) == {3}
-    lines = newcomers.newcomer_differences(rows_table(means), ["x", "y"]).set_index(["better", "than", "split"])
+    lines = learnability.newcomer_differences(rows_table(means), ["x", "y"]).set_index(["better", "than", "split"])
     assert set(lines.n) == {3} and lines["mean"].round(9).to_dict() == {
         ("y", "x", "COMP at step 10"): 0.05, ("y", "x", "COMP at step 20"): 0.05,
         ("z", "x", "COMP at step 20"): 0.1, ("z", "y", "COMP at step 20"): 0.05,
     }  # fmt: skip
-    assert newcomers.newcomer_differences(rows_table(means), ["none"]).empty and newcomers.newcomer_means([]) == []
+    assert (
+        learnability.newcomer_differences(rows_table(means), ["none"]).empty and learnability.newcomer_means([]) == []
+    )
 
 
 def test_lessons_that_move_still_are_left_out_and_how_they_went_is_compared():
@@ -365,10 +367,10 @@ def test_lessons_that_move_still_are_left_out_and_how_they_went_is_compared():
         return 0.5 + 0.1 * s + 0.05 * (m == "y")
 
     table += [row(m, s, "end", 20, "newcomers: average", "COMP", "accuracy", score(m, s)) for m, s, k in about if not k]
-    settled = newcomers.settled_rows(rows_table(table))
+    settled = learnability.settled_rows(rows_table(table))
     assert len(settled) == len(table) - 3
     assert not ((settled.method == "x") & (settled.seed == 1)).any()  # one of two newcomers moves
-    lines = newcomers.newcomer_differences(settled, ["x"]).set_index(["better", "than"])
+    lines = learnability.newcomer_differences(settled, ["x"]).set_index(["better", "than"])
     assert lines.n.to_dict() == {("y", "x"): 2, ("z", "x"): 2}
     assert lines["mean"].round(9).to_dict() == {("y", "x"): 0.05, ("z", "x"): 0.0}
     steps = {"x": 40, "y": 30}  # z never reaches it
@@ -378,7 +380,7 @@ def test_lessons_that_move_still_are_left_out_and_how_they_went_is_compared():
     ]
     table += [row(m, s, "end", 20, "w", f"newcomer {k}", "learn_last", 0.5 + 0.1 * (m == "z")) for m, s, k in about]
     lines = (
-        newcomers.lesson_differences(rows_table(table), ["x", "y"])
+        learnability.lesson_differences(rows_table(table), ["x", "y"])
         .set_index(["metric", "better", "than"])["mean"]
         .round(9)
     )
@@ -387,7 +389,7 @@ def test_lessons_that_move_still_are_left_out_and_how_they_went_is_compared():
         ("learn_last", "z end", "y end"): 0.1,
         ("steps_to_0.2", "y end", "x end"): -10.0,
     }  # fmt: skip
-    assert newcomers.lesson_differences(rows_table(table), ["none"]).empty
+    assert learnability.lesson_differences(rows_table(table), ["none"]).empty
 
 
 def test_schooling_is_what_the_own_agent_adds_to_the_newcomer():
@@ -398,7 +400,7 @@ def test_schooling_is_what_the_own_agent_adds_to_the_newcomer():
     taught = [("x", s, 20, 0.6) for s in range(3)] + [("y", s, 20, 0.65 + 0.01 * s) for s in range(2)]
     taught += [("x", 0, 10, 0.1), ("z", 0, 20, 0.9)]
     means = [row(m, s, "end", at, "newcomers: average", "COMP", "accuracy", score) for m, s, at, score in taught]
-    table = newcomers.schooling_rows(rows_table(own), rows_table(means))
+    table = learnability.schooling_rows(rows_table(own), rows_table(means))
     assert len(table) == 3 * 5 and set(table.step) == {20} and set(table.method) == {"x", "y"}
     values = table.set_index(["data", "method", "seed"]).value.round(9)
     assert values["last agent minus newcomer"].to_dict() == {

@@ -8,11 +8,23 @@ import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
-from complearn.analysis.smoothness.agents import agent_functions, bound_by_part, joint_domain
+from complearn.analysis.smoothness.agents import (
+    agent_functions,
+    bound_by_part,
+    generations_figure,
+    joint_domain,
+    layers_figure,
+)
 from complearn.analysis.smoothness.bounds import Bound, Context, Domain, Factor, factor, measure_domain, residual
-from complearn.analysis.smoothness.figures import generations_figure, layers_figure
-from complearn.analysis.smoothness.jacobians import jacobian_norms, lower_estimate, plain_attention
-from complearn.analysis.smoothness.norms import attention_norm, convolution_norm, matrix_norm, power_iteration
+from complearn.analysis.smoothness.norms import (
+    attention_norm,
+    convolution_norm,
+    jacobian_norms,
+    lower_estimate,
+    matrix_norm,
+    plain_attention,
+    power_iteration,
+)
 from complearn.analysis.smoothness.rules import RULES, upper_bound
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer

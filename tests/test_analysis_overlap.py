@@ -27,7 +27,7 @@ from complearn.analysis.identifiability.similarity import call_similarity_rows, 
 from complearn.core.results import Result, rows_table
 from complearn.data.benchmarks.aro import read_aro_attribution, read_negclip
 from complearn.data.benchmarks.items import Choice
-from complearn.data.fixtures.negatives import write_negatives
+from complearn.data.fixtures.specimens import write_negatives
 from complearn.data.readers.edits import read_captions
 from complearn.data.reports import BadData
 from complearn.language.edits.sites import EditContext

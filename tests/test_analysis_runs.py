@@ -6,17 +6,16 @@ import pytest
 
 from complearn.analysis.codes.figures import code_grid
 from complearn.analysis.codes.readings import code_table, code_views
-from complearn.analysis.runs.comparison_figures import accuracy_curves
-from complearn.analysis.runs.curve_figures import loss_curve, support_and_loss
 from complearn.analysis.runs.curves import alignment, evaluations, phase_spans
+from complearn.analysis.runs.figures import accuracy_curves, loss_curve, support_and_loss
 from complearn.core.results import Result, row, rows_table
 from complearn.core.runs import Run
 from complearn.data.loading import Loader
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
 from complearn.models.dual import build_model
+from complearn.training.engine.phases import TrainSettings
 from complearn.training.engine.processes import start_processes
-from complearn.training.engine.settings import TrainSettings
 from complearn.training.engine.trainer import Trainer
 from complearn.training.methods.iterated import iterated
 

@@ -21,7 +21,7 @@ from complearn.analysis.words import (
     silhouette,
     spaces,
 )
-from complearn.data.lexicons.norms import Norms
+from complearn.data.lexicons.formats import Norms
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.glue.files import acceptability_task, read_task

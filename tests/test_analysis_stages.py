@@ -10,10 +10,16 @@ import torch
 import torch.nn.functional as F
 from training_runs import TRAIN, assert_same
 
-from complearn.analysis.stages.costs import step_flops
-from complearn.analysis.stages.embeddings import FORMATS, read_embeddings, stage_embeddings, write_embeddings
-from complearn.analysis.stages.extension import add_stage
-from complearn.analysis.stages.groupings import column_groups, contingency, metadata_table
+from complearn.analysis.stages.costs import add_stage, step_flops
+from complearn.analysis.stages.groupings import (
+    FORMATS,
+    column_groups,
+    contingency,
+    metadata_table,
+    read_embeddings,
+    stage_embeddings,
+    write_embeddings,
+)
 from complearn.analysis.stages.stability import (
     agreement,
     cluster_stability,
@@ -26,8 +32,7 @@ from complearn.core.checksums import DamagedFile
 from complearn.core.runs import Run
 from complearn.data.attributes.two_views import DrawChances
 from complearn.data.readers.registry import read
-from complearn.models.registry import build
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import build, load_model, save_model
 from complearn.training.methods.registry import Named
 from complearn.training.objectives.unimodal.baselines import UNIMODAL
 from complearn.training.runs.launch import launch, make_trainer, prepare

@@ -7,7 +7,7 @@ from conftest import ROOT
 from complearn.analysis.runs.summaries import BY_KIND, CELLS, averages, cell_kind, compositional_names, with_averages
 from complearn.core.results import Result
 from complearn.evaluation.bench.suites import SUITES
-from complearn.evaluation.comparisons import comparison
+from complearn.evaluation.statistics import comparison
 
 MEASURED = ROOT / "data" / "measured"
 REVIEWED = [  # file, data, than, split, and il_clip minus it in points: mean, low, high

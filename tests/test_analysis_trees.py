@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from complearn.analysis.trees.score_figures import node_scores, score_tree_figure
+from complearn.analysis.trees.figures import node_scores, score_tree_figure
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.trees import parse_bracketed

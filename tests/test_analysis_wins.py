@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from stand_ins import StandIn, hashed
 
-from complearn.analysis.pictures.wins import Wins, save_wins, win_page
+from complearn.analysis.pictures.galleries import Wins, save_wins, win_page
 from complearn.data.benchmarks.items import Choice
 from complearn.evaluation.statistics import mcnemar
 from complearn.evaluation.tasks.choices import evaluate_choices

@@ -32,7 +32,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 from scipy.sparse import csc_matrix
 
-from complearn.analysis.codes.map import code_map, principal_plane
+from complearn.analysis.codes.figures import code_map, principal_plane
 from complearn.analysis.codes.matches import (
     match_codes,
     match_quality,
@@ -41,13 +41,11 @@ from complearn.analysis.codes.matches import (
     weight_correlations,
 )
 from complearn.analysis.codes.readings import code_table
-from complearn.analysis.codes.sources import code_sources
-from complearn.analysis.codes.store import CodeStore, code_store, first_images
+from complearn.analysis.codes.store import CodeStore, code_sources, code_store, first_images
 from complearn.analysis.codes.surgery import edit_and_rank, ranks_of, reweigh
-from complearn.analysis.codes.words import UnknownWord
+from complearn.analysis.codes.tables import UnknownWord
 from complearn.apps import serving as server
-from complearn.apps.codes.app import codes
-from complearn.apps.codes.controller import CodesController, hits_table, selection_table
+from complearn.apps.codes.controller import CodesController, codes, hits_table, selection_table
 from complearn.apps.serving import serving
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
@@ -531,7 +529,7 @@ def test_the_launcher_says_what_it_cannot_use(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-CELLS = ["from complearn.apps.codes.app import codes", "explorer = codes(runs={!r})\nexplorer"]
+CELLS = ["from complearn.apps.codes.controller import codes", "explorer = codes(runs={!r})\nexplorer"]
 LAST = (
     "print('SELECTED', explorer.selection.code.tolist(), type(explorer.selection).__name__, int((explorer.hits.rise != "
     "0).sum()) > 0)"

@@ -6,15 +6,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from complearn.analysis.trees.score_figures import lost_words
+from complearn.analysis.trees.figures import lost_words
 from complearn.apps.concepts import command
 from complearn.apps.concepts.command import main, split_remarks
-from complearn.data.divergence.selection import DivergenceSplit, read_split
+from complearn.data.divergence.measure import DivergenceSplit, read_split
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.concepts.denotations import compositions
 from complearn.language.concepts.graph import read_graph
-from complearn.language.parsing.corrections import write_correction
-from complearn.language.parsing.registry import read_parses
+from complearn.language.parsing.registry import read_parses, write_correction
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.launch import launch
 from complearn.training.runs.study import Study

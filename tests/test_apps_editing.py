@@ -7,9 +7,8 @@ import pytest
 import torch
 from browser import attach, check_requests, open_chromium, screenshot
 
-from complearn.apps.edits.app import edits
 from complearn.apps.edits.captions import LONGEST
-from complearn.apps.edits.controller import EditsController
+from complearn.apps.edits.controller import EditsController, edits
 from complearn.apps.pages import join_style
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import read_edits

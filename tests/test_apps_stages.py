@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 from browser import attach, check_requests, open_chromium, screenshot
 
-from complearn.analysis.stages.anchors import anchor_table, stage_groups
-from complearn.apps.stages.app import stages
-from complearn.apps.stages.controller import StagesController
+from complearn.analysis.stages.stability import anchor_table, stage_groups
+from complearn.apps.stages.controller import StagesController, stages
 from complearn.apps.stages.sources import stage_sources
 from complearn.data.pairs import Pair
 from complearn.data.readers.registry import read

@@ -7,13 +7,24 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from complearn.analysis.claims.causal_lens import CAUSAL_LENS
-from complearn.analysis.claims.composer import COMPOSER_CLAIMS, EQUAL_LOSSES, RIVALS
-from complearn.analysis.claims.confirmatory import NEWCOMERS, PRIMARY, SECONDARY, WORLDS, confirmatory_table
-from complearn.analysis.claims.grounding import GROUNDING_CLAIMS
-from complearn.analysis.claims.iterated import BIND, COMP, ITERATED_LEARNING, NEWCOMER_BIND
+from complearn.analysis.claims.definitions import (
+    BIND,
+    CAUSAL_LENS,
+    COMP,
+    COMPOSER_CLAIMS,
+    EQUAL_LOSSES,
+    GROUNDING_CLAIMS,
+    ITERATED_LEARNING,
+    MULTISTAGE,
+    NEWCOMER_BIND,
+    NEWCOMERS,
+    PRIMARY,
+    RIVALS,
+    SECONDARY,
+    WORLDS,
+    confirmatory_table,
+)
 from complearn.analysis.claims.judging import Claim, Floor, Side, judge, side_values
-from complearn.analysis.claims.multistage import MULTISTAGE
 from complearn.analysis.claims.tables import (
     SINCE,
     claims_table,
@@ -24,7 +35,7 @@ from complearn.analysis.claims.tables import (
 )
 from complearn.analysis.runs.summaries import with_averages
 from complearn.core.results import Result, row
-from complearn.evaluation.comparisons import comparison
+from complearn.evaluation.statistics import comparison
 from complearn.training.methods.composer import COMPOSER_ROWS, composer_rows, row_label, row_losses
 
 MEASURED = ROOT / "data" / "measured"

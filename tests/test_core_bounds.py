@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from test_foreign_folders import clip_folder, hf_folder, saved_model
 
-from complearn.analysis.stages.embeddings import read_embeddings
+from complearn.analysis.stages.groupings import read_embeddings
 from complearn.core import bounds
 from complearn.core.bounds import check_packed, check_parquet, check_stored, inflate, load_arrays
 from complearn.core.checksums import checksum, write_listed
@@ -29,7 +29,7 @@ from complearn.data.readers.edits import read_captions
 from complearn.data.readers.registry import read
 from complearn.data.readers.tables import parquet_rows
 from complearn.models.codebook.codebook import CodebookConfig
-from complearn.models.saving import load_model
+from complearn.models.registry import load_model
 from complearn.models.towers.checkpoints import read_weights
 from complearn.models.towers.factory import check_tower, text_tower, vision_tower
 from complearn.models.towers.limits import TooLarge, build_within, check_size
@@ -325,7 +325,7 @@ def big_picture(folder):
     Image.new("RGBA", (7000, 7000)).save(folder / "0.png", compress_level=1)
     for k in range(1, 8):
         (folder / f"{k}.png").write_bytes((folder / "0.png").read_bytes())
-    from complearn.data.readers.uploads import read_pictures
+    from complearn.data.readers.files import read_pictures
 
     read_pictures(folder, check="decode")
 

@@ -12,11 +12,10 @@ import pytest
 from browser import open_chromium
 from conftest import ROOT
 
-from complearn.analysis.codes.map import map_figure
-from complearn.analysis.pictures.grids import gallery
-from complearn.analysis.runs.colours import method_colour
-from complearn.analysis.runs.comparison_figures import comparison_figure, difference_figure
-from complearn.analysis.runs.curve_figures import loss_curve
+from complearn.analysis.codes.figures import map_figure
+from complearn.analysis.pictures.galleries import gallery
+from complearn.analysis.runs.figures import comparison_figure, difference_figure, loss_curve
+from complearn.analysis.runs.summaries import method_colour
 from complearn.core import figures
 from complearn.core.figures import PALETTE, colour_of, escape_texts, find_browser, save_figure, theme
 from complearn.core.results import row

@@ -15,7 +15,7 @@ from complearn.data.attributes.cluster_sampler import ClusterSampler
 from complearn.data.attributes.stl10 import read_stl10
 from complearn.data.attributes.trifeature import Trifeature, read_trifeature
 from complearn.data.attributes.two_views import NUMBERS, Chances, DrawChances, Views
-from complearn.data.fixtures.attribute_sets import write_celeba, write_cifar_mnist, write_stl10
+from complearn.data.fixtures.specimens import write_celeba, write_cifar_mnist, write_stl10
 from complearn.data.images import BrokenImage, Transform, load_images
 from complearn.data.loading import Loader, fingerprint
 from complearn.data.pairs import Collate, Pair, keep_labels, preload

@@ -8,9 +8,17 @@ import pytest
 from PIL import Image
 
 from complearn.core.files import BadData
-from complearn.data.divergence.compounds import Candidates, find_candidates
-from complearn.data.divergence.measure import compound_divergence, contributions, divergence_windows, most_divergent
-from complearn.data.divergence.selection import make_split, read_split, write_split
+from complearn.data.divergence.measure import (
+    Candidates,
+    compound_divergence,
+    contributions,
+    divergence_windows,
+    find_candidates,
+    make_split,
+    most_divergent,
+    read_split,
+    write_split,
+)
 from complearn.data.pairs import Pair
 from complearn.data.readers.registry import read
 from complearn.language.scenes.graphs import Item, SceneGraph

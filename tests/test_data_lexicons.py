@@ -9,15 +9,18 @@ import pytest
 from complearn.data.fixtures.specimens import SPECIMENS
 from complearn.data.lexicons import lexicon as wordlists
 from complearn.data.lexicons.formats import (
+    category_norms,
     count_occurrences,
     coverage,
+    join_norms,
     read_categories,
     read_concreteness,
+    read_norms,
     read_sensorimotor,
+    sense_norms,
     word_list_fault,
 )
 from complearn.data.lexicons.lexicon import open_lexicon
-from complearn.data.lexicons.norms import category_norms, join_norms, read_norms, sense_norms
 from complearn.data.reports import BadData
 
 

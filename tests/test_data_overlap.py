@@ -10,7 +10,7 @@ from PIL import Image
 
 from complearn.data.benchmarks.items import Crop
 from complearn.data.copies import LIMIT, are_copies, thumbnail
-from complearn.data.fixtures.visual_genome import write_visual_genome
+from complearn.data.fixtures.specimens import write_visual_genome
 from complearn.data.images import open_image
 from complearn.data.overlap import find_overlap
 from complearn.data.pairs import Pair

@@ -23,17 +23,18 @@ from complearn.data.sprites import cutouts
 from complearn.data.sprites.composites import BACKDROPS, Collage, boxes
 from complearn.data.sprites.cutouts import Album, drawn_label, open_cutout, read_cutouts
 from complearn.data.sprites.galleries import COATS, TRANSITIONS, inner_square, places_of, read_gallery
-from complearn.data.sprites.labels import Label, read_label
 from complearn.data.sprites.skins import ranked_nouns, skin_fingerprint
 from complearn.data.sprites.stamps import (
     DRAWINGS,
     INSTALLED,
     PHOTOGRAPHS,
+    Label,
     download_deb,
     fetch_stamps,
     is_photograph,
     list_stamps,
     main,
+    read_label,
     read_stamps,
     stamps_folder,
     unpack_deb,

@@ -11,7 +11,7 @@ from stand_ins import random_scorer
 from complearn.data.benchmarks.groups import read_colorswap, read_eqben, read_winoground
 from complearn.data.benchmarks.probes import read_svo_probes, read_vl_checklist
 from complearn.data.benchmarks.spatial import WHATS_UP, read_vsr, read_whats_up
-from complearn.data.fixtures.benchmarks import (
+from complearn.data.fixtures.specimens import (
     save_pictures,
     write_groups_probes,
     write_lines,

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from complearn.analysis.stages.embeddings import read_embeddings
+from complearn.analysis.stages.groupings import read_embeddings
 from complearn.core.bounds import check_packed, check_parquet, check_stored, inflate, load_arrays
 from complearn.core.files import BadData, read_json, read_text
 from complearn.core.results import Result
@@ -26,24 +26,25 @@ from complearn.data.benchmarks import aro, groups
 from complearn.data.benchmarks.crepe import read_crepe_productivity
 from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe
 from complearn.data.benchmarks.valse import read_valse
-from complearn.data.divergence.selection import read_split
-from complearn.data.fixtures.attribute_sets import write_celeba, write_cifar_mnist, write_stl10
+from complearn.data.divergence.measure import read_split
 from complearn.data.fixtures.specimens import (
     CAPTIONS,
     COCO,
     NAMES,
     SPECIMENS,
     shard_samples,
+    write_celeba,
+    write_cifar_mnist,
     write_clipart,
     write_shard,
+    write_stl10,
 )
 from complearn.data.images import file_hash, open_image
 from complearn.data.readers.edits import read_captions, read_edits
-from complearn.data.readers.files import read_rows
+from complearn.data.readers.files import read_pictures, read_rows, read_upload
 from complearn.data.readers.registry import read
 from complearn.data.readers.shards import index_shard
 from complearn.data.readers.tables import read_hf
-from complearn.data.readers.uploads import read_pictures, read_upload
 
 N = len(CAPTIONS)
 READ = {

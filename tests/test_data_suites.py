@@ -21,7 +21,7 @@ from complearn.data.benchmarks.groups import read_cola, read_mmvp, read_winogrou
 from complearn.data.benchmarks.items import Choice, Crop, NoPhoto
 from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe, read_sugarcrepe_pp
 from complearn.data.benchmarks.valse import VALID_COUNTS, read_valse
-from complearn.data.fixtures.benchmarks import write_benchmarks
+from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.data.reports import BadData
 from complearn.evaluation.bench.bench import judge, judge_blind
 from complearn.evaluation.bench.suites import SUITES, find_suites, flickr_test, read_bench, read_suites

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from complearn.data.fixtures.visual_genome import write_small_wordnet, write_visual_genome
+from complearn.data.fixtures.specimens import write_small_wordnet, write_visual_genome
 from complearn.data.images import Transform
 from complearn.data.pairs import Collate
 from complearn.data.readers.registry import read

@@ -17,9 +17,8 @@ from complearn.data.divergence.measure import compound_divergence
 from complearn.data.images import load_images
 from complearn.data.negatives import Negatives, negative_caption
 from complearn.data.readers.registry import read
-from complearn.data.worlds.audits import audit
 from complearn.data.worlds.config import WORLDS, WorldConfig
-from complearn.data.worlds.questions import BENCHMARKS
+from complearn.data.worlds.questions import BENCHMARKS, audit
 from complearn.data.worlds.rendering import Scene
 from complearn.data.worlds.splits import SPLITS, Split, compounds, held_out_pairs
 from complearn.data.worlds.world import World, read_generated, same_bag_rivals, shared_world, world_from

@@ -29,7 +29,7 @@ from complearn.evaluation.tasks.choices import (
 )
 from complearn.evaluation.tasks.recognition import evaluate_zero_shot
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
-from complearn.language.lexicon.ngrams import NgramModel, caption_words
+from complearn.language.lexicon.plausibility import NgramModel, caption_words
 from complearn.models.scoring import Encoded
 
 

@@ -36,7 +36,7 @@ from complearn.evaluation.tasks.statements import Statements
 from complearn.models.dual import build_model
 from complearn.models.registry import build
 from complearn.models.scoring import evaluation_mode
-from complearn.training.objectives.relations import RelationGrounding
+from complearn.training.objectives.grounding import RelationGrounding
 
 WORLD = {"shapes": 3, "colours": 3, "n_train": 400, "n_test": 80}
 CAPTIONS = ["a red circle", "a blue square left of a red circle"]

@@ -12,8 +12,14 @@ from torchmetrics.retrieval import RetrievalHitRate
 from complearn.data.benchmarks.items import Choice
 from complearn.data.pairs import Pair
 from complearn.evaluation.tasks.choices import TIE, evaluate_choices
-from complearn.evaluation.tasks.phrase_retrieval import PhraseRetrieval, draw_queries
-from complearn.evaluation.tasks.retrieval import evaluate_retrieval, naive_ranks, ranks, summarise_retrieval
+from complearn.evaluation.tasks.retrieval import (
+    PhraseRetrieval,
+    draw_queries,
+    evaluate_retrieval,
+    naive_ranks,
+    ranks,
+    summarise_retrieval,
+)
 from complearn.language.trees import parse_bracketed
 from complearn.models.scoring import Encoded, cosine
 

@@ -21,12 +21,11 @@ from stand_ins import StandIn, hashed
 from complearn.analysis.pictures.attribution import explain
 from complearn.data.images import BrokenImage, open_image
 from complearn.data.pairs import Pair
-from complearn.data.readers.uploads import read_pictures, read_upload
+from complearn.data.readers.files import read_pictures, read_upload
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.search.approximate import candidates, open_faiss, search_gallery
-from complearn.evaluation.search.gallery import Gallery
-from complearn.evaluation.search.indexing import index_gallery
+from complearn.evaluation.search.gallery import Gallery, index_gallery
 from complearn.evaluation.search.mixture import Mixture, contenders, mixture, naive_search, one_vector, rank_of, top_k
 from complearn.evaluation.search.queries import piece_of, text_query
 from complearn.evaluation.search.transitions import mixture_gains, target_ranks, transition, transition_rows

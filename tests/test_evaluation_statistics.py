@@ -9,11 +9,14 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from complearn.core.results import row
-from complearn.evaluation.comparisons import comparison, comparisons, difference_table, last_evaluations
 from complearn.evaluation.statistics import (
     bootstrap_interval,
     bootstrap_means,
+    comparison,
+    comparisons,
     detectable_difference,
+    difference_table,
+    last_evaluations,
     paired_power,
     paired_test,
     share_interval,

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 from complearn.core.results import Result
-from complearn.data.fixtures.benchmarks import write_benchmarks
+from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
-from complearn.models.saving import save_model
+from complearn.models.registry import save_model
 from complearn.models.towers.openclip import OpenClipScorer, load_open_clip
 from complearn.training.runs.launch import launch, prepare
 

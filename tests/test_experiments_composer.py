@@ -11,14 +11,14 @@ from notebook_cells import tables
 from PIL import Image
 from scipy import stats
 
-from complearn.analysis.claims.composer import COMPOSER_CLAIMS, RIVALS
+from complearn.analysis.claims.definitions import COMPOSER_CLAIMS, RIVALS
 from complearn.analysis.claims.judging import judge
 from complearn.analysis.runs.divergence import divergence_slopes, gap_table
 from complearn.core.files import read_json
 from complearn.core.results import Result, row
 from complearn.data.worlds.galleries import best_recall, gallery_pairs, gallery_split
 from complearn.data.worlds.world import world_from
-from complearn.evaluation.tasks.phrase_retrieval import PhraseRetrieval, chance_recall, draw_queries
+from complearn.evaluation.tasks.retrieval import PhraseRetrieval, chance_recall, draw_queries
 from complearn.language.scenes.propositions import truth
 from complearn.training.methods.composer import COMPOSER_ROWS, composer_rows
 from complearn.training.methods.scales import SCALES

@@ -5,7 +5,7 @@ import pytest
 from notebook_cells import tables
 
 from complearn.core.results import Result
-from complearn.data.divergence.selection import read_split
+from complearn.data.divergence.measure import read_split
 from complearn.language.concepts.graph import read_graph
 
 

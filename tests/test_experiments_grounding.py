@@ -10,8 +10,7 @@ from PIL import Image
 
 from complearn.core.results import Result
 from complearn.core.runs import Run
-from complearn.data.fixtures.benchmarks import write_benchmarks
-from complearn.data.fixtures.visual_genome import write_visual_genome
+from complearn.data.fixtures.specimens import write_benchmarks, write_visual_genome
 from complearn.data.readers.coco import flickr8k
 from complearn.data.readers.registry import read
 from complearn.training.methods.grounding import grounding_rows, grounding_scale, text_depth

@@ -9,7 +9,7 @@ from notebook_cells import tables
 from PIL import Image
 
 from complearn.core.results import Result
-from complearn.training.methods.hard_negatives import OPERATORS, hard_negative_rows
+from complearn.training.methods.clip import OPERATORS, hard_negative_rows
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.study import Study

@@ -21,7 +21,7 @@ from conftest import ROOT
 from PIL import Image
 from safetensors.torch import save_file
 
-from complearn.analysis.codes.sources import code_sources
+from complearn.analysis.codes.store import code_sources
 from complearn.apps.codes.controller import CodesController
 from complearn.apps.edits.command import EditSettings, edit_captions
 from complearn.apps.search.controller import SearchController
@@ -35,21 +35,17 @@ from complearn.core.results import Result
 from complearn.core.runs import Run, find
 from complearn.core.trust import Untrusted, check_plain, offline
 from complearn.data.fixtures.specimens import write_captions, write_edits
-from complearn.data.readers.edits import CaptionRow
+from complearn.data.readers.edits import CaptionRow, Decision, append_decision, journal_path, read_decisions
+from complearn.data.readers.files import read_pictures
 from complearn.data.readers.registry import read
-from complearn.data.readers.reviews import Decision, append_decision, journal_path, read_decisions
-from complearn.data.readers.uploads import read_pictures
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.bench.suites import read_bench
 from complearn.evaluation.search.gallery import Gallery
 from complearn.language.concepts.graph import build_graph, read_graph, write_graph
-from complearn.language.parsing.cache import ParseCache
-from complearn.language.parsing.corrections import read_corrections, write_correction
 from complearn.language.parsing.dependencies import load_model as load_spacy
-from complearn.language.parsing.registry import parse
+from complearn.language.parsing.registry import ParseCache, parse, read_corrections, write_correction
 from complearn.models.generators import CausalGenerator
-from complearn.models.registry import build
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import build, load_model, save_model
 from complearn.models.towers.factory import text_tower, vision_tower
 from complearn.models.towers.openclip import load_open_clip
 from complearn.training.runs.forks import Forks

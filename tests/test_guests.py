@@ -32,8 +32,7 @@ from complearn.evaluation.bench.bench import judge
 from complearn.evaluation.bench.suites import read_bench
 from complearn.language.edits import sites
 from complearn.language.parsing.registry import parse, read_parses
-from complearn.models.registry import build, read_model, write_config
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import build, load_model, read_model, save_model, write_config
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import prepare

@@ -246,7 +246,7 @@ def imports_nothing_barred(module):
 def test_language_has_no_torch_and_apps_no_mathematics():
     broken = (
         Module("language/words", "def f():\n    import torch"),
-        Module("apps/search/app", "from scipy import stats"),
+        Module("apps/search/controller", "from scipy import stats"),
     )
     check(imports_nothing_barred, MODULES, *broken)
 

@@ -21,7 +21,6 @@ from complearn.language.concepts.denotations import (
     wholes,
 )
 from complearn.language.concepts.graph import TABLES, build_graph, read_graph, write_graph
-from complearn.language.concepts.pruning import prune_parse, prune_tree
 from complearn.language.concepts.rules import (
     GOVERNORS,
     LABELS,
@@ -30,6 +29,8 @@ from complearn.language.concepts.rules import (
     concept_heights,
     find_concepts,
     find_predicates,
+    prune_parse,
+    prune_tree,
 )
 from complearn.language.parsing.brackets import tree_parse
 from complearn.language.parsing.registry import parse

@@ -7,8 +7,13 @@ import pytest
 from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.language.parsing.base import Parse, Word
-from complearn.language.parsing.corrections import corrected_parse, corrections_path, read_corrections, write_correction
-from complearn.language.parsing.registry import parse
+from complearn.language.parsing.registry import (
+    corrected_parse,
+    corrections_path,
+    parse,
+    read_corrections,
+    write_correction,
+)
 
 CAPTION = "a dog near (two) cats."
 RIGHT = "(NP (NP (DT a) (NN dog)) (PP (IN near) (NP (-LRB- -LRB-) (CD two) (-RRB- -RRB-) (NNS cats))) (. .))"

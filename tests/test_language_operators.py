@@ -27,8 +27,7 @@ from complearn.language.edits.composition import (
     have_places,
 )
 from complearn.language.edits.rewriting import rewrite
-from complearn.language.edits.sites import CAPTION_EDITS, EditableCaption, EditContext, Site, operator_names
-from complearn.language.edits.vocabulary import Vocabulary
+from complearn.language.edits.sites import CAPTION_EDITS, EditableCaption, EditContext, Site, Vocabulary, operator_names
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.lexicon.wordnet import WordNet
 from complearn.language.parsing.base import Parse

@@ -18,11 +18,10 @@ from complearn.core.extras import MissingLibrary
 from complearn.core.files import BadData
 from complearn.language.parsing.base import IncompleteParse, Parse, Word
 from complearn.language.parsing.brackets import given_trees, leaf_spans, tree_parse
-from complearn.language.parsing.cache import ParseCache, parse_key
 from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, constituents, uncrossed
 from complearn.language.parsing.dependencies import _folder_state
 from complearn.language.parsing.quality import bracket_scores, checked_captions
-from complearn.language.parsing.registry import PARSERS, parse, read_parses, write_parses
+from complearn.language.parsing.registry import PARSERS, ParseCache, parse, parse_key, read_parses, write_parses
 from complearn.language.scenes.grammar import say
 from complearn.language.scenes.propositions import Exists, Phrase, Statement
 from complearn.language.trees import Tree, parse_bracketed

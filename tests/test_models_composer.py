@@ -19,12 +19,20 @@ from complearn.language.parsing.flat import flat_tree
 from complearn.language.parsing.registry import PARSERS
 from complearn.language.trees import Tree, parse_bracketed
 from complearn.models.composer.composition import CompositionTransformer
-from complearn.models.composer.concepts import PARENT, STOP, TEXT, Concepts, concept_collate, present, word_starts
+from complearn.models.composer.concepts import (
+    PARENT,
+    STOP,
+    TEXT,
+    Concepts,
+    GivenRegions,
+    Regions,
+    concept_collate,
+    present,
+    word_starts,
+)
 from complearn.models.composer.pairing import concept_texts
 from complearn.models.composer.recursion import Recursion, heights, naive_vectors
-from complearn.models.composer.regions import GivenRegions, Regions
-from complearn.models.registry import build, read_model, search_fault, title_of, write_config
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import build, load_model, read_model, save_model, search_fault, title_of, write_config
 from complearn.models.scoring import Scorer, encode_all
 from complearn.models.towers.base import Block, TextTransformer
 

@@ -24,7 +24,7 @@ from complearn.models.agents import build_seeded
 from complearn.models.codebook.codebook import Codebook
 from complearn.models.dual import build_model
 from complearn.models.features import distinct, feature_key, image_signature, weights_fingerprint
-from complearn.models.saving import FILES, load_model, save_model
+from complearn.models.registry import FILES, load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, cosine, encode_all, evaluation_mode, full_precision
 from complearn.models.towers.checkpoints import check_weights
 from complearn.models.towers.factory import vision_tower
@@ -350,7 +350,7 @@ def test_an_interrupted_save_leaves_the_old_model(model, tmp_path, monkeypatch):
     def broken(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("complearn.models.saving.save_file", broken)
+    monkeypatch.setattr("complearn.models.registry.save_file", broken)
     with pytest.raises(OSError, match="no space left while writing .*model.*intact"):
         save_model(model, folder)
     assert load_model(folder).fingerprint() == old and [file.name for file in tmp_path.iterdir()] == ["model"]

@@ -36,8 +36,7 @@ from complearn.models.grounded.streams import (
     top_patterns,
 )
 from complearn.models.kinds import KINDS, register_model
-from complearn.models.registry import assemble, build, read_model, title_of, write_config
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import assemble, build, load_model, read_model, save_model, title_of, write_config
 from complearn.models.scoring import Encoded, Scorer, encode_all
 from complearn.models.towers.base import TextTransformer, VisionTransformer
 from complearn.models.towers.factory import text_tower as build_text_tower

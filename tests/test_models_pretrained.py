@@ -19,13 +19,12 @@ from complearn.analysis.codes.readings import words_of
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
 from complearn.models.dual import build_model
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import load_model, save_model
 from complearn.models.scoring import Scorer, encode_all
 from complearn.models.towers import tokenizers as library_tokenizers
-from complearn.models.towers.factory import build_tower, text_tower, vision_tower
+from complearn.models.towers.factory import build_tower, load_lite, load_minilm, text_tower, vision_tower
 from complearn.models.towers.libraries import HFVision, load_timm
 from complearn.models.towers.memory import OutputCache, output_cache
-from complearn.models.towers.offline import load_lite, load_minilm
 from complearn.models.towers.openclip import OpenClipScorer, load_open_clip, needs_quick_gelu
 from complearn.models.towers.openclip_towers import OpenClipText, OpenClipVision
 from complearn.models.towers.tokenizers import CLIPTokenizer, HFTokenizer, load_tokenizer

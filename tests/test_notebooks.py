@@ -12,12 +12,12 @@ NOTEBOOKS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_c
 NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in NOTEBOOKS]
 PAPERMILL_NAMES = [name for name in NAMES if name.startswith(("experiments/", "benchmarks/"))]
 WITH_PICTURES = [  # these save a page or a figure, and a picture of it where there is a Chromium
-    "analysis/pictures/wins",
-    "apps/codes/app",
-    "apps/concepts/app",
-    "apps/edits/app",
+    "analysis/pictures/galleries",
+    "apps/codes/controller",
+    "apps/concepts/controller",
+    "apps/edits/controller",
     "apps/pages",
-    "apps/search/app",
+    "apps/search/controller",
     "core/figures",
 ]
 

@@ -32,9 +32,9 @@ from complearn.training.methods.grounding import (
 )
 from complearn.training.methods.registry import merge
 from complearn.training.methods.scales import SCALES
+from complearn.training.objectives.grounding import Grounding
 from complearn.training.objectives.losses import info_nce, vector_info_nce
-from complearn.training.objectives.matchmap import Grounding
-from complearn.training.objectives.unimodal.masked import MaskedWords, hide
+from complearn.training.objectives.unimodal.baselines import MaskedWords, hide
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot

@@ -22,14 +22,14 @@ from complearn.training.engine.phases import (
 from complearn.training.methods.iterated import divide_steps, iterated
 from complearn.training.methods.scales import SCALES
 from complearn.training.objectives.contrastive import in_batch_accuracy, vector_accuracy
-from complearn.training.objectives.joint import JointPairs
-from complearn.training.objectives.log_sums import log_sums
 from complearn.training.objectives.losses import (
+    JointPairs,
     contrastive_loss,
     distil_cosine,
     distil_kl,
     distil_sparsemax,
     find_temperature,
+    log_sums,
     shared_mass,
     vector_info_nce,
 )

@@ -34,8 +34,7 @@ from complearn.training.methods.multistage.clusters import (
 from complearn.training.methods.multistage.stages import Grouping, group_images, multistage, training_groups
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.unimodal.baselines import IFM, UNIMODAL, FeatureDropout, TemperatureSchedule
-from complearn.training.objectives.unimodal.moco import MoCo
-from complearn.training.objectives.unimodal.simclr import SimCLR
+from complearn.training.objectives.unimodal.contrastive import MoCo, SimCLR
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot
 

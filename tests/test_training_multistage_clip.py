@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from training_runs import DATA, TRAIN, assert_same
 
-from complearn.analysis.stages.extension import add_stage
+from complearn.analysis.stages.costs import add_stage
 from complearn.core.results import row
 from complearn.core.runs import Run
 from complearn.core.seeds import derive
@@ -16,8 +16,7 @@ from complearn.data.attributes.cluster_sampler import Groups
 from complearn.data.readers.registry import read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.agents import block_names
-from complearn.models.registry import added_parts, build
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import added_parts, build, load_model, save_model
 from complearn.models.towers.factory import vision_tower
 from complearn.training.methods.multistage.clusters import cluster, decode_labels, pseudo_labels, stage_vectors
 from complearn.training.methods.registry import Named, make_phases

@@ -14,8 +14,16 @@ from safetensors.torch import load_file
 
 from complearn.core.runs import Run
 from complearn.core.seeds import rng
-from complearn.data.facts import claim_numbers, may_hold, scene_numbers
-from complearn.data.negatives import DrawNegatives, HardNegatives, Negatives, negative_caption, with_negatives
+from complearn.data.negatives import (
+    DrawNegatives,
+    HardNegatives,
+    Negatives,
+    claim_numbers,
+    may_hold,
+    negative_caption,
+    scene_numbers,
+    with_negatives,
+)
 from complearn.data.pairs import Batch, Collate, Pair
 from complearn.data.worlds.world import world_from
 from complearn.language.scenes.graphs import SHAPES, Item, SceneGraph
@@ -24,12 +32,11 @@ from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relat
 from complearn.language.scenes.realise import sample_pair
 from complearn.language.scenes.sampling import SceneConfig
 from complearn.models.dual import build_model
-from complearn.models.saving import load_model, save_model
+from complearn.models.registry import load_model, save_model
 from complearn.models.towers.spectral import top_singular_values
 from complearn.training.engine import trainer
 from complearn.training.methods.registry import Named, make_phases
-from complearn.training.objectives.joint import joint_pairs
-from complearn.training.objectives.losses import contrastive_loss
+from complearn.training.objectives.losses import contrastive_loss, joint_pairs
 from complearn.training.objectives.negclip import NegCLIP, PairPool, contrasting_neighbours, excluded_captions
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot

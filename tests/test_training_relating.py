@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from complearn.analysis.pictures.occlusion import (
+from complearn.analysis.pictures.attribution import (
     centres,
     occluded,
     occlusion_histogram,
@@ -18,7 +18,7 @@ from complearn.analysis.pictures.occlusion import (
     occlusion_trials,
 )
 from complearn.analysis.pictures.relation_figures import image_relations, pair_relations, relation_graph
-from complearn.data.fixtures.visual_genome import write_visual_genome
+from complearn.data.fixtures.specimens import write_visual_genome
 from complearn.data.pairs import Batch
 from complearn.data.readers.labelled import class_names
 from complearn.data.readers.registry import read
@@ -32,9 +32,9 @@ from complearn.models.registry import build
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import read_tensors
 from complearn.training.engine.phases import State, match_names, set_trainable
+from complearn.training.methods.grounding import relation_patterns, triplet_loader, with_triplets
 from complearn.training.methods.registry import Named, make_phases
-from complearn.training.methods.relation_stage import relation_patterns, triplet_loader, with_triplets
-from complearn.training.objectives.relations import RELATION_LOSSES, RelationGrounding, SearchContrastive
+from complearn.training.objectives.grounding import RELATION_LOSSES, RelationGrounding, SearchContrastive
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import training_runs
 
-from complearn.analysis.runs.colours import method_colour
+from complearn.analysis.runs.summaries import method_colour
 from complearn.core.checksums import write_listed
 from complearn.core.results import Result
 from complearn.core.runs import Run

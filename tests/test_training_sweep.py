@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from complearn.core.runs import Run
-from complearn.models.progress import Progress
+from complearn.models.scoring import Progress
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.sweep import RunFailed, command, progress_of, run_all, share_machine
 

@@ -19,10 +19,8 @@ from complearn.models.dual import build_model
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import load_checkpoint
 from complearn.training.engine.journal import TrainingDiverged
-from complearn.training.engine.objective import Objective, total_loss, unwrap
-from complearn.training.engine.phases import Phase, lr_factor
+from complearn.training.engine.phases import Objective, Phase, TrainSettings, lr_factor, total_loss, unwrap
 from complearn.training.engine.processes import start_processes
-from complearn.training.engine.settings import TrainSettings
 from complearn.training.engine.trainer import Trainer
 from complearn.training.methods.clip import calibrate
 from complearn.training.methods.iterated import iterated

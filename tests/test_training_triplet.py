@@ -11,14 +11,21 @@ from test_training_negatives import CONFIG, holds, negclip_config, scene, unit, 
 
 from complearn.core.runs import Run
 from complearn.core.seeds import rng
-from complearn.data.facts import may_hold, scene_numbers
-from complearn.data.negatives import HardNegatives, NegativeImages, Negatives, negative_caption, with_negatives
+from complearn.data.negatives import (
+    HardNegatives,
+    NegativeImages,
+    Negatives,
+    may_hold,
+    negative_caption,
+    scene_numbers,
+    with_negatives,
+)
 from complearn.data.pairs import Collate, Pair
 from complearn.data.worlds.world import world_from
 from complearn.language.scenes.realise import sample_pair
 from complearn.models.dual import build_model
-from complearn.training.methods.hard_negatives import hard_negative_objective
-from complearn.training.objectives.triplet import TripletCLIP
+from complearn.training.methods.clip import hard_negative_objective
+from complearn.training.objectives.negclip import TripletCLIP
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import launch, prepare
 

@@ -10,13 +10,11 @@ from complearn.data.loading import Loader
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
-from complearn.training.engine.objective import Objective
-from complearn.training.engine.phases import Phase
+from complearn.training.engine.phases import Objective, Phase, TrainSettings
 from complearn.training.engine.processes import start_processes
-from complearn.training.engine.settings import TrainSettings
 from complearn.training.engine.trainer import Trainer
 from complearn.training.objectives.contrastive import Contrastive
-from complearn.training.objectives.joint import gather, joint_pairs
+from complearn.training.objectives.losses import gather, joint_pairs
 
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
 GENERATOR = np.random.default_rng(0)

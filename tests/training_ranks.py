@@ -23,8 +23,7 @@ def vectors():
 
 def loss_and_gradients(rank, world, held=None):
     """The contrastive loss of this process's rows, and its gradient for them."""
-    from complearn.training.objectives.joint import JointPairs, gather
-    from complearn.training.objectives.losses import contrastive_loss
+    from complearn.training.objectives.losses import JointPairs, contrastive_loss, gather
 
     a, b, ids = vectors()
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
@@ -39,7 +38,7 @@ def loss_and_gradients(rank, world, held=None):
 
 def gathered_part(rank):
     """A part of this process's share, and the same part of all processes."""
-    from complearn.training.objectives.joint import gather
+    from complearn.training.objectives.losses import gather
 
     rows = 2 * rank + torch.arange(2)
     own = gathered_kind()(rows.float().requires_grad_(), rows % 3 == 0, tuple(map(str, rows.tolist())))

@@ -10,15 +10,15 @@ import json
 import os
 from typing import Any
 
-from .codes import app as codes  # noqa: F401
-from .concepts import app as concepts  # noqa: F401
+from .codes import controller as codes  # noqa: F401
+from .concepts import controller as concepts  # noqa: F401
 from complearn.apps.edits import (
     app as edits,  # noqa: F401
     review,  # noqa: F401
 )
 from .pages import APPS, PAGE
-from .search import app as search  # noqa: F401
-from .stages import app as stages  # noqa: F401
+from .search import controller as search  # noqa: F401
+from .stages import controller as stages  # noqa: F401
 from ..core.config import note_typed
 
 # %% ../../nbs/apps/catalogue.ipynb #ap0c0005

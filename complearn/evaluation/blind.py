@@ -20,7 +20,7 @@ from torch import Tensor
 from ..data.overlap import Photos, item_contents
 from ..data.pairs import Pair
 from ..data.word_tokenizer import normalize_caption
-from ..language.lexicon.ngrams import NgramModel, caption_words
+from ..language.lexicon.plausibility import NgramModel, caption_words
 from ..models.scoring import Encoded
 
 # %% ../../nbs/evaluation/blind.ipynb #c004

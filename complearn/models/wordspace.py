@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from ..core.files import cache_dir
 from .features import cached_tensors, weights_fingerprint
-from .progress import Progress
-from .scoring import evaluation_mode
+from .scoring import Progress, evaluation_mode
 
 # %% ../../nbs/models/wordspace.ipynb #c005
 # ids, mask -> a `TowerOutput`, token features, or a tuple that begins with them

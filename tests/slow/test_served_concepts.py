@@ -13,7 +13,7 @@ from browser import (
 
 from complearn.apps.serving import serving
 
-CELLS = ["from complearn.apps.concepts.app import concepts", "explorer = concepts()\nexplorer"]
+CELLS = ["from complearn.apps.concepts.controller import concepts", "explorer = concepts()\nexplorer"]
 LAST = "print('MADE', len(explorer.selection), explorer.selection.predicate[0])"
 
 

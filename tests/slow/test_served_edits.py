@@ -16,8 +16,8 @@ from browser import (
 from complearn.apps.serving import serving
 
 CELLS = [
-    "import sys; sys.path.insert(0, '.')\nfrom complearn.apps.edits.app import edits\nfrom complearn.apps.edits.review "
-    "import review\n"
+    "import sys; sys.path.insert(0, '.')\nfrom complearn.apps.edits.controller import edits\n"
+    "from complearn.apps.edits.review import review\n"
     "from complearn.data.worlds.world import world_from",
     "app = edits([world_from('small').pair('test', 6)])\napp",
     "reading = review('negatives.jsonl')\nreading",

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control, hypergeom
 
 from .tables import CodeTable
-from ..runs.colours import method_colour
+from ..runs.summaries import method_colour
 from ...core.figures import figure_of_texts, theme
 from ...core.results import row
 from ...core.seeds import rng

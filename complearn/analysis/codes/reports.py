@@ -16,9 +16,8 @@ from jaxtyping import Float, Int, UInt8
 
 from .readings import code_table, code_views
 from .store import TABLE, WORDS, CodeStore
-from .tables import CodeTable
-from .words import WordIndex
-from ..pictures.arrays import arrays_table, table_arrays
+from .tables import CodeTable, WordIndex
+from ..pictures.galleries import arrays_table, table_arrays
 from ...data.images import load_images
 from ...data.pairs import Pair
 from ...models.dual import Dual

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csc_matrix
 
 from .readings import codebook_evaluation
-from .words import UnknownWord, nearest_words
+from .tables import UnknownWord, nearest_words
 from ...core.config import RequestError
 from ...data.pairs import Pair
 from ...models.dual import Dual

@@ -19,8 +19,13 @@ from ...data.readers.edits import EditedCaption
 from ...evaluation.statistics import wilson
 from ...language.edits.base import Edit
 from ...language.edits.composition import Yields
-from ...language.lexicon.ngrams import NgramModel
-from ...language.lexicon.plausibility import balance, blind_accuracy, blind_differences, filter_models
+from complearn.language.lexicon.plausibility import (
+    NgramModel,
+    balance,
+    blind_accuracy,
+    blind_differences,
+    filter_models,
+)
 
 # %% ../../../nbs/analysis/identifiability/yields.ipynb #0c337436
 EITHER = "swap or replace"

@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from .colours import method_colour
 from .curves import bands
-from .summaries import study_answers
+from .summaries import method_colour, study_answers
 from ...core.figures import figure_of_texts, theme
 from ...core.results import row
 from ...evaluation.bench.divergence import Part
 from ...evaluation.bench.worlds import StudyData
-from ...evaluation.comparisons import comparison
+from ...evaluation.statistics import comparison
 from ...evaluation.tasks.base import Task
 from ...language.concepts.rules import concept_heights, find_concepts, find_predicates
 

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['BY_KIND', 'CELLS', 'FORMS', 'OF_NEWCOMERS', 'FIRST', 'AVERAGES', 'OF_A_MODEL', 'APART', 'cell_kind', 'averages',
            'with_averages', 'cell_kinds', 'ablation_table', 'difference_sentences', 'study_answers',
-           'compositional_names', 'schooling_table']
+           'compositional_names', 'schooling_table', 'chains', 'negatives_table', 'calls_table', 'calls_figure',
+           'method_colour']
 
-# %% ../../../nbs/analysis/runs/summaries.ipynb #26acab74
+# %% ../../../nbs/analysis/runs/summaries.ipynb #imports0
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -15,13 +16,15 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from .curves import bands
+from ...core.figures import PALETTE, colour_of, figure_of_texts, theme
 from ...core.results import row
 from ...data.word_tokenizer import WordTokenizer
 from ...evaluation.bench.bench import captions_cut, judge, judge_blind
 from ...evaluation.bench.worlds import StudyData
-from ...evaluation.comparisons import comparison, comparisons_to
+from ...evaluation.statistics import comparison, comparisons_to
 from ...evaluation.tasks.choices import Choices
 from ...models.dual import build_model
 from ...training.engine.phases import full_rate_steps
@@ -328,3 +331,109 @@ def schooling_table(
             "each met since then": met,
         }
     return pd.DataFrame(lines).T.round().astype("Int64")
+
+# %% ../../../nbs/analysis/runs/summaries.ipynb #a6166196
+def chains(
+    methods: Sequence[str],  # labels of rows
+) -> dict[tuple[str, str], dict[int, str]]:  # (model, loss) -> number of calls -> label
+    "The rows that differ in their number of calls alone, plain training as 0."
+    rows: dict[tuple[str, str], dict[int, str]] = {}
+    for label in methods:
+        model, *rest = label.split(", ")
+        if len(rest) == 2 and rest[1].split()[0].isdigit():
+            rows.setdefault((model, rest[0]), {0: model} if model in methods else {})[int(rest[1].split()[0])] = label
+    return {key: dict(sorted(chain.items())) for key, chain in rows.items()}
+
+# %% ../../../nbs/analysis/runs/summaries.ipynb #66ed9ce8
+def negatives_table(
+    kinds: Mapping[str, Mapping],  # number of calls -> facts, as a study's results file has them
+) -> pd.DataFrame:  # index: number of calls
+    "What negatives of each number of calls are like."
+    table = pd.DataFrame.from_dict(kinds, orient="index")
+    return table.set_axis(table.index.astype(int), axis=0).rename_axis("calls").sort_index()
+
+
+def calls_table(
+    rows: Sequence[Mapping],  # flat rows of averages
+    split: str = "COMP",  # which average
+) -> pd.DataFrame:  # model, loss, calls, mean, low, high, seeds, gain (with low, high, p, pairs of seeds), over_plain
+    "Return the mean of each number of calls, its gain over the number before and over plain training."
+    table = pd.DataFrame(rows)
+    table = table[table.split == split]
+    lines = []
+    points = bands(table, ("method",)).set_index("method")
+    for (model, loss), chain in chains(list(dict.fromkeys(table.method))).items():
+        before = None
+        for calls, label in chain.items():
+            p = points.loc[label]
+            line = {
+                "model": model,
+                "loss": loss,
+                "calls": calls,
+                "mean": p["mean"],
+                "low": p.low,
+                "high": p.high,
+                "seeds": p.n,
+            }
+            if before is not None:
+                gain = comparison(table, label, before).iloc[0]
+                line |= {"gain": gain["mean"], "gain_low": gain.get("low"), "gain_high": gain.get("high")}
+                line |= {"p": gain.get("p_t"), "pairs": gain["n"]}
+            if calls and 0 in chain:
+                gain = comparison(table, label, chain[0]).iloc[0]
+                line |= {
+                    "over_plain": gain["mean"],
+                    "over_plain_low": gain.get("low"),
+                    "over_plain_high": gain.get("high"),
+                }
+            lines.append(line)
+            before = label
+    columns = ["model", "loss", "calls", "mean", "low", "high", "seeds", "gain", "gain_low", "gain_high", "p", "pairs"]
+    columns += ["over_plain", "over_plain_low", "over_plain_high"]
+    return pd.DataFrame(lines, columns=columns).astype({"seeds": "Int64", "pairs": "Int64"})
+
+# %% ../../../nbs/analysis/runs/summaries.ipynb #45418f78
+@figure_of_texts
+def calls_figure(
+    table: pd.DataFrame,  # from `calls_table`
+    yields: Mapping[int | str, float] | None = None,  # share of captions that take a number of calls
+    title: str = "What negatives add, by number of calls",  # of the figure
+) -> go.Figure:
+    "What each number of calls adds to plain training, paired over seeds, with its interval."
+    figure = go.Figure(layout={"template": theme, "title": title})
+    trained = table[table.calls > 0].dropna(subset="over_plain")
+    for place, ((model, loss), line) in enumerate(groups := list(trained.groupby(["model", "loss"], sort=False))):
+        up = 100 * (line.over_plain_high - line.over_plain)
+        down = 100 * (line.over_plain - line.over_plain_low)
+        error = {"type": "data", "array": up, "arrayminus": down, "symmetric": False, "thickness": 1}
+        look = {"mode": "lines+markers", "line": {"color": PALETTE[place % len(PALETTE)]}, "error_y": error}
+        beside = 0.05 * (place - (len(groups) - 1) / 2)  # so that no bar hides another
+        figure.add_scatter(
+            x=line.calls + beside, y=100 * line.over_plain, name=f"{model}, {loss}", customdata=line.seeds, **look
+        )
+    figure.add_hline(0, line={"color": "gray", "width": 1})
+    figure.update_traces(hovertemplate="%{y:.2f} points, %{customdata} seeds")
+    shares = {int(calls): f"<br>{share:.0%} take it" for calls, share in (yields or {}).items()}
+    ticks = sorted(set(trained.calls))
+    texts = [f"{calls}{shares.get(calls, '')}" for calls in ticks]
+    figure.update_xaxes(title={"text": "calls of operators", "standoff": 20}, tickvals=ticks, ticktext=texts)
+    return figure.update_yaxes(title="accuracy over plain training, points")
+
+# %% ../../../nbs/analysis/runs/summaries.ipynb #n006
+def method_colour(
+    name: str,  # a method, a method with a phase ("il_clip, interact-03"), or anything else
+    names: Sequence[str],  # everything in the figure, in a fixed order
+    opacity: float = 1.0,  # below 1 for bands
+) -> str:  # "rgba(...)"
+    "The colour of one of several methods: a registered method's is the same in every figure."
+    methods = [label.split(",")[0] for label in names]
+    fixed = {}
+    for label, method in zip(names, methods):
+        if method in METHODS and methods.count(method) == 1:
+            colour = METHODS[method].colour
+        else:
+            colour = None
+        # of two methods with one colour, the first has it
+        if colour is not None and colour % len(PALETTE) not in fixed.values():
+            fixed[label] = colour % len(PALETTE)
+    return colour_of(name, names, opacity, fixed)

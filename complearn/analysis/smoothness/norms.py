@@ -4,17 +4,20 @@
 
 # %% auto #0
 __all__ = ['CERTAINTIES', 'SMALL', 'GELU', 'SILU', 'Norm', 'power_iteration', 'matrix_norm', 'convolution_norm', 'attention_norm',
-           'layer_norm_norm']
+           'layer_norm_norm', 'plain_attention', 'jacobian_norms', 'lower_estimate']
 
-# %% ../../../nbs/analysis/smoothness/norms.ipynb #c002
+# %% ../../../nbs/analysis/smoothness/norms.ipynb #imports0
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.func import jvp, vjp
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...core.seeds import torch_generator
 
@@ -174,3 +177,81 @@ def layer_norm_norm(
 ) -> float:
     "The Lipschitz constant of LayerNorm where the variance is at least this; the shift does not matter."
     return (1.0 if gamma is None else float(gamma.detach().abs().max())) / math.sqrt(variance + eps)
+
+# %% ../../../nbs/analysis/smoothness/norms.ipynb #9cd1f9e9
+def _vector_norms(
+    x: Float[Tensor, "batch *shape"],  # one vector per input
+) -> Float[Tensor, "batch"]:
+    "The norm of each input's vector."
+    return x.flatten(1).norm(dim=1)
+
+
+def _expand_like(
+    numbers: Float[Tensor, "batch"],  # one per input
+    like: Float[Tensor, "batch *shape"],  # whose shape to take
+) -> Float[Tensor, "batch *ones"]:
+    "One number per input, in a shape that multiplies each input's vector."
+    return numbers.view(-1, *[1] * (like.ndim - 1))
+
+# %% ../../../nbs/analysis/smoothness/norms.ipynb #39909a29
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    "No fused attention kernels while this lasts."
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+# %% ../../../nbs/analysis/smoothness/norms.ipynb #84106573
+@torch.no_grad()  # the parameters' own graph would grow with every step
+def jacobian_norms(
+    function: Callable[[Tensor], Tensor],  # batch to batch, each input by itself
+    inputs: Float[Tensor, "batch *shape"],  # real ones
+    tol: float = 1e-3,  # relative change to stop at
+    most: int = 100,  # steps
+    seed: int = 0,  # of the first direction
+) -> tuple[
+    Float[Tensor, "batch"], Bool[Tensor, "batch"]
+]:  # largest singular values, from below; whether each converged
+    "The largest singular value of the Jacobian around each input, by power iteration."
+    inputs = inputs.detach()
+    vector = torch.randn(inputs.shape, generator=torch_generator(seed, "jacobian"), dtype=inputs.dtype).to(
+        inputs.device
+    )
+    vector = vector / _expand_like(_vector_norms(vector), vector)
+    sigma, before = (
+        torch.full((len(inputs),), value, dtype=inputs.dtype, device=inputs.device) for value in (0.0, torch.inf)
+    )
+    tiny = torch.finfo(inputs.dtype).tiny
+    done = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+    with plain_attention():
+        back = vjp(function, inputs)[1]
+        for step in range(most):
+            image = jvp(function, (inputs,), (vector,))[1]
+            returned = back(image)[0]
+            length = _vector_norms(returned)
+            stretched = _vector_norms(image)
+            new = torch.maximum(sigma, length / stretched.clamp(min=tiny))
+            change = new - sigma
+            sigma = new
+            left = torch.where(change < before, change**2 / (before - change).clamp(min=tiny), torch.inf)
+            done = (change <= 1e-6 * sigma) | (torch.maximum(change, left) <= tol * sigma)
+            vector = returned / _expand_like(length.clamp(min=tiny), returned)
+            before = change
+            if step > 2 and bool(done.all()):
+                break
+    return sigma, done
+
+# %% ../../../nbs/analysis/smoothness/norms.ipynb #f27ba87e
+def lower_estimate(
+    function: Callable[[Tensor], Tensor],  # batch to batch, each input by itself
+    inputs: Float[Tensor, "batch *shape"],  # real ones
+    at_once: int = 32,  # inputs per pass
+    **options: float | int,  # tol, most, seed: see `jacobian_norms`
+) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:  # of every input; their maximum is the estimate
+    "The Jacobian's largest singular value around each of many inputs, some at a time."
+    parts = [jacobian_norms(function, part, **options) for part in inputs.split(at_once)]
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])

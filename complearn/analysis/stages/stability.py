@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['nearest_means', 'agreement', 'cluster_stability', 'suggest_clusters', 'stability_figure', 'reason_to_stop',
-           'stage_advice']
+           'stage_advice', 'StageGroups', 'stage_groups', 'anchor_table', 'anchor_clusters']
 
-# %% ../../../nbs/analysis/stages/stability.ipynb #c697dbda
-from collections.abc import Sequence
+# %% ../../../nbs/analysis/stages/stability.ipynb #imports0
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,9 +21,11 @@ from scipy import stats
 from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
+from .groupings import Labels, column_groups, metadata_table, neighbours, stage_embeddings
 from ...core.config import check_choice
 from ...core.figures import figure_of_texts, theme
 from ...core.seeds import derive, rng
+from ...data.pairs import Pair
 from ...training.methods.multistage.clusters import check_vectors, cluster
 
 # %% ../../../nbs/analysis/stages/stability.ipynb #c8c11da0
@@ -179,3 +183,81 @@ def stage_advice(
             line |= means | {"known": known, "groups": len(sizes), "filling": sizes[sizes >= batch].sum() / len(latest)}
         lines.append(line | {"stop": reason_to_stop(clusters, line["known"], line["filling"], **limits)})
     return pd.DataFrame(lines).astype({"clusters": "Int64"})
+
+# %% ../../../nbs/analysis/stages/stability.ipynb #2b9cb7a8
+@dataclass(frozen=True, eq=False)
+class StageGroups:
+    "What each stage of a model makes of some images."
+
+    vectors: Mapping[str, Float[Tensor, "image _"]]  # by stage, and "integrated"; unit length
+    groups: Mapping[str, Int[np.ndarray, "image"]]  # cluster of every image, for the same
+    attributes: Mapping[str, Sequence[str]]  # a value for every image
+
+    # a line per stage, a column per attribute; no column where no attribute is known
+    def grouped_by(self) -> pd.DataFrame:
+        "How far each stage's clusters are those of an attribute: adjusted mutual information."
+        if not self.attributes:
+            return pd.DataFrame(index=list(self.groups))
+        table = metadata_table(self.groups, self.attributes)
+        return table.pivot(index="grouping", columns="column", values="ami").loc[
+            list(self.groups), list(self.attributes)
+        ]
+
+
+def stage_groups(
+    model: Any,  # a model with stages, of images alone or a CLIP
+    pairs: Sequence[Pair],  # images; labels by name are their attributes
+    clusters: int = 5,  # of each stage
+    seed: int = 0,  # of the clusters
+    metadata: pd.DataFrame | Mapping[str, Labels] | None = None,  # further columns with a value for every image
+) -> StageGroups:
+    "Encode and cluster images by every stage that has been learned, and by all together."
+    vectors = {name: F.normalize(part, dim=-1) for name, part in stage_embeddings(model, pairs).items()}
+    if len(vectors) == 2:  # one stage is all of it
+        vectors.pop("integrated")
+    groups = {name: cluster(part, clusters, derive(seed, "anchors", name)) for name, part in vectors.items()}
+    labelled = all(isinstance(pair.labels, Mapping) for pair in pairs)
+    if labelled:
+        names = [name for name in pairs[0].labels if all(name in pair.labels for pair in pairs)]
+    else:
+        names = []
+    attributes = {name: [str(pair.labels[name]) for pair in pairs] for name in names}
+    for name, column in dict({} if metadata is None else metadata).items():
+        if len(column) != len(pairs):
+            raise ValueError(f"column {name!r} has {len(column)} values for {len(pairs)} images; align them")
+        attributes[str(name)] = column_groups(column).astype(str).tolist()
+    return StageGroups(vectors, groups, attributes)
+
+# %% ../../../nbs/analysis/stages/stability.ipynb #88ff8e8a
+def anchor_table(
+    stages: StageGroups,
+    anchor: int,  # an image's number
+    count: int = 3,  # neighbours in each stage
+) -> (
+    pd.DataFrame
+):  # stage, rank (from 1), image (its number), cosine, cluster, own (of the anchor's cluster), and the attributes
+    "An image's neighbours in every stage."
+    lines = []
+    for name, vectors in stages.vectors.items():
+        clusters = stages.groups[name]
+        for rank, image in enumerate(neighbours(vectors, anchor, count), 1):
+            line = {"stage": name, "rank": rank, "image": image, "cosine": float(vectors[anchor] @ vectors[image])}
+            line |= {"cluster": int(clusters[image]), "own": bool(clusters[image] == clusters[anchor])}
+            lines.append(line | {column: values[image] for column, values in stages.attributes.items()})
+    return pd.DataFrame(lines)
+
+
+def anchor_clusters(
+    stages: StageGroups,
+    anchor: int,  # an image's number
+) -> pd.DataFrame:  # stage, attribute, value, share (of the cluster), overall (of all images)
+    "The most frequent value of every attribute in the anchor's cluster of each stage."
+    lines = []
+    for name, clusters in stages.groups.items():
+        inside = clusters == clusters[anchor]
+        for attribute, values in stages.attributes.items():
+            column = np.array(values)
+            value = pd.Series(column[inside]).mode().iloc[0]
+            shares = {"share": float((column[inside] == value).mean()), "overall": float((column == value).mean())}
+            lines.append({"stage": name, "attribute": attribute, "value": str(value)} | shares)
+    return pd.DataFrame(lines, columns=["stage", "attribute", "value", "share", "overall"])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .silhouette import signed_rank_test
 from ...core.seeds import rng
-from ...data.lexicons.norms import Norms
+from ...data.lexicons.formats import Norms
 
 # %% ../../../nbs/analysis/words/norm_readout.ipynb #c005
 def _curvature(

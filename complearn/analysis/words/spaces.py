@@ -18,7 +18,7 @@ from torch import nn
 from ...core.files import read_json
 from ...core.runs import Run
 from ...data.word_tokenizer import WordTokenizer
-from ...models.saving import load_model
+from ...models.registry import load_model
 from ...models.towers.base import TextTransformer
 from ...models.towers.factory import read_spec, text_tower
 from ...models.wordspace import WordSpace

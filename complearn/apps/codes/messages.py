@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ...analysis.codes.map import code_map
+from ...analysis.codes.figures import code_map
 from ...analysis.codes.store import CodeStore
 from ...analysis.codes.surgery import edit_and_rank
 from ..widgets import Message

@@ -15,31 +15,38 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...analysis.trees.score_figures import lost_words, node_scores
+from ...analysis.trees.figures import lost_words, node_scores
 from .. import parses
 from ...core.config import RequestError, note_typed, parse_yaml
 from ...core.files import BadData, check_replaceable, write_bytes_atomic
 from ...core.runs import Run
-from complearn.data.divergence.compounds import (
+from complearn.data.divergence.measure import (
     COMPOUNDS,
     Candidates,
+    DivergenceSplit,
     find_candidates,
     graph_candidates,
+    make_split,
     pairs_graph,
     pairs_parses,
+    write_split,
 )
-from ...data.divergence.selection import DivergenceSplit, make_split, write_split
 from ...data.pairs import Pair
 from ...data.readers.edits import read_captions
 from ...data.readers.registry import read_source
 from ...data.reports import Records
 from ...language.concepts.denotations import unseen
 from ...language.concepts.graph import FILES, ConceptGraph, read_graph, write_graph
-from ...language.concepts.pruning import prune_parse
+from ...language.concepts.rules import prune_parse
 from ...language.parsing.base import Parse
-from ...language.parsing.cache import ParseCache
-from ...language.parsing.corrections import corrections_path, read_corrections, with_corrections
-from ...language.parsing.registry import PARSERS, read_parses
+from complearn.language.parsing.registry import (
+    PARSERS,
+    ParseCache,
+    corrections_path,
+    read_corrections,
+    read_parses,
+    with_corrections,
+)
 from ...training.runs.snapshots import latest_snapshot
 
 # %% ../../../nbs/apps/concepts/command.ipynb #2e737493

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...analysis.trees.score_figures import node_scores
+from ...analysis.trees.figures import node_scores
 from .sources import ConceptSource
 from ..edits.messages import MOST_LEAVES, tree_cells
 from ..widgets import Message
@@ -32,7 +32,7 @@ from complearn.language.concepts.denotations import (
 from ...language.concepts.graph import ConceptGraph, concept_text, plain_text
 from ...language.concepts.rules import find_concepts, is_mark
 from ...language.parsing.base import Parse
-from ...language.parsing.corrections import read_corrections
+from ...language.parsing.registry import read_corrections
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #2f646fdb
 @dataclass(frozen=True)

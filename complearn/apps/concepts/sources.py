@@ -18,7 +18,7 @@ from ..edits.captions import caption_pairs
 from ..search.sources import SearchSource
 from ...core.config import RequestError
 from ...core.runs import Run, find
-from ...data.divergence.compounds import pairs_graph, pairs_parses
+from ...data.divergence.measure import pairs_graph, pairs_parses
 from ...data.identities import images_by_id
 from ...data.pairs import Pair
 from ...data.reports import Pairs
@@ -26,8 +26,7 @@ from ...data.worlds.world import world_from
 from ...language.concepts.graph import ConceptGraph, plain_text, read_graph
 from ...language.concepts.rules import is_mark
 from ...language.parsing.base import Parse
-from ...language.parsing.cache import ParseCache
-from ...language.parsing.corrections import corrections_path
+from ...language.parsing.registry import ParseCache, corrections_path
 from ...training.runs.snapshots import latest_snapshot, run_fault
 
 # %% ../../../nbs/apps/concepts/sources.ipynb #6d0c5b12

@@ -21,14 +21,15 @@ from ...core.config import RequestError
 from ...core.files import BadData, plain
 from ...data.identities import images_by_id
 from ...data.pairs import Pair
-from ...data.readers.edits import EditedCaption, read_edits
-from complearn.data.readers.reviews import (
+from complearn.data.readers.edits import (
     Decision,
     DecisionKey,
+    EditedCaption,
     Verdict,
     append_decision,
     journal_path,
     read_decisions,
+    read_edits,
     write_reviewed,
 )
 from ...data.reports import Report

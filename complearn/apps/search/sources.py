@@ -14,10 +14,9 @@ from ...core.config import RequestError
 from ...core.files import cache_dir
 from ...core.runs import Run, find
 from ...data.pairs import Pair
-from ...data.readers.uploads import read_pictures
+from ...data.readers.files import read_pictures
 from ...data.worlds.world import world_from
-from ...evaluation.search.gallery import Gallery
-from ...evaluation.search.indexing import index_gallery
+from ...evaluation.search.gallery import Gallery, index_gallery
 from ...models.registry import search_fault
 from ...models.scoring import search_scorer
 from ...training.runs.launch import launch, prepare

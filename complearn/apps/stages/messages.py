@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ...analysis.stages.anchors import anchor_clusters, anchor_table
+from ...analysis.stages.stability import anchor_clusters, anchor_table
 from .sources import StageSource
 from ..widgets import Message
 from ...core.files import BadData, plain

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...analysis.stages.anchors import StageGroups, stage_groups
+from ...analysis.stages.stability import StageGroups, stage_groups
 from ...core.config import RequestError
 from ...core.runs import Run, find
 from ...data.pairs import Pair
 from ...evaluation.search.gallery import thumbnail
-from ...evaluation.tasks.attributes import drawn
+from ...evaluation.tasks.classification import drawn
 from ...training.runs.snapshots import latest_snapshot, run_fault
 
 # %% ../../../nbs/apps/stages/sources.ipynb #8d87d8d5

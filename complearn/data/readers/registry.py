@@ -18,7 +18,7 @@ from pydantic import AfterValidator
 from ...core.config import check_arguments, unknown_name
 from ..attributes import celeba, cifar_mnist, stl10, trifeature  # noqa: F401  registers its readers
 from ..benchmarks import nlvr  # noqa: F401
-from ..divergence.selection import read_split, take_part
+from ..divergence.measure import read_split, take_part
 from ..identities import distinct_names
 from ..overlap import resolve_overlap, without_pairs
 from ..pairs import Pair
@@ -31,8 +31,7 @@ from ..worlds import world  # noqa: F401
 from ..worlds.config import CUTOUT_WORLDS, WORLDS
 from ...language.parsing.base import Parse
 from ...language.parsing.brackets import given_trees
-from ...language.parsing.corrections import read_corrections, with_corrections
-from ...language.parsing.registry import parse
+from ...language.parsing.registry import parse, read_corrections, with_corrections
 from ...language.trees import Tree
 
 # %% ../../../nbs/data/readers/registry.ipynb #c010

@@ -23,8 +23,7 @@ from ...core.own_files import Inside
 from ..images import BrokenImage
 from ..readers.files import read_rows
 from ..reports import BadData, existing_path
-from .labels import Label, read_label
-from .stamps import is_photograph, list_stamps, read_caption, stamps_folder
+from .stamps import Label, is_photograph, list_stamps, read_caption, read_label, stamps_folder
 
 # %% ../../../nbs/data/sprites/cutouts.ipynb #c004
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ __all__ = ['gallery_split', 'gallery_pairs', 'best_recall']
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..divergence.compounds import Candidates
-from ..divergence.measure import compound_divergence
-from ..divergence.selection import DivergenceSplit, make_split
+from ..divergence.measure import Candidates, DivergenceSplit, compound_divergence, make_split
 from ..images import load_images
 from ..pairs import Pair
 from .splits import compounds, primitives

@@ -4,21 +4,28 @@
 
 # %% auto #0
 __all__ = ['SUGARCREPE_OPERATORS', 'SWAP_OPERATORS', 'ATOM_OPERATORS', 'BENCHMARKS', 'Cell', 'make_benchmark', 'Recognition',
-           'make_recognition']
+           'make_recognition', 'audit']
 
-# %% ../../../nbs/data/worlds/questions.ipynb #c002
+# %% ../../../nbs/data/worlds/questions.ipynb #imports0
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+from einops import rearrange, reduce
+from jaxtyping import Float, UInt8
+
 from ...core.config import check_choice
 from ...core.seeds import derive, rng
 from ..benchmarks.items import Choice
+from ..images import load_images
 from .edits import make_questions
 from .rendering import Scene
 from ...language.edits.scenes import SCENE_OPERATORS
+from ...language.lexicon.plausibility import NgramModel
 from ...language.scenes.grammar import say
 from ...language.scenes.propositions import Exists, Phrase, Statement
 from ...language.scenes.realise import realise
@@ -149,3 +156,77 @@ def make_recognition(
     else:
         templates = ["{}", "a picture of {}", "there is {}", "the picture shows {}"]
     return Recognition(items, [say(Statement((Exists(phrase),)), style="plain").text for phrase in phrases], templates)
+
+# %% ../../../nbs/data/worlds/questions.ipynb #1d85ed01
+def _thumbnail_model(
+    pictures: UInt8[np.ndarray, "image height width 3"],  # training pictures
+    side: int = 4,  # of a thumbnail
+) -> Callable[
+    [UInt8[np.ndarray, "image height width 3"]], Float[np.ndarray, "image"]
+]:  # log-likelihoods, up to a constant
+    "A Gaussian over thumbnails, with a small share of white noise."
+
+    def thumbnails(x):
+        return rearrange(reduce(x / 255, "n (i h) (j w) c -> n i j c", "mean", i=side, j=side), "n i j c -> n (i j c)")
+
+    mean = thumbnails(pictures).mean(0)
+    precision = np.linalg.inv(np.cov(thumbnails(pictures).T) + 1e-4 * np.eye(side * side * 3))
+
+    def score(images: UInt8[np.ndarray, "image height width 3"]) -> Float[np.ndarray, "image"]:
+        "Log-likelihood of pictures, up to a constant."
+        offset = thumbnails(images) - mean
+        return -0.5 * ((offset @ precision) * offset).sum(1)
+
+    return score
+
+# %% ../../../nbs/data/worlds/questions.ipynb #a186a900
+def _preference(
+    scores: Sequence[tuple[float, float]],  # of the right and of the wrong answer, question by question
+) -> float:  # share of questions answered right, ties counted half
+    "How often the right answer scores higher."
+    if len(scores):
+        return float(np.mean([1.0 if right > wrong else 0.5 * (right == wrong) for right, wrong in scores]))
+    return float("nan")
+
+# %% ../../../nbs/data/worlds/questions.ipynb #b0aa9a2f
+def _audit_cell(
+    questions: Sequence[Choice],  # of one operator and one form, "text" or "image"
+    scorers: dict[str, Callable],  # scores of a caption, or of a batch of pictures
+    size: int,  # side of a picture
+) -> dict[str, float | int]:
+    "Blind accuracies of one cell, over all questions and as drawn."
+    drawn = [k for k, question in enumerate(questions) if question.id.endswith("/a")]
+    row = {"n": len(questions), "wordings": len({text for question in questions for text in question.captions})}
+    for name, score in scorers.items():
+        if questions[0].form == "text":
+            scores = [(score(question.captions[0]), score(question.captions[1])) for question in questions]
+        else:
+            pictures = load_images([image for question in questions for image in question.images], size)
+            scores = [tuple(pair) for pair in rearrange(score(pictures), "(n two) -> n two", two=2).tolist()]
+        row |= {name: _preference(scores), f"{name}_as_drawn": _preference([scores[k] for k in drawn])}
+    return row
+
+# %% ../../../nbs/data/worlds/questions.ipynb #c015
+def audit(
+    world: Any,  # a `data.worlds.world.World`
+    n: int = 500,  # questions of each cell
+    fit: int = 2_000,  # training pairs to fit the blind scorers on
+) -> pd.DataFrame:  # one row for each operator x {caption, image}
+    "Yield, wordings and blind accuracy of every cell of a world."
+    pairs = [world.pair("train", k) for k in range(fit)]
+    texts = {
+        "length": lambda text: float(len(text.split())),
+        "bigrams": NgramModel([pair.caption for pair in pairs], 2).log_likelihood,
+    }
+    images = {"typical": _thumbnail_model(load_images([pair.image for pair in pairs], world.config.size))}
+    rows = []
+    for side, name, scorers in (("caption", "operators", texts), ("image", "images", images)):
+        questions = world.benchmark(name, n)
+        for operator in sorted({question.split for question in questions}):
+            row = _audit_cell(
+                [question for question in questions if question.split == operator], scorers, world.config.size
+            )
+            drawn = [edits for key, edits in world.drawn_edits.items() if key[0] == operator and key[3] is None]
+            share = max(drawn, key=lambda edits: len(edits.edits)).share
+            rows.append({"split": world.config.split, "operator": operator, "side": side, "yield": share, **row})
+    return pd.DataFrame(rows)

@@ -13,9 +13,13 @@ from typing import Any
 import torch
 
 from ...core.config import RequestError
-from ...data.divergence.compounds import find_candidates
-from ...data.divergence.measure import compound_divergence
-from ...data.divergence.selection import DivergenceSplit, make_split, take_part
+from complearn.data.divergence.measure import (
+    DivergenceSplit,
+    compound_divergence,
+    find_candidates,
+    make_split,
+    take_part,
+)
 from ...data.pairs import Pair
 from ...data.readers.registry import read_source
 from ...data.worlds.galleries import best_recall, gallery_pairs, gallery_split
@@ -24,7 +28,7 @@ from .bench import Bench
 from .worlds import render_choices
 from ..tasks.base import Score, Task, evenly
 from ..tasks.choices import Choices
-from ..tasks.phrase_retrieval import RECALLS, PhraseRetrieval
+from ..tasks.retrieval import RECALLS, PhraseRetrieval
 
 # %% ../../../nbs/evaluation/bench/divergence.ipynb #1337eff6
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,8 @@ from ..tasks.recognition import Recognition
 from ..tasks.relations import Relations
 from ..tasks.retrieval import Retrieval
 from ...models.scoring import Scorer, encode_all, evaluation_mode, full_precision
+from ...training.objectives.grounding import RelationGrounding
 from ...training.objectives.losses import info_nce
-from ...training.objectives.relations import RelationGrounding
 from ...training.runs.config import EVALUATIONS
 
 # %% ../../../nbs/evaluation/bench/monitors.ipynb #c007

@@ -50,9 +50,8 @@ from ...data.reports import BadData, Pairs
 from .bench import Bench
 from ..tasks.base import TASKS, Task
 from ..tasks.choices import Choices
-from ..tasks.phrase_retrieval import PhraseRetrieval
 from ..tasks.recognition import Recognition
-from ..tasks.retrieval import Retrieval
+from ..tasks.retrieval import PhraseRetrieval, Retrieval
 from ..tasks.statements import Statements
 from ...language.edits.captions import CAPTION_OPERATORS
 

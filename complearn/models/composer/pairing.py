@@ -19,8 +19,7 @@ from ...core.config import strict
 from ...core.seeds import derive
 from ...data.pairs import Batch
 from ..agents import build_seeded, build_towers
-from .concepts import START, STOP, Concepts, concept_collate, present
-from .regions import RegionStream
+from .concepts import START, STOP, Concepts, RegionStream, concept_collate, present
 from ..features import weights_fingerprint
 from ..grounded.model import tower_specs
 from ..scoring import Encoded, evaluation_mode, full_precision

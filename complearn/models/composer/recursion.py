@@ -15,10 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from .composition import CompositionTransformer
+from .composition import CompositionTransformer, Modulator, PrimitiveEncoder
 from .concepts import LABEL, LABELS, PARENT, PRIMITIVE, START, STOP, present
-from .modulators import Modulator
-from .primitives import PrimitiveEncoder
 from ..grounded.streams import fitting_heads
 from ..towers.base import Tower
 

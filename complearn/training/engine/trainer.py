@@ -28,11 +28,17 @@ from ...models.towers.base import compile_towers
 from .accumulation import GradCache
 from .checkpoints import Checkpointer, identity_of, remove_leftovers
 from .journal import Journal, check_loss, count_tokens
-from .objective import total_loss
 from .optimization import MovingAverage, adamw, objective_parameters
-from .phases import Phase, State, batches_before, lr_factor, set_trainable
+from complearn.training.engine.phases import (
+    Phase,
+    State,
+    TrainSettings,
+    batches_before,
+    lr_factor,
+    set_trainable,
+    total_loss,
+)
 from .processes import Processes, Stopped, StopSignal, start_processes
-from .settings import TrainSettings
 
 # %% ../../../nbs/training/engine/trainer.ipynb #n002
 # name -> function (trainer, result, **plain arguments), called when a configuration says that it is due

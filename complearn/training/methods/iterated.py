@@ -18,10 +18,8 @@ from torch import nn
 
 from ...core.config import unknown_name
 from ...core.seeds import derive
-from ..engine.objective import Objective
-from ..engine.phases import Phase, State
-from .clip import calibrate, in_order
-from .hard_negatives import WITH_IMAGES, WITH_NEGATIVES, hard_negative_objective
+from ..engine.phases import Objective, Phase, State
+from .clip import WITH_IMAGES, WITH_NEGATIVES, calibrate, hard_negative_objective, in_order
 from .registry import METHODS, merge, method
 from .scales import Scale
 from ..objectives.contrastive import Contrastive, Distillation

@@ -16,7 +16,7 @@ from ...data.pairs import CaptionIds, same_pairs
 from ...models.composer.concepts import PARENT, PRIMITIVE, TEXT, Concepts, present
 from ...models.composer.recursion import heights
 from ..engine.accumulation import GradCache
-from ..engine.objective import Objective
+from ..engine.phases import Objective
 
 # %% ../../../nbs/training/objectives/alignment.ipynb #ac75f69d
 def sample_negatives(

@@ -15,15 +15,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ...data.pairs import Batch
-from ..engine.objective import Objective
-from .joint import JointPairs, joint_pairs
-from .log_sums import row_blocks
+from ..engine.phases import Objective
 from complearn.training.objectives.losses import (
+    JointPairs,
     contrastive_loss,
     distil_cosine,
     distil_kl,
     distil_sparsemax,
     find_temperature,
+    joint_pairs,
+    row_blocks,
     shared_mass,
 )
 

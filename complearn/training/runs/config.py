@@ -21,7 +21,7 @@ from ...core.plugins import Registry
 from ...data.negatives import Negatives
 from ...data.readers.registry import check_reader
 from ...models.registry import read_model
-from ..engine.settings import TrainSettings
+from ..engine.phases import TrainSettings
 from ..engine.trainer import ACTIONS, Every
 from ..methods.catalogue import METHODS
 from ..methods.registry import Named

@@ -29,12 +29,11 @@ from ...data.negatives import with_negatives
 from ...data.pairs import Collate, number_captions, preload
 from ...data.readers.registry import known_count, portable, read
 from ...data.word_tokenizer import WordTokenizer
-from ...models.registry import build, needs_tokenizer
-from ...models.saving import model_card
+from ...models.registry import build, model_card, needs_tokenizer
 from ...models.towers.factory import check_names, check_weights_exist
 from ...models.towers.tokenizers import load_tokenizer
+from ..engine.phases import TrainSettings
 from ..engine.processes import Processes, start_processes
-from ..engine.settings import TrainSettings
 from ..engine.trainer import ACTIONS, Trainer
 from ..methods.catalogue import METHODS
 from ..methods.registry import make_phases

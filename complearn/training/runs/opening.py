@@ -13,7 +13,7 @@ from typing import Any
 
 from ...core.config import RequestError
 from ...core.runs import Run, find
-from ...models.saving import load_model
+from ...models.registry import load_model
 from ...models.towers.checkpoints import is_clip_folder
 from ...models.towers.openclip import OpenClipScorer, check_open_clip
 from .snapshots import Snapshot, refuse_phase, split_name

@@ -20,7 +20,7 @@ from ...core.files import write_errors
 from ...core.own_files import open_own
 from ...core.plugins import allowed_modules
 from ...core.runs import Run
-from ...models.progress import Progress
+from ...models.scoring import Progress
 from ..methods.catalogue import METHODS
 from .forks import Fork, Forks
 

@@ -13,10 +13,8 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ....core.config import strict
-from ...engine.objective import Objective, unwrap
-from ...engine.phases import Phase, State
-from ..clip import calibrate, in_order, last_blocks
-from ..hard_negatives import hard_negative_objective
+from ...engine.phases import Objective, Phase, State, unwrap
+from ..clip import calibrate, hard_negative_objective, in_order, last_blocks
 from complearn.training.methods.multistage.stages import (
     Grouping,
     begin_stage,

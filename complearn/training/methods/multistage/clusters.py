@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ....core.seeds import derive
 from ....data.pairs import Collate, Pair
-from ....models.progress import Progress
+from ....models.scoring import Progress
 
 # %% ../../../../nbs/training/methods/multistage/clusters.ipynb #6ffe8649
 def stage_vectors(

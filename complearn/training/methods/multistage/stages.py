@@ -31,7 +31,7 @@ from ...engine.phases import Phase, State
 from .clusters import cluster, merge_small, pseudo_labels, stage_vectors
 from ..registry import merge, method
 from ..scales import Scale
-from ...objectives.joint import rank_and_world
+from ...objectives.losses import rank_and_world
 from ...objectives.unimodal.baselines import UNIMODAL
 
 # %% ../../../../nbs/training/methods/multistage/stages.ipynb #14df2a2d
