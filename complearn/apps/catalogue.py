@@ -13,7 +13,7 @@ from typing import Any
 from .codes import controller as codes  # noqa: F401
 from .concepts import controller as concepts  # noqa: F401
 from complearn.apps.edits import (
-    app as edits,  # noqa: F401
+    controller as edits,  # noqa: F401
     review,  # noqa: F401
 )
 from .pages import APPS, PAGE
