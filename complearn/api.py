@@ -52,7 +52,7 @@ def _opened(
     model: Any,  # a name, a path, an open model, or a mapping of such by name; None: none
     function: str,  # that was called, for messages
 ) -> Any:  # open models
-    "A model, opened where it is named; raise RequestError for what is no model."
+    "A model, opened where it is named; raise RequestError if it is not a model."
     if model is None or callable(getattr(model, "collate", None)):
         return model
     if isinstance(model, Mapping):
@@ -203,7 +203,7 @@ def stages(
     pairs: Any = None,  # images: pairs, or a folder of pictures; None: those that a run was trained on
     **options: Any,  # of `apps.stages.app.stages`: model, clusters, metadata, most
 ) -> Any:  # a widget
-    "Look at what each stage of a model groups images by."
+    "Show the groups of images in each stage of a model."
     from complearn.apps.stages.controller import stages as app
 
     return app(runs=_runs(runs, "stages"), pairs=_pictures(pairs, "stages"), **_checked(options, "stages"))

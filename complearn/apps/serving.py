@@ -134,7 +134,7 @@ def _run_voila() -> None:
 def _write_template(
     folder: Path | str,  # a folder of Jupyter's data
 ) -> None:
-    "Write the template of served pages: voila's own, without what it loads from elsewhere."
+    "Write the template of served pages: voila's template without requests to other hosts."
     template = Path(folder) / "voila" / "templates" / "complearn"
     write_json(template / "conf.json", {"base_template": "lab"})
     (template / "index.html.j2").write_text(read_static("served.html.j2"), encoding="utf-8")

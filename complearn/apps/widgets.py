@@ -69,7 +69,7 @@ class Controller:
         self.notify: Callable[[Message], None] = lambda message: None  # receives messages while an action runs
 
     def state(self) -> dict[str, Any]:
-        "The attributes that actions change, with copies of what is changed in place."
+        "The attributes that actions change, with copies of those that are changed in place."
         return {}
 
     def open_first(self) -> None:
@@ -169,7 +169,7 @@ class AppWidget(anywidget.AnyWidget):
         content: bytes = b"",  # of a file, for actions that take one
         **arguments: Any,  # of the action
     ) -> "AppWidget":
-        "Do from the notebook what a click does, and show it; raise RequestError if it cannot be done."
+        "Run an action of the page from the notebook, and show the result; raise RequestError if that is impossible."
         messages = self.controller.handle({"action": action, **arguments}, [content] if content else [])
         for message, _ in messages:
             if message["type"] == "error":
@@ -183,7 +183,7 @@ class AppWidget(anywidget.AnyWidget):
         width: int = 1280,  # of the picture, in layout pixels
         height: int = 860,  # likewise
     ) -> list[Path]:  # the files written: HTML, and PNG where a browser is found
-        "Save the present view as a page of its own and, where a Chromium is found, as a picture."
+        "Save the present view as a page and, where a Chromium is found, as a picture."
         self.controller.open_first()
         page = make_page(
             self._esm, self._css, self.controller.page_messages(), self.controller.title(), self.inert_page

@@ -101,7 +101,7 @@ def _describe_error(
     error: Mapping[str, Any],  # one of pydantic's
     what: str,  # how to name the whole in the message
 ) -> str:
-    "One of pydantic's errors in our form: the place, what was expected, what came."
+    "One of pydantic's errors in our form: the place, the expected value, the given value."
     *parents, key = error["loc"] or ("",)
     place = ".".join([what, *map(str, error["loc"])])
     if error["type"] == "unexpected_keyword_argument":
@@ -140,8 +140,8 @@ def _argument_class(
     function: Callable,  # with annotations
     skip: int = 0,  # leading parameters that the caller fills
 ) -> type:
-    """A frozen dataclass of a function's parameters; `**settings: Annotated[Any, SomeDataclass]` stands for the fields
-    of that dataclass."""
+    """A frozen dataclass of a function's parameters; `**settings: Annotated[Any, SomeDataclass]` means the fields of
+    that dataclass."""
     members = []
     for parameter in list(signature(function).parameters.values())[skip:]:
         hint, default = (
@@ -208,7 +208,7 @@ def read_record(
 
 # %% ../../nbs/core/config.ipynb #n017
 class _ParameterLoader(yaml.SafeLoader):
-    """PyYAML's safe loader with YAML 1.2's plain words: `no` is a word and `5e-4` a number; no key stands twice, and
+    """PyYAML's safe loader with YAML 1.2's plain words: `no` is a word and `5e-4` a number; no key occurs twice, and
     nothing is an alias."""
 
     yaml_implicit_resolvers = {}
@@ -234,7 +234,7 @@ class _ParameterLoader(yaml.SafeLoader):
         node: yaml.Node,  # of a mapping
         deep: bool = False,  # whether to construct what is in it at once
     ) -> dict:
-        "Construct a mapping; raise ConstructorError if a key stands twice."
+        "Construct a mapping; raise ConstructorError if a key occurs twice."
         keys = [key.value for key, _ in node.value]
         if repeated := [key for place, key in enumerate(keys) if key in keys[:place]]:
             raise yaml.constructor.ConstructorError(
@@ -332,7 +332,7 @@ _PART_NAME = re.compile(r"(?<![\w.:/\\-])[A-Za-z_][\w.]*:[A-Za-z_][\w-]*(?![\w./
 def note_typed(
     values: Any,  # plain values that a person typed: words of a command, parameters of a notebook
 ) -> None:
-    """Remember the names of parts outside complearn, such as `my_file:mine`, in what a person typed.
+    """Remember the names of parts outside complearn, such as `my_file:mine`, in a person's input.
 
     Nothing is imported here; a registry that is asked for exactly such a name may import its module."""
     if isinstance(values, str):
@@ -361,7 +361,7 @@ def check_parameters(
     """Raise RequestError if papermill passed a parameter that the notebook's tagged cell does not name, or anything but
     a whole number where that cell says `int`.
 
-    What the parameters say was typed by a person, see `note_typed`."""
+    Their values count as typed by a person, see `note_typed`."""
     if cells is None:
         from IPython import get_ipython
 

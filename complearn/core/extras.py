@@ -11,7 +11,7 @@ from types import ModuleType
 
 # %% ../../nbs/core/extras.ipynb #c004
 class MissingLibrary(ImportError):
-    "An optional library is not installed; the message names the extra that brings it."
+    "An optional library is not installed; the message names the extra that contains it."
 
 
 def need(

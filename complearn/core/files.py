@@ -27,13 +27,13 @@ import numpy as np
 
 # %% ../../nbs/core/files.ipynb #dc1232d6
 class BadData(ValueError):
-    "Data that cannot be used; the message says where, what was expected, what came, and what to do."
+    "Data that cannot be used; the message names the place, the expected and the given value, and the remedy."
 
 # %% ../../nbs/core/files.ipynb #719ca501
 def describe_fault(
     error: BaseException,  # what a parser raised
 ) -> str:  # e.g. "not UTF-8 (byte 0xe9)"
-    "Say in a few words what a parser found wrong."
+    "Describe a parser's error in a few words."
     if isinstance(error, UnicodeDecodeError):
         return f"not {error.encoding.upper()} (byte {error.object[error.start]:#x} at {error.start})"
     if isinstance(error, json.JSONDecodeError):
@@ -79,8 +79,8 @@ def refuse_devices(
     path: Path | str,  # of a file that will be read
     name: str = "",  # how the message calls it; empty: by its path
 ) -> None:
-    """Raise `BadData` if a path leads to a named pipe, a socket or a device, which may never end; what is absent, or is
-    a folder, is left to whoever opens it."""
+    """Raise `BadData` if a path leads to a named pipe, a socket or a device, which may never end; a missing file or a
+    folder is left to whoever opens it."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -295,7 +295,7 @@ def check_replaceable(
     path: str | Path,  # a folder that will be made or replaced
     names: Sequence[str],  # of the files that it may hold; the first shows that it is one of its kind
 ) -> None:
-    "Raise FileExistsError if what is there would be lost: a file, or a folder with anything but these files in it."
+    "Raise FileExistsError if existing files would be lost: a file, or a folder with anything but these files in it."
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file; name a new folder")
@@ -402,8 +402,8 @@ def write_cache(
     path: str | Path,  # a file in the folder for caches
     content: Callable[[Any], Any] | bytes,  # as for `write_bytes_atomic`
 ) -> None:
-    """Keep what can be made again, all or nothing; where it cannot be written, a warning says so once for each folder,
-    and the work goes on."""
+    """Write a file that can be computed again, all or nothing; where it cannot be written, a warning says so once for
+    each folder, and the work goes on."""
     try:
         write_bytes_atomic(path, content)
     except OSError as error:

@@ -23,7 +23,7 @@ class ForeignFile(BadData):
 
 
 def _describe(path: Path, mode: int) -> str:
-    'What stands at a path, e.g. "runs/a/lock is a link to ../thesis.tex".'
+    'The kind of file at a path, e.g. "runs/a/lock is a link to ../thesis.tex".'
     kind = FILE_KINDS.get(stat.S_IFMT(mode), "no regular file")
     return f"{path} is {kind}" + (f" to {os.readlink(path)}" if stat.S_ISLNK(mode) else "")
 
@@ -32,8 +32,7 @@ def own_path(
     folder: Path | str,  # which may itself be a link
     name: str,  # below it, e.g. "phases/00-train.safetensors"
 ) -> Path:  # which may not exist yet
-    """The path of what a folder holds under a name; raise `ForeignFile` if there, or on the way, is anything but files
-    and folders."""
+    "The path of a folder's file; raise `ForeignFile` if there, or on the way, is anything but files and folders."
     path = Path(folder)
     parts = PurePath(name).parts
     if not parts or PurePath(name).is_absolute() or ".." in parts or "\0" in str(name):

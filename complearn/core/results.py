@@ -116,7 +116,7 @@ _MOST_CELLS = 50_000_000  # of a frame that is read
 
 @dataclass
 class Result:
-    """What a study measured, and everything else that its report draws.
+    """The numbers that a study measured, and everything else that its report draws.
 
     Example: `Result.read("results.json").table` holds a line per measured number."""
 
@@ -135,7 +135,7 @@ class Result:
         self,
         path: str | Path,  # the file, or the experiment's folder, which gets a results.json
     ) -> Path:  # the file
-        """Write results.json and the Parquet files next to it; what is there stays whole until all is written.
+        """Write results.json and the Parquet files next to it; existing files stay whole until all are written.
 
         Code version and library versions are added to the setting."""
         rows = _check_rows(self.rows)

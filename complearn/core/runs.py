@@ -360,7 +360,7 @@ class Run:
 
     @property
     def method(self) -> str:
-        """What an experiment calls the run: its row's label, as `folder_name` writes it in `<label>-s<seed>`, or else
+        """The run's name in an experiment: its row's label, as `folder_name` writes it in `<label>-s<seed>`, or else
         its configured method."""
         return self._method_and_seed()[0]
 

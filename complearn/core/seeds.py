@@ -50,7 +50,7 @@ def seed_everything(
     seed: int | np.integer,  # the run's seed
     *keys: Key,  # what follows, e.g. "step", 120
 ) -> int:  # the derived seed that was set
-    "Seed Python's, NumPy's and torch's global generators (CUDA included) for what follows."
+    "Seed Python's, NumPy's and torch's global generators (CUDA included) for all later draws."
     import torch
 
     derived = derive(seed, *keys)

@@ -272,7 +272,7 @@ def _identity(batch: Batch) -> Batch:
 def fingerprint(
     pairs: Sequence[Pair],  # a training set
 ) -> str:  # 16 hexadecimal digits
-    "A hash of a data set's ids, captions, given negatives and image names, or the result of its own `fingerprint()`."
+    "A hash of a data set's ids, captions, given negatives and image names, or the result of its `fingerprint()`."
     if hasattr(pairs, "fingerprint"):
         return pairs.fingerprint()
     digest = hashlib.blake2b(digest_size=8)
@@ -329,8 +329,7 @@ def content_fingerprint(
     pairs: Sequence[Pair],  # a training set
     like: str = "",  # an earlier fingerprint, to compare with: one of an earlier version is of the sizes of files
 ) -> str:  # "bytes:" and 16 hexadecimal digits; empty for a generated world, whose own fingerprint says all
-    """A hash of what a data set's names stand for: the bytes of image files and shards, other images, labels, trees and
-    regions."""
+    "A hash of a data set's contents: the bytes of image files and shards, other images, labels, trees and regions."
     if hasattr(pairs, "world"):
         return ""
     by_size = bool(like) and not like.startswith(_BYTES)

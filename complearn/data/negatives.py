@@ -161,7 +161,7 @@ COMPOSED = 8  # negatives of several calls that are drawn for a pair
 # %% ../../nbs/data/negatives.ipynb #0d1177f0
 @dataclass(frozen=True)
 class Negatives:
-    "Which negatives a batch brings, one for each caption. Raise ValueError for an unknown source or operator."
+    "The source of a batch's negatives, one for each caption. Raise ValueError for an unknown source or operator."
 
     # "given" (the data's), "swap" (by rules), "auto" (given, else by rules), "unrelated" (another scene's caption)
     source: str = "auto"
@@ -191,7 +191,7 @@ class Negatives:
         cls,
         values: Any,  # negatives, plain values by key, a source's name for short, or None
     ) -> "Negatives | None":
-        "Negatives from what a person writes; raise ValueError for what is no setting of theirs."
+        "Negatives from a setting that a person writes; raise ValueError if it is unknown."
         if values is None:
             return None
         return strict(cls, {"source": values} if isinstance(values, str) else values, "negatives")
@@ -292,12 +292,12 @@ class Contradictions(Sequence):
 
     @cached_property
     def claims(self) -> dict[str, Int64[np.ndarray, "clause 6"]]:
-        "What the right caption and, once they are put into words, the wrong ones say, see `data.facts`."
+        "The claims of the right caption and of the wrong ones, once these are put into words, see `data.facts`."
         return {self.say(self.statement).text: claim_numbers(self.statement)}
 
     @cached_property
     def scene(self) -> Int64[np.ndarray, "18"]:
-        "What the scene shows, see `data.facts`."
+        "The facts of the scene, see `data.facts`."
         return scene_numbers(self.graph, self.config.relations)
 
     def image(
@@ -342,8 +342,8 @@ class EditedCaptions(Sequence):
         self,
         wanted: Negatives,  # how many calls of which operators
     ) -> list[tuple[str, tuple[str, ...]]]:
-        """The captions of so many calls of these operators, with theirs; one that does not say counts as one call of
-        any."""
+        """The captions made by this number of calls of these operators, with their operators; a caption without that
+        information counts as one call of any."""
         calls = wanted.calls
         allowed = wanted.operators
 
@@ -365,7 +365,7 @@ def negative_mix(
 ) -> (
     pd.DataFrame
 ):  # by calls: share of captions with a negative, negatives of such a caption; share of draws that call each operator
-    "What is drawn as negatives: how many captions have one, from how many it is drawn, and which operators made it."
+    "The source of the negatives: how many captions have one, from how many it is drawn, and the operators used."
     lines = {}
     for which in wanted:
         shares = Counter()

@@ -23,7 +23,7 @@ from .word_tokenizer import EmptyCaption, Tokens, WordTokenizer, normalize_capti
 # %% ../../nbs/data/pairs.ipynb #c004
 @dataclass(frozen=True)
 class Pair:
-    "An image and a caption that describes it, with what else is known about them."
+    "An image and a caption that describes it, with further facts about them."
 
     image: Any  # path, encoded bytes, PIL image, uint8 array (h, w, 3), a scene, or None
     caption: str | None  # the text, or None
@@ -46,8 +46,8 @@ def _changed(value: Any, function: Callable[[Any], Any]) -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """What one method needs of a batch besides images and captions. A subclass is a frozen dataclass; every field has a
-    row per pair, in a tensor or a tuple, or is None."""
+    """Data that one method needs in a batch besides images and captions. A subclass is a frozen dataclass; every field
+    has a row per pair, in a tensor or a tuple, or is None."""
 
     made_by: ClassVar[str] = "a collate step of its own: collate.with_steps(step), where step(pairs, draws) returns it"
     # for fields that mark captions: what is said of the first, e.g. {"shortened": "is longer than 60 words"}
@@ -114,7 +114,7 @@ class Batch:
         return self.change(lambda value: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value)
 
     def pin_memory(self) -> "Batch":
-        "The batch in page-locked memory, from which copies to a GPU run beside the computation."
+        "The batch in page-locked memory, from which copies to a GPU run during the computation."
         return self.change(lambda value: value.pin_memory() if isinstance(value, Tensor) else value)
 
     def chunk(
@@ -201,7 +201,7 @@ def same_pairs(
 # %% ../../nbs/data/pairs.ipynb #c015
 @dataclass(frozen=True)
 class Collate:
-    "Make a batch of pairs; what a pair gets by chance depends on its draw alone."
+    "Make a batch of pairs; a pair's random values depend on its draw alone."
 
     transform: Transform | Any  # images, draws -> tensor
     tokenizer: WordTokenizer | Any | None  # captions, names -> Tokens; None: captions are left out

@@ -21,7 +21,7 @@ _MADE_BY = 'DrawNegatives; say "train": {"negatives": "auto"} in the run\'s conf
 
 @dataclass(frozen=True)
 class HardNegatives(Part):
-    "A wrong caption of each pair of a batch; where there is none, the right one stands in its place."
+    "A wrong caption of each pair of a batch; where there is none, the right one is used."
 
     made_by: ClassVar[str] = _MADE_BY
     notes: ClassVar[dict[str, str]] = {
@@ -43,7 +43,7 @@ class HardNegatives(Part):
 
 @dataclass(frozen=True)
 class NegativeImages(Part):
-    "An image of each wrong caption; where there is none, the right one stands in its place."
+    "An image of each wrong caption; where there is none, the right image is used."
 
     made_by: ClassVar[str] = _MADE_BY.replace('"auto"', '{"images": true}')
 

@@ -61,7 +61,7 @@ class Report:
 
 # %% ../../nbs/data/reports.ipynb #c008
 class Records(list):
-    "A list with a `report` on what was left out of it."
+    "A list with a `report` on the records that were left out."
 
     def __init__(self, items: Iterable = (), report: Report | None = None):
         super().__init__(items)
@@ -79,7 +79,7 @@ class Pairs(Records):
 
 
 class _Names:
-    "What the parts of a joined data set have named so far."
+    "The names of the parts of a joined data set so far."
 
     def __init__(self):
         self.pairs: dict[str, list[Pair]] = {}  # by the id that their reader gave
@@ -90,7 +90,7 @@ class _Names:
         self,
         number: int,  # of the part
     ) -> str:  # "part 2/", or with the next number that no name begins with
-        "What the names of a part begin with."
+        "The prefix of a part's names."
         spaces = (f"part {k}/" for k in itertools.count(number))
         return next(space for space in spaces if not any(name.startswith(space) for name in self.taken))
 
@@ -179,7 +179,7 @@ def image_fault(
     image: Any,  # path, bytes, or anything with `read_bytes()`; other images are never broken
     check: str = "decode",  # "decode" (reads every byte), "header" (the first bytes) or "exists"
 ) -> str | None:  # "image not found", "image unreadable: ..." or None
-    "Say what is wrong with an image."
+    "Describe the fault of an image."
     is_path = isinstance(image, (str, Path))
     if is_path and not os.path.isfile(image):
         if os.path.exists(image) and not os.path.isdir(image):
@@ -362,7 +362,7 @@ class Collector:
             for k, values in enumerate(records):
                 where = f"{name} record {k}"
                 with collector.sample(where):
-                    record = read_record(Record, values, where)  # `core.config`: a dataclass says what is needed
+                    record = read_record(Record, values, where)  # `core.config`: a dataclass names the required fields
                     collector.add(Pair(images / record.file_name, record.caption, record.id, record.image_id), where)
 
         `core.files.parsing` around the call of a parser raises `BadData` for whatever the parser raises."""
@@ -389,7 +389,7 @@ class Collector:
         self.samples = [(pair, where) for pair, where in self.samples if not faults[_image_key(pair.image)]]
 
     def _outside(self, image: Any) -> str | None:
-        "What is wrong with an image that lies outside the folder that a person gave."
+        "The fault of an image that lies outside the folder that a person gave."
         if isinstance(image, (str, Path)):
             path = image
         else:

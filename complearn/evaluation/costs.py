@@ -69,7 +69,7 @@ def clock(
 # %% ../../nbs/evaluation/costs.ipynb #7b6d4839
 @dataclass
 class Cost:
-    "What one way of a computation took."
+    "The cost of one way to compute something."
 
     seconds: list[float] = field(default_factory=list)  # of each turn
     most: int = 0  # bytes held at one time, beyond what was there before

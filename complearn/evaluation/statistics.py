@@ -356,7 +356,7 @@ def difference_table(
 ) -> (
     pd.DataFrame
 ):  # compared, metric, split, difference, low, high, detectable (percentage points), p_t, p_sign, p_floor, seeds
-    "Differences to be read beside tables in per cent; a cell is empty where there is no number."
+    "Differences to be read next to tables in per cent; a cell is empty where there is no number."
     names = {
         "mean": "difference, points",
         "low": "low, points",

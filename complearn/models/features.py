@@ -30,7 +30,7 @@ from ..data.images import file_hash, hash_files, image_hash
 def architecture_text(
     module: nn.Module,  # the model
 ) -> str:  # JSON
-    "A model's configuration and the architectures of its towers: what it computes with its weights."
+    "A model's configuration and the architectures of its towers: the computation that its weights take part in."
     if is_dataclass(getattr(module, "config", None)):
         config = asdict(module.config)
     else:

@@ -310,7 +310,7 @@ def generate_edits(
     generator: Generator,
     n: int = 1,  # proposals of each operator
 ) -> tuple[list[Edit], Counter]:  # the edits, each caption once; the reasons of refused proposals
-    "Edits of a caption that a language model proposed and the checks took. Raises what the generator raises."
+    "Edits of a caption that a language model proposed and the checks took. The generator's errors are raised."
     edits = {}
     refused = Counter()
     for operator in operators if not parse.error else ():

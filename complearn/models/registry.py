@@ -84,7 +84,7 @@ def build(
 def needs_tokenizer(
     config: Any,  # a mapping, perhaps with "kind", or a configuration
 ) -> bool:
-    "Whether a model's text tower is one of our own sizes, whose tokenizer is fitted on the training captions."
+    "Whether a model's text tower is one of complearn's own sizes, whose tokenizer is fitted on the training captions."
     text_tower = kind_of(config).text_tower
     spec = text_tower(read_model(config)) if text_tower else None
     return spec is not None and read_spec(spec, LOADERS["text"])[0] in SIZES
@@ -213,7 +213,7 @@ def assemble(
 def title_of(
     config: Any,  # a configuration
 ) -> str:
-    "What a model card calls a model."
+    "A model's title in a model card."
     title = kind_of(config).title
     return title(config) if callable(title) else title or f"{kind_name(config)} model"
 

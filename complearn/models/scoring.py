@@ -41,7 +41,7 @@ class Progress(tqdm):
         super().__init__(*values, **options)
 
     def update(self, n: int | float | None = 1) -> bool | None:
-        "Add to what is done; as `tqdm` has it."
+        "Count further items as done; as in `tqdm`."
         drawn = super().update(n)
         if isinstance(self.terminal, int) and not self.disable and time.monotonic() - self.printed >= self.every:
             self.printed = time.monotonic()

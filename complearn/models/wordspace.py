@@ -212,7 +212,7 @@ class WordSpace:
         self._statistics: tuple[str, Tensor] | None = None  # of which weights, and what
 
     def fingerprint(self) -> str:  # empty where the encoder has neither weights nor a name
-        "A hash of what the vectors depend on."
+        "A hash of all that the vectors depend on."
         if not isinstance(self.encoder, nn.Module) and not self.name:
             return ""
         # hashed anew: they may have been trained since

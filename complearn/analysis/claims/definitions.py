@@ -725,7 +725,7 @@ def _primary_word(
 def confirmatory_table(
     rows: Sequence[Mapping] = (),  # of the file of newcomers; none: no world stands yet
 ) -> pd.DataFrame:  # role, comparison, worlds, difference, low, high, p_t, p_holm (points of accuracy), verdict
-    "What the confirmatory study says; before all worlds stand, how many do."
+    "The results of the confirmatory study; while worlds are missing, their number."
     table = teachers_rows(rows)
     stand = complete_worlds(table)
     roles = [("primary", PRIMARY), *(("secondary", claim) for claim in SECONDARY)]

@@ -55,7 +55,7 @@ class StudyResults:
 
     @property
     def world(self) -> str:
-        "What was trained on, in a few words."
+        "The training data, in a few words."
         source = self.setting.get("source") or {"name": "", "args": {}}
         if source["name"] != "generated":
             vision = (self.setting.get("model") or {}).get("vision")
@@ -86,7 +86,7 @@ class StudyResults:
 
     @cached_property
     def measures(self) -> set[tuple[str, str]]:
-        "What was asked, and by which measure."
+        "The benchmark and the measure."
         return set(self.rows[["data", "metric"]].drop_duplicates().itertuples(index=False, name=None))
 
     def holds(
@@ -135,8 +135,7 @@ class StudyResults:
         method: str,  # the label of a row
         seeds: Iterable,  # of its runs
     ) -> set[str] | None:  # None: the file does not say what its runs were
-        """What tells runs from all others: label, seed, configuration, what they were asked, and the lessons that they
-        taught."""
+        "Identity of a run: label, seed, configuration, questions, and the lessons that it taught."
         records = self.setting.get("runs")
         if not isinstance(records, Mapping):
             return None
@@ -159,7 +158,7 @@ class StudyResults:
         self,
         method: str,  # e.g. "il_clip"
     ) -> list[str]:  # labels of its rows
-        "Rows that train this method with switches of its own; those that change the model as well are other methods."
+        "Rows that train this method with other switches; rows that change the model as well are other methods."
         switches = {label: row.get("switches", {name: value for name, value in row.items() if name != "method"})
                     for label, row in self.setting.get("rows", {}).items() if row["method"] == method}  # fmt: skip
         return [label for label, names in switches.items() if set(names) == {method}]

@@ -102,7 +102,7 @@ def purity(
     draws: int = 100,  # shuffles
     seed: int = 0,  # of the shuffles
 ) -> pd.DataFrame:  # one line per code that fires on some pictures but not on all
-    """What each code stands for: its best attribute, the mutual information with it, and what shuffling gives.
+    """The meaning of each code: its best attribute, the mutual information with it, and that of shuffled labels.
 
     Columns: code, fired (pictures), attribute, mi (bits), chance (bits, mean of the shuffles), purity (mi - chance),
     share (purity over

@@ -105,8 +105,8 @@ def code_table(
     progress: bool = False,  # show a bar
     visit: Callable[[list[Pair], AgentOutput], None] | None = None,  # called with each chunk of items and its reading
 ) -> CodeTable:
-    """Encode the distinct images (or captions) of some pairs and tabulate what makes each code fire (Zheng et al. 2024,
-    Figs. 6-9)."""
+    """Encode the distinct images (or captions) of some pairs and tabulate the items with the highest score of each code
+    (Zheng et al. 2024, Figs. 6-9)."""
     if side not in ("image", "text"):
         raise ValueError(f"a code table is of side 'image' or 'text', not {side!r}")
     tally = CodeTally(k, heaviest)

@@ -142,7 +142,7 @@ def write_store(
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c015
 class _ChunkCollector:
-    "Keeps of each chunk of images what a table of codes does not."
+    "Collects per chunk of images the values that a table of codes does not keep."
 
     def __init__(
         self,

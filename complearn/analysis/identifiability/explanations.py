@@ -113,7 +113,7 @@ def _change_types(
     negative: str,
     nouns: Iterable[str] = (),  # the nouns of the negative; decide between the two kinds of ADD
 ) -> set[str]:  # names of operators; more than one where the changed words are of several kinds
-    "The operators that do what a negative does to a caption, wherever they can."
+    "The operators that can turn a caption into its negative."
     differences = word_differences(caption.parse.caption, negative)
     family = explain(differences)
     if family is None and explain([(after, before, *spans) for before, after, *spans in differences]) == "negate":
@@ -128,7 +128,7 @@ def _change_types(
 
 # %% ../../../nbs/analysis/identifiability/explanations.ipynb #e77e8851
 class CaptionPatterns:
-    "What the operators make of a caption, with the lexicon and with any word."
+    "The patterns that the operators make from a caption, with the lexicon and with any word."
 
     def __init__(
         self,

@@ -185,7 +185,7 @@ class CaptionProbe:
 
     @cached_property
     def context(self) -> tuple[dict, EditContext]:
-        "The parse of each caption, and what the operators know."
+        "The parse of each caption, and the operators' context."
         texts = list(dict.fromkeys(text for pair in self.views for text in (pair.caption, *(pair.views or ()))))
         parses = dict(zip(texts, parse(texts)))
         return parses, EditContext.of_corpus(parses.values(), self.wordnet or None)
@@ -249,7 +249,7 @@ def shared_rows(
     n: int = 200,  # statements tried for each
     seed: int = 0,
 ) -> list[dict]:  # of data "shared scenes": share, with Wilson's interval
-    "The share of edits that can be true together with their captions; ADD leaves nothing out for what it puts in."
+    "The share of edits that can be true together with their captions; ADD removes nothing."
     rows = []
     for operator in operators:
         draws = [rng(seed, "shared", operator, k) for k in range(n)]

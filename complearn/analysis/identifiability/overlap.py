@@ -416,7 +416,7 @@ def beside_chance(
 ) -> (
     pd.DataFrame
 ):  # by set and level: shares in per cent; behind those of a null, what own negatives of the same captions have more
-    "What the operators explain of a set's negatives, and of random ones."
+    "The share of a set's negatives that the operators explain, and the share of random ones."
     nulls = [null for null, place in NULLS.items() if place == kind]
     part = rows[(rows.split == kind) & rows.method.isin([OWN, *nulls])]
     values = {(line.data, line.method, line.metric): line for line in part.itertuples()}

@@ -119,12 +119,10 @@ def shift_effect(
     moved: str = "both",  # "both", each by half, or "images" or "texts" alone
     shifts: Sequence[float] = (-0.5, 0.0, 0.5, 1.0, 1.5),  # shares of the gap; 0: as trained; 1: the means meet
 ) -> pd.DataFrame:  # shift, gap, loss (of all pairs in one batch), accuracy among captions, image_accuracy among images
-    """What happens to the loss and to hard negatives when the modalities are moved along their gap. Moving texts adds
-    one vector to the
-    right caption and to the wrong one, so which of them an image chooses cannot change, but for the return to unit
-    length; nor can moving
-    images change which of two images a caption chooses. What a shift can change is the choice among vectors of the side
-    that rests."""
+    """The loss and the accuracy on hard negatives when the modalities are moved along their gap. Moving texts adds one
+    vector to the right caption and to the wrong one, so which of them an image chooses cannot change, but for the
+    return to unit length; nor can moving images change which of two images a caption chooses. A shift can only
+    change the choice among vectors of the side that is not moved."""
     gap = images.mean(0) - texts.mean(0)
     lines = []
     back, forth = {"both": (0.5, 0.5), "images": (1.0, 0.0), "texts": (0.0, 1.0)}[moved]

@@ -35,7 +35,7 @@ def yield_rows(
     records: Sequence[EditedCaption],  # a file of edits
     data: str,  # name of the captions
 ) -> list[dict]:  # metrics `share` (of the captions that take an operator) and `edits` (per caption)
-    "What each operator offers."
+    "The number of edits that each operator offers."
     yields = Yields()
     n = len(records)
     for record in records:

@@ -35,7 +35,7 @@ def loss_column(
     metrics: pd.DataFrame,  # a log
     column: str = "contrastive_loss",  # the loss to look for
 ) -> str:
-    "The loss to draw a log by: the one of that name, or `loss`, the sum of what is trained, where there is none."
+    "The loss to draw a log by: the one of that name, or `loss`, the sum of the trained losses, if there is none."
     return column if column in metrics else "loss"
 
 
@@ -177,7 +177,7 @@ def interval_note(
     mark: str = "bars",  # what shows the intervals
     level: float = 0.95,  # of the intervals
 ) -> str:  # such as "bars: 95% interval over 5 seeds"
-    "What the intervals of a figure are over; a blind baseline, which has no seed, counts as one."
+    "The unit over which a figure's intervals are computed; a blind baseline, which has no seed, counts as one."
     fewest = points.n.min()
     most = points.n.max()
     if most == 1 and (points.low == points.high).all():

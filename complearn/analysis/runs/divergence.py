@@ -41,7 +41,7 @@ def part_contents(
     bench: Mapping[str, Task],  # parts of captions with trees, among other questions
     most: int = 4,  # predicates that are named
 ) -> pd.DataFrame:  # a line per part: words, height of the concept tree, shares of the commonest predicates
-    "What the captions of each part are like: means over captions."
+    "Properties of the captions of each part: means over captions."
     lines = []
     for name, part in bench.items():
         for pair in part.items() if isinstance(part, Part) else ():

@@ -210,7 +210,7 @@ def with_coin(
     rows: pd.DataFrame,  # results rows of metrics "accuracy" and "accuracy_coin", and of others
     most: float = MANY_TIES,  # share of tied items of a split from which on the strict score needs company
 ) -> pd.DataFrame:  # rows of "accuracy", and of "<method>, coin" where there are many ties
-    "The accuracies to show: strict, and beside them those with ties broken by a coin."
+    "The accuracies to show: strict, and next to them those with ties broken by a coin."
     coin = rows[rows.metric == "accuracy_coin"]
     tied = coin[coin.ties > most].method.unique()
     coin = coin[coin.method.isin(tied)].assign(metric="accuracy", method=lambda lines: lines.method + ", coin")

@@ -264,7 +264,7 @@ def _parts_present(
 
 
 def _resnet_block(block: nn.Module, context: Context) -> Bound:
-    "Convolutions beside a shortcut, then ReLU."
+    "Convolutions and a shortcut, added, then ReLU."
     extras = {name: getattr(block, name, None) for name in ("se", "aa", "drop_path", "drop_block")}
     refuse(
         context, **{name: extra is not None and not isinstance(extra, nn.Identity) for name, extra in extras.items()}

@@ -187,7 +187,7 @@ def stage_advice(
 # %% ../../../nbs/analysis/stages/stability.ipynb #2b9cb7a8
 @dataclass(frozen=True, eq=False)
 class StageGroups:
-    "What each stage of a model makes of some images."
+    "The groups that each stage of a model puts some images in."
 
     vectors: Mapping[str, Float[Tensor, "image _"]]  # by stage, and "integrated"; unit length
     groups: Mapping[str, Int[np.ndarray, "image"]]  # cluster of every image, for the same

@@ -240,6 +240,6 @@ def scoring_costs(
 
 
 def _counted(function: Callable, *arguments: Any) -> tuple[Any, int]:
-    "What a function returns, and its operations."
+    "A function's result, and its number of operations."
     with FlopCounterMode(display=False) as counter:
         return function(*arguments), counter.get_total_flops()

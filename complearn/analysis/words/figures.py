@@ -37,7 +37,7 @@ def visible_names(
     first: Sequence[str] = (),  # names to set before all others
     most: int | None = None,  # names at most
 ) -> list[str]:  # a name, or nothing where it would touch another
-    "Which names can be written beside their dots."
+    "Whether each name has room next to its dot."
     scaled = [(v - v.min()) / max(np.ptp(v), 1e-12) * side for v, side in ((x, width), (y, height))]
     apart = sum(((v - side / 2) / side) ** 2 for v, side in zip(scaled, (width, height)))
     order = sorted(range(len(names)), key=lambda i: (names[i] not in first, -apart[i]))
@@ -146,7 +146,7 @@ def _add_curves(
     shown: Sequence[str],  # categories, lowest first
     **place,  # row and col of a subplot
 ) -> None:
-    "One axis: a curve for each category, and their names beside."
+    "One axis: a curve for each category, and the categories' names next to them."
     half = -(-len(shown) // 2)
     lines = []
     for k, category in enumerate(shown):
@@ -244,7 +244,7 @@ def runs_subtitle(
     single: str,  # what is said of a method with one run
     several: str = "95% t interval over its seeds",  # what is said of the others' bars
 ) -> str:
-    "The number of runs of each method, and what the error bars mean."
+    "The number of runs of each method, and the meaning of the error bars."
     runs = points.groupby("method", sort=False)["n"].max()
     one = [name for name, n in runs.items() if n == 1]
     more = [f"{name} ({n} seeds)" for name, n in runs.items() if n > 1]

@@ -62,7 +62,7 @@ class SpaceSource:
 def _kind_of_folder(
     folder: Path,  # that exists
 ) -> str:  # "runs" (one, or several below it), "model" (of `save_model`) or "tower" (of transformers)
-    "What a folder holds."
+    "The kind of a folder."
     if not (folder / "config.json").is_file():
         return "runs"
     config = read_json(folder / "config.json")

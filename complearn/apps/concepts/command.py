@@ -215,7 +215,7 @@ def split_remarks(
     split: DivergenceSplit,
     windows: int,  # as many as were asked for
 ) -> list[str]:
-    "What a reader of a split may not expect."
+    "Properties of a split that a reader may not expect."
     found = {name: level for name, level in split.divergences.items() if name.startswith("window_")}
     remarks = []
     if "mcd" in split.parts and len(found) < windows:

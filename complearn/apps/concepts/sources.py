@@ -127,7 +127,7 @@ class ConceptSource:
         return parse
 
     def waiting_text(self, pair: Pair) -> str:
-        "What is going on while a caption is parsed."
+        "The present step while a caption is parsed."
         is_quick = self.is_parser_open or pair.tree is not None
         return "opening the tree" if is_quick else "loading the parser: some seconds, once; later trees open quickly"
 

@@ -90,7 +90,7 @@ def lack(
     atoms: CaptionAtoms,
     operator: str,  # that has no place in the caption
 ) -> str:
-    "What a caption lacks for an operator."
+    "The reason why an operator cannot edit a caption."
     described = sum(bool(each.attributes) or each.count is not None for each in atoms.objects)
     related = len(atoms.prepositions) + len(atoms.verbs)
     needs = {  # operator -> least number, of what, how many there are
@@ -146,7 +146,7 @@ class PlainCaption:
         return lack(self.atoms, operator)
 
     def label(self, call: Call) -> str:
-        "What a call does."
+        "A call in words."
         site, option = call
         changes = [(self.text[slice(*span)], text) for span, text in zip(site.spans, site.options[option])]
         label = _describe_changes(site.operator, [(before, after.strip()) for before, after in changes])
@@ -262,7 +262,7 @@ class SceneCaption:
 def _word_spans(
     text: str,
 ) -> list[CharSpan]:
-    "The characters of each word of a text whose words are parted by spaces."
+    "The characters of each word of a text whose words are separated by spaces."
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
@@ -325,7 +325,7 @@ def caption_pairs(
 
 # %% ../../../nbs/apps/edits/captions.ipynb #4f9b6f91
 class CaptionGallery:
-    "Captions to take, and what is needed to edit them and others."
+    "Captions to choose from, and the context that edits need."
 
     most_parsed: ClassVar[int] = 5_000  # captions that are parsed for their words
 

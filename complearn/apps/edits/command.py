@@ -184,7 +184,7 @@ def images_of(
 # %% ../../../nbs/apps/edits/command.ipynb #4c1311be
 @dataclass(frozen=True)
 class EditSettings:
-    "What is made of a file of captions."
+    "How the captions of a file are edited."
 
     operators: tuple[str, ...] = ()  # operators, or families such as "swap"; none: all
     calls: Annotated[int, Field(ge=1, le=8)] = 1  # edits of one negative
@@ -386,9 +386,8 @@ def _edit_row(
     generator: Generator | None = None,  # a language model instead of the rules
     ranker: Ranker | None = None,  # keeps the hardest of many; None: all that are drawn are kept
 ) -> dict[str, Any]:  # plain values, see `data.readers.edits.EditedCaption`
-    """Draw the edits of a caption, or ask a language model for one by an operator that the caption can take. Raises
-    what the language
-    model raises: that it did not answer is no result."""
+    """Draw the edits of a caption, or ask a language model for one by an operator that the caption can take. Errors of
+    the language model are raised: no answer is not a result."""
     values = {"id": row.id, "image_id": row.image_id, "caption": row.caption}
     if parsed.error:
         return values | {"negatives": [], "error": parsed.error}
@@ -433,8 +432,8 @@ MOST_UNFINISHED = 10  # answers in a row that are empty or cut off, before no mo
 
 def _asked_lines(numbers: Iterable[int], concurrency: int) -> Iterator[list[str]]:
     """The lines of rows that a language model edits, one at a time and in order. A row whose answer is empty or cut off
-    is left out; after any other error nothing more is asked, and what is on its way is waited for. The error is raised
-    at the end."""
+    is left out; after any other error no further request is sent, and the running ones are awaited. The error is
+    raised at the end."""
     numbers = iter(numbers)
     pending = deque()
     fault = None
@@ -708,7 +707,7 @@ def _name_some(records: Sequence[EditedCaption]) -> str:
 
 
 def _operator_table(records: Sequence[EditedCaption]) -> pd.DataFrame:
-    "How many captions take each operator, and what was made with it."
+    "The number of captions that take each operator, and the number of edits made with it."
     yields = Yields()
     counts = Counter()
     for record in records:
@@ -725,7 +724,7 @@ def summarize(
     path: Path | str,  # a file of edits
     most: int = 1,  # negatives that were asked for of each caption
 ) -> tuple[pd.DataFrame, list[str]]:  # one row per operator; remarks
-    "What a file of edits holds."
+    "The contents of a file of edits."
     records = read_edits(path)
     without = [record for record in records if not record.negatives]
     reasons = {}
@@ -794,7 +793,7 @@ def filter_plausible(
     corpus: Path | str,  # a file of other captions, see `read_captions`
     seed: int = 0,  # decides which of too many stay
 ) -> tuple[Path, str]:  # the filtered file, and a remark
-    "Write the plausible edits of a file beside it; raise RequestError if the corpus has no caption of its own."
+    "Write the plausible edits of a file next to it; raise RequestError if the corpus has no other caption."
     records = read_edits(path)
     groups = {}
     captions = _other_captions(corpus, {record.caption for record in records})
@@ -890,7 +889,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _read_rows_of(
     options: argparse.Namespace,  # of the command
 ) -> tuple[Records, dict[str, Any]]:  # the captions; pictures by their ids
-    "Read what is to be edited."
+    "Read the captions to edit."
     if not options.reader:
         return read_captions(options.captions, options.column), {}
     values = parse_yaml(options.captions, "captions")

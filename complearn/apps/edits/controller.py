@@ -83,7 +83,7 @@ class EditsController(Controller):
         return plain({"type": "state", "sources": sources, "source": self.source}), []
 
     def edit_messages(self) -> list[Message]:
-        "The edit so far, its pictures, and what was made."
+        "The present edit, its pictures, and the edits that were made."
         if self.caption is None:
             return [history_message(self.history, None)]
         pictures = self.caption.pictures(self.record.edit if self.record else None)
@@ -242,12 +242,12 @@ class EditsController(Controller):
 
     @action(needs_model=False)
     def export_table(self) -> list[Message]:
-        "What was made, as CSV."
+        "The edits that were made, as CSV."
         return [({"type": "table", "name": "edits.csv", "text": history_table(self).to_csv(index=False)}, [])]
 
     @action(needs_model=False)
     def export_lines(self) -> list[Message]:
-        "What was made, as the JSON lines that training and review read."
+        "The edits that were made, as the JSON lines that training and review read."
         groups: dict[tuple, list[Edit]] = {}
         for record in self.history:
             groups.setdefault((record.caption.pair.id, record.caption.pair.image_id, record.caption.text), []).append(

@@ -116,7 +116,7 @@ def _about_operator(
     count: int,  # edits that it offers
     lack: str,  # why there is none
 ) -> str:
-    "What an operator does, an example, and what its number says."
+    "The effect of an operator, an example, and the meaning of its number."
     example = " such as “{}” → “{}”".format(*EXAMPLES[name]) if name in EXAMPLES else ""
     offers = f"{count} such edit{'s' * (count != 1)} of this caption" if count else f"0: {lack}"
     return f"{OPERATORS.get(name, name)}{example}. {offers}{'; a click draws one' if count else ''}."
@@ -126,7 +126,7 @@ def _offered_operators(
     caption: PlainCaption | SceneCaption,
     calls: Sequence[Choice],  # that are made already
 ) -> list[dict]:  # name, about, count, lack
-    "The operators, what each does, and how many edits it offers, or why none."
+    "The operators, their effect, and their number of edits, or the reason why there are none."
     at_first, left = (caption.choices(each) for each in ((), calls))
     taken = "the calls made touch its words, bring in the same word, or deny what it would change"
     rows = []
@@ -152,7 +152,7 @@ def edit_message(
     caption: PlainCaption | SceneCaption,
     record: Record | None,  # None: no call is made yet
 ) -> Message:
-    "The edit so far, and what may be called next."
+    "The present edit, and the possible next calls."
     calls = record.calls if record else ()
     content = {
         "type": "edit",

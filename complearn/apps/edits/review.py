@@ -83,7 +83,7 @@ def _export_report(
 
 # %% ../../../nbs/apps/edits/review.ipynb #451764fe
 class ReviewController(Controller):
-    "A file of edits, what was decided about it, and the negative that is shown."
+    "A file of edits, the decisions about it, and the negative on display."
 
     def __init__(
         self,
@@ -211,7 +211,8 @@ class ReviewController(Controller):
 
     @action()
     def export(self, keep_open: bool = False) -> list[Message]:
-        "Write the file of what was accepted and corrected, perhaps of what is open too, beside the file under review."
+        """Write the accepted and corrected negatives, and if asked the undecided ones, to a file next to the one under
+        review."""
         target = self.path.with_name(f"{self.path.stem}.reviewed.jsonl")
         if keep_open:
             keys = [self.key(place) for place in range(len(self.items))]
@@ -232,7 +233,7 @@ class _ReviewApp(AppWidget):
 
     @property
     def decisions(self) -> pd.DataFrame:
-        "What was decided: id, caption, negative, verdict, correction."
+        "The decisions: id, caption, negative, verdict, correction."
         columns = ["id", "caption", "negative", "verdict", "correction"]
         self.controller.open_first()
         return pd.DataFrame([vars(decision) for decision in self.controller.decisions.values()], columns=columns)

@@ -103,7 +103,7 @@ class SearchController(Controller):
             self.open_model(number)
 
     def state_message(self) -> Message:
-        "The models that there are, and what is open."
+        "The available models, and the open one."
         sources = [
             {"name": source.name, "can_search": source.can_search, "state": source.state} for source in self.sources
         ]
@@ -346,7 +346,7 @@ def hits_table(
     controller: SearchController,  # any
     n: int = 100,  # how many
 ) -> pd.DataFrame:  # model, query, alpha, rank, item, id, caption, score, image_score, text_score
-    "What the present query finds at the present alpha, best first."
+    "The results of the present query at the present alpha, best first."
     columns = ["model", "query", "alpha", "rank", "item", "id", "caption", "score", "image_score", "text_score"]
     query = controller.query
     mix = controller.query.scores

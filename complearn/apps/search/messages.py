@@ -39,7 +39,7 @@ class Picture:
 
 @dataclass
 class Query:
-    "What is searched for."
+    "A query: text, picture, or both."
 
     picture: Picture | None = None
     text: str = ""
@@ -118,7 +118,7 @@ def query_messages(
     # whether the slider goes where the query had it; else it stays where the user has it by now
     move_slider: bool = False,
 ) -> list[Message]:
-    "What a page needs to follow the slider."
+    "The data that a page needs to move the slider."
     picture = query.picture
     mix = query.scores
     content = {

@@ -58,7 +58,7 @@ class StagesController(Controller):
 
     @property
     def view(self) -> AnchorView:
-        "What is looked at."
+        "The present view."
         return self.views.get(self.open_number, AnchorView(count=min(5, len(self.source.pairs) - 1)))
 
     def change(self, **values: Any) -> None:
@@ -117,12 +117,12 @@ class StagesController(Controller):
 
     @action()
     def move(self, step: int) -> list[Message]:
-        "Look at the image so many further on; from the last one to the first."
+        "Open the image n places further on; after the last one comes the first."
         return self.choose((self.view.anchor + step) % len(self.source.pairs))
 
     @action()
     def show_neighbours(self, count: int) -> list[Message]:
-        "Show so many neighbours in each stage."
+        "Show n neighbours in each stage."
         most = min(20, len(self.source.pairs) - 1)
         if not 1 <= count <= most:
             raise RequestError(f"{count} neighbours are not shown; choose 1 to {most}")
@@ -152,7 +152,7 @@ class StagesController(Controller):
 
     @action()
     def export_table(self) -> list[Message]:
-        "What is selected, as CSV."
+        "The selection, as CSV."
         return [
             (
                 {
@@ -194,7 +194,7 @@ def stages(
     metadata: pd.DataFrame | Mapping[str, Any] | None = None,  # columns with a value for every image of `pairs`
     most: int = 600,  # images, drawn by chance where there are more
 ) -> StageExplorer:
-    "Look at what each stage of a model groups images by (Zhang et al. 2024, Fig. 3)."
+    "Show the groups of images in each stage of a model (Zhang et al. 2024, Fig. 3)."
     empty = (
         "there is no run with stages; train one: papermill nbs/experiments/multistage.ipynb, or give a model and pairs"
     )

@@ -22,7 +22,7 @@ SIDE = 96  # pixels of a picture's longer side
 
 @dataclass(frozen=True)
 class AnchorView:
-    "What is looked at."
+    "The open image and its neighbours."
 
     anchor: int = 0  # number of an image
     count: int = 5  # neighbours in each stage
@@ -80,8 +80,8 @@ def stages_message(
     source: StageSource,
     view: AnchorView,
 ) -> Message:
-    """An anchor with its neighbours in every stage, what each stage groups by, and what the anchor's cluster consists
-    of."""
+    """An anchor with its neighbours in every stage, the attributes that each stage groups by, and the contents of the
+    anchor's cluster."""
     stages = source.stages
     anchor = view.anchor
     table = anchor_table(stages, anchor, view.count)

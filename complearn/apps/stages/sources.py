@@ -83,7 +83,7 @@ class StageSource:
 
     @property
     def stages(self) -> StageGroups:
-        "What the stages make of them."
+        "The groups of the images in each stage."
         return self.open()._opened[1]
 
     def picture(

@@ -133,7 +133,7 @@ def two_views(
 # %% ../../../nbs/data/attributes/two_views.ipynb #chan02
 @dataclass(frozen=True)
 class Chances(Part):
-    "Uniform numbers of each pair, for what is drawn on the device."
+    "Uniform numbers of each pair, for the augmentations on the device."
 
     made_by: ClassVar[str] = "DrawChances; methods for images alone ask the loader for it"
 

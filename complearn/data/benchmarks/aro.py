@@ -47,7 +47,7 @@ OBTAIN = (
 # %% ../../../nbs/data/benchmarks/aro.ipynb #c005b
 @dataclass(frozen=True)
 class _BoxRecord:
-    "What a record of VG-Relation or VG-Attribution must hold."
+    "The required fields of a record of VG-Relation or VG-Attribution."
 
     image_path: Identifier
     true_caption: Text
@@ -231,7 +231,7 @@ def order_choices(
 # %% ../../../nbs/data/benchmarks/aro.ipynb #c013b
 @dataclass(frozen=True)
 class _CaptionedPhoto:
-    "What a record of BLIP's retrieval files must hold."
+    "The required fields of a record of BLIP's retrieval files."
 
     image: Identifier
     caption: Captions
@@ -270,7 +270,7 @@ def read_order(
 # %% ../../../nbs/data/benchmarks/aro.ipynb #8d79e881
 @dataclass(frozen=True)
 class _ExchangedCaption:
-    "What a row of NegCLIP's table must hold."
+    "The required fields of a row of NegCLIP's table."
 
     title: Text
     filepath: Identifier

@@ -174,7 +174,7 @@ def _given_names(
     # folder -> name, a list as `_in_list_order`, or a JSON file with either
     names: Mapping[str, str] | Sequence[str] | Path | str,
 ) -> list[str]:  # one per folder
-    "Class names of one's own; raise `BadData` if they do not fit the folders."
+    "Class names given by the user; raise `BadData` if they do not fit the folders."
     if isinstance(names, (str, Path)):
         content = read_json_file(names, "a file of class names")
     else:
@@ -262,7 +262,7 @@ def _describe_wording(
     published: Sequence[str] | None,  # the published names, if available
     prompts: Sequence[str] | None,  # the published prompts, if available
 ) -> str:  # for the report
-    "Say which published class names and prompts are used, and what stands in for those that are missing."
+    "Say which published class names and prompts are used, and the substitutes for those that are missing."
 
     def missing(key):
         return f", for want of the published {key!r}" if key else ""

@@ -38,7 +38,7 @@ def parse_list(
 # %% ../../../nbs/data/benchmarks/crepe.ipynb #c006
 @dataclass(frozen=True)
 class _RegionRecord:
-    "What a row of CREPE must hold besides a column of wrong captions."
+    "The required fields of a row of CREPE, besides a column of wrong captions."
 
     caption: Text
     image_id: Identifier

@@ -97,7 +97,7 @@ WINOGROUND_SOURCE = (
 
 @dataclass(frozen=True)
 class _WinogroundRecord:
-    "What a record of Winoground must hold."
+    "The required fields of a record of Winoground."
 
     id: Identifier
     image_0: Picture
@@ -143,7 +143,7 @@ COLORSWAP_SOURCE = (
 
 @dataclass(frozen=True)
 class _ColorSwapRecord:
-    "What a record of ColorSwap must hold."
+    "The required fields of a record of ColorSwap."
 
     id: Identifier
     image_1: Picture
@@ -182,7 +182,7 @@ EQBEN_SOURCE = (
 
 @dataclass(frozen=True)
 class _EqBenRecord:
-    "What a record of EqBen must hold."
+    "The required fields of a record of EqBen."
 
     image0: Identifier
     image1: Identifier
@@ -217,7 +217,7 @@ COLA_SOURCE = (
 
 @dataclass(frozen=True)
 class _ColaRecord:
-    "What a record of Cola must hold, in this order."
+    "The required fields of a record of Cola, in this order."
 
     first_image: Text
     first_caption: Text

@@ -33,7 +33,7 @@ from ...language.edits.captions import CAPTION_OPERATORS, draw_swap
 # %% ../../../nbs/data/benchmarks/items.ipynb #c004
 @dataclass(frozen=True)
 class Choice:
-    "One item of a hard-negative benchmark; the right answer stands first, or on the diagonal of a group."
+    "One item of a hard-negative benchmark; the right answer is first, or on the diagonal of a group."
 
     split: str  # e.g. "swap_obj"
     images: tuple[Any, ...]  # paths, arrays, pictures or scenes
@@ -46,7 +46,7 @@ class Choice:
 
     @property
     def form(self) -> str:  # "text", "image" or "group"
-        "What is to be chosen: the text, the image, or both."
+        "The kind of the candidates: text, image, or both."
         if len(self.images) == 1 and len(self.captions) > 1:
             return "text"
         return "image" if len(self.captions) == 1 else "group"

@@ -39,7 +39,7 @@ class Claim:
 def picture_contents(
     record: dict,  # a line of dev.json
 ) -> str:  # the items, sorted
-    "What a picture shows, independent of the order of its boxes and items."
+    "The contents of a picture, independent of the order of its boxes and items."
     return json.dumps(
         sorted(sorted(json.dumps(item, sort_keys=True) for item in box) for box in record["structured_rep"])
     )

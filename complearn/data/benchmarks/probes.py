@@ -36,7 +36,7 @@ class _WordChanges:
 
 @dataclass(frozen=True)
 class _ChecklistRecord:
-    "What a record of VL-CheckList must hold, in this order."
+    "The required fields of a record of VL-CheckList, in this order."
 
     image: Identifier
     captions: _WordChanges
@@ -89,7 +89,7 @@ SVO_CHANGES = {"subject": "subj_neg", "verb": "verb_neg", "object": "obj_neg"}  
 
 @dataclass(frozen=True)
 class _SvoRecord:
-    "What a row of SVO-Probes must hold."
+    "The required fields of a row of SVO-Probes."
 
     sentence: Text
     pos_image_id: Identifier

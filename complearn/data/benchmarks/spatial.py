@@ -30,7 +30,7 @@ VSR_PHOTOS = "they are COCO's train2017 and val2017 (cocodataset.org), in one fo
 
 @dataclass(frozen=True)
 class _VsrRecord:
-    "What a line of VSR must hold."
+    "The required fields of a line of VSR."
 
     image: Identifier  # a file name
     caption: Text
@@ -78,7 +78,7 @@ WHATS_UP = {  # split -> file, folder of photos
 
 @dataclass(frozen=True)
 class _ArrangedPhoto:
-    "What a record of a photo arranged for the test must hold."
+    "The required fields of a record of a photo arranged for the test."
 
     image_path: Identifier
     caption_options: Annotated[list[Text], Field(min_length=2)]  # the right one first
@@ -86,7 +86,7 @@ class _ArrangedPhoto:
 
 @dataclass(frozen=True)
 class _PhotoQuestion:
-    "What a record of a photo of another data set must hold."
+    "The required fields of a record of a photo of another data set."
 
     image: Identifier  # its number
     right: Text

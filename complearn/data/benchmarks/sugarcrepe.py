@@ -22,7 +22,7 @@ COCO_VAL = "they are COCO's val2017, from cocodataset.org"
 
 @dataclass(frozen=True)
 class _OneCaption:
-    "What a record of SugarCrepe must hold."
+    "The required fields of a record of SugarCrepe."
 
     filename: Identifier
     caption: Text
@@ -31,7 +31,7 @@ class _OneCaption:
 
 @dataclass(frozen=True)
 class _TwoCaptions(_OneCaption):
-    "What a record of SugarCrepe++ must hold."
+    "The required fields of a record of SugarCrepe++."
 
     caption2: Text
 

@@ -50,7 +50,7 @@ class _Votes:
 
 @dataclass(frozen=True)
 class _ValseRecord:
-    "What a record of VALSE must hold."
+    "The required fields of a record of VALSE."
 
     dataset: Text
     image_file: Identifier
@@ -120,7 +120,7 @@ def read_valse(
 # %% ../../../nbs/data/benchmarks/valse.ipynb #e8ba975c
 @dataclass(frozen=True)
 class _Foil:
-    "What a row of a table of foils must hold."
+    "The required fields of a row of a table of foils."
 
     image: Identifier  # a file name
     caption: Text

@@ -41,7 +41,7 @@ class CaptionRow:
 
 @dataclass(frozen=True)
 class _Cells:
-    "What a row or an annotation may hold."
+    "The allowed fields of a row or an annotation."
 
     caption: Text
     id: Identifier = ""
@@ -305,8 +305,7 @@ DecisionKey = tuple[str, str, str]  # id, caption, negative
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided about a negative. Raise ValueError if a correction is empty, or is the caption or the negative
-    itself."""
+    "A decision about a negative. Raise ValueError if a correction is empty, or is the caption or the negative itself."
 
     id: Identifier
     caption: Text
@@ -332,7 +331,7 @@ class Decision:
 
     @property
     def text(self) -> str | None:
-        "The negative that stands after it; None where none does."
+        "The negative after the decision; None if there is none."
         return {"accepted": self.negative, "corrected": self.correction}.get(self.verdict)
 
 # %% ../../../nbs/data/readers/edits.ipynb #f5caa0f0
@@ -407,7 +406,7 @@ def write_reviewed(
     decisions: Mapping[DecisionKey, Decision],
     source: Path | str = "",  # of the records, which is never written over
 ) -> Path:
-    "Write what was decided, all or nothing; raise RequestError if that would replace the source."
+    "Write the decisions, all or nothing; raise RequestError if that would replace the source."
     if source and Path(path).resolve() == Path(source).resolve():
         raise RequestError(f"{path} is the file under review; name another one")
     lines = (json.dumps(_reviewed_values(record, decisions), ensure_ascii=False).encode() + b"\n" for record in records)

@@ -29,7 +29,7 @@ def read_json_file(
     what: str,  # what it should be
     keys: Iterable[str] = (),  # keys of the lists that it must have
 ) -> Any:
-    "Read a JSON file; raise `BadData` that says what is wrong with it."
+    "Read a JSON file; raise `BadData` that describes the fault."
     path = existing_path(path, what)
     content = parse_json(read_text(path), path.name)
     for key in keys:
@@ -60,7 +60,7 @@ class CaptionCell:
 
 @dataclass(frozen=True)
 class CaptionedImage:
-    "What a row of any table must hold."
+    "The required fields of a row of any table."
 
     image: Identifier  # a file name
     captions: Captions
@@ -166,7 +166,7 @@ _DELIMITERS = {
 
 
 def _check_delimiter(path: Path, line: int, header: Sequence[str]) -> None:
-    "Raise `BadData` if a table's only column is several, parted by another sign than its ending says."
+    "Raise `BadData` if a table's only column is several, separated by another character than its file ending says."
     for sign, remedy in _DELIMITERS[path.suffix].items():
         if len(header) == 1 and sign in header[0]:
             raise BadData(f"{path.name} line {line}: one column, {header[0][:200]!r}; {remedy}")

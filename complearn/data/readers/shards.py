@@ -73,7 +73,7 @@ def shard_paths(
 # %% ../../../nbs/data/readers/shards.ipynb #c008
 @dataclass
 class _ShardIndex:
-    "Where the members of a shard lie, and what is wrong with it."
+    "The positions of a shard's members, and its faults."
 
     samples: dict[str, dict[str, _TarSlice]] = field(default_factory=dict)  # sample -> extension -> slice
     fault: str = ""  # why its end is missing; empty if it is whole
@@ -186,8 +186,8 @@ EXTENSIONS = ("jpg", "jpeg", "png", "webp")
 
 
 def _dotted(sample: dict[str, _TarSlice], image: Sequence[str], text: str) -> tuple[list[str], list[str]]:
-    """What stands between the first and the last dot of a sample's members: where it has an image and a text, and where
-    it has an image."""
+    """The part between the first and the last dot of the names of a sample's members: where it has an image and a text,
+    and where it has an image."""
     parts: dict[str, set[str]] = {}
     for extension in sample:
         between, dot, kind = extension.rpartition(".")

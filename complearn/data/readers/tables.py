@@ -151,7 +151,7 @@ def read_parquet_column(
     column: str,  # its name
     allow_outside: bool = False,  # see `_parquet_files`
 ) -> list:  # the cells of all rows
-    "Read one column, without the images beside it, of all files that can be read."
+    "Read one column, without the images, of all files that can be read."
     cells = []
     for file in _parquet_files(path, allow_outside):
         with suppress(_UnreadableFile):  # `read_parquet` names and counts it
@@ -249,7 +249,7 @@ _HEADER = re.compile(r"\s*---[\r\n]+(.*?)[\r\n]+---(?:\r?\n|$)", re.DOTALL)  # o
 
 
 def _check_patterns(folder: Path) -> None:
-    "Raise `ForeignFile` if a folder's description names data elsewhere, before a library opens what it names."
+    "Raise `ForeignFile` if a folder's description names data elsewhere, before a library opens it."
     for name in ("README.md", ".huggingface.yaml"):
         text = read_text(folder / name) if (folder / name).is_file() else ""
         if name == "README.md":

@@ -37,7 +37,7 @@ class Cutout:
 
     @property
     def ending(self) -> str:
-        "What an album puts behind the name."
+        "The suffix of an album's names."
         return self.file[len(self.name) :]
 
 
@@ -65,7 +65,7 @@ def open_cutout(
     path: Path | str,  # an image with transparency, any mode
     most: int = 320,  # pixels of the longer side that are kept
 ) -> Image.Image:  # mode RGBa (premultiplied), no empty border
-    "Open a cut-out. Raises `BrokenImage` for what cannot be decoded or shows nothing."
+    "Open a cut-out. Raises `BrokenImage` if it cannot be decoded or is empty."
     try:
         with Image.open(path) as picture:
             layer = picture.convert("RGBA")
@@ -123,7 +123,7 @@ def drawn_label(
     file: str,  # e.g. "1f993.webp"
     name: str,  # e.g. "zebra face"
 ) -> tuple[Label, str] | None:  # what it shows, and its category; None where it is no single thing
-    "What a drawn object shows, by its name and its place in the character set."
+    "The label of a drawn object, from its name and its place in the character set."
     if all(c in "0123456789abcdef" for c in Path(file).stem.lower()):
         code = int(Path(file).stem, 16)
     else:
@@ -188,7 +188,7 @@ SKINS = ("photos", "drawn")
 def drawn_folder(
     folder: Path | str = "",  # a folder of pictures with names.tsv; empty for COMPLEARN_DRAWN
 ) -> Path:  # the folder
-    "The folder of drawn objects. Raises `BadData` that says what it is."
+    "The folder of drawn objects. Raises `BadData` that says how to get it."
     named = str(folder) or os.environ.get("COMPLEARN_DRAWN", "")
     if not named:
         raise BadData(
@@ -261,7 +261,7 @@ class Album:
         y: float,  # middle, downward
         radius: float,  # half its longer side, share of the side
     ) -> None:
-        "Put a cut-out onto a canvas: its colours over what is there, by its opacity."
+        "Put a cut-out onto a canvas: its colours over the canvas's, by its opacity."
         (top, bottom, left, right), layer = self.window(len(canvas[0]), name, x, y, radius)
         layer = layer.astype(np.float32).transpose(2, 0, 1)
         part = canvas[:, top:bottom, left:right]

@@ -70,7 +70,7 @@ PHRASE_BREAKS = frozenset(
 
 @dataclass(frozen=True)
 class Label:
-    "What a caption says that a single picture shows."
+    "The object that a caption names in a single picture."
 
     noun: str  # in the singular, without article
     colour: str | None = None  # one of `COLOUR_WORDS`, or None where the caption states none
@@ -81,7 +81,7 @@ def read_label(
     caption: str,  # e.g. "A green apple."
     named: bool = False,  # whether it is a bare name, such as "green apple", without an article
 ) -> Label | None:  # None where it is no simple noun phrase
-    "The noun of a caption and what stands before it. Only the first sentence is read; what is in brackets is left out."
+    "The noun of a caption and the words before it. Only the first sentence is read; brackets are left out."
     text = re.sub(r"\([^)]*\)|[“”\"]|'s\b|’s\b|'", " ", caption.strip())
     text = re.split(r"[.!?;:,—–]", text.strip(), maxsplit=1)[0].casefold()
     words = text.split()

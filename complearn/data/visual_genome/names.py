@@ -40,7 +40,7 @@ PUBLISHED_NEAR = (
 
 # %% ../../../nbs/data/visual_genome/names.ipynb #c9d064d1
 class _PredicateAlias(NamedTuple):
-    "What a predicate is merged to."
+    "The predicate that another one is merged with."
 
     label: str  # one of `RELATION_LABELS`
     swapped: bool  # subject and object change places
@@ -48,7 +48,7 @@ class _PredicateAlias(NamedTuple):
 
 
 def _read_predicate_aliases() -> dict[str, _PredicateAlias]:  # by predicate
-    "The package's table of predicates; a predicate that stands twice, or under an unknown label, is an error."
+    "The package's table of predicates; a predicate that occurs twice, or under an unknown label, is an error."
     table = {}
     text = (files("complearn.data.visual_genome") / "predicate_aliases.csv").read_text(encoding="utf-8")
     for line in csv.DictReader(text.splitlines()):

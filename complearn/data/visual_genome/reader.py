@@ -53,7 +53,7 @@ class _End:
 
 # %% ../../../nbs/data/visual_genome/reader.ipynb #f50ac70f
 class _TripletCleaner:
-    "Turn the relationships of images into triplets, and count what is dropped."
+    "Turn the relationships of images into triplets, and count the dropped ones."
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ def _image_names(
     folder: Path,  # with image_data.json
     collector: Collector,  # counts the images that cannot be read
 ) -> dict[int, str]:  # by number
-    "What each image is called in comparisons: `vg7`, or as its photo in COCO where it has one."
+    "The name of each image in comparisons: `vg7`, or as its photo in COCO where it has one."
     items = genome_items(folder, "image_data.json", collector)
     return {item.image_id: f"vg{item.image_id}" if item.coco_id is None else coco_id(item.coco_id) for item in items}
 

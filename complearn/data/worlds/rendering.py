@@ -24,7 +24,7 @@ from ...language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGrap
 # %% ../../../nbs/data/worlds/rendering.ipynb #c004
 @dataclass(frozen=True)
 class Scene(Renderable):
-    "A picture that has not been drawn yet: what is in it and how it looks; can stand wherever an image can."
+    "A picture that has not been drawn yet: its contents and its appearance; usable wherever an image is."
 
     graph: SceneGraph  # what is there, in painter's order
     style_seed: int = 0  # decides the background ramp, the light and the noise

@@ -161,7 +161,8 @@ class World:
 
     @cached_property
     def test(self) -> _WorldPairs:
-        "What the split tests: unseen pairs, longer statements, divergent compounds; with a random split, as `seen`."
+        """The examples that the split tests: unseen pairs, longer statements, divergent compounds; with a random split,
+        as `seen`."""
         return _WorldPairs(self, "test", self.config.n_test)
 
     def captions(self, n: int = 20_000) -> list[str]:
@@ -178,7 +179,7 @@ class World:
 
     @cached_property
     def space(self) -> str:
-        "What the image ids of this world begin with: a hash of all that its pictures depend on."
+        "The prefix of this world's image ids: a hash of all that its pictures depend on."
         values = {name: value for name, value in self.config.identity().items() if name not in ("n_train", "n_test")}
         return f"world-{hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=5).hexdigest()}"
 
@@ -251,7 +252,7 @@ class World:
         return self._statements[part, k]
 
     def statements(self, part: str, n: int, atoms: int | None = None) -> Iterator[Statement]:
-        "The first n statements of a part, those of so many atoms alone; each is drawn when it is asked for."
+        "The first n statements of a part, only those of a given number of atoms; each is drawn when it is asked for."
         drawn = (self.statement(part, k) for k in range(n))
         return (statement for statement in drawn if statement and atoms in (None, len(statement.atoms())))
 

@@ -72,7 +72,8 @@ def disjoint_training(
 ) -> tuple[
     dict[str, Any], Sequence[Pair], dict[str, Any]
 ]:  # the source of what is left, its pairs, and facts for results.json
-    "The training data of an experiment; raise ValueError if the policy refuses what they share with its questions."
+    """The training data of an experiment; raise ValueError if the policy refuses the photos that they share with its
+    questions."""
     on_demand = hasattr(train, "world")
     compared = train[:most] if on_demand else train
     items = [item for task in bench.values() for item in task.items()]

@@ -33,7 +33,7 @@ from ..tasks.retrieval import RECALLS, PhraseRetrieval
 # %% ../../../nbs/evaluation/bench/divergence.ipynb #1337eff6
 @dataclass(frozen=True, eq=False)
 class Part(Task):
-    "A task on one part of a split, with what is known of that part before any model is asked."
+    "A task on one part of a split, with facts about that part that do not depend on a model."
 
     task: Task
     divergence: float  # of the part from training

@@ -452,7 +452,7 @@ def read_bench(
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n009
 class _FoundSuite(NamedTuple):
-    "What a scan says of one benchmark."
+    "The result of a scan for one benchmark."
 
     name: str  # of a suite
     state: str  # "found", "text only" or "missing"

@@ -99,7 +99,7 @@ def training_corpus(
 # %% ../../../nbs/evaluation/bench/worlds.ipynb #13ef5970
 @dataclass
 class _SeedData:
-    "What the runs of one seed are trained on, and what they are asked."
+    "The training data and the questions of the runs of one seed."
 
     source: dict[str, Any]  # of the training pairs
     world: World | None  # where they are generated
@@ -123,14 +123,14 @@ class StudyData:
 
     @property
     def by_seed(self) -> bool:
-        "Whether every seed has a world of its own."
+        "Whether every seed has a different world."
         return self.source["name"] == "generated" and "seed" not in self.source["args"]
 
     def source_of(
         self,
         seed: int,  # of a run
     ) -> dict[str, Any]:
-        """What a run of this seed is trained on; pairs of a generated world are never left out, so nothing has to be
+        """The training data of a run of this seed; pairs of a generated world are never left out, so nothing has to be
         read for it."""
         if self.by_seed:
             return {"name": "generated", "args": {**self.source["args"], "seed": seed}}

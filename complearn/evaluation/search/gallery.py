@@ -85,7 +85,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class _Changes:
-    "How a gallery differs from what was indexed; names of pictures."
+    "How a gallery differs from its index; names of pictures."
 
     new: tuple[str, ...]
     removed: tuple[str, ...]
@@ -118,7 +118,7 @@ class Gallery:
         cls,
         folder: Path | str,  # what `write_gallery` wrote
     ) -> "Gallery":
-        "Open an index; an error says what is wrong with it."
+        "Open an index; an error describes its fault."
         folder = Path(folder)
         remedy = "make one with complearn.evaluation.search.gallery.index_gallery(scorer, pairs)"
         about = open_store(folder, FORMAT, "an index of a gallery", remedy)
@@ -178,7 +178,7 @@ class Gallery:
         return image
 
     def frame(self) -> pd.DataFrame:
-        "What is in it: item, id, caption, captions."
+        "The pictures: item, id, caption, captions."
         counts = [len(texts) for texts in self.about["captions"]]
         first = [self.caption(item) for item in range(len(self))]
         return pd.DataFrame({"item": range(len(self)), "id": self.about["ids"], "caption": first, "captions": counts})
@@ -196,7 +196,7 @@ class Gallery:
         return None
 
     def with_images(self, chosen: Sequence[tuple[Pair, list[str]]]) -> "Gallery":
-        "The same with the pictures at hand, and with the captions that they have now."
+        "The same with the pictures available, and with their present captions."
         at_hand = {pair.image_id: (pair.image, texts) for pair, texts in chosen}
         images, captions = zip(*(at_hand[name] for name in self.about["ids"]))
         skipped = chosen.report.skipped if isinstance(chosen, Records) else {}
@@ -209,7 +209,7 @@ class Gallery:
         return list(dict.fromkeys([*self.about.get("unread", ()), *self.about["skipped"]]))
 
     def changes(self, pairs: Sequence[Pair], n: int | None = None) -> _Changes:
-        "How some pairs differ from what was indexed."
+        "The differences between some pairs and the index."
         chosen = distinct_images(pairs, n)
         hash_files(pair.image for pair, _ in chosen)
         now = {pair.image_id: image_signature(pair.image) for pair, _ in chosen}

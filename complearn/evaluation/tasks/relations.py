@@ -137,7 +137,7 @@ def _batch_lines(batch: Any, output: Any, triplets: list[tuple[Triplet, ...]]) -
 def _triplet_words(
     triplet: Triplet,  # one
 ) -> list[str]:  # words marked with their side, and both phrases' last words together
-    "What the blind baseline reads of a triplet."
+    "The parts of a triplet that the blind baseline reads."
     sides = [("s", triplet.subject, triplet.subject_class), ("o", triplet.object, triplet.object_class)]
     words = [f"{side} {word}" for side, phrase, _ in sides for word in phrase.split()]
     classes = [f"{side} class {name}" for side, _, name in sides if name]

@@ -39,7 +39,7 @@ def naive_ranks(
 ) -> tuple[
     Int[Tensor, "query"], Bool[Tensor, "query"]
 ]:  # ranks from 1; whether a wrong candidate ties with the best right one
-    "Rank of each query's best right candidate, all scores at hand."
+    "Rank of each query's best right candidate, from all scores at once."
     best = scores.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
     rivals = ~right & (scores >= best - TIE)
     return 1 + rivals.sum(1), (rivals & (scores <= best + TIE)).any(1)

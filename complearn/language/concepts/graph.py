@@ -164,7 +164,7 @@ class _GraphBuilder:
         image: str = "",  # equal iff the image is the same; empty: every caption has its own
         id: str = "",  # of the caption; empty: its number
     ) -> None:
-        "Add a caption; what is wrong with it is counted."
+        "Add a caption; its faults are counted."
         name = id or str(len(self.captions))
         if parse.error or parse.tree is None:
             self.report.add("without a tree", f"{name}: {parse.error or 'the parser gives none'}")

@@ -84,7 +84,7 @@ class CaptionAtoms:
         return next((i for i in self.children[number] if self.words[i].relation in labels), None)
 
     def is_attribute(self, number: int) -> bool:
-        "Whether a word before a noun says what it is like, not of which kind it is."
+        "Whether a word before a noun describes it, rather than naming its kind."
         listed = ("adjective", self.texts[number]) in self.relations.listed or self.texts[
             number
         ] in DESCRIPTIVE_MODIFIERS
@@ -203,12 +203,12 @@ class CaptionAtoms:
 
     @cached_property
     def denied(self) -> frozenset[int]:
-        "The words that the caption denies already: of what is not so, something else is not so either."
+        "The words that the caption denies already: an edit of a denied word leaves the caption true."
         numbers = [i for i, word in enumerate(self.parse.words) if is_denial(word.text)]
         return frozenset().union(*map(self.denial_scope, numbers))
 
     def _subtree(self, number: int) -> set[int]:
-        "A word and what depends on it, but for further clauses with a subject of their own."
+        "A word and its dependents, except further clauses with another subject."
         members = {number}
         level = [number]
         while level:

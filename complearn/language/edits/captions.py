@@ -60,7 +60,7 @@ def may_share_modifiers(
     left: NounChunk,
     right: NounChunk,  # a later one
 ) -> bool:
-    """Whether what stands before one noun may be said of another, too: fresh fruits and vegetables are fresh, all of
+    """Whether the modifiers of one noun may also describe another, too: fresh fruits and vegetables are fresh, all of
     them."""
     bare = bool(left.modifiers) and not right.modifiers and right.determiner is None
     return bare and bool(ENUMERATION.fullmatch(caption[left.noun[1] : right.span[0]].lower()))

@@ -112,7 +112,7 @@ def have_places(
     n: int,  # number of calls
     budget: _Budget | None = None,  # states that are left; None: `MOST_STATES`
 ) -> bool:  # raises SearchCut where that cannot be told within the budget
-    "Whether n of the sites do not exclude each other, whatever they bring in."
+    "Whether n of the sites do not exclude each other, whatever words they insert."
     budget = budget or _Budget()
     distinct = list({(site.atoms, site.scope): site for site in sites}.values())
     apart = [
@@ -143,7 +143,7 @@ def free_options(
     site: Site,
     calls: Sequence[Call],  # that are made already
 ) -> list[int]:  # none where one of the calls excludes the site
-    "The options of a site that do not bring in what a call brought already; an exchange brings in nothing."
+    "The options of a site that do not insert a word that an earlier call inserted; an exchange inserts nothing."
     brought = {text for other, option in calls for text in other.options[option]}
     if any(site.excludes(other) for other, _ in calls):
         return []
@@ -220,7 +220,7 @@ def count_edits(
 
 
 class Yields:
-    "Counts of captions and of what they offer, operator by operator."
+    "Counts of captions and of their possible edits, by operator."
 
     def __init__(self):
         self.captions = 0

@@ -31,7 +31,7 @@ def _exchanged(caption: EditableCaption, left: CharSpan, right: CharSpan, words:
 
 
 def _lower_first(caption: EditableCaption, span: CharSpan) -> str:
-    "A part of a caption as it stands inside a sentence: without the capital of the caption's first word."
+    "A part of a caption as it is written inside a sentence: without the capital of the caption's first word."
     text = caption.parse.caption[slice(*span)]
     opens = caption.words and caption.words[0].span[0] == span[0]
     if opens and not text[1:2].isupper():
@@ -75,7 +75,7 @@ def is_ordered(caption: EditableCaption, left: CaptionObject, right: CaptionObje
 
 # %% ../../../nbs/language/edits/operators.ipynb #75e095d9
 def shares_attributes(caption: EditableCaption, left: CaptionObject, right: CaptionObject) -> bool:
-    "Whether what is said of one object may be said of a later one, too."
+    "Whether the modifiers of one object may also describe a later one."
     first, second = (each.chunk(caption.parse, each.attributes) for each in (left, right))
     return right.count is None and may_share_modifiers(caption.parse.caption, first, second)
 

@@ -43,12 +43,12 @@ class _Phrase:
         self.words: list[str] = []
 
     def names_person(self, word: str) -> bool:
-        "Whether a word, or what follows its last hyphen, is known to name a person."
+        "Whether a word, or its part after the last hyphen, is known to name a person."
         last = HYPHENS.split(word)[-1]
         return any(each in self.relations.person_forms or self.relations.is_person(each) for each in (word, last))
 
     def names_thing(self, word: str) -> bool:
-        "Whether a word, or what follows its last hyphen, is known to name no person."
+        "Whether a word, or its part after the last hyphen, is known to name no person."
         return self.relations.names_thing(word) or self.relations.names_thing(HYPHENS.split(word)[-1])
 
     def is_noun(self, word: str) -> bool:

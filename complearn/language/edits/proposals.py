@@ -55,7 +55,7 @@ WRAPPING += "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}"
 
 
 def _unlabelled(line: str, caption: str) -> str:
-    "A line without labels before it and marks around it; what the caption itself begins with stays."
+    "A line without labels before it and marks around it; characters that begin the caption are kept."
     line = line.strip()
     while match := ITEM.match(line) or LABEL.match(line.strip(WRAPPING)):
         if caption.lower().startswith(match.group().lower()):
@@ -67,7 +67,7 @@ def _unlabelled(line: str, caption: str) -> str:
 def without_thinking(
     answer: str,  # as a language model wrote it
 ) -> str:  # empty where it was cut off before the thinking ended
-    "An answer without what a language model thought aloud before it."
+    "An answer without a language model's reasoning before it."
     return THINKING.sub("", answer).strip()
 
 
@@ -255,7 +255,7 @@ def _preposition_after(
     caption: EditableCaption,
     difference: Difference,  # that changes a preposition, or a part of one
 ) -> str:
-    "The preposition that stands in the proposal."
+    "The preposition in the proposal."
     changed = changed_words(caption, [difference])
     words = next((each.words for each in caption.prepositions if each.words & changed), frozenset())
     first = min(words & changed, default=0)
@@ -341,7 +341,7 @@ def _moved_words(
     numbers: Iterable[int],  # of the words that are looked at
     text: str,  # with the same words in another order
 ) -> list[int]:  # ascending; empty, too, where one of the words stands there more often or less
-    "The words in whose place another of them stands."
+    "The words that are replaced by another of them."
     numbers = sorted(numbers)
     before = [caption.texts[i] for i in numbers]
     after = [word for word in re.findall(r"\w+(?:['-]\w+)*", text.lower()) if word in before]

@@ -103,7 +103,7 @@ def is_part_of_word(
     caption: str,  # the text
     span: CharSpan,  # of no width where something is put in
 ) -> bool:
-    "Whether a part of a caption is joined to what stands before or after it."
+    "Whether a part of a caption is joined to the characters before or after it."
     before = bool(WORD_BEFORE.search(caption[max(0, span[0] - 2) : span[0]]))
     after = bool(WORD_AFTER.match(caption, span[1]))
     return before and after if span[0] == span[1] else before or after

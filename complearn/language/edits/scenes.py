@@ -356,7 +356,7 @@ def compose_edits(
 ) -> (
     Edit | None
 ):  # with `calls`, and the operators joined by "+" as its operator; None where the statement does not take so many
-    "Call several operators, each on words of its own, such that the caption is false of the scene after each call."
+    "Call several operators, each on different words, such that the caption is false of the scene after each call."
     for operator in operators:
         check_choice("operator", operator, CONTRADICTING)
     for _ in range(tries):

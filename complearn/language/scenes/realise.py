@@ -68,7 +68,7 @@ def _keep_attributes(
     phrase: Phrase,  # what an object must be
     old: Item,  # the object that it was
 ) -> dict[str, str | None]:  # what it is to be
-    "What an object is where a statement changes: the phrase's words, else its own."
+    "The attributes of an object where a statement changes: the phrase's words, else its own."
     attributes = {kind: getattr(phrase, kind) or getattr(old, kind) for kind in Sketch._fields}
     if not has_picture(Phrase(**attributes)):
         attributes["colour"] = phrase.colour
@@ -161,8 +161,8 @@ def sample_pair(
     generator: np.random.Generator,  # where chance comes from
     kinds: Sequence[str] | None = None,  # kinds to draw from; None for the world's
 ) -> tuple[SceneGraph, Statement]:  # a scene and a statement that is true of it
-    """Draw a statement, evenly over what can be said, and a scene that shows it. Raises `ValueError` where none turns
-    up."""
+    """Draw a statement, uniformly over all possible ones, and a scene that shows it. Raises `ValueError` where none
+    turns up."""
     for _ in range(100):
         statement = draw_statement(choose(kinds or config.kinds, generator), config, generator)
         graph = realise(statement, config, generator, tries=6)

@@ -122,7 +122,7 @@ def are_exclusive(
 def _sensible(
     clause: Relates,  # a relation
 ) -> bool:  # whether it says nothing twice and nothing impossible
-    "Whether a relation's phrases leave out what the relation says."
+    "Whether a relation's phrases leave out the attributes that the relation states."
     two = (clause.subject, clause.object)
     if clause.relation == "same shape as":
         return all(p.shape is None and p.mentioned() for p in two)
@@ -247,7 +247,7 @@ class _Source:
         return Exists(self.phrase())
 
     def relates(self) -> Relates:
-        "Something stands in a relation, drawn evenly."
+        "A uniformly drawn relation of any object."
         relation = choose(self.config.relations, self.generator)
         return Relates(self.phrase(_IMPLIED.get(relation, ())), relation, self.phrase(_IMPLIED.get(relation, ())))
 

@@ -64,7 +64,7 @@ AGENTS = ("vision", "language")
 
 @dataclass(frozen=True)
 class CodebookConfig:
-    "What a codebook is made of; plain JSON values."
+    "The settings of a codebook; plain JSON values."
 
     codes: Annotated[int, Field(ge=1, le=2**20)] = 256  # C, the number of codes
     init: Literal["unit", "normal"] = "unit"  # Gaussian of norm 1, or standard Gaussian

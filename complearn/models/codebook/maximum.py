@@ -97,7 +97,7 @@ def largest_products(
 
 # %% ../../../nbs/models/codebook/maximum.ipynb #058e56e7
 class ChunkedMax(torch.autograd.Function):
-    "`masked_max` of tokens against codes, at most so many products at a time; same values, same gradients."
+    "`masked_max` of tokens against codes, a bounded number of products at a time; same values, same gradients."
 
     @staticmethod
     def forward(ctx, tokens, codes, mask, held):

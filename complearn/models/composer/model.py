@@ -33,7 +33,7 @@ from ..towers.factory import check_tower
 # %% ../../../nbs/models/composer/model.ipynb #58e51766
 @dataclass(frozen=True)
 class PairConfig:
-    "What all models that score concepts are configured by; plain JSON values."
+    "The settings that all models that score concepts share; plain JSON values."
 
     vision: Any = "tiny"  # a size, a name, or {"tower": size or name, "frozen": ..., ...}
     text: Any = "tiny"  # a size, a name, or {"tower": size or name, ...}

@@ -81,7 +81,7 @@ def _check_match_inputs(
     texts: Float[Tensor, "text word same"],  # likewise, of the same width
     mask: Bool[Tensor, "text word"],  # True where a token is a word
 ) -> tuple[Float[Tensor, "image position width"], Float[Tensor, "text word width"]]:  # in fp32, or fp64 where that came
-    "Both sides in full precision, and errors for what cannot match."
+    "Both sides in full precision, and errors for shapes that do not match."
     if images.shape[-1] != texts.shape[-1]:
         raise ValueError(
             f"images of width {images.shape[-1]} do not match texts of width {texts.shape[-1]}; project both to one "

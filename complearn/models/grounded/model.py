@@ -93,7 +93,7 @@ def is_untrained(
     spec: Any,  # of a tower
     side: str,  # "vision" or "text"
 ) -> bool:
-    "Whether a tower is one of our own, which has learned nothing yet."
+    "Whether a tower is one of complearn's own sizes, with random weights."
     return read_spec(spec, LOADERS[side])[0] in SIZES
 
 
@@ -117,7 +117,7 @@ class GroundedOutput:
 
 @dataclass(frozen=True)
 class _WordStates:
-    "What the language stream makes of each token."
+    "The language stream's state of each token."
 
     states: Float[Tensor, "batch token width"]
 

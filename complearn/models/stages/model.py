@@ -46,7 +46,7 @@ class StagesConfig:
 # %% ../../../nbs/models/stages/model.ipynb #d03bc4d9
 @dataclass(frozen=True)
 class _StageOutput:
-    "What an encoder makes of a batch."
+    "An encoder's output for a batch."
 
     features: Float[Tensor, "batch width"]
     projection: Float[Tensor, "batch projection"]  # unit length

@@ -277,7 +277,7 @@ def _fitting_names(
 # %% ../../../nbs/models/towers/checkpoints.ipynb #b291730e
 @dataclass(frozen=True)
 class Checkpoint:
-    "Weights of CLIP in open_clip's names, and what is needed to use them."
+    "Weights of CLIP in open_clip's names, and the settings that they need."
 
     config: dict  # open_clip's model configuration, with the activation
     weights: dict[str, Tensor]  # by name

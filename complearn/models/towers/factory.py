@@ -76,7 +76,7 @@ class LiteVision(Tower):
 
     @property
     def class_vectors(self) -> Float[Tensor, "class 1280"]:
-        "What the classifier of ImageNet looks for, for each of its 1,000 classes in their usual order."
+        "The vectors of ImageNet's classifier, for its 1,000 classes in their usual order."
         return self.module._fc.weight.detach()
 
     def forward(

@@ -137,7 +137,7 @@ def _check_depth(
     count: int | None,  # how many there are; None: the model has no plain list of layers
     place: str,  # the tower, for messages
 ) -> None:
-    "Raise ValueError unless a model has so many layers."
+    "Raise ValueError unless a model has at least this number of layers."
     if count is None:
         raise ValueError(f"{place} has no list of equal layers, of which the first could be taken; leave out depth")
     if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= count:
@@ -264,7 +264,7 @@ def _set_depth(
     depth: Any,  # its first layers, a number; None: all
     place: str,  # the tower, for messages
 ) -> Any:  # the same configuration
-    "Let a configuration have the first layers alone; raise ValueError where there are not so many."
+    "Keep only the first layers in a configuration; raise ValueError if there are fewer."
     if depth is not None:
         inner = getattr(config, side.replace("_model", "_config"), config)
         plain = not hasattr(inner, "depths") and not getattr(inner, "is_encoder_decoder", False)

@@ -190,7 +190,7 @@ def _check_config(
 # %% ../../../nbs/models/towers/openclip.ipynb #c014
 @dataclass(frozen=True)
 class OpenClipModel:
-    "An open_clip model and what is needed to use it."
+    "An open_clip model with its tokenizer and transform."
 
     model: nn.Module  # with `.visual` and `.text`
     config: dict  # open_clip's model configuration, plain values, with the activation that was used

@@ -102,7 +102,7 @@ def _compare_word(
     typed: str,  # a word as it was written
     cleaned: str,  # what a tokenizer read for it
 ) -> dict[int, tuple[int, int]] | None:  # number of a cleaned character -> first typed one and last + 1; None: too long
-    """Which characters of a typed word each character of the cleaned one is; what replaced a piece of it stands for the
+    """Which characters of a typed word each character of the cleaned one is; the replacement of a piece counts for the
     whole piece."""
     if _lower_letters(typed) == _lower_letters(cleaned):
         return {k: (k, k + 1) for k in range(len(typed))}
@@ -136,8 +136,7 @@ def _matching_words(
 ) -> Iterator[
     tuple[int, int, str, str]
 ]:  # place in the cleaned text and in the typed one, the cleaned word, the typed one
-    """The words of a typed text with what they became, from left to right, up to the first for which that cannot be
-    said."""
+    "The words of a typed text with their cleaned forms, from left to right, up to the first that cannot be matched."
     words = [match.span() for match in re.finditer(r"\S+", typed)]
     text = f"{cleaned} "
     k = 0
@@ -360,7 +359,7 @@ class BlindTokenizer:
         captions: Sequence[str],  # the texts
         names: Sequence[str] | None = None,  # their pairs, for messages
     ) -> Tokens:
-        "Tokenise what is seen of captions."
+        "Tokenise the part of captions that the model sees."
         tokens = self.tokenizer([self.reading(caption) for caption in captions], names)
         return replace(tokens, spans=tuple(((0, 0),) * len(row) for row in tokens.spans))
 

@@ -76,7 +76,7 @@ def load_checkpoint(
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #c014
 def remove_leftovers(run: Run) -> int:
-    "Delete what a killed process left half-written; returns how many files and folders that were."
+    "Delete half-written files of killed processes; returns the number of files and folders."
     leftovers = [*run.path.glob("**/*.tmp"), *run.path.glob("**/.*.old")]
     for path in leftovers:
         replaced = re.fullmatch(r"\.(.+)\.\d+\.old", path.name)  # it made room for a new one of that name
@@ -94,7 +94,7 @@ def identity_of(
     parameters: Mapping[str, nn.Parameter],  # those of objectives; a run without them has none in its identity
     **settings: Any,  # plain values: seed, phases, optimizer, data
 ) -> dict:
-    "What a checkpoint must share with the run that resumes from it."
+    "The values that a checkpoint must share with the run that resumes from it."
 
     def shapes(tensors):
         return {name: list(tensor.shape) for name, tensor in tensors.items()}
@@ -119,7 +119,7 @@ def _check_identity(
 
 # %% ../../../nbs/training/engine/checkpoints.ipynb #n001
 class Checkpointer:
-    "Writes where a run stands to its folder, and puts it back."
+    "Writes the state of a run to its folder, and restores it."
 
     def __init__(
         self,

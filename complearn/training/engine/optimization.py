@@ -118,7 +118,7 @@ class MovingAverage:
         model: nn.Module,  # after a respawn
         parameters: set[int],  # ids of the respawned parameters
     ) -> None:
-        "Begin anew with the values of respawned parameters."
+        "Restart the averages from the values of respawned parameters."
         for name, parameter in model.named_parameters():
             if id(parameter) in parameters:
                 self.values[name].copy_(parameter)

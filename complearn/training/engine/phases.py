@@ -57,7 +57,7 @@ class Phase:
 # %% ../../../nbs/training/engine/phases.ipynb #c009
 @dataclass
 class State:
-    "Where a run stands."
+    "The state of a run."
 
     model: nn.Module  # the model itself, unwrapped
     seed: int = 0  # the run's seed
@@ -211,8 +211,8 @@ def unwrap(model: Any) -> nn.Module:
 
 # %% ../../../nbs/training/engine/phases.ipynb #n008
 class Objective(nn.Module):
-    """Base class of objectives: what a phase minimises. Buffers and parameters of its own are saved, and the parameters
-    are trained."""
+    """Base class of objectives: the losses that a phase minimises. Its buffers and parameters are saved, and the
+    parameters are trained."""
 
     def compute_losses(
         self,

@@ -40,7 +40,7 @@ class Processes:
         self,
         model: nn.Module,  # with its trainable parameters set
     ) -> nn.Module:  # averages gradients over processes in `backward`
-        "Wrap a model for distribution, anew."
+        "Wrap a model for distribution again."
         if self.world == 1 or not any(p.requires_grad for p in model.parameters()):
             return model
         self.accelerator._models.clear()

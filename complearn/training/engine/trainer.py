@@ -47,7 +47,7 @@ ACTIONS = Registry("action")
 
 @dataclass(frozen=True)
 class StepResult:
-    "What a step leaves for the actions after it."
+    "The results of a step for the actions after it."
 
     step: int  # finished steps of the run
     measures: dict[str, Any]  # the objective's values, with loss, grad_norm and lr; tensors are still on the device
@@ -58,7 +58,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Every:
-    "An action that is due every so many steps."
+    "An action that is due every n steps."
 
     steps: int  # 0: at no step by count
     action: Callable[["Trainer", StepResult], None]  # what to do
@@ -158,7 +158,7 @@ class Trainer:
         self,
         more: Mapping[str, Any],  # what the caller adds
     ) -> dict:
-        "What a checkpoint must agree in with this run."
+        "The settings in which a checkpoint must agree with this run."
         phases = [[p.name, p.steps, list(p.trainable), p.schedule, p.ramp] for p in self.phases]
         batch_size = getattr(self.loader, "batch_size", None)
         values = {"seed": self.seed, "phases": phases, "train": self.settings.identity, "precision": self.precision}
@@ -195,7 +195,7 @@ class Trainer:
         return state
 
     def stop(self) -> None:
-        "Raise `Stopped`, once a checkpoint stands."
+        "Raise `Stopped`, once a checkpoint is written."
         raise Stopped(self.run.path, self.state.step, self.stop_signal.number or signal.SIGTERM)
 
     def begin_or_resume(self) -> None:
@@ -226,7 +226,7 @@ class Trainer:
         self.journal.truncate(self.state.step)
 
     def checkpoint(self) -> None:
-        "Write where the run stands."
+        "Write the state of the run."
         self.checkpointer.save()
         self.journal.stopwatch.restart()
 
@@ -237,7 +237,7 @@ class Trainer:
         self.state.optimizer = adamw(dict(self.model.named_parameters()) | self.objective_parameters, **self.optim)
 
     def begin_phase(self) -> None:
-        "Make what the phase starts with, then write a checkpoint; at the run's end only the checkpoint."
+        "Call the phase's `on_start`, then write a checkpoint; at the run's end only the checkpoint."
         state = self.state
         phase = self.phase
         if phase is not None:
@@ -253,13 +253,13 @@ class Trainer:
         self.checkpoint()
 
     def restart_average(self) -> None:
-        "Begin the moving average of respawned parameters anew."
+        "Restart the moving average of respawned parameters."
         if self.average is not None and self.state.respawned:
             self.average.restart(self.model, {id(parameter) for parameter in self.state.respawned})
         self.state.respawned.clear()
 
     def end_phase(self) -> None:
-        "Let the phase finish what it made, evaluate, keep its weights."
+        "Call the phase's `on_end`, evaluate, and keep its weights."
         state = self.state
         phase = self.phase
         if phase.on_end is not None:
@@ -305,7 +305,7 @@ class Trainer:
         return [parameter for parameter in self.objective_parameters.values() if id(parameter) in in_use]
 
     def train_phase(self) -> None:
-        "Take all steps of a phase that are still to do, and do what is due after each."
+        "Take all steps of a phase that are still to do, and run the actions that are due after each."
         state = self.state
         phase = self.phase
         stopwatch = self.journal.stopwatch

@@ -205,7 +205,7 @@ def relating(
     dropout: float | None = 0.1,  # of the language stream in stage 3; None: as it is
     ramp: NonNegativeInt = 0,  # linear warm-up of each phase, steps
 ) -> list[Phase]:
-    "Stage 3 and the search heads, each with an optimizer and a schedule of its own."
+    "Stage 3 and the search heads, each with a separate optimizer and schedule."
     patterns = relation_patterns(model, layers, vision)
     common = {"weight_decay": weight_decay, "betas": tuple(betas), "decoupled": decoupled}
     shares = {} if language_lr is None else {"language.*": language_lr / lr}
@@ -276,7 +276,7 @@ PAPER = {
 def grounding_scale(
     preset: str,  # "smoke", "demo", "full" or "paper"
 ) -> Scale:
-    """A preset's numbers for grounding; its small worlds have every relation beside its inverse, since stage 3 composes
+    """A preset's numbers for grounding; its small worlds have every relation and its inverse, since stage 3 composes
     relations."""
     scale = SCALES[preset]
     world = {name: value for name, value in scale.world.items() if name != "relations"}
@@ -315,7 +315,7 @@ def grounding_arguments(
 # %% ../../../nbs/training/methods/grounding.ipynb #8a2357da
 @dataclass(frozen=True)
 class ShuffledPhotos(Sequence):
-    "Pairs in which every photo stands with another photo's captions, always the same."
+    "Pairs in which every photo has another photo's captions, always the same."
 
     pairs: Sequence[Pair]  # as they were
     seed: int = 0  # of the order

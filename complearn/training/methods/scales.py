@@ -18,7 +18,7 @@ from ...models.registry import tuned_towers
 # %% ../../../nbs/training/methods/scales.ipynb #n005
 @dataclass(frozen=True)
 class Scale:
-    "What a preset stands for."
+    "The numbers of a preset."
 
     world: dict  # settings of the generated world, see `data.worlds.config`
     vision: Any  # tower
@@ -98,7 +98,7 @@ class Scale:
 
 # %% ../../../nbs/training/methods/scales.ipynb #n007
 def tiny_tower(width: int, depth: int) -> dict:
-    "The specification of a small tower of our own."
+    "The specification of a small tower of complearn's own sizes."
     return {"tower": "tiny", "width": width, "depth": depth, "heads": 4}
 
 

@@ -153,7 +153,7 @@ class Alignment(Objective):
         counts: Bool[Tensor, "kind batch"],  # True where a pair counts
         concepts: Int64[Tensor, "batch line column"],  # of the captions, also where the sentences alone are scored
     ) -> dict[str, Tensor]:
-        "The three losses, weighted, and what is logged beside them."
+        "The three losses, weighted, and further values for the log."
         sentences = scores[..., 0]
         losses = {"match_loss": match_loss(sentences, counts)}
         if self.mvsa != "off":

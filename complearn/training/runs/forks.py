@@ -38,7 +38,7 @@ class _Messages:
         self,
         seconds: float = 0.0,  # to wait for the first
     ) -> list[Any]:
-        "What has arrived; `ended` says that no more will come."
+        "The messages that have arrived; `ended` means that no more will come."
         if self.ended or not select.select([self.descriptor], [], [], seconds)[0]:
             return []
         data = os.read(self.descriptor, 65_536)
@@ -184,7 +184,7 @@ class Forks:
         self,
         seconds: float = 0.0,  # to wait for news
     ) -> None:
-        "Take in what has started and ended since."
+        "Update the lists of started and ended runs."
         for message in self.messages.read(seconds):
             if message["pid"] not in self.started:  # the first word of a fork; or its end, where it died before that
                 self.started.append(message["pid"])

@@ -211,7 +211,7 @@ def make_collate(
     train: Train,  # how the run trains
     model: nn.Module,  # which says how it wants images and captions
 ) -> Collate:
-    "What makes the run's batches of pairs."
+    "The function that makes the run's batches of pairs."
     transform = replace(model.collate.transform, **vars(train.augment))
     collate = replace(model.collate, transform=transform, choose=train.choose)
     if train.captions_too:

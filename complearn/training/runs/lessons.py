@@ -109,7 +109,7 @@ def encode_images(
 def check_agents(
     names: Sequence[str],  # methods, e.g. ["clip", "my_file:mine"]
 ) -> None:
-    "Raise ValueError that names the first method whose model has no vision agent and language agent of their own."
+    "Raise ValueError that names the first method whose model lacks a separate vision agent and language agent."
     for name in names:
         if fault := agents_fault(METHODS.load(name).model):
             raise ValueError(f"methods: {name} {fault}")

@@ -58,7 +58,7 @@ def run_curves(
     method: str,  # of the run, as rows call it
     seed: int,  # of the run
 ) -> dict[str, pd.DataFrame]:  # steps, monitors (results rows) and spawns; each has method, seed, phase and step
-    "Return what a result keeps of a run's training."
+    "Return the curves of a run's training for a result."
     steps = log[log.kind == "step"]
     if not len(steps):
         return {}
@@ -119,7 +119,7 @@ class Measured:
         self.path = Path(path)
 
     def read(self) -> Result:
-        "Read what stands there, which may be nothing; raise ValueError where rows have no records."
+        "Read the file, which may be missing; raise ValueError where rows have no records."
         if not self.path.is_file():
             return Result({}, [])
         result = Result.read(self.path)
@@ -178,8 +178,8 @@ class Measured:
 def comparable(
     setting: Mapping[str, Any],  # of a file, or of a study
 ) -> dict[str, Any]:  # empty for an empty setting
-    """What all runs of a file share; a switch of training counts as the setting that it changes, whether a preset or a
-    person set it."""
+    """The settings that all runs of a file share; a switch of training counts as the setting that it changes, whether a
+    preset or a person set it."""
     parts = {name: setting[name] for name in ("source", "steps", "model", "asked") if name in setting}
     switches = dict(setting.get("switches", {}))
     of_training = switches.pop("train", {})
@@ -205,6 +205,6 @@ def merged(
 def _mean_budgets(
     runs: Mapping[str, Mapping],  # records by name
 ) -> dict[str, dict]:  # method -> steps, samples, tokens, seconds
-    "What the runs of each method used: means over seeds."
+    "The budgets of the runs of each method: means over seeds."
     table = pd.DataFrame([{"row": record["method"], **record["budget"]} for record in runs.values()])
     return table.groupby("row", sort=False).mean().round(1).to_dict("index")

@@ -93,7 +93,7 @@ def load_scorer(
     # whether a name of open_clip without weights is a model that has learned nothing, not an error
     random_weights: bool = False,
 ) -> Any:  # a `Scorer`, in evaluation mode
-    """Open a model by what a person types for it.
+    """Open a model by its name.
 
     | form | what it is |
     |---|---|

@@ -80,7 +80,7 @@ class Snapshot:
 
     @property
     def selector(self) -> dict:
-        "What a configuration's `start` says beside the run: `{'phase': name}` or `{'step': number}`."
+        "The entry of a configuration's `start` besides the run: `{'phase': name}` or `{'step': number}`."
         return {"phase": self.phase} if self.phase else {"step": self._step}
 
     @property
@@ -150,7 +150,7 @@ def snapshots_of(
 def latest_snapshot(
     run: Run,  # in training, or ended
 ) -> Snapshot:  # the last phase's end; the last checkpoint where no phase has ended
-    "What a run ended with, or where it stands."
+    "The snapshot of a run's end, or its last checkpoint."
     if run.phases() or (run.done or {}).get("phases"):
         return Snapshot(run)
     return snapshots_of(run)[-1]
@@ -177,7 +177,7 @@ def run_fault(
 def split_name(
     name: str,  # [label=]source[@phase]
 ) -> tuple[str, str, str]:  # label, source, phase; empty where the name does not say it
-    "The parts of what a person types for a model; a file or a folder that exists keeps its whole name."
+    "The parts of a model's name; a file or a folder that exists keeps its whole name."
     if Path(name.strip()).expanduser().exists():
         return ("", name.strip(), "")
     label, equals, rest = name.partition("=")
@@ -191,7 +191,7 @@ def split_name(
 def _names_path(
     text: str,  # what a person types, perhaps MODEL:PATH
 ) -> bool:
-    "Whether a text, or what follows its first colon, is a file or a folder."
+    "Whether a text, or its part after the first colon, is a file or a folder."
     paths = (text.strip(), text.partition(":")[2].strip())
     return any(Path(path).expanduser().exists() for path in paths if path)
 

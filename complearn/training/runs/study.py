@@ -80,7 +80,7 @@ def budget(
 ) -> dict[
     str, float | int | None
 ]:  # steps, samples (pairs), tokens (real ones), wall_seconds and cpu_seconds of the steps
-    "What a run has used up to its last record; None for what its log does not tell."
+    "The budget of a run up to its last record; None for values that its log lacks."
     log = run.metrics() if isinstance(run, Run) else run
     steps = log[log.kind == "step"] if len(log) else log
     if not len(steps):
@@ -180,7 +180,7 @@ class Study:
         self,
         seed: int,  # of a run
     ) -> dict[str, Any]:  # {"name": reader, "args": {...}}
-        "What the runs of a seed are trained on."
+        "The training data of the runs of a seed."
         return dict(self.data(seed) if callable(self.data) else self.data)
 
     def configuration(
@@ -282,7 +282,7 @@ class Study:
         label: str,  # of a row
         seed: int,  # of the run
     ) -> str:  # of its folder, and of its record in the results
-        "What a run is called."
+        "The name of a run."
         return f"{self.folders[label]}-s{seed}"
 
     def run(
@@ -326,7 +326,7 @@ class Study:
 
     @property
     def budgets(self) -> pd.DataFrame:
-        "What each row used: means over seeds."
+        "The budget of each row: means over seeds."
         lines = pd.DataFrame([{"row": label, "seed": seed, **budget(run)} for (label, seed), run in self.runs.items()])
         return lines.drop(columns="seed").groupby("row", sort=False).mean().round(1)
 
@@ -335,7 +335,7 @@ class Study:
         label: str,  # of a row
         seed: int,
     ) -> Snapshot:
-        "What a run ended with."
+        "The snapshot of a run's end."
         return Snapshot(self.run(label, seed))
 
     def judge(
@@ -361,8 +361,8 @@ class Study:
         processes: int = 1,  # that train each run together
         of_log: Callable[[pd.DataFrame, str, int], list[dict]] | None = None,  # (log, method, seed) -> further rows
     ) -> Result:  # that of the results file, which may hold more runs than these
-        """Train and judge every run; the results file is written as each ends, and what stands there is neither trained
-        nor judged again."""
+        """Train and judge every run; the results file is written as each ends, and runs in it are neither trained nor
+        judged again."""
         self.measured.check(self.common | {"asked": asked})
         known = {key: self.measured.holds(self.name(*key), self.configuration(*key)) for key in self.keys}
         waiting = {self.run(*key): key for key, done in known.items() if not done}
@@ -410,7 +410,7 @@ class Study:
 
     @property
     def common(self) -> dict[str, Any]:
-        "What all runs of a results file share."
+        "The settings that all runs of a results file share."
         source = self.source(self.seeds[0])
         if callable(self.data):  # drawn with the run's seed
             source = {**source, "args": {name: value for name, value in source["args"].items() if name != "seed"}}
@@ -424,7 +424,7 @@ class Study:
 
     @property
     def setting(self) -> dict[str, Any]:
-        "What a results file says of the study."
+        "The study's settings in a results file."
         arguments = {label: self.configuration(label, self.seeds[0])["method"]["args"] for label in self.rows}
         parts = {
             "source": self.source(self.seeds[0]),

@@ -56,7 +56,7 @@ def _line_fault(
     places: list[int],  # of the columns that matter, the answer's last
     metric: str,  # of the task
 ) -> tuple[str, str] | None:  # a few words, and what exactly; None for a good line
-    "What is wrong with a line."
+    "The fault of a line."
     if len(line) != len(header):
         return (
             "of another width",

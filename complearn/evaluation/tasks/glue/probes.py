@@ -164,7 +164,7 @@ class Glue(Task):
 
     @property
     def names(self) -> list[str]:  # of the classes; one where the answers are numbers
-        "What a label may be."
+        "The possible labels."
         if self.task.metric == "spearman":
             return ["number"]
         return sorted(set(self.train.labels))

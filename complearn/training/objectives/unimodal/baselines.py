@@ -134,7 +134,7 @@ UNIMODAL = Registry(
 def _mask_id(
     tokenizer: Any,  # of this package: a library's, or one of words
 ) -> int:
-    "The token that stands for a hidden one."
+    "The token that replaces a hidden one."
     inner = getattr(tokenizer, "tokenizer", None)
     mask_token = getattr(inner, "mask_token_id", None)
     mask_token = getattr(tokenizer, "unknown", None) if mask_token is None else mask_token
