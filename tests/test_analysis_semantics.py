@@ -224,7 +224,7 @@ def test_a_size_has_an_interval_that_a_size_can_have():
 
 
 def test_the_interval_of_a_size_gain_covers_the_truth():
-    """Before 0.75, after 0: sizes taken anew in every resample would be too large after, and cover 73 %."""
+    """Before 0.75, after 0: sizes taken again in every resample would be too large after, and cover 73 %."""
     draw = np.random.default_rng(0)
     hits = 0
     for _ in range(200):

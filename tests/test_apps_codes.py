@@ -103,7 +103,7 @@ def error_of(messages):
     edits=st.dictionaries(st.integers(0, 8), st.sampled_from([0, 0.5, 2, 4]), max_size=4),
 )
 def test_surgery_is_the_ranking_with_edited_weights(seed, scope, edits):
-    """Against the dense computation: multiply the weights, mix the codes anew, normalise, take all cosines."""
+    """Against the dense computation: multiply the weights, mix the codes again, normalise, take all cosines."""
     draw = np.random.default_rng(seed)
     weights = np.maximum(draw.normal(size=(20, 9)), 0) + np.eye(20, 9) * 0.01 + 1e-3 * (np.arange(9) == 8)
     weights = (weights / weights.sum(1, keepdims=True)).astype(np.float32)

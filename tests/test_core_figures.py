@@ -26,7 +26,7 @@ FIGURE = go.Figure(go.Scatter(x=[1, 2, 3], y=[3, 1, 2]), layout={"template": the
 
 
 @pytest.fixture
-def anew(monkeypatch):
+def again(monkeypatch):
     """A process that has not looked for a browser yet."""
     cached = (figures.start_browser, figures._print_once)  # a test may replace them
     kaleido.stop_sync_server(silence_warnings=True)
@@ -94,7 +94,7 @@ def test_the_theme_is_no_default():
     assert plotly.io.templates.default == "plotly" and FIGURE.layout.template.layout.colorway == PALETTE
 
 
-def test_without_a_browser_there_is_a_page_and_one_line(tmp_path, monkeypatch, capsys, anew):
+def test_without_a_browser_there_is_a_page_and_one_line(tmp_path, monkeypatch, capsys, again):
     monkeypatch.delenv("BROWSER_PATH", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     for name in ("a", "b", "c"):
@@ -109,7 +109,7 @@ def test_without_a_browser_there_is_a_page_and_one_line(tmp_path, monkeypatch, c
     ]
 
 
-def test_a_browser_that_does_not_start_holds_nothing_up(tmp_path, monkeypatch, capsys, anew):
+def test_a_browser_that_does_not_start_holds_nothing_up(tmp_path, monkeypatch, capsys, again):
     broken = tmp_path / "chromium"
     broken.write_text("#!/bin/sh\necho 'error while loading shared libraries' >&2\nexit 127\n")
     broken.chmod(0o755)
@@ -120,7 +120,7 @@ def test_a_browser_that_does_not_start_holds_nothing_up(tmp_path, monkeypatch, c
     assert len(said) == 1 and "did not start" in said[0] and "BROWSER_PATH" in said[0]
 
 
-def test_a_figure_that_cannot_be_drawn_is_still_a_page(tmp_path, monkeypatch, capsys, anew):
+def test_a_figure_that_cannot_be_drawn_is_still_a_page(tmp_path, monkeypatch, capsys, again):
     def fail(figure):
         raise RuntimeError("out of shared memory\nand a stack trace")
 

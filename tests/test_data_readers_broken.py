@@ -122,7 +122,7 @@ def prepend(file, content):
 
 
 def write(file, content):
-    """Write a file anew."""
+    """Write a file again."""
 
     def change(folder):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -615,8 +615,8 @@ def test_a_column_of_lists_in_one_cell_is_refused_with_the_remedy(lists, tmp_pat
     assert [pair.caption for pair in read("folder", folder=tmp_path)] == kept
 
 
-SIGNS = {"csv ;": "parted by semicolons: write commas", "csv \t": "parted by tabs: name it .tsv",
-         "tsv ;": "parted by semicolons: write tabs", "tsv ,": "parted by commas: name it .csv"}  # fmt: skip
+SIGNS = {"csv ;": "separated by semicolons: write commas", "csv \t": "separated by tabs: name it .tsv",
+         "tsv ;": "separated by semicolons: write tabs", "tsv ,": "separated by commas: name it .csv"}  # fmt: skip
 
 
 @pytest.mark.parametrize("form, said", SIGNS.items())

@@ -177,7 +177,7 @@ def test_half_a_query_in_faiss_and_all_cells_are_exact(faiss, tmp_path):
 
 
 def test_a_faiss_index_is_checked_kept_open_and_whole(faiss, tmp_path, monkeypatch):
-    """An index of other vectors, or half a file, is made anew; one that fits is opened once; a writer that dies leaves
+    """An index of other vectors, or half a file, is made again; one that fits is opened once; a writer that dies leaves
     none."""
     import complearn.evaluation.search.approximate as room
 

@@ -851,7 +851,7 @@ def test_the_two_runs_of_ci_take_every_test_and_none_twice_but_what_adapts(tmp_p
 
 
 def test_the_environment_is_rebuilt_only_for_constraints_and_settings():
-    """In a copy with a stand-in for pip: make installs once, not again, and anew after either file changed."""
+    """In a copy with a stand-in for pip: make installs once, not again, and again after either file changed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in ("Makefile", "constraints.txt", "settings.ini"):

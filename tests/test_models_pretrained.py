@@ -749,7 +749,7 @@ def test_minilm_is_its_package():
 
 
 def test_memory_belongs_to_weights_and_full_precision():
-    """Asked first in half precision it answers in full; after the weights are written over it answers anew; a copy
+    """Asked first in half precision it answers in full; after the weights are written over it answers again; a copy
     shares it."""
     tower = vision_tower({"tower": "tiny", "depth": 1, "frozen": True})
     memory = OutputCache(4)

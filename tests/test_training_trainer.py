@@ -123,7 +123,7 @@ def test_a_spawned_agent_and_its_optimizer_state_are_fresh(tmp_path):
     trained.fit()
     before = load_file(trained.run.phases()[0])
     ours = {n for n in seen["model"] if n.startswith("language.")}
-    # a weight of a fresh agent is drawn anew; a fresh gain is 1 and a fresh bias 0, whatever it was
+    # a weight of a fresh agent is drawn again; a fresh gain is 1 and a fresh bias 0, whatever it was
     same = {n for n in ours if torch.equal(seen["model"][n], before[n])}
     fresh = model_of(seed=99).language
     constant = {f"language.{n}" for n, p in fresh.named_parameters() if p.unique().numel() == 1}

@@ -68,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--column", default="caption", help="the column of captions (default: caption)")
     parser.add_argument(
-        "--no-cache", action="store_true", help="parse everything anew, and keep nothing but the output"
+        "--no-cache", action="store_true", help="parse everything again, and keep nothing but the output"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser

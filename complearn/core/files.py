@@ -287,7 +287,7 @@ def read_json(
     "Read a JSON file; raise `BadData` that names the file and the place if it is broken."
     refuse_devices(path)
     content = Path(path).read_bytes()
-    remedy = "restore it from where it came, or delete it to begin anew"
+    remedy = "restore it from where it came, or delete it to begin again"
     return parse_json(content, f"{path} is not readable as JSON", remedy)
 
 # %% ../../nbs/core/files.ipynb #a41c9be2

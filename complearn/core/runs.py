@@ -100,7 +100,7 @@ def append_line(
 
 
 LOG_REMEDY = (
-    "start the run again, which goes on from its last checkpoint, and the records from there on are written anew"
+    "start the run again, which goes on from its last checkpoint, and the records from there on are written again"
 )
 
 # %% ../../nbs/core/runs.ipynb #82e205f6

@@ -128,7 +128,7 @@ class _Names:
         self,
         part: Sequence[Pair],
         number: int,  # of the part
-    ) -> tuple[list[Pair], str]:  # its pairs, named anew where that is needed; what was named anew
+    ) -> tuple[list[Pair], str]:  # its pairs, named again where that is needed; what was named again
         "Name a part's images and pairs, each apart from those before it; raise `BadData` if a pair is there already."
         space = self.space(number)
         images = {pair.image_id: pair.image for pair in part}

@@ -171,6 +171,6 @@ def open_store(
     if content.get("format") != format:
         version = content.get("format")
         raise ValueError(
-            f"{folder} is {kind} of format {version}, this version reads {format}; delete it, and it is made anew"
+            f"{folder} is {kind} of format {version}, this version reads {format}; delete it, and it is made again"
         )
     return content

@@ -248,7 +248,7 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json", "model_card.md", 
 
 def save_model(
     model: nn.Module,  # of any kind that can be assembled; on any device
-    folder: Path | str,  # made anew; an earlier model in it is replaced
+    folder: Path | str,  # made again; an earlier model in it is replaced
     facts: Mapping[str, Any] | None = None,  # what made it, for the model card
 ) -> Path:  # the folder
     "Save weights, architecture, tokenizer and card, all or nothing."

@@ -215,7 +215,7 @@ class WordSpace:
         "A hash of all that the vectors depend on."
         if not isinstance(self.encoder, nn.Module) and not self.name:
             return ""
-        # hashed anew: they may have been trained since
+        # hashed again: they may have been trained since
         if isinstance(self.encoder, nn.Module):
             weights = self.encoder
         else:

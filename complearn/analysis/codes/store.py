@@ -113,7 +113,7 @@ class CodeStore:
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c013
 def write_store(
-    folder: Path | str,  # made anew, all or nothing
+    folder: Path | str,  # made again, all or nothing
     images: CodeTable,  # of images
     words: WordIndex | None,  # of their captions
     weights: csr_matrix,  # (item, code)

@@ -155,12 +155,12 @@ def _is_quoted(
 # %% ../../../nbs/data/readers/files.ipynb #0387f6c8
 _DELIMITERS = {
     ".csv": {
-        ";": "its cells are parted by semicolons: write commas, or tabs in a .tsv file",
-        "\t": "its cells are parted by tabs: name it .tsv, or write commas",
+        ";": "its cells are separated by semicolons: write commas, or tabs in a .tsv file",
+        "\t": "its cells are separated by tabs: name it .tsv, or write commas",
     },
     ".tsv": {
-        ";": "its cells are parted by semicolons: write tabs, or commas in a .csv file",
-        ",": "its cells are parted by commas: name it .csv, or write tabs",
+        ";": "its cells are separated by semicolons: write tabs, or commas in a .csv file",
+        ",": "its cells are separated by commas: name it .csv, or write tabs",
     },
 }
 

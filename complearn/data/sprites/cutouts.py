@@ -159,12 +159,12 @@ def _drawn(folder: Path, left: Counter) -> list[Cutout]:
     labels = {}
     root = folder.resolve()
     table = existing_path(
-        folder / "names.tsv", "the table of names", "it has the columns file and name, parted by tabs"
+        folder / "names.tsv", "the table of names", "it has the columns file and name, separated by tabs"
     )
     for line, row, fault in read_rows(table):
         if fault or not {"file", "name"} <= {*row}:
             raise BadData(
-                f"names.tsv line {line}: expected the columns file and name, parted by tabs; got {fault or row!r}"
+                f"names.tsv line {line}: expected the columns file and name, separated by tabs; got {fault or row!r}"
             )
         path = Path(row["file"])
         if path.is_absolute() or ".." in path.parts or not (folder / path).resolve().is_relative_to(root):

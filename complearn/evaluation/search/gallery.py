@@ -126,7 +126,7 @@ class Gallery:
         thumbs = np.memmap(folder / "thumbs.bin", np.uint8, "r")
         if not len(vectors) == len(ends) == len(about["ids"]) or ends[-1] != len(thumbs):
             raise RequestError(
-                f"{folder} is damaged: its parts are of different lengths; delete it to have it made anew"
+                f"{folder} is damaged: its parts are of different lengths; delete it to have it made again"
             )
         return cls(folder, about, vectors, thumbs, ends)
 
@@ -256,7 +256,7 @@ def _encode_chunk(
 def _write_gallery(
     scorer: Scorer,  # any with one vector per item
     pairs: Sequence[Pair],  # with images
-    folder: Path | str,  # written anew, all or nothing
+    folder: Path | str,  # written again, all or nothing
     old: Gallery | None = None,  # an older index of the same model, to copy from
     n: int | None = None,  # pictures to take at most
     thumb: int = 128,  # pixels of a thumbnail's longer side

@@ -154,7 +154,7 @@ def mixture(
     wrong = [len(side) for side in query if len(side) != vectors.shape[1]]
     if wrong:
         widths = f"the query has {wrong[0]} numbers and the gallery's vectors {vectors.shape[1]}"
-        raise RequestError(f"{widths}: they are of two models; index the gallery anew")
+        raise RequestError(f"{widths}: they are of two models; index the gallery again")
     if items is None:
         chosen = vectors
     else:

@@ -234,7 +234,7 @@ class _Span:
 class Caption:
     "A worded statement."
 
-    text: str  # lower case, words parted by single spaces, no punctuation
+    text: str  # lower case, words separated by single spaces, no punctuation
     tree: Tree  # Penn-style constituency tree; its leaves are the text's words
     spans: tuple[_Span, ...]  # one for every atom, in the order of the words
 

@@ -25,7 +25,7 @@ def _cast(
     config: SceneConfig,  # the world
     generator: np.random.Generator,  # where chance comes from
     keep: Sequence[Item] = (),  # objects to use again
-    afresh: bool = False,  # whether to draw what is not mentioned anew
+    afresh: bool = False,  # whether to draw what is not mentioned again
 ) -> tuple[list[Sketch], list[Link], list[Item | None]]:  # objects, their relations, and where each stood before
     "Choose the objects that a statement speaks of."
     sketches = []

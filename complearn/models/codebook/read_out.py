@@ -54,7 +54,7 @@ def _sums_in_fp32() -> Iterator[None]:
         switches.allow_bf16_reduced_precision_reduction = before
 
 # %% ../../../nbs/models/codebook/read_out.ipynb #91af3090
-CHUNK = 512  # codes that are compared anew at a time
+CHUNK = 512  # codes that are compared again at a time
 
 
 def _renew(
@@ -152,7 +152,7 @@ def read_codes(
     mask: Bool[Tensor, "batch token"] | None = None,  # True where a token counts; None means all
     unit: bool = True,  # scores are divided by the codes' lengths
     dtype: torch.dtype | None = None,  # of the products; None: the tokens'
-    refined: bool = False,  # products in bf16 only search: what could lie in the support is computed anew in fp32
+    refined: bool = False,  # products in bf16 only search: what could lie in the support is computed again in fp32
     held: int | None = None,  # most products to hold at once; None: 4 MB of them in fp32, on a GPU 134 MB
 ) -> tuple[
     Float[Tensor, "batch code"], Int64[Tensor, "batch code"], Float[Tensor, "batch code"], Float[Tensor, "batch width"]

@@ -478,7 +478,7 @@ HF_FILES = (
 def save_hf_text(
     tower: Tower,  # of transformers; trained here, or loaded
     tokenizer: Any,  # the one it was trained with
-    folder: Path | str,  # made anew; one that such files stand in is replaced, another refused
+    folder: Path | str,  # made again; one that such files stand in is replaced, another refused
 ) -> Path:  # the folder
     "Write a text tower and its tokenizer in transformers' format, all or nothing."
     if not isinstance(tower, HFText) or not isinstance(tokenizer, HFTokenizer):

@@ -67,7 +67,7 @@ class State:
     optimizer: torch.optim.Optimizer | None = None  # AdamW over all parameters of model and objectives
     extra: dict[str, Any] = field(default_factory=dict)  # tensors and plain values; saved with each checkpoint
     log: Callable[[dict], None] = lambda record: None  # writes a record to metrics.jsonl
-    respawned: list = field(default_factory=list)  # parameters whose moving average is to begin anew
+    respawned: list = field(default_factory=list)  # parameters whose moving average is to begin again
     first_batch: Callable[[], Any] = lambda: None  # the phase's first batch, whole, on the device
     loader: Any = None  # the run's own, for phases that read its pairs in another way
 

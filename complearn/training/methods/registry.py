@@ -29,7 +29,7 @@ class Named:
 # %% ../../../nbs/training/methods/registry.ipynb #n008
 def merge(
     base: Any,  # plain values, perhaps nested
-    changes: Any,  # some of them anew
+    changes: Any,  # some of them again
 ) -> Any:
     "Plain values with some of them changed, however deep."
     if not isinstance(changes, Mapping) or "tower" in changes:

@@ -84,7 +84,7 @@ def load_start(
         return {}
     snapshot = _started_from(run, start)
     if start.weights is not None and list(start.weights) != snapshot.checksums:
-        remedy = "bring the old ones back, or delete this folder and prepare it anew"
+        remedy = "bring the old ones back, or delete this folder and prepare it again"
         raise ValueError(f"{run.path} was prepared for other weights than {snapshot.file} holds by now; {remedy}")
     later = added_parts(snapshot.run.config["model"], run.config["model"])
     initial = model.state_dict()
