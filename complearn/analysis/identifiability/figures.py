@@ -12,6 +12,7 @@ from plotly.subplots import make_subplots
 
 from ..runs.curves import bands
 from ...core.figures import FIGURES, PALETTE, figure_of_texts, theme
+from ...core.plots import error_bars
 
 # %% ../../../nbs/analysis/identifiability/figures.ipynb #20a576c5
 @FIGURES.register("encoders")
@@ -30,8 +31,7 @@ def encoders_figure(
         points = bands(chosen, ("encoder", "split"))
         for place, name in enumerate(names):
             part = points[points.encoder == name]
-            error = {"type": "data", "symmetric": False, "array": factor * (part.high - part["mean"]), "thickness": 1}
-            error |= {"arrayminus": factor * (part["mean"] - part.low)}
+            error = error_bars(part, factor, thickness=1)
             look = {"name": name, "marker_color": PALETTE[place % len(PALETTE)], "error_y": error, "legendgroup": name}
             labels = part.split.str.replace(" ", "<br>")
             figure.add_bar(x=labels, y=factor * part["mean"], showlegend=column == 1, **look, row=1, col=column)
@@ -54,12 +54,7 @@ def separation_figure(
         points = bands(rows[rows.data == panel], ("method", "split"))
         for place, name in enumerate(methods):
             part = points[points.method == name]
-            error = {
-                "type": "data",
-                "symmetric": False,
-                "array": part.high - part["mean"],
-                "arrayminus": part["mean"] - part.low,
-            }
+            error = error_bars(part)
             look = {
                 "mode": "markers",
                 "marker": {"size": 9, "color": PALETTE[place % len(PALETTE)]},

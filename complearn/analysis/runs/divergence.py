@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 from .curves import bands
 from .summaries import method_colour, study_answers
 from ...core.figures import figure_of_texts, theme
+from ...core.plots import error_bars
 from ...core.results import row
 from ...evaluation.bench.divergence import Part
 from ...evaluation.bench.worlds import StudyData
@@ -173,14 +174,9 @@ def recall_figure(
             (False, means[means.data == "in_domain"]),
         ):
             part = part[part.method == name]
-            error = {
-                "type": "data",
-                "array": 100 * (part.high - part["mean"]),
-                "arrayminus": 100 * (part["mean"] - part.low),
-            }
             look = {
                 "mode": "lines+markers",
-                "error_y": error | {"symmetric": False, "thickness": 1},
+                "error_y": error_bars(part, 100, thickness=1),
                 "legendgroup": name,
             }
             marker = {"size": 6 if shown else 9, "symbol": "circle" if shown else "diamond"}
@@ -214,12 +210,7 @@ def gap_figure(
     windows = gaps[gaps.split.str.startswith("window_")].sort_values("divergence")
     for name in names:
         line = windows[windows.than == name].reindex(columns=["divergence", "mean", "low", "high", "n"]).astype(float)
-        error = {
-            "type": "data",
-            "array": 100 * (line.high - line["mean"]),
-            "arrayminus": 100 * (line["mean"] - line.low),
-        }
-        look = {"mode": "lines+markers", "error_y": error | {"symmetric": False, "thickness": 1}}
+        look = {"mode": "lines+markers", "error_y": error_bars(line, 100, thickness=1)}
         look |= {"line": {"color": method_colour(name, names)}}
         figure.add_scatter(x=line.divergence, y=100 * line["mean"], name=f"minus {name}", **look)
     figure.add_hline(y=0, line={"color": "#555555", "width": 1, "dash": "dash"})

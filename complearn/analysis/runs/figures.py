@@ -21,6 +21,7 @@ from ..codes.figures import log_ticks
 from .curves import bands, interval_note, loss_column, phase_spans, support_warnings
 from .summaries import method_colour
 from ...core.figures import PALETTE, colour_of, figure_of_texts, theme
+from ...core.plots import add_band, dot_heights, error_bars, name_rows
 from ...core.results import Result
 from ...evaluation.binding import shared_evaluations
 from ...evaluation.tasks.choices import MANY_TIES
@@ -33,10 +34,8 @@ def _add_band(
     names: list[str],  # all methods, for the colour
 ) -> None:
     "A mean over seeds with its interval as a band, between 0 and 1."
-    x = [*line.step, *line.step[::-1]]
-    y = [*line.high.clip(upper=1), *line.low[::-1].clip(lower=0)]
-    area = {"fill": "toself", "fillcolor": method_colour(name, names, 0.15), "line": {"width": 0}, "mode": "lines"}
-    figure.add_scatter(x=x, y=y, hoverinfo="skip", showlegend=False, legendgroup=name, row=1, col=1, **area)
+    faint = method_colour(name, names, 0.15)
+    add_band(figure, line.step, line.low.clip(lower=0), line.high.clip(upper=1), faint, legendgroup=name, row=1, col=1)
     if line.n.max() > 1:
         seeds = f"{line.n.max()} seeds"
     else:
@@ -144,8 +143,7 @@ def _add_dots(
     **where: int,  # row and col of a subplot
 ) -> None:
     "Dots with intervals from left to right."
-    bars = {"array": line["high"] - line["mean"], "arrayminus": line["mean"] - line["low"]}
-    bars |= {"type": "data", "symmetric": False, "thickness": 1.5}
+    bars = error_bars(line, thickness=1.5)
     notes = [
         f", detectable: {value:.1f}" if pd.notna(value) else "" for value in line.get("detectable", [None] * len(line))
     ]
@@ -168,7 +166,7 @@ def _split_rows(
             y=edge - 0.5, line={"color": "#7F7F7F" if mean else "#E5E5E5", "width": 1.5 if mean else 1}, layer="below"
         )
     bare = {"showgrid": False, "zeroline": False}
-    figure.update_yaxes(tickvals=list(range(len(splits))), ticktext=splits, range=[len(splits) - 0.5, -0.5], **bare)
+    name_rows(figure, splits, **bare)
     layout = {"width": 900, "height": 150 + height * len(splits), "margin": {"t": 80, "l": 150}, "showlegend": True}
     return figure.update_layout(template=theme, title={"text": title}, **layout)
 
@@ -188,11 +186,10 @@ def comparison_figure(
     figure = go.Figure()
     for number, name in enumerate(names):
         line = points.loc[name].reindex(splits)
-        shift = 0.6 * ((number + 0.5) / len(names) - 0.5)
         _add_dots(
             figure,
             100 * line[["mean", "low", "high"]].clip(0, 1),
-            np.arange(len(splits)) + shift,
+            dot_heights(len(splits), number, len(names)),
             name,
             method_colour(name, names),
         )
@@ -247,9 +244,7 @@ def difference_panels(
         )
         figure.add_vline(x=0, line={"color": "#555555", "width": 1, "dash": "dash"}, row=1, col=column)
     figure.update_xaxes(title="points of accuracy")
-    figure.update_yaxes(
-        tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.5], automargin=True
-    )
+    name_rows(figure, names, automargin=True)
     seeds = f"{lines.n.min()}{'' if lines.n.nunique() == 1 else f' to {lines.n.max()}'}"
     less = f"each row minus {common.pop()}; " if len(common) == 1 else ""
     subtitle = less + (f"mean over {seeds} paired seeds; {BARS}" if lines.n.max() > 1 else "one seed: no interval")
@@ -272,7 +267,7 @@ def difference_figure(
     for number, (better, than) in enumerate(claims):
         line = lines[(lines.better == better) & (lines.than == than)].set_index("split").reindex(splits)
         name = f"{better}<br>minus {than}"
-        y = np.arange(len(splits)) + 0.6 * ((number + 0.5) / len(claims) - 0.5)
+        y = dot_heights(len(splits), number, len(claims))
         _add_dots(
             figure, 100 * line.reindex(columns=MEASURES).astype(float), y, name, PALETTE[(number + 3) % len(PALETTE)]
         )
@@ -446,12 +441,8 @@ def learning_figure(
                 "marker": {"size": 4},
                 "line": {"color": method_colour(name, names), "width": 2},
             }
-            figure.add_scatter(
-                x=[*line.step, *line.step[::-1]], y=[*line.high, *line.low[::-1]], fill="toself", mode="lines",
-                line={"width": 0},
-                fillcolor=method_colour(name, names, 0.15), hoverinfo="skip", showlegend=False, legendgroup=name, row=1,
-                col=column,
-            )  # fmt: skip
+            panel = {"legendgroup": name, "row": 1, "col": column}
+            add_band(figure, line.step, line.low, line.high, method_colour(name, names, 0.15), **panel)
             figure.add_scatter(
                 x=line.step,
                 y=line["mean"],
@@ -515,12 +506,7 @@ def layers_figure(
         for colour, (frozen, name) in zip(PALETTE, QUERIES.items()):
             part = points[(points.split == split) & (points.frozen == frozen)].sort_values(["millions", "dropout"])
             percent = 100 * part[["mean", "low", "high"]]
-            bars = {
-                "type": "data",
-                "symmetric": False,
-                "array": percent.high - percent["mean"],
-                "arrayminus": percent["mean"] - percent.low,
-            }
+            bars = error_bars(percent)
             labels = [f"top {k}, dropout {share:g}" for k, share in zip(part.layers, part.dropout)]
             look = {
                 "mode": "markers",
@@ -560,17 +546,13 @@ def clustering_figure(
         for share in sorted(points.dropout.unique()):
             part = points[(points.frozen == frozen) & (points.dropout == share)].sort_values("layers")
             if len(part):
-                bars = {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": part.high - part["mean"],
-                    "arrayminus": part["mean"] - part.low,
-                }
                 figure.add_bar(
-                    x=[f"top {k} layers" for k in part.layers], y=part["mean"], error_y=bars, name=f"{name}, dropout "
-                                                                                                   f"{share:g}",
+                    x=[f"top {k} layers" for k in part.layers],
+                    y=part["mean"],
+                    error_y=error_bars(part),
+                    name=f"{name}, dropout {share:g}",
                     marker={"color": colour, "opacity": 1.0 if share == largest else 0.4},
-                )  # fmt: skip
+                )
     figure.update_xaxes(title="layers that learn").update_yaxes(title="silhouette of categories")
     heading = {"text": f"{title}<br><sup>{interval_note(points)}</sup>"}
     return figure.update_layout(

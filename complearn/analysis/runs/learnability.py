@@ -20,6 +20,7 @@ from .curves import bands
 from .summaries import BY_KIND, averages, compositional_names, method_colour
 from ...core.figures import figure_of_texts, theme
 from ...core.files import plain
+from ...core.plots import add_band
 from ...core.results import code_version, row
 from ...evaluation.bench.bench import Bench, judge
 from ...evaluation.statistics import comparisons_to, over_seeds, paired_test
@@ -202,21 +203,9 @@ def _add_teacher(
     column: int,  # of the panel
 ) -> None:
     "A teacher's mean curve with its band."
-    x = [*line.step, *line.step[::-1]]
-    y = [*line.high.clip(upper=1), *line.low[::-1].clip(lower=0)]
     faint = colour.rsplit(",", 1)[0] + ",0.08)"
     where = {"row": 1, "col": column, "legendgroup": f"{column} {name}"}
-    figure.add_scatter(
-        x=x,
-        y=y,
-        fill="toself",
-        mode="lines",
-        fillcolor=faint,
-        line={"width": 0},
-        hoverinfo="skip",
-        showlegend=False,
-        **where,
-    )
+    add_band(figure, line.step, line.low.clip(lower=0), line.high.clip(upper=1), faint, **where)
     hover = "step %{x}: %{y:.3f}<extra>" + name + "</extra>"
     figure.add_scatter(
         x=line.step,

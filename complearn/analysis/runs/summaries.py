@@ -20,6 +20,7 @@ import plotly.graph_objects as go
 
 from .curves import bands
 from ...core.figures import PALETTE, colour_of, figure_of_texts, theme
+from ...core.plots import error_bars
 from ...core.results import row
 from ...data.word_tokenizer import WordTokenizer
 from ...evaluation.bench.bench import captions_cut, judge, judge_blind
@@ -403,9 +404,8 @@ def calls_figure(
     figure = go.Figure(layout={"template": theme, "title": title})
     trained = table[table.calls > 0].dropna(subset="over_plain")
     for place, ((model, loss), line) in enumerate(groups := list(trained.groupby(["model", "loss"], sort=False))):
-        up = 100 * (line.over_plain_high - line.over_plain)
-        down = 100 * (line.over_plain - line.over_plain_low)
-        error = {"type": "data", "array": up, "arrayminus": down, "symmetric": False, "thickness": 1}
+        gains = line[["over_plain", "over_plain_low", "over_plain_high"]].set_axis(["mean", "low", "high"], axis=1)
+        error = error_bars(gains, 100, thickness=1)
         look = {"mode": "lines+markers", "line": {"color": PALETTE[place % len(PALETTE)]}, "error_y": error}
         beside = 0.05 * (place - (len(groups) - 1) / 2)  # so that no bar hides another
         figure.add_scatter(

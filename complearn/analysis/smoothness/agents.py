@@ -28,6 +28,7 @@ from .bounds import Bound, Context, Domain, bound, bound_parts, factor, track_do
 from .norms import lower_estimate, matrix_norm
 from .rules import RULES
 from ...core.figures import figure_of_texts, theme
+from ...core.plots import error_bars
 from ...data.pairs import Batch
 from ...models.dual import Dual
 
@@ -279,10 +280,8 @@ def _add_curve(
     legend: bool,  # whether the legend names it
 ) -> None:
     "Means over seeds with error bars, on a logarithmic axis."
-    mean = 10 ** points["mean"]
-    high = 10 ** points["high"]
-    low = 10 ** points["low"]
-    bars = {"type": "data", "symmetric": False, "array": high - mean, "arrayminus": mean - low, "thickness": 1.5}
+    values = 10 ** points[["mean", "low", "high"]]
+    bars = error_bars(values, thickness=1.5)
     hover = "%{customdata}, step %{x}: %{y:.3g}<extra>" + name + "</extra>"
     style = {
         "mode": "lines+markers",
@@ -291,7 +290,7 @@ def _add_curve(
         "customdata": points.phase,
     }
     names = {"name": name, "showlegend": legend, "legendgroup": name, "hovertemplate": hover}
-    figure.add_scatter(x=points.step, y=mean, error_y=bars, **names, **style, **panel)
+    figure.add_scatter(x=points.step, y=values["mean"], error_y=bars, **names, **style, **panel)
 
 # %% ../../../nbs/analysis/smoothness/agents.ipynb #add85b86
 @figure_of_texts

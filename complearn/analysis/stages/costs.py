@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...core.checksums import read_checksums, verify, write_listed
 from ...core.figures import PALETTE, figure_of_texts, theme
+from ...core.plots import error_bars
 from ...core.runs import Run
 from ...data.pairs import Batch
 from ...evaluation.statistics import over_seeds
@@ -201,9 +202,8 @@ def accuracy_figure(
     "Accuracy of each attribute's probe, in per cent, with 95 % intervals over seeds."
     figure = go.Figure()
     for number, (split, part) in enumerate(table.groupby("split", sort=False)):
-        above = 100 * (part.high - part["mean"]).fillna(0)
-        below = 100 * (part["mean"] - part.low).fillna(0)
-        bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1, "width": 3}
+        known = part.assign(low=part.low.fillna(part["mean"]), high=part.high.fillna(part["mean"]))
+        bars = error_bars(known, 100, thickness=1, width=3)
         hover = "%{y}: %{x:.1f} %<extra>" + str(split) + "</extra>"
         marker = {"size": 8, "color": PALETTE[number % len(PALETTE)]}
         figure.add_scatter(

@@ -26,6 +26,7 @@ from complearn.analysis.words.components import (
     extreme_categories,
 )
 from ...core.figures import PALETTE, figure_of_texts, theme
+from ...core.plots import dot_heights, error_bars, name_rows
 
 # %% ../../../nbs/analysis/words/figures.ipynb #c005
 def visible_names(
@@ -266,33 +267,20 @@ def numbers_figure(
     figure = go.Figure()
     for number, name in enumerate(names):
         line = points[points["method"] == name].set_index("group").reindex(groups)
-        y = np.arange(len(groups)) + 0.6 * ((number + 0.5) / len(names) - 0.5)
-        bars = {
-            "type": "data",
-            "symmetric": False,
-            "array": line["high"] - line["mean"],
-            "arrayminus": line["mean"] - line["low"],
-        }
+        y = dot_heights(len(groups), number, len(names))
+        bars = error_bars(line, thickness=1.5)
         hover = "%{x:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}]<extra>" + name + "</extra>"
         look = {
             "mode": "markers",
             "marker": {"size": 9, "color": method_colour(name, names)},
             "customdata": line[["low", "high"]],
         }
-        figure.add_scatter(
-            x=line["mean"], y=y, error_x=bars | {"thickness": 1.5}, name=name, hovertemplate=hover, **look
-        )
+        figure.add_scatter(x=line["mean"], y=y, error_x=bars, name=name, hovertemplate=hover, **look)
     if zero:
         figure.add_vline(x=0, line={"color": "#7F7F7F", "width": 1})
     seeds = "bars: " + runs_subtitle(points, f"95% interval over {over}")
     figure.update_xaxes(title=unit)
-    figure.update_yaxes(
-        tickvals=list(range(len(groups))),
-        ticktext=groups,
-        range=[len(groups) - 0.5, -0.5],
-        showgrid=False,
-        zeroline=False,
-    )
+    name_rows(figure, groups, showgrid=False, zeroline=False)
     layout = {
         "width": 900,
         "height": 170 + max(44, 18 * len(names)) * len(groups),
@@ -391,28 +379,15 @@ def rank_figure(
     figure = go.Figure()
     for number, name in enumerate(names):
         line = points[points["method"] == name].set_index("group").reindex(groups)
-        low = line["low"].clip(lower=1)
-        high = line["high"].clip(upper=of)
-        bars = {
-            "type": "data",
-            "symmetric": False,
-            "array": high - line["mean"],
-            "arrayminus": line["mean"] - low,
-            "thickness": 1.5,
-        }
-        y = np.arange(len(groups)) + 0.6 * ((number + 0.5) / len(names) - 0.5)
+        possible = line.assign(low=line["low"].clip(lower=1), high=line["high"].clip(upper=of))
+        bars = error_bars(possible, thickness=1.5)
+        y = dot_heights(len(groups), number, len(names))
         hover = "rank %{x:.0f}<extra>" + name + "</extra>"
         look = {"mode": "markers", "marker": {"size": 9, "color": method_colour(name, names)}, "hovertemplate": hover}
         figure.add_scatter(x=line["mean"], y=y, error_x=bars, name=name, **look)
     figure.update_xaxes(title=f"rank of the target among {of:,} words (1 is nearest; log scale)", **log_ticks(1, of))
     figure.update_xaxes(range=[-0.06, np.log10(of) + 0.06])
-    figure.update_yaxes(
-        tickvals=list(range(len(groups))),
-        ticktext=groups,
-        range=[len(groups) - 0.5, -0.5],
-        showgrid=False,
-        zeroline=False,
-    )
+    name_rows(figure, groups, showgrid=False, zeroline=False)
     several = "geometric mean, bars: 95% t interval of the log rank"
     subtitle = runs_subtitle(points, "a tied word ranks before the target", several)
     layout = {
