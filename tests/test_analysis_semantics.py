@@ -13,9 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
 
 from complearn.analysis.words import (
-    change_figures as word_figures,
     changes as gains,
     components,
+    figures as word_figures,
     neighbours,
     norm_readout,
     silhouette,
