@@ -24,10 +24,11 @@ from tqdm.auto import tqdm
 
 from ..core.config import check_choice, check_text
 from ..core.files import BadData, describe_fault, refuse_devices
+from ..core.hashes import file_state
 from ..core.own_files import ForeignFile, Inside
 from ..core.plugins import Registry
 from .identities import photo_identity, same_image
-from .images import check_pixels, decode_image, file_state, image_name, open_header
+from .images import check_pixels, decode_image, image_name, open_header
 from .pairs import Pair
 
 # %% ../../nbs/data/reports.ipynb #c006

@@ -24,7 +24,8 @@ from .tables import CodeTable
 from .words import WordIndex
 from ...core.config import RequestError
 from ...core.files import atomic_folder, cache_dir, write_json
-from ...data.images import hash_files, load_images
+from ...core.hashes import hash_files
+from ...data.images import load_images
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
 from ...models.dual import AgentOutput, Dual

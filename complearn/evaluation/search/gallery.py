@@ -19,8 +19,9 @@ from jaxtyping import Float32
 from PIL import Image
 
 from ...core.config import RequestError
+from ...core.hashes import hash_files
 from ...data.identities import note_image
-from ...data.images import BrokenImage, Renderable, hash_files, load_images, open_image
+from ...data.images import BrokenImage, Renderable, load_images, open_image
 from ...data.pairs import Pair
 from ...data.reports import Records, Report
 from ...models.features import image_signature, open_store, scorer_fingerprint

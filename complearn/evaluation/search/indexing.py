@@ -16,7 +16,8 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from ...core.files import atomic_folder, cache_dir, write_json
-from ...data.images import BrokenImage, hash_files
+from ...core.hashes import hash_files
+from ...data.images import BrokenImage
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
 from .gallery import FORMAT, Gallery, distinct_images, thumbnail
