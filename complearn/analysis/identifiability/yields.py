@@ -20,7 +20,7 @@ from ...evaluation.statistics import wilson
 from ...language.edits.base import Edit
 from ...language.edits.composition import Yields
 from ...language.lexicon.ngrams import NgramModel
-from ...language.lexicon.plausibility import balance, blind_accuracy, blind_differences, filter_models
+from ...language.lexicon.plausibility import blind_accuracy, blind_differences, filter_models, plausible_edits
 
 # %% ../../../nbs/analysis/identifiability/yields.ipynb #0c337436
 EITHER = "swap or replace"
@@ -70,7 +70,7 @@ def blind_rows(
     rows = []
     for split, numbers in (
         ("before", np.arange(len(edits))),
-        ("after", balance(blind_differences(edits, *models), seed)),
+        ("after", plausible_edits(edits, models, seed)),
     ):
         accuracy = blind_accuracy(first[numbers])[:2]
         values = {"words": accuracy[0], "characters": accuracy[1]}
