@@ -1,5 +1,6 @@
 """The analyses of a word space against slow oracles, closed forms, and spaces that hold nothing."""
 
+import json
 import warnings
 
 import numpy as np
@@ -641,6 +642,22 @@ def test_names_of_models(tmp_path):
         spaces.space_sources([str(tmp_path)])
     with pytest.raises(FileNotFoundError, match="there is no folder results/nope"):
         spaces.space_sources(["g=results/nope@ground"])
+
+
+def test_a_name_with_an_at_sign_opens_what_has_that_name_or_nothing(tmp_path, monkeypatch):
+    """`tower@main` opened the folder `tower`, and `hf:NAME@main` opened `hf:NAME`, without a word."""
+    for name, config in (("tower", {}), ("tower@main", {}), ("saved", {"towers": {}}), ("saved@best", {"towers": {}})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    for name in ("tower", "tower@main", "saved", "saved@best"):
+        (found,) = spaces.space_sources([f"mine={tmp_path / name}"])
+        assert str(found.source).removeprefix("hf:") == str(tmp_path / name) and found.method == "mine"
+    monkeypatch.chdir(tmp_path)
+    (found,) = spaces.space_sources(["hf:tower@main"])
+    assert found.source == "hf:tower@main"
+    for typed in (str(tmp_path / "tower"), str(tmp_path / "saved"), "hf:no/model", "minilm"):
+        with pytest.raises(FileNotFoundError, match=f"@late selects weights of a run, but {typed} is none"):
+            spaces.space_sources([f"mine={typed}@late"])
 
 
 def test_an_untrained_space_is_told_by_its_seed():

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -204,6 +205,27 @@ def test_of_edits_that_mirror_each_other_both_are_plausible(tmp_path):
     path, remark = filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")
     assert [record.negatives for record in read_edits(path)] == [[exchanges[0][1]], [exchanges[1][1]], []]
     assert remark.startswith("2 of 3 negatives are plausible")
+
+
+def test_plausible_negatives_are_the_same_of_shuffled_rows(tmp_path):
+    draw = np.random.default_rng(0)
+    nouns = "dog cat horse cow goat man woman child bird sheep".split()
+    rows = []
+    for k in range(200):
+        a, b, c, d = draw.choice(nouns, 4, replace=False)
+        source, texts = f"a {a} sees a {b}", [f"a {c} sees a {b}", f"a {a} sees a {d}"]
+        edits = [{"caption": text, "operator": "replace_obj", "spans": []} for text in texts]
+        rows.append({"id": str(k), "image_id": f"{k}.jpg", "caption": source, "negatives": texts, "edits": edits})
+    corpus = [f"a {draw.choice(nouns)} sees a {draw.choice(nouns)} on a hill {k}\n" for k in range(60)]
+    kept = []
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(rows)) if seed else range(len(rows))
+        lines = [json.dumps(rows[k] | {"id": f"line {number}"}) + "\n" for number, k in enumerate(order)]
+        (tmp_path / f"{seed}.jsonl").write_text("".join(lines))
+        (tmp_path / "corpus.txt").write_text("".join(np.random.default_rng(seed).permutation(corpus)))
+        path, _ = filter_plausible(tmp_path / f"{seed}.jsonl", tmp_path / "corpus.txt")
+        kept.append({record.image_id: record.negatives for record in read_edits(path)})
+    assert kept[0] == kept[1] == kept[2] and 20 < sum(map(len, kept[0].values())) < 380
 
 
 @pytest.fixture

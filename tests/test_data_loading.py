@@ -15,8 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
+from complearn.core import hashes
 from complearn.core.seeds import rng
-from complearn.data import images
 from complearn.data.benchmarks.items import Crop
 from complearn.data.images import BrokenImage
 from complearn.data.loading import Loader, content_fingerprint, fingerprint
@@ -260,7 +260,7 @@ def bmp(shade):
 
 def test_other_pictures_of_equal_size_and_time_change_the_content_fingerprint(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(images, "_RECENT", -1)  # as if the files had lain there for a while
+    monkeypatch.setattr(hashes, "_RECENT", -1)  # as if the files had lain there for a while
     paths = [tmp_path / f"{k}.bmp" for k in range(4)]
     for k, path in enumerate(paths):
         path.write_bytes(bmp(k))
@@ -269,9 +269,9 @@ def test_other_pictures_of_equal_size_and_time_change_the_content_fingerprint(tm
     before = content_fingerprint(pairs), feature_key("x", pictures, "image")
     assert before == (content_fingerprint(pairs), feature_key("x", pictures, "image"))
     assert content_fingerprint(pairs, "0123456789abcdef") == content_fingerprint(pairs, "fedcba9876543210")
-    images._KNOWN.clear()  # another process, which finds the hashes on disk
+    hashes._KNOWN.clear()  # another process, which finds the hashes on disk
     reads = []
-    monkeypatch.setattr(images.hashlib, "file_digest", lambda *args: reads.append(args))
+    monkeypatch.setattr(hashes.hashlib, "file_digest", lambda *args: reads.append(args))
     assert before == (content_fingerprint(pairs), feature_key("x", pictures, "image")) and not reads
     monkeypatch.undo()
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
@@ -299,29 +299,29 @@ def test_a_shard_that_was_written_again_changes_the_content_fingerprint(tmp_path
 
 def test_damaged_or_unwritable_hashes_are_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(images, "_RECENT", -1)
+    monkeypatch.setattr(hashes, "_RECENT", -1)
     (tmp_path / "a.bmp").write_bytes(bmp(3))
-    expected = images.file_hash(tmp_path / "a.bmp")
-    images._KNOWN.clear()
-    images.hash_files([tmp_path / "a.bmp", tmp_path / "none.bmp", tmp_path, None, b"bytes"])
+    expected = hashes.file_hash(tmp_path / "a.bmp")
+    hashes._KNOWN.clear()
+    hashes.hash_files([tmp_path / "a.bmp", tmp_path / "none.bmp", tmp_path, None, b"bytes"])
     database = tmp_path / "cache" / "hashes" / "files.sqlite"
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE hashes SET hash = zeroblob(20)")
-    images._KNOWN.clear()
-    images.hash_files([tmp_path / "a.bmp"])
-    assert images.file_hash(tmp_path / "a.bmp") == expected
+    hashes._KNOWN.clear()
+    hashes.hash_files([tmp_path / "a.bmp"])
+    assert hashes.file_hash(tmp_path / "a.bmp") == expected
     database.write_bytes(b"no database" * 999)
-    images._KNOWN.clear()
+    hashes._KNOWN.clear()
     with pytest.warns(UserWarning, match="hashes of files are not kept"):
-        images.hash_files([tmp_path / "a.bmp"])
-    images.hash_files([tmp_path / "a.bmp"])
-    assert images.file_hash(tmp_path / "a.bmp") == expected
+        hashes.hash_files([tmp_path / "a.bmp"])
+    hashes.hash_files([tmp_path / "a.bmp"])
+    assert hashes.file_hash(tmp_path / "a.bmp") == expected
 
 
 def test_a_file_that_changed_a_moment_ago_is_read_again(tmp_path):
-    hashes = []
+    found = []
     for content in (b"one", b"two", b"one"):
         (tmp_path / "a").write_bytes(content)
         os.utime(tmp_path / "a", ns=(0, 0))
-        hashes.append(images.file_hash(tmp_path / "a"))
-    assert hashes[0] == hashes[2] != hashes[1]
+        found.append(hashes.file_hash(tmp_path / "a"))
+    assert found[0] == found[2] != found[1]

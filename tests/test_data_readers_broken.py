@@ -21,6 +21,7 @@ from PIL import Image
 from complearn.analysis.stages.groupings import read_embeddings
 from complearn.core.bounds import check_packed, check_parquet, check_stored, inflate, load_arrays
 from complearn.core.files import BadData, read_json, read_text
+from complearn.core.hashes import file_hash
 from complearn.core.results import Result
 from complearn.data.benchmarks import aro, groups
 from complearn.data.benchmarks.crepe import read_crepe_productivity
@@ -39,7 +40,7 @@ from complearn.data.fixtures.specimens import (
     write_shard,
     write_stl10,
 )
-from complearn.data.images import file_hash, open_image
+from complearn.data.images import open_image
 from complearn.data.readers.edits import read_captions, read_edits
 from complearn.data.readers.files import read_pictures, read_rows, read_upload
 from complearn.data.readers.registry import read

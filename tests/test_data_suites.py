@@ -2,7 +2,9 @@
 traps."""
 
 import json
+import os
 import shutil
+import sys
 import warnings
 from io import BytesIO
 from itertools import cycle
@@ -13,6 +15,7 @@ import pytest
 from PIL import Image
 from stand_ins import StandIn, constant, hashed, random_scorer
 
+from complearn.core.own_files import ForeignFile
 from complearn.data import reports as intake
 from complearn.data.benchmarks import aro
 from complearn.data.benchmarks.classes import PRESETS, TABLE_2, TABLE_5, describe_pairing, read_classes, readable_names
@@ -20,8 +23,9 @@ from complearn.data.benchmarks.crepe import read_crepe_productivity, read_crepe_
 from complearn.data.benchmarks.groups import read_cola, read_mmvp, read_winoground
 from complearn.data.benchmarks.items import Choice, Crop, NoPhoto
 from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe, read_sugarcrepe_pp
-from complearn.data.benchmarks.valse import VALID_COUNTS, read_valse
+from complearn.data.benchmarks.valse import PHOTO_FOLDERS, VALID_COUNTS, read_valse
 from complearn.data.fixtures.specimens import write_benchmarks
+from complearn.data.images import EXTENSIONS
 from complearn.data.reports import BadData
 from complearn.evaluation.bench.bench import judge, judge_blind
 from complearn.evaluation.bench.suites import SUITES, find_suites, flickr_test, read_bench, read_suites
@@ -60,6 +64,105 @@ def test_every_benchmark_is_found_where_it_may_lie_and_read(data):
     assert {c.split for c in few["valse"].items()} == set(VALID_COUNTS)
     pairs = few["coco_retrieval"].items()
     assert len({pair.image_id for pair in pairs}) == 2 and len(pairs) == 4
+
+
+LINKED = sorted(EVERY | {"cifar10"})
+
+
+def linked(data, folder, pictures):
+    """A copy of the data in which each picture, or each other file, is a link to a file outside."""
+    shutil.copytree(data, folder / "theirs")
+    shutil.copytree(data, folder / "elsewhere")
+    for path in [path for path in (folder / "theirs").rglob("*") if path.is_file()]:
+        if (path.suffix.lower() in {*EXTENSIONS, ".npy"}) == pictures:
+            path.unlink()
+            path.symlink_to(folder / "elsewhere" / path.relative_to(folder / "theirs"))
+    return folder / "theirs"
+
+
+@pytest.fixture(scope="module")
+def foreign(data, tmp_path_factory):
+    """Data whose pictures lie elsewhere, and data whose tables lie elsewhere."""
+    return {part: linked(data, tmp_path_factory.mktemp(part), part == "pictures") for part in ("pictures", "tables")}
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The files that are opened during a test, where their links lead; no picture is known to be whole."""
+    monkeypatch.setattr(intake, "_FAULTS", {})
+    paths = []
+    is_on = [True]
+
+    def note(event, args):
+        if event == "open" and is_on[0] and isinstance(args[0], (str, bytes, os.PathLike)):
+            paths.append(os.path.realpath(os.fsdecode(args[0])))
+
+    sys.addaudithook(note)
+    yield paths
+    is_on[0] = False
+
+
+@pytest.mark.filterwarnings("ignore:.*skipped")
+@pytest.mark.parametrize("name", LINKED)
+def test_no_benchmark_opens_a_photo_that_is_a_link_to_outside_its_folder(name, data, foreign, opened):
+    (suite,) = find_suites(foreign["pictures"], [name])
+    args = suite.args
+    if name == "cifar10":
+        args = {"folder": foreign["pictures"] / "classification" / "cifar10" / "test"}
+    with pytest.raises(
+        BadData, match="leads out of the folder: .*; copy it into the folder, or say allow_outside=True"
+    ):
+        SUITES[name].read(**args)
+    assert not [path for path in opened if "/elsewhere/" in path]
+    honest = {key: path and data / path.relative_to(foreign["pictures"]) for key, path in args.items()}
+    followed = SUITES[name].read(**args, allow_outside=True)
+    assert len(followed) == len(SUITES[name].read(**honest)) and [path for path in opened if "/elsewhere/" in path]
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_no_benchmark_opens_a_table_that_is_a_link_to_outside_its_folder(name, data, foreign, opened):
+    (suite,) = find_suites(foreign["tables"], [name])
+    if suite.state == "missing":
+        assert "leads out of" in suite.remedy and "say allow_outside=True" in suite.remedy
+        (suite,) = find_suites(foreign["tables"], [name], allow_outside=True)
+    else:
+        with pytest.raises(ForeignFile, match="leads out of"):
+            SUITES[name].read(**suite.args)
+    assert not [path for path in opened if "/elsewhere/" in path] and suite.state == "found"
+    followed = SUITES[name].read(**suite.args, allow_outside=True)
+    assert len(followed) == len(SUITES[name].read(**find_suites(data, [name])[0].args))
+
+
+def test_pictures_outside_are_not_opened_to_compare_them(data, tmp_path, opened):
+    """Two pictures of one item are compared, since such an item has no answer."""
+    folder = shutil.copytree(data / "winoground", tmp_path / "winoground")
+    secret = tmp_path / "secret.png"
+    record = json.loads((folder / "examples.jsonl").read_text().splitlines()[0])
+    shutil.copy(folder / "images" / f"{record['image_0']}.png", secret)
+    for side in "01":
+        path = folder / "images" / f"{record[f'image_{side}']}.png"
+        path.unlink()
+        path.symlink_to(secret)
+    opened.clear()
+    with pytest.warns(UserWarning, match="image leads out of the folder"):
+        read_winoground(folder, max_bad=1.0)
+    assert str(secret) not in opened
+    with pytest.warns(UserWarning, match="pictures 1 and 2 are the same"):
+        read_winoground(folder, allow_outside=True)
+
+
+def test_valses_photos_may_lie_in_several_folders_that_a_person_gave(data, tmp_path, opened):
+    folder = data / "valse"
+    images = {key: folder / "images" / place for key, place in PHOTO_FOLDERS.items()}
+    assert len(read_valse(folder, images)) == len(read_valse(folder, folder / "images"))
+    shutil.copytree(folder / "images" / "visdial", tmp_path / "secret")
+    (tmp_path / "photos").mkdir()
+    for photo in (tmp_path / "secret").iterdir():
+        (tmp_path / "photos" / photo.name).symlink_to(photo)
+    opened.clear()
+    with pytest.raises(BadData, match="leads out of the folder"):
+        read_valse(folder, images | {"VisDial_v1.0": tmp_path / "photos"})
+    assert not [path for path in opened if "/secret/" in path]
 
 
 def test_names_families_and_folders_that_are_not_there(data, tmp_path):

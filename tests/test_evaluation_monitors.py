@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -370,6 +371,21 @@ def test_held_out_pairs_are_read_again_when_their_table_was_written_again(tmp_pa
         (tmp_path / "captions.csv").write_text(f"image,caption\na.png,{caption}\n")
         asked.append(monitors.held_out_pairs(json.dumps(source), 4, file_states(source))[0].caption)
     assert asked == ["A goat.", "Two trams."]
+
+
+def test_a_table_of_equal_size_and_time_is_another(tmp_path):
+    """A copy keeps the times of its files, as `rsync -t` and `tar` do; a moved picture is no table."""
+    table = tmp_path / "captions.csv"
+    states = []
+    for caption in ("A goat", "A tram", "A goat"):
+        table.write_text(f"image,caption\na.png,{caption}\n")
+        os.utime(table, (0, 0))
+        states.append((file_states(str(table)), file_states({"args": {"folder": [str(tmp_path)]}})))
+    assert states[0] == states[2] and not set(states[0]) & set(states[1])
+    os.mkfifo(tmp_path / "pipe.csv")  # which nobody waits for
+    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere.csv")
+    names = [path for path, _ in file_states(str(tmp_path))]
+    assert names == [str(tmp_path), str(table), str(tmp_path / "pipe.csv")]
 
 
 def test_a_model_with_relations_is_asked_about_held_out_triplets():

@@ -33,8 +33,34 @@ def test_edits_that_are_all_less_likely_are_all_left_out():
     assert [model.totals[()] for model in models] == [12, 6]  # words and ends of two captions, and of one
     assert len(filter_models(["a man rides a horse"])) == 2
     edits = [Edit("a horse rides a man", "swap_obj", (), "a man rides a horse")] * 4
-    assert plausible_edits(edits, models) == [] and plausible_edits([], models) == []
+    assert list(plausible_edits(edits, models)) == list(plausible_edits([], models)) == []
     assert blind_differences([], *models).shape == (0, 4) and len(balance(np.zeros((0, 3)))) == 0
+
+
+def test_what_stays_hangs_on_the_texts_and_not_on_the_order():
+    generator = np.random.default_rng(0)
+    nouns = "dog cat horse cow goat man woman child bird sheep".split()
+    drawn = [generator.choice(nouns, 3, replace=False) for _ in range(300)]
+    texts = [(f"a {a} sees a {b}", f"a {c} sees a {b}") for a, b, c in drawn]
+    texts += texts[:20]  # of another image
+    images = [f"{k}.jpg" for k in range(len(texts))]
+    corpus = [f"a {a} sees a {b}" for a, b, _ in (generator.choice(nouns, 3) for _ in range(99))]
+
+    def stay(order, seed=0, corpus=corpus):
+        edits = [Edit(texts[k][1], "replace_obj", (), texts[k][0]) for k in order]
+        numbers = plausible_edits(edits, filter_models(corpus), seed, [images[k] for k in order])
+        return {order[number] for number in numbers}
+
+    order = list(range(len(texts)))
+    kept = stay(order)
+    assert 50 < len(kept) < 300
+    for seed in range(3):
+        shuffled = list(np.random.default_rng(seed).permutation(len(texts)))
+        assert stay(shuffled) == kept == stay(order, corpus=list(np.random.default_rng(seed).permutation(corpus)))
+    assert stay(order, 1) != kept
+    renamed = [f"photos/{name}" for name in images]
+    images[:] = renamed
+    assert {texts[k] for k in stay(order)} == {texts[k] for k in kept}
 
 
 def test_a_score_for_each_edit_is_needed():

@@ -383,13 +383,75 @@ def test_timm_folder(tmp_path):
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file(model.state_dict(), tmp_path / "model.safetensors")
-    tower = vision_tower(f"timm:{tmp_path}").eval()
+    with pytest.warns(UserWarning, match="for images of 160 pixels, and timm has built the model for 224"):
+        tower = vision_tower(f"timm:{tmp_path}").eval()
     images = torch.randn(1, 3, 160, 160)
     assert tower.transform == {"size": 160, "mean": (0.1,) * 3, "std": (0.9,) * 3}
     theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0).eval()
     assert torch.allclose(tower(images).pooled, theirs(images), atol=1e-5)
     assert torch.cosine_similarity(tower(images).pooled, model(images)) > 0.999  # timm resamples the positions it loads
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = vision_tower({"tower": f"timm:{tmp_path}", "img_size": 160}).eval()
+    assert torch.allclose(whole(images).pooled, model(images), atol=1e-5)
     assert torch.cosine_similarity(load_timm("test_vit", weights=False).eval()(images).pooled, model(images)) < 0.9
+
+
+def timm_folder(folder, size=64, says=64, format="safetensors"):
+    "A small ViT for images of one size, in a folder whose configuration says a size."
+    torch.manual_seed(0)
+    numbers = {"embed_dim": 32, "depth": 2, "num_heads": 2}
+    model = timm.create_model("vit_tiny_patch16_224", img_size=size, num_classes=0, **numbers).eval()
+    config = {
+        "architecture": "vit_tiny_patch16_224",
+        "num_classes": 0,
+        "pretrained_cfg": {"input_size": [3, says, says], "mean": [0.5] * 3, "std": [0.5] * 3},
+        "model_args": {"img_size": says, **numbers},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    if format == "safetensors":
+        save_file(model.state_dict(), folder / "model.safetensors")
+    else:
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    return model
+
+
+@pytest.mark.parametrize("format", ["safetensors", "bin"])
+def test_timm_weights_for_images_of_another_size_are_said_to_be_resampled(format, tmp_path):
+    model = timm_folder(tmp_path, 64, 64, format)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tower = load_timm(str(tmp_path))
+        assert tower.transform["size"] == 64 and torch.equal(tower.module.pos_embed, model.pos_embed)
+        assert load_timm(str(tmp_path), weights=False, img_size=96).transform["size"] == 96
+    said = (
+        rf"timm:{tmp_path}: the weights are for images of 64 pixels, and timm has built the model for 96, so it has "
+        r"resampled pos_embed from \(1, 17, 32\) to \(1, 37, 32\); give img_size=64 to have them as they are"
+    )
+    with pytest.warns(UserWarning, match=said):
+        asked = load_timm(str(tmp_path), img_size=96).eval()
+    assert asked(torch.zeros(1, 3, asked.transform["size"], asked.transform["size"])).tokens.shape == (1, 36, 32)
+    with pytest.warns(
+        UserWarning, match=r"resampled .*patch_embed.proj.weight from \(32, 3, 16, 16\) .*give patch_size=16"
+    ):
+        load_timm(str(tmp_path), patch_size=8)
+    timm_folder(tmp_path, 64, 128, format)  # a configuration of another size than its weights
+    with pytest.warns(UserWarning, match="for images of 64 pixels, and timm has built the model for 128"):
+        load_timm(str(tmp_path))
+
+
+def test_published_timm_weights_for_images_of_another_size_are_said_to_be_resampled(monkeypatch):
+    create = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained, **options: create(name, **options))
+    with pytest.warns(
+        UserWarning, match="for images of 160 pixels, and timm has built the model for 32, so it has resampled"
+    ):
+        assert load_timm("test_vit", img_size=32).transform["size"] == 32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_timm("test_vit")
+        load_timm("test_vit", img_size=160)
+        load_timm("test_resnet")
 
 
 # --- transformers ------------------------------------------------------------

@@ -8,7 +8,7 @@ __all__ = ['ForeignFile', 'own_path', 'own_folder', 'open_own', 'write_own', 'ch
 # %% ../../nbs/core/own_files.ipynb #38bea0c4
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path, PurePath
@@ -198,13 +198,14 @@ class Inside:
         self,
         folder: Path | str,  # that a person gave
         allow_outside: bool = False,  # follow such names all the same
+        others: Iterable[Path | str] = (),  # folders that the person gave with it, to which names may lead
     ):
         if allow_outside and (place := followed_place()):
             remedy = "start the run with --online if you trust it, or give the data yourself"
             raise Untrusted(f"{place} says allow_outside, which only a person may say; {remedy}")
         self.folder = Path(folder)
         self.allow_outside = allow_outside or _OUTSIDE.get() and not followed_place()
-        self._roots = _real_roots(self.folder)
+        self._roots = [root for each in (folder, *others) for root in _real_roots(Path(each))]
         self._real = {}
 
     def __call__(

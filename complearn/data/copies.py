@@ -18,7 +18,8 @@ from jaxtyping import Bool, Float
 from PIL import Image
 from tqdm.auto import tqdm
 
-from .images import decode_image, file_state
+from ..core.hashes import file_state
+from .images import decode_image
 
 # %% ../../nbs/data/copies.ipynb #99c5b574
 SIDE = 16  # colours in a row, and in a column

@@ -5,19 +5,15 @@
 # %% auto #0
 __all__ = ['FORMATS', 'EXTENSIONS', 'MAX_PIXELS', 'BAND', 'FITS', 'BrokenImage', 'image_name', 'open_header', 'check_pixels',
            'to_rgb', 'upright_rgb', 'decoding', 'decode_image', 'open_image', 'fit_image', 'Renderable', 'load_images',
-           'Transform', 'file_state', 'file_hash', 'hash_files', 'image_hash']
+           'Transform', 'image_hash']
 
 # %% ../../nbs/data/images.ipynb #c002
 import hashlib
 import os
-import sqlite3
 import threading
-import time
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from io import BytesIO
@@ -30,11 +26,10 @@ from einops import rearrange
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from ..core.config import check_choice
-from ..core.files import BadData, cache_dir, parsing, refuse_devices
-from ..core.own_files import own_path
+from ..core.files import BadData, parsing, refuse_devices
+from ..core.hashes import file_hash
 from ..core.seeds import rng
 
 # %% ../../nbs/data/images.ipynb #c004
@@ -383,125 +378,6 @@ class Transform:
             .sub_(mean)
             .div_(std)
         )
-
-# %% ../../nbs/data/images.ipynb #6a0d5e11
-_RECENT = 2 * 10**9  # nanoseconds; a file that changed so lately may change again and keep its times
-_MOST_KNOWN = 1 << 20  # hashes that a process remembers
-_KNOWN: dict[tuple[int, ...], str] = {}  # hashes of files that this process knows, by `file_state`
-
-
-def file_state(
-    path: Path | str,  # of a file
-) -> tuple[int, ...]:  # device, number, bytes, and when its content and its entry changed, in nanoseconds
-    """What changes with a file's content, without reading it; nobody can set the last time, as a copy that keeps the
-    times of its files sets the one before."""
-    state = os.stat(path)
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
-
-
-def _is_settled(state: tuple[int, ...]) -> bool:
-    "Whether a file of this state is another one as soon as its content changes."
-    return time.time_ns() - state[-1] > _RECENT
-
-
-def _remember(hashes: Mapping[tuple[int, ...], str]) -> None:
-    if len(_KNOWN) + len(hashes) > _MOST_KNOWN:
-        _KNOWN.clear()
-    _KNOWN.update(hashes)
-
-
-def file_hash(
-    path: Path | str,  # of a file
-) -> str:  # a hash of its bytes
-    "A hash of a file's bytes; an unchanged file is read once."
-    refuse_devices(path)
-    state = file_state(path)
-    if state in _KNOWN:
-        return _KNOWN[state]
-    with open(path, "rb") as file:
-        value = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    if _is_settled(state) and file_state(path) == state:
-        _remember({state: value})
-    return value
-
-# %% ../../nbs/data/images.ipynb #6a0d5e14
-_MOST_KEPT = 2**29  # bytes of the file that keeps hashes; a larger one is begun again
-
-
-@contextmanager
-def _kept_hashes() -> Iterator[sqlite3.Connection]:
-    "Open the file that keeps hashes of files, which is in the cache folder."
-    path = cache_dir("hashes") / "files.sqlite"
-    for ending in ("", "-journal", "-wal", "-shm"):
-        own_path(path.parent, f"{path.name}{ending}")
-    if path.exists() and path.stat().st_size > _MOST_KEPT:
-        path.unlink()
-    with closing(sqlite3.connect(path, timeout=60)) as connection, connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS hashes (state BLOB PRIMARY KEY, hash BLOB) WITHOUT ROWID")
-        yield connection
-
-
-def _key(state: tuple[int, ...]) -> bytes:
-    return hashlib.blake2b(repr(state).encode(), digest_size=16).digest()
-
-
-def _sealed(key: bytes, value: str) -> bytes:
-    "A hash as it is kept: with a checksum, so that a damaged one is not taken."
-    content = bytes.fromhex(value)
-    return content + hashlib.blake2b(key + content, digest_size=4).digest()
-
-
-def _unkept(error: Exception) -> None:
-    "Say that hashes are not kept; a damaged file of them is begun again."
-    path = cache_dir("hashes") / "files.sqlite"
-    if type(error) is sqlite3.DatabaseError:  # not a lock, not a full disk
-        path.unlink(missing_ok=True)
-    remedy = "make room, or name another folder by COMPLEARN_CACHE"
-    warnings.warn(f"{path}: the hashes of files are not kept ({error}), so they are read again; {remedy}", stacklevel=3)
-
-
-def hash_files(
-    images: Iterable[Any],  # of any kind; those that are no files are left alone
-) -> None:
-    """Read files that `file_hash` will be asked for, in threads; the hashes of those that are not new are kept in the
-    cache folder, so that the next process need not read them."""
-    named = [image if isinstance(image, (str, Path)) else getattr(image, "path", None) for image in images]
-    paths = dict.fromkeys(str(path) for path in named if isinstance(path, (str, Path)))
-    states = {path: file_state(path) for path in paths if os.path.isfile(path)}
-    unknown = {_key(state): state for state in states.values() if state not in _KNOWN}
-    if not unknown:
-        return
-    try:
-        with _kept_hashes() as connection:
-            kept = {}
-            keys = list(unknown)
-            for start in range(0, len(keys), 500):
-                chunk = keys[start : start + 500]
-                marks = ", ".join("?" * len(chunk))
-                kept |= dict(connection.execute(f"SELECT state, hash FROM hashes WHERE state IN ({marks})", chunk))
-    except (sqlite3.Error, OSError, BadData) as error:
-        return _unkept(error)
-    whole = {key: value[:16].hex() for key, value in kept.items() if value == _sealed(key, value[:16].hex())}
-    _remember({unknown[key]: value for key, value in whole.items()})
-    unread = {state: path for path, state in states.items() if state not in _KNOWN and _is_settled(state)}
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        results = pool.map(_hash_or_none, unread.values())
-        bar = tqdm(results, "reading files", len(unread), unit="file", disable=len(unread) < 5000)
-        hashes = {state: value for state, value in zip(unread, bar) if value and state in _KNOWN}
-    try:
-        with _kept_hashes() as connection:
-            rows = [(_key(state), _sealed(_key(state), value)) for state, value in hashes.items()]
-            connection.executemany("INSERT OR REPLACE INTO hashes VALUES (?, ?)", rows)
-    except (sqlite3.Error, OSError, BadData) as error:
-        _unkept(error)
-
-
-def _hash_or_none(path: str) -> str | None:
-    "The hash of a file; None of one that cannot be read, which is for whoever asks for it."
-    try:
-        return file_hash(path)
-    except (OSError, BadData):
-        return None
 
 # %% ../../nbs/data/images.ipynb #19a2bbde
 def image_hash(

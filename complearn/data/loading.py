@@ -22,8 +22,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from ..core.hashes import file_hash, hash_files
 from ..core.seeds import derive, rng, torch_generator
-from .images import Renderable, file_hash, hash_files, image_hash
+from .images import Renderable, image_hash
 from .negatives import Contradictions
 from .pairs import Batch, Collate, Pair, Step
 

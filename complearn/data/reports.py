@@ -24,10 +24,11 @@ from tqdm.auto import tqdm
 
 from ..core.config import check_choice, check_text
 from ..core.files import BadData, describe_fault, refuse_devices
+from ..core.hashes import file_state
 from ..core.own_files import ForeignFile, Inside
 from ..core.plugins import Registry
 from .identities import photo_identity, same_image
-from .images import check_pixels, decode_image, file_state, image_name, open_header
+from .images import check_pixels, decode_image, image_name, open_header
 from .pairs import Pair
 
 # %% ../../nbs/data/reports.ipynb #c006
@@ -257,7 +258,8 @@ class Collector:
         # how images are checked: see `image_fault`; "auto" decodes up to 20,000 images, else reads headers
         check: str = "auto",
         folder: Path | str = "",  # folder of images, for messages
-        root: Path | str = "",  # the folder that a person gave, out of which no name of an image leads; empty: `folder`
+        # the folder that a person gave, or several, out of which no name of an image leads; empty: `folder`
+        root: Path | str | Sequence[Path | str] = "",
         allow_outside: bool = False,  # read images that lie elsewhere all the same
     ):
         check_choice("check", check, ("auto", *CHECKS))
@@ -270,8 +272,10 @@ class Collector:
         self.max_bad = max_bad
         self.check = check
         self.folder = folder
-        if os.path.isdir(root or folder):
-            self.inside = Inside(root or folder, allow_outside)
+        roots = [root or folder] if isinstance(root, (str, Path)) else root
+        given = [os.path.expanduser(each) for each in roots]
+        if any(map(os.path.isdir, given)):
+            self.inside = Inside(given[0], allow_outside, given[1:])
         else:
             self.inside = None
         self.samples: list[tuple[Pair, str]] = []  # each with its place
@@ -377,7 +381,7 @@ class Collector:
         check = self.check if self.check != "auto" else "decode" if len(distinct) <= 20_000 else "header"
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             results = pool.map(
-                lambda image: self._outside(image) or cached_image_fault(image, check), distinct.values()
+                lambda image: self.outside_fault(image) or cached_image_fault(image, check), distinct.values()
             )
             bar = tqdm(
                 results, f"checking {self.report.source}", len(distinct), unit="image", disable=len(distinct) < 5000
@@ -388,7 +392,10 @@ class Collector:
                 self._skip_image(pair.image, fault, where)
         self.samples = [(pair, where) for pair, where in self.samples if not faults[_image_key(pair.image)]]
 
-    def _outside(self, image: Any) -> str | None:
+    def outside_fault(
+        self,
+        image: Any,  # of any kind; one that is no file is left alone
+    ) -> str | None:
         "The fault of an image that lies outside the folder that a person gave."
         if isinstance(image, (str, Path)):
             path = image

@@ -23,8 +23,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ..core.files import plain, read_json, write_cache
+from ..core.hashes import file_hash, hash_files
 from ..core.own_files import check_own
-from ..data.images import file_hash, hash_files, image_hash
+from ..data.images import image_hash
 
 # %% ../../nbs/models/features.ipynb #n006
 def architecture_text(
@@ -108,7 +109,7 @@ def distinct(
 def image_signature(
     image: Any,  # of any kind, or None
 ) -> list:  # [hash of the bytes, which part] of a file; ["gone"] of a missing one; else [hash]; [] of None
-    "Values that change when the image of this name has changed; `data.images.hash_files` reads many files at once."
+    "Values that change when the image of this name has changed; `core.hashes.hash_files` reads many files at once."
     if image is None:
         return []
     is_file = isinstance(image, (str, Path))

@@ -24,8 +24,9 @@ from .surgery import text_weights
 from .tables import CodeTable, WordIndex
 from ...core.config import RequestError
 from ...core.files import atomic_folder, cache_dir, write_json
+from ...core.hashes import hash_files
 from ...core.runs import Run, find
-from ...data.images import hash_files, load_images
+from ...data.images import load_images
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
 from ...models.dual import AgentOutput, Dual

@@ -21,10 +21,10 @@ from ...language.edits.base import Edit
 from ...language.edits.composition import Yields
 from complearn.language.lexicon.plausibility import (
     NgramModel,
-    balance,
     blind_accuracy,
     blind_differences,
     filter_models,
+    plausible_edits,
 )
 
 # %% ../../../nbs/analysis/identifiability/yields.ipynb #0c337436
@@ -75,7 +75,7 @@ def blind_rows(
     rows = []
     for split, numbers in (
         ("before", np.arange(len(edits))),
-        ("after", balance(blind_differences(edits, *models), seed)),
+        ("after", plausible_edits(edits, models, seed)),
     ):
         accuracy = blind_accuracy(first[numbers])[:2]
         values = {"words": accuracy[0], "characters": accuracy[1]}

@@ -18,7 +18,7 @@ from scipy import stats
 from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.model_selection import KFold, cross_val_predict
 
-from . import components, neighbours, norm_readout
+from . import components, neighbours, norm_readout, silhouette
 from ...core.results import row
 from ...data.lexicons.formats import Norms
 from ...evaluation.statistics import bootstrap_interval
@@ -171,9 +171,9 @@ def _other_answers(
     questions: WordQuestions,
 ) -> list[tuple]:  # data, split, metric, value, low, high, n
     "The answers of a space to all but concreteness."
-    member: Bool[np.ndarray, "word category"] = memberships(questions.words, questions.categories)
-    table = category_table(silhouettes(vectors, member), list(questions.categories))
-    lines = [("words", "category", "silhouette", *mean_silhouette(table, questions.draws), len(table))]
+    member: Bool[np.ndarray, "word category"] = silhouette.memberships(questions.words, questions.categories)
+    table = silhouette.category_table(silhouette.silhouettes(vectors, member), list(questions.categories))
+    lines = [("words", "category", "silhouette", *silhouette.mean_silhouette(table, questions.draws), len(table))]
     if questions.norms is not None:
         readout = norm_readout.read_out(embed(questions.norms.words), questions.norms, folds=5, axes=100)
         for kind, part in [("all", readout), *readout.groupby("type", sort=False)]:

@@ -22,7 +22,7 @@ from ...models.registry import load_model
 from ...models.towers.base import TextTransformer
 from ...models.towers.factory import read_spec, text_tower
 from ...models.wordspace import WordSpace
-from ...training.runs.snapshots import Snapshot, find_snapshots, split_name
+from ...training.runs.snapshots import Snapshot, find_snapshots, refuse_phase, split_name
 
 # %% ../../../nbs/analysis/words/spaces.ipynb #c004
 @dataclass
@@ -74,16 +74,18 @@ def _sources_of_name(
     **options: Any,  # of `SpaceSource`: special, device
 ) -> list[SpaceSource]:  # several where runs of several seeds lie below a folder
     "Where the word spaces of one name come from."
-    label, source, _ = split_name(name)
+    label, source, phase = split_name(name)
     folder = Path(source).expanduser()
     if folder.is_dir():
         kind = _kind_of_folder(folder)
         if kind == "runs":
             return [SpaceSource(text, at.run.seed, at.name, at, **options) for text, at in find_snapshots(name)]
+        refuse_phase(source, phase)
         return [SpaceSource(label or folder.name, None, None, folder if kind == "model" else f"hf:{folder}", **options)]
     if "/" in source and ":" not in source:
         remedy = "give one that an experiment wrote, a run, a saved model, or a tower as hf:NAME or open_clip:NAME"
         raise FileNotFoundError(f"there is no folder {source}; {remedy}")
+    refuse_phase(source, phase)
     read_spec(source, dict.fromkeys(("hf", "minilm", "open_clip"), text_tower))
     return [SpaceSource(label or source, None, None, source, **options)]
 

@@ -70,7 +70,7 @@ from complearn.language.edits.sites import (
     only_repeats,
     operator_names,
 )
-from ...language.lexicon.plausibility import balance, blind_differences, filter_models, rank_edits
+from ...language.lexicon.plausibility import filter_models, plausible_edits, rank_edits
 from ...language.lexicon.relations import FILE_PARTS, WordRelations
 from ...language.parsing.base import Parse
 from ...language.parsing.registry import find_parser, parse
@@ -801,9 +801,9 @@ def filter_plausible(
     plausible = {}
     for k, record in enumerate(records):
         for i, edit in enumerate(record.read_edits()):
-            groups.setdefault(edit.operator.partition("_")[0], []).append(((k, i), edit))
-    for places, edits in (zip(*group) for group in groups.values()):
-        for number in balance(blind_differences(edits, *models), seed):
+            groups.setdefault(edit.operator.partition("_")[0], []).append(((k, i), edit, record.image_id))
+    for places, edits, images in (zip(*group) for group in groups.values()):
+        for number in plausible_edits(edits, models, seed, images):
             plausible.setdefault(places[number][0], []).append(places[number][1])
     lines = []
     for k, record in enumerate(records):

@@ -66,10 +66,12 @@ def _crop_choices(
     split_of: Callable[[Any], str],  # from a record to its split
     is_read: Callable[[str, int], bool],  # from a split and its number of records to whether it is read
     collector: Collector,  # of the benchmark
-    text_alone: bool = False,  # whether photos are left out, for blind scorers
+    text_alone: bool,  # whether photos are left out, for blind scorers
+    allow_outside: bool,  # follow links and names that lead out of the folder
 ) -> list[Choice]:
     "Read the records of one file as choices of text about a part of a photo."
-    folder = check_files(folder, [file] if text_alone else [file, "images"], "ARO's folder", OBTAIN)
+    files = [file] if text_alone else [file, "images"]
+    folder = check_files(folder, files, "ARO's folder", OBTAIN, allow_outside)
     records = file_records(folder / file, _BoxRecord, collector)
     items = []
     splits = [split_of(record) for _, _, record in records]
@@ -101,6 +103,7 @@ def read_aro_relation(
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
     text_alone: bool = False,  # whether photos are left out, for blind scorers
+    allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> list[Choice]:
     "Read VG-Relation: two objects exchanged (Yuksekgonul et al. 2023); a relation is a split."
 
@@ -110,8 +113,9 @@ def read_aro_relation(
     def is_read(split, n):
         return split in relations if relations else True
 
-    collector = Collector("aro_relation", max_bad, check, Path(folder) / "images")
-    return _crop_choices(folder, "visual_genome_relation.json", split_of, is_read, collector, text_alone)
+    collector = Collector("aro_relation", max_bad, check, Path(folder) / "images", folder, allow_outside)
+    file = "visual_genome_relation.json"
+    return _crop_choices(folder, file, split_of, is_read, collector, text_alone, allow_outside)
 
 
 def read_aro_attribution(
@@ -120,16 +124,19 @@ def read_aro_attribution(
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
     text_alone: bool = False,  # whether photos are left out, for blind scorers
+    allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> list[Choice]:
     "Read VG-Attribution: two attributes exchanged (Yuksekgonul et al. 2023); a pair of attributes is a split."
 
     def split_of(record):
         return "_".join(record.attributes[:2])
 
-    collector = Collector("aro_attribution", max_bad, check, Path(folder) / "images")
-    return _crop_choices(
-        folder, "visual_genome_attribution.json", split_of, lambda split, n: n >= min_records, collector, text_alone
-    )
+    def is_read(split, n):
+        return n >= min_records
+
+    collector = Collector("aro_attribution", max_bad, check, Path(folder) / "images", folder, allow_outside)
+    file = "visual_genome_attribution.json"
+    return _crop_choices(folder, file, split_of, is_read, collector, text_alone, allow_outside)
 
 # %% ../../../nbs/data/benchmarks/aro.ipynb #c009
 SHUFFLES = ("nouns_and_adjectives", "all_but_nouns_and_adjectives", "within_trigrams", "trigrams")
@@ -245,13 +252,14 @@ def read_order(
     tagger: Callable[[list[str]], list[str]] = tag_words,  # words to "noun", "adjective", "other"
     max_bad: float = 0.01,  # share of captions that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folder
 ) -> list[Choice]:
     "Read COCO-Order or Flickr30k-Order (Yuksekgonul et al. 2023)."
     what = "the test captions that ARO shuffles (coco_karpathy_test.json, flickr30k_test.json of BLIP's release)"
     annotations = existing_path(annotations, what)
     pairs = []
     images = existing_path(images, "the folder of photos", "they are COCO's val2014, or Flickr30k's flickr30k-images")
-    collector = Collector(split, max_bad, check, images)
+    collector = Collector(split, max_bad, check, images, allow_outside=allow_outside)
     for where, _, record in file_records(annotations, _CaptionedPhoto, collector):
         image_id = photo_name(images, record.image, flickr=True)
         path = photo_path(images, record.image)

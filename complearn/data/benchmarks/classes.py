@@ -321,13 +321,14 @@ def read_classes(
     limit: int | None = None,  # at most so many images of each part, evenly from the whole
     max_bad: float = 0.01,  # share of images that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> tuple[LabelledImages, list[tuple[Any, int]] | None]:  # the test, and training items with the same labels
     "Read labelled images with class names and prompts: those given, or the published ones of a preset."
     if preset:
         check_choice("preset", preset, PRESETS)
     image_set = PRESETS.get(preset, _Preset(Path(folder).stem, ""))
     parts = [
-        read_labelled_images(path, limit=limit, max_bad=max_bad, check=check)
+        read_labelled_images(path, limit=limit, max_bad=max_bad, check=check, allow_outside=allow_outside)
         for path in (folder, train)
         if path is not None
     ]

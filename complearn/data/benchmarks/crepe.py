@@ -12,6 +12,7 @@ from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 
 from ...core.config import Identifier, Text, check_choice
+from ...core.own_files import Inside
 from .items import Choice, Crop, Pixels, check_files, collect_choices, file_records, photo_path
 from ..identities import genome_id
 from ..reports import Collector, existing_path
@@ -88,10 +89,12 @@ def _region_choices(
 def _task_folder(
     folder: Path | str,  # CREPE's data folder, its subfolder crepe/, or the folder of the task
     name: str,  # "syst_hard_negatives" or "prod_hard_negatives"
+    allow_outside: bool,  # follow a link to it that leads out of the folder
 ) -> Path:
     "Find the folder of a task."
     folder = existing_path(folder, "CREPE's folder", OBTAIN)
-    return next((path for path in (folder / name, folder / "crepe" / name) if path.is_dir()), folder)
+    inner = next((part for part in (name, f"crepe/{name}") if (folder / part).is_dir()), "")
+    return Inside(folder, allow_outside)(inner) if inner else folder
 
 # %% ../../../nbs/data/benchmarks/crepe.ipynb #c008b
 def read_crepe_systematicity(
@@ -101,6 +104,7 @@ def read_crepe_systematicity(
     trained_on: str = "cc12m",  # the training set that defines seen and unseen pairs: "cc12m", "yfcc" or "laion"
     max_bad: float = 0.01,  # share of rows that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read CREPE's systematicity task (Ma et al. 2023), splits seen_compounds and unseen_compounds."
     columns = {"atom": "valid_hard_negs_atom", "compound": "valid_hard_negs_comp"}
@@ -108,9 +112,10 @@ def read_crepe_systematicity(
     files = {
         split: f"syst_vg_hard_negs_{split}_in_{trained_on}.csv" for split in ("seen_compounds", "unseen_compounds")
     }
-    folder = check_files(_task_folder(folder, "syst_hard_negatives"), files.values(), "CREPE's folder", OBTAIN)
+    folder = _task_folder(folder, "syst_hard_negatives", allow_outside)
+    check_files(folder, files.values(), "CREPE's folder", OBTAIN, allow_outside)
     images = None if images is None else existing_path(images, "the folder of photos", PHOTO_SOURCE)
-    collector = Collector(f"crepe_{kind}", max_bad, check, f"{images} (Visual Genome)")
+    collector = Collector(f"crepe_{kind}", max_bad, check, f"{images} (Visual Genome)", images or "", allow_outside)
     items = [
         item
         for split, file in files.items()
@@ -126,15 +131,17 @@ def read_crepe_productivity(
     complexities: Sequence[int] = tuple(range(4, 13)),  # numbers of atoms
     max_bad: float = 0.01,  # share of rows that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read CREPE's productivity task (Ma et al. 2023), one split per number of atoms."
     names = {"replace": "atom", "swap": "swap", "negate": "negate"}
     check_choice("kind", kind, names)
     files = {n: f"{names[kind]}/prod_vg_hard_negs_{names[kind]}_complexity_{n}.csv" for n in complexities}
     obtain = f"{OBTAIN}, or name fewer complexities"
-    folder = check_files(_task_folder(folder, "prod_hard_negatives"), files.values(), "CREPE's folder", obtain)
+    folder = _task_folder(folder, "prod_hard_negatives", allow_outside)
+    check_files(folder, files.values(), "CREPE's folder", obtain, allow_outside)
     images = None if images is None else existing_path(images, "the folder of photos", PHOTO_SOURCE)
-    collector = Collector(f"crepe_{kind}", max_bad, check, f"{images} (Visual Genome)")
+    collector = Collector(f"crepe_{kind}", max_bad, check, f"{images} (Visual Genome)", images or "", allow_outside)
     items = [
         item
         for n, file in files.items()

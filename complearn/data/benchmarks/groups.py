@@ -111,6 +111,7 @@ def read_winoground(
     by: str | None = None,  # field that names an item's split, such as "collapsed_tag"; None: one split
     max_bad: float = 0.01,  # share of items that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read Winoground's items as groups (Thrush et al. 2022), with text, image and group score."
     folder = existing_path(folder, "Winoground's folder", WINOGROUND_SOURCE)
@@ -122,12 +123,15 @@ def read_winoground(
     if not files:
         raise BadData(f"{folder.name}/: no examples.jsonl and no parquet file; {WINOGROUND_SOURCE}")
     files = [file for file in files if file.suffix == files[0].suffix]
+    check_files(
+        folder, [file.relative_to(folder) for file in files], "Winoground's folder", WINOGROUND_SOURCE, allow_outside
+    )
     images = next((path for path in (files[0].parent / "images", folder / "images") if path.is_dir()), files[0].parent)
     if by:
         cls = make_dataclass("TaggedRecord", [(by, Text)], bases=(_WinogroundRecord,), frozen=True)
     else:
         cls = _WinogroundRecord
-    collector = Collector("winoground", max_bad, check, images)
+    collector = Collector("winoground", max_bad, check, images, folder, allow_outside)
 
     def split(record):
         return getattr(record, by) if by else "winoground"
@@ -157,6 +161,7 @@ def read_colorswap(
     part: str = "test",  # or "train"
     max_bad: float = 0.01,  # share of items that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read ColorSwap's items as groups (Burapacheep et al. 2024), with text, image and group score."
     folder = existing_path(folder, "ColorSwap's folder", COLORSWAP_SOURCE)
@@ -168,7 +173,10 @@ def read_colorswap(
     if not files:
         raise BadData(f"{folder.name}/: no {part}.json and no {part}*.parquet; {COLORSWAP_SOURCE}")
     files = [file for file in files if file.suffix == files[0].suffix]
-    collector = Collector("colorswap", max_bad, check, files[0].parent)
+    check_files(
+        folder, [file.relative_to(folder) for file in files], "ColorSwap's folder", COLORSWAP_SOURCE, allow_outside
+    )
+    collector = Collector("colorswap", max_bad, check, files[0].parent, folder, allow_outside)
     images = files[0].parent
     return collect_choices(
         collector, _group_choices(files, _ColorSwapRecord, ("_1", "_2"), images, collector, lambda _: "colorswap")
@@ -196,11 +204,12 @@ def read_eqben(
     images: Path | str | None,  # the folder of pictures and frames; None: text alone
     max_bad: float = 0.01,  # share of items that may be skipped
     check: str = "auto",  # how pictures are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read EqBen's items as groups (Wang et al. 2023), with text, image and group score; a source is a split."
     annotations = existing_path(annotations, "EqBen's file of annotations", EQBEN_SOURCE)
     images = None if images is None else existing_path(images, "the folder of pictures", EQBEN_SOURCE)
-    collector = Collector("eqben", max_bad, check, images or "")
+    collector = Collector("eqben", max_bad, check, images or "", allow_outside=allow_outside)
 
     def split(record):
         if "/" in record.image0:
@@ -230,13 +239,14 @@ def read_cola(
     images: Path | str | None,  # Visual Genome's photos; None: text alone
     max_bad: float = 0.01,  # share of items that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read Cola's multi-object items as groups, of which the image score is published (Ray et al. 2023)."
     file = "COLA_multiobjects_matching_benchmark.json"
-    folder = check_files(folder, [file], "Cola's folder", COLA_SOURCE)
+    folder = check_files(folder, [file], "Cola's folder", COLA_SOURCE, allow_outside)
     vg = "they are Visual Genome's, in VG_100K and VG_100K_2 (visualgenome.org)"
     images = None if images is None else existing_path(images, "the folder of photos", vg)
-    collector = Collector("cola", max_bad, check, f"{images} (Visual Genome)")
+    collector = Collector("cola", max_bad, check, f"{images} (Visual Genome)", images or "", allow_outside)
     items = []
     for where, key, record in file_records(folder / file, _ColaRecord, collector, tuple(_ColaRecord.__annotations__)):
         names = [address.rsplit("/", 1)[-1] for address in (record.first_image, record.second_image)]
@@ -272,9 +282,11 @@ def read_mmvp(
     prompt: str = "a photo of {}",  # around each statement
     max_bad: float = 0.01,  # share of pairs that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read MMVP's pairs as groups, of which the image score is published (Tong et al. 2024); a pattern is a split."
-    folder = check_files(folder, ["Questions.csv", "MLLM_VLM Images"], "MMVP's folder", MMVP_SOURCE)
+    files = ["Questions.csv", "MLLM_VLM Images"]
+    folder = check_files(folder, files, "MMVP's folder", MMVP_SOURCE, allow_outside)
     rows = _mmvp_rows(folder / "Questions.csv")
     items = []
     if len(rows) % 2:
@@ -293,4 +305,5 @@ def read_mmvp(
     notes = []
     if set(sizes.values()) != {15} or len(sizes) != 9:
         notes.append(f"{len(sizes)} patterns of {sorted(set(sizes.values()))} pairs; 9 of 15 are published")
-    return collect_choices(Collector("mmvp", max_bad, check, folder / "MLLM_VLM Images"), items, notes)
+    collector = Collector("mmvp", max_bad, check, folder / "MLLM_VLM Images", folder, allow_outside)
+    return collect_choices(collector, items, notes)

@@ -22,6 +22,7 @@ from pydantic import BeforeValidator, Field
 
 from ...core.config import Text, check_text, read_record
 from ...core.files import parsing, refuse_devices
+from ...core.own_files import Inside
 from ..images import open_image
 from ..pairs import Pair, number
 from ..readers.files import read_json_file, read_rows
@@ -138,7 +139,8 @@ def collect_choices(
         if any(collector.is_blank(caption, where) for caption in item.captions):
             collector.skip("empty caption", where, f"{where}: one of its captions is empty")
             continue
-        if fault := choice_fault(item):
+        is_foreign = any(map(collector.outside_fault, item.images))  # its pictures are not opened to compare them
+        if not is_foreign and (fault := choice_fault(item)):
             collector.leave_out("right and wrong alike", where, fault)
             continue
         for k, image in enumerate(item.images):
@@ -153,16 +155,22 @@ def collect_choices(
 # %% ../../../nbs/data/benchmarks/items.ipynb #c011b
 def check_files(
     folder: Path | str,  # where the files should be
-    names: Iterable[str],  # of the files
+    names: Iterable[Path | str],  # of the files
     what: str,  # the folder's name in messages, e.g. "SugarCrepe's folder"
     obtain: str,  # where to get the files
+    allow_outside: bool = False,  # follow links that lead out of the folder
 ) -> Path:  # the folder
-    "Return a folder that holds some files; raise `BadData` that names the missing ones and where to get them."
+    """Return a folder that holds some files; raise `BadData` that names the missing ones and where to get them, and
+    `ForeignFile` for a link to elsewhere."""
     folder = existing_path(folder, what, obtain)
+    names = list(names)
     missing = [name for name in names if not (folder / name).exists()]
     if missing:
         more = ", ..." if len(missing) > 8 else ""
-        raise BadData(f"{folder.name}/: no {', '.join(missing[:8])}{more}; {obtain}")
+        raise BadData(f"{folder.name}/: no {', '.join(map(str, missing[:8]))}{more}; {obtain}")
+    inside = Inside(folder, allow_outside)
+    for name in names:
+        inside(name)
     return folder
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c70cd0b8

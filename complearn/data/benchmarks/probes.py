@@ -48,17 +48,22 @@ def read_vl_checklist(
     splits: Sequence[str] = (),  # paths of the files without their ending, e.g. "Attribute/vg/color"; empty: all
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read VL-CheckList as choices of text (Zhao et al. 2022)."
-    folder = check_files(folder, [f"{split}.json" for split in splits], "VL-CheckList's folder", VL_CHECKLIST_SOURCE)
+    folder = existing_path(folder, "VL-CheckList's folder", VL_CHECKLIST_SOURCE)
     parts = [f"{part}/**/*.json" for part in ("Attribute", "Object", "Relation")]
     splits = splits or [
         file.relative_to(folder).with_suffix("").as_posix() for part in parts for file in sorted(folder.glob(part))
     ]
     if not splits:
         raise BadData(f"{folder.name}/: no Attribute/, Object/ or Relation/ with .json files; {VL_CHECKLIST_SOURCE}")
+    files = [f"{split}.json" for split in splits]
+    check_files(folder, files, "VL-CheckList's folder", VL_CHECKLIST_SOURCE, allow_outside)
     images = None if images is None else existing_path(images, "the folder of photos", VL_CHECKLIST_PHOTOS)
-    collector = Collector("vl_checklist", max_bad, check, f"{images} ({VL_CHECKLIST_PHOTOS})")
+    collector = Collector(
+        "vl_checklist", max_bad, check, f"{images} ({VL_CHECKLIST_PHOTOS})", images or "", allow_outside
+    )
     items = []
     for split in splits:
         source = next((source for source in ("hake", "swig") if source in split), "vg")
@@ -104,11 +109,13 @@ def read_svo_probes(
     images: Path | str,  # the folder of photos
     max_bad: float = 0.5,  # share of rows that may be skipped; photos that nobody serves any more are among them
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read SVO-Probes as choices of image (Hendricks and Nematzadeh 2021); what differs is a split."
-    table = check_files(folder, ["svo_probes.csv"], "SVO-Probes' folder", SVO_SOURCE) / "svo_probes.csv"
+    folder = check_files(folder, ["svo_probes.csv"], "SVO-Probes' folder", SVO_SOURCE, allow_outside)
+    table = folder / "svo_probes.csv"
     images = existing_path(images, "the folder of photos", SVO_PHOTOS)
-    collector = Collector("svo_probes", max_bad, check, f"{images} ({SVO_PHOTOS})")
+    collector = Collector("svo_probes", max_bad, check, f"{images} ({SVO_PHOTOS})", images, allow_outside)
     items = []
     for where, key, record in file_records(table, _SvoRecord, collector):
         changes = [word for word, column in SVO_CHANGES.items() if getattr(record, column)]

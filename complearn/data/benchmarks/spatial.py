@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ...core.config import Identifier, Text, check_choice
-from .items import Choice, collect_choices, file_records, photo_path
+from .items import Choice, check_files, collect_choices, file_records, photo_path
 from .nlvr import Claim
 from ..pairs import Pair
 from ..readers.coco import coco_id
@@ -45,11 +45,12 @@ def read_vsr(
     split: str = "",  # only the rows whose `vsr_split` is this; empty: all
     max_bad: float = 0.01,  # share of statements that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Claim]:
     "Read VSR's statements with their truth (Liu et al. 2023)."
     table = existing_path(table, "VSR's file of statements", VSR_SOURCE)
     images = None if images is None else existing_path(images, "the folder of photos", VSR_PHOTOS)
-    collector = Collector(f"vsr {table.name}", max_bad, check, f"{images} ({VSR_PHOTOS})")
+    collector = Collector(f"vsr {table.name}", max_bad, check, f"{images} ({VSR_PHOTOS})", images or "", allow_outside)
     records = file_records(table, _VsrRecord, collector)
     if split:
         check_choice("split", split, sorted({record.vsr_split for _, _, record in records}))
@@ -100,6 +101,7 @@ def read_whats_up(
     splits: Sequence[str] = (),  # keys of `WHATS_UP`; empty: those whose file is there
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     """Read What's Up as choices of text (Kamath et al. 2023); accuracy is each item's, not that of pairs or sets of
     photos."""
@@ -110,11 +112,13 @@ def read_whats_up(
     missing = [file.name for file in files.values() if not file.exists()]
     if missing and (splits or len(missing) == len(files)):
         raise BadData(f"{folder.name}/: no {', '.join(missing)}; {WHATS_UP_SOURCE}")
+    present = [file.name for file in files.values() if file.exists()]
+    check_files(folder, present, "What's Up's folder", WHATS_UP_SOURCE, allow_outside)
     if images is None:
         images = None
     else:
         images = existing_path(images or folder, "the folder of photos", WHATS_UP_SOURCE)
-    collector = Collector("whats_up", max_bad, check, images or "")
+    collector = Collector("whats_up", max_bad, check, images or "", allow_outside=allow_outside)
     items = []
     for split in [split for split, file in files.items() if file.exists()]:
         is_arranged = split.startswith("controlled")

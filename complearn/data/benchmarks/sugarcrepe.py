@@ -66,11 +66,13 @@ def read_sugarcrepe(
     splits: Sequence[str] = SUGARCREPE,  # names of the files
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read SugarCrepe as choices of text (Hsieh et al. 2023); missing files and photos are named."
     obtain = "get them from data/ of the SugarCrepe repository (Hsieh et al. 2023), or name fewer splits"
-    folder = check_files(folder, [f"{split}.json" for split in splits], "SugarCrepe's folder", obtain)
-    collector = Collector("sugarcrepe", max_bad, check, f"{images} (COCO val2017, from cocodataset.org)")
+    folder = check_files(folder, [f"{split}.json" for split in splits], "SugarCrepe's folder", obtain, allow_outside)
+    about = f"{images} (COCO val2017, from cocodataset.org)"
+    collector = Collector("sugarcrepe", max_bad, check, about, images or "", allow_outside)
     return _read_records(folder, images, splits, _OneCaption, collector)
 
 # %% ../../../nbs/data/benchmarks/sugarcrepe.ipynb #c017
@@ -83,9 +85,11 @@ def read_sugarcrepe_pp(
     splits: Sequence[str] = SUGARCREPE_PP,  # names of the files
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read SugarCrepe++ as choices of text with two right captions (Dumpala et al. 2024)."
     obtain = "get them from data/ of the data set Aman-J/SugarCrepe_pp on the Hugging Face hub, or name fewer splits"
-    folder = check_files(folder, [f"{split}.json" for split in splits], "SugarCrepe++'s folder", obtain)
-    collector = Collector("sugarcrepe_pp", max_bad, check, f"{images} (COCO val2017, from cocodataset.org)")
+    folder = check_files(folder, [f"{split}.json" for split in splits], "SugarCrepe++'s folder", obtain, allow_outside)
+    about = f"{images} (COCO val2017, from cocodataset.org)"
+    collector = Collector("sugarcrepe_pp", max_bad, check, about, images or "", allow_outside)
     return _read_records(folder, images, splits, _TwoCaptions, collector)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import Identifier, Text, read_record
+from ...core.own_files import Inside
 from complearn.data.benchmarks.items import (
     Choice,
     FirstText,
@@ -94,15 +95,16 @@ def read_valse(
     min_votes: int = 2,  # of three people who chose the caption
     max_bad: float = 0.01,  # share of records that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read VALSE's valid records as choices between a caption and its foil (Parcalabescu et al. 2022)."
-    folder = check_files(
-        folder, [f"{split}.json" for split in splits], "VALSE's folder", f"{OBTAIN}, or name fewer splits"
-    )
+    files = [f"{split}.json" for split in splits]
+    folder = check_files(folder, files, "VALSE's folder", f"{OBTAIN}, or name fewer splits", allow_outside)
     if images is not None and not isinstance(images, Mapping):
         images = existing_path(images, "the folder of photos", PHOTO_SOURCES)
     where = "the folders given" if isinstance(images, Mapping) else f"{images} ({PHOTO_SOURCES})"
-    collector = Collector("valse", max_bad, check, where)
+    folders = [each for each in images.values() if each] if isinstance(images, Mapping) else images or ""
+    collector = Collector("valse", max_bad, check, where, folders, allow_outside)
     items = []
     n_invalid = 0
     for split in splits:
@@ -138,11 +140,20 @@ def read_foils(
     split: str = "kind",  # column of the splits; one that is not there makes one split of all
     max_bad: float = 0.01,  # share of rows that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
 ) -> list[Choice]:
     "Read rows of image, caption and wrong caption as choices of text."
-    path = existing_path(existing_path(folder, "the data folder") / table, "the table of foils", "name it with table=")
+    folder = existing_path(folder, "the data folder")
+    path = existing_path(folder / table, "the table of foils", "name it with table=")
     photos = existing_path(path.parent / images, "the folder of images", "name it with images=")
-    collector = Collector(path.name, max_bad, check, photos)
+
+    def stays(name):
+        return not Path(name).is_absolute() and ".." not in Path(name).parts
+
+    if stays(table):
+        Inside(folder, allow_outside)(table)
+    root = folder if stays(table) and stays(images) else photos
+    collector = Collector(path.name, max_bad, check, photos, root, allow_outside)
     items = []
     columns = {"image": image, "caption": caption, "negative": negative}
     for line, row, fault in read_rows(path):

@@ -21,8 +21,9 @@ from pydantic import Field
 from ...core.bounds import inflate
 from ...core.config import Identifier, Text, check_choice, read_record
 from ...core.files import BadData, parse_json, parsing, refuse_devices
+from ...core.hashes import file_hash
 from ...core.own_files import Inside
-from ..images import Renderable, file_hash, fit_image
+from ..images import Renderable, fit_image
 from ..pairs import Pair
 from ..readers.files import read_rows
 from ..reports import READERS, Collector, Pairs, cached_image_fault, existing_path

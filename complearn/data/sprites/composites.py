@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int, UInt8
 
-from ..images import file_hash
+from ...core.hashes import file_hash
 from .cutouts import album
 from ..worlds.rendering import Scene, backgrounds, photograph, uniforms
 

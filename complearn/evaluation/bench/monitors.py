@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...core.hashes import file_hash, file_state, hash_files
 from ...data.benchmarks.items import Choice
 from ...data.benchmarks.sugarcrepe import read_sugarcrepe
 from ...data.images import EXTENSIONS
@@ -76,7 +77,7 @@ def world_monitor(
 # %% ../../../nbs/evaluation/bench/monitors.ipynb #c012
 def file_states(
     values: Any,  # plain values, with paths among them
-) -> tuple:  # path, bytes and nanoseconds of each file, and of each table in a folder
+) -> tuple:  # path and hash of each file, and of each table in a folder; of a folder what changes with its entries
     "What changes when files that an argument names, or tables in a folder that it names, are written again."
     if isinstance(values, Mapping):
         return file_states(list(values.values()))
@@ -84,12 +85,13 @@ def file_states(
         return tuple(state for value in values for state in file_states(value))
     if not isinstance(values, str) or not values or not os.path.exists(values):
         return ()
-    if os.path.isdir(values):
-        tables = [entry for entry in os.scandir(values) if Path(entry).suffix.lower() not in EXTENSIONS]
-    else:
-        tables = []
-    states = [(path, os.stat(path)) for path in sorted([values, *(entry.path for entry in tables)])]
-    return tuple((path, state.st_size, state.st_mtime_ns) for path, state in states)
+    if not os.path.isdir(values):
+        return ((values, file_hash(values)),)
+    tables = sorted(entry.path for entry in os.scandir(values) if Path(entry).suffix.lower() not in EXTENSIONS)
+    own = [path for path in tables if os.path.isfile(path) and not os.path.islink(path)]
+    hash_files(own)
+    states = ((path, file_hash(path) if path in own else file_state(path)) for path in tables if os.path.exists(path))
+    return ((values, file_state(values)), *states)
 
 
 @lru_cache(maxsize=4)

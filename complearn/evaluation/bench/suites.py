@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ...core.own_files import ForeignFile, Inside
 from ...core.plugins import Registry
 from ...data.benchmarks.aro import read_aro_attribution, read_aro_relation, read_order
 from ...data.benchmarks.classes import PRESETS, read_classes
@@ -105,16 +106,19 @@ def flickr_test(
     images: Path | str,  # the folder of photos
     annotations: Path | str,  # Karpathy's JSON, a token file, or the folder that holds one
     names: Path | str | None = None,  # the list of test photos; None: the one beside the token file
+    allow_outside: bool = False,  # follow links and names that lead out of the folders
     **options: Any,  # `max_bad`, `check`
 ) -> Pairs:
     "The test pairs of Flickr8k or Flickr30k, in either format; without a list of test photos a token file is an error."
     path = Path(annotations)
+    options["allow_outside"] = allow_outside
     if path.suffix == ".json":
         return _karpathy_test(images, path, **options)
     folder = path if path.is_dir() else path.parent
+    inside = Inside(folder, allow_outside)
 
     def first_file(files):
-        return next((folder / file for file in files if (folder / file).is_file()), None)
+        return next((inside(file) for file in files if (folder / file).is_file()), None)
 
     test_list = names or first_file(TEST_LISTS)
     tokens = first_file(TOKENS) if path.is_dir() else path
@@ -463,22 +467,31 @@ class _FoundSuite(NamedTuple):
 def _find_place(
     data: Path,  # the folder of data
     candidates: Sequence[str],  # relative, "folder:file" where a file must be in it
-    photos: bool = False,  # must it hold photos?
-) -> Path | None:
-    "The first candidate that exists."
+    photos: bool,  # must it hold photos?
+    inside: Inside,  # the folder of data, out of which none leads
+) -> tuple[Path | None, str]:
+    "The first candidate that exists and does not lead out of the folder of data; what is wrong with one that does."
+    fault = ""
     patterns = [f"{folders}*{ending}" for folders in ("", "*/", "*/*/") for ending in (".jpg", ".jpeg", ".png")]
     for candidate in candidates:
-        place, _, inside = candidate.partition(":")
+        place, _, file = candidate.partition(":")
         path = data / place
-        if path.exists() and (not inside or (path / inside).exists()):
-            if not photos or any(True for pattern in patterns for _ in path.glob(pattern)):
-                return path
-    return None
+        if not path.exists() or file and not (path / file).exists():
+            continue
+        try:
+            inside(place)
+        except ForeignFile as error:
+            fault = fault or str(error)
+            continue
+        if not photos or any(True for pattern in patterns for _ in path.glob(pattern)):
+            return path, ""
+    return None, fault
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n011
 def find_suites(
     data_folder: Path | str,  # a folder with benchmarks in it
     names: Sequence[str] = (),  # names or families; none: all
+    allow_outside: bool = False,  # find those behind links that lead out of the folder
 ) -> list[_FoundSuite]:
     "Which benchmarks a folder holds."
     data = Path(data_folder).expanduser()
@@ -494,15 +507,23 @@ def find_suites(
             f"no benchmark {unknown[0]!r}; there are {', '.join(suites)}; families are {', '.join(sorted(families))}"
         )
     scan = []
+    inside = Inside(data, allow_outside)
     for name, suite in suites.items():
         if names and name not in names and suite.family not in names:
             continue
-        args = {argument: _find_place(data, places, argument == "images") for argument, places in suite.places.items()}
+        found = {
+            argument: _find_place(data, places, argument == "images", inside)
+            for argument, places in suite.places.items()
+        }
+        args = {argument: path for argument, (path, _) in found.items()}
         absent = [argument for argument, path in args.items() if path is None]
         required = [argument for argument in absent if argument not in suite.optional]
         state = "missing" if required else "text only" if "images" in absent else "found"
-        missing = "; ".join(f"no {argument} at {' or '.join(suite.places[argument][:3])}" for argument in absent)
-        scan.append(_FoundSuite(name, state, args, f"{missing}; get {suite.obtain}" if absent else ""))
+        faults = [found[argument][1] for argument in absent if found[argument][1]]
+        gone = [argument for argument in absent if not found[argument][1]]
+        missing = [f"no {argument} at {' or '.join(suite.places[argument][:3])}" for argument in gone]
+        remedies = [*dict.fromkeys(faults), *missing, *([f"get {suite.obtain}"] if gone else [])]
+        scan.append(_FoundSuite(name, state, args, "; ".join(remedies)))
     return scan
 
 
@@ -521,7 +542,7 @@ def read_suites(
     scan: Sequence[_FoundSuite],  # from `find_suites`
     limit: int | None = None,  # at most so many items of each split, photos, or labelled images
     tables_from: str | None = None,  # folder of published class names and prompts, see `data.benchmarks.classes`
-    **options: Any,  # for every reader: `max_bad`, `check`
+    **options: Any,  # for every reader: `max_bad`, `check`, `allow_outside`
 ) -> tuple[Bench, Bench, dict[str, str]]:  # with photos; without photos, for `judge_blind` alone; name -> error
     "Read the benchmarks that a scan has found."
     bench = {}

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ...core.extras import need
+from ...core.hashes import file_state
 from .gallery import Gallery
 from .mixture import Mixture, mixture
 
@@ -73,8 +74,7 @@ def _find_faiss(
     "The index of some vectors; checked are number, width, and that some vectors find themselves."
     faiss = need("faiss", "search")
     try:
-        state = os.stat(path)
-        index = _opened(str(path), (state.st_ino, state.st_size, state.st_mtime_ns))
+        index = _opened(str(path), file_state(path))
     except (OSError, RuntimeError):
         return None
     if (index.ntotal, index.d) != vectors.shape:

@@ -23,8 +23,9 @@ from PIL import Image
 
 from ...core.config import RequestError
 from ...core.files import atomic_folder, cache_dir, write_json
+from ...core.hashes import hash_files
 from ...data.identities import note_image
-from ...data.images import BrokenImage, Renderable, hash_files, load_images, open_image
+from ...data.images import BrokenImage, Renderable, load_images, open_image
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
 from ...data.reports import Records, Report

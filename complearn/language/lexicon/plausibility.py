@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ...core.seeds import rng
+from ...core.seeds import derive
 from ..edits.base import Edit
 
 # %% ../../../nbs/language/lexicon/plausibility.ipynb #n005
@@ -77,7 +77,9 @@ class NgramModel:
 def filter_models(
     captions: Sequence[str],  # none of those that are edited
 ) -> list[NgramModel]:  # two
-    "The n-grams of every other caption, twice: what neither gives away is seldom given away by a third corpus."
+    """The n-grams of every other caption in alphabetical order, twice: what neither gives away is seldom given away by
+    a third corpus."""
+    captions = sorted(captions)
     return [NgramModel(captions[k::2] or captions) for k in (0, 1)]
 
 
@@ -115,8 +117,14 @@ def balance(
     differences: np.ndarray,  # (n, features)
     seed: int = 0,  # decides which of too many are kept
     bins: int = 6,  # on each side of zero
+    # what the draw of each row hangs on, such as its texts; of equal ones the next part decides; None: its number
+    names: Sequence[tuple[str, ...]] | None = None,
 ) -> np.ndarray:  # numbers of the rows that are kept, ascending
     "Keep rows so that their differences are spread evenly about zero."
+
+    def draw(number):
+        return [derive(seed, "balance", part) for part in ((number,) if names is None else names[number])]
+
     if not len(differences):
         return np.arange(0)
     edges = [np.unique(np.quantile(np.abs(column), np.linspace(0, 1, bins + 1)[1:-1])) for column in differences.T]
@@ -132,17 +140,25 @@ def balance(
             count = len(numbers)
         else:
             count = min(len(numbers), len(cells.get(mirror, ())))
-        chosen += [numbers[i] for i in rng(seed, "balance", *cell).permutation(len(numbers))[:count]]
+        chosen += sorted(numbers, key=draw)[:count]
     return np.array(sorted(chosen), dtype=int)
 
 
 def plausible_edits(
     edits: Sequence[Edit],  # of many captions, of one operator or family
     models: Sequence[NgramModel],  # see `filter_models`
-    seed: int = 0,
-) -> list[Edit]:  # in their order
-    "The edits that their words do not give away; the share that is left is the price."
-    return [edits[i] for i in balance(blind_differences(edits, *models), seed)]
+    seed: int = 0,  # decides which of too many stay
+    images: Sequence[str] = (),  # the name of each caption's image, which decides between equal edits of equal captions
+) -> np.ndarray:  # numbers of those that stay, ascending
+    """Which edits their words do not give away; the share that is left is the price. The draw of each hangs on its
+    texts, whatever the order of the edits."""
+
+    def words(text):
+        return " ".join(caption_words(text))
+
+    texts = [f"{words(edit.source)}\n{words(edit.caption)}" for edit in edits]
+    names = list(zip(texts, images or [""] * len(edits), strict=True))
+    return balance(blind_differences(edits, *models), seed, names=names)
 
 # %% ../../../nbs/language/lexicon/plausibility.ipynb #5cddd743
 def rank_edits(

@@ -21,6 +21,7 @@ from typing import Any
 from ...core.config import RequestError
 from ...core.extras import MissingLibrary, need
 from ...core.files import parsing
+from ...core.hashes import file_hash, hash_files
 from ...core.own_files import check_own
 from ...core.trust import Untrusted, offline
 from .base import PROPERTIES, Parse, Word, register_parser
@@ -138,15 +139,15 @@ def load_model(
 
 @lru_cache
 def _folder_state(model: str) -> str:  # of the time when the model was loaded, once for each process
-    """Sizes and times of the files of a model's folder, whose version need not change with its weights; empty for an
-    installed model."""
+    "Hashes of the files of a model's folder, whose version need not change with its weights; empty for a package."
     if model and Path(model).is_dir():
         files = sorted(path for path in Path(model).rglob("*") if path.is_file())
     else:
         files = []
-    states = [(path.relative_to(model).as_posix(), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    if states:
-        return f", files {hashlib.blake2b(repr(states).encode(), digest_size=8).hexdigest()}"
+    hash_files(files)
+    hashes = [(path.relative_to(model).as_posix(), file_hash(path)) for path in files]
+    if hashes:
+        return f", files {hashlib.blake2b(repr(hashes).encode(), digest_size=8).hexdigest()}"
     return ""
 
 

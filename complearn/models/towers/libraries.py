@@ -8,6 +8,7 @@ __all__ = ['FREE', 'TIMM_ARGUMENTS', 'HF_FILES', 'patch_tokens', 'expand_home', 
            'save_hf_text']
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c002
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int64
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from ...core.extras import need
@@ -131,6 +133,70 @@ TIMM_ARGUMENTS = (
     "proj_drop_rate",
 )  # fmt: skip
 
+# %% ../../../nbs/models/towers/libraries.ipynb #4c1d9a11
+def _stored_shapes(
+    folder: Path | str,  # with a timm model
+) -> dict[str, tuple[int, ...]]:  # by name
+    "The shapes of the tensors in a folder's files of weights."
+    shapes = {}
+    files = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
+    packed = [path for path in files if path.suffix == ".safetensors"]
+    for path in packed:
+        with safe_open(path, "pt") as file:
+            shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
+    for path in files if not packed else ():
+        if path.suffix in (".bin", ".pth", ".pt"):
+            weights = need("timm", "towers").models.load_state_dict(str(path), device="meta")
+            shapes |= {name: tuple(tensor.shape) for name, tensor in weights.items() if hasattr(tensor, "shape")}
+    return shapes
+
+
+def _stored_size(
+    module: nn.Module,  # of timm
+    shapes: Mapping[str, tuple[int, ...]],  # of its weights as they are stored
+) -> int | None:  # pixels of a side; None: they do not say
+    "The size of the images that a ViT's weights are for."
+    positions = getattr(module, "pos_embed", None)
+    grid = getattr(getattr(module, "patch_embed", None), "grid_size", None)
+    kernel = shapes.get("patch_embed.proj.weight", ())
+    if grid is None or not isinstance(positions, Tensor) or len(shapes.get("pos_embed", ())) != 3 or not kernel:
+        return None
+    others = positions.shape[1] - grid[0] * grid[1]  # positions of no patch
+    side = round(max(0, shapes["pos_embed"][1] - others) ** 0.5)
+    return side * kernel[-1] if side**2 + others == shapes["pos_embed"][1] else None
+
+
+def _built_size(
+    module: nn.Module,  # of timm
+) -> int | None:  # pixels of a side; None: a model without patches
+    "The size of the images that a model's positions are for."
+    size = getattr(getattr(module, "patch_embed", None), "img_size", None)
+    return size if size is None or isinstance(size, int) else size[-1]
+
+
+def _note_resampled(
+    module: nn.Module,  # of timm, with its weights
+    shapes: Mapping[str, tuple[int, ...]],  # of the weights as they are stored
+    place: str,  # the tower, for messages
+) -> None:
+    "Say which tensors timm has resampled."
+    here = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    changed = [name for name in here if name in shapes and shapes[name] != here[name]]
+    if not changed:
+        return
+    stored = _stored_size(module, shapes)
+    built = _built_size(module)
+    kernel = "patch_embed.proj.weight"
+    listed = ", ".join(f"{name} from {shapes[name]} to {here[name]}" for name in changed[:3])
+    listed += f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    if stored not in (None, built):
+        start = f"{place}: the weights are for images of {stored} pixels, and timm has built the model for {built}"
+        remedy = f"give img_size={stored}"
+    else:
+        start = f"{place}: the weights are of a model of another size"
+        remedy = f"give patch_size={shapes[kernel][-1]}" if kernel in changed else "give the size of the weights"
+    warnings.warn(f"{start}, so it has resampled {listed}; {remedy} to have them as they are", stacklevel=3)
+
 # %% ../../../nbs/models/towers/libraries.ipynb #0a88c113
 def _check_depth(
     depth: Any,  # how many layers are asked for
@@ -190,6 +256,32 @@ class TimmVision(Tower):
         freeze_submodules(self.module, "attn_pool", "fc_norm", "head", "global_pool", "conv_head", "bn2")
 
 
+def _image_size(
+    module: nn.Module,  # of timm
+    arguments: Mapping[str, Any],  # with which it was made
+    published: int,  # what its configuration says
+) -> int:  # pixels of a side
+    "The size of the images that a model takes: what was asked for, its own where it takes no other, or the published."
+    takes_no_other = getattr(getattr(module, "patch_embed", None), "strict_img_size", False)
+    size = arguments.get("img_size") or (_built_size(module) if takes_no_other else None) or published
+    return size if isinstance(size, int) else size[-1]
+
+
+def _check_published_size(
+    module: nn.Module,  # of timm, with its weights
+    name: str,  # a library's name of a model, or a folder
+) -> None:
+    "Say whether timm has resampled the weights for images of another size."
+    if Path(name).is_dir():
+        return _note_resampled(module, _stored_shapes(name), f"timm:{name}")
+    published = module.pretrained_cfg["input_size"][-1]
+    built = _built_size(module)
+    if built not in (None, published) and isinstance(getattr(module, "pos_embed", None), Tensor):
+        sizes = f"the weights are for images of {published} pixels, and timm has built the model for {built}"
+        remedy = f"give img_size={published} to have them as they are"
+        warnings.warn(f"timm:{name}: {sizes}, so it has resampled their positions; {remedy}", stacklevel=3)
+
+
 def load_timm(
     name: str,  # timm's name, or a folder with its `config.json` and weights
     weights: bool = True,  # published weights; off: random ones
@@ -213,8 +305,11 @@ def load_timm(
         )
         module.blocks = blocks[: arguments["depth"]]
     data_config = library.data.resolve_model_data_config(module)
+    size = _image_size(module, arguments, data_config["input_size"][-1])
+    if weights:
+        _check_published_size(module, name)
     transform = {
-        "size": data_config["input_size"][-1],
+        "size": size,
         "mean": tuple(data_config["mean"]),
         "std": tuple(data_config["std"]),
     }

@@ -18,8 +18,8 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from ...core.files import cache_dir
+from ...core.hashes import hash_files
 from ...data.identities import images_by_id
-from ...data.images import hash_files
 from ...data.loading import Loader, fingerprint
 from ...data.pairs import Collate, Pair, number_captions
 from ...models.dual import ImageVectors
