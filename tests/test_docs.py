@@ -4,6 +4,7 @@ import ast
 import configparser
 import contextlib
 import importlib
+import inspect
 import io
 import json
 import re
@@ -15,6 +16,8 @@ import pytest
 import yaml
 from conftest import ROOT
 from documents import PAGES, blocks, command_lines, document, site_builder
+
+import complearn
 
 # phrases that a reader stumbles over
 ODD = re.compile(
@@ -115,9 +118,23 @@ def check_pip(words):
         assert f"{extra}_requirements" in settings["DEFAULT"], f"there is no extra {extra}"
 
 
+def check_complearn(words):
+    """A verb of the command `complearn`, and options that it has."""
+    command_line = pytest.importorskip("complearn.command", reason="this copy has no command line yet")
+    app = command_line.app
+    main = command_line.main
+    verbs = {command.name or command.callback.__name__.strip("_") for command in app.registered_commands}
+    assert words[1] in verbs, f"complearn has no verb {words[1]}; it has {', '.join(sorted(verbs))}"
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main([words[1], "--help"])
+    for option in [word for word in words[2:] if word.startswith("--")]:
+        assert re.search(rf"{option}(?![\w-])", out.getvalue()), f"complearn {words[1]} has no option {option}"
+
+
 CHECKS = {"papermill": check_papermill, "python": check_module, "torchrun": check_module, "make": check_make}
-CHECKS |= {"pip": check_pip}
-OTHERS = {"cp", "cd", "source", "git", "complearn"}  # complearn's own: the test of its command line
+CHECKS |= {"pip": check_pip, "complearn": check_complearn}
+OTHERS = {"cp", "cd", "source", "git"}
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
@@ -144,10 +161,19 @@ def test_a_wrong_command_is_noticed():
 # --- code
 
 
+def check_call(node):
+    """A call of a function of the front door, with arguments that it takes."""
+    pytest.importorskip("complearn.command", reason="this copy has no command line yet")
+    function = getattr(complearn, node.func.attr)
+    inspect.signature(function).bind(*node.args, **{word.arg: word.value for word in node.keywords})
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_python_of_the_pages_imports_what_there_is(name):
+def test_python_of_the_pages_calls_and_imports_what_there_is(name):
     for block in blocks(document(name), "python"):
         for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("complearn."):
+                check_call(node)
             if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "complearn":
                 module = importlib.import_module(node.module)
                 missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
