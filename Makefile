@@ -105,10 +105,12 @@ reports: say-reports .venv/.dev
 	done
 	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/claims.ipynb
 	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/ablations.ipynb data/measured/iterated.results.json --figure differences nbs/images/iterated.png
+	@$(BIN)/python -m complearn.analysis.claims.reports nbs/index.ipynb
 	@$(BIN)/nbdev_clean
+	@$(BIN)/python docs/build.py --readme
 
 say-reports:
-	@echo "make reports: draws each measured study of data/measured into its notebook, and the table of claims, without training"
+	@echo "make reports: draws each measured study of data/measured into its notebook, the table of claims and README, without training"
 
 bench: say-bench .venv/.dev
 	@mkdir -p "$(BENCH_OUT)"

@@ -20,9 +20,10 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def command_lines(text: str) -> list[str]:
-    """The commands of a page, a continued one in one line, without remarks."""
+    """The commands of a page, a continued one in one line, without remarks; then those inside its sentences."""
     lines = "\n".join(blocks(text, "bash")).replace("\\\n", " ").splitlines()
-    return [line.split("  # ")[0].strip() for line in lines if line.strip()]
+    inside = re.findall(r"`((?:complearn [a-z]|python -m complearn)[^`\n]*)`", text)
+    return [line.split("  # ")[0].strip() for line in [*lines, *inside] if line.strip()]
 
 
 def site_builder():

@@ -293,6 +293,13 @@ def test_the_whole_site_is_built_and_every_link_leads_somewhere(tmp_path):
     assert figures > 100 and (site / "api" / "api.html") in pages
 
 
+def errors_of(page):
+    """A list that receives the errors of a page's scripts."""
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    return faults
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 def test_the_site_searches_and_draws_figures_in_a_browser(tmp_path):
@@ -304,8 +311,7 @@ def test_the_site_searches_and_draws_figures_in_a_browser(tmp_path):
         for scheme, width in (("light", 1600), ("dark", 420)):
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             foreign = requests_of(page)
-            faults = []
-            page.on("pageerror", faults.append)
+            faults = errors_of(page)
             page.goto((site / "index.html").as_uri())
             page.fill(".search input", "hard negatives")
             page.wait_for_selector(".search li a")
