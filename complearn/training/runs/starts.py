@@ -81,7 +81,9 @@ def read_start(
     models = find_models(name, quick_gelu=quick_gelu)
     if len(models) > 1:
         paths = ", ".join(str(model.run.path) for model in models[:6])
-        raise RequestError(f"{name} holds {len(models)} runs, and one is meant to start from; name one of them: {paths}")
+        raise RequestError(
+            f"{name} holds {len(models)} runs, and one is meant to start from; name one of them: {paths}"
+        )
     _, source, phase = split_name(name)
     if models[0].run is not None:
         return _from_run(Snapshot(models[0].run, phase or None), frozen)
@@ -123,7 +125,9 @@ def fit_batch(
 ) -> int:
     "Return how many pairs a step takes; raise RequestError where there are fewer."
     if pairs < 2:
-        raise RequestError(f"{pairs} pairs are left for training, and a contrastive loss compares at least 2; give more")
+        raise RequestError(
+            f"{pairs} pairs are left for training, and a contrastive loss compares at least 2; give more"
+        )
     if wanted is None:
         return min(scale.batch, pairs)
     if not 2 <= wanted <= pairs:
