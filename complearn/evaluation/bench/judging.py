@@ -168,7 +168,17 @@ def ask_models(
                 for side in ("images", "captions"):
                     met = len(getattr(shared, side, ()))
                     rows.append(
-                        row(one.name, one.seed, None, None, data, "all", f"train_overlap_{side}", met, n=len(task.items()))
+                        row(
+                            one.name,
+                            one.seed,
+                            None,
+                            None,
+                            data,
+                            "all",
+                            f"train_overlap_{side}",
+                            met,
+                            n=len(task.items()),
+                        )
                     )
     everything, dropped = unseen_bench({**bench, **text_only}, list(overlaps.values()), overlap)
     asked = {name: everything[name] for name in bench if name in everything}
@@ -209,7 +219,9 @@ PERCENT = ("accuracy", "image_accuracy", "text_score", "image_score", "group_sco
 
 def answers_table(
     result: Result,  # of `ask_models`, or of a study
-) -> pd.DataFrame:  # a line per data, split and metric; a column per model, then chance and blind baselines, then gallery
+) -> (
+    pd.DataFrame
+):  # a line per data, split and metric; a column per model, then chance and blind baselines, then gallery
     "Return the answers in per cent, with the size of each gallery beside recall."
     table = result.table
     shown = table[table.metric.isin(PERCENT) & table.value.notna()]
