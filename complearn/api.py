@@ -72,9 +72,12 @@ def _photo_source(
     if tables:
         named = {} if tables[0] == "captions.csv" else {"captions_file": tables[0]}
         return {"name": "folder", "args": {"folder": str(place), **named}}
-    for ending, name, argument in ((".parquet", "parquet", "path"), (".txt", "sidecar", "folder")):
-        if any(entry.endswith(ending) for _, _, files in os.walk(place) for entry in files):
-            return {"name": name, "args": {argument: str(place)}}
+    for _, _, files in os.walk(place):
+        if any(file.endswith(".parquet") for file in files):
+            return {"name": "parquet", "args": {"path": str(place)}}
+        texts = {Path(file).stem for file in files if file.endswith(".txt")}
+        if texts & {Path(file).stem for file in files if not file.endswith(".txt")}:
+            return {"name": "sidecar", "args": {"folder": str(place)}}
     holds = "is empty" if not any(place.iterdir()) else "holds no captions"
     raise RequestError(f"{function}: {place} {holds}; give {forms}, or what complearn.read returns")
 

@@ -133,7 +133,11 @@ def _photo_place(path: Path) -> Place | None:
     else:
         return None
     images = len({pair.image_id for pair in pairs})
-    return Place("images with captions", (f"{len(pairs)} captions of {images} images", str(pairs.report)), commands=_training(path))
+    return Place(
+        "images with captions",
+        (f"{len(pairs)} captions of {images} images", str(pairs.report)),
+        commands=_training(path),
+    )
 
 
 def _folder_place(path: Path) -> Place:
@@ -148,7 +152,11 @@ def _folder_place(path: Path) -> Place:
         command = f"complearn judge ViT-B-32:mine.pt --benchmarks {path}"
         return Place("benchmarks", (f"{len(found)} of them: {', '.join(found)}",), commands=(command,))
     pictures = read_pictures(path)
-    return Place("pictures without captions", (str(pictures.report),), commands=(f"complearn open search --gallery {path} --runs results/",))
+    return Place(
+        "pictures without captions",
+        (str(pictures.report),),
+        commands=(f"complearn open search --gallery {path} --runs results/",),
+    )
 
 
 def describe_place(
