@@ -120,9 +120,8 @@ def check_pip(words):
 
 def check_complearn(words):
     """A verb of the command `complearn`, and options that it has."""
-    command_line = pytest.importorskip("complearn.command", reason="this copy has no command line yet")
-    app = command_line.app
-    main = command_line.main
+    from complearn.command import app, main
+
     verbs = {command.name or command.callback.__name__.strip("_") for command in app.registered_commands}
     assert words[1] in verbs, f"complearn has no verb {words[1]}; it has {', '.join(sorted(verbs))}"
     out = io.StringIO()
@@ -163,7 +162,6 @@ def test_a_wrong_command_is_noticed():
 
 def check_call(node):
     """A call of a function of the front door, with arguments that it takes."""
-    pytest.importorskip("complearn.command", reason="this copy has no command line yet")
     function = getattr(complearn, node.func.attr)
     inspect.signature(function).bind(*node.args, **{word.arg: word.value for word in node.keywords})
 
