@@ -2,6 +2,7 @@
 # test   style, export and clean agreement, every notebook, the quick tests: what to run before every commit
 # test-all  the same and the slow tests: kills, real data, wide grids
 # lab    JupyterLab with everything installed
+# docs   the documentation as a web site, in _docs, without a network
 # reports  the measured studies drawn into their notebooks
 # bench  the benchmark notebooks: speed and memory on this machine
 # gpu    the tests that need a CUDA device, then the benchmarks on it
@@ -24,13 +25,14 @@ WORKERS ?= 2
 # one thread each: two workers, and what they start, share two cores
 RUN_TESTS := COMPLEARN_TYPECHECK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 BIOME := @biomejs/biome@2.6.8
+SITE ?= $(CURDIR)/_docs
 BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
 # notebook:study, of data/measured
 REPORTS := lipschitz:lipschitz purity:purity iterated_learning:iterated learnability:learnability classification:classification identifiability:identifiability hard_negatives:hard_negatives overlap:overlap concept_graph:concept_graph composer:composer caption_edits:caption_edits multistage:multistage multistage_clip:multistage_clip semantic_space:semantic_space grounding:relation_losses masked_language_model:masked_language_model grounded_words:grounding search:search
 EXPERIMENT := nbs/experiments/iterated_learning.ipynb
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help demo test test-all lab reports bench gpu readme constraints say-demo say-test say-test-all say-lab say-reports say-bench say-gpu has-gpu
+.PHONY: help demo test test-all lab docs reports bench gpu readme constraints say-demo say-test say-test-all say-lab say-docs say-reports say-bench say-gpu has-gpu
 
 help:
 	@sed -n '1,9s/^# \{0,1\}//p' Makefile
@@ -90,16 +92,25 @@ lab: say-lab .venv/.lab
 say-lab:
 	@echo "make lab: opens JupyterLab on nbs/"
 
+docs: say-docs .venv/.base
+	@$(BIN)/python docs/build.py "$(SITE)"
+
+say-docs:
+	@echo "make docs: builds guides, API and notebooks as a web site (no network) in"
+	@echo "  $(SITE)"
+
 reports: say-reports .venv/.dev
 	@for pair in $(REPORTS); do \
 	  $(BIN)/python -m complearn.analysis.claims.reports "nbs/experiments/$${pair%%:*}.ipynb" "data/measured/$${pair##*:}.results.json"; \
 	done
 	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/claims.ipynb
 	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/ablations.ipynb data/measured/iterated.results.json --figure differences nbs/images/iterated.png
+	@$(BIN)/python -m complearn.analysis.claims.reports nbs/index.ipynb
 	@$(BIN)/nbdev_clean
+	@$(BIN)/python docs/build.py --readme
 
 say-reports:
-	@echo "make reports: draws each measured study of data/measured into its notebook, and the table of claims, without training"
+	@echo "make reports: draws each measured study of data/measured into its notebook, the table of claims and README, without training"
 
 bench: say-bench .venv/.dev
 	@mkdir -p "$(BENCH_OUT)"
@@ -125,7 +136,7 @@ has-gpu:
 
 # --- for who works on the project
 readme: .venv/.dev
-	@$(BIN)/python -m nbconvert --to markdown --stdout --log-level ERROR nbs/index.ipynb | sed 's#](images/#](nbs/images/#' > README.md
+	@$(BIN)/python docs/build.py --readme
 
 # in a .venv that holds nothing but what the Makefile installs
 constraints: .venv/.dev

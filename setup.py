@@ -23,6 +23,6 @@ setup(
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
     extras_require=extras,
-    entry_points={"nbdev": ["complearn=complearn._modidx:d"]},
+    entry_points={"nbdev": ["complearn=complearn._modidx:d"], "console_scripts": cfg["console_scripts"].split()},
     zip_safe=False,
 )

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import ROOT
+from documents import blocks, document
 from PIL import Image
 from stub_endpoint import stub_server
 
@@ -304,16 +305,16 @@ def test_captions_without_negatives_are_named_with_the_reason(tmp_path):
 EDIT = {"caption": "a horse rides a man", "operator": "swap_obj", "spans": []}
 
 
-def readme_operator():
-    """The operator that README shows, as written."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
-    return next(block for block in blocks if "@CAPTION_EDITS.register" in block)
+def documented_operator():
+    """The operator that docs/hard-negatives.md shows, as written."""
+    page = document("docs/hard-negatives.md")
+    return next(block for block in blocks(page, "python") if "@CAPTION_EDITS.register" in block)
 
 
 @with_spacy
 def test_an_operator_of_ones_own_is_named_with_its_module(captions_csv, own_operators, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "own_toys.py").write_text(readme_operator(), encoding="utf-8")
+    (tmp_path / "own_toys.py").write_text(documented_operator(), encoding="utf-8")
     assert main([str(captions_csv), str(tmp_path / "out.jsonl"), "--quiet", "--operators", "own_toys:toy"]) == 0
     assert read_edits(tmp_path / "out.jsonl")[0].negatives[0] in (
         "a red toy dog on a bench",
@@ -360,7 +361,7 @@ def test_an_operator_that_fails_is_named_and_leaves_nothing(
 @with_spacy
 def test_what_one_of_ones_own_cannot_do_is_said_truly(captions_csv, own_operators, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "own_other_toys.py").write_text(readme_operator(), encoding="utf-8")
+    (tmp_path / "own_other_toys.py").write_text(documented_operator(), encoding="utf-8")
     echo = own_operator(tmp_path, "echo", "yield [(2, 5)], [('Red',)], [1]")
     for name, further, reason in (
         ("toys", ["--operators=own_other_toys:toy", "--calls=2"], "without: the calls would bring the same words: "),

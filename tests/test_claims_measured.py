@@ -2,10 +2,12 @@
 equal."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
 from conftest import ROOT
+from documents import document
 
 from complearn.analysis.claims.definitions import (
     BIND,
@@ -391,14 +393,30 @@ def test_files_of_the_confirmatory_study_are_named_in_one_place(tmp_path):
     assert read_studies([MEASURED / "purity.results.json"])[0].seen
 
 
-def test_what_the_readme_says_of_binding_is_what_the_rows_say():
-    (told,) = [part for part in (ROOT / "README.md").read_text().split("\n\n") if part.startswith("COMP hides")]
+def points(file, method, than, split, data="average"):
+    """A difference in points with its interval, as README and the pages write it."""
+    rows = with_averages(Result.read(MEASURED / f"{file}.results.json").rows)
+    line = comparison(rows, method, than, data=data).set_index("split").loc[split]
+    return f"{100 * line['mean']:+.1f} [{100 * line.low:.1f}, {100 * line.high:.1f}]"
+
+
+def test_what_the_page_on_iterated_learning_says_of_binding_is_what_the_rows_say():
+    page = document("docs/papers/iterated-learning.md")
+    (said,) = [part for part in page.split("\n\n") if part.startswith("COMP hides")]
     for file, data in (("iterated", "average"), ("learnability", "newcomers: average")):
-        rows = with_averages(Result.read(MEASURED / f"{file}.results.json").rows)
         for split in ("BIND", "NOUN"):
-            lines = [
-                comparison(rows, "il_clip", than, data=data).set_index("split").loc[split]
-                for than in ("codebook_clip", "codebook_restarts")
-            ]
-            points = [f"{100 * line['mean']:+.1f} [{100 * line.low:.1f}, {100 * line.high:.1f}]" for line in lines]
-            assert " and ".join(points) in told, points
+            found = [points(file, "il_clip", than, split, data) for than in ("codebook_clip", "codebook_restarts")]
+            assert " and ".join(found) in said, found
+
+
+def test_the_findings_of_the_readme_are_those_of_the_rows():
+    said = document("README.md").partition("## Findings")[2].partition("\n## ")[0]
+    one_call = [(f"clip, {name}, 1 call", "clip, twice the pairs", "BIND") for name in ("negclip", "triplet_clip")]
+    found = [
+        points("iterated", "il_clip", "codebook_restarts", "BIND"),
+        points("iterated", "il_clip", "codebook_restarts", "NOUN"),
+        points("iterated", "il_clip", "clip", "BIND"),
+        *(points("hard_negatives", *names) for names in one_call),
+        points("composer", "composer", "vse", "BIND"),
+    ]
+    assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said) == found, "run nbs/index.ipynb, then make readme"

@@ -11,6 +11,7 @@ import sys
 import nbformat
 import pytest
 from conftest import ROOT
+from documents import command_lines, document
 from notebook_cells import run_cells, shown_of_result
 from PIL import Image
 
@@ -182,12 +183,11 @@ def test_real_files_end_to_end(real_data, tmp_path, experiment):
     assert {row["method"] for row in rows} >= {"chance", "blind_length", "blind_ngram"}
 
 
-def readme_command(name, out_dir):
-    """Parameters of the one command of the README whose out_dir is this."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+def documented_command(name, out_dir):
+    """Parameters of the one command of docs/own-data.md whose out_dir is this."""
     (line,) = [
         line
-        for line in text.splitlines()
+        for line in command_lines(document("docs/own-data.md"))
         if line.startswith(f"papermill nbs/experiments/{name}.ipynb") and out_dir in line.split()
     ]
     words = shlex.split(line)
@@ -206,11 +206,11 @@ def below(folder, value, key=""):
 @pytest.mark.parametrize(
     ("out_dir", "questions"), [("results/coco", {"sugarcrepe": 286}), ("results/flickr8k", {"foils": 341})]
 )
-def test_real_data_are_trained_on_and_judged_by_the_commands_of_the_readme(
+def test_real_data_are_trained_on_and_judged_by_the_documented_commands(
     out_dir, questions, real_data, tmp_path, experiment
 ):
     """Nothing to exclude by hand: what training shares with the questions is dropped, counted and written down."""
-    parameters = readme_command("iterated_learning", out_dir)
+    parameters = documented_command("iterated_learning", out_dir)
     for name in ("data_args", "judge"):
         parameters[name] = json.dumps(below(real_data, json.loads(parameters[name])))
     assert experiment(NAME, tmp_path, **parameters).good

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BIOME, ROOT
+from documents import document, site_builder
 
 ROOMS = ["core", "language", "data", "models", "training", "evaluation", "analysis", "apps"]
 PAPERMILL_ROOMS = ["experiments", "benchmarks"]
@@ -441,33 +442,19 @@ def test_export_and_clean_leave_the_tree_as_it_is(tmp_path):
 
 
 def test_readme_is_the_index_notebook():
-    command = [
-        sys.executable,
-        "-m",
-        "nbconvert",
-        "--to",
-        "markdown",
-        "--stdout",
-        "--log-level",
-        "ERROR",
-        ROOT / "nbs" / "index.ipynb",
-    ]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    text = text.replace("](images/", "](nbs/images/")  # seen from the project's folder
-    assert text.strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip(), (
-        "README.md is not nbs/index.ipynb; run: make readme"
-    )
+    assert site_builder().readme_text() == document("README.md"), "README.md is not nbs/index.ipynb; run: make readme"
 
 
-def test_readme_names_every_room_command_and_extra():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rooms = {name.split("/")[0] for name in NAMES if "/" in name}
+def test_the_documentation_names_every_room_command_and_extra():
+    text = "\n".join(document(page) for page in ("docs/install.md", "docs/layout.md"))
+    rooms = {name.split("/")[0] for name in NAMES if "/" in name} - {"tutorials"}
     extras = {key.removesuffix("_requirements") for key in settings() if key.endswith("_requirements")}
-    commands = {f"make {target}" for target in ("demo", "test", "test-all", "lab", "reports", "bench", "gpu")}
-    missing = [word for word in rooms | extras if f"| `{word}` |" not in text] + [
-        word for word in commands if word not in text
-    ]
-    assert not missing, f"README.md does not name {missing}"
+    targets = ("demo", "test", "test-all", "lab", "docs", "reports", "bench", "gpu")
+    commands = {f"make {target}" for target in targets}
+    missing = [word for word in rooms | extras | commands if f"| `{word}` |" not in text]
+    assert not missing, f"docs/install.md and docs/layout.md do not name {missing}"
+    unnamed = [command for command in sorted(commands) if command not in document("README.md")]
+    assert not unnamed, f"README.md does not name {unnamed}"
 
 
 # --- how a notebook reads
@@ -598,7 +585,7 @@ def test_a_papermill_notebook_explains_its_parameters():
 
 
 def test_ruff_is_content():
-    written = ["nbs", "tests", "complearn/__init__.py"]  # the rest is exported
+    written = ["nbs", "tests", "docs/build.py", "complearn/__init__.py"]  # the rest is exported
     for words in (["check", "--no-cache", "."], ["format", "--check", "--no-cache", *written]):
         done = subprocess.run([BIN / "ruff", *words], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
@@ -769,7 +756,7 @@ def test_the_real_data_are_the_ones_in_the_sources(real_data):
     assert not other, f"not the files of data/sources.json: {other}"
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lab", "reports", "bench", "gpu"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lab", "docs", "reports", "bench", "gpu"])
 def test_make_says_first_what_it_will_do(target):
     done = subprocess.run(["make", f"say-{target}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith(f"make {target}: "), done.stderr

@@ -1,5 +1,5 @@
-"""Checkpoints as people have them: every form of README's table, read without running it; what cannot be read is
-refused."""
+"""Checkpoints as people have them: every form of the table in docs/own-model.md, read without running it; what cannot
+be read is refused."""
 
 import copy
 import json
@@ -150,7 +150,7 @@ def weights_folder(folder, monkeypatch):
     return f"{NAME}:{folder}", model, {"quick_gelu": True}
 
 
-FORMS = {  # rows of README's table
+FORMS = {  # rows of the table in docs/own-model.md
     "`ViT-B-32:openai`": [published_tag],
     "`hf-hub:OWNER/NAME`": [hub],
     "`FOLDER` with `open_clip_config.json`": [open_clip_folder],
@@ -185,9 +185,9 @@ def test_every_form_gives_the_original_features(tmp_path, monkeypatch, make):
     assert loaded.transform["size"] == 32 and loaded.tokenizer.context == 16
 
 
-def test_readme_has_a_tested_row_for_every_form():
-    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    table = text.partition("| form | what it is | activation |")[2].partition("\n\n")[0]
+def test_the_documentation_has_a_tested_row_for_every_form():
+    text = (Path(__file__).parents[1] / "docs" / "own-model.md").read_text(encoding="utf-8")
+    table = text.partition("| form | description | activation |")[2].partition("\n\n")[0]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| `")]
     assert rows == [*FORMS, "`ViT-B-32` with `random_weights`"]
 

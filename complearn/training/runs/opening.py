@@ -111,4 +111,6 @@ def load_scorer(
     if len(models) > 1:
         paths = ", ".join(str(model.run.path) for model in models[:6])
         raise RequestError(f"{name} holds {len(models)} runs, and one model is meant; name one of them: {paths}")
-    return models[0].open()
+    scorer = models[0].open()
+    scorer.opened_as = models[0].given  # so that a training can start from it
+    return scorer

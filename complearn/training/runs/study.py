@@ -6,9 +6,10 @@
 __all__ = ['PARTS', 'check_switches', 'Row', 'method_rows', 'budget', 'nested_means', 'Study']
 
 # %% ../../../nbs/training/runs/study.ipynb #397cecc3
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from ..engine.journal import BUDGET
 from ..methods.catalogue import METHODS
 from ..methods.registry import Method, merge
 from ..methods.scales import Pace, Scale
+from .config import Start
 from .launch import prepare
 from .measured import Measured, join_curves, run_curves
 from .snapshots import Snapshot
@@ -239,19 +241,25 @@ class Study:
 
     def _start(self, label: str, seed: int) -> dict[str, Any]:
         start = self.table[label].switches.get("start")
-        if start:
+        if not start:
+            return {}
+        if "row" in start:
             return {"start": {"run": f"../{self.name(start['row'], seed)}", "phase": start["phase"]}}
-        return {}
+        folder = (self.out_dir / "runs" / self.name(label, seed)).resolve()
+        return {"start": {**start, "run": os.path.relpath(Path(start["run"]).expanduser().resolve(), folder)}}
 
     def _rounds(self) -> list[list[str]]:  # labels that can be trained side by side, round by round
-        before = {label: row.switches["start"] for label, row in self.table.items() if "start" in row.switches}
-        for label, start in before.items():
-            if not isinstance(start, Mapping) or set(start) != {"row", "phase"} or start["row"] not in self.table:
-                expected = '{"row": another row, "phase": the name of its phase}'
+        starts = {label: row.switches["start"] for label, row in self.table.items() if "start" in row.switches}
+        for label, start in starts.items():
+            keys = set(start) if isinstance(start, Mapping) else set()
+            outside = "run" in keys and keys <= {field.name for field in fields(Start)}
+            if not outside and (keys != {"row", "phase"} or start["row"] not in self.table):
+                expected = '{"row": another row, "phase": the name of its phase}, or {"run": a folder, "phase": ...}'
                 raise ValueError(
                     f"row {label!r} starts from {start!r}; expected is {expected}, and there are "
                     f"{', '.join(self.table)}"
                 )
+        before = {label: start for label, start in starts.items() if "row" in start}
         rounds = []
         waiting = list(self.table)
         while waiting:
@@ -268,7 +276,7 @@ class Study:
         starts = [
             (self.table[label].switches["start"]["row"], seed)
             for label, seed in keys
-            if "start" in self.table[label].switches
+            if "row" in self.table[label].switches.get("start", {})
         ]
         return starts + self._starts(starts) if starts else []
 
