@@ -550,6 +550,16 @@ def test_pictures_of_every_mode_and_size(tmp_path):
         open_cutout(tmp_path / "animals/nothing.png")
 
 
+def test_a_cut_out_that_was_replaced_in_its_size_and_time_is_scaled_anew(tmp_path):
+    pages = Album(tmp_path, ".bmp")
+    seen = []
+    for grey in (10, 200):
+        Image.new("RGB", (40, 30), (grey,) * 3).save(tmp_path / "a.bmp")
+        os.utime(tmp_path / "a.bmp", (0, 0))
+        seen.append(pages.scaled("a", 20)[..., 0].max())
+    assert seen == [10, 200] and pages.scaled("a", 20) is pages.scaled("a", 20)
+
+
 def test_scaling_never_draws_the_invisible_in(tmp_path):
     pixels = np.zeros((64, 64, 4), np.uint8)
     pixels[..., 1] = 255  # invisible pixels are bright green
