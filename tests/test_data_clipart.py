@@ -3,6 +3,7 @@ scenes."""
 
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
@@ -92,6 +93,20 @@ def test_a_picture_is_drawn_when_it_is_needed_and_the_graph_has_its_places(folde
         0.06,
     )
     assert np.abs(pixels[0, 22, [90, 86]].astype(int) - [(40, 60, 120), (250, 60, 0)]).max() < 8
+
+
+def test_a_piece_that_was_replaced_in_its_size_and_time_is_drawn_anew(folder):
+    """What a scene shows and its hash change together, else the features of one picture are kept for another."""
+    scene = read("abstract_scenes", folder=folder)[2].image
+    path = scene.folder / scene.pieces[0].png
+    with Image.open(path) as file:
+        picture = file.convert("RGBA")
+    seen = []
+    for colour in ((9, 9, 9, 255), (240, 9, 9, 255)):
+        Image.new("RGBA", picture.size, colour).save(path, "BMP")  # files of one size
+        os.utime(path, (0, 0))
+        seen.append((path.stat().st_size, scene.content(), np.asarray(scene.draw())))
+    assert seen[0][0] == seen[1][0] and seen[0][1] != seen[1][1] and not np.array_equal(seen[0][2], seen[1][2])
 
 
 def test_relations_follow_from_the_places(folder):

@@ -419,9 +419,11 @@ def test_shards_that_are_not_there_and_incomplete_samples(tmp_path):
         read_webdataset(str(tmp_path / "laion-*.tar"))
     with pytest.raises(BadData, match="no key 'text'; there are 'caption'; name the right one with key="):
         read_webdataset(tmp_path, text="json", key="text")
-    with pytest.raises(
-        BadData, match=r"cc-00000.tar sample 00000: an image and .cls were expected, there are jpg, json, txt"
-    ):
+    said = (
+        r"cc-00000.tar sample 00000: an image and .cls were expected, there are jpg, json, txt; if these are an image "
+        r"and its caption, name them with image= and text="
+    )
+    with pytest.raises(BadData, match=said):
         read_webdataset(tmp_path, text="cls")
     with tarfile.open(tmp_path / "cc-00000.tar", "a") as tar:
         member = tarfile.TarInfo("9.txt")

@@ -12,7 +12,7 @@ import itertools
 import os
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -453,6 +453,7 @@ class Collector:
         self,
         notes: Sequence[str] = (),  # other remarks for the report
         kind: type[Records] = Pairs,  # the list's type
+        count: Callable[[list[Pair]], int] = len,  # how many samples the pairs make
     ) -> Records:  # the samples kept, with their report
         """Check the images and return the whole samples; warn of skipped ones, and raise `BadData` if there are too
         many."""
@@ -465,7 +466,7 @@ class Collector:
         shown = ", ".join(f"{where}: {characters}" for where, characters in [*self.invisible.items()][:3])
         more = f"({shown}{', ...' if len(self.invisible) > 3 else ''})"
         invisible = f"{len(self.invisible)} captions hold characters that are not seen, and stay as they are {more}"
-        self.report.kept = len(self.samples)
+        self.report.kept = count([pair for pair, _ in self.samples])
         self.report.notes = [*notes, *repeated, *([invisible] if self.invisible else [])]
         n_skipped = self.report.n_skipped - self.n_left_out
         if n_skipped > self.max_bad * self.n_samples:

@@ -147,10 +147,13 @@ def collect_choices(
             source = image.path if isinstance(image, Crop) else image
             collector.add(Pair(source, None, f"{len(choices)}|{k}", item.image_ids[k]), where)
         choices.append(item)
-    n_images = Counter(int(pair.id.split("|")[0]) for pair in collector.finish(notes))
-    complete = [choice for n, choice in enumerate(choices) if n_images[n] == len(choice.images)]
-    collector.report.kept = len(complete)
-    return Records(complete, collector.report)
+
+    def complete(pairs):
+        n_images = Counter(int(pair.id.split("|")[0]) for pair in pairs)
+        return [choice for n, choice in enumerate(choices) if n_images[n] == len(choice.images)]
+
+    pairs = collector.finish(notes, count=lambda pairs: len(complete(pairs)))
+    return Records(complete(pairs), collector.report)
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c011b
 def check_files(

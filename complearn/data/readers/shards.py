@@ -228,7 +228,8 @@ def _add_samples(
                         Pair(sample[extension], caption, f"{source}/{name}{number}", f"{source}/{name}"), where
                     )
         elif not dotted and not (index.fault and name == last):
-            message = f"{where}: an image and .{text} were expected, there are {', '.join(sample)}"
+            remedy = "if these are an image and its caption, name them with image= and text="
+            message = f"{where}: an image and .{text} were expected, there are {', '.join(sample)}; {remedy}"
             collector.skip("incomplete sample", where, message, max(1, len(pictured)))
         if count := index.repeated[name]:
             collector.skip(

@@ -21,7 +21,7 @@ from pydantic import Field
 from ...core.bounds import inflate
 from ...core.config import Identifier, Text, check_choice, read_record
 from ...core.files import BadData, parse_json, parsing, refuse_devices
-from ...core.hashes import file_hash
+from ...core.hashes import file_hash, file_state
 from ...core.own_files import Inside
 from ..images import Renderable, fit_image
 from ..pairs import Pair
@@ -62,8 +62,12 @@ class _SceneLine:
     objects: Annotated[list[Piece], Field(min_length=1)]
 
 # %% ../../../nbs/data/sprites/clipart.ipynb #a80a5ee0
-@lru_cache(maxsize=1024)
 def _piece_picture(path: Path, w: int, h: int, flip: bool) -> Image.Image:
+    return _scaled_piece(path, file_state(path), w, h, flip)
+
+
+@lru_cache(maxsize=1024)
+def _scaled_piece(path: Path, state: tuple, w: int, h: int, flip: bool) -> Image.Image:  # `state` is of the file
     with Image.open(path) as file:
         picture = file.convert("RGBA")
     if picture.size == (w, h):

@@ -19,6 +19,7 @@ from jaxtyping import Float32, UInt8
 from PIL import Image
 
 from ...core.config import check_choice
+from ...core.hashes import file_state
 from ...core.own_files import Inside
 from ..images import BrokenImage
 from ..readers.files import read_rows
@@ -242,14 +243,27 @@ class Album:
     ):
         self.folder = Path(folder)
         self.ending = ending
-        self.original: Callable[[str], Image.Image] = lru_cache(maxsize=600)(self._open)
-        self.scaled: Callable[[str, int], UInt8[np.ndarray, "height width 4"]] = lru_cache(maxsize=keep)(self._scale)
+        # both by the state of the file, so that one that was replaced is read again
+        self._original: Callable[[str, tuple], Image.Image] = lru_cache(maxsize=600)(self._open)
+        self._scaled: Callable[[str, int, tuple], np.ndarray] = lru_cache(maxsize=keep)(self._scale)
 
-    def _open(self, name: str) -> Image.Image:
+    def scaled(
+        self,
+        name: str,  # a cut-out
+        side: int,  # its longer side in pixels
+    ) -> UInt8[np.ndarray, "height width 4"]:
+        "A cut-out at a size."
+        try:
+            state = file_state(f"{self.folder}/{name}{self.ending}")
+        except OSError:
+            state = ()
+        return self._scaled(name, side, state)
+
+    def _open(self, name: str, state: tuple) -> Image.Image:
         return open_cutout(self.folder / f"{name}{self.ending}")
 
-    def _scale(self, name: str, side: int) -> UInt8[np.ndarray, "height width 4"]:
-        picture = self.original(name)
+    def _scale(self, name: str, side: int, state: tuple) -> UInt8[np.ndarray, "height width 4"]:
+        picture = self._original(name, state)
         width, height = (max(1, round(side * length / max(picture.size))) for length in picture.size)
         return np.asarray(picture.resize((width, height), Image.Resampling.HAMMING))
 

@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import Any
 
 # %% ../../../nbs/data/sprites/skins.ipynb #c003
+from ...core.hashes import file_state
 from ...core.seeds import derive
 from .composites import Collage
 from .cutouts import SKINS, Cutout, read_cutouts  # noqa: F401
@@ -125,12 +126,19 @@ def _files(skin: str, folder: str) -> tuple[str, str]:
     return str(collection.folder), collection.cutouts[0].ending
 
 
-@lru_cache(maxsize=16)
 def skin_fingerprint(
     skin: str,  # "photos" or "drawn"
     folder: str = "",  # where the cut-outs are; empty for the usual places
 ) -> str:  # the same wherever the folder lies
-    "A hash of the collection: its cut-outs, their labels and their files' content."
+    "A hash of the collection: its cut-outs, their labels and their files' content; unchanged files are read once."
+    collection = read_cutouts(skin, folder)
+    return _fingerprint(
+        skin, folder, tuple(file_state(collection.folder / cutout.file) for cutout in collection.cutouts)
+    )
+
+
+@lru_cache(maxsize=16)
+def _fingerprint(skin: str, folder: str, states: tuple) -> str:  # `states` are of the files
     collection = read_cutouts(skin, folder)
     digest = hashlib.blake2b(digest_size=8)
     for cutout in collection.cutouts:
