@@ -159,7 +159,9 @@ def _print_answers(result: Any) -> None:
     "Print a result's table of answers."
     from complearn.evaluation.bench.judging import answers_table
 
-    print(f"\n{answers_table(result).to_string(na_rep='')}\n(per cent; gallery: candidates of each question)")
+    table = answers_table(result)
+    print(f"\n{table.astype(object).where(table.notna(), '').to_string()}")
+    print("(per cent; gallery: candidates of each question)")
 
 
 @_verb(api.train, "complearn train negclip photos/ --start ViT-B-32:mine.pt")
