@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import pytest
+import typer
 import yaml
 from conftest import ROOT
 from documents import PAGES, blocks, command_lines, document, site_builder
@@ -119,16 +120,20 @@ def check_pip(words):
 
 
 def check_complearn(words):
-    """A verb of the command `complearn`, and options that it has."""
+    """A command of the command line, with arguments and options that its verb takes."""
     from complearn.command import app, main
 
-    verbs = {command.name or command.callback.__name__.strip("_") for command in app.registered_commands}
-    assert words[1] in verbs, f"complearn has no verb {words[1]}; it has {', '.join(sorted(verbs))}"
+    program = typer.main.get_command(app)
+    verb, *rest = words[1:]
+    assert verb in program.commands, f"complearn has no verb {verb}; it has {', '.join(program.commands)}"
+    if not rest:  # named in a sentence
+        return
+    program.commands[verb].make_context(verb, list(rest))
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-        main([words[1], "--help"])
-    for option in [word for word in words[2:] if word.startswith("--")]:
-        assert re.search(rf"{option}(?![\w-])", out.getvalue()), f"complearn {words[1]} has no option {option}"
+        main([verb, "--help"])
+    for option in [word for word in rest if word.startswith("--")]:
+        assert re.search(rf"{option}(?![\w-])", out.getvalue()), f"complearn {verb} has no option {option}"
 
 
 CHECKS = {"papermill": check_papermill, "python": check_module, "torchrun": check_module, "make": check_make}
@@ -153,6 +158,10 @@ def test_a_wrong_command_is_noticed():
         check_papermill(shlex.split(f"{notebook} -p seeds '[0,'"))
     with pytest.raises(AssertionError, match="has no option --operator"):
         check_module(shlex.split("python -m complearn.apps.edits a.csv b.jsonl --operator swap"))
+    with pytest.raises(AssertionError, match="no verb trian"):
+        check_complearn(["complearn", "trian", "clip"])
+    with pytest.raises(typer.TyperException, match="--stat"):
+        check_complearn(["complearn", "train", "clip", "photos/", "--stat", "mine.pt"])
     with pytest.raises(AssertionError, match="no target docks"):
         check_make(["make", "docks"])
 
