@@ -15,14 +15,14 @@ from PIL import Image
 
 import complearn
 from complearn.core.results import Result
-from complearn.data.fixtures.benchmarks import write_benchmarks
+from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.data.readers.held_out import held_out_part
 from complearn.data.readers.registry import read_source
 from complearn.evaluation.bench.bench import judge as judge_bench
 from complearn.evaluation.bench.judging import answers_table
 from complearn.evaluation.bench.photos import photo_bench
 from complearn.evaluation.bench.planning import plan_study
-from complearn.models.saving import save_model
+from complearn.models.registry import save_model
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot, run_data
