@@ -26,10 +26,12 @@ from complearn.core.plugins import Registry
 from complearn.core.results import Result, row
 from complearn.core.runs import Run
 from complearn.data.readers.edits import read_edits
-from complearn.data.readers.registry import portable, read
+from complearn.data.readers.registry import is_drawn, known_count, portable, read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.bench.bench import judge
+from complearn.evaluation.bench.monitors import held_out_pairs
 from complearn.evaluation.bench.suites import read_bench
+from complearn.evaluation.bench.worlds import StudyData
 from complearn.language.edits import sites
 from complearn.language.parsing.registry import parse, read_parses
 from complearn.models.registry import build, load_model, read_model, save_model, write_config
@@ -113,6 +115,19 @@ def test_a_reader_inside_others_goes_to_another_process_by_its_module(folder, br
     complearn.read("colours.txt", reader="squares:squares")
     values = {"name": "joined", "args": {"parts": [{"name": "squares", "args": {"file": "colours.txt"}}]}}
     assert portable(values)["args"]["parts"][0]["name"] == "squares:squares"
+
+
+@pytest.mark.parametrize("name", ["dots", "dots:dots"])
+def test_a_reader_that_draws_has_a_world_for_each_seed(folder, bring, name):
+    bring("dots")
+    note_typed(["dots:dots"])
+    assert is_drawn({"name": "dots:dots"}) and not is_drawn({"name": "coco"}) and not is_drawn({"name": "nobody"})
+    data = StudyData({"name": name, "args": {"n": 6}}, {}, n=4, ask=lambda world, pairs: {})
+    assert data.by_seed and data.source_of(3) == {"name": name, "args": {"n": 6, "seed": 3}}
+    assert [len(data.at(seed).train) for seed in (1, 2)] == [6, 6]
+    assert data.at(1).train[0].image_id == "dots-1/train-0" and data.at(2).train[0].image_id == "dots-2/train-0"
+    assert known_count(name, {"n": 6}) == 6 and known_count("disjoint", {"source": {"name": name, "args": {}}}) == 8
+    assert held_out_pairs(json.dumps({"name": name, "args": {"n": 6}}), 2)[0].image_id == "dots-0/test-0"
 
 
 def test_a_benchmark_judges_by_its_name_with_and_without_a_label(folder, bring):

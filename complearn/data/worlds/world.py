@@ -9,7 +9,7 @@ __all__ = ['MAX_STORED', 'CHUNK', 'same_bag_rivals', 'World', 'world_from', 'sha
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import Annotated, Any
@@ -381,3 +381,17 @@ def read_generated(
     "Read the pairs of a generated world."
     check_choice("part", part, ("train", "seen", "test"))
     return getattr(shared_world({"preset": preset, **settings}), part)
+
+
+def _drawn_pairs(
+    arguments: Mapping[str, Any],  # of `read_generated`
+) -> int | None:  # None: of a part other than training, or of an unknown preset
+    "The number of training pairs that a world will have; nothing is drawn."
+    if arguments.get("part", "train") != "train":
+        return None
+    preset = (WORLDS | CUTOUT_WORLDS).get(arguments.get("preset", "small"))
+    return arguments.get("n_train", None if preset is None else preset.n_train)
+
+
+read_generated.world = shared_world  # see `data.readers.registry.is_drawn`
+read_generated.count = _drawn_pairs

@@ -24,7 +24,7 @@ from ...data.benchmarks.items import Choice
 from ...data.benchmarks.sugarcrepe import read_sugarcrepe
 from ...data.images import EXTENSIONS
 from ...data.pairs import Pair, caption_number
-from ...data.readers.registry import read
+from ...data.readers.registry import is_drawn, read, world_of
 from ...data.visual_genome.triplets import TripletEncoder, pair_triplets
 from ...data.worlds.world import shared_world
 from .bench import judge, stamp
@@ -136,8 +136,8 @@ def held_out_pairs(
 ) -> list[Pair]:
     "The first pair of every held-out image, read once."
     data = json.loads(source)
-    if data["name"] == "generated":
-        pairs = shared_world(data["args"]).test
+    if is_drawn(data):
+        pairs = world_of(data).test
     else:
         pairs = read(data["name"], **data["args"])
     chosen: dict[str, Pair] = {}
@@ -199,7 +199,7 @@ def held_out_monitor(
     def as_scores(losses, some):
         return [Score("mean", name, float(value), n=len(some)) for name, value in losses.items()]
 
-    rows = judge(model, {"held out": Retrieval(pairs, merge=source["name"] == "generated")}, **place)
+    rows = judge(model, {"held out": Retrieval(pairs, merge=is_drawn(source))}, **place)
     rows += stamp(as_scores(held_out_losses(model, pairs, temperature, device), pairs), method, seed, data="held out")
     if getattr(model, "relations", None) is None:
         return rows
@@ -222,7 +222,7 @@ def monitor_settings(
     n: int = 100,  # questions of every split
 ) -> dict[str, dict]:  # for the "evaluate" part of a run's configuration
     "The monitors of a run: the world's hard negatives, or SugarCrepe's where it is among the benchmarks."
-    if source["name"] == "generated":
+    if source["name"] == "generated":  # the questions are about this world
         args = {
             "world": source["args"],
             "n": n,
@@ -244,6 +244,6 @@ def held_out_settings(
     n: int = 100,  # images
 ) -> dict[str, dict]:  # for the "evaluate" part of a run's configuration; empty where nothing is held out
     "The monitor of held-out pairs and triplets."
-    pairs = source if source["name"] == "generated" else benchmarks.get("retrieval")
+    pairs = source if is_drawn(source) else benchmarks.get("retrieval")
     args = {"source": pairs, "n": n} | ({"triplets": triplets} if triplets else {})
     return {"held_out": {"name": "held_out_monitor", "args": args}} if pairs else {}

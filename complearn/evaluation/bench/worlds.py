@@ -13,8 +13,8 @@ from typing import Any
 from ...data.benchmarks.items import Choice
 from ...data.images import load_images
 from ...data.pairs import Pair
-from ...data.readers.registry import read
-from ...data.worlds.world import World, shared_world, world_from
+from ...data.readers.registry import is_drawn, read, world_of
+from ...data.worlds.world import World, world_from
 from .bench import Bench, disjoint_training
 from .suites import read_bench
 from ..blind import Corpus
@@ -124,7 +124,7 @@ class StudyData:
     @property
     def by_seed(self) -> bool:
         "Whether every seed has a different world."
-        return self.source["name"] == "generated" and "seed" not in self.source["args"]
+        return is_drawn(self.source) and "seed" not in self.source["args"]
 
     def source_of(
         self,
@@ -133,7 +133,7 @@ class StudyData:
         """The training data of a run of this seed; pairs of a generated world are never left out, so nothing has to be
         read for it."""
         if self.by_seed:
-            return {"name": "generated", "args": {**self.source["args"], "seed": seed}}
+            return {"name": self.source["name"], "args": {**self.source["args"], "seed": seed}}
         return self.at(seed).source
 
     def at(
@@ -148,11 +148,13 @@ class StudyData:
                 source = self.source_of(seed)
             else:
                 source = dict(self.source)
-            world = shared_world(source["args"]) if source["name"] == "generated" else None
+            world = world_of(source)
             if world is not None:
                 pairs = world.train
             else:
                 pairs = read(source["name"], **source["args"])
+            if not isinstance(world, World):  # a guest's world brings its questions as benchmarks
+                world = None
             if self.ask:
                 bench = self.ask(world, pairs)
             else:

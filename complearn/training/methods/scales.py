@@ -13,6 +13,7 @@ from typing import Any
 
 from ...core.config import RequestError
 from ...core.plugins import Registry
+from ...data.readers.registry import is_drawn
 from ...models.registry import tuned_towers
 
 # %% ../../../nbs/training/methods/scales.ipynb #n005
@@ -92,7 +93,7 @@ class Scale:
         The learning rate is in it where a person has stated one; otherwise the study takes the preset's, or that of
         pretrained towers."""
         looks = {"every": self.every, "checkpoint_every": max(10, steps // 6), "log_every": max(1, steps // 300)}
-        twins = {"captions_too": True} if self.captions_too and data == "generated" else {}
+        twins = {"captions_too": True} if self.captions_too and is_drawn({"name": data}) else {}
         rate = {"lr": self.lr} if "lr" in self.given else {}
         return {"batch_size": batch, **rate, "clip": self.clip, "precision": self.precision, **looks, **twins}
 

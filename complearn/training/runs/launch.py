@@ -27,7 +27,7 @@ from ...core.trust import offline
 from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint
 from ...data.negatives import with_negatives
 from ...data.pairs import Collate, number_captions, preload
-from ...data.readers.registry import known_count, portable, read
+from ...data.readers.registry import is_drawn, known_count, portable, read
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, model_card, needs_tokenizer
 from ...models.towers.factory import check_names, check_weights_exist
@@ -203,8 +203,10 @@ def read_ahead(
     that cannot be done."""
     run = Run(arguments[0])
     config = RunConfig.read(run.config, str(run.path / "config.json"))
-    if config.data.name == "generated":
-        read("generated", **config.data.args).draw_all(config.train.negatives)
+    if is_drawn(vars(config.data)):
+        pairs = read(config.data.name, **config.data.args)
+        if hasattr(pairs, "draw_all"):
+            pairs.draw_all(config.train.negatives)
 
 # %% ../../../nbs/training/runs/launch.ipynb #b0b53fb3
 def make_collate(
