@@ -215,6 +215,8 @@ def output_html(output: dict) -> str:
         return f'<div class="figure"><script type="application/json">{content}</script></div>'
     if "image/png" in data:
         return f'<img alt="figure" src="data:image/png;base64,{data["image/png"].strip()}">'
+    if "application/vnd.jupyter.widget-view+json" in data:  # a widget lives in a kernel
+        return ""
     if "text/html" in data:
         return f'<div class="out">{data["text/html"]}</div>'
     if "text/markdown" in data:

@@ -27,6 +27,7 @@ CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|(?:tmp|complearn-)\w{8}
 
 
 NO_PICTURE = re.compile(r"^.*saved (?:without a picture|as HTML only): .*$", re.M)  # said where there is no Chromium
+BAR = re.compile(r"^.*\d%\|.*$", re.M)  # of progress: a widget in Jupyter, and lines of the standard error elsewhere
 
 
 def output_text(cell):
@@ -38,8 +39,9 @@ def output_text(cell):
 
 def output_words(cell):
     """The words of what a cell shows: no numbers, in any order (numbers decide where a table's lines break), nothing of
-    a browser's."""
-    return {*re.findall(r"[A-Za-z]\w+", CHANGING.sub(" ", NO_PICTURE.sub("", output_text(cell))))} - {"png"}
+    a browser's, no bars."""
+    text = BAR.sub("", NO_PICTURE.sub("", output_text(cell)))
+    return {*re.findall(r"[A-Za-z]\w+", CHANGING.sub(" ", text))} - {"png"}
 
 
 def test_outputs_with_and_without_a_browser_are_equal():
@@ -54,6 +56,12 @@ def test_outputs_with_and_without_a_browser_are_equal():
     ):
         assert output_words(cell(drawn)) == output_words(cell(said, bare)) == {"view", "html"}
         assert output_words(cell("a table\n", drawn)) != output_words(cell("a list\n", said, bare))
+
+
+def test_a_bar_is_no_output():
+    bar = {"output_type": "display_data", "data": {"text/plain": "2 runs:   0%|          | 0/20 [00:00<?, ?step/s]"}}
+    shown = {"output_type": "stream", "text": "done\n"}
+    assert output_words({"outputs": [bar, shown]}) == output_words({"outputs": [shown]}) == {"done"}
 
 
 def marked(name):
