@@ -596,7 +596,7 @@ def test_a_table_of_foils_is_a_benchmark(tmp_path):
     (item,) = bench["foils:mine"].items()
     assert (item.split, item.captions, item.image_ids) == ("colour", ("A red wall.", "A blue wall."), ("000000000139",))
     with pytest.raises(
-        BadData, match="mine.csv line 2: no column 'foil'; there are 'image', .*name the right one with negative="
+        BadData, match="mine.csv line 1: no column 'foil'; there are 'image', .*name the right one with negative="
     ):
         read_bench({"foils": {"folder": str(tmp_path), "table": "mine.csv", "negative": "foil"}})
 

@@ -14,24 +14,26 @@ from pathlib import Path
 from ..core.config import RequestError, note_typed, parse_yaml
 from ..core.extras import MissingLibrary
 from ..core.files import BadData, read_text
-from ..data.readers.files import read_rows
+from ..data.readers.files import CAPTION_COLUMNS, IMAGE_COLUMNS, has_header, open_table
 from ..data.readers.registry import read_source
 from ..data.reports import Records
 from ..language.parsing.registry import PARSERS, parse_each, write_parses
 
 # %% ../../nbs/apps/parses.ipynb #fe63e5ff
 def read_captions(
-    path: str | Path,  # .csv, .tsv, .jsonl, or .txt with one caption a line
-    column: str = "caption",
+    path: str | Path,  # .csv, .tsv, .jsonl, or .txt with a header or with one caption a line
+    column: str | None = None,  # of a table; None: of `CAPTION_COLUMNS`
 ) -> Records:  # the captions, with a report of the rows that are left out
     "Read the captions of a file; raise BadData if it cannot be read."
     path = Path(path)
     captions = Records()
     captions.report.source = path.name
-    if path.suffix == ".txt":
+    if path.suffix.lower() == ".txt" and not has_header(path, (column,) if column else CAPTION_COLUMNS, IMAGE_COLUMNS):
         captions += read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     else:
-        for line, row, fault in read_rows(path):
+        table = open_table(path)
+        column = table.column("column", column, CAPTION_COLUMNS, "name the one that holds the captions: --column NAME")
+        for line, row, fault in table:
             if isinstance(row.get(column), list):
                 texts = row.get(column)
             else:
@@ -66,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--settings", default="{}", help="of the parser, e.g. '{path: trees.txt}' or '{model: en_core_web_md}'"
     )
-    parser.add_argument("--column", default="caption", help="the column of captions (default: caption)")
+    parser.add_argument("--column", help="the column of captions (default: caption, title, comment or text)")
     parser.add_argument(
         "--no-cache", action="store_true", help="parse everything again, and keep nothing but the output"
     )

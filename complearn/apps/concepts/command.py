@@ -52,7 +52,7 @@ from ...training.runs.snapshots import latest_snapshot
 # %% ../../../nbs/apps/concepts/command.ipynb #2e737493
 def caption_pairs(
     source: str,  # a file of captions, or a reader and its arguments: '{name: coco, args: {...}}'
-    column: str = "caption",  # of a table, that holds the captions
+    column: str | None = None,  # of a table, that holds the captions; None: see `read_captions`
 ) -> Records:  # of pairs
     "Read captions; raise ValueError that names the fault if there are none."
     values = parse_yaml(source, "captions")
@@ -67,7 +67,7 @@ def _source_graph(
     source: str,  # as for `caption_pairs`, or the folder of a graph
     parser: str = "spacy",  # of captions without trees
     progress: bool = False,  # whether a bar is shown
-    column: str = "caption",  # of a table, that holds the captions
+    column: str | None = None,  # of a table, that holds the captions; None: see `read_captions`
 ) -> ConceptGraph:
     "The concept graph of some captions, made or read."
     if source.lstrip()[:1] != "{" and Path(source).is_dir():
@@ -89,7 +89,7 @@ def _source_candidates(
     kind: str,  # of compounds
     parser: str = "spacy",  # of captions without trees
     progress: bool = False,  # whether a bar is shown
-    column: str = "caption",  # of a table, that holds the captions
+    column: str | None = None,  # of a table, that holds the captions; None: see `read_captions`
 ) -> Candidates:
     "The compounds of every image."
     if kind == "predicates":
@@ -119,7 +119,7 @@ def _add_shared(
     "Add the options that several commands share."
     command.add_argument("--parser", default="spacy", help=f"one of {', '.join(_free_parsers())} (default: spacy)")
     command.add_argument(
-        "--column", default="caption", help="the column of a table that holds the captions (default: caption)"
+        "--column", help="the column of a table that holds the captions (default: caption, title, comment or text)"
     )
     command.add_argument("--quiet", action="store_true", help="no progress bar")
 

@@ -837,7 +837,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--reader", default="", help="read the captions of a data set instead of a file: a reader's name"
     )
     parser.add_argument(
-        "--column", default="caption", help="the column of a table that holds the captions (default: caption)"
+        "--column", help="the column of a table that holds the captions (default: caption, title, comment or text)"
     )
     parser.add_argument("--operators", default="", help=f"operators, or families such as swap, separated by commas "
                                                         f"(default: all): "

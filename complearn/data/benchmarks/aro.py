@@ -19,12 +19,11 @@ import numpy as np
 
 from ...core.config import Identifier, Text
 from ...core.seeds import rng
-from .crepe import parse_list
 from .items import Choice, Crop, Pixels, check_files, collect_choices, file_records, photo_path
 from ..identities import genome_id
 from ..pairs import Pair
 from ..readers.coco import coco_id, photo_name
-from ..readers.files import Captions
+from ..readers.files import Captions, parse_list
 from ..reports import Collector, existing_path
 from ..word_tokenizer import normalize_caption
 

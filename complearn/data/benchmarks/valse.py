@@ -23,7 +23,7 @@ from complearn.data.benchmarks.items import (
     photo_path,
 )
 from ..readers.coco import coco_id, photo_name
-from ..readers.files import read_rows
+from ..readers.files import CAPTION_COLUMNS, IMAGE_COLUMNS, NEGATIVE_COLUMNS, open_table
 from ..reports import BadData, Collector, existing_path
 
 # %% ../../../nbs/data/benchmarks/valse.ipynb #c005
@@ -132,15 +132,16 @@ class _Foil:
 
 def read_foils(
     folder: Path | str,  # the folder; image names in the table are relative to it
-    table: str = "foils.csv",  # relative to the folder; .csv, .tsv or .jsonl
+    table: str = "foils.csv",  # relative to the folder; .csv, .tsv, .txt or .jsonl
     images: str = "",  # sub-folder that holds the images
-    image: str = "image",  # column of image names
-    caption: str = "caption",  # column of right captions
-    negative: str = "negative",  # column of wrong captions
+    image: str | None = None,  # column of image names; None: one of `IMAGE_COLUMNS`
+    caption: str | None = None,  # column of right captions; None: of `CAPTION_COLUMNS`
+    negative: str | None = None,  # column of wrong captions; None: of `NEGATIVE_COLUMNS`
     split: str = "kind",  # column of the splits; one that is not there makes one split of all
     max_bad: float = 0.01,  # share of rows that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
     allow_outside: bool = False,  # follow links and names that lead out of the folders
+    separator: str = "",  # between the cells of the table, e.g. ";" or "tab"; empty: told from its header
 ) -> list[Choice]:
     "Read rows of image, caption and wrong caption as choices of text."
     folder = existing_path(folder, "the data folder")
@@ -155,12 +156,14 @@ def read_foils(
     root = folder if stays(table) and stays(images) else photos
     collector = Collector(path.name, max_bad, check, photos, root, allow_outside)
     items = []
-    columns = {"image": image, "caption": caption, "negative": negative}
-    for line, row, fault in read_rows(path):
+    rows = open_table(path, separator)
+    columns = {
+        "image": rows.column("image", image, IMAGE_COLUMNS),
+        "caption": rows.column("caption", caption, CAPTION_COLUMNS),
+        "negative": rows.column("negative", negative, NEGATIVE_COLUMNS),
+    }
+    for line, row, fault in rows:
         where = f"{path.name} line {line}"
-        if not items and (missing := [key for key, column in columns.items() if column not in row and not fault]):
-            there = f"there are {', '.join(map(repr, row))}"
-            raise BadData(f"{where}: no column {columns[missing[0]]!r}; {there}; name the right one with {missing[0]}=")
         with collector.sample(where, "bad row"):
             if fault:
                 raise BadData(f"{where}: {fault}")

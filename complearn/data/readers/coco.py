@@ -8,7 +8,8 @@ __all__ = ['coco_id', 'photo_name', 'photo_filter', 'read_coco', 'read_karpathy'
 # %% ../../../nbs/data/readers/coco.ipynb #c002
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ...core.files import BadData, read_text
 from ..identities import path_identity, photo_identity
 from ..images import EXTENSIONS
 from ..pairs import Pair
-from .files import read_json_file
+from .files import CAPTION_COLUMNS, IMAGE_COLUMNS, has_header, open_table, read_json_file
 from ..reports import READERS, Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/readers/coco.ipynb #c004
@@ -210,10 +211,44 @@ def read_karpathy(
     return collector.finish()
 
 # %% ../../../nbs/data/readers/coco.ipynb #c018
+def _token_lines(
+    path: Path,  # of lines such as "photo.jpg#0<tab>caption"
+    collector: Collector,  # counts those that cannot be read
+) -> Iterator[tuple[str, str, str, str]]:  # place, photo, number of the caption, caption
+    for line, text in enumerate(read_text(path).split("\n"), 1):
+        text = text.removesuffix("\r")
+        match = re.fullmatch(r"([^#|\t]+)(?:#(\d+)\t|\|\s*(\d+)\s*\|)(.*)", text)
+        if match is not None:
+            yield f"{path.name} line {line}", match[1].strip(), match[2] or match[3], match[4].strip()
+        elif text.strip():
+            fault = f"'photo.jpg#0<tab>caption' was expected, not {text[:60]!r}"
+            collector.skip("bad row", f"{path.name} line {line}", f"{path.name} line {line}: {fault}")
+
+
+def _table_tokens(
+    path: Path,  # of a table with a header
+    collector: Collector,  # counts the rows that cannot be read
+) -> Iterator[tuple[str, str, str, str]]:  # place, photo, number of the caption, caption
+    table = open_table(path)
+    image = table.column("image", None, IMAGE_COLUMNS)
+    caption = table.column("caption", None, CAPTION_COLUMNS)
+    number = table.find(None, ("comment_number",))
+    count = Counter()
+    for line, cells, fault in table:
+        where = f"{path.name} line {line}"
+        if fault:
+            collector.skip("bad row", where, f"{where}: {fault}", detail=fault)
+            continue
+        photo = cells[image].strip()
+        yield where, photo, cells[number].strip() if number else str(count[photo]), cells[caption].strip()
+        count[photo] += 1
+
+
 @READERS.register("flickr")
 def read_flickr(
     images: Path | str,  # the folder of photos
-    token_file: Path | str,  # results_20130124.token, Flickr8k.token.txt, or results.csv
+    # results_20130124.token, Flickr8k.token.txt, or a table with a header: results.csv, captions.txt
+    token_file: Path | str,
     split_file: Path | str | None = None,  # a list of photo names, one per line (Flickr_8k.trainImages.txt)
     exclude: Iterable[str | int] | None = None,  # all but these photos
     max_bad: float = 0.01,  # share of captions that may be skipped
@@ -231,20 +266,12 @@ def read_flickr(
     collector = Collector(path.name, max_bad, check, images, allow_outside=allow_outside)
     is_read = photo_filter(keep, exclude)
     captioned = set()
-    for line, text in enumerate(read_text(path).split("\n"), 1):
-        where = f"{path.name} line {line}"
-        text = text.removesuffix("\r")
-        match = re.fullmatch(r"([^#|\t]+)(?:#(\d+)\t|\|\s*(\d+)\s*\|)(.*)", text)
-        if match is None:
-            if text.strip() and not text.startswith("image_name"):
-                collector.skip("bad row", where, f"{where}: 'photo.jpg#0<tab>caption' was expected, not {text[:60]!r}")
-            continue
-        photo = match[1].strip()
-        number = match[2] or match[3]
+    rows = _table_tokens if has_header(path, IMAGE_COLUMNS, CAPTION_COLUMNS) else _token_lines
+    for where, photo, number, caption in rows(path, collector):
         name = photo_name(images, photo, flickr=True)
         captioned.add(coco_id(name))
         if is_read(name):
-            collector.add(Pair(images / photo, match[4].strip(), f"{name}:{number}", name), where)
+            collector.add(Pair(images / photo, caption, f"{name}:{number}", name), where)
     missing = [name for name in keep or () if coco_id(name) not in captioned]
     first = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
     return collector.finish(

@@ -23,7 +23,15 @@ from ..benchmarks.items import Choice
 from ..images import image_hash
 from ..negatives import EditedCaptions
 from ..pairs import Pair
-from .files import lines_like_rows, read_rows, row_notes
+from complearn.data.readers.files import (
+    CAPTION_COLUMNS,
+    IMAGE_COLUMNS,
+    has_header,
+    lines_like_rows,
+    open_table,
+    read_rows,
+    row_notes,
+)
 from ..reports import Collector, Records, Report, existing_path, listed_captions
 from ..word_tokenizer import normalize_caption
 from ...language.edits.base import Edit
@@ -49,48 +57,72 @@ class _Cells:
     image: Identifier = ""
 
 
-def _file_rows(path: Path) -> Iterable[tuple[str, Any, str]]:
-    "Place, cells and fault of each row of a file of captions."
-    if path.name.endswith((".json", ".json.gz")):
-        with reading(path):
-            content = parse_json(read_text(path) if path.suffix == ".json" else inflate(path), path.name)
-        rows = content.get("annotations") if isinstance(content, dict) else None
-        if not isinstance(rows, list):
-            raise BadData(
-                f"{path.name}: no list 'annotations' in it; give COCO's captions, or a table with a column 'caption'"
-            )
-        return [(f"{path.name} annotation {k}", row, "") for k, row in enumerate(rows)]
-    if path.suffix in (".txt", ".gz"):
-        with (
-            reading(path),
-            io.TextIOWrapper(io.BytesIO(inflate(path) if path.suffix == ".gz" else path.read_bytes()), "utf-8") as file,
-        ):
+_NAME_IT = "--column NAME, read_captions(path, column=NAME)"
+
+
+def _json_rows(
+    path: Path,  # COCO's captions, perhaps compressed
+    column: str,  # the key of the captions
+) -> list[tuple[str, Any, str]]:  # place, cells and fault of each annotation
+    with reading(path):
+        content = parse_json(read_text(path) if path.suffix == ".json" else inflate(path), path.name)
+    rows = content.get("annotations") if isinstance(content, dict) else None
+    if not isinstance(rows, list):
+        raise BadData(
+            f"{path.name}: no list 'annotations' in it; give COCO's captions, or a table with a column 'caption'"
+        )
+    keys = list(dict.fromkeys(str(key) for row in rows if isinstance(row, dict) for key in row))
+    if keys and column not in keys:
+        there = ", ".join(keys)[:200]
+        raise BadData(f"{path.name}: no annotation has a {column!r}; there are {there}; name the right one: {_NAME_IT}")
+    if column != "caption":
+        rows = [{**row, "caption": row.get(column)} if isinstance(row, dict) else row for row in rows]
+    return [(f"{path.name} annotation {k}", row, "") for k, row in enumerate(rows)]
+
+
+def _table_rows(
+    path: Path,  # see `open_table`
+    column: str | None,  # of captions; None: of `CAPTION_COLUMNS`
+    separator: str,  # between cells
+) -> list[tuple[str, Any, str]]:  # place, cells and fault of each row, the captions under "caption"
+    table = open_table(path, separator)
+    captions = table.column("column", column, CAPTION_COLUMNS, f"name the one that holds the captions: {_NAME_IT}")
+    images = table.find(None, IMAGE_COLUMNS)
+
+    def named(cells: dict) -> dict:
+        "A row's cells, its caption and its image under the names that they have here."
+        image = {"image": cells[images]} if images in cells else {}
+        return {**cells, **image, "caption": cells.get(captions)} if captions in cells else {**cells, **image}
+
+    return [(f"{path.name} line {row.line}", named(row.cells), row.fault) for row in table]
+
+
+def _file_rows(
+    path: Path,  # of captions in any form
+    column: str | None = None,  # of a table; None: of `CAPTION_COLUMNS`
+    separator: str = "",  # between the cells of a table
+) -> list[tuple[str, Any, str]]:  # place, cells and fault of each row
+    name = path.name.lower()
+    if name.endswith((".json", ".json.gz")):
+        return _json_rows(path, column or "caption")
+    images = (*IMAGE_COLUMNS, "image_id", "id")
+    groups = ((column,),) if column else (CAPTION_COLUMNS, images)
+    is_text = name.endswith(".txt") and not separator and not has_header(path, *groups)
+    if is_text or name.endswith(".gz"):
+        content = inflate(path) if name.endswith(".gz") else path.read_bytes()
+        with reading(path), io.TextIOWrapper(io.BytesIO(content), "utf-8") as file:
             return [(f"{path.name} line {k}", {"caption": line.rstrip("\r\n")}, "") for k, line in enumerate(file, 1)]
-    if path.suffix not in (".csv", ".tsv", ".jsonl", ".ndjson"):
+    if not name.endswith((".csv", ".tsv", ".txt", ".jsonl", ".ndjson")):
         raise BadData(
             f"{path.name}: a file of captions ends in .csv, .tsv, .jsonl, .txt, .gz or .json; name or convert it so"
         )
-    return [(f"{path.name} line {row.line}", row.cells, row.fault) for row in read_rows(path)]
-
-# %% ../../../nbs/data/readers/edits.ipynb #553137f5
-def _check_column(path: Path, rows: list[dict], column: str) -> None:
-    "Raise BadData that names the columns there are if no row of a table has the one that is to hold the captions."
-    columns = list(map(str, dict.fromkeys(name for row in rows for name in row)))
-    if not columns and path.suffix in (".csv", ".tsv"):  # no row has as many cells as the first line
-        columns = (
-            read_text(path).partition("\n")[0].strip().replace('"', "").split("," if path.suffix == ".csv" else "\t")
-        )
-    if not rows or column in columns:  # if the first line has it and no row has its cells, each row's fault is counted
-        return
-    remedy = "rename the one that holds them, or name it: --column NAME, read_captions(path, column=NAME)"
-    raise BadData(
-        f"{path.name}: it needs a column {column!r}, and its columns are {', '.join(columns)[:200] or 'none'}; {remedy}"
-    )
+    return _table_rows(path, column, separator)
 
 # %% ../../../nbs/data/readers/edits.ipynb #8748693c
 def read_captions(
     path: Path | str,  # .csv, .tsv, .jsonl, .txt, .gz with a caption per line, or COCO's .json or .json.gz
-    column: str = "caption",  # of a table, that holds them
+    column: str | None = None,  # of a table, that holds them; None: of `CAPTION_COLUMNS`
+    separator: str = "",  # between the cells of a table, e.g. ";" or "tab"; empty: told from its header
 ) -> Records:  # of `CaptionRow`; `report` names what was left out
     "Read the captions of a file."
     path = existing_path(path, "the file of captions")
@@ -103,13 +135,10 @@ def read_captions(
     rows = {}
     row_like = []  # places of captions with lines that look like rows
     names = [item.name for item in fields(_Cells)]
-    content = list(_file_rows(path))
-    _check_column(path, [values for _, values, _ in content if isinstance(values, dict)], column)
-    for where, values, fault in content:
+    for where, values, fault in _file_rows(path, column, separator):
         with collector.sample(where, "bad row"):
             if fault or not isinstance(values, dict):
                 raise BadData(f"{where}: {fault or 'an object with the key caption was expected'}")
-            values = values if column == "caption" else {**values, "caption": values.get(column)}
             filled = {
                 key: value
                 for key, value in values.items()

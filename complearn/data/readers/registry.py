@@ -160,7 +160,8 @@ def read_joined(
 @READERS.register("captions")
 def read_captions_alone(
     files: str | Sequence[str],  # of captions, see `read_captions`
-    column: str = "caption",  # of a table, that holds them
+    column: str | None = None,  # of a table, that holds them; None: see `read_captions`
+    separator: str = "",  # between the cells of a table, e.g. ";" or "tab"; empty: told from its header
 ) -> Pairs:
     "Read the captions of files as pairs without an image."
     paths = [Path(path) for path in ([files] if isinstance(files, str) else files)]
@@ -172,7 +173,7 @@ def read_captions_alone(
         raise BadData(f"{again[0]} is named twice; name each file of captions once")
     parts = []
     for path, name in zip(paths, distinct_names(paths)):
-        rows = read_captions(path, column)
+        rows = read_captions(path, column, separator)
         parts.append(
             Pairs([Pair(None, row.caption, f"{name}:{row.id}", f"{name}:{row.image_id}") for row in rows], rows.report)
         )
