@@ -12,12 +12,11 @@ from pathlib import Path
 from ...core.files import read_json
 from ...core.results import Result
 from ...core.runs import find, runs_table
-from ...data.divergence.selection import read_split
+from ...data.divergence.measure import read_split
 from ...data.images import EXTENSIONS
 from ...data.readers.edits import read_captions, read_edits
-from ...data.readers.files import read_rows
+from ...data.readers.files import read_pictures, read_rows
 from ...data.readers.registry import read
-from ...data.readers.uploads import read_pictures
 from ...evaluation.bench.suites import find_suites
 from ...models.towers.checkpoints import is_clip_folder, is_torchscript
 from ...training.runs.opening import describe_model, load_scorer

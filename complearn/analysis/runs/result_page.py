@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .curve_figures import loss_curve
+from .figures import loss_curve
 from ...core.files import write_bytes_atomic
 from ...core.results import Result
 from ...evaluation.bench.judging import answers_table
