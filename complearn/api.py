@@ -462,7 +462,7 @@ def _checked(
 def search(
     model: Any = None,  # a model, or what `load` opens; None: a small one of generated pictures
     pairs: Any = None,  # pairs to search in, or a folder of pictures; None: held-out pictures of the model's own run
-    **options: Any,  # of `apps.search.app.search`: runs, index, n, page_size
+    **options: Any,  # of `apps.search.controller.search`: runs, index, n, page_size
 ) -> Any:  # a widget
     "Search pictures with a picture, a text, and a slider between them."
     options = _checked(options, "search")
@@ -486,7 +486,7 @@ def search(
 def codes(
     runs: Any,  # a run, or a folder with runs below it
     pairs: Any = None,  # images to show: pairs, or a folder of pictures; None: those of the runs
-    **options: Any,  # of `apps.codes.app.codes`: models, stores, n
+    **options: Any,  # of `apps.codes.controller.codes`: models, stores, n
 ) -> Any:  # a widget
     "Explore the codebooks of trained models."
     given = {"runs": _runs(runs, "codes"), "pairs": _pictures(pairs, "codes"), **_checked(options, "codes")}
@@ -500,7 +500,7 @@ def edits(
     # scenes and COCO captions
     captions: Any = None,
     model: Any = None,  # a model that scores captions and their edits, or what `load` opens
-    **options: Any,  # of `apps.edits.app.edits`: parser, runs, wordnet, words, seed
+    **options: Any,  # of `apps.edits.controller.edits`: parser, runs, wordnet, words, seed
 ) -> Any:  # a widget
     "Edit captions call by call (swap, replace, add, negate), and see what changes."
     from complearn.apps.edits.captions import caption_pairs
@@ -514,7 +514,7 @@ def concepts(
     # pairs, strings, a file, a folder with captions.csv, a reader and its arguments, or the folder of a graph; None:
     # generated scenes
     captions: Any = None,
-    **options: Any,  # of `apps.concepts.app.concepts`: graph, parser, models, runs
+    **options: Any,  # of `apps.concepts.controller.concepts`: graph, parser, models, runs
 ) -> Any:  # a widget
     "Walk through the concepts that captions are composed of."
     from complearn.apps.concepts.controller import concepts as app
@@ -525,7 +525,7 @@ def concepts(
 def stages(
     runs: Any,  # a run of learning in stages, or a folder with runs below it
     pairs: Any = None,  # images: pairs, or a folder of pictures; None: those that a run was trained on
-    **options: Any,  # of `apps.stages.app.stages`: model, clusters, metadata, most
+    **options: Any,  # of `apps.stages.controller.stages`: model, clusters, metadata, most
 ) -> Any:  # a widget
     "Show the groups of images in each stage of a model."
     given = {"runs": _runs(runs, "stages"), "pairs": _pictures(pairs, "stages"), **_checked(options, "stages")}

@@ -866,3 +866,33 @@ def test_the_environment_is_rebuilt_only_for_constraints_and_settings():
                 os.utime(folder / file, (now - age, now - age))
             assert installs("test") == 2, f"{changed} changed"
             assert installs("test") == 0
+
+
+ROOM_REFERENCE = re.compile(rf"`(?:complearn\.)?((?:{'|'.join(ROOMS)})(?:\.\w+)+)(?=[`(:])")
+
+
+def is_there(reference):
+    """Whether `room.module.name` names a folder, a module, or a name in one."""
+    place = ROOT / "complearn"
+    parts = reference.split(".")
+    for number, part in enumerate(parts):
+        if (place / part).is_dir():
+            place = place / part
+        elif (place / f"{part}.py").is_file():
+            text = (place / f"{part}.py").read_text()
+            return all(re.search(rf"\b{name}\b", text) for name in parts[number + 1 : number + 2])
+        else:
+            return False
+    return True
+
+
+def test_what_prose_and_comments_refer_to_is_there():
+    assert is_there("core.results.row") and is_there("data.readers")
+    assert not is_there("core.results.rows_of_nothing") and not is_there("data.facts")
+    faults = []
+    for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
+        for number, cell in enumerate(json.loads(path.read_text())["cells"]):
+            for reference in ROOM_REFERENCE.findall("".join(cell["source"])):
+                if not is_there(reference) and not reference.startswith("data.noun"):  # a file of WordNet
+                    faults.append(f"{path.relative_to(ROOT)} cell {number}: `{reference}`")
+    assert not faults, "\n".join(faults)

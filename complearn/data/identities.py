@@ -43,7 +43,7 @@ def genome_id(
 def name_source(
     image_id: str,  # of a pair or a question
 ) -> str:  # "coco", "flickr", "vg", "nlvr", "world", or empty for a name that nobody published
-    "Whose name an image has; two names of one source are two images."
+    "The data set that published an image's id; two ids of one data set are two images."
     match = _WHOLE_NAME.fullmatch(image_id)
     if match:
         return next(filter(None, match.groups()))

@@ -292,12 +292,12 @@ class Contradictions(Sequence):
 
     @cached_property
     def claims(self) -> dict[str, Int64[np.ndarray, "clause 6"]]:
-        "The claims of the right caption and of the wrong ones, once these are put into words, see `data.facts`."
+        "The claims of the right caption and of the wrong ones, once these are put into words, see `data.negatives`."
         return {self.say(self.statement).text: claim_numbers(self.statement)}
 
     @cached_property
     def scene(self) -> Int64[np.ndarray, "18"]:
-        "The facts of the scene, see `data.facts`."
+        "The facts of the scene, see `data.negatives`."
         return scene_numbers(self.graph, self.config.relations)
 
     def image(

@@ -71,7 +71,7 @@ class Overlap:
 
     @property
     def pairs(self) -> list[str]:
-        "The ids of all these training pairs."
+        "The ids of the training pairs that share an image or a caption with the evaluation."
         return list(dict.fromkeys([*self.images, *self.captions]))
 
 # %% ../../nbs/data/overlap.ipynb #c011

@@ -34,7 +34,7 @@ class Pair:
     negatives: Any = None  # captions that are wrong for this image, a sequence
     negative_images: Mapping[str, Any] | None = None  # images of them, by caption; of a generated pair, they are drawn
     views: tuple[str, ...] | None = None  # other captions of the same image
-    regions: Any = None  # a `models.composer.regions.Regions`, where a detector gave some
+    regions: Any = None  # a `models.composer.concepts.Regions`, where a detector gave some
     labels: Any = None  # class labels, by name
 
 # %% ../../nbs/data/pairs.ipynb #part02

@@ -32,8 +32,8 @@ class HardNegatives(Part):
     mask: Bool[Tensor, "batch token"]  # True where a token is real
     present: Bool[Tensor, "batch"]  # False where a pair has no wrong caption
     numbers: Int64[Tensor, "batch 2"]  # numbers of the words of the wrong caption and of the right one
-    claims: Int64[Tensor, "batch 2 clause 6"] | None = None  # what they say, see `data.facts`
-    scenes: Int64[Tensor, "batch 18"] | None = None  # what the images show, see `data.facts`
+    claims: Int64[Tensor, "batch 2 clause 6"] | None = None  # what they say, see `data.negatives`
+    scenes: Int64[Tensor, "batch 18"] | None = None  # what the images show, see `data.negatives`
     shortened: Bool[Tensor, "batch"] | None = None  # True where only the first words could be exchanged
 
     def count_tokens(self) -> Tensor:
@@ -49,7 +49,7 @@ class NegativeImages(Part):
 
     images: Float[Tensor, "batch channel height width"]  # normalised
     present: Bool[Tensor, "batch"]  # False where a wrong caption has no image
-    scenes: Int64[Tensor, "batch 18"]  # what they show, see `data.facts`
+    scenes: Int64[Tensor, "batch 18"]  # what they show, see `data.negatives`
 
 # %% ../../nbs/data/parts.ipynb #pa007
 @dataclass(frozen=True)

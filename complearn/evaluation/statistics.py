@@ -270,7 +270,7 @@ PLACE = ["method", "seed", "data", "split", "metric"]
 
 
 def last_evaluations(
-    rows: Sequence[dict] | pd.DataFrame,  # flat rows, as `core.runs.row` makes them
+    rows: Sequence[dict] | pd.DataFrame,  # flat rows, as `core.results.row` makes them
     metric: str,  # which metric
     data: str | None = None,  # only this data
 ) -> pd.DataFrame:  # the rows of each run's last step, one per (method, seed, data, split)

@@ -326,7 +326,7 @@ def overlap_examples(
     explained: Sequence[ExplainedNegative],
     seed: int = 0,  # decides which
 ) -> list[dict]:  # plain values
-    "A made and an unmade negative of each split."
+    "For each split, draw a negative that the operators can make and one that they cannot."
     groups: dict[tuple[str, str, bool], list[ExplainedNegative]] = {}
     for each in explained:
         groups.setdefault((each.data, each.split, bool(each.reason)), []).append(each)

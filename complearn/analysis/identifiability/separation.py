@@ -100,7 +100,7 @@ def modality_gap(
     images: Float[np.ndarray, "pair width"],  # unit vectors
     texts: Float[np.ndarray, "pair width"],  # unit vectors, in the same order
 ) -> dict[str, float]:  # distance of the means; separability: share right, cross-validated, a pair in one fold
-    "How far apart the modalities are."
+    "The distance between the means of images and texts, and the accuracy of telling them apart."
     pair = np.tile(np.arange(len(images)), 2)
     both = np.concatenate([images, texts])
     right = _is_predicted(both, np.repeat([0, 1], len(images)), pair)

@@ -117,7 +117,7 @@ def text_parts(
     scorer: Scorer,  # any with one vector per item
     text: str,  # at least a word
 ) -> Parts:  # that add up
-    "The contributions of a text's words to its vector."
+    "Decompose a text's vector into a sum of contributions of its words."
     account = attribute(scorer, Pair(None, text, "query", "query"))
     if account is None:
         words, vectors = _word_directions(scorer, text)

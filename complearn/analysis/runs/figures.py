@@ -207,7 +207,7 @@ def with_coin(
     rows: pd.DataFrame,  # results rows of metrics "accuracy" and "accuracy_coin", and of others
     most: float = MANY_TIES,  # share of tied items of a split from which on the strict score needs company
 ) -> pd.DataFrame:  # rows of "accuracy", and of "<method>, coin" where there are many ties
-    "The accuracies to show: strict, and next to them those with ties broken by a coin."
+    "Add accuracies with ties broken by a coin for the methods that have many ties."
     coin = rows[rows.metric == "accuracy_coin"]
     tied = coin[coin.ties > most].method.unique()
     coin = coin[coin.method.isin(tied)].assign(metric="accuracy", method=lambda lines: lines.method + ", coin")
@@ -254,7 +254,7 @@ def difference_panels(
 # %% ../../../nbs/analysis/runs/figures.ipynb #c016b
 @figure_of_texts
 def difference_figure(
-    lines: pd.DataFrame,  # lines of `evaluation.comparisons`: better, than, split, mean, low, high, n
+    lines: pd.DataFrame,  # lines of `evaluation.statistics`: better, than, split, mean, low, high, n
     title: str = "Differences between methods",  # of the figure
 ) -> go.Figure:
     """Paired differences over seeds with their intervals, in points of accuracy; an interval that leaves out 0 is a

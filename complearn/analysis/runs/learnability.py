@@ -136,7 +136,7 @@ def teacher_difference(
     better: tuple[str, str],  # a method and the phase that teaches
     than: tuple[str, str],  # another
     metric: str = "learn_area",  # what is compared
-) -> dict:  # a line for `evaluation.comparisons.difference_table`
+) -> dict:  # a line for `evaluation.statistics.difference_table`
     """One teacher minus another, paired over models' seeds; a model's newcomers are averaged first, since they are not
     independent."""
     here = rows[rows.metric == metric]
@@ -297,7 +297,7 @@ def newcomer_differences(
     against: Sequence[str],  # methods that the others are compared with
 ) -> (
     pd.DataFrame
-):  # lines for `evaluation.comparisons.difference_table`, the step in the split; empty where no two methods meet
+):  # lines for `evaluation.statistics.difference_table`, the step in the split; empty where no two methods meet
     "Every other method minus those of `against`, at every step at which both have a teacher."
     scores = rows[(rows.data == "newcomers: average") | ((rows.metric == "learn_area") & (rows.split == "newcomers"))]
     lines = []

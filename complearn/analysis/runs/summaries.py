@@ -358,7 +358,7 @@ def calls_table(
     rows: Sequence[Mapping],  # flat rows of averages
     split: str = "COMP",  # which average
 ) -> pd.DataFrame:  # model, loss, calls, mean, low, high, seeds, gain (with low, high, p, pairs of seeds), over_plain
-    "Return the mean of each number of calls, its gain over the number before and over plain training."
+    "Return the mean score by edits per negative, with the gains over fewer edits and over plain training."
     table = pd.DataFrame(rows)
     table = table[table.split == split]
     lines = []

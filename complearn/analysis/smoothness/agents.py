@@ -219,7 +219,7 @@ def agent_functions(
     model: Any,  # a `Dual`, or an `OpenClipScorer`
     batch: Batch,  # real images and captions, collated by the model
 ) -> dict[str, _AgentFunction]:  # "vision" and "language"
-    "Both agents of a model on the same inputs."
+    "Wrap the image and the text encoder of a model as functions for the Lipschitz analysis."
     dual = isinstance(model, Dual)
     if not dual and not hasattr(model, "context"):
         remedy = "for a plain module use analysis.smoothness.rules.upper_bound"

@@ -138,7 +138,7 @@ def track_domain(
     domain: Domain,  # changed in place while inputs pass
     prefix: str = "",  # of the places
 ) -> Iterator[Domain]:
-    "Widen a domain by whatever passes through a module's parts."
+    "Record the inputs of every submodule into a domain."
     modules = root.named_modules(remove_duplicate=False)
     hooks = [module.register_forward_hook(_input_hook(_join_place(prefix, name), domain)) for name, module in modules]
     try:
@@ -184,7 +184,7 @@ class Context:
         return replace(self, place=_join_place(self.place, name), token_radius=token_radius)
 
     def floor(self, name: str = "") -> float:
-        "The least variance or length at a place; 0 where nothing was measured."
+        "The smallest variance or norm that was measured at a submodule; 0 if none was."
         return self.domain.floors.get(_join_place(self.place, name), 0.0)
 
     @property

@@ -42,7 +42,7 @@ def activation(module: nn.Module, context: Context) -> Bound:
 
 
 def linear(module: nn.Linear, context: Context) -> Bound:
-    "The norm of the weight matrix."
+    "Lipschitz bound of nn.Linear: its largest singular value."
     return factor(context, "linear", matrix_norm(module.weight, **context.norm_options))
 
 

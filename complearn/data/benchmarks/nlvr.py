@@ -32,7 +32,7 @@ class Claim:
 
     @property
     def item(self) -> tuple[str, Path, bool]:
-        "Sentence, image and truth, as `evaluation.tasks.recognition.nlvr` reads them."
+        "Sentence, image and truth, as `evaluation.tasks.statements` reads them."
         return self.sentence, self.image, self.truth
 
 # %% ../../../nbs/data/benchmarks/nlvr.ipynb #c006

@@ -249,7 +249,7 @@ def part_norms(
     words: Iterable[str],  # to describe
     least: int = 5,  # words that have a feature, and words that lack it
 ) -> Norms:  # of type "part"; words that WordNet does not know are left out
-    "WordNet's parts as features of words, those of a general word too."
+    "Features has the part x of words from WordNet's meronyms, inherited from hypernyms."
     nouns = WordNet(folder)
     has = {}
     for word in dict.fromkeys(words):

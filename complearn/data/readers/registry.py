@@ -253,7 +253,7 @@ def read_edited(
 # %% ../../../nbs/data/readers/registry.ipynb #dfabe382
 def correct_trees(
     pairs: Sequence[Pair],  # with captions
-    path: Path,  # of corrections, see `language.parsing.corrections`
+    path: Path,  # of corrections, see `language.parsing.registry`
     parser: str = "",  # of captions without a tree; empty: they stay without
 ) -> Pairs:
     """Give pairs the trees that a person has put right, and the others theirs; raise BadData if one does not fit its

@@ -86,7 +86,7 @@ def _pairs_parts(
     size: int = 100,  # images of a part
     windows: int = 5,  # parts at falling divergences
     phrases: int = 5,  # of a caption
-    compounds: str = "predicates",  # a kind of `data.divergence.compounds.COMPOUNDS`
+    compounds: str = "predicates",  # a kind of `data.divergence.measure.COMPOUNDS`
     parser: str = "spacy",  # of captions without a tree
 ) -> Bench:  # in_domain, mcd, window_1 ...
     "The questions about some images, by divergence from the training captions."

@@ -117,7 +117,7 @@ class Gallery:
     @classmethod
     def open(
         cls,
-        folder: Path | str,  # what `write_gallery` wrote
+        folder: Path | str,  # of an index, see `index_gallery`
     ) -> "Gallery":
         "Open an index; an error describes its fault."
         folder = Path(folder)

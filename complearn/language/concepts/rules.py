@@ -148,7 +148,7 @@ def _without_marks(
 def concept_heights(
     concepts: Sequence[_Concept],  # of a sentence
 ) -> list[int]:
-    "The height of each concept."
+    "The height of each concept in its tree; primitives are at 0."
     heights = [int(not concept.primitive) for concept in concepts]
     for number in range(len(concepts) - 1, 0, -1):
         parent = concepts[number].parent

@@ -236,7 +236,7 @@ class EditableCaption(CaptionAtoms):
         return sorted(person_colours(self.parse.caption, self.relations, self.tags))
 
     def alike(self, word: str, other: str, part: str) -> bool:
-        "Whether two words may say the same."
+        "Whether two words are equal, or one may be a synonym, hypernym or hyponym of the other."
         return word in self.relations.related(other, part) or other in self.relations.related(word, part)
 
 # %% ../../../nbs/language/edits/sites.ipynb #6870a378

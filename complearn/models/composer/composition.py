@@ -98,7 +98,7 @@ class CompositionTransformer(nn.Module):
         regions: Float[Tensor, "image region width"],
         mask: Bool[Tensor, "image region"],  # True where a region is real
     ) -> Float[Tensor, "image region width"]:
-        "The picture stream's reading of each picture alone."
+        "Apply the first block of the picture stream to each picture, before cross-attention."
         if len(self.image):
             return self.image[0](regions, rearrange(mask, "b n -> b 1 1 n"))
         return regions

@@ -38,7 +38,7 @@ class _Templates:
 def heights(
     concepts: Int64[Tensor, "caption concept column"],  # see `concepts.COLUMNS`
 ) -> Int64[Tensor, "caption concept"]:  # -1 where there is no concept
-    "The height of each concept."
+    "The height of each concept in its tree; primitives are at 0."
     real = present(concepts)
     parents = concepts[..., PARENT]
     levels = torch.where(real, 1 - concepts[..., PRIMITIVE], -1)

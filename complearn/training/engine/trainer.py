@@ -21,6 +21,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from ...core.device import autocast, pick_precision
+from ...core.files import plain
 from ...core.plugins import Registry
 from ...core.runs import Run
 from ...core.seeds import seed_everything
@@ -87,8 +88,8 @@ def _save_checkpoint(trainer: "Trainer", result: StepResult) -> None:
 
 
 def _stop_if_asked(trainer: "Trainer", result: StepResult) -> None:
-    """Write a checkpoint and raise `Stopped` where a signal asked for it; at a phase's last step its end is written
-    first."""
+    """Write a checkpoint and raise `Stopped` where a signal asked for it; at a phase's last step `fit`
+    stops instead, after the phase's end is written."""
     if result.stop and not result.last:
         trainer.checkpoint()
         trainer.stop()
@@ -158,8 +159,11 @@ class Trainer:
         self,
         more: Mapping[str, Any],  # what the caller adds
     ) -> dict:
-        "The settings in which a checkpoint must agree with this run."
-        phases = [[p.name, p.steps, list(p.trainable), p.schedule, p.ramp] for p in self.phases]
+        "The settings that must be the same in a checkpoint and in this run."
+        phases = []
+        for p in self.phases:
+            rate = [p.halve, plain(p.optim)] if p.halve or p.optim else []
+            phases.append([p.name, p.steps, list(p.trainable), p.schedule, p.ramp, *rate])
         batch_size = getattr(self.loader, "batch_size", None)
         values = {"seed": self.seed, "phases": phases, "train": self.settings.identity, "precision": self.precision}
         return identity_of(self.model, self.objective_parameters, **values, batch_size=batch_size, **dict(more))
@@ -195,7 +199,7 @@ class Trainer:
         return state
 
     def stop(self) -> None:
-        "Raise `Stopped`, once a checkpoint is written."
+        "Raise `Stopped`; the caller has written a checkpoint."
         raise Stopped(self.run.path, self.state.step, self.stop_signal.number or signal.SIGTERM)
 
     def begin_or_resume(self) -> None:
@@ -231,7 +235,7 @@ class Trainer:
         self.journal.stopwatch.restart()
 
     def make_optimizer(self) -> None:
-        "Make a fresh optimizer with the settings of the last phase that states some, else the run's."
+        "Make AdamW with the run's settings, overridden by those of the last phase that has an `optim`."
         stated = [phase.optim for phase in self.phases[: self.state.phase_index + 1] if phase.optim is not None]
         self.optim = self.settings.optim | (stated[-1] if stated else {})
         self.state.optimizer = adamw(dict(self.model.named_parameters()) | self.objective_parameters, **self.optim)

@@ -42,7 +42,7 @@ class PairPool(nn.Module):
         self.register_buffer("images", torch.zeros(size, width))
         self.register_buffer("texts", torch.zeros(size, width))
         self.register_buffer("ids", torch.zeros(size, 2, dtype=torch.int64))  # of image and caption
-        self.register_buffer("claims", torch.zeros(size, CLAUSES, CLAUSE, dtype=torch.int64))  # see `data.facts`
+        self.register_buffer("claims", torch.zeros(size, CLAUSES, CLAUSE, dtype=torch.int64))  # see `data.negatives`
         self.register_buffer("scenes", torch.zeros(size, SCENE, dtype=torch.int64))
         self.register_buffer("added", torch.zeros((), dtype=torch.int64))  # how many were ever added
 
@@ -51,7 +51,7 @@ class PairPool(nn.Module):
         self,
         **pairs: Tensor,  # new rows of every buffer
     ) -> None:
-        "Write pairs over the oldest."
+        "Add pairs to the ring buffer, in place of the oldest."
         size = len(self.ids)
         n = len(pairs["ids"])
         places = (self.added + torch.arange(min(n, size), device=self.ids.device)) % size

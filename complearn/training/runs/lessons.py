@@ -81,7 +81,7 @@ def prepare_lesson(
     pace = {"log_every": max(1, steps // 200), "checkpoint_every": max(10, steps // 4), "keep": 1, "captions_too": True}
     left_out = ["negatives", "every", "ema"]  # no hard negatives, no evaluation during training, no average of weights
     tuned, new = tuned_towers(teacher.run.config["model"])
-    left_out += ["shares"] if tuned else []  # a newcomer has nothing to lose
+    left_out += ["shares"] if tuned else []  # it has no pretrained weights that a lower rate would protect
     left_out += ["lr"] if tuned and not new else []  # which is that of a fine-tuning
     train = {name: value for name, value in teacher.run.config["train"].items() if name not in left_out} | pace
     method = {"name": "fresh_language", "args": {"steps": steps, "text_seed": text_seed, **arguments}}
@@ -118,7 +118,7 @@ def check_agents(
 def teachers_setting(
     runs: Sequence[Run],  # that teach
 ) -> dict[str, Any]:  # source, steps, rows, runs; nothing of no runs
-    "The setting of the runs that newcomers learnt from, for a results file."
+    "The setting of the teachers' runs, for a results file."
     rows: dict[str, dict] = {}
     for run in runs:
         method = run.config["method"]["name"]

@@ -33,7 +33,7 @@ class TrainingStart:
 
     @property
     def row(self) -> dict[str, Any]:
-        "What a row of a study says of it."
+        "The entry of a configuration that names the source of the weights, if any."
         return {"start": self.weights} if self.weights else {}
 
 

@@ -219,7 +219,7 @@ def begin_stage(
 def end_stage(
     stage: int,  # from 0
 ) -> Callable[[State], None]:  # for a phase's `on_end`
-    "Count a stage as learned."
+    "Return the `on_end` that counts a stage as trained."
     return lambda state: state.model.learned.fill_(stage + 1)
 
 # %% ../../../../nbs/training/methods/multistage/stages.ipynb #5d344969
