@@ -64,10 +64,10 @@ def command_parameters(
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             continue
-        needed = parameter.default is inspect.Parameter.empty
+        placed = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and not arguments
         kind = list[str] if name in arguments else _typed(parameter.annotation)
         about = comments.get(name, "")
-        if needed or name in arguments:
+        if placed or name in arguments:
             hint = Annotated[kind, typer.Argument(help=about)]
         else:
             kind = str | None if parameter.default is None and kind is str else kind
@@ -159,7 +159,37 @@ def _print_answers(result: Any) -> None:
     "Print a result's table of answers."
     from complearn.evaluation.bench.judging import answers_table
 
-    print(f"\n{answers_table(result).to_string(na_rep='')}\n(per cent; gallery: candidates of each question)")
+    table = answers_table(result)
+    print(f"\n{table.astype(object).where(table.notna(), '').to_string()}")
+    print("(per cent; gallery: candidates of each question)")
+
+
+def _ask_trained(
+    run: Any,  # that has ended
+    given: Mapping[str, Any],  # the words of `train`
+    benchmarks: str | None,  # a folder with published benchmarks; None: the run's own questions alone
+) -> Any:  # a `Result`, or None where there is nothing to ask
+    "Ask a run, and what it started from, the same questions."
+    from complearn.core.results import Result
+    from complearn.training.runs.measured import run_curves
+
+    models = ({"start": given["start"]} if given["start"] else {}) | {run.method: run}
+    results = []
+    if given["hold_out"] or run.config["data"]["name"] == "generated":
+        results.append(api.judge(models, device=given["device"]))
+    if benchmarks:
+        results.append(api.judge(models, benchmarks=benchmarks, device=given["device"]))
+    if not results:
+        return None
+    rows = [row for result in results for row in result.rows]
+    questions = {name: count for result in results for name, count in result.setting["questions"].items()}
+    setting = results[0].setting | {"questions": questions, "configuration": run.config}
+    return Result(setting, rows, curves=run_curves(run.metrics(), run.method, run.seed))
+
+
+def _shown(path: Path) -> str:
+    "A path as a person would type it here."
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 @_verb(api.train, "complearn train negclip photos/ --start ViT-B-32:mine.pt")
@@ -169,32 +199,32 @@ def _train(
     json: _JSON = False,
     **given: Any,
 ) -> None:
+    _check_path("--benchmarks", benchmarks)
     with _quiet_if(json):
         run = api.train(**typed_values(api.train, given))
-        start = {"start": given["start"]} if given["start"] else {}
-        models = {**start, run.method: run}
-        generated = run.config["data"]["name"] == "generated"
-        result = None
-        if given["hold_out"] or generated:
-            result = api.judge(models, device=given["device"])
-        if benchmarks:
-            more = api.judge(models, benchmarks=benchmarks, device=given["device"])
-            result = more if result is None else type(more)(result.setting, [*result.rows, *more.rows])
-        numbers = None if result is None else result.write(run.path.parents[1] / f"{run.path.name}.results.json")
+        result = _ask_trained(run, given, benchmarks)
+    files = {}
+    if result is not None:
+        from complearn.analysis.runs.result_page import write_result_page
+
+        files["the numbers"] = result.write(run.path.parents[1] / f"{run.path.name}.results.json")
+        files["the report"] = write_result_page(files["the numbers"], f"{run.method} on {given['pairs']}")
     if json:
         _print_json(run=str(run.path), rows=[] if result is None else result.rows)
         return
     if result is not None:
         _print_answers(result)
-        print(f"\nthe numbers: {numbers}")
-    print(f"the run:     {run.path}")
+        print()
+    for name, path in {**files, "the run": run.path}.items():
+        print(f"{name + ':':12} {_shown(path)}")
     print("next:")
     photos = given["pairs"] if Path(given["pairs"]).expanduser().is_dir() else "photos/"
-    print(f"  complearn judge {run.path} --benchmarks DATA        ask published benchmarks")
-    print(f"  complearn open search --runs {run.path} --gallery {photos}")
+    place = _shown(run.path)
+    print(f"  complearn judge {place} --benchmarks DATA        ask published benchmarks")
+    print(f"  complearn open search --runs {place} --gallery {photos}")
     if run.config["model"].get("codebook"):
-        print(f"  complearn open codes --runs {run.path}")
-    print(f"  complearn.load('{run.path}')        the model, in Python")
+        print(f"  complearn open codes --runs {place}")
+    print(f"  complearn.load('{place}')        the model, in Python")
 
 
 @_verb(api.judge, "complearn judge ViT-B-32:openai results/runs/negclip-s0 --benchmarks data/", arguments=("models",))
@@ -396,6 +426,19 @@ def _list(
         return
     width = max(map(len, parts), default=0)
     print("\n".join(f"{name:{width}}  {about}".rstrip() for name, about in parts.items()))
+
+
+@app.command(
+    "report", help="Write a results file as a page: answers, training, setting.\n\nExample: complearn report results/"
+)
+def _report(
+    results: Annotated[str, typer.Argument(help="results.json, or the folder that holds it")],
+    title: Annotated[str, typer.Option(help="of the page; empty: the folder's name")] = "",
+) -> None:
+    _check_path("report", results)
+    from complearn.analysis.runs.result_page import write_result_page
+
+    print(f"the report: {write_result_page(results, title)}")
 
 
 @app.command(

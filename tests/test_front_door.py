@@ -1,5 +1,12 @@
 "The functions of `complearn` itself: what each takes, and what is an error at once."
 
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import albums
 import numpy as np
 import pytest
 import torch
@@ -7,7 +14,19 @@ import training_runs
 from PIL import Image
 
 import complearn
+from complearn.core.results import Result
+from complearn.data.fixtures.benchmarks import write_benchmarks
+from complearn.data.readers.held_out import held_out_part
+from complearn.data.readers.registry import read_source
+from complearn.evaluation.bench.bench import judge as judge_bench
+from complearn.evaluation.bench.judging import answers_table
+from complearn.evaluation.bench.photos import photo_bench
+from complearn.evaluation.bench.planning import plan_study
+from complearn.models.saving import save_model
+from complearn.training.methods.scales import SCALES
 from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.snapshots import Snapshot, run_data
+from complearn.training.runs.starts import read_start
 
 FUNCTIONS = ("search", "codes", "stages")
 
@@ -92,3 +111,273 @@ def test_a_device_by_a_wrong_name_is_an_error_in_our_words(run):
     for wrong in ("gpu", "cuda:x"):
         with pytest.raises(ValueError, match=f"no device '{wrong}'; there are auto, cpu, cuda"):
             complearn.load(run, device=wrong)
+
+
+# --- training, judging, studies -------------------------------------------------------------------------------------
+
+MISTAKES = {
+    'train("negclp", "photos")': "no method 'negclp' (did you mean 'negclip'?)",
+    'train("negclip", "fotos")': "train: there is no .*fotos; give a folder with captions.csv",
+    'train("negclip", "empty")': "empty is empty; give a folder with captions.csv",
+    'train("negclip", "photos", batch_size=64)': "has 45 lines of captions, which do not fill a batch of 64",
+    'train("negclip", 5)': "5 are no pairs",
+    'train("negclip", "{name: cocoa, args: {}}")': "no reader 'cocoa' (did you mean 'coco'?)",
+    'read("photos", reader="foldr")': "no reader 'foldr' (did you mean 'folder'?)",
+    'judge("runs/typo")': "judge: there is no .*runs/typo; give a run's folder",
+    'judge("photos", benchmarks="dat")': "judge: there is no folder .*dat; give the one that holds sugarcrepe/",
+    'judge("photos", "fotos")': "judge: there is no .*fotos",
+    'study([], "photos")': "study: no method to train",
+    'study({"a": {"method": "clp"}}, "photos")': "no method 'clp' (did you mean 'clip'?)",
+    'runs("fotos")': "fotos is not a folder",
+}
+
+
+@pytest.fixture(scope="module")
+def album(tmp_path_factory):
+    "45 photos with a caption each."
+    return albums.write_photos(tmp_path_factory.mktemp("album") / "photos")
+
+
+@pytest.fixture
+def here(monkeypatch):
+    "Runs are trained in this process."
+    monkeypatch.setattr("complearn.training.runs.study.run_all", albums.train_here)
+
+
+@pytest.fixture(scope="module")
+def trained(album, tmp_path_factory):
+    "NegCLIP on 45 photos, in a process of its own as a person trains it."
+    out = tmp_path_factory.mktemp("trained")
+    return complearn.train("negclip", album, preset="smoke", steps=4, out=out, device="cpu")
+
+
+def test_mistakes_are_errors_before_torch_is_imported(album):
+    (album.parent / "empty").mkdir()
+    script = "import sys, complearn\n"
+    for call in MISTAKES:
+        script += f"try:\n    complearn.{call}\nexcept (OSError, ValueError) as error:\n    print(error)\n"
+        script += f"else:\n    print('no error in', {call!r})\n"
+    script += "print('torch' in sys.modules)\n"
+    words = [sys.executable, "-c", script]
+    env = os.environ | {"COMPLEARN_TYPECHECK": "0"}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=album.parent, env=env, timeout=120)
+    *messages, imported = done.stdout.splitlines()
+    assert imported == "False", done.stderr
+    assert len(messages) == len(MISTAKES)
+    for message, (call, expected) in zip(messages, MISTAKES.items()):
+        parts = expected.split(".*")
+        assert all(part in message for part in parts), (call, message)
+
+
+def test_a_tenth_of_the_images_is_held_out_and_the_batch_fits(trained):
+    asked = json.loads((trained.path.parents[1] / "split.json").read_text())["parts"]["test"]
+    assert len(asked) == 4 and trained.config["train"]["batch_size"] == 41
+    assert trained.config["train"]["negatives"] == {"source": "auto"} and trained.done["step"] == 4
+    pairs = run_data(trained)
+    assert len(pairs) == 41 and not {pair.image_id for pair in pairs} & set(asked)
+
+
+def test_the_same_call_opens_the_run_that_is_there(trained, album, capsys):
+    records = trained.records()
+    again = complearn.train("negclip", album, preset="smoke", steps=4, out=trained.path.parents[1], device="cpu")
+    assert again.path == trained.path and again.records() == records
+    said = capsys.readouterr().out
+    assert "41 captions of 41 images, and 4 images held out for questions; 4 steps of 41 pairs" in said
+    assert "(all of them; the preset's 64 are more)" in said
+
+
+def test_another_request_in_the_same_folder_is_refused(trained, album):
+    out = trained.path.parents[1]
+    with pytest.raises(FileExistsError, match="train.lr: 0.001 there, 0.01 asked for"):
+        complearn.train("negclip", album, preset="smoke", steps=4, lr=0.01, out=out, device="cpu")
+    with pytest.raises(ValueError, match="split.json holds out other images"):
+        complearn.train("negclip", album, preset="smoke", steps=4, hold_out=0.2, out=out, device="cpu")
+
+
+def test_a_training_is_that_of_a_study(trained, album, tmp_path):
+    "The configuration that `Study` makes, and the weights that `launch` leaves."
+    source = {"name": "folder", "args": {"folder": str(album)}}
+    plan = plan_study(["negclip"], source, tmp_path, preset="smoke", steps=4)
+    run = plan.study.run("negclip", 0)
+
+    def without_places(config):
+        return json.loads(json.dumps(config).replace(str(tmp_path), "OUT"))
+
+    ours = json.loads(json.dumps(trained.config).replace(str(trained.path.parents[1]), "OUT"))
+    assert without_places(run.config) == ours
+    launch(run.path, "cpu", progress=False)
+    mine, theirs = (Snapshot(one).weights() for one in (run, trained))
+    assert mine.keys() == theirs.keys()
+    for name, value in mine.items():
+        torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_run_is_asked_about_the_images_that_were_held_out(trained):
+    result = complearn.judge(trained, device="cpu")
+    assert set(result.setting["questions"]) == {"held out/retrieval", "held out/exchanges"}
+    table = result.table
+    chance = table[(table.method == "chance") & (table.data == "held out/retrieval")]
+    values = {(line.split, line.metric): line.value for line in chance.itertuples()}
+    assert values["image_to_text", "r@1"] == 0.25 and values["image_to_text", "gallery"] == 4
+    asked = read_source(held_out_part(trained.config["data"]))
+    bench = photo_bench(asked, "held out")
+    snapshot = Snapshot(trained)
+    expected = judge_bench(snapshot.model(), bench, "negclip", 0, snapshot.phase, snapshot.step)
+    own = [row for row in result.rows if row["method"] == "negclip" and not row["metric"].startswith("train_overlap")]
+    assert own == expected
+    shown = answers_table(result)
+    assert {"negclip", "chance", "blind_ngram", "gallery"} <= set(shown)
+
+
+def test_several_models_answer_the_same_questions(trained, album, tmp_path):
+    models = {"now": trained, "opened": complearn.load(trained.path, device="cpu")}
+    result = complearn.judge(models, benchmarks={"swaps": {"name": "folder", "args": {"folder": str(album)}}},
+                             overlap="keep", out=tmp_path, device="cpu")  # fmt: skip
+    assert [about["method"] for about in result.setting["models"]] == ["now", "opened"]
+    shown = answers_table(Result.read(tmp_path))
+    assert (shown["now"] == shown["opened"]).all()
+    assert result.setting["overlap"]["report"]["now"].startswith("41 of 41 training pairs compared")
+    with pytest.raises(ValueError, match="one model is named twice"):
+        complearn.judge([trained, trained], device="cpu")
+
+
+def test_photos_and_benchmarks_are_asked_of_any_model(trained, album, tmp_path):
+    result = complearn.judge(complearn.load(trained.path, device="cpu"), album, device="cpu")
+    assert set(result.setting["questions"]) == {"photos/retrieval", "photos/exchanges"}
+    write_benchmarks(tmp_path / "data")
+    result = complearn.judge(
+        trained, benchmarks=tmp_path / "data", only=["sugarcrepe", "coco_retrieval"], limit=3, device="cpu"
+    )
+    assert {"sugarcrepe", "coco_retrieval"} <= set(result.setting["questions"])
+    assert {"chance", "blind_length"} <= {row["method"] for row in result.rows}
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(ValueError, match="no benchmark was found in .*nothing"):
+        complearn.judge(trained, benchmarks=tmp_path / "nothing", device="cpu")
+    with pytest.raises(ValueError, match="no images were held out of its training"):
+        complearn.judge(complearn.load(trained.path, device="cpu"), device="cpu")
+
+
+def test_pairs_that_were_read_or_made_are_trained_on(album, tmp_path, here):
+    by_name = complearn.read(album)
+    run = complearn.train("clip", by_name, preset="smoke", steps=2, out=tmp_path / "read", device="cpu")
+    assert run.config["data"]["args"]["source"] == {"name": "folder", "args": {"folder": str(album)}}
+    own = [replace(pair, id=f"mine {number}") for number, pair in enumerate(by_name[:20])]
+    run = complearn.train("clip", own, preset="smoke", steps=2, out=tmp_path / "own", device="cpu")
+    assert run.config["data"]["args"]["source"]["args"]["captions_file"] == str(tmp_path / "own" / "pairs.jsonl")
+    assert len(run_data(run)) == 18 and run.config["train"]["batch_size"] == 18
+    with pytest.raises(ValueError, match="an image that is no file"):
+        complearn.train("clip", [replace(pair, image=b"x") for pair in own], out=tmp_path / "bytes")
+
+
+def test_text_files_and_parquet_are_taken_as_photos(trained, album, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    beside = tmp_path / "beside"
+    table = {"image": [], "text": []}
+    for number in range(6):
+        picture = (album / f"{number}.png").read_bytes()
+        beside.mkdir(exist_ok=True)
+        (beside / f"{number}.png").write_bytes(picture)
+        (beside / f"{number}.txt").write_text(albums.caption(number) + "\n")
+        table["image"].append(picture)
+        table["text"].append(albums.caption(number))
+    pandas.DataFrame(table).to_parquet(tmp_path / "photos.parquet")
+    recalls = []
+    for place in (beside, tmp_path / "photos.parquet"):
+        rows = complearn.judge(trained, place, overlap="keep", device="cpu").rows
+        recalls.append([row["value"] for row in rows if row["method"] == "negclip" and row["metric"] == "r@1"])
+    assert recalls[0] == recalls[1] and len(recalls[0]) == 2
+    asked = complearn.judge(trained, album / "captions.csv", overlap="keep", device="cpu").setting["questions"]
+    assert asked["photos/retrieval"] == 45
+
+
+def test_a_study_is_measured_and_resumes(album, tmp_path, here, monkeypatch):
+    asked = {"preset": "smoke", "steps": 2, "out": tmp_path, "device": "cpu"}
+    result = complearn.study(["clip", "negclip"], album, seeds=1, **asked)
+    assert {"clip", "negclip", "chance"} <= {row["method"] for row in result.rows}
+    assert result.setting["seeds"] == [0] and set(result.setting["runs"]) == {"clip-s0", "negclip-s0"}
+    monkeypatch.setattr("complearn.training.runs.study.run_all", None)  # nothing is trained again
+    assert complearn.study(["clip", "negclip"], album, seeds=1, **asked).rows == result.rows
+    with pytest.raises(ValueError, match="nothing judges these runs"):
+        complearn.study(["clip"], album, hold_out=0, out=tmp_path / "none")
+    with pytest.raises(ValueError, match="no seed to train"):
+        complearn.study(["clip"], album, seeds=0, out=tmp_path / "none")
+
+
+def test_generated_pictures_are_trained_on(tmp_path, here):
+    run = complearn.train("clip", "generated", preset="smoke", steps=2, out=tmp_path, device="cpu")
+    assert run.config["data"]["args"]["seed"] == 0 and run.config["train"]["batch_size"] == 64
+    assert "monitor" in run.config["evaluate"]
+
+
+# --- what a training starts from -------------------------------------------------------------------------------------
+
+PRETRAINED = {"open_clip": albums.write_open_clip, "transformers": albums.write_clip_model}
+
+
+@pytest.mark.parametrize("form", list(PRETRAINED))
+def test_a_pretrained_folder_is_fine_tuned_at_its_rate_and_temperature(form, album, tmp_path, here):
+    pytest.importorskip(form)
+    folder = PRETRAINED[form](tmp_path / "model")
+    run = complearn.train("negclip", album, start=folder, preset="smoke", steps=2, out=tmp_path / "out", device="cpu")
+    assert run.config["train"]["lr"] == 1e-5
+    before = complearn.load(folder, device="cpu")
+    after = complearn.load(run.path, device="cpu")
+    scale = getattr(before.model, "logit_scale", None)
+    torch.testing.assert_close(after.logit_scale, scale, rtol=0, atol=1e-3)
+    pairs = complearn.read(album)[:4]
+    batches = [model.collate(pairs) for model in (before, after)]
+    torch.testing.assert_close(batches[0].images, batches[1].images)
+    result = complearn.judge({"before": folder, "after": run}, device="cpu")
+    assert {"before", "after"} <= {row["method"] for row in result.rows}
+
+
+def test_a_training_starts_from_every_form_that_load_takes(trained, album, tmp_path):
+    pytest.importorskip("open_clip")
+    scale = SCALES["demo"]
+    folder = albums.write_open_clip(tmp_path / "model")
+    towers = read_start(folder, scale, frozen=("vision",)).model
+    assert towers["vision"] == {"tower": f"open_clip:{folder}", "frozen": True}
+    assert towers["text"] == {"tower": f"open_clip:{folder}"}
+    assert read_start(complearn.load(folder, device="cpu"), scale).model["text"] == towers["text"]
+    file = folder / "open_clip_model.safetensors"
+    with_file = read_start(f"ViT-B-32:{file}", scale, quick_gelu=True).model
+    assert with_file["vision"] == {"tower": f"open_clip:ViT-B-32:{file}", "quick_gelu": True}
+    for given in (trained, trained.path, f"{trained.path}@contrastive", complearn.load(trained.path, device="cpu")):
+        start = read_start(given, scale)
+        assert start.weights["run"] == str(trained.path) and start.weights["phase"] == "contrastive"
+        assert start.model == trained.config["model"] and start.lr == trained.config["train"]["lr"]
+    with pytest.raises(ValueError, match="frozen belongs to a pretrained CLIP"):
+        read_start(trained, scale, frozen=("vision",))
+    with pytest.raises(ValueError, match="there is no start"):
+        read_start(None, scale, frozen=("text",))
+    with pytest.raises(ValueError, match="no tower to freeze 'txt'"):
+        read_start(folder, scale, frozen=("txt",))
+    saved = save_model(complearn.load(trained.path, device="cpu"), tmp_path / "saved")
+    with pytest.raises(ValueError, match="is a saved model, from which no training can start"):
+        read_start(saved, scale)
+    with pytest.raises((OSError, ValueError), match="typo"):
+        read_start(tmp_path / "typo", scale)
+
+
+def test_a_training_goes_on_from_another_run(trained, album, tmp_path, here):
+    run = complearn.train("clip", album, start=trained, preset="smoke", steps=1, out=tmp_path, device="cpu")
+    start = run.config["start"]
+    assert (run.path / start["run"]).resolve() == trained.path.resolve() and start["phase"] == "contrastive"
+    before, after = (Snapshot(one).weights() for one in (trained, run))
+    name = next(name for name in before if name.startswith("vision") and before[name].ndim == 2)
+    assert not torch.equal(before[name], after[name])
+    assert (before[name] - after[name]).abs().max() < 0.01  # one step from there, not from new weights
+    assert (
+        after.keys() == before.keys()
+        and (run.path / "tokenizer.json").read_bytes() == (trained.path / "tokenizer.json").read_bytes()
+    )
+
+
+def test_runs_are_a_table(trained, tmp_path):
+    table = complearn.runs(trained.path.parents[1])
+    assert table.to_dict("records")[0] | {"loss": 0} == {
+        "run": "runs/negclip-s0", "method": "negclip", "seed": 0, "state": "done", "phase": "contrastive", "step": 4,
+        "loss": 0, "problem": "",
+    }  # fmt: skip
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        complearn.runs(tmp_path)

@@ -24,7 +24,7 @@ from documents import document, site_builder
 ROOMS = ["core", "language", "data", "models", "training", "evaluation", "analysis", "apps"]
 PAPERMILL_ROOMS = ["experiments", "benchmarks"]
 FLOORS = {"training": ["engine", "objectives", "methods", "runs"], "evaluation": ["tasks", "bench"]}
-ENTRIES = ["launch", "api"]  # modules that stand above the rooms
+ENTRIES = ["launch", "api", "command"]  # modules that stand above the rooms
 BIN = Path(sys.executable).parent
 BOOK_FILES = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
 NAMES = [path.relative_to(ROOT / "nbs").with_suffix("").as_posix() for path in BOOK_FILES]

@@ -237,10 +237,19 @@ def declared_kinds() -> list[str]:
     return sorted({kind for kinds in found for kind in kinds})
 
 
+@cache
 def _registry_names(what: str) -> list[str]:
     "Return what modules call the registry of a kind, as a pattern; a decorator may be called as the kind itself."
-    pattern = rf'^(\w+) = Registry\(\s*"{re.escape(what)}"'
-    return [name for text in _own_sources().values() for name in re.findall(pattern, text, re.M)]
+    start = f'= Registry("{what}"'
+    pattern = re.compile(rf'^(\w+) = Registry\(\s*"{re.escape(what)}"', re.M)
+    texts = [text for text in _own_sources().values() if start in text or "= Registry(\n" in text]
+    return [name for text in texts for name in pattern.findall(text)]
+
+
+def _registrations(what: str) -> str:
+    "Return the beginning of a registration, as a pattern: `method(`, or `READERS.register(`."
+    functions = [re.escape(what), *(rf"{name}\.(?:register|add)" for name in _registry_names(what))]
+    return rf"(?<![\w.])(?<!def )(?:{'|'.join(functions)})\(\s*"
 
 
 def declared_names(
@@ -248,12 +257,22 @@ def declared_names(
 ) -> list[str]:
     """Return the names of parts that complearn's own modules register by writing them out, as in `@method("clip")`;
     none of them is imported."""
-    functions = [re.escape(what), *(rf"{name}\.(?:register|add)" for name in _registry_names(what))]
-    pattern = re.compile(rf'(?<![\w.])(?:{"|".join(functions)})\(\s*"([^"]+)"')
+    pattern = re.compile(rf'{_registrations(what)}"([^"]+)"')
     texts = [_own_sources()[module] for module in registering_modules(what)]
     return sorted({name for text in texts for name in pattern.findall(text)})
 
 
+def _in_table(
+    what: str,  # a kind of part
+    name: str,  # that is not written out where it is registered
+) -> bool:
+    "Return whether a module that registers the parts of a table, in a loop, has a string of this name."
+    loop = re.compile(rf"{_registrations(what)}[a-z_]")
+    texts = [_own_sources()[module] for module in registering_modules(what)]
+    return any(f'"{name}"' in text for text in texts if loop.search(text))
+
+
+@cache
 def registering_modules(
     what: str,  # a kind of part, e.g. "method"
 ) -> list[str]:
@@ -262,7 +281,9 @@ def registering_modules(
     definitions = [rf"^{name} = Registry\(" for name in names]
     additions = [rf"^ *(?:@|\w+ = )?{re.escape(what)}\(", *(rf"\b{name}\.(?:register|add)\(" for name in names)]
     pattern = re.compile("|".join([*definitions, *additions]), re.M)
-    return [module for module, text in _own_sources().items() if pattern.search(text)]
+    marks = [f"{what}(", *names]
+    sources = _own_sources()
+    return [name for name, text in sources.items() if any(mark in text for mark in marks) and pattern.search(text)]
 
 
 def check_declared(
@@ -275,8 +296,8 @@ def check_declared(
     is left to the registry."""
     if ":" in name or importlib.metadata.entry_points(group=GROUP) or name in Registry.kinds.get(what, ()):
         return
-    quoted = f'"{name}"'  # a name in a table, whose parts are registered in a loop, stands there too
-    if not any(quoted in _own_sources()[module] for module in registering_modules(what)):
-        similar = get_close_matches(name, declared_names(what), n=1)
+    known = declared_names(what)
+    if name not in known and not _in_table(what, name):
+        similar = get_close_matches(name, known, n=1)
         suggestion = f" (did you mean {similar[0]!r}?)" if similar else ""
         raise RequestError(f"no {what} {name!r}{suggestion}; complearn list {what} names those that there are")

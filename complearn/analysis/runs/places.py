@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ...core.files import read_json
 from ...core.results import Result
-from ...core.runs import Run, find, runs_table
+from ...core.runs import find, runs_table
 from ...data.divergence.selection import read_split
+from ...data.images import EXTENSIONS
 from ...data.readers.edits import read_captions, read_edits
 from ...data.readers.files import read_rows
 from ...data.readers.registry import read
@@ -81,29 +82,30 @@ def _training(path: Path) -> tuple[str, ...]:
     return (f"complearn train negclip {path}", f"complearn train negclip {path} --start ViT-B-32:mine.pt")
 
 # %% ../../../nbs/analysis/runs/places.ipynb #pc08
-def _run_place(path: Path) -> Place | None:
-    "A run, or a folder with runs below it; None where there are none."
+def _runs_place(path: Path) -> Place | None:
+    "A folder with runs below it; None where there are none."
     found = find(path)
     if not found:
         return None
     table = runs_table(path).fillna({"problem": ""})
     problems = [f"{line.run}: {line.problem}" for line in table.itertuples() if line.problem]
-    if len(found) == 1 and found[0].path == path.absolute():
-        return _one_run(found[0], problems)
     lines = (f"{len(found)} runs", *table.drop(columns="problem").to_string(index=False, na_rep="").splitlines())
     return Place("a folder of runs", lines, "; ".join(problems), (f"complearn open codes --runs {path}",))
 
 
-def _one_run(run: Run, problems: list[str]) -> Place:
-    "One run."
-    if problems:
-        return Place("a run", (), problems[0].partition(": ")[2])
-    line = runs_table(run.path).iloc[0]
+def _run_place(path: Path) -> Place | None:
+    "A run; None where the folder is none."
+    found = find(path) if (path / "config.json").is_file() else []
+    if [run.path for run in found] != [path.absolute()]:
+        return None
+    (run,) = found
+    if run.problem:
+        return Place("a run", (), run.problem)
+    line = runs_table(path).iloc[0]
     state = f"{line.state}, {line.step} steps, loss {line.loss:.4g}" if line.notna().step else line.state
     lines = (f"method {run.method}, seed {run.seed}: {state}", f"trained on {run.config.get('data', {}).get('name')}")
-    ended = line.state == "done"
-    command = f"complearn judge {run.path}" if ended else f"python -m complearn.launch {run.path}"
-    return Place("a run", lines, commands=(command,))
+    command = f"complearn judge {path}" if line.state == "done" else f"python -m complearn.launch {path}"
+    return Place("a run", lines, line.problem, (command,))
 
 
 def _model_place(path: Path) -> Place | None:
@@ -121,30 +123,37 @@ def _model_place(path: Path) -> Place | None:
     return Place(kind, lines, commands=(f"complearn train negclip photos/ --start {path}",))
 
 
-def _photo_place(path: Path) -> Place | None:
-    "A folder of pictures, with captions or without; None where there are neither."
-    tables = [name for name in ("captions.csv", "captions.tsv", "captions.jsonl") if (path / name).is_file()]
-    if tables:
-        pairs = read("folder", folder=str(path), captions_file=tables[0])
-    elif any(path.rglob("*.parquet")):
-        pairs = read("parquet", path=str(path))
-    elif any(path.rglob("*.txt")):
-        pairs = read("sidecar", folder=str(path))
-    else:
-        return None
+def _photo_place(path: Path, reader: str, **arguments: str) -> Place:
+    "A folder of captioned pictures."
+    pairs = read(reader, **arguments)
     images = len({pair.image_id for pair in pairs})
-    return Place(
-        "images with captions",
-        (f"{len(pairs)} captions of {images} images", str(pairs.report)),
-        commands=_training(path),
-    )
+    lines = (f"{len(pairs)} captions of {images} images", str(pairs.report))
+    return Place("images with captions", lines, commands=_training(path))
+
+
+def _table_place(path: Path) -> Place | None:
+    "A folder of pictures with a table of captions; None without one."
+    for name in ("captions.csv", "captions.tsv", "captions.jsonl"):
+        if (path / name).is_file():
+            return _photo_place(path, "folder", folder=str(path), captions_file=name)
+    return None
+
+
+def _other_photos(path: Path) -> Place | None:
+    "A folder of tables with pictures in them, or of pictures with texts beside them; None where there are neither."
+    if any(path.rglob("*.parquet")):
+        return _photo_place(path, "parquet", path=str(path))
+    pictures = {file.with_suffix("") for file in path.rglob("*") if file.suffix.lower() in EXTENSIONS}
+    if pictures & {file.with_suffix("") for file in path.rglob("*.txt")}:
+        return _photo_place(path, "sidecar", folder=str(path))
+    return None
 
 
 def _folder_place(path: Path) -> Place:
     "What a folder holds."
     if (path / "graph.json").is_file():
         return Place("a concept graph", commands=(f"complearn open concepts --graph {path}",))
-    for look in (_model_place, _run_place, _photo_place):
+    for look in (_run_place, _model_place, _table_place, _runs_place, _other_photos):
         if (place := look(path)) is not None:
             return place
     found = [suite.name for suite in find_suites(path) if suite.state != "missing"]

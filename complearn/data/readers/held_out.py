@@ -7,6 +7,7 @@ __all__ = ['FEWEST', 'write_source', 'hold_out', 'training_part', 'held_out_part
 
 # %% ../../../nbs/data/readers/held_out.ipynb #ho03
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,18 +27,23 @@ def write_source(
     "Return how another process reads these pairs; raise RequestError for images that are in no file."
     if source := source_of(pairs):
         return dict(source)
-    lines = []
     for pair in pairs:
         if not isinstance(pair.image, (str, Path)) or not pair.caption:
             raise RequestError(
                 f"pair {pair.id} has {'no caption' if not pair.caption else 'an image that is no file'}; to train on "
                 f"pairs, save their images as files, or give what complearn.read returns"
             )
-        captions = [pair.caption, *(pair.views or ())]
-        lines.append(json.dumps({"image": str(Path(pair.image).absolute()), "caption": captions}, ensure_ascii=False))
-    file = write_bytes_atomic(Path(folder).absolute() / "pairs.jsonl", ("\n".join(lines) + "\n").encode())
-    args = {"folder": str(file.parent), "captions_file": file.name, "allow_outside": True}
-    return {"name": "folder", "args": args}
+    paths = [os.path.abspath(pair.image) for pair in pairs]
+    if not paths:
+        raise RequestError("no pairs to train on; give what complearn.read returns")
+    home = os.path.commonpath([os.path.dirname(path) for path in paths])
+    rows = [
+        {"image": os.path.relpath(path, home), "caption": [pair.caption, *(pair.views or ())]}
+        for path, pair in zip(paths, pairs)
+    ]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    file = write_bytes_atomic(Path(folder).absolute() / "pairs.jsonl", text.encode())
+    return {"name": "folder", "args": {"folder": home, "captions_file": str(file)}}
 
 # %% ../../../nbs/data/readers/held_out.ipynb #ho08
 FEWEST = 2  # images, to be asked about and to be trained on

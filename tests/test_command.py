@@ -1,0 +1,316 @@
+"""The command `complearn`: every verb, what its help says, and errors of one line before torch is imported."""
+
+import configparser
+import importlib
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import albums
+import pytest
+
+import complearn
+from complearn import api, command
+from complearn.core.plugins import Registry, check_declared, declared_names
+from complearn.core.runs import Run
+from complearn.training.runs.snapshots import Snapshot
+from complearn.training.runs.sweep import progress_of
+
+ROOT = Path(__file__).resolve().parents[1]
+VERBS = ("demo", "train", "judge", "study", "runs", "report", "open", "edits", "parse", "graph", "split", "review")
+VERBS = (*VERBS, "list", "check")
+OF_API = {"train": api.train, "judge": api.judge, "study": api.study, "runs": api.runs}
+PASSED_ON = {
+    "edits": ("complearn.apps.edits.command", []),
+    "parse": ("complearn.apps.parses", []),
+    "graph": ("complearn.apps.concepts.command", ["graph"]),
+    "split": ("complearn.apps.concepts.command", ["split"]),
+}
+MISTAKES = {
+    "train negclp photos": "no method 'negclp' (did you mean 'negclip'?); complearn list method names those",
+    "train negclip fotos": "there is no {folder}/fotos; give a folder with captions.csv",
+    "train negclip photos --batch-size 64": "has 45 lines of captions, which do not fill a batch of 64",
+    "train negclip photos --steps many": "Invalid value for '--steps'",
+    "train negclip": "Missing argument 'pairs'",
+    "train negclip photos --stpes 3": "No such option: --stpes",
+    "train negclip photos --switches {a": "parameter switches cannot be read",
+    "judge runs/typo": "there is no {folder}/runs/typo; give a run's folder",
+    "judge photos --benchmarks dat": "there is no folder {folder}/dat",
+    "study clp": "no method 'clp' (did you mean 'clip'?)",
+    "study no_such.ipynb": "there is no notebook no_such.ipynb; there are",
+    "study iterated_learning.ipynb -p preset": "a notebook's parameter is NAME=VALUE, not 'preset'",
+    "study clip -p steps=3": "--parameter belongs to a notebook",
+    "runs fotos": "fotos is not a folder",
+    "report fotos": "there is no {folder}/fotos",
+    "open code": "no app 'code' (did you mean 'codes'?)",
+    "open codes --runs fotos": "--runs fotos: there is no {folder}/fotos",
+    "open": "results is not a folder",
+    "edits caption.csv out.jsonl": "edits caption.csv: there is no {folder}/caption.csv",
+    "parse caption.csv out.jsonl": "parse caption.csv: there is no {folder}/caption.csv",
+    "graph caption.csv out": "graph caption.csv: there is no {folder}/caption.csv",
+    "split caption.csv out.json": "split caption.csv: there is no {folder}/caption.csv",
+    "review negatives.jsonl": "--edits negatives.jsonl: there is no {folder}/negatives.jsonl",
+    "list methods": "no kind 'methods' (did you mean 'method'?)",
+    "check fotos": "check fotos: there is no {folder}/fotos",
+    "trian negclip photos": "No such command 'trian'",
+}
+
+
+@pytest.fixture(scope="module")
+def album(tmp_path_factory):
+    "45 photos with a caption each."
+    return albums.write_photos(tmp_path_factory.mktemp("album") / "photos")
+
+
+@pytest.fixture
+def here(monkeypatch):
+    "Runs are trained in this process."
+    monkeypatch.setattr("complearn.training.runs.study.run_all", albums.train_here)
+
+
+@pytest.fixture(scope="module")
+def trained(album, tmp_path_factory):
+    "The folder of four steps of NegCLIP, and what the command printed."
+    out = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("complearn.training.runs.study.run_all", albums.train_here)
+        words = ["train", "negclip", str(album), "--preset", "smoke", "--steps", "4", "--device", "cpu"]
+        assert command.main([*words, "--out", str(out)]) == 0
+    return out
+
+
+def many(lists, cwd):
+    "Run the command on lists of words in one process; status, output and errors of each, and whether torch came."
+    script = "import contextlib, io, json, sys\nfrom complearn.command import main\nanswers = []\n"
+    script += "for words in json.load(sys.stdin):\n    out, err = io.StringIO(), io.StringIO()\n"
+    script += (
+        "    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):\n        status = main(words)\n"
+    )
+    script += "    answers.append([status, out.getvalue(), err.getvalue(), 'torch' in sys.modules])\n"
+    script += "print(json.dumps(answers))\n"
+    env = os.environ | {"COMPLEARN_TYPECHECK": "0", "COLUMNS": "100"}
+    given = json.dumps(lists)
+    done = subprocess.run([sys.executable, "-c", script], input=given, capture_output=True, text=True, cwd=cwd, env=env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_mistakes_are_one_line_with_status_2_before_torch_is_imported(album):
+    answers = many([mistake.split() for mistake in MISTAKES], album.parent)
+    for (mistake, expected), (status, out, err, torch_is_there) in zip(MISTAKES.items(), answers, strict=True):
+        assert (status, out, torch_is_there) == (2, "", False), (mistake, out, err)
+        assert err.startswith("complearn: ") and err.count("\n") == 1 and "Traceback" not in err, mistake
+        assert expected.format(folder=album.parent) in err, (mistake, err)
+
+
+def test_the_help_of_every_verb_has_an_example_and_imports_no_torch(tmp_path):
+    typed = [verb for verb in VERBS if verb not in PASSED_ON]
+    top, *helps = many([["--help"], *([verb, "--help"] for verb in typed)], tmp_path)
+    assert all(verb in top[1] for verb in VERBS) and not top[3]
+    for verb, (status, out, err, torch_is_there) in zip(typed, helps):
+        assert status == 0 and not err and not torch_is_there, verb
+        assert f"complearn {verb}" in out and ("Example: complearn" in out or verb == "demo"), verb
+
+
+@pytest.mark.parametrize("verb", list(OF_API))
+def test_a_verb_has_the_parameters_of_its_function(verb):
+    function = OF_API[verb]
+    comments = command.parameter_comments(function)
+    own = inspect.signature(function).parameters
+    parameters = {parameter.name: parameter for parameter in command.command_parameters(function)}
+    assert list(comments) == list(own) and set(parameters) == set(own)
+    for name, parameter in parameters.items():
+        hint = parameter.annotation.__metadata__[0]
+        assert hint.help == comments[name] != "", f"{verb}: {name} has no comment"
+        default = own[name].default
+        assert parameter.default == ([] if default == () else default)
+
+
+@pytest.mark.parametrize("verb", list(PASSED_ON))
+def test_words_are_handed_to_commands_of_their_own(verb, album, monkeypatch):
+    module, before = PASSED_ON[verb]
+    given = []
+    monkeypatch.setattr(importlib.import_module(module), "main", lambda words: given.append(words) or 3)
+    words = [str(album / "captions.csv"), "out", "--seed", "4", "-q"]
+    assert command.main([verb, *words]) == 3
+    assert given == [[*before, *words]]
+
+
+def test_the_help_of_a_command_of_its_own_is_shown(capsys):
+    for verb in PASSED_ON:
+        with pytest.raises(SystemExit) as ended:
+            command.main([verb, "--help"])
+        assert ended.value.code == 0 and "captions" in capsys.readouterr().out
+
+
+def test_the_console_script_is_the_command():
+    config = configparser.ConfigParser(delimiters=["="], interpolation=None)
+    config.read(ROOT / "settings.ini", encoding="utf-8")
+    name, _, place = config["DEFAULT"]["console_scripts"].partition("=")
+    module, _, function = place.partition(":")
+    assert name == "complearn" and getattr(importlib.import_module(module), function) is command.main
+    assert 'cfg["console_scripts"].split()' in (ROOT / "setup.py").read_text()
+    done = subprocess.run([sys.executable, "-m", "complearn", "list"], capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0 and "method\n" in done.stdout
+
+
+def test_photos_are_trained_on_and_asked_about_in_one_line(trained, album, capsys):
+    words = ["train", "negclip", str(album), "--preset", "smoke", "--steps", "4", "--device", "cpu", "--out"]
+    assert command.main([*words, str(trained)]) == 0
+    out = capsys.readouterr().out
+    assert "41 captions of 41 images, and 4 images held out for questions; 4 steps of 41 pairs" in out
+    assert "held out/retrieval" in out and "held out/exchanges" in out and "gallery" in out and "chance" in out
+    assert f"complearn judge {trained}/runs/negclip-s0 --benchmarks DATA" in out and "complearn open search" in out
+    assert (trained / "negclip-s0.results.json").exists() and (trained / "negclip-s0.report.html").exists()
+    capsys.readouterr()
+    assert command.main([*words, str(trained), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["run"] == str(trained / "runs" / "negclip-s0")
+    assert {"negclip", "chance"} <= {row["method"] for row in told["rows"]}
+
+
+def test_a_pretrained_clip_is_judged_before_and_after(album, tmp_path, here, capsys):
+    pytest.importorskip("open_clip")
+    folder = albums.write_open_clip(tmp_path / "model")
+    words = ["train", "clip", str(album), "--start", str(folder), "--frozen", "vision", "--steps", "2"]
+    assert command.main([*words, "--device", "cpu", "--out", str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out
+    assert "from pretrained towers; lr 1e-05" in out and "the temperature is that of the pretrained CLIP" in out
+    header = next(line for line in out.splitlines() if "chance" in line)
+    assert header.split()[:3] == ["start", "clip", "chance"]
+    assert Run.open(tmp_path / "out" / "runs" / "clip-s0").config["model"]["vision"]["frozen"]
+
+
+def test_runs_are_judged_listed_and_checked(trained, capsys):
+    run = str(trained / "runs" / "negclip-s0")
+    assert command.main(["judge", run, "--device", "cpu", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    expected = [row for row in complearn.judge(run, device="cpu").rows if row["method"] == "negclip"]
+    assert [row for row in rows if row["method"] == "negclip"] == expected
+    capsys.readouterr()
+    assert command.main(["runs", str(trained)]) == 0 and "negclip" in capsys.readouterr().out
+    assert command.main(["runs", str(trained), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["state"] == "done"
+    assert command.main(["open", "--runs", str(trained)]) == 0
+    assert f"complearn open codes --runs {trained}" in capsys.readouterr().out
+    assert command.main(["check", run]) == 0 and "method negclip, seed 0: done, 4 steps" in capsys.readouterr().out
+
+
+def test_what_is_wrong_with_a_place_is_said_with_status_1(album, trained, tmp_path, capsys):
+    kinds = {
+        album: "images with captions",
+        album / "captions.csv": "captions",
+        trained: "a folder of runs",
+        trained / "split.json": "a split of a data set",
+        trained / "negclip-s0.results.json": "results",
+    }
+    for place, kind in kinds.items():
+        assert command.main(["check", str(place), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["kind"] == kind
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "captions.csv").write_text("image,caption\nnone.png,a red dog\n")
+    assert command.main(["check", str(broken)]) == 1
+    assert "image 'none.png' not found" in capsys.readouterr().out
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"method": {"na')
+    assert command.main(["check", str(tmp_path / "run")]) == 1
+    assert "config.json cannot be read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["method", "reader", "app", "benchmark", "preset", "operator"])
+def test_the_parts_of_a_kind_are_listed(kind):
+    parts = command.list_parts(kind)
+    assert set(parts) == set(Registry.kinds[kind].names()) and len(parts) > 2
+    assert set(declared_names(kind)) <= set(parts)
+    assert kind in command.list_parts()
+
+
+@pytest.mark.parametrize("kind", ["method", "reader", "app"])
+def test_every_name_that_is_registered_is_known_before_its_import(kind, monkeypatch):
+    names = set(command.list_parts(kind))
+    monkeypatch.setattr(Registry, "kinds", {})
+    for name in names:
+        check_declared(kind, name)
+    with pytest.raises(ValueError, match=f"no {kind} 'nothing'; complearn list {kind} names those"):
+        check_declared(kind, "nothing")
+
+
+def test_methods_are_studied_and_reported(album, tmp_path, here, capsys):
+    words = ["study", "clip", "negclip", "--pairs", str(album), "--preset", "smoke", "--steps", "2", "--device", "cpu"]
+    assert command.main([*words, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "held out/retrieval" in out and "negclip" in out and (tmp_path / "results.json").exists()
+    assert command.main(["report", str(tmp_path)]) == 0
+    assert str(tmp_path / "results.report.html") in capsys.readouterr().out
+    page = (tmp_path / "results.report.html").read_text()
+    assert "held out/retrieval" in page and "negclip" in page and "prefers-color-scheme" in page
+
+
+def test_a_notebook_is_run_through_papermill(tmp_path, monkeypatch, capsys):
+    called = []
+
+    def run(words, **options):
+        called.append(words[2:])
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(command.subprocess, "run", run)
+    words = ["study", "iterated_learning.ipynb", "--preset", "smoke", "-p", 'methods=["clip"]', "--out", str(tmp_path)]
+    assert command.main(words) == 0
+    notebook = ROOT / "nbs" / "experiments" / "iterated_learning.ipynb"
+    report = str(tmp_path / "report.ipynb")
+    given = ["-p", "preset", "smoke", "-p", "out_dir", str(tmp_path), "-p", "methods", '["clip"]']
+    assert called[0] == ["papermill", str(notebook), report, "-k", "python3", *given]
+    assert called[1][:3] == ["nbconvert", "--to", "html"]
+    assert f"python -m papermill {notebook} {report}" in capsys.readouterr().out
+    assert command.main(["demo", "--out", str(tmp_path)]) == 0
+    assert called[2][:2] == ["papermill", str(notebook)] and called[2][6:8] == ["preset", "demo"]
+
+
+def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
+    given = []
+    monkeypatch.setattr("complearn.apps.serving.main", given.append)
+    assert command.main(["open", "search", "--runs", str(trained), "--gallery", str(album)]) == 0
+    assert given == [["search", "--runs", str(trained), "--gallery", str(album)]]
+    assert command.main(["review", str(album / "captions.csv")]) == 0
+    assert given[1] == ["review", "--edits", str(album / "captions.csv")]
+
+
+def test_an_error_of_the_work_has_status_1_and_a_traceback_if_asked_for(album, tmp_path, monkeypatch, capsys):
+    def fail(*arguments, **options):
+        raise RuntimeError("run clip-s0 ended with exit code 1")
+
+    monkeypatch.setattr("complearn.training.runs.study.run_all", fail)
+    words = ["train", "clip", str(album), "--preset", "smoke", "--out", str(tmp_path)]
+    assert command.main(words) == 1
+    assert capsys.readouterr().err.endswith("complearn: run clip-s0 ended with exit code 1\n")
+    with pytest.raises(RuntimeError):
+        command.main(["--traceback", *words])
+
+
+@pytest.mark.slow
+def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tmp_path):
+    "It ends with the weights of one that nobody interrupted."
+
+    def words(out):
+        line = f"train negclip {album} --preset smoke --steps 300 --device cpu --hold-out 0 --out {out}"
+        return [sys.executable, "-m", "complearn", *line.split()]
+
+    log = tmp_path / "stopped" / "runs" / "negclip-s0" / "metrics.jsonl"
+    process = subprocess.Popen(words(tmp_path / "stopped"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 240
+    while time.monotonic() < until and not (log.exists() and progress_of(Run.open(log.parent)) > 60):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(120) == 130
+    assert Run.open(log.parent).done is None
+    for folder in ("stopped", "whole"):
+        subprocess.run(words(tmp_path / folder), check=True, capture_output=True, timeout=400)
+    stopped, whole = (Snapshot(tmp_path / folder / "runs" / "negclip-s0") for folder in ("stopped", "whole"))
+    assert stopped.run.done["step"] == 300
+    assert stopped.checksums == whole.checksums
