@@ -43,6 +43,7 @@ GUIDES = [
     "glossary",
 ]
 PAPERS = ["index", "iterated-learning", "composer", "stages", "causal-lens", "grounding"]
+LESSONS = ["1_first_run", "2_your_photos", "3_hard_negatives", "4_your_own_method"]
 OTHERS = ["data/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 CLAIMS = "nbs/experiments/claims.ipynb"
 SEARCHED = 4000  # characters of a page that the search knows
@@ -344,6 +345,7 @@ def menu(page: Page, titles: dict[str, str]) -> str:
     papers = [f"docs/papers/{name}.md" for name in PAPERS]
     groups = [
         ("", ["README.md"]),
+        ("Lessons", [f"nbs/tutorials/{name}.ipynb" for name in LESSONS]),
         ("Guides", guides),
         ("Papers", papers),
         ("Reference", ["api/index.html", "notebooks.html", *OTHERS]),
@@ -353,7 +355,7 @@ def menu(page: Page, titles: dict[str, str]) -> str:
         links = []
         for file in files:
             here = ' aria-current="page"' if file == page.path else ""
-            label = "Start" if file == "README.md" else titles[file]
+            label = "Start" if file == "README.md" else titles[file].removeprefix("Lesson ")
             links.append(f'<li><a href="{relative(address_of(file), page.address)}"{here}>{label}</a></li>')
         parts.append((f"<h2>{title}</h2>" if title else "") + f"<ul>{''.join(links)}</ul>")
     return "".join(parts)
@@ -363,7 +365,7 @@ def collect(with_notebooks: bool = True) -> tuple[list[Page], list[str]]:
     """All pages, and the other files that they link; without notebooks: only those that a page links."""
     makers = {".md": markdown_page, ".ipynb": notebook_page, ".py": source_page, ".cff": source_page}
     waiting = ["README.md", *(f"docs/{name}.md" for name in GUIDES), *(f"docs/papers/{name}.md" for name in PAPERS)]
-    waiting += OTHERS
+    waiting += [*(f"nbs/tutorials/{name}.ipynb" for name in LESSONS), *OTHERS]
     pages = {}
     files = set()
     if with_notebooks:

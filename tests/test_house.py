@@ -447,7 +447,7 @@ def test_readme_is_the_index_notebook():
 
 def test_the_documentation_names_every_room_command_and_extra():
     text = "\n".join(document(page) for page in ("docs/install.md", "docs/layout.md"))
-    rooms = {name.split("/")[0] for name in NAMES if "/" in name} - {"tutorials"}
+    rooms = {name.split("/")[0] for name in NAMES if "/" in name}
     extras = {key.removesuffix("_requirements") for key in settings() if key.endswith("_requirements")}
     targets = ("demo", "test", "test-all", "lab", "docs", "reports", "bench", "gpu")
     commands = {f"make {target}" for target in targets}
