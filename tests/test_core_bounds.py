@@ -229,6 +229,39 @@ def test_a_librarys_folder_asks_for_no_model_of_any_size(name, tmp_path):
         BOMBS[name](tmp_path / "theirs")
 
 
+LIBRARIES = {
+    "timm": ({"architecture": "test_vit", "pretrained_cfg": {"input_size": [3, 160, 160]}}, vision_tower),
+    "hf": ({"model_type": "bert", "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}, text_tower),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_weights_of_a_librarys_folder_are_not_inflated(name, tmp_path):
+    """A .bin of 14 MB took 3.2 GB in a timm folder: torch inflates the entries of an archive, and never writes such."""
+    config, open_tower = LIBRARIES[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    zip_bomb(tmp_path / "pytorch_model.bin")
+    with pytest.raises(
+        BadData, match=r"pytorch_model.bin: its entry archive/data.pkl is compressed, and could hold any"
+    ):
+        open_tower(f"{name}:{tmp_path}")
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_librarys_folder_without_weights_says_so(name, tmp_path):
+    config, open_tower = LIBRARIES[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} holds no weights; give the folder that holds them"):
+        open_tower(f"{name}:{tmp_path}")
+
+
+def test_a_timm_folders_positions_that_repeat_an_element_are_refused_before_they_are_resampled(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LIBRARIES["timm"][0]))
+    torch.save({"pos_embed": torch.zeros(1, 1, 1).expand(1, 10**6, 64)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(BadData, match="its tensors are larger than the file"):
+        vision_tower(f"timm:{tmp_path}")
+
+
 def test_a_weightless_timm_folder_asks_for_no_model_of_any_size(tmp_path):
     pytest.importorskip("timm")
     (tmp_path / "config.json").write_text(

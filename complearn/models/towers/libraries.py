@@ -9,6 +9,7 @@ __all__ = ['FREE', 'TIMM_ARGUMENTS', 'HF_FILES', 'patch_tokens', 'expand_home', 
 
 # %% ../../../nbs/models/towers/libraries.ipynb #c002
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
@@ -21,8 +22,9 @@ from jaxtyping import Bool, Float, Int64
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from ...core.bounds import check_stored
 from ...core.extras import need
-from ...core.files import atomic_folder, read_json
+from ...core.files import BadData, atomic_folder, read_json
 from ...core.own_files import check_own
 from ...core.trust import REFUSED, Untrusted, check_plain, offline
 from .base import SharedLogits, Tower, TowerOutput, content_mask, find_layers, shared_logits
@@ -88,16 +90,22 @@ def check_folder(
         )
 
 
+_PICKLED = (".bin", ".pt", ".pth")  # endings of what `torch.save` wrote
+
+
 def open_folder(
     name: str,  # a library's name of a model, or a folder
     *files: str,  # configurations that the library is going to read there
 ) -> AbstractContextManager:
-    """Raise `Untrusted` if a folder's configuration is not plain, and take the network away while the context lasts; a
-    name is left alone."""
+    """Raise `Untrusted` if a folder's configuration is not plain, `BadData` for weights that are compressed, and take
+    the network away while the context lasts; a name is left alone."""
     folder = Path(name)
     if not folder.is_dir():
         return nullcontext()
     check_own(folder, links=True)
+    for path in folder.rglob("*"):
+        if path.suffix in _PICKLED and path.is_file() and zipfile.is_zipfile(path):
+            check_stored(path)
     if (folder / "adapter_config.json").exists():
         raise Untrusted(
             f"{folder / 'adapter_config.json'} names a model elsewhere; merge the adapter into its model, and give "
@@ -137,7 +145,7 @@ TIMM_ARGUMENTS = (
 def _stored_shapes(
     folder: Path | str,  # with a timm model
 ) -> dict[str, tuple[int, ...]]:  # by name
-    "The shapes of the tensors in a folder's files of weights."
+    "The shapes of the tensors in a folder's files of weights; raise `BadData` if they are larger than their file."
     shapes = {}
     files = [path for path in sorted(Path(folder).iterdir()) if path.is_file()]
     packed = [path for path in files if path.suffix == ".safetensors"]
@@ -145,9 +153,13 @@ def _stored_shapes(
         with safe_open(path, "pt") as file:
             shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
     for path in files if not packed else ():
-        if path.suffix in (".bin", ".pth", ".pt"):
+        if path.suffix in _PICKLED:
             weights = need("timm", "towers").models.load_state_dict(str(path), device="meta")
-            shapes |= {name: tuple(tensor.shape) for name, tensor in weights.items() if hasattr(tensor, "shape")}
+            tensors = {name: tensor for name, tensor in weights.items() if isinstance(tensor, Tensor)}
+            # by views that repeat an element
+            if sum(tensor.nbytes for tensor in tensors.values()) > 4 * path.stat().st_size + 2**20:
+                raise BadData(f"{path}: its tensors are larger than the file; get it from where it was made")
+            shapes |= {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     return shapes
 
 
@@ -270,10 +282,11 @@ def _image_size(
 def _check_published_size(
     module: nn.Module,  # of timm, with its weights
     name: str,  # a library's name of a model, or a folder
+    shapes: Mapping[str, tuple[int, ...]],  # of a folder's weights as they are stored
 ) -> None:
     "Say whether timm has resampled the weights for images of another size."
     if Path(name).is_dir():
-        return _note_resampled(module, _stored_shapes(name), f"timm:{name}")
+        return _note_resampled(module, shapes, f"timm:{name}")
     published = module.pretrained_cfg["input_size"][-1]
     built = _built_size(module)
     if built not in (None, published) and isinstance(getattr(module, "pos_embed", None), Tensor):
@@ -294,6 +307,8 @@ def load_timm(
     name = name.removeprefix("local-dir:")
     source = f"local-dir:{name}" if Path(name).is_dir() else name
     with open_folder(name, "config.json"), build_within(folder_size(name, weights), name):
+        check_folder(name, weights)
+        shapes = _stored_shapes(name) if weights and Path(name).is_dir() else {}
         whole = {key: value for key, value in arguments.items() if key != "depth" or not weights}
         module = library.create_model(source, pretrained=weights, num_classes=0, **whole)
     if weights and "depth" in arguments:
@@ -307,7 +322,7 @@ def load_timm(
     data_config = library.data.resolve_model_data_config(module)
     size = _image_size(module, arguments, data_config["input_size"][-1])
     if weights:
-        _check_published_size(module, name)
+        _check_published_size(module, name, shapes)
     transform = {
         "size": size,
         "mean": tuple(data_config["mean"]),
@@ -392,6 +407,7 @@ def _load_hf(
     if weights and config:
         raise ValueError(f"hf:{name}: published weights fit the published configuration; give depth, or weights: false")
     with open_folder(name, "config.json"), build_within(folder_size(name, weights), name):
+        check_folder(name, weights)
         if weights and depth is None:
             return _side_and_logits(auto.AutoModel.from_pretrained(name, trust_remote_code=False), side)
         found = _set_depth(auto.AutoConfig.from_pretrained(name, trust_remote_code=False), side, depth, f"hf:{name}")
