@@ -22,7 +22,7 @@ from ..divergence.measure import read_split, take_part
 from ..identities import distinct_names
 from ..overlap import resolve_overlap, without_pairs
 from ..pairs import Pair
-from . import coco, folders, labelled, shards, tables  # noqa: F401
+from . import coco, folders, labelled, shards, sidecars, tables  # noqa: F401
 from .edits import read_captions, read_edits, with_negatives
 from ..reports import READERS, BadData, Pairs, Report, existing_path, join_pairs
 from ..sprites import clipart, galleries, stamps  # noqa: F401
