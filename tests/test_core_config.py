@@ -212,6 +212,24 @@ def test_a_parameter_declared_as_a_whole_number_is_checked_before_a_notebook_run
             check_parameters([defaults, f'# Parameters\npreset = "demo"\n{wrong}\n'])
 
 
+def test_a_parameter_of_another_kind_is_named_before_a_notebook_runs():
+    "`-p allow_outside false` arrived as a text, which counts as true; `-p lr True` trained at a rate of 1."
+    defaults = 'allow_outside: bool = False\nlr: float = 0.1\nout_dir: str = ""'
+    for good in ("allow_outside = True", "lr = 3", 'lr = "5e-4"', "out_dir = 2024"):
+        check_parameters([defaults, f"# Parameters\n{good}\n"])
+    wrong = {
+        'allow_outside = "false"': "parameter allow_outside should be True or False, not 'false'",
+        "allow_outside = 1": "parameter allow_outside should be True or False, not 1",
+        "lr = True": "parameter lr should be a number, not True",
+        'lr = "fast"': "parameter lr should be a number, not 'fast'",
+    }
+    for line, message in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            check_parameters([defaults, f"# Parameters\n{line}\n"])
+    with pytest.raises(ValueError, match=r"parameter seeds should be a list of int, not \[1, 2.5\]"):
+        parse_list("[1, 2.5]", "seeds", int)
+
+
 def notebooks() -> list[Path]:
     return [
         *sorted((ROOT / "nbs" / "experiments").glob("*.ipynb")),

@@ -194,6 +194,15 @@ def test_broken_json_is_named(tmp_path):
         read_json(tmp_path / "x.json")
 
 
+def test_out_folder_takes_a_number_as_a_name_and_names_what_is_none(tmp_path, monkeypatch):
+    """papermill reads `-p out_dir 2024` as a number, and 1.10 as 1.1."""
+    monkeypatch.chdir(tmp_path)
+    assert out_folder(2024) == tmp_path / "2024" and (tmp_path / "2024").is_dir()
+    for value in (True, 1.1, ["a"], None):
+        with pytest.raises(ValueError, match=r"out_dir is a folder's name, not .*papermill keeps any name with: -r"):
+            out_folder(value)
+
+
 def test_out_folder(tmp_path, capsys):
     fresh = out_folder("")
     another = out_folder("  ")

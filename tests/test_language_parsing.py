@@ -494,7 +494,7 @@ def test_the_command_parses_any_file_of_captions(tmp_path, capsys):
     assert "1 of 3 captions parsed, 2 failed\n  caption 2 'a cat, too': trees.txt line 2: leaf 3 is 'also'" in printed
     assert [str(result.tree) for result in read_parses(out)][0] == "(NP (DT a) (NN dog))"
     for change, message in (
-        (["--column", "text"], "no text in column 'text'; its columns are 'image', 'caption'; see --column"),
+        (["--column", "text"], "no column 'text'; there are 'image', 'caption'; name the right one with --column"),
         (["--parser", "spacey"], "no parser 'spacey'"),
         (["--settings", "{path: /nowhere/t.txt}"], "t.txt"),
         (["--settings", "trees.txt"], "--settings is a mapping"),

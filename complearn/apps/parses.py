@@ -32,7 +32,7 @@ def read_captions(
         captions += read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     else:
         table = open_table(path)
-        column = table.column("column", column, CAPTION_COLUMNS, "name the one that holds the captions: --column NAME")
+        column = table.column("column", column, CAPTION_COLUMNS, "name the right one with --column")
         for line, row, fault in table:
             if isinstance(row.get(column), list):
                 texts = row.get(column)

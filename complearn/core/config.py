@@ -314,15 +314,31 @@ def _assigned_names(
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _whole_names(
+def _assigned_kinds(
     source: str,  # a cell of plain assignments with their types
-) -> list[str]:
-    "The names that a cell assigns whole numbers to, as their types say."
-    return [
-        node.target.id
-        for node in ast.parse(source).body
-        if isinstance(node, ast.AnnAssign) and getattr(node.annotation, "id", "") == "int"
-    ]
+) -> dict[str, str]:  # "int", "float", "bool", "str" or "list", by name
+    "The types that a cell says its values have."
+    nodes = [node for node in ast.parse(source).body if isinstance(node, ast.AnnAssign)]
+    return {node.target.id: getattr(node.annotation, "id", "") for node in nodes}
+
+
+def _check_kind(
+    name: str,  # of a parameter
+    value: Any,  # that papermill passed
+    kind: str,  # that the notebook's cell says
+) -> None:
+    "Raise RequestError for a value of another kind, which the notebook would take for something else."
+    if kind == "int":
+        whole_number(value, name)
+    if kind == "bool" and not isinstance(value, bool):
+        raise RequestError(f"parameter {name} should be True or False, not {value!r}; write e.g. -p {name} True")
+    if kind == "float":
+        try:
+            number = None if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None:
+            raise RequestError(f"parameter {name} should be a number, not {value!r}; write e.g. -p {name} 0.5")
 
 
 TYPED: set[str] = set()  # names of parts outside complearn that a person typed into this process
@@ -358,8 +374,8 @@ def _assigned_texts(
 def check_parameters(
     cells: Sequence[str] | None = None,  # sources of the cells that have run; None: those of the running notebook
 ) -> None:
-    """Raise RequestError if papermill passed a parameter that the notebook's tagged cell does not name, or anything but
-    a whole number where that cell says `int`.
+    """Raise RequestError if papermill passed a parameter that the notebook's tagged cell does not name, or a value of
+    another kind than that cell says: `int`, `float` or `bool`.
 
     Their values count as typed by a person, see `note_typed`."""
     if cells is None:
@@ -372,9 +388,10 @@ def check_parameters(
             strange = [name for name in _assigned_names(injected) if name not in known]
             if strange:
                 raise RequestError(unknown_name("parameter", strange[0], known))
-            whole = _whole_names(defaults)
+            kinds = _assigned_kinds(defaults)
             for node in ast.parse(injected).body:
-                if isinstance(node, ast.Assign) and node.targets[0].id in whole:
-                    whole_number(ast.literal_eval(node.value), node.targets[0].id)
+                if isinstance(node, ast.Assign) and node.targets[0].id in kinds:
+                    name = node.targets[0].id
+                    _check_kind(name, ast.literal_eval(node.value), kinds[name])
     for cell in cells[:-1]:  # the last one calls this function
         note_typed(_assigned_texts(cell))

@@ -364,14 +364,17 @@ def remove_folder(
 
 # %% ../../nbs/core/files.ipynb #c023
 def out_folder(
-    out_dir: str | Path = "",  # where results go; empty makes a fresh temporary folder
+    # where results go; empty makes a fresh temporary folder; a number, as papermill reads 2024, is a folder's name
+    out_dir: str | Path | int = "",
 ) -> Path:  # the folder, absolute and existing
-    "The folder for an experiment's output."
+    "The folder for an experiment's output; raise ValueError for a value that is no folder's name."
+    if isinstance(out_dir, bool) or not isinstance(out_dir, (str, Path, int)):
+        raise ValueError(f"out_dir is a folder's name, not {out_dir!r}; papermill keeps any name with: -r out_dir NAME")
     if not str(out_dir).strip():
         folder = Path(tempfile.mkdtemp(prefix="complearn-"))
         print(f"out_dir is empty: results go to {folder}")
         return folder
-    folder = Path(out_dir).expanduser().absolute()
+    folder = Path(str(out_dir)).expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

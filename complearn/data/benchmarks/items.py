@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['Pixels', 'FirstText', 'Choice', 'Crop', 'NoPhoto', 'photo_path', 'choice_fault', 'collect_choices', 'check_files',
-           'file_records', 'as_choice', 'swap_choices', 'benchmark_captions', 'benchmark_image_ids']
+           'count_notes', 'file_records', 'as_choice', 'swap_choices', 'benchmark_captions', 'benchmark_image_ids']
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c002
 import filecmp
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from io import BytesIO
 from os.path import exists
@@ -175,6 +175,19 @@ def check_files(
     for name in names:
         inside(name)
     return folder
+
+# %% ../../../nbs/data/benchmarks/items.ipynb #cnt00002
+def count_notes(
+    published: Mapping[str, int],  # how many items each split has, as published
+    items: Iterable[Choice],  # of a benchmark, before any is left out
+) -> list[str]:  # for a report; none where all are there
+    "Say which splits have another number of items than was published."
+    counts = Counter(item.split for item in items)
+    return [
+        f"{split}: {count} items where {published[split]} are published"
+        for split, count in counts.items()
+        if count != published.get(split, count)
+    ]
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c70cd0b8
 Pixels = Annotated[float, Field(ge=-100_000, le=100_000)]  # a side of a box

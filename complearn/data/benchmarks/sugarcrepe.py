@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.config import Identifier, Text
-from .items import Choice, check_files, collect_choices, file_records, photo_path
+from .items import Choice, check_files, collect_choices, count_notes, file_records, photo_path
 from ..readers.coco import coco_id
 from ..reports import Collector, Records, existing_path
 
 # %% ../../../nbs/data/benchmarks/sugarcrepe.ipynb #c013
 SUGARCREPE = ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
+_PUBLISHED = {
+    "add_att": 692,
+    "add_obj": 2062,
+    "replace_att": 788,
+    "replace_obj": 1652,
+    "replace_rel": 1406,
+    "swap_att": 666,
+    "swap_obj": 245,
+}  # items of each file in the repository
 COCO_VAL = "they are COCO's val2017, from cocodataset.org"
 
 
@@ -57,7 +66,8 @@ def _read_records(
             items.append(
                 (Choice(split, (photo,), captions, f"{split}:{key}", (coco_id(record.filename),), len(right)), where)
             )
-    return collect_choices(collector, items)
+    counts = count_notes(_PUBLISHED, [item for item, _ in items]) if cls is _OneCaption else []
+    return collect_choices(collector, items, counts)
 
 # %% ../../../nbs/data/benchmarks/sugarcrepe.ipynb #c014
 def read_sugarcrepe(

@@ -19,6 +19,7 @@ from complearn.data.benchmarks.items import (
     NoPhoto,
     check_files,
     collect_choices,
+    count_notes,
     file_records,
     photo_path,
 )
@@ -117,7 +118,8 @@ def read_valse(
                 split, (image,), (record.caption, record.foil), f"{split}:{key}", (coco_id(record.image_file),)
             )
             items.append((item, where))
-    return collect_choices(collector, items, [f"{n_invalid} records that people did not confirm"])
+    counts = count_notes(VALID_COUNTS, [item for item, _ in items]) if min_votes == 2 else []
+    return collect_choices(collector, items, [f"{n_invalid} records that people did not confirm", *counts])
 
 # %% ../../../nbs/data/benchmarks/valse.ipynb #e8ba975c
 @dataclass(frozen=True)

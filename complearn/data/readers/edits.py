@@ -32,7 +32,7 @@ from complearn.data.readers.files import (
     read_rows,
     row_notes,
 )
-from ..reports import Collector, Records, Report, existing_path, listed_captions
+from ..reports import Collector, Records, Report, existing_path, listed_captions, missing_caption
 from ..word_tokenizer import normalize_caption
 from ...language.edits.base import Edit
 
@@ -84,10 +84,13 @@ def _table_rows(
     path: Path,  # see `open_table`
     column: str | None,  # of captions; None: of `CAPTION_COLUMNS`
     separator: str,  # between cells
+    notes: list[str],  # of a report, which grows
 ) -> list[tuple[str, Any, str]]:  # place, cells and fault of each row, the captions under "caption"
     table = open_table(path, separator)
     captions = table.column("column", column, CAPTION_COLUMNS, f"name the one that holds the captions: {_NAME_IT}")
     images = table.find(None, IMAGE_COLUMNS)
+    if column is None and captions.lower() != "caption":
+        notes.append(f"captions of column {captions!r}")
 
     def named(cells: dict) -> dict:
         "A row's cells, its caption and its image under the names that they have here."
@@ -99,8 +102,9 @@ def _table_rows(
 
 def _file_rows(
     path: Path,  # of captions in any form
-    column: str | None = None,  # of a table; None: of `CAPTION_COLUMNS`
-    separator: str = "",  # between the cells of a table
+    column: str | None,  # of a table; None: of `CAPTION_COLUMNS`
+    separator: str,  # between the cells of a table
+    notes: list[str],  # of a report, which grows
 ) -> list[tuple[str, Any, str]]:  # place, cells and fault of each row
     name = path.name.lower()
     if name.endswith((".json", ".json.gz")):
@@ -116,7 +120,7 @@ def _file_rows(
         raise BadData(
             f"{path.name}: a file of captions ends in .csv, .tsv, .jsonl, .txt, .gz or .json; name or convert it so"
         )
-    return _table_rows(path, column, separator)
+    return _table_rows(path, column, separator, notes)
 
 # %% ../../../nbs/data/readers/edits.ipynb #8748693c
 def read_captions(
@@ -135,7 +139,7 @@ def read_captions(
     rows = {}
     row_like = []  # places of captions with lines that look like rows
     names = [item.name for item in fields(_Cells)]
-    for where, values, fault in _file_rows(path, column, separator):
+    for where, values, fault in _file_rows(path, column, separator, collector.report.notes):
         with collector.sample(where, "bad row"):
             if fault or not isinstance(values, dict):
                 raise BadData(f"{where}: {fault or 'an object with the key caption was expected'}")
@@ -150,6 +154,8 @@ def read_captions(
                 row_like.append(where)
             if collector.is_blank(cells.caption, where):
                 collector.skip("empty caption", where, f"{where}: the caption is empty")
+            elif fault := missing_caption(cells.caption):
+                collector.skip("missing caption", where, f"{where}: {fault}", detail=fault)
             elif fault := listed_captions(cells.caption):
                 collector.skip("list in one cell", where, f"{where}: {fault}", detail=fault)
             elif name in rows:

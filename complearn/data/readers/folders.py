@@ -16,6 +16,7 @@ from ...core.config import read_record, unknown_name
 from ...core.files import BadData
 from ...core.own_files import Inside
 from ..identities import path_identity
+from ..images import EXTENSIONS
 from ..negatives import EditedCaptions
 from ..pairs import Pair
 from complearn.data.readers.files import (
@@ -55,7 +56,8 @@ def _table_path(
     remedy = "name it with captions_file="
     if not captions_file and not path.exists():
         others = sorted(file for file in os.listdir(folder) if Path(file).suffix.lower() in (".csv", ".tsv", ".jsonl"))
-        texts = any(file.with_suffix(".txt").is_file() for file in folder.rglob("*.*") if file.suffix != ".txt")
+        pictures = (file for file in folder.rglob("*.*") if file.suffix.lower() in EXTENSIONS)
+        texts = any(file.with_suffix(".txt").is_file() for file in pictures)
         if others:
             remedy += f"; there are {', '.join(others[:5])}"
         elif texts:
@@ -116,10 +118,14 @@ class _Columns:
             split_column = table.column("split_column", named["split_column"])
         return cls(image, caption, negative, split_column)
 
-    def notes(self) -> list[str]:
-        "What a report says of columns that a reader has found by itself."
-        other = {"images": (self.image, "image"), "captions": (self.caption, "caption")}
-        found = [f"{what} of column {name!r}" for what, (name, usual) in other.items() if name != usual]
+    def notes(self, named: Mapping[str, str | None]) -> list[str]:
+        "What a report says of columns that a reader has found by itself, under another name than ours."
+        found = {"image": self.image, "caption": self.caption}
+        found = [
+            f"{argument}s of column {name!r}"
+            for argument, name in found.items()
+            if named[argument] is None and name.lower() != argument
+        ]
         return [" and ".join(found)] if found else []
 
 
@@ -205,7 +211,7 @@ def read_folder(
                     samples.append((pair, wrong, where))
     if missing := sorted(chosen - set(splits)):
         raise BadData(f"{path.name}: {unknown_name('split', missing[0], sorted(splits))}")
-    notes = columns.notes()
+    notes = columns.notes(named)
     if splits and not chosen:
         counts = ", ".join(f"{name} {count}" for name, count in [*splits.items()][:8]) + ", ..." * (len(splits) > 8)
         notes.append(f"rows of all splits ({counts}); choose with split=")

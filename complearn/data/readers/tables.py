@@ -351,6 +351,11 @@ def read_hf(
     is_folder = isinstance(dataset, (str, Path)) and Path(dataset).is_dir()
     inside = Inside(dataset, allow_outside) if is_folder else None
     table = _load_table(library, dataset, split, None if allow_outside else inside)
+    if not hasattr(table, "__len__"):
+        raise BadData(
+            f"{source}: it is streamed, and a stream cannot be read again; load it without streaming=True, or take "
+            f"rows of it: datasets.Dataset.from_list(list(stream.take(1000)), features=stream.features)"
+        )
     _check_columns(str(source), table.column_names, {"image": image, "text": text, "labels": labels})
     if isinstance(table.features[image], library.Image):
         table = table.cast_column(image, library.Image(decode=False))
