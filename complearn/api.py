@@ -134,9 +134,10 @@ def _check_captions(
 
 def _check_rows(
     rows: Any,  # names of methods, or rows by label
+    preset: str,  # their scale
     function: str,  # that was called, for messages
 ) -> None:
-    "Raise RequestError for a method that is not there; nothing is imported for it."
+    "Raise RequestError for a method or a preset that is not there; nothing is imported for it."
     from complearn.core.config import RequestError, note_typed
     from complearn.core.plugins import check_declared
 
@@ -149,6 +150,7 @@ def _check_rows(
         raise RequestError(f"{function}: no method to train; name some, such as clip and negclip")
     for name in names:
         check_declared("method", name)
+    check_declared("preset", preset)
 
 
 def _check_models(
@@ -202,7 +204,7 @@ def train(
     `complearn.train("negclip", "photos/")` trains new towers, and
     `complearn.train("negclip", "photos/", start="ViT-B-32:mine.pt")` fine-tunes a CLIP against hard negatives. Raises
     RequestError where the method, the folder or the batch cannot be, FileExistsError where `out` holds another run."""
-    _check_rows([method], "train")
+    _check_rows([method], preset, "train")
     source = _source(pairs, "train", batch_size)
     from complearn.evaluation.bench.planning import plan_study
 
@@ -308,7 +310,7 @@ def study(
 
     `complearn.study(["clip", "negclip"], "photos/", seeds=3).table` holds a line per measured number."""
     rows = [rows] if isinstance(rows, str) else rows
-    _check_rows(rows, "study")
+    _check_rows(rows, preset, "study")
     source = _source(pairs, "study", batch_size)
     from complearn.analysis.runs.summaries import study_answers
     from complearn.core.config import RequestError

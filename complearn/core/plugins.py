@@ -255,11 +255,14 @@ def _registrations(what: str) -> str:
 def declared_names(
     what: str,  # a kind of part, e.g. "method"
 ) -> list[str]:
-    """Return the names of parts that complearn's own modules register by writing them out, as in `@method("clip")`;
-    none of them is imported."""
+    """Return the names of parts that complearn's own modules register by writing them out, as in `@method("clip")` or
+    `Registry("preset", {"smoke": ...})`; none of them is imported."""
     pattern = re.compile(rf'{_registrations(what)}"([^"]+)"')
+    table = re.compile(rf'= Registry\(\s*"{re.escape(what)}",\s*\{{\n(.*?)^\}}', re.M | re.S)
     texts = [_own_sources()[module] for module in registering_modules(what)]
-    return sorted({name for text in texts for name in pattern.findall(text)})
+    tables = [entries for text in texts for entries in table.findall(text)]
+    written = [name for text in texts for name in pattern.findall(text)]
+    return sorted({*written, *(name for entries in tables for name in re.findall(r'^    "([^"]+)":', entries, re.M))})
 
 
 def _in_table(
