@@ -35,7 +35,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 .PHONY: help demo test test-all lab docs reports bench gpu readme constraints say-demo say-test say-test-all say-lab say-docs say-reports say-bench say-gpu has-gpu
 
 help:
-	@sed -n '1,9s/^# \{0,1\}//p' Makefile
+	@sed -n '1,10s/^# \{0,1\}//p' Makefile
 
 # --- the environment: each stamp is newer than constraints.txt and settings.ini once its extras are installed
 .venv/.base: constraints.txt settings.ini

@@ -35,7 +35,7 @@ def test_readme_is_short():
     assert len(text.splitlines()) <= 150 and len(text.split()) <= 1200
 
 
-@pytest.mark.parametrize("name", [*NAMES, "data/README.md"])
+@pytest.mark.parametrize("name", [*NAMES, "data/README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_pages_are_in_plain_english(name):
     text = document(name)
     found = ODD.findall(text)
