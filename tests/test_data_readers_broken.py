@@ -619,7 +619,7 @@ def test_a_column_of_lists_in_one_cell_is_refused_with_the_remedy(lists, tmp_pat
 @pytest.mark.parametrize("form", ["csv ;", "csv \t", "csv |", "tsv ;", "tsv ,", "txt \t", "CSV ,"])
 def test_a_table_with_another_sign_between_its_cells_is_read(form, tmp_path):
     path = tmp_path / f"captions.{form[:3]}"
-    path.write_text(f"image{form[4]}caption\na.png{form[4]}\"a dog{form[4]} red\"\n")
+    path.write_text(f'image{form[4]}caption\na.png{form[4]}"a dog{form[4]} red"\n')
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     for read_table in (lambda: read("folder", folder=tmp_path, captions_file=path.name), lambda: read_captions(path)):
         assert [record.caption for record in read_table()] == [f"a dog{form[4]} red"]
