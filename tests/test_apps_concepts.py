@@ -130,7 +130,7 @@ def test_pruned_trees_make_another_graph(files):
         ),
         (
             ["graph", "{}/captions.csv", "{}/graph", "--column", "text"],
-            "needs a column 'text', and its columns are image_id, caption",
+            "no column 'text'; there are 'image_id', 'caption'; name the one that holds the captions: --column",
         ),
         (["unseen", "{}/captions.csv", "{}/captions.csv", "--parser", "none"], "no parser 'none'"),
     ],

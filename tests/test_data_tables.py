@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from complearn.core.config import RequestError
-from complearn.data.benchmarks.items import Choice, count_notes
+from complearn.data.benchmarks.items import Choice, correct_items, count_notes
 from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe
 from complearn.data.benchmarks.valse import read_foils
 from complearn.data.negatives import Negatives, negative_caption
@@ -17,6 +17,8 @@ from complearn.data.readers.files import open_table, parse_list, read_rows
 from complearn.data.readers.folders import find_table, read_folder
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
+from complearn.evaluation.bench.monitors import monitor_settings
+from complearn.evaluation.bench.suites import read_bench
 
 NAMES = ("barn.png", "pier.png", "mill.png")
 TEXTS = ("A barn, red; old.", "Two boats | one pier", 'The "old" mill')
@@ -323,3 +325,51 @@ def test_rows_with_more_cells_than_the_header_say_which_sign_to_quote(tmp_path):
         "",
         "a row of 2 columns was expected",
     ]
+
+
+# --- items that are known to be wrong
+
+
+@pytest.fixture
+def known(photos):
+    """A table of foils, its arguments, and a list of what is wrong with it."""
+    frame = pd.DataFrame({"image": NAMES, "caption": TEXTS, "negative": ["No."] * 3, "kind": ["x", "x", "y"]})
+    frame.to_csv(photos / "foils.csv", index=False)
+    listed = {"version": "2", "without": {"x:foils 2": "both hold"}, "captions": {"y:foils 4": [TEXTS[2], "A pier"]}}
+    (photos / "known.json").write_text(json.dumps(listed))
+    return {"folder": str(photos)}, listed, str(photos / "known.json")
+
+
+def test_read_bench_leaves_out_and_corrects_items_by_id(known):
+    args, listed, file = known
+    for asked in (listed, {"file": file, "version": 2}):
+        items = read_bench({"foils": args | {"corrections": asked}})["foils"].items()
+        assert [(item.id, item.captions[1]) for item in items] == [("x:foils 3", "No."), ("y:foils 4", "A pier")]
+        assert "corrections version 2: 1 items left out, 1 corrected" in str(items.report) and items.report.kept == 2
+    assert len(read_bench({"foils": args})["foils"].items()) == 3
+
+
+def test_a_list_of_corrections_is_refused_where_it_is_not_the_one_that_was_asked_for(known):
+    args, listed, file = known
+    wrong = {
+        "known.json is version 2, and version 1 was asked for": {"file": file, "version": 1},
+        "corrections: version is missing": {"file": file},
+        "no item is called a:1; ids look like x:foils 2": {"version": 1, "without": {"a:1": "?"}},
+        "item x:foils 2 has 2 captions, and 1 are given": {"version": 1, "captions": {"x:foils 2": ["A"]}},
+        "item x:foils 2 would have no right answer": {"version": 1, "captions": {"x:foils 2": ["A", "a"]}},
+    }
+    for message, asked in wrong.items():
+        with pytest.raises(BadData, match=message):
+            read_bench({"foils": args | {"corrections": asked}})
+
+
+def test_correct_items_notes_ids_that_are_not_there(known):
+    items = [Choice("a", (), ("A", "B"), "a:1"), Choice("a", (), ("A", "B"), "a:2")]
+    corrected = correct_items(items, {"version": "x", "without": {"a:1": "", "b:1": ""}})
+    assert [item.id for item in corrected] == ["a:2"] and "1 of the list are not there (b:1)" in str(corrected.report)
+
+
+def test_monitor_settings_take_no_more_than_the_monitor_does():
+    judge = {"sugarcrepe": {"folder": "a", "images": "b", "splits": ["swap_obj"], "corrections": {"version": 1}}}
+    asked = monitor_settings({"name": "folder", "args": {}}, judge, 5)
+    assert asked["sugarcrepe"]["args"] == {"folder": "a", "images": "b", "n": 5}

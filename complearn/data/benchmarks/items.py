@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['Pixels', 'FirstText', 'Choice', 'Crop', 'NoPhoto', 'photo_path', 'choice_fault', 'collect_choices', 'check_files',
-           'count_notes', 'file_records', 'as_choice', 'swap_choices', 'benchmark_captions', 'benchmark_image_ids']
+           'count_notes', 'correct_items', 'file_records', 'as_choice', 'swap_choices', 'benchmark_captions',
+           'benchmark_image_ids']
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c002
 import filecmp
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from io import BytesIO
 from os.path import exists
 from pathlib import Path
@@ -20,14 +21,14 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from ...core.config import Text, check_text, read_record
+from ...core.config import Identifier, Text, check_text, read_record
 from ...core.files import parsing, refuse_devices
 from ...core.own_files import Inside
 from ..images import open_image
 from ..pairs import Pair, number
 from ..readers.files import read_json_file, read_rows
 from ..readers.tables import parquet_rows
-from ..reports import BadData, Collector, Records, existing_path
+from ..reports import BadData, Collector, Records, Report, existing_path
 from ..word_tokenizer import normalize_caption
 from ...language.edits.captions import CAPTION_OPERATORS, draw_swap
 
@@ -188,6 +189,77 @@ def count_notes(
         for split, count in counts.items()
         if count != published.get(split, count)
     ]
+
+# %% ../../../nbs/data/benchmarks/items.ipynb #cor00002
+@dataclass(frozen=True)
+class _Corrections:
+    "A list of items that are known to be wrong, as a file or a setting holds it."
+
+    version: Identifier
+    without: dict[Text, Text] = field(default_factory=dict)  # id -> what is wrong with the item
+    captions: dict[Text, list[Text]] = field(default_factory=dict)  # id -> those that it should have
+
+
+@dataclass(frozen=True)
+class _ListFile:
+    "A file with such a list, and the version that is asked for."
+
+    file: Text
+    version: Identifier
+
+
+def _read_corrections(
+    asked: Mapping[str, Any],  # see `correct_items`
+) -> _Corrections:
+    if "file" not in asked:
+        return read_record(_Corrections, dict(asked), "corrections")
+    named = read_record(_ListFile, dict(asked), "corrections")
+    content = read_json_file(named.file, "a list of corrections")
+    corrections = read_record(_Corrections, content, Path(named.file).name)
+    if corrections.version != named.version:
+        raise BadData(
+            f"{named.file} is version {corrections.version}, and version {named.version} was asked for; say the "
+            f"version that is there, or get the other one"
+        )
+    return corrections
+
+
+def _corrected(item: Any, captions: Sequence[str]) -> Choice:
+    "An item with other captions; raise `BadData` if they do not fit it."
+    n_now = len(getattr(item, "captions", ()))
+    if not isinstance(item, Choice) or len(captions) != n_now:
+        raise BadData(f"corrections: item {item.id} has {n_now} captions, and {len(captions)} are given; give as many")
+    corrected = replace(item, captions=tuple(captions), trees=())
+    if fault := choice_fault(corrected):
+        raise BadData(f"corrections: item {item.id} would have no right answer: {fault}; leave it out instead")
+    return corrected
+
+
+def correct_items(
+    items: Sequence[Any],  # of a benchmark, each with an `id`
+    # {"file": ..., "version": ...}, or the list: {"version": ..., "without": {id: what}, "captions": {id: [...]}}
+    asked: Mapping[str, Any],
+) -> Records:  # the items, with a note on what was left out or corrected
+    "Leave out or correct items that are known to be wrong; raise `BadData` if the list names none of them."
+    corrections = _read_corrections(asked)
+    named = {*corrections.without, *corrections.captions}
+    if not isinstance(items, Sequence) or not all(hasattr(item, "id") for item in items):
+        raise BadData("corrections are for benchmarks whose items have ids; leave them out here")
+    there = named & {item.id for item in items}
+    if named and not there:
+        raise BadData(
+            f"corrections version {corrections.version}: no item is called {', '.join(sorted(named)[:3])}; ids look "
+            f"like {', '.join(item.id for item in items[:3])}"
+        )
+    kept = [item for item in items if item.id not in corrections.without]
+    texts = corrections.captions
+    kept = [_corrected(item, texts[item.id]) if item.id in texts else item for item in kept]
+    n_out = len(items) - len(kept)
+    note = f"corrections version {corrections.version}: {n_out} items left out, {len(there) - n_out} corrected"
+    if missing := sorted(named - there):
+        note += f", {len(missing)} of the list are not there ({', '.join(missing[:3])}{', ...' * (len(missing) > 3)})"
+    report = getattr(items, "report", None) or Report("in memory")
+    return Records(kept, replace(report, kept=len(kept), notes=[*report.notes, note]))
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c70cd0b8
 Pixels = Annotated[float, Field(ge=-100_000, le=100_000)]  # a side of a box

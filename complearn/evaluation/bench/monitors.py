@@ -231,7 +231,7 @@ def monitor_settings(
         }
         return {"monitor": {"name": "world_monitor", "args": args}}
     if "sugarcrepe" in benchmarks:
-        args = {**benchmarks["sugarcrepe"], "n": n}
+        args = {key: value for key, value in benchmarks["sugarcrepe"].items() if key in ("folder", "images")} | {"n": n}
         return {"sugarcrepe": {"name": "sugarcrepe_monitor", "args": args}}
     return {}
 

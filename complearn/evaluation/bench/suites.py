@@ -31,7 +31,7 @@ from complearn.data.benchmarks.groups import (
     read_mmvp,
     read_winoground,
 )
-from ...data.benchmarks.items import swap_choices
+from ...data.benchmarks.items import correct_items, swap_choices
 from ...data.benchmarks.nlvr import read_claims
 from complearn.data.benchmarks.probes import (
     SVO_PHOTOS,
@@ -440,18 +440,20 @@ def _benchmark_of(
 
 
 def read_bench(
-    # name, or name:label -> arguments of its reader, e.g. {"nlvr": {"folder": "nlvr/dev"}}
+    # name, or name:label -> arguments of its reader, e.g. {"nlvr": {"folder": "nlvr/dev"}}, and perhaps "corrections"
     benchmarks: Mapping[str, Mapping[str, Any]],
 ) -> Bench:
     "Tasks of published benchmarks; raise ValueError if a name, or an argument of a reader, is unknown."
     bench = {}
     for name, args in benchmarks.items():
         suite = _benchmark_of(name)
+        of_reader = {argument: value for argument, value in args.items() if argument != "corrections"}
         try:
-            signature(suite.read).bind(**args)
+            signature(suite.read).bind(**of_reader)
         except TypeError as error:
             raise ValueError(f"benchmark {name!r} does not take {dict(args)}: {error}") from error
-        bench[name] = suite.task(suite.read(**args))
+        items = suite.read(**of_reader)
+        bench[name] = suite.task(correct_items(items, args["corrections"]) if "corrections" in args else items)
     return bench
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n009
