@@ -293,6 +293,15 @@ def test_an_error_of_the_work_has_status_1_and_a_traceback_if_asked_for(album, t
         command.main(["--traceback", *words])
 
 
+def test_an_interruption_says_how_to_go_on(album, tmp_path, monkeypatch, capsys):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("complearn.training.runs.study.run_all", stop)
+    assert command.main(["train", "clip", str(album), "--preset", "smoke", "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err.endswith("interrupted; the same command goes on where it stopped\n")
+
+
 @pytest.mark.slow
 def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tmp_path):
     line = f"train negclip {album} --preset smoke --steps 80 --device cpu --hold-out 0 --out {tmp_path}"

@@ -97,8 +97,9 @@ def test_a_report_asks_everything_and_names_each_place_once(bench):
     blind = rows[rows["method"] != "random"]
     assert {"chance", "blind_length", "blind_ngram"} == set(blind["method"]) and blind["seed"].isna().all()
     same = ["data", "split", "metric"]
-    asked = {tuple(line) for line in choices[same].to_numpy()}
-    assert asked == {
+    asked = {tuple(line) for line in pd.concat([choices, own[own["data"] == "generated/pairs"]])[same].to_numpy()}
+    galleries = {("generated/pairs", split, "gallery") for split in ("image_to_text", "text_to_image")}
+    assert asked | galleries == {
         tuple(line) for line in blind[(blind["method"] == "chance") & (blind["split"] != "zero_shot")][same].to_numpy()
     }
 
