@@ -278,7 +278,12 @@ def test_an_output_that_cannot_be_is_refused_by_name(captions_csv, tmp_path, cap
     assert main(command) == 1 and "out.jsonl.settings.json, which says how" in capsys.readouterr().err
 
 
-COLUMNS = {"text,image_id": "text, image_id; rename", "Caption": "Caption; rename", "image;caption": "semicolons"}
+COLUMNS = {
+    "words,image_id": "no column 'caption'; there are 'words', 'image_id'; name the one that holds the captions",
+    "Captoin,image_id": r"no column 'caption' \(did you mean 'Captoin'\?\); there are 'Captoin'",
+    "image;words": "there are 'image', 'words'",
+    "image;words, English": "or say separator=';' if semicolons are between its cells",
+}
 
 
 @pytest.mark.parametrize("header, reason", COLUMNS.items())
@@ -286,8 +291,15 @@ def test_a_table_without_the_column_says_which_there_are(header, reason, tmp_pat
     (tmp_path / "table.csv").write_text(f"{header}\na cat,1\n")
     with pytest.raises(BadData, match=reason):
         read_captions(tmp_path / "table.csv")
-    if "text" in header:
-        assert [row.caption for row in read_captions(tmp_path / "table.csv", "text")] == ["a cat"]
+    if header.startswith("words"):
+        assert [row.caption for row in read_captions(tmp_path / "table.csv", "words")] == ["a cat"]
+
+
+@pytest.mark.parametrize("header", ["text,image_id", "Caption,image_id", "title;image_id", "caption,image_id"])
+def test_read_captions_finds_a_column_of_a_usual_name(header, tmp_path):
+    separator = ";" if ";" in header else ","
+    (tmp_path / "table.csv").write_text(f"{header}\na cat{separator}1\n")
+    assert [(row.caption, row.image_id) for row in read_captions(tmp_path / "table.csv")] == [("a cat", "1")]
 
 
 @with_spacy
@@ -548,8 +560,8 @@ def test_a_row_with_a_comma_that_is_not_quoted_says_what_to_do(tmp_path):
 
 
 def test_a_file_without_captions_is_refused(tmp_path):
-    (tmp_path / "table.csv").write_text("image,text\n1.jpg,a cat\n")
-    with pytest.raises(BadData, match="needs a column 'caption'"):
+    (tmp_path / "table.csv").write_text("image,words\n1.jpg,a cat\n")
+    with pytest.raises(BadData, match="no column 'caption'; there are 'image', 'words'"):
         read_captions(tmp_path / "table.csv")
 
 

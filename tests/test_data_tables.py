@@ -347,6 +347,12 @@ def test_read_bench_leaves_out_and_corrects_items_by_id(known):
         assert [(item.id, item.captions[1]) for item in items] == [("x:foils 3", "No."), ("y:foils 4", "A pier")]
         assert "corrections version 2: 1 items left out, 1 corrected" in str(items.report) and items.report.kept == 2
     assert len(read_bench({"foils": args})["foils"].items()) == 3
+    items = read_bench({"foils": args | {"corrections": ["x:foils 3"]}})["foils"].items()
+    assert [item.id for item in items] == ["x:foils 2", "y:foils 4"]
+    with pytest.raises(BadData, match="corrections are a list of ids, or a mapping with a version, not 'x:foils 3'"):
+        read_bench({"foils": args | {"corrections": "x:foils 3"}})
+    with pytest.raises(ValueError, match="does not take .*items are left out or corrected with 'corrections'"):
+        read_bench({"foils": args | {"exclude": ["x:foils 3"]}})
 
 
 def test_a_list_of_corrections_is_refused_where_it_is_not_the_one_that_was_asked_for(known):

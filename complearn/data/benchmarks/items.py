@@ -209,8 +209,12 @@ class _ListFile:
 
 
 def _read_corrections(
-    asked: Mapping[str, Any],  # see `correct_items`
+    asked: Mapping[str, Any] | Sequence[str],  # see `correct_items`
 ) -> _Corrections:
+    if isinstance(asked, (list, tuple)) and all(isinstance(name, str) for name in asked):
+        return _Corrections("of ids alone", dict.fromkeys(asked, ""))
+    if not isinstance(asked, Mapping):
+        raise BadData(f"corrections are a list of ids, or a mapping with a version, not {str(asked)[:80]!r}")
     if "file" not in asked:
         return read_record(_Corrections, dict(asked), "corrections")
     named = read_record(_ListFile, dict(asked), "corrections")
@@ -237,8 +241,9 @@ def _corrected(item: Any, captions: Sequence[str]) -> Choice:
 
 def correct_items(
     items: Sequence[Any],  # of a benchmark, each with an `id`
-    # {"file": ..., "version": ...}, or the list: {"version": ..., "without": {id: what}, "captions": {id: [...]}}
-    asked: Mapping[str, Any],
+    # {"file": ..., "version": ...}, or the list: {"version": ..., "without": {id: what}, "captions": {id: [...]}}; or
+    # only the ids of items that are left out
+    asked: Mapping[str, Any] | Sequence[str],
 ) -> Records:  # the items, with a note on what was left out or corrected
     "Leave out or correct items that are known to be wrong; raise `BadData` if the list names none of them."
     corrections = _read_corrections(asked)

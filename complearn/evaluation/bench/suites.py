@@ -451,7 +451,8 @@ def read_bench(
         try:
             signature(suite.read).bind(**of_reader)
         except TypeError as error:
-            raise ValueError(f"benchmark {name!r} does not take {dict(args)}: {error}") from error
+            remedy = "items are left out or corrected with 'corrections', which every benchmark takes"
+            raise ValueError(f"benchmark {name!r} does not take {dict(args)}: {error}; {remedy}") from error
         items = suite.read(**of_reader)
         bench[name] = suite.task(correct_items(items, args["corrections"]) if "corrections" in args else items)
     return bench
