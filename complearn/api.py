@@ -59,6 +59,7 @@ def _photo_source(
     """Return how a folder of photos is read, by the files that lie in it; raise FileNotFoundError or RequestError where
     there are no captions."""
     from complearn.core.config import RequestError
+    from complearn.core.files import CAPTION_TABLES, find_captions
 
     place = Path(path).expanduser().absolute()
     forms = "a folder with captions.csv (columns image and caption), a .txt beside each picture, or .parquet files"
@@ -68,9 +69,9 @@ def _photo_source(
         if place.suffix == ".parquet":
             return {"name": "parquet", "args": {"path": str(place)}}
         return {"name": "folder", "args": {"folder": str(place.parent), "captions_file": place.name}}
-    tables = [name for name in ("captions.csv", "captions.tsv", "captions.jsonl") if (place / name).is_file()]
-    if tables:
-        named = {} if tables[0] == "captions.csv" else {"captions_file": tables[0]}
+    table = find_captions(place)
+    if table is not None:
+        named = {} if table.name == CAPTION_TABLES[0] else {"captions_file": table.name}
         return {"name": "folder", "args": {"folder": str(place), **named}}
     for _, _, files in os.walk(place):
         if any(file.endswith(".parquet") for file in files):
@@ -390,7 +391,9 @@ def _pictures(
                 f"{function}: there is no folder {folder.absolute()}; give a folder of pictures, or what "
                 f"complearn.read returns"
             )
-        if (folder / "captions.csv").is_file():
+        from complearn.core.files import find_captions
+
+        if find_captions(folder) is not None:
             return read(folder)
         from complearn.data.readers.files import read_pictures
 

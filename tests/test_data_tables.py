@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from complearn.core.config import RequestError
+from complearn.core.files import find_captions
 from complearn.data.benchmarks.items import Choice, correct_items, count_notes
 from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe
 from complearn.data.benchmarks.valse import read_foils
@@ -14,7 +15,7 @@ from complearn.data.negatives import Negatives, negative_caption
 from complearn.data.readers.coco import read_flickr
 from complearn.data.readers.edits import read_captions
 from complearn.data.readers.files import open_table, parse_list, read_rows
-from complearn.data.readers.folders import find_table, read_folder
+from complearn.data.readers.folders import read_folder
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 from complearn.evaluation.bench.monitors import monitor_settings
@@ -142,10 +143,10 @@ def test_a_column_that_a_person_names_is_that_one_alone(photos):
 # --- which file
 
 
-def test_find_table_takes_the_first_of_the_usual_names(photos):
+def test_find_captions_takes_the_first_of_the_usual_names(photos):
     for name in ("metadata.jsonl", "captions.txt", "Captions.CSV"):
         (photos / name).write_text("image,caption\n" if name != "metadata.jsonl" else "")
-        assert find_table(photos) == name
+        assert find_captions(photos).name == name
 
 
 def test_a_folder_without_a_table_says_what_it_holds(photos):

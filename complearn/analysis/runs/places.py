@@ -9,7 +9,7 @@ __all__ = ['Place', 'describe_place']
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.files import read_json
+from ...core.files import find_captions, read_json
 from ...core.results import Result
 from ...core.runs import find, runs_table
 from ...data.divergence.measure import read_split
@@ -132,10 +132,10 @@ def _photo_place(path: Path, reader: str, **arguments: str) -> Place:
 
 def _table_place(path: Path) -> Place | None:
     "A folder of pictures with a table of captions; None without one."
-    for name in ("captions.csv", "captions.tsv", "captions.jsonl"):
-        if (path / name).is_file():
-            return _photo_place(path, "folder", folder=str(path), captions_file=name)
-    return None
+    table = find_captions(path)
+    if table is None:
+        return None
+    return _photo_place(path, "folder", folder=str(path), captions_file=table.name)
 
 
 def _other_photos(path: Path) -> Place | None:
