@@ -532,7 +532,7 @@ def main(
 ) -> int:  # exit status: 2 for an error that is the request's, 1 for one of the work
     "Run the command; an expected error is one line on the standard error."
     given = {"traceback": False}
-    words = None if arguments is None else list(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         status = app(words, prog_name="complearn", standalone_mode=False, obj=given) or 0
         if status == INTERRUPTED:

@@ -117,6 +117,15 @@ def test_the_help_of_every_verb_has_an_example_and_imports_no_torch(tmp_path):
         assert f"complearn {verb}" in out and ("Example: complearn" in out or verb == "demo"), verb
 
 
+def test_no_word_at_all_shows_the_help(capsys, monkeypatch):
+    "It was shown as an error."
+    assert command.main([]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("Usage: complearn") and not shown.err
+    monkeypatch.setattr(sys, "argv", ["complearn"])
+    assert command.main() == 0 and capsys.readouterr().out == shown.out
+
+
 @pytest.mark.parametrize("verb", list(OF_API))
 def test_a_verb_has_the_parameters_of_its_function(verb):
     function = OF_API[verb]
@@ -212,6 +221,8 @@ def test_what_is_wrong_with_a_place_is_said_with_status_1(album, trained, tmp_pa
     for place, kind in kinds.items():
         assert command.main(["check", str(place), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["kind"] == kind
+    assert command.main(["check", str(trained)]) == 0
+    assert f"complearn open search --runs {trained}" in capsys.readouterr().out  # NegCLIP has no codes to open
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "captions.csv").write_text("image,caption\nnone.png,a red dog\n")

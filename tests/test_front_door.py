@@ -373,6 +373,47 @@ def test_a_training_goes_on_from_another_run(trained, album, tmp_path, here):
     )
 
 
+def test_a_run_and_its_start_are_asked_what_neither_has_seen(trained, album, tmp_path, here):
+    "They bring two files of held-out images, which was an error after the training."
+    asked = {"start": trained, "preset": "smoke", "steps": 1, "device": "cpu"}
+    run = complearn.train("negclip", album, out=tmp_path / "same", **asked)
+    result = complearn.judge({"start": trained, "negclip": run}, device="cpu")
+    assert {"start", "negclip"} <= {row["method"] for row in result.rows}
+    assert result.setting["questions"]["held out/retrieval"] == 4
+    albums.write_photos(tmp_path / "more", count=55)  # the album's and ten others
+    run = complearn.train("negclip", tmp_path / "more", hold_out=0.4, out=tmp_path / "larger", **asked)
+    result = complearn.judge({"start": trained, "negclip": run}, device="cpu")
+    split = json.loads((tmp_path / "larger" / "split.json").read_text())["parts"]["test"]
+    seen = {pair.image_id for pair in run_data(trained)}
+    assert 0 < len(seen & set(split)) < len(split)
+    assert result.setting["questions"]["held out/retrieval"] == len(set(split) - seen)
+    for models in ([run, trained], [trained, run]):
+        named = dict(zip("ab", models))
+        assert complearn.judge(named, device="cpu").setting["questions"] == result.setting["questions"]
+
+
+def test_a_training_whose_start_knows_the_held_out_images_is_refused_at_once(trained, album, tmp_path, capsys):
+    asked = {"start": trained, "preset": "smoke", "steps": 1, "device": "cpu"}
+    refused = "was trained on . of the 4 images that are held out for questions.*give the seed and the hold_out"
+    with pytest.raises(ValueError, match=refused):
+        complearn.train("negclip", album, seed=1, out=tmp_path / "other", **asked)
+    assert not list(tmp_path.rglob("config.json"))
+    plan = plan_study(["negclip"], {"name": "folder", "args": {"folder": str(album)}}, tmp_path / "more",
+                      start=trained, hold_out=0.3, preset="smoke")  # fmt: skip
+    assert "14 images held out for questions (10 of them not new to negclip-s0, from which this starts)" in plan.about
+
+
+def test_two_methods_are_compared_on_the_images_that_both_held_out(trained, album, tmp_path, here):
+    "Each has a split.json of its own with the same images in it."
+    run = complearn.train("clip", album, preset="smoke", steps=1, out=tmp_path, device="cpu")
+    result = complearn.judge([trained, run], device="cpu")
+    assert {"negclip", "clip"} <= {row["method"] for row in result.rows}
+    assert result.setting["questions"]["held out/retrieval"] == 4
+    other = complearn.train("clip", album, preset="smoke", steps=1, seed=1, out=tmp_path / "other", device="cpu")
+    with pytest.raises(ValueError, match="these runs bring 2 different sets of questions"):
+        complearn.judge([trained, other], device="cpu")
+
+
 def test_runs_are_a_table(trained, tmp_path):
     table = complearn.runs(trained.path.parents[1])
     assert table.to_dict("records")[0] | {"loss": 0} == {

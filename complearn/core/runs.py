@@ -24,7 +24,7 @@ from .own_files import ForeignFile, check_own, open_own, own_path
 from .results import code_version, versions
 
 # %% ../../nbs/core/runs.ipynb #c004
-RUN_DEFINITION = "a run is a folder with a config.json, as the notebooks of experiments and complearn.launch make it"
+RUN_DEFINITION = "a run is a folder with a config.json, as complearn train, an experiment or complearn.launch make it"
 
 # %% ../../nbs/core/runs.ipynb #a1c0de47
 def runs_below(

@@ -89,7 +89,9 @@ def _runs_place(path: Path) -> Place | None:
     table = runs_table(path).fillna({"problem": ""})
     problems = [f"{line.run}: {line.problem}" for line in table.itertuples() if line.problem]
     lines = (f"{len(found)} runs", *table.drop(columns="problem").to_string(index=False, na_rep="").splitlines())
-    return Place("a folder of runs", lines, "; ".join(problems), (f"complearn open codes --runs {path}",))
+    codes = any((run.config.get("model") or {}).get("codebook") for run in found if not run.problem)
+    command = f"complearn open {'codes' if codes else 'search'} --runs {path}"
+    return Place("a folder of runs", lines, "; ".join(problems), (command,))
 
 
 def _run_place(path: Path) -> Place | None:

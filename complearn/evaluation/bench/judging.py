@@ -18,6 +18,7 @@ from ...core.config import RequestError
 from ...core.device import describe_device
 from ...core.results import Result, row
 from ...core.runs import Run
+from ...data.divergence.measure import read_split
 from ...data.pairs import Pair
 from ...data.readers.held_out import held_out_part
 from ...data.readers.registry import read_source
@@ -94,22 +95,50 @@ def _told_apart(found: Sequence[Judged]) -> list[Judged]:
     return apart
 
 # %% ../../../nbs/evaluation/bench/judging.ipynb #ju07
+def _content(
+    part: Mapping[str, Any],  # how questions are read
+) -> str:  # equal for two runs that were asked to hold the same images out, each with a file of its own
+    "What tells questions apart."
+    args = part["args"]
+    if part["name"] == "split":
+        args = {**args, "file": read_split(args["file"]).parts[args["part"]]}
+    return json.dumps({"name": part["name"], "args": args}, sort_keys=True)
+
+
+def _latest(
+    runs: Sequence[Run],  # one or more
+) -> Run | None:
+    "The run that all others lead to, one start after the other; None if there is none."
+    for run in runs:
+        met = {run.path.resolve(), *(one.path.resolve() for one in find_ancestors(run)[0])}
+        if all(other.path.resolve() in met for other in runs):
+            return run
+    return None
+
+
 def own_questions(
     judged: Sequence[Judged],  # of which some are runs
     n: int = 200,  # questions of every split of a generated world
 ) -> Bench:
-    "Return the questions that runs bring themselves; raise RequestError if there are none, or different ones."
+    """Return the questions that runs bring themselves: those of the latest where each started from the one before;
+    raise RequestError if there are none, or different ones."""
     sources = {}
+    owners: dict[str, list[Run]] = {}  # who brings them
     for one in judged:
         data = one.run.config["data"] if one.run is not None else {"name": ""}
         part = data if data["name"] == "generated" else held_out_part(data)
         if part is not None and part["name"]:
-            sources[json.dumps(part, sort_keys=True)] = part
+            content = _content(part)
+            sources[content] = part
+            owners.setdefault(content, []).append(one.run)
     if not sources:
         raise RequestError(
             "none of these models brings questions: no images were held out of its training; give pairs to ask about, "
             "such as photos/ with captions, or a folder of benchmarks"
         )
+    latest = _latest([run for runs in owners.values() for run in runs])
+    if len(sources) > 1 and latest is not None:
+        sources = {content: part for content, part in sources.items() if latest in owners[content]}
     if len(sources) > 1:
         raise RequestError(
             f"these runs bring {len(sources)} different sets of questions; judge them one by one, or give pairs or "

@@ -14,17 +14,26 @@ from typing import Any
 
 from ...core.config import RequestError
 from ...core.files import out_folder
+from ...core.runs import Run
 from ...data.pairs import Pair
-from ...data.readers.held_out import held_out_part, hold_out as choose_images, training_part, write_source
+from complearn.data.readers.held_out import (
+    FEWEST,
+    held_out_part,
+    hold_out as choose_images,
+    training_part,
+    write_source,
+)
 from ...data.readers.registry import known_count, read_source
-from .bench import Bench
+from .bench import Bench, shared_questions
 from .monitors import monitor_settings
 from .photos import photo_bench
 from .suites import read_bench
 from .worlds import StudyData
 from ...training.methods.scales import SCALES
+from ...training.runs.snapshots import run_data
 from ...training.runs.starts import TrainingStart, fit_batch, fit_steps, read_start
 from ...training.runs.study import Study, method_rows
+from ...training.runs.warm_start import find_ancestors
 
 # %% ../../../nbs/evaluation/bench/planning.ipynb #pl05
 def _photo_data(
@@ -94,6 +103,7 @@ def plan_study(
     else:
         data = _photo_data(source, where / "split.json", hold_out, seeds[0], benchmarks, scale.n, overlap)
         count, counted = _count(data, seeds[0])
+        counted += _known_to_start(begin, data.at(seeds[0]).bench)
     batch = fit_batch(count, batch_size, scale)
     steps = steps or fit_steps(count, batch, scale, begin)
     smaller = "" if batch_size or batch == scale.batch else f" (all of them; the preset's {scale.batch} are more)"
@@ -106,6 +116,38 @@ def plan_study(
 
     study = Study(where, table, seeds, data.source_of, scale, steps, begin.model, settings, switches, monitors)
     return Plan(study, data, begin, f"{counted}; {steps} steps of {batch} pairs{smaller}")
+
+
+def _known_to_start(
+    begin: TrainingStart,
+    bench: Bench,  # the questions
+) -> str:  # what is said of them; empty: the start has met none
+    "Compare held-out images with what the start was trained on; raise RequestError where too few are new to it."
+    held_out = bench.get("held out/retrieval")
+    if begin.weights is None or held_out is None:
+        return ""
+    run = Run.open(begin.weights["run"])
+    known = []
+    for one in (run, *find_ancestors(run)[0]):
+        try:
+            pairs = run_data(one)
+        except (ValueError, OSError, ImportError, KeyError, TypeError):
+            continue  # `judging.ask_models` says that it could not be checked
+        if not hasattr(pairs, "world"):  # no photo is in a generated world
+            known.append(pairs)
+    overlaps, _ = shared_questions(known, {"held out/retrieval": held_out})
+    if not overlaps:
+        return ""
+    met = set(overlaps["held out/retrieval"].pairs)
+    images = {pair.image_id for pair in held_out.items()}
+    new = {pair.image_id for pair in held_out.items() if pair.id not in met}
+    if len(new) < FEWEST:
+        raise RequestError(
+            f"{run.path} was trained on {len(images) - len(new)} of the {len(images)} images that are held out for "
+            f"questions, so that the two cannot be compared; give the seed and the hold_out of that run, which hold "
+            f"out the same images, or hold_out=0 and ask benchmarks"
+        )
+    return f" ({len(images) - len(new)} of them not new to {run.path.name}, from which this starts)"
 
 
 def _count(data: StudyData, seed: int) -> tuple[int, str]:
