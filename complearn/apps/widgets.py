@@ -139,7 +139,11 @@ class AppWidget(anywidget.AnyWidget):
     ):
         super().__init__()
         self.controller = controller
-        controller.notify = lambda message: self.send(*message)
+
+        def notify(message):
+            self.send(*message)
+
+        controller.notify = notify
         self.on_msg(lambda _, request, buffers: self.answer(request, buffers))
 
     def answer(

@@ -23,6 +23,10 @@ from ...training.runs.launch import launch, prepare
 from ...training.runs.snapshots import latest_snapshot, run_fault
 
 # %% ../../../nbs/apps/search/sources.ipynb #c004
+def _report_nothing(text: str) -> None:
+    "Nobody wants to know how long work goes on."
+
+
 class SearchSource:
     "A model to search with, and the pictures to search in."
 
@@ -39,7 +43,7 @@ class SearchSource:
         self.name = name
         self.state = state
         self.can_search = open_model is not None
-        self.progress = lambda text: None
+        self.progress = _report_nothing
         self._open_model = open_model
         self._pairs = pairs
         self._folder = folder
