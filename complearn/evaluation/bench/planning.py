@@ -101,9 +101,16 @@ def plan_study(
         count = known_count("generated", source["args"])
         counted = f"{count} generated pairs"
     else:
-        data = _photo_data(source, where / "split.json", hold_out, seeds[0], benchmarks, scale.n, overlap)
+        split = where / "split.json"
+        chosen_before = split.exists()
+        data = _photo_data(source, split, hold_out, seeds[0], benchmarks, scale.n, overlap)
         count, counted = _count(data, seeds[0])
-        counted += _known_to_start(begin, data.at(seeds[0]).bench)
+        try:
+            counted += _known_to_start(begin, data.at(seeds[0]).bench)
+        except RequestError:
+            if not chosen_before:  # no run was trained on its rest
+                split.unlink()
+            raise
     batch = fit_batch(count, batch_size, scale)
     steps = steps or fit_steps(count, batch, scale, begin)
     smaller = "" if batch_size or batch == scale.batch else f" (all of them; the preset's {scale.batch} are more)"
