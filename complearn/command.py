@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -527,6 +528,24 @@ def _review(
 INTERRUPTED = 128 + signal.SIGINT  # exit status that typer makes of a KeyboardInterrupt
 
 
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    "Print each warning once, without the line of code that it came from."
+    printed = set()
+
+    def show(message, category, filename, lineno, file=None, line=None):
+        if str(message) not in printed:
+            printed.add(str(message))
+            print(f"warning: {message}", file=sys.stderr)
+
+    before = warnings.showwarning
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
 def main(
     arguments: Sequence[str] | None = None,  # None: the program's own
 ) -> int:  # exit status: 2 for an error that is the request's, 1 for one of the work
@@ -534,7 +553,8 @@ def main(
     given = {"traceback": False}
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        status = app(words, prog_name="complearn", standalone_mode=False, obj=given) or 0
+        with _warnings_in_a_line():
+            status = app(words, prog_name="complearn", standalone_mode=False, obj=given) or 0
         if status == INTERRUPTED:
             print("interrupted; the same command goes on where it stopped", file=sys.stderr)
         return status

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import albums
@@ -124,6 +125,23 @@ def test_no_word_at_all_shows_the_help(capsys, monkeypatch):
     assert shown.out.startswith("Usage: complearn") and not shown.err
     monkeypatch.setattr(sys, "argv", ["complearn"])
     assert command.main() == 0 and capsys.readouterr().out == shown.out
+
+
+def test_a_warning_is_one_line_and_said_once(capsys, monkeypatch):
+    def runs(*args, **options):
+        for line in ("few pairs", "few pairs", "no chance"):
+            warnings.warn(line, stacklevel=1)
+            warnings.warn(line, stacklevel=2)
+        return 0
+
+    before = warnings.showwarning
+    monkeypatch.setattr(command, "app", runs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", before)
+        assert command.main(["runs"]) == 0
+    assert capsys.readouterr().err.splitlines() == ["warning: few pairs", "warning: no chance"]
+    assert warnings.showwarning is before
 
 
 @pytest.mark.parametrize("verb", list(OF_API))
