@@ -325,6 +325,18 @@ def _demo(
 ) -> None:
     raise typer.Exit(run_notebook(DEMO, preset, out))
 
+
+@app.command("docs", help="Build the documentation as a web site, without a network.\n\nExample: complearn docs _docs")
+def _docs(
+    site: Annotated[str, typer.Argument(help="the folder to write")] = "_docs",
+) -> None:
+    builder = Path(api.__file__).parents[1] / "docs" / "build.py"
+    if not builder.is_file():
+        raise FileNotFoundError(
+            f"there is no {builder}: the documentation is built from a copy of the repository, with pip install -e ."
+        )
+    raise typer.Exit(subprocess.run([sys.executable, str(builder), site]).returncode)
+
 # %% ../nbs/command.ipynb #cm12
 def _check_path(
     option: str,  # that names it

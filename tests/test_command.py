@@ -23,7 +23,7 @@ from complearn.training.runs.sweep import progress_of
 
 ROOT = Path(__file__).resolve().parents[1]
 VERBS = ("demo", "train", "judge", "study", "runs", "report", "open", "edits", "parse", "graph", "split", "review")
-VERBS = (*VERBS, "list", "check")
+VERBS = (*VERBS, "list", "check", "docs")
 OF_API = {"train": api.train, "judge": api.judge, "study": api.study, "runs": api.runs}
 PASSED_ON = {
     "edits": ("complearn.apps.edits.command", []),
@@ -116,6 +116,21 @@ def test_the_help_of_every_verb_has_an_example_and_imports_no_torch(tmp_path):
     for verb, (status, out, err, torch_is_there) in zip(typed, helps):
         assert status == 0 and not err and not torch_is_there, verb
         assert f"complearn {verb}" in out and ("Example: complearn" in out or verb == "demo"), verb
+
+
+def test_docs_builds_the_site_where_the_sources_are(tmp_path, monkeypatch, capsys):
+    started = []
+
+    def run(words):
+        started.append(words[1:])
+        return subprocess.CompletedProcess(words, 3)
+
+    monkeypatch.setattr(command.subprocess, "run", run)
+    assert command.main(["docs", str(tmp_path)]) == 3
+    assert started == [[str(ROOT / "docs" / "build.py"), str(tmp_path)]]
+    monkeypatch.setattr(command.api, "__file__", str(tmp_path / "complearn" / "api.py"))
+    assert command.main(["docs"]) == 2
+    assert "built from a copy of the repository" in capsys.readouterr().err
 
 
 def test_no_word_at_all_shows_the_help(capsys, monkeypatch):
