@@ -896,3 +896,13 @@ def test_what_prose_and_comments_refer_to_is_there():
                 if not is_there(reference) and not reference.startswith("data.noun"):  # a file of WordNet
                     faults.append(f"{path.relative_to(ROOT)} cell {number}: `{reference}`")
     assert not faults, "\n".join(faults)
+
+
+def test_links_between_notebooks_lead_to_files():
+    faults = []
+    for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text())["cells"]:
+            for link in re.findall(r"\]\(([^)#\s]+\.ipynb)[)#]", "".join(cell["source"])):
+                if not link.startswith("http") and not (path.parent / link).is_file():
+                    faults.append(f"{path.relative_to(ROOT)}: {link}")
+    assert not faults, "\n".join(faults)
