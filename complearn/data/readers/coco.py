@@ -18,6 +18,7 @@ from ...core.config import Identifier, Text, read_record
 from ...core.files import BadData, read_text
 from ..identities import path_identity, photo_identity
 from ..images import EXTENSIONS
+from ..pair_table import with_folders
 from ..pairs import Pair
 from .files import CAPTION_COLUMNS, IMAGE_COLUMNS, has_header, open_table, read_json_file
 from ..reports import READERS, Collector, Pairs, existing_path
@@ -143,6 +144,13 @@ def _count_photos(images: Path, captioned: set[str], name: str) -> str:
         f", {n_without} of them without a caption in {name}" if n_without else ""
     )
 
+
+def _photo_files(images: Any, annotations: Any, **options: Any) -> Iterator[Path]:
+    return with_folders(images, annotations)
+
+
+read_coco.files = _photo_files  # see `data.pair_table`
+
 # %% ../../../nbs/data/readers/coco.ipynb #92389f87
 @dataclass(frozen=True)
 class _KarpathyPhoto:
@@ -209,6 +217,9 @@ def read_karpathy(
                     f"{name} sentence {sentence.sentid}",
                 )
     return collector.finish()
+
+
+read_karpathy.files = _photo_files  # see `data.pair_table`
 
 # %% ../../../nbs/data/readers/coco.ipynb #c018
 def _token_lines(
@@ -277,6 +288,13 @@ def read_flickr(
     return collector.finish(
         [f"{len(missing)} listed photos have no caption in {path.name} ({first})"] if missing else []
     )
+
+
+def _flickr_files(images: Any, token_file: Any, split_file: Any = None, **options: Any) -> Iterator[Path]:
+    return with_folders(images, token_file, *([] if split_file is None else [split_file]))
+
+
+read_flickr.files = _flickr_files  # see `data.pair_table`
 
 # %% ../../../nbs/data/readers/coco.ipynb #fed4fce6
 def flickr8k(

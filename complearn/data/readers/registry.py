@@ -21,6 +21,7 @@ from ..benchmarks import nlvr  # noqa: F401
 from ..divergence.measure import read_split, take_part
 from ..identities import distinct_names
 from ..overlap import resolve_overlap, without_pairs
+from ..pair_table import read_stored
 from ..pairs import Pair
 from . import coco, folders, labelled, shards, sidecars, tables  # noqa: F401
 from .edits import read_captions, read_edits, with_negatives
@@ -52,7 +53,10 @@ def read(
     unknown = [argument for argument in arguments if argument not in parameters]
     if unknown and not takes_any:
         raise ValueError(f"reader {name!r}: {unknown_name('argument', unknown[0], list(parameters))}")
-    pairs = function(**arguments)
+    if hasattr(function, "files"):
+        pairs = read_stored(name, function, arguments)
+    else:
+        pairs = function(**arguments)
     if hasattr(pairs, "__len__"):
         _COUNTS[_source_key(name, arguments)] = len(getattr(pairs, "train", pairs))
     if hasattr(pairs, "report"):
