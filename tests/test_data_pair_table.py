@@ -391,7 +391,7 @@ def config(folder, **train):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_run_on_a_table_is_the_run_on_the_list_and_either_goes_on_with_the_other(workers, tmp_path, tables, monkeypatch):
+def test_a_run_on_a_table_is_the_run_on_the_list_and_goes_on_with_it(workers, tmp_path, tables, monkeypatch):
     folder = write_shards(tmp_path / "shards")
     values = config(folder, workers=workers)
     table_run = launch(prepare(tmp_path / "table", values).path, progress=False)
