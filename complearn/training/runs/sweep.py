@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ...core.device import pick_device
 from ...core.files import write_errors
@@ -23,6 +24,7 @@ from ...core.runs import Run
 from ...models.scoring import Progress
 from ..methods.catalogue import METHODS
 from .forks import Fork, Forks
+from .queues import Job, JobQueue, QueueOptions
 
 # %% ../../../nbs/training/runs/sweep.ipynb #c004
 def command(
@@ -128,9 +130,14 @@ def _starter(
     commands: Mapping[Run, Sequence[str]],  # of the runs that wait
     threads: int,  # that each may use
     forked: bool,  # as forks of one process
-) -> Iterator[Callable[[Run], subprocess.Popen | Fork]]:
+    queue: QueueOptions,  # where they train
+) -> Iterator[Callable[[Run], subprocess.Popen | Fork | Job]]:
     "What starts a run."
     env = environment(threads, list(commands.values()))
+    if queue.is_queue and commands:
+        jobs = JobQueue(queue, next(iter(commands)).path.parent.parent / "jobs")
+        yield lambda run: jobs.start(run, commands[run], env)
+        return
     if not forked:
         yield lambda run: start(run, commands[run], env)
         return
@@ -142,7 +149,7 @@ def _starter(
 
 # %% ../../../nbs/training/runs/sweep.ipynb #c1a0abf8
 def stop(
-    children: Sequence[subprocess.Popen | Fork],  # in training
+    children: Sequence[subprocess.Popen | Fork | Job],  # in training
     patience: float = 60.0,  # seconds to write a checkpoint
 ) -> None:
     "Ask the children to write a checkpoint and end; kill those that do not."
@@ -159,7 +166,7 @@ def stop(
 
 # %% ../../../nbs/training/runs/sweep.ipynb #6b91135d
 def _take_ended(
-    children: dict[Run, subprocess.Popen | Fork],  # by run; those that have ended are removed
+    children: dict[Run, subprocess.Popen | Fork | Job],  # by run; those that have ended are removed
     commands: Mapping[Run, Sequence[str]],  # of all runs
 ) -> list[Run]:  # that have ended
     "Take out the runs whose children have ended; raise `RunFailed` for one that is not done."
@@ -179,6 +186,7 @@ def run_all(
     processes: int = 1,  # that train each run together
     on_end: Callable[[Run], None] = lambda run: None,  # called here with each run that is done, those of before first
     total: int = 0,  # runs of the whole study, where these are the rest of them
+    executor: Any = "here",  # or "local", "slurm", a mapping: see `training.runs.queues`
 ) -> list[Run]:  # the same, all done
     "Start or resume every run that is not done, several side by side; the first failure stops the sweep."
     waiting = [run for run in runs if run.done is None]
@@ -186,6 +194,9 @@ def run_all(
     # of all: a resumed one gives each its threads
     many, threads = _share_machine(max(total, len(runs)), at_once, device)
     threads = max(1, threads // processes)
+    queue = QueueOptions.read(executor)
+    if queue.name == "slurm" and not at_once:
+        many = max(1, len(runs))
     if len(waiting) < len(runs):
         print(f"{len(runs) - len(waiting)} of {len(runs)} runs are there already")
     for run in runs:
@@ -196,7 +207,7 @@ def run_all(
     bar = Progress(
         total=steps * len(runs), unit="step", desc=f"{len(waiting)} runs, {many} at once", dynamic_ncols=True
     )
-    with bar, _starter(commands, threads, forked) as start_run:
+    with bar, _starter(commands, threads, forked, queue) as start_run:
         try:
             while waiting or children:
                 while waiting and len(children) < many:
