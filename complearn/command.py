@@ -226,6 +226,8 @@ def _train(
     print(f"  complearn open search --runs {place} --gallery {photos}")
     if run.config["model"].get("codebook"):
         print(f"  complearn open codes --runs {place}")
+    else:
+        print(f"  complearn export {place} FOLDER --form open_clip        the weights, for other libraries")
     print(f"  complearn.load('{place}')        the model, in Python")
 
 
@@ -237,6 +239,32 @@ def _judge(*, json: _JSON = False, **given: Any) -> None:
         _print_json(rows=result.rows)
     else:
         _print_answers(result)
+
+
+_LOADING = {  # form of an export -> how it is opened elsewhere
+    "open_clip": "open_clip.create_model_and_transforms('local-dir:{place}')",
+    "transformers": "transformers.CLIPModel.from_pretrained('{place}')",
+    "complearn": "complearn.load('{place}')",
+    "safetensors": "complearn.load('MODEL:{place}', quick_gelu=...)",
+    "pt": "complearn.load('MODEL:{place}', quick_gelu=...)",
+}
+
+
+@_verb(api.export, "complearn export results/tuned mine/ --form open_clip")
+def _export(*, json: _JSON = False, **given: Any) -> None:
+    from complearn.core.forms import read_form
+
+    with _quiet_if(json):
+        path = api.export(**given)
+    form = read_form(given["place"], given["form"])
+    files = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
+    if json:
+        _print_json(place=str(path), form=form, files=files)
+        return
+    print(f"{_shown(path)}: {form} ({', '.join(files)})")
+    print(f"next:\n  {_LOADING[form].format(place=_shown(path))}        in Python")
+    if path.is_dir():
+        print(f"  complearn judge {_shown(path)} --benchmarks DATA")
 
 
 @_verb(api.study, "complearn study clip negclip --pairs photos/ --seeds 3", arguments=("rows",))

@@ -23,8 +23,8 @@ from complearn.training.runs.sweep import progress_of
 
 ROOT = Path(__file__).resolve().parents[1]
 VERBS = ("demo", "train", "judge", "study", "runs", "report", "open", "edits", "parse", "graph", "split", "review")
-VERBS = (*VERBS, "list", "check", "docs")
-OF_API = {"train": api.train, "judge": api.judge, "study": api.study, "runs": api.runs}
+VERBS = (*VERBS, "list", "check", "docs", "export")
+OF_API = {"train": api.train, "judge": api.judge, "study": api.study, "runs": api.runs, "export": api.export}
 PASSED_ON = {
     "edits": ("complearn.apps.edits.command", []),
     "parse": ("complearn.apps.parses", []),
@@ -42,6 +42,10 @@ MISTAKES = {
     "train negclip photos --switches {a": "parameter switches cannot be read",
     "judge runs/typo": "there is no {folder}/runs/typo; give a run's folder",
     "judge photos --benchmarks dat": "there is no folder {folder}/dat",
+    "export runs/typo mine": "there is no {folder}/runs/typo; give a run's folder",
+    "export photos mine --form openclip": "no form 'openclip' (did you mean 'open_clip'?)",
+    "export photos photos": "{folder}/photos holds files already; name another folder",
+    "export photos mine.bin --form pt": "the form pt is a file whose name ends with .pt; mine.bin does not",
     "study clp": "no method 'clp' (did you mean 'clip'?)",
     "study no_such.ipynb": "there is no notebook no_such.ipynb; there are",
     "study iterated_learning.ipynb -p preset": "a notebook's parameter is NAME=VALUE, not 'preset'",
