@@ -31,21 +31,37 @@ def load(
     return load_scorer(name, str(pick_device(device)), quick_gelu, random_weights)
 
 
+def _shown_name(
+    model: Any,  # a name, a path, a run or an open model
+) -> str:
+    "What a person called a model, for messages."
+    name = getattr(model, "path", getattr(model, "opened_as", model))
+    return str(name) if isinstance(name, (str, Path)) else type(model).__name__
+
+
 def export(
     model: Any,  # a run, its folder, an open model, or what `load` opens
     place: str | Path,  # what to write: a folder, or a file of weights that ends with .safetensors or .pt
     *,
     # open_clip, transformers, complearn, safetensors or pt; None: by the ending of the place, else open_clip
     form: str | None = None,
+    start: Any = None,  # average the weights with those of this model, as of `model`; None: no average
+    alpha: float = 0.5,  # share of the model in that average: 0 is the start, 1 the model
     force: bool = False,  # replace an earlier export in this place
     quick_gelu: bool | None = None,  # activation of weights that do not say it; None: as the weights say
 ) -> Path:  # what was written
     """Write a model's weights in the form of open_clip, of transformers, of complearn, or as a bare file.
 
     `complearn.export("results/tuned", "mine/")`, then `open_clip.create_model_and_transforms("local-dir:mine/")`.
+    `complearn.export("results/tuned", "half/", start="ViT-B-32:mine.pt", alpha=0.5)` writes the average of the weights
+    before and after a fine-tuning.
     Raises RequestError that names the part of the model which the form cannot hold, FileExistsError where something
     would be lost."""
-    _check_models(model, "export")
+    _check_models([model, *([] if start is None else [start])], "export")
+    if not 0 <= alpha <= 1:
+        from complearn.core.config import RequestError
+
+        raise RequestError(f"export: alpha is a share, a number from 0 to 1, and not {alpha:g}")
     from complearn.core.forms import check_place, read_form
 
     form = read_form(place, form)
@@ -53,9 +69,15 @@ def export(
     from complearn.models.export import export_model
     from complearn.training.runs.opening import load_scorer
 
-    if not callable(getattr(model, "collate", None)):
-        model = load_scorer(model, quick_gelu=quick_gelu)
-    return export_model(model, place, form, force)
+    opened, other = (
+        one if one is None or callable(getattr(one, "collate", None)) else load_scorer(one, quick_gelu=quick_gelu)
+        for one in (model, start)
+    )
+    if other is not None:
+        from complearn.models.interpolation import interpolate
+
+        opened = interpolate(other, opened, alpha, (_shown_name(start), _shown_name(model)))
+    return export_model(opened, place, form, force)
 
 
 def read(
@@ -227,6 +249,8 @@ def train(
     overlap: str = "drop",  # drop, keep or refuse training pairs with a photo or a caption of the questions
     device: str = "auto",  # where to train: auto, cpu or cuda
     processes: int = 1,  # that train together, through torchrun
+    # also save the average of the weights of start and end, as OUT/averaged: the share of the end, such as 0.5
+    average: float | None = None,
 ) -> Any:  # the `Run`, which has ended
     """Train a model on images with captions; the same call again goes on with a run that was stopped.
 
@@ -234,6 +258,11 @@ def train(
     `complearn.train("negclip", "photos/", start="ViT-B-32:mine.pt")` fine-tunes a CLIP against hard negatives. Raises
     RequestError where the method, the folder or the batch cannot be, FileExistsError where `out` holds another run."""
     _check_rows([method], preset, "train")
+    if average is not None and (start is None or not 0 <= average <= 1):
+        from complearn.core.config import RequestError
+
+        wrong = "there is no start; name one" if start is None else f"it is a number from 0 to 1, and not {average:g}"
+        raise RequestError(f"train: average is the share of the end in an average with the start, and {wrong}")
     source = _source(pairs, "train", batch_size)
     from complearn.evaluation.bench.planning import plan_study
 
@@ -253,10 +282,34 @@ def train(
         switches=switches or {},
         overlap=overlap,
     )
+    if average is not None:
+        plan.check_average()
     print(plan.about)
     plan.study.fit(device, processes=processes)
     (run,) = plan.study.runs.values()
+    if average is not None:
+        _save_average(start, run, average, quick_gelu)
     return run
+
+
+def _save_average(
+    start: Any,  # as of `train`
+    run: Any,  # that started from it, and has ended
+    alpha: float,  # share of the run's weights
+    quick_gelu: bool | None,  # activation of a start that does not say it
+) -> Path:  # the folder, beside the run
+    "Save the average of the weights before and after a training."
+    from complearn.models.interpolation import interpolate
+    from complearn.models.registry import save_model
+    from complearn.training.runs.opening import load_scorer
+
+    first = start if callable(getattr(start, "collate", None)) else load_scorer(start, quick_gelu=quick_gelu)
+    made = interpolate(first, load_scorer(run), alpha, (_shown_name(start), run.path.name))
+    about = f"(1 - alpha) times the weights of {_shown_name(start)} plus alpha times those of {run.path}"
+    facts = {"name": f"{run.method}, averaged with its start", "weights": about, "alpha": alpha}
+    folder = save_model(made, run.path.parents[1] / "averaged", facts)
+    print(f"the average of the weights (alpha {alpha:g}) is saved in {folder}")
+    return folder
 
 # %% ../nbs/api.ipynb #tr04
 def judge(
@@ -264,6 +317,7 @@ def judge(
     pairs: Any = None,  # images with captions to ask about; None: those that were held out of the runs' own training
     *,
     benchmarks: Any = None,  # a folder with published benchmarks, or the arguments of their readers by name
+    alphas: Any = None,  # of two models: also averages of their weights, at these shares of the second: 0.25,0.5,0.75
     only: Sequence[str] = (),  # benchmarks or families of that folder; none: all
     limit: int | None = None,  # at most so many items of each split of that folder's benchmarks; None: all
     out: str | Path = "",  # folder that gets results.json; empty: nothing is written
@@ -275,7 +329,9 @@ def judge(
 
     `complearn.judge(run)` asks about the images that were held out: retrieval, with its chance level and the size of
     the gallery, and each caption against exchanges of its parts.
-    `complearn.judge("ViT-B-32:openai", benchmarks="data/")` asks the benchmarks whose files lie in that folder."""
+    `complearn.judge("ViT-B-32:openai", benchmarks="data/")` asks the benchmarks whose files lie in that folder.
+    `complearn.judge(["ViT-B-32:mine.pt", "results/tuned"], alphas=[0.25, 0.5, 0.75])` shows what lies between a start
+    and its fine-tuning (WiSE-FT)."""
     source = None if pairs is None else _source(pairs, "judge")
     if isinstance(benchmarks, (str, Path)) and str(benchmarks) and not Path(benchmarks).expanduser().is_dir():
         raise FileNotFoundError(
@@ -286,12 +342,21 @@ def judge(
     from complearn.core.config import RequestError
     from complearn.core.device import pick_device
     from complearn.data.readers.registry import read_source
-    from complearn.evaluation.bench.judging import ask_models, judged_models, own_questions
+    from complearn.evaluation.bench.judging import (
+        ask_models,
+        interpolated_models,
+        judged_models,
+        own_questions,
+        read_alphas,
+    )
     from complearn.evaluation.bench.photos import photo_bench
     from complearn.evaluation.bench.suites import find_suites, read_bench, read_suites
 
     device = str(pick_device(device))
     judged = judged_models(models, device)
+    between = {}
+    if shares := read_alphas(alphas):
+        judged, between = interpolated_models(judged, shares)
     bench = {}
     text_only = {}
     if pairs is not None:
@@ -310,6 +375,8 @@ def judge(
     if pairs is None and not benchmarks:
         bench = own_questions(judged)
     result = ask_models(judged, bench, text_only, overlap, batch_size, device)
+    if between:
+        result.setting["interpolation"] = between
     if out:
         result.write(out)
         return type(result).read(out)

@@ -176,6 +176,8 @@ def _ask_trained(
     from complearn.training.runs.measured import run_curves
 
     models = ({"start": given["start"]} if given["start"] else {}) | {run.method: run}
+    if given["average"] is not None:
+        models[f"average {given['average']:g}"] = run.path.parents[1] / "averaged"
     results = []
     if given["hold_out"] or run.config["data"]["name"] == "generated":
         results.append(api.judge(models, device=given["device"]))
@@ -237,8 +239,12 @@ def _judge(*, json: _JSON = False, **given: Any) -> None:
         result = api.judge(**typed_values(api.judge, given))
     if json:
         _print_json(rows=result.rows)
-    else:
-        _print_answers(result)
+        return
+    _print_answers(result)
+    if given["out"] and given["alphas"]:
+        from complearn.analysis.runs.result_page import write_result_page
+
+        print(f"the curve: {_shown(write_result_page(given['out']))}")
 
 
 _LOADING = {  # form of an export -> how it is opened elsewhere

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,7 +20,7 @@ from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.data.readers.held_out import held_out_part
 from complearn.data.readers.registry import read_source
 from complearn.evaluation.bench.bench import judge as judge_bench
-from complearn.evaluation.bench.judging import answers_table
+from complearn.evaluation.bench.judging import answers_table, judged_models
 from complearn.evaluation.bench.photos import photo_bench
 from complearn.evaluation.bench.planning import plan_study
 from complearn.models.registry import save_model
@@ -412,6 +413,27 @@ def test_two_methods_are_compared_on_the_images_that_both_held_out(trained, albu
     other = complearn.train("clip", album, preset="smoke", steps=1, seed=1, out=tmp_path / "other", device="cpu")
     with pytest.raises(ValueError, match="these runs bring 2 different sets of questions"):
         complearn.judge([trained, other], device="cpu")
+
+
+def test_two_runs_of_one_method_are_called_by_the_shortest_distinct_names(trained, tmp_path):
+    "Their columns were headed by whole paths."
+    for name in ("first", "second", "second/deeper"):
+        shutil.copytree(trained.path, tmp_path / name / "runs" / "negclip-s0")
+    first, second, third = (tmp_path / name / "runs" / "negclip-s0" for name in ("first", "second", "second/deeper"))
+    shown = answers_table(complearn.judge([first, second], device="cpu"))
+    assert list(shown)[:2] == ["first", "second"]
+    for given, names in {
+        (first, f"{second}@contrastive"): ["negclip", "negclip@contrastive"],
+        (first, second, third): ["first", "second", "second/deeper"],
+        (second, third): ["second/runs/negclip-s0", "deeper/runs/negclip-s0"],
+        (f"a={first}", second): ["a", "negclip"],
+    }.items():
+        assert [one.name for one in judged_models(list(given))] == names
+    shutil.copytree(trained.path, tmp_path / "more" / "negclip-s1")
+    seeds = judged_models([first, tmp_path / "more" / "negclip-s1"])  # means over seeds have one column
+    assert [(one.name, one.seed) for one in seeds] == [("negclip", 0), ("negclip", 1)]
+    saved = save_model(complearn.load(first, device="cpu"), tmp_path / "saved" / "negclip")
+    assert [one.name for one in judged_models([saved, first])] == ["saved/negclip", "negclip"]
 
 
 def test_runs_are_a_table(trained, tmp_path):

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.config import RequestError
 from ...core.files import out_folder
-from ...core.runs import Run
+from ...core.runs import Run, differences
 from ...data.pairs import Pair
 from complearn.data.readers.held_out import (
     FEWEST,
@@ -67,6 +67,17 @@ class Plan:
     data: StudyData
     start: TrainingStart
     about: str  # a line for the person who asked
+
+    def check_average(self) -> None:
+        "Raise RequestError if a method changes the model that it starts from, whose weights then have no average."
+        for label in self.study.table:
+            model = self.study.configuration(label, self.study.seeds[0])["model"]
+            if found := differences(self.start.model, model):
+                keys = sorted({text.partition(":")[0].partition(".")[0] for text in found})
+                raise RequestError(
+                    f"{label} changes the model that it starts from ({', '.join(keys)}), so that there is no average "
+                    f"of the weights before and after; leave out average, or choose a method such as clip or negclip"
+                )
 
 
 def plan_study(
