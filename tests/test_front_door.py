@@ -354,8 +354,10 @@ def test_a_training_starts_from_every_form_that_load_takes(trained, album, tmp_p
     with pytest.raises(ValueError, match="no tower to freeze 'txt'"):
         read_start(folder, scale, frozen=("txt",))
     saved = save_model(complearn.load(trained.path, device="cpu"), tmp_path / "saved")
-    with pytest.raises(ValueError, match="is a saved model, from which no training can start"):
-        read_start(saved, scale)
+    start = read_start(saved, scale)
+    assert start.weights["saved"] == str(saved) and start.model["vision"] == trained.config["model"]["vision"]
+    with pytest.raises(ValueError, match="frozen belongs to a pretrained CLIP"):
+        read_start(saved, scale, frozen=("vision",))
     with pytest.raises((OSError, ValueError), match="typo"):
         read_start(tmp_path / "typo", scale)
 
@@ -372,6 +374,61 @@ def test_a_training_goes_on_from_another_run(trained, album, tmp_path, here):
         after.keys() == before.keys()
         and (run.path / "tokenizer.json").read_bytes() == (trained.path / "tokenizer.json").read_bytes()
     )
+
+
+def test_a_training_starts_from_a_saved_model_as_from_the_run_that_it_was_saved_from(trained, album, tmp_path, here):
+    "It was refused."
+    saved = save_model(complearn.load(trained.path, device="cpu"), tmp_path / "saved")
+    asked = {"preset": "smoke", "steps": 2, "lr": trained.config["train"]["lr"], "device": "cpu"}
+    of_run = complearn.train("negclip", album, start=trained, out=tmp_path / "of_run", **asked)
+    of_saved = complearn.train("negclip", album, start=saved, out=tmp_path / "of_saved", **asked)
+    mine, theirs = (Snapshot(one).weights() for one in (of_saved, of_run))
+    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+    again = complearn.train("negclip", album, start=saved, out=tmp_path / "of_saved", **asked)
+    assert again.path == of_saved.path and not os.path.isabs(again.config["start"]["saved"])
+    result = complearn.judge({"saved": saved, "after": again}, device="cpu")
+    assert "not checked for the data of the saved model saved" in result.setting["overlap"]["not checked"]["after"]
+    longer = complearn.train(
+        "negclip", album, start=again, out=tmp_path / "longer", **asked
+    )  # one start after the other
+    assert longer.done["step"] == 2
+
+
+def test_a_saved_model_of_pretrained_towers_is_trained_without_the_folder_that_they_came_from(album, tmp_path, here):
+    pytest.importorskip("open_clip")
+    folder = albums.write_open_clip(tmp_path / "clip")
+    asked = {"preset": "smoke", "steps": 2, "device": "cpu"}
+    run = complearn.train("clip", album, start=folder, out=tmp_path / "first", **asked)
+    saved = save_model(complearn.load(run, device="cpu"), tmp_path / "saved")
+    (tmp_path / "clip").rename(tmp_path / "gone")
+    after = complearn.train("clip", album, start=saved, out=tmp_path / "second", **asked)
+    assert after.config["train"]["lr"] == 1e-5 and after.config["model"]["text"]["tower"] == "saved"
+    before = complearn.load(saved, device="cpu").state_dict()
+    trained = complearn.load(after, device="cpu").state_dict()
+    assert before.keys() == trained.keys()
+    moved = max((before[name] - trained[name]).abs().max().item() for name in before)
+    assert 0 < moved < 1e-3  # from there, and not from new weights
+    with pytest.raises(ValueError, match="whose model is another: codebook"):  # as from a run
+        complearn.train("codebook_clip", album, start=saved, out=tmp_path / "codes", **asked)
+
+
+def test_a_saved_model_that_was_changed_or_is_gone_is_named(trained, album, tmp_path, here):
+    saved = save_model(complearn.load(trained.path, device="cpu"), tmp_path / "saved")
+    plan = plan_study(["clip"], {"name": "folder", "args": {"folder": str(album)}}, tmp_path / "out", start=saved,
+                      preset="smoke", steps=1)  # fmt: skip
+    run = plan.study.run("clip", 0)
+    other = complearn.load(trained.path, device="cpu")
+    with torch.no_grad():
+        other.logit_scale += 1
+    save_model(other, saved)
+    with pytest.raises(ValueError, match="was prepared for other weights than .*saved/model.safetensors holds by now"):
+        launch(run.path, "cpu", progress=False)
+    (saved / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(ValueError, match="model.safetensors"):
+        launch(run.path, "cpu", progress=False)
+    saved.rename(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match="there is no folder .*saved; bring the saved model back"):
+        launch(run.path, "cpu", progress=False)
 
 
 def test_a_run_and_its_start_are_asked_what_neither_has_seen(trained, album, tmp_path, here):

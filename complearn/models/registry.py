@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FILES', 'kind_name', 'kind_of', 'read_model', 'build', 'needs_tokenizer', 'tuned_towers', 'temperature_note',
            'added_parts', 'search_fault', 'agents_fault', 'write_config', 'assemble', 'title_of', 'model_card',
-           'save_model', 'load_model']
+           'save_model', 'saved_config', 'load_model']
 
 # %% ../../nbs/models/registry.ipynb #imports0
 import json
@@ -268,6 +268,23 @@ def save_model(
     return folder
 
 # %% ../../nbs/models/registry.ipynb #11ea3308
+def saved_config(
+    folder: Path | str,  # what `save_model` wrote
+) -> dict[str, Any]:  # plain values
+    """Return the configuration of a saved model for a training that starts from its weights: towers of libraries are
+    given by their architecture, so that the places they came from are not needed."""
+    file = Path(folder) / FILES[0]
+    description = read_json(verify(file))
+    config = dict(description["model"])
+    for name, part in description["towers"].items():
+        side = "text" if part["architecture"]["kind"].endswith("text") else "vision"
+        if name in config and read_spec(config[name], LOADERS[side])[0] not in SIZES:
+            check_architecture(part["architecture"], f"{file}: towers.{name}")
+            config[name] = {"tower": "saved", "architecture": part["architecture"]}
+            config[name] |= {"frozen": True} if part["frozen"] else {}
+    return config
+
+
 def load_model(
     folder: Path | str,  # what `save_model` wrote
     device: torch.device | str = "cpu",  # where to

@@ -144,6 +144,8 @@ def _known_to_start(
     held_out = bench.get("held out/retrieval")
     if begin.weights is None or held_out is None:
         return ""
+    if "saved" in begin.weights:
+        return f" ({Path(begin.weights['saved']).name} does not say on which images it was trained)"
     run = Run.open(begin.weights["run"])
     known = []
     for one in (run, *find_ancestors(run)[0]):
