@@ -458,7 +458,33 @@ def test_a_training_whose_start_knows_the_held_out_images_is_refused_at_once(tra
     assert not list(tmp_path.rglob("*.json"))  # the same folder takes the remedy
     plan = plan_study(["negclip"], {"name": "folder", "args": {"folder": str(album)}}, tmp_path / "more",
                       start=trained, hold_out=0.3, preset="smoke")  # fmt: skip
-    assert "14 images held out for questions (10 of them not new to negclip-s0, from which this starts)" in plan.about
+    assert (
+        "14 images held out for questions (10 of them not new to negclip-s0, from which this starts, and left out)"
+        in plan.about
+    )
+
+
+def test_a_study_leaves_out_what_its_start_was_trained_on(trained, album, tmp_path, here):
+    "It asked about these images all the same."
+    asked = {"start": trained, "hold_out": 0.3, "preset": "smoke", "steps": 1, "device": "cpu"}
+    result = complearn.study(["clip"], album, out=tmp_path / "drop", **asked)
+    split = json.loads((tmp_path / "drop" / "split.json").read_text())["parts"]["test"]
+    seen = {pair.image_id for pair in run_data(trained)}
+    new = len(set(split) - seen)
+    table = result.table
+
+    def galleries(table):
+        sizes = table[(table.method == "chance") & (table.metric == "gallery")]
+        return set(sizes[sizes.data == "held out/retrieval"].value)
+
+    assert len(split) == 14 and galleries(table) == {new} == {4}
+    facts = result.setting["runs"]["clip-s0"]["facts"]["overlap"]["known to the start"]
+    assert facts["held out/retrieval"] == 10 and facts["held out/exchanges"] > 0
+    kept = complearn.study(["clip"], album, out=tmp_path / "keep", overlap="keep", **asked)
+    assert galleries(kept.table) == {14}
+    with pytest.raises(ValueError, match="the models were trained on what they are asked"):
+        complearn.study(["clip"], album, out=tmp_path / "refuse", overlap="refuse", **asked)
+    assert not list((tmp_path / "refuse").rglob("*.json"))
 
 
 def test_two_methods_are_compared_on_the_images_that_both_held_out(trained, album, tmp_path, here):

@@ -24,11 +24,11 @@ from complearn.data.readers.held_out import (
     write_source,
 )
 from ...data.readers.registry import known_count, read_source
-from .bench import Bench, shared_questions
+from .bench import Bench, shared_questions, unseen_bench
 from .monitors import monitor_settings
 from .photos import photo_bench
 from .suites import read_bench
-from .worlds import StudyData
+from .worlds import SeedData, StudyData
 from ...training.methods.scales import SCALES
 from ...training.runs.snapshots import run_data
 from ...training.runs.starts import TrainingStart, fit_batch, fit_steps, read_start
@@ -117,8 +117,8 @@ def plan_study(
         data = _photo_data(source, split, hold_out, seeds[0], benchmarks, scale.n, overlap)
         count, counted = _count(data, seeds[0])
         try:
-            counted += _known_to_start(begin, data.at(seeds[0]).bench)
-        except RequestError:
+            counted += _leave_out_known(begin, data.at(seeds[0]), overlap)
+        except ValueError:
             if not chosen_before:  # no run was trained on its rest
                 split.unlink()
             raise
@@ -136,12 +136,14 @@ def plan_study(
     return Plan(study, data, begin, f"{counted}; {steps} steps of {batch} pairs{smaller}")
 
 
-def _known_to_start(
+def _leave_out_known(
     begin: TrainingStart,
-    bench: Bench,  # the questions
-) -> str:  # what is said of them; empty: the start has met none
-    "Compare held-out images with what the start was trained on; raise RequestError where too few are new to it."
-    held_out = bench.get("held out/retrieval")
+    data: SeedData,  # its questions lose those that the start was trained on
+    overlap: str,  # "drop", "keep" or "refuse"
+) -> str:  # what is said of the held-out images; empty: the start has met none
+    """Compare questions with what the start was trained on; raise RequestError where too few held-out images are new to
+    it."""
+    held_out = data.bench.get("held out/retrieval")
     if begin.weights is None or held_out is None:
         return ""
     if "saved" in begin.weights:
@@ -155,7 +157,7 @@ def _known_to_start(
             continue  # `judging.ask_models` says that it could not be checked
         if not hasattr(pairs, "world"):  # no photo is in a generated world
             known.append(pairs)
-    overlaps, _ = shared_questions(known, {"held out/retrieval": held_out})
+    overlaps, _ = shared_questions(known, data.bench)
     if not overlaps:
         return ""
     met = set(overlaps["held out/retrieval"].pairs)
@@ -167,7 +169,10 @@ def _known_to_start(
             f"questions, so that the two cannot be compared; give the seed and the hold_out of that run, which hold "
             f"out the same images, or hold_out=0 and ask benchmarks"
         )
-    return f" ({len(images) - len(new)} of them not new to {run.path.name}, from which this starts)"
+    data.bench, dropped = unseen_bench(data.bench, [overlaps], overlap)
+    data.overlap = data.overlap | {"known to the start": dropped}
+    left_out = ", and left out" if dropped else ""
+    return f" ({len(images) - len(new)} of them not new to {run.path.name}, from which this starts{left_out})"
 
 
 def _count(data: StudyData, seed: int) -> tuple[int, str]:
