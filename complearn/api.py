@@ -324,6 +324,7 @@ def judge(
     overlap: str = "drop",  # drop, keep or refuse questions with a photo or a caption that a run was trained on
     batch_size: int = 256,  # images, or captions, encoded at once
     device: str = "auto",  # where to compute: auto, cpu or cuda
+    allow_outside: bool = False,  # follow links out of the folders of the runs' data, where their configuration says so
 ) -> Any:  # a `Result`
     """Ask one model or several the same questions, beside chance and baselines that never see an image.
 
@@ -341,6 +342,7 @@ def judge(
     _check_models(models, "judge")
     from complearn.core.config import RequestError
     from complearn.core.device import pick_device
+    from complearn.core.own_files import follow_outside
     from complearn.data.readers.registry import read_source
     from complearn.evaluation.bench.judging import (
         ask_models,
@@ -372,9 +374,10 @@ def judge(
                 f"judge: no benchmark was found in {benchmarks}; complearn list benchmark says what each needs"
             )
         bench |= found
-    if pairs is None and not benchmarks:
-        bench = own_questions(judged)
-    result = ask_models(judged, bench, text_only, overlap, batch_size, device)
+    with follow_outside(allow_outside):
+        if pairs is None and not benchmarks:
+            bench = own_questions(judged)
+        result = ask_models(judged, bench, text_only, overlap, batch_size, device)
     if between:
         result.setting["interpolation"] = between
     if out:

@@ -519,6 +519,26 @@ def test_two_runs_of_one_method_are_called_by_the_shortest_distinct_names(traine
     assert [one.name for one in judged_models([saved, first])] == ["saved/negclip", "negclip"]
 
 
+def test_a_run_on_pictures_behind_links_is_judged_where_a_person_allows_it(album, tmp_path, here):
+    "Its own data could not be read again, so that nothing was compared."
+    folder = tmp_path / "linked"
+    folder.mkdir()
+    (folder / "captions.csv").write_bytes((album / "captions.csv").read_bytes())
+    for picture in album.glob("*.png"):
+        (folder / picture.name).symlink_to(picture)
+    pairs = {"name": "folder", "args": {"folder": str(folder), "allow_outside": True}}
+    run = complearn.train("clip", pairs, preset="smoke", steps=1, out=tmp_path / "out", device="cpu")
+    result = complearn.judge(run, device="cpu")
+    assert result.setting["questions"]["held out/retrieval"] == 4
+    assert result.setting["overlap"]["not checked"] == {}
+    allowed = complearn.judge(run.path, device="cpu", allow_outside=True)
+    assert allowed.rows == result.rows and allowed.setting["overlap"] == result.setting["overlap"]
+    with pytest.raises(ValueError, match="says allow_outside, which only a person may say; .*--allow-outside"):
+        complearn.judge(run.path, device="cpu")
+    other = complearn.judge(run.path, album, overlap="keep", device="cpu")
+    assert "which only a person may say" in other.setting["overlap"]["not checked"]["clip"]
+
+
 def test_runs_are_a_table(trained, tmp_path):
     table = complearn.runs(trained.path.parents[1])
     assert table.to_dict("records")[0] | {"loss": 0} == {

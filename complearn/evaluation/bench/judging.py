@@ -23,7 +23,6 @@ from ...core.runs import Run
 from ...data.divergence.measure import read_split
 from ...data.pairs import Pair
 from ...data.readers.held_out import held_out_part
-from ...data.readers.registry import read_source
 from ...data.worlds.world import shared_world
 from .bench import Bench, captions_cut, judge, judge_blind, shared_questions, unseen_bench
 from .photos import photo_bench
@@ -65,13 +64,17 @@ def judged_models(
 
 
 def _find(given: Any, device: str) -> list[Judged]:
-    if isinstance(given, Run):
-        given = str(given.path)
+    run = given.run if isinstance(given, Snapshot) else given
     if isinstance(given, Snapshot):
-        given = f"{given.run.path}@{given.name}"
+        given = f"{run.path}@{given.name}"
+    if isinstance(given, Run):
+        given = str(run.path)
     if isinstance(given, (str, Path)):
         phase = split_name(str(given))[2]
-        return [_of_name(one, phase) for one in find_models(str(given), device)]
+        found = find_models(str(given), device)
+        if isinstance(run, Run):  # what a person configured in this process stays so
+            found = [replace(one, run=run) for one in found]
+        return [_of_name(one, phase) for one in found]
     if not callable(getattr(given, "collate", None)):
         raise RequestError(
             f"{given!r} is no model; give what complearn.load takes, such as a run's folder or ViT-B-32:mine.pt, or "
@@ -219,7 +222,8 @@ def own_questions(
     (source,) = sources.values()
     if source["name"] == "generated":
         return world_bench(shared_world(source["args"]), n)
-    return photo_bench(read_source(source), "held out")
+    (content,) = sources
+    return photo_bench(run_data(owners[content][-1], held_out_part), "held out")
 
 # %% ../../../nbs/evaluation/bench/judging.ipynb #ju09
 def _training_sets(
