@@ -381,6 +381,28 @@ def _check_path(
         raise FileNotFoundError(f"{option} {path}: there is no {Path(path).expanduser().absolute()}")
 
 
+# apps that show one part of a model -> its key in a run's configuration, and a line that trains one
+_SHOWN_PARTS = {"codes": ("codebook", "complearn train codebook_clip photos/")}
+
+
+def _check_runs(
+    app: str,  # a registered app, or my_file:mine
+    folder: str,  # of the option --runs
+) -> None:
+    "Raise an error where a folder holds no run, or none with the part that an app shows; no weights are read."
+    from complearn.core.config import RequestError
+    from complearn.core.runs import RUN_DEFINITION, find
+
+    runs = find(folder)
+    if not runs:
+        raise FileNotFoundError(f"--runs {folder} holds no run; {RUN_DEFINITION}")
+    part, line = _SHOWN_PARTS.get(app, ("", ""))
+    whole = [run for run in runs if not run.problem]
+    if part and whole and not any((run.config.get("model") or {}).get(part) for run in whole):
+        methods = ", ".join(dict.fromkeys(run.method for run in whole))
+        raise RequestError(f"open {app}: no run in {folder} has a {part} ({methods}); train one: {line}")
+
+
 def open_app(
     app: str,  # a registered app, or my_file:mine
     options: Mapping[str, str | None],  # of `apps.serving`
@@ -394,6 +416,8 @@ def open_app(
     check_declared("app", app)
     for name, path in options.items():
         _check_path(f"--{name}", path)
+    if options.get("runs"):
+        _check_runs(app, options["runs"])
     need("voila", "lab")
     from complearn.apps.serving import main as serve
 

@@ -54,6 +54,7 @@ MISTAKES = {
     "report fotos": "there is no {folder}/fotos",
     "open code": "no app 'code' (did you mean 'codes'?)",
     "open codes --runs fotos": "--runs fotos: there is no {folder}/fotos",
+    "open codes --runs photos": "--runs photos holds no run; a run is a folder with a config.json",
     "open": "results is not a folder",
     "edits caption.csv out.jsonl": "edits caption.csv: there is no {folder}/caption.csv",
     "parse caption.csv out.jsonl": "parse caption.csv: there is no {folder}/caption.csv",
@@ -327,6 +328,21 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     assert given == [["search", "--runs", str(trained), "--gallery", str(album)]]
     assert command.main(["review", str(album / "captions.csv")]) == 0
     assert given[1] == ["review", "--edits", str(album / "captions.csv")]
+
+
+def test_codes_are_not_served_where_no_run_has_a_codebook(album, trained, tmp_path, monkeypatch, capsys):
+    "A page was served, and said so there."
+    given = []
+    monkeypatch.setattr("complearn.apps.serving.main", given.append)
+    assert command.main(["open", "codes", "--runs", str(trained)]) == 2
+    said = capsys.readouterr().err
+    assert f"open codes: no run in {trained} has a codebook (negclip); train one: complearn train" in said
+    assert command.main(["open", "codes", "--runs", str(album)]) == 2
+    assert f"--runs {album} holds no run" in capsys.readouterr().err
+    assert not given
+    Run.create(tmp_path / "codes-s0", {"method": {"name": "codebook_clip"}, "model": {"codebook": {"codes": 8}}})
+    assert command.main(["open", "codes", "--runs", str(tmp_path)]) == 0
+    assert given == [["codes", "--runs", str(tmp_path)]]
 
 
 def test_an_error_of_the_work_has_status_1_and_a_traceback_if_asked_for(album, tmp_path, monkeypatch, capsys):
