@@ -17,7 +17,7 @@ if os.environ.get("COMPLEARN_OFFLINE") == "1":
     from complearn.core import trust  # noqa: F401
 
 # functions of complearn.api, imported when they are asked for
-_DOOR = ("load", "read", "train", "judge", "study", "runs", "search", "codes", "edits", "concepts", "stages")
+_DOOR = ("load", "export", "read", "train", "judge", "study", "runs", "search", "codes", "edits", "concepts", "stages")
 
 
 def __getattr__(name: str):

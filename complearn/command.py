@@ -176,6 +176,8 @@ def _ask_trained(
     from complearn.training.runs.measured import run_curves
 
     models = ({"start": given["start"]} if given["start"] else {}) | {run.method: run}
+    if given["average"] is not None:
+        models[f"average {given['average']:g}"] = run.path.parents[1] / "averaged"
     results = []
     if given["hold_out"] or run.config["data"]["name"] == "generated":
         results.append(api.judge(models, device=given["device"]))
@@ -226,6 +228,8 @@ def _train(
     print(f"  complearn open search --runs {place} --gallery {photos}")
     if run.config["model"].get("codebook"):
         print(f"  complearn open codes --runs {place}")
+    else:
+        print(f"  complearn export {place} FOLDER --form open_clip        the weights, for other libraries")
     print(f"  complearn.load('{place}')        the model, in Python")
 
 
@@ -235,8 +239,38 @@ def _judge(*, json: _JSON = False, **given: Any) -> None:
         result = api.judge(**typed_values(api.judge, given))
     if json:
         _print_json(rows=result.rows)
-    else:
-        _print_answers(result)
+        return
+    _print_answers(result)
+    if given["out"] and given["alphas"]:
+        from complearn.analysis.runs.result_page import write_result_page
+
+        print(f"the curve: {_shown(write_result_page(given['out']))}")
+
+
+_LOADING = {  # form of an export -> how it is opened elsewhere
+    "open_clip": "open_clip.create_model_and_transforms('local-dir:{place}')",
+    "transformers": "transformers.CLIPModel.from_pretrained('{place}')",
+    "complearn": "complearn.load('{place}')",
+    "safetensors": "complearn.load('MODEL:{place}', quick_gelu=...)",
+    "pt": "complearn.load('MODEL:{place}', quick_gelu=...)",
+}
+
+
+@_verb(api.export, "complearn export results/tuned mine/ --form open_clip")
+def _export(*, json: _JSON = False, **given: Any) -> None:
+    from complearn.core.forms import read_form
+
+    with _quiet_if(json):
+        path = api.export(**given)
+    form = read_form(given["place"], given["form"])
+    files = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
+    if json:
+        _print_json(place=str(path), form=form, files=files)
+        return
+    print(f"{_shown(path)}: {form} ({', '.join(files)})")
+    print(f"next:\n  {_LOADING[form].format(place=_shown(path))}        in Python")
+    if path.is_dir():
+        print(f"  complearn judge {_shown(path)} --benchmarks DATA")
 
 
 @_verb(api.study, "complearn study clip negclip --pairs photos/ --seeds 3", arguments=("rows",))
@@ -347,6 +381,28 @@ def _check_path(
         raise FileNotFoundError(f"{option} {path}: there is no {Path(path).expanduser().absolute()}")
 
 
+# apps that show one part of a model -> its key in a run's configuration, and a line that trains one
+_SHOWN_PARTS = {"codes": ("codebook", "complearn train codebook_clip photos/")}
+
+
+def _check_runs(
+    app: str,  # a registered app, or my_file:mine
+    folder: str,  # of the option --runs
+) -> None:
+    "Raise an error where a folder holds no run, or none with the part that an app shows; no weights are read."
+    from complearn.core.config import RequestError
+    from complearn.core.runs import RUN_DEFINITION, find
+
+    runs = find(folder)
+    if not runs:
+        raise FileNotFoundError(f"--runs {folder} holds no run; {RUN_DEFINITION}")
+    part, line = _SHOWN_PARTS.get(app, ("", ""))
+    whole = [run for run in runs if not run.problem]
+    if part and whole and not any((run.config.get("model") or {}).get(part) for run in whole):
+        methods = ", ".join(dict.fromkeys(run.method for run in whole))
+        raise RequestError(f"open {app}: no run in {folder} has a {part} ({methods}); train one: {line}")
+
+
 def open_app(
     app: str,  # a registered app, or my_file:mine
     options: Mapping[str, str | None],  # of `apps.serving`
@@ -360,6 +416,8 @@ def open_app(
     check_declared("app", app)
     for name, path in options.items():
         _check_path(f"--{name}", path)
+    if options.get("runs"):
+        _check_runs(app, options["runs"])
     need("voila", "lab")
     from complearn.apps.serving import main as serve
 

@@ -23,8 +23,8 @@ from complearn.training.runs.sweep import _progress_of
 
 ROOT = Path(__file__).resolve().parents[1]
 VERBS = ("demo", "train", "judge", "study", "runs", "report", "open", "edits", "parse", "graph", "split", "review")
-VERBS = (*VERBS, "list", "check", "docs")
-OF_API = {"train": api.train, "judge": api.judge, "study": api.study, "runs": api.runs}
+VERBS = (*VERBS, "list", "check", "docs", "export")
+OF_API = {"train": api.train, "judge": api.judge, "study": api.study, "runs": api.runs, "export": api.export}
 PASSED_ON = {
     "edits": ("complearn.apps.edits.command", []),
     "parse": ("complearn.apps.parses", []),
@@ -42,6 +42,10 @@ MISTAKES = {
     "train negclip photos --switches {a": "parameter switches cannot be read",
     "judge runs/typo": "there is no {folder}/runs/typo; give a run's folder",
     "judge photos --benchmarks dat": "there is no folder {folder}/dat",
+    "export runs/typo mine": "there is no {folder}/runs/typo; give a run's folder",
+    "export photos mine --form openclip": "no form 'openclip' (did you mean 'open_clip'?)",
+    "export photos photos": "{folder}/photos holds files already; name another folder",
+    "export photos mine.bin --form pt": "the form pt is a file whose name ends with .pt; mine.bin does not",
     "study clp": "no method 'clp' (did you mean 'clip'?)",
     "study no_such.ipynb": "there is no notebook no_such.ipynb; there are",
     "study iterated_learning.ipynb -p preset": "a notebook's parameter is NAME=VALUE, not 'preset'",
@@ -50,6 +54,7 @@ MISTAKES = {
     "report fotos": "there is no {folder}/fotos",
     "open code": "no app 'code' (did you mean 'codes'?)",
     "open codes --runs fotos": "--runs fotos: there is no {folder}/fotos",
+    "open codes --runs photos": "--runs photos holds no run; a run is a folder with a config.json",
     "open": "results is not a folder",
     "edits caption.csv out.jsonl": "edits caption.csv: there is no {folder}/caption.csv",
     "parse caption.csv out.jsonl": "parse caption.csv: there is no {folder}/caption.csv",
@@ -323,6 +328,21 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     assert given == [["search", "--runs", str(trained), "--gallery", str(album)]]
     assert command.main(["review", str(album / "captions.csv")]) == 0
     assert given[1] == ["review", "--edits", str(album / "captions.csv")]
+
+
+def test_codes_are_not_served_where_no_run_has_a_codebook(album, trained, tmp_path, monkeypatch, capsys):
+    "A page was served, and said so there."
+    given = []
+    monkeypatch.setattr("complearn.apps.serving.main", given.append)
+    assert command.main(["open", "codes", "--runs", str(trained)]) == 2
+    said = capsys.readouterr().err
+    assert f"open codes: no run in {trained} has a codebook (negclip); train one: complearn train" in said
+    assert command.main(["open", "codes", "--runs", str(album)]) == 2
+    assert f"--runs {album} holds no run" in capsys.readouterr().err
+    assert not given
+    Run.create(tmp_path / "codes-s0", {"method": {"name": "codebook_clip"}, "model": {"codebook": {"codes": 8}}})
+    assert command.main(["open", "codes", "--runs", str(tmp_path)]) == 0
+    assert given == [["codes", "--runs", str(tmp_path)]]
 
 
 def test_an_error_of_the_work_has_status_1_and_a_traceback_if_asked_for(album, tmp_path, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,7 +20,7 @@ from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.data.readers.held_out import held_out_part
 from complearn.data.readers.registry import read_source
 from complearn.evaluation.bench.bench import judge as judge_bench
-from complearn.evaluation.bench.judging import answers_table
+from complearn.evaluation.bench.judging import answers_table, judged_models
 from complearn.evaluation.bench.photos import photo_bench
 from complearn.evaluation.bench.planning import plan_study
 from complearn.models.registry import save_model
@@ -353,8 +354,10 @@ def test_a_training_starts_from_every_form_that_load_takes(trained, album, tmp_p
     with pytest.raises(ValueError, match="no tower to freeze 'txt'"):
         read_start(folder, scale, frozen=("txt",))
     saved = save_model(complearn.load(trained.path, device="cpu"), tmp_path / "saved")
-    with pytest.raises(ValueError, match="is a saved model, from which no training can start"):
-        read_start(saved, scale)
+    start = read_start(saved, scale)
+    assert start.weights["saved"] == str(saved) and start.model["vision"] == trained.config["model"]["vision"]
+    with pytest.raises(ValueError, match="frozen belongs to a pretrained CLIP"):
+        read_start(saved, scale, frozen=("vision",))
     with pytest.raises((OSError, ValueError), match="typo"):
         read_start(tmp_path / "typo", scale)
 
@@ -371,6 +374,61 @@ def test_a_training_goes_on_from_another_run(trained, album, tmp_path, here):
         after.keys() == before.keys()
         and (run.path / "tokenizer.json").read_bytes() == (trained.path / "tokenizer.json").read_bytes()
     )
+
+
+def test_a_training_starts_from_a_saved_model_as_from_the_run_that_it_was_saved_from(trained, album, tmp_path, here):
+    "It was refused."
+    saved = save_model(complearn.load(trained.path, device="cpu"), tmp_path / "saved")
+    asked = {"preset": "smoke", "steps": 2, "lr": trained.config["train"]["lr"], "device": "cpu"}
+    of_run = complearn.train("negclip", album, start=trained, out=tmp_path / "of_run", **asked)
+    of_saved = complearn.train("negclip", album, start=saved, out=tmp_path / "of_saved", **asked)
+    mine, theirs = (Snapshot(one).weights() for one in (of_saved, of_run))
+    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+    again = complearn.train("negclip", album, start=saved, out=tmp_path / "of_saved", **asked)
+    assert again.path == of_saved.path and not os.path.isabs(again.config["start"]["saved"])
+    result = complearn.judge({"saved": saved, "after": again}, device="cpu")
+    assert "not checked for the data of the saved model saved" in result.setting["overlap"]["not checked"]["after"]
+    longer = complearn.train(
+        "negclip", album, start=again, out=tmp_path / "longer", **asked
+    )  # one start after the other
+    assert longer.done["step"] == 2
+
+
+def test_a_saved_model_of_pretrained_towers_is_trained_without_the_folder_that_they_came_from(album, tmp_path, here):
+    pytest.importorskip("open_clip")
+    folder = albums.write_open_clip(tmp_path / "clip")
+    asked = {"preset": "smoke", "steps": 2, "device": "cpu"}
+    run = complearn.train("clip", album, start=folder, out=tmp_path / "first", **asked)
+    saved = save_model(complearn.load(run, device="cpu"), tmp_path / "saved")
+    (tmp_path / "clip").rename(tmp_path / "gone")
+    after = complearn.train("clip", album, start=saved, out=tmp_path / "second", **asked)
+    assert after.config["train"]["lr"] == 1e-5 and after.config["model"]["text"]["tower"] == "saved"
+    before = complearn.load(saved, device="cpu").state_dict()
+    trained = complearn.load(after, device="cpu").state_dict()
+    assert before.keys() == trained.keys()
+    moved = max((before[name] - trained[name]).abs().max().item() for name in before)
+    assert 0 < moved < 1e-3  # from there, and not from new weights
+    with pytest.raises(ValueError, match="whose model is another: codebook"):  # as from a run
+        complearn.train("codebook_clip", album, start=saved, out=tmp_path / "codes", **asked)
+
+
+def test_a_saved_model_that_was_changed_or_is_gone_is_named(trained, album, tmp_path, here):
+    saved = save_model(complearn.load(trained.path, device="cpu"), tmp_path / "saved")
+    plan = plan_study(["clip"], {"name": "folder", "args": {"folder": str(album)}}, tmp_path / "out", start=saved,
+                      preset="smoke", steps=1)  # fmt: skip
+    run = plan.study.run("clip", 0)
+    other = complearn.load(trained.path, device="cpu")
+    with torch.no_grad():
+        other.logit_scale += 1
+    save_model(other, saved)
+    with pytest.raises(ValueError, match="was prepared for other weights than .*saved/model.safetensors holds by now"):
+        launch(run.path, "cpu", progress=False)
+    (saved / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(ValueError, match="model.safetensors"):
+        launch(run.path, "cpu", progress=False)
+    saved.rename(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match="there is no folder .*saved; bring the saved model back"):
+        launch(run.path, "cpu", progress=False)
 
 
 def test_a_run_and_its_start_are_asked_what_neither_has_seen(trained, album, tmp_path, here):
@@ -400,7 +458,33 @@ def test_a_training_whose_start_knows_the_held_out_images_is_refused_at_once(tra
     assert not list(tmp_path.rglob("*.json"))  # the same folder takes the remedy
     plan = plan_study(["negclip"], {"name": "folder", "args": {"folder": str(album)}}, tmp_path / "more",
                       start=trained, hold_out=0.3, preset="smoke")  # fmt: skip
-    assert "14 images held out for questions (10 of them not new to negclip-s0, from which this starts)" in plan.about
+    assert (
+        "14 images held out for questions (10 of them not new to negclip-s0, from which this starts, and left out)"
+        in plan.about
+    )
+
+
+def test_a_study_leaves_out_what_its_start_was_trained_on(trained, album, tmp_path, here):
+    "It asked about these images all the same."
+    asked = {"start": trained, "hold_out": 0.3, "preset": "smoke", "steps": 1, "device": "cpu"}
+    result = complearn.study(["clip"], album, out=tmp_path / "drop", **asked)
+    split = json.loads((tmp_path / "drop" / "split.json").read_text())["parts"]["test"]
+    seen = {pair.image_id for pair in run_data(trained)}
+    new = len(set(split) - seen)
+    table = result.table
+
+    def galleries(table):
+        sizes = table[(table.method == "chance") & (table.metric == "gallery")]
+        return set(sizes[sizes.data == "held out/retrieval"].value)
+
+    assert len(split) == 14 and galleries(table) == {new} == {4}
+    facts = result.setting["runs"]["clip-s0"]["facts"]["overlap"]["known to the start"]
+    assert facts["held out/retrieval"] == 10 and facts["held out/exchanges"] > 0
+    kept = complearn.study(["clip"], album, out=tmp_path / "keep", overlap="keep", **asked)
+    assert galleries(kept.table) == {14}
+    with pytest.raises(ValueError, match="the models were trained on what they are asked"):
+        complearn.study(["clip"], album, out=tmp_path / "refuse", overlap="refuse", **asked)
+    assert not list((tmp_path / "refuse").rglob("*.json"))
 
 
 def test_two_methods_are_compared_on_the_images_that_both_held_out(trained, album, tmp_path, here):
@@ -412,6 +496,47 @@ def test_two_methods_are_compared_on_the_images_that_both_held_out(trained, albu
     other = complearn.train("clip", album, preset="smoke", steps=1, seed=1, out=tmp_path / "other", device="cpu")
     with pytest.raises(ValueError, match="these runs bring 2 different sets of questions"):
         complearn.judge([trained, other], device="cpu")
+
+
+def test_two_runs_of_one_method_are_called_by_the_shortest_distinct_names(trained, tmp_path):
+    "Their columns were headed by whole paths."
+    for name in ("first", "second", "second/deeper"):
+        shutil.copytree(trained.path, tmp_path / name / "runs" / "negclip-s0")
+    first, second, third = (tmp_path / name / "runs" / "negclip-s0" for name in ("first", "second", "second/deeper"))
+    shown = answers_table(complearn.judge([first, second], device="cpu"))
+    assert list(shown)[:2] == ["first", "second"]
+    for given, names in {
+        (first, f"{second}@contrastive"): ["negclip", "negclip@contrastive"],
+        (first, second, third): ["first", "second", "second/deeper"],
+        (second, third): ["second/runs/negclip-s0", "deeper/runs/negclip-s0"],
+        (f"a={first}", second): ["a", "negclip"],
+    }.items():
+        assert [one.name for one in judged_models(list(given))] == names
+    shutil.copytree(trained.path, tmp_path / "more" / "negclip-s1")
+    seeds = judged_models([first, tmp_path / "more" / "negclip-s1"])  # means over seeds have one column
+    assert [(one.name, one.seed) for one in seeds] == [("negclip", 0), ("negclip", 1)]
+    saved = save_model(complearn.load(first, device="cpu"), tmp_path / "saved" / "negclip")
+    assert [one.name for one in judged_models([saved, first])] == ["saved/negclip", "negclip"]
+
+
+def test_a_run_on_pictures_behind_links_is_judged_where_a_person_allows_it(album, tmp_path, here):
+    "Its own data could not be read again, so that nothing was compared."
+    folder = tmp_path / "linked"
+    folder.mkdir()
+    (folder / "captions.csv").write_bytes((album / "captions.csv").read_bytes())
+    for picture in album.glob("*.png"):
+        (folder / picture.name).symlink_to(picture)
+    pairs = {"name": "folder", "args": {"folder": str(folder), "allow_outside": True}}
+    run = complearn.train("clip", pairs, preset="smoke", steps=1, out=tmp_path / "out", device="cpu")
+    result = complearn.judge(run, device="cpu")
+    assert result.setting["questions"]["held out/retrieval"] == 4
+    assert result.setting["overlap"]["not checked"] == {}
+    allowed = complearn.judge(run.path, device="cpu", allow_outside=True)
+    assert allowed.rows == result.rows and allowed.setting["overlap"] == result.setting["overlap"]
+    with pytest.raises(ValueError, match="says allow_outside, which only a person may say; .*--allow-outside"):
+        complearn.judge(run.path, device="cpu")
+    other = complearn.judge(run.path, album, overlap="keep", device="cpu")
+    assert "which only a person may say" in other.setting["overlap"]["not checked"]["clip"]
 
 
 def test_runs_are_a_table(trained, tmp_path):

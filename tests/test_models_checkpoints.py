@@ -193,7 +193,8 @@ def test_the_documentation_has_a_tested_row_for_every_form():
 
 
 def test_a_name_without_weights_needs_random_weights():
-    with pytest.raises(ValueError, match="ViT-B-32 names no weights; give ViT-B-32:TAG .openai, .*random_weights=true"):
+    remedy = r"in Python alone: complearn.load\('ViT-B-32', random_weights=True\)"
+    with pytest.raises(ValueError, match=f"ViT-B-32 names no weights; give ViT-B-32:TAG .openai, .*{remedy}"):
         load_open_clip("ViT-B-32")
     with pytest.raises(ValueError, match="names no weights"):
         build_model({"vision": f"open_clip:{NAME}", "text": f"open_clip:{NAME}"})

@@ -183,7 +183,8 @@ _OUTSIDE: ContextVar[bool] = ContextVar("outside", default=False)
 def follow_outside(
     follow: bool = True,  # False: the context changes nothing
 ) -> Iterator[None]:
-    "Within this context a person follows all names that lead out of a folder, whoever reads it."
+    """Within this context a person follows all names that lead out of a folder, whoever reads it; where a folder's own
+    configuration is followed, those of which it says so."""
     token = _OUTSIDE.set(follow or _OUTSIDE.get())
     try:
         yield
@@ -200,8 +201,8 @@ class Inside:
         allow_outside: bool = False,  # follow such names all the same
         others: Iterable[Path | str] = (),  # folders that the person gave with it, to which names may lead
     ):
-        if allow_outside and (place := followed_place()):
-            remedy = "start the run with --online if you trust it, or give the data yourself"
+        if allow_outside and (place := followed_place()) and not _OUTSIDE.get():
+            remedy = "if you trust it, start the run with --online, or judge it with --allow-outside; or give the data"
             raise Untrusted(f"{place} says allow_outside, which only a person may say; {remedy}")
         self.folder = Path(folder)
         self.allow_outside = allow_outside or _OUTSIDE.get() and not followed_place()

@@ -410,6 +410,8 @@ def has_new_heads(
 ) -> bool:
     "Whether a dual encoder is more than the two halves of one CLIP."
     halves = [read_spec(config.vision, LOADERS["vision"]), read_spec(config.text, LOADERS["text"])]
+    if all(library == "saved" for library, *_ in halves):
+        return config.codebook is not None  # other heads are saved with their towers
     of_clip = all(library == "open_clip" for library, *_ in halves)
     places = {str(Path(name).resolve()) if Path(name).exists() else name for _, names, _ in halves for name in names}
     return config.codebook is not None or config.width is not None or not of_clip or len(places) > 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .figures import loss_curve
+from .interpolation import interpolation_curves
 from ...core.files import write_bytes_atomic
 from ...core.results import Result
 from ...evaluation.bench.judging import answers_table
@@ -49,11 +50,18 @@ def _result_page(
         "retrieval.</p>",
         table.to_html(index=False, border=0),
     ]
+    with_plotly = False
+    if result.setting.get("interpolation"):
+        drawn = interpolation_curves(result).to_html(
+            full_html=False, include_plotlyjs=True, config={"responsive": True}
+        )
+        with_plotly = True
+        parts += ["<h2>Between the weights of two models</h2>", f"<figure>{drawn}</figure>"]
     if (steps := result.curves.get("steps")) is not None and "loss" in steps:
         first = steps[steps.seed == steps.seed.min()]
         logs = {str(name): part for name, part in first.groupby("method", sort=False)}
         figure = loss_curve(logs, "loss", title="Loss over training")
-        drawn = figure.to_html(full_html=False, include_plotlyjs=True, config={"responsive": True})
+        drawn = figure.to_html(full_html=False, include_plotlyjs=not with_plotly, config={"responsive": True})
         parts += ["<h2>Training</h2>", f"<figure>{drawn}</figure>"]
     parts += ["<h2>Setting</h2>", _setting_lines(result.setting)]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.config import RequestError
 from ...core.files import out_folder
-from ...core.runs import Run
+from ...core.runs import Run, differences
 from ...data.pairs import Pair
 from complearn.data.readers.held_out import (
     FEWEST,
@@ -24,11 +24,11 @@ from complearn.data.readers.held_out import (
     write_source,
 )
 from ...data.readers.registry import known_count, read_source
-from .bench import Bench, shared_questions
+from .bench import Bench, shared_questions, unseen_bench
 from .monitors import monitor_settings
 from .photos import photo_bench
 from .suites import read_bench
-from .worlds import StudyData
+from .worlds import SeedData, StudyData
 from ...training.methods.scales import SCALES
 from ...training.runs.snapshots import run_data
 from ...training.runs.starts import TrainingStart, fit_batch, fit_steps, read_start
@@ -68,6 +68,17 @@ class Plan:
     start: TrainingStart
     about: str  # a line for the person who asked
 
+    def check_average(self) -> None:
+        "Raise RequestError if a method changes the model that it starts from, whose weights then have no average."
+        for label in self.study.table:
+            model = self.study.configuration(label, self.study.seeds[0])["model"]
+            if found := differences(self.start.model, model):
+                keys = sorted({text.partition(":")[0].partition(".")[0] for text in found})
+                raise RequestError(
+                    f"{label} changes the model that it starts from ({', '.join(keys)}), so that there is no average "
+                    f"of the weights before and after; leave out average, or choose a method such as clip or negclip"
+                )
+
 
 def plan_study(
     rows: Sequence[str] | Mapping[str, Mapping],  # names of methods, or rows by label
@@ -106,8 +117,8 @@ def plan_study(
         data = _photo_data(source, split, hold_out, seeds[0], benchmarks, scale.n, overlap)
         count, counted = _count(data, seeds[0])
         try:
-            counted += _known_to_start(begin, data.at(seeds[0]).bench)
-        except RequestError:
+            counted += _leave_out_known(begin, data.at(seeds[0]), overlap)
+        except ValueError:
             if not chosen_before:  # no run was trained on its rest
                 split.unlink()
             raise
@@ -125,14 +136,18 @@ def plan_study(
     return Plan(study, data, begin, f"{counted}; {steps} steps of {batch} pairs{smaller}")
 
 
-def _known_to_start(
+def _leave_out_known(
     begin: TrainingStart,
-    bench: Bench,  # the questions
-) -> str:  # what is said of them; empty: the start has met none
-    "Compare held-out images with what the start was trained on; raise RequestError where too few are new to it."
-    held_out = bench.get("held out/retrieval")
+    data: SeedData,  # its questions lose those that the start was trained on
+    overlap: str,  # "drop", "keep" or "refuse"
+) -> str:  # what is said of the held-out images; empty: the start has met none
+    """Compare questions with what the start was trained on; raise RequestError where too few held-out images are new to
+    it."""
+    held_out = data.bench.get("held out/retrieval")
     if begin.weights is None or held_out is None:
         return ""
+    if "saved" in begin.weights:
+        return f" ({Path(begin.weights['saved']).name} does not say on which images it was trained)"
     run = Run.open(begin.weights["run"])
     known = []
     for one in (run, *find_ancestors(run)[0]):
@@ -142,7 +157,7 @@ def _known_to_start(
             continue  # `judging.ask_models` says that it could not be checked
         if not hasattr(pairs, "world"):  # no photo is in a generated world
             known.append(pairs)
-    overlaps, _ = shared_questions(known, {"held out/retrieval": held_out})
+    overlaps, _ = shared_questions(known, data.bench)
     if not overlaps:
         return ""
     met = set(overlaps["held out/retrieval"].pairs)
@@ -154,7 +169,10 @@ def _known_to_start(
             f"questions, so that the two cannot be compared; give the seed and the hold_out of that run, which hold "
             f"out the same images, or hold_out=0 and ask benchmarks"
         )
-    return f" ({len(images) - len(new)} of them not new to {run.path.name}, from which this starts)"
+    data.bench, dropped = unseen_bench(data.bench, [overlaps], overlap)
+    data.overlap = data.overlap | {"known to the start": dropped}
+    left_out = ", and left out" if dropped else ""
+    return f" ({len(images) - len(new)} of them not new to {run.path.name}, from which this starts{left_out})"
 
 
 def _count(data: StudyData, seed: int) -> tuple[int, str]:

@@ -152,6 +152,13 @@ def _load_open_clip_text(
     return tower
 
 # %% ../../../nbs/models/towers/factory.ipynb #c009
+def _saved_tower(
+    architecture: Mapping[str, Any],  # of a tower of a saved model
+) -> Tower:  # with fresh weights; a text tower gets its tokenizer from the caller
+    "A tower whose weights come from a saved model."
+    return build_tower(dict(architecture), "model")
+
+
 LOADERS = {
     "vision": {
         "open_clip": _load_open_clip_vision,
@@ -159,8 +166,9 @@ LOADERS = {
         "hf": load_hf_vision,
         "efficientnet_lite0": load_lite,
         "resnet": ResNetVision,
+        "saved": _saved_tower,
     },
-    "text": {"open_clip": _load_open_clip_text, "hf": load_hf_text, "minilm": load_minilm},
+    "text": {"open_clip": _load_open_clip_text, "hf": load_hf_text, "minilm": load_minilm, "saved": _saved_tower},
 }
 FROZEN = ("efficientnet_lite0", "minilm")  # unless a specification says otherwise
 
@@ -208,10 +216,12 @@ def text_tower(
     loaders = LOADERS["text"]
     library, name, arguments = read_spec(spec, loaders)
     frozen = arguments.pop("frozen", library in FROZEN)
+    if library in (*SIZES, "saved") and tokenizer is None:
+        raise ValueError(f"the text tower '{library}' needs a tokenizer: fit a WordTokenizer on the training captions")
     if library not in SIZES:
         tower = loaders[library](*name, **arguments)
-    elif tokenizer is None:
-        raise ValueError(f"the text tower '{library}' needs a tokenizer: fit a WordTokenizer on the training captions")
+        if library == "saved":
+            tower.tokenizer = tokenizer
     else:
         tower = TextTransformer(
             **{"vocab": len(tokenizer), "context": tokenizer.context} | SIZES[library]["text"] | arguments
@@ -284,6 +294,8 @@ def check_tower(
         )
         return
     loader = LOADERS[side][library]
+    if library == "saved":
+        check_architecture(arguments.get("architecture", {}), f"{side} tower 'saved': architecture")
     try:
         inspect.signature(loader).bind(*name, **arguments)
     except TypeError as error:

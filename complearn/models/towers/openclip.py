@@ -231,7 +231,10 @@ def _no_weights(
     "The message for a name without weights."
     tags = ", ".join(need("open_clip", "towers").list_pretrained_tags_by_model(model_name)[:4]) or "none is published"
     forms = f"{model_name}:TAG ({tags}), {model_name}:FILE or {model_name}:FOLDER"
-    return f"{model_name} names no weights; give {forms}, or random_weights=true for a model that has learned nothing"
+    return (
+        f"{model_name} names no weights; give {forms}; without any, a model that has learned nothing is opened in "
+        f"Python alone: complearn.load({model_name!r}, random_weights=True)"
+    )
 
 
 def check_open_clip(

@@ -29,15 +29,21 @@ from ..methods.registry import Named
 # %% ../../../nbs/training/runs/config.ipynb #n002
 @dataclass(frozen=True)
 class Start:
-    "Which weights of which run to start from."
+    "Which weights to start from: those of a run, or of a saved model."
 
-    run: str  # its folder; a relative one counts from the new run's folder
+    run: str | None = None  # a run's folder; a relative one counts from the new run's folder
+    saved: str | None = None  # the folder of a saved model, instead of a run; likewise
     phase: int | str | None = None  # a phase's name or number
     step: int | None = None  # a checkpoint's step, instead of a phase
     weights: tuple[str, ...] | None = None  # checksums of its files, see `Snapshot.checksums`; None: whatever they hold
 
     def __post_init__(self):
-        if (self.phase is None) == (self.step is None):
+        if (self.run is None) == (self.saved is None):
+            raise ValueError("give a run or a saved model (its folder), one of the two")
+        if self.saved is not None:
+            if (self.phase, self.step) != (None, None):
+                raise ValueError("a saved model has no phase and no step; leave them out")
+        elif (self.phase is None) == (self.step is None):
             raise ValueError("give a phase (its name or number) or a step (a checkpoint's), one of the two")
 
 # %% ../../../nbs/training/runs/config.ipynb #n004

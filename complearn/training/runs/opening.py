@@ -87,7 +87,7 @@ def _of_run(run: Run, label: str, phase: str, device: str) -> _NamedModel:
 
 # %% ../../../nbs/training/runs/opening.ipynb #6c2e0009
 def load_scorer(
-    name: str | Path,  # what to open, see below
+    name: str | Path | Run | Snapshot,  # what to open, see below
     device: str = "cpu",  # where the model goes
     quick_gelu: bool | None = None,  # activation of weights that do not say it; None: as the weights say
     # whether a name of open_clip without weights is a model that has learned nothing, not an error
@@ -101,12 +101,17 @@ def load_scorer(
     | `hf-hub:OWNER/NAME` | an open_clip model of the hub, downloaded |
     | `FOLDER` | an open_clip model, a `CLIPModel` of transformers, a saved model or a run |
     | `RUN@phase`, `RUN@step-400` | other weights of a run than its last |
+    | a `Run`, a `Snapshot` | the same, as `complearn.train` returns it |
     | `FILE.pt` | OpenAI's archive |
     | `ViT-B-32:FILE`, `ViT-B-32:FOLDER` | weights without a configuration |
     | `ViT-B-32` with `random_weights=True` | a model that has learned nothing |
 
     Raises FileNotFoundError or ValueError that says what was expected, and RequestError where the name means several
     models."""
+    if isinstance(name, Run):
+        name = name.path
+    if isinstance(name, Snapshot):
+        name = f"{name.run.path}@{name.name}"
     models = find_models(str(name), device, quick_gelu, random_weights)
     if len(models) > 1:
         paths = ", ".join(str(model.run.path) for model in models[:6])

@@ -8,7 +8,7 @@ __all__ = ['run_data', 'Snapshot', 'snapshots_of', 'latest_snapshot', 'run_fault
 # %% ../../../nbs/training/runs/snapshots.ipynb #n003
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ...core.checksums import DamagedFile, read_checksums
 from ...core.config import RequestError
 from ...core.files import parsing
+from ...core.own_files import follow_outside
 from ...core.runs import Run, find
 from ...core.trust import offline
 from ...data.pairs import Pair
@@ -32,10 +33,12 @@ from ..engine.checkpoints import read_tensors
 # %% ../../../nbs/training/runs/snapshots.ipynb #f757039a
 def run_data(
     run: Run,  # any
+    part: Callable[[Mapping], Mapping] | None = None,  # of its data, such as what was held out; None: the training data
 ) -> Sequence[Pair]:
-    "The data set that a run's configuration names; nothing is downloaded for it."
-    data = run.config["data"]
-    with offline(f"{run.path / 'config.json'}: data"):
+    """The data set that a run's configuration names; nothing is downloaded for it. Links that lead out of a folder are
+    followed where the configuration says so, if it is this process's own or inside `follow_outside`."""
+    data = run.config["data"] if part is None else part(run.config["data"])
+    with offline(f"{run.path / 'config.json'}: data"), follow_outside(run.prepared):
         return read(data["name"], **data.get("args", {}))
 
 # %% ../../../nbs/training/runs/snapshots.ipynb #n008

@@ -246,13 +246,14 @@ class Study:
         if "row" in start:
             return {"start": {"run": f"../{self.name(start['row'], seed)}", "phase": start["phase"]}}
         folder = (self.out_dir / "runs" / self.name(label, seed)).resolve()
-        return {"start": {**start, "run": os.path.relpath(Path(start["run"]).expanduser().resolve(), folder)}}
+        kind = "saved" if "saved" in start else "run"
+        return {"start": {**start, kind: os.path.relpath(Path(start[kind]).expanduser().resolve(), folder)}}
 
     def _rounds(self) -> list[list[str]]:  # labels that can be trained side by side, round by round
         starts = {label: row.switches["start"] for label, row in self.table.items() if "start" in row.switches}
         for label, start in starts.items():
             keys = set(start) if isinstance(start, Mapping) else set()
-            outside = "run" in keys and keys <= {field.name for field in fields(Start)}
+            outside = keys & {"run", "saved"} and keys <= {field.name for field in fields(Start)}
             if not outside and (keys != {"row", "phase"} or start["row"] not in self.table):
                 expected = '{"row": another row, "phase": the name of its phase}, or {"run": a folder, "phase": ...}'
                 raise ValueError(
