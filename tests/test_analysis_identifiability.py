@@ -47,6 +47,7 @@ from complearn.models.dual import build_model
 from complearn.models.registry import load_model, save_model
 from complearn.models.scoring import encode_all
 from complearn.training.methods.scales import SCALES
+from complearn.training.runs.launch import launch
 from complearn.training.runs.study import Study
 
 COLOURS = ["red", "green", "blue", "yellow", "purple", "orange", "cyan", "pink"]
@@ -450,7 +451,7 @@ def test_a_model_that_is_trained_blind_stays_blind_when_it_is_saved_and_read(bli
     table = {"blind": {"method": "clip", "model": {"reading": reading}}}
     model = {"vision": tower | {"patch": 8}, "text": tower}
     study = Study(tmp_path, table, [0], source, SCALES["smoke"], 3, model, {"batch_size": 8, "precision": "fp32"})
-    study.fit("cpu")
+    launch(study.run("blind", 0).path, "cpu", progress=False)
     save_model(study.snapshot("blind", 0).model(), tmp_path / "saved")
     again = load_model(tmp_path / "saved")
     pairs = {"order": ("a red circle left of a blue square", "a blue square left of a red circle")}

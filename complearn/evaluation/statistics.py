@@ -11,6 +11,7 @@ __all__ = ['PLACE', 'bootstrap_means', 'bootstrap_interval', 'tail', 'wilson', '
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -209,6 +210,12 @@ def _detectable_difference(
     level: float = 0.05,  # of the two-sided paired t test
 ) -> float:  # in the unit of the deviation
     "The smallest true difference that a paired t test would show with this power."
+    return float(deviation * _detectable_effect(n, power, level))
+
+
+@cache
+def _detectable_effect(n: int, power: float, level: float) -> float:
+    "`detectable_difference` for a deviation of 1; kept, because a report asks for the same numbers of seeds many times."
 
     def short(effect):
         return paired_power(effect, 1.0, n, level) - power
@@ -216,7 +223,7 @@ def _detectable_difference(
     highest = 1.0
     while short(highest) < 0:
         highest *= 2
-    return float(deviation * optimize.brentq(short, 0.0, highest))
+    return optimize.brentq(short, 0.0, highest)
 
 # %% ../../nbs/evaluation/statistics.ipynb #c024
 def paired_test(
