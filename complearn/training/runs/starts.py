@@ -14,10 +14,12 @@ from typing import Any
 from ...core.config import RequestError, check_choice
 from ...core.runs import Run
 from ...models.generative import is_generative
+from ...models.registry import saved_config
 from ...models.towers.checkpoints import is_clip_folder
 from ..methods.scales import Scale
 from .opening import find_models
 from .snapshots import Snapshot, split_name
+from .warm_start import saved_checksums
 
 # %% ../../../nbs/training/runs/starts.ipynb #st05
 SIDES = ("vision", "text")  # towers that may be frozen
@@ -28,7 +30,7 @@ class TrainingStart:
     "What a training starts from, as parts of a configuration."
 
     model: dict[str, Any]  # towers and what stands over them, for `Study`
-    weights: dict[str, Any] | None = None  # of another run, see `config.Start`; None: the towers' own
+    weights: dict[str, Any] | None = None  # of another run or a saved model, see `config.Start`; None: the towers' own
     lr: float | None = None  # learning rate of that run; None: by the preset, or that of pretrained towers
     pretrained: bool = False  # whether it is there to be fine-tuned
 
@@ -91,10 +93,7 @@ def read_start(
     if models[0].run is not None:
         return _from_run(Snapshot(models[0].run, phase or None), frozen)
     if (Path(source).expanduser() / "model.safetensors").is_file() and _is_saved(Path(source).expanduser()):
-        raise RequestError(
-            f"{source} is a saved model, from which no training can start; give the run that it was saved from, or a "
-            f"pretrained CLIP"
-        )
+        return _from_saved(Path(source).expanduser().absolute(), frozen)
     spec = {"tower": f"open_clip:{_absolute(source)}"} | ({} if quick_gelu is None else {"quick_gelu": quick_gelu})
     towers = {side: spec | ({"frozen": True} if side in frozen else {}) for side in SIDES}
     return TrainingStart({**towers, "fit": None}, pretrained=True)
@@ -105,14 +104,25 @@ def _is_saved(folder: Path) -> bool:
     return not (folder / "open_clip_config.json").is_file() and not is_clip_folder(folder)
 
 
+def _refuse_frozen(frozen: Sequence[str], name: str) -> None:
+    "Raise RequestError if towers are to be frozen that are no pretrained CLIP's."
+    if frozen:
+        raise RequestError(
+            f"the towers of {name} keep what its configuration says of them; frozen belongs to a pretrained CLIP"
+        )
+
+
+def _from_saved(folder: Path, frozen: Sequence[str]) -> TrainingStart:
+    "The start from a saved model's weights."
+    _refuse_frozen(frozen, folder.name)
+    weights = {"saved": str(folder), "weights": saved_checksums(folder)}
+    return TrainingStart(saved_config(folder), weights)
+
+
 def _from_run(snapshot: Snapshot, frozen: Sequence[str]) -> TrainingStart:
     "The start from another run's weights."
     config = snapshot.run.config
-    if frozen:
-        raise RequestError(
-            f"the towers of {snapshot.run.path.name} keep what its configuration says of them; frozen belongs to a "
-            f"pretrained CLIP"
-        )
+    _refuse_frozen(frozen, snapshot.run.path.name)
     weights = {"run": str(snapshot.run.path), **snapshot.selector, "weights": snapshot.checksums}
     return TrainingStart(dict(config["model"]), weights, config["train"].get("lr"))
 
