@@ -215,7 +215,7 @@ def _detectable_difference(
 
 @cache
 def _detectable_effect(n: int, power: float, level: float) -> float:
-    "`detectable_difference` for a deviation of 1; kept, because a report asks for the same numbers of seeds many times."
+    "`_detectable_difference` for a deviation of 1; kept, because a report asks for the same numbers many times."
 
     def short(effect):
         return paired_power(effect, 1.0, n, level) - power
