@@ -13,7 +13,7 @@ from complearn.data.fixtures.specimens import write_clipart
 from complearn.data.images import load_images
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
-from complearn.data.visual_genome.triplets import _graph_triplets
+from complearn.data.visual_genome.triplets import graph_triplets
 from complearn.language.scenes.geometry import relation_truth
 from complearn.language.scenes.graphs import Item
 from complearn.language.scenes.nouns import Noun
@@ -121,7 +121,7 @@ def test_relations_follow_from_the_places(folder):
     assert truth("left of", "sun", "tree") is False
     assert truth("left of", "ball", "tree") is None, "too close to call"
     assert truth("touching", "sun", "ball") is False and truth("touching", "ball", "tree") is None
-    assert {str(t) for t in _graph_triplets(graph, SIDES, single=False)} >= {
+    assert {str(t) for t in graph_triplets(graph, SIDES, single=False)} >= {
         "sun | right of | ball",
         "ball | left of | sun",
     }
@@ -184,5 +184,5 @@ def test_the_real_scenes(real_data):
         for piece in pair.image.pieces:
             sides = Image.open(source / "clipart" / piece.png).size
             assert (piece.w, piece.h) == tuple(round(side * (1, 0.7, 0.49)[piece.depth]) for side in sides)
-        assert set(_graph_triplets(pair.graph, SIDES)) and 6 <= len(pair.image.pieces) <= 17
+        assert set(graph_triplets(pair.graph, SIDES)) and 6 <= len(pair.image.pieces) <= 17
     assert load_images([pair.image for pair in descriptions[:8]], 64).std() > 30

@@ -11,10 +11,10 @@ from complearn.data.pairs import Pair
 from complearn.data.visual_genome.triplets import (
     Triplet,
     TripletEncoder,
-    _graph_triplets,
     _graph_truths,
     _item_phrases,
     _pair_truths,
+    graph_triplets,
 )
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.scenes.geometry import relation_truth
@@ -96,7 +96,7 @@ def test_truths_are_those_of_the_graph():
             told = _graph_truths(graph, SIDES)[phrases[i], phrases[j]]
             assert [told.get(name, False) for name in SIDES] == [relation_truth(graph, name, i, j) for name in SIDES]
             said = [
-                t.predicate for t in _graph_triplets(graph, SIDES) if (t.subject, t.object) == (phrases[i], phrases[j])
+                t.predicate for t in graph_triplets(graph, SIDES) if (t.subject, t.object) == (phrases[i], phrases[j])
             ]
             assert said == ([name for name in SIDES if told.get(name)] if list(told.values()).count(True) == 1 else [])
 

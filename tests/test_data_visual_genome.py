@@ -33,8 +33,8 @@ from complearn.data.visual_genome.triplets import (
     Triplet,
     TripletEncoder,
     Triplets,
-    _graph_triplets,
     _item_phrases,
+    graph_triplets,
     relation_names,
 )
 from complearn.data.word_tokenizer import WordTokenizer
@@ -330,14 +330,14 @@ def test_triplets_follow_from_the_graph(scenes):
         graph = pair.graph
         said = [phrase for phrase in phrases if phrase]
         assert len(set(said)) == len(said), "a phrase fits one thing alone"
-        for t in _graph_triplets(graph, SIDES):
+        for t in graph_triplets(graph, SIDES):
             i = phrases.index(t.subject)
             j = phrases.index(t.object)
             assert [name for name in SIDES if relation_truth(graph, name, i, j)] == [t.predicate]
             assert (t.subject_class, t.object_class) == (graph.items[i].shape, graph.items[j].shape)
             held += 1
-        every = {str(t) for t in _graph_triplets(graph, SIDES, single=False)}
-        assert {str(t) for t in _graph_triplets(graph, SIDES)} <= every
+        every = {str(t) for t in graph_triplets(graph, SIDES, single=False)}
+        assert {str(t) for t in graph_triplets(graph, SIDES)} <= every
     assert held > 60
 
 
@@ -347,7 +347,7 @@ def test_a_batch_holds_each_images_triplets(scenes):
     batch = Collate(Transform(8), tokenizer, steps=(triplets,))(scenes[:12])
     encoded = batch[Triplets]
     for i, pair in enumerate(scenes[:12]):
-        found = _graph_triplets(pair.graph, SIDES)
+        found = graph_triplets(pair.graph, SIDES)
         phrases = encoded.phrases[i]
         rows = [row for row in encoded.numbers[i].tolist() if row[1] >= 0]
         assert [(phrases[a], SIDES[p], phrases[b]) for a, p, b in rows] == [
@@ -365,11 +365,11 @@ def test_a_batch_holds_each_images_triplets(scenes):
 
 def test_few_of_many_triplets_are_drawn_by_the_draw(scenes):
     triplets = TripletEncoder(SIDES, ("circle", "square", "triangle"), 2)
-    many = max(scenes, key=lambda pair: len(_graph_triplets(pair.graph, SIDES)))
+    many = max(scenes, key=lambda pair: len(graph_triplets(pair.graph, SIDES)))
     chosen = [triplets.draw_triplets(many, draw) for draw in range(20)]
     assert all(len(some) == 2 for some in chosen)
     assert chosen == [triplets.draw_triplets(many, draw) for draw in range(20)]
-    assert set(sum(chosen, ())) == set(_graph_triplets(many.graph, SIDES)), "each of them comes at some time"
+    assert set(sum(chosen, ())) == set(graph_triplets(many.graph, SIDES)), "each of them comes at some time"
 
 
 def test_names_for_a_model(scenes):

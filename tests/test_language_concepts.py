@@ -26,11 +26,11 @@ from complearn.language.concepts.rules import (
     LABELS,
     NOUN_TAGS,
     PHRASE_LABELS,
-    _prune_tree,
     concept_heights,
     find_concepts,
     find_predicates,
     prune_parse,
+    prune_tree,
 )
 from complearn.language.parsing.brackets import tree_parse
 from complearn.language.parsing.registry import parse
@@ -170,16 +170,16 @@ def test_deep_and_long_sentences_are_taken_apart():
 
 def test_pruned_trees_keep_their_words_and_lose_phrases():
     tree = parse_bracketed(PIZZA)
-    assert _prune_tree(tree, 0.0, rng(0)) == tree
-    assert len(_prune_tree(tree, 1.0, rng(0)).spans()) == 1 + len(tree.leaves())
-    shares = [np.mean([len(_prune_tree(tree, share, rng(k)).spans()) for k in range(300)]) for share in (0.1, 0.3, 0.5)]
+    assert prune_tree(tree, 0.0, rng(0)) == tree
+    assert len(prune_tree(tree, 1.0, rng(0)).spans()) == 1 + len(tree.leaves())
+    shares = [np.mean([len(prune_tree(tree, share, rng(k)).spans()) for k in range(300)]) for share in (0.1, 0.3, 0.5)]
     inner = len(tree.spans()) - 1 - len(tree.leaves())
     assert np.allclose([1 - (n - 1 - len(tree.leaves())) / inner for n in shares], [0.1, 0.3, 0.5], atol=0.05)
     (whole,) = parsed(PIZZA)
     assert prune_parse(whole, 0.5, 3) == prune_parse(whole, 0.5, 3)
     assert prune_parse(whole, 0.5, 3).tree.leaves() == tree.leaves()
     with pytest.raises(ValueError, match="from 0 to 1, not 30"):
-        _prune_tree(tree, 30, rng(0))
+        prune_tree(tree, 30, rng(0))
 
 
 # --- many captions
