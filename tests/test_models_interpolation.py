@@ -33,16 +33,6 @@ def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.fixture(scope="module")
-def album(tmp_path_factory):
-    return albums.write_photos(tmp_path_factory.mktemp("album") / "photos")
-
-
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr("complearn.training.runs.study.run_all", albums.train_here)
-
-
 @pytest.mark.parametrize("config", [OWN, CODES], ids=["clip", "codebook"])
 def test_the_ends_are_the_models_bit_for_bit_and_the_middle_is_the_mean(config):
     start, end = (build_model(config, words(), seed) for seed in (0, 1))
