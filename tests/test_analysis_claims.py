@@ -11,7 +11,7 @@ from notebook_cells import tables
 from scipy import stats
 
 from complearn.analysis.claims.definitions import CAUSAL_LENS, pseudo_optimal
-from complearn.analysis.claims.judging import Claim, Side, chance_levels, claim_about, judge, side_values, verdict
+from complearn.analysis.claims.judging import Claim, Side, _side_values, chance_levels, claim_about, judge, verdict
 from complearn.analysis.claims.tables import (
     StudyResults,
     claims_figure,
@@ -23,7 +23,7 @@ from complearn.analysis.claims.tables import (
 from complearn.analysis.identifiability.measures import EDITS
 from complearn.analysis.runs.summaries import compositional_names
 from complearn.core.results import Result, row
-from complearn.evaluation.statistics import detectable_difference, paired_power
+from complearn.evaluation.statistics import _detectable_difference, paired_power
 from complearn.evaluation.tasks.choices import Choices
 
 CELLS = (("d", "x", "accuracy"), ("d", "y", "accuracy"))
@@ -70,11 +70,11 @@ def test_first_and_last_go_by_step_and_patterns_by_name():
     rows = pd.DataFrame(made_up())
     for which, step in (("first", 10), ("last", 20)):
         want = rows[(rows.method == "il") & (rows.step == step)].groupby("seed").value.mean()
-        assert np.allclose(side_values(rows, Side("il", "interact-*", which), CELLS), want)
+        assert np.allclose(_side_values(rows, Side("il", "interact-*", which), CELLS), want)
     alone = rows[~((rows.method == "il") & (rows.phase == "interact-01"))]
-    first, last = (side_values(alone, Side("il", "interact-*", which), CELLS) for which in ("first", "last"))
+    first, last = (_side_values(alone, Side("il", "interact-*", which), CELLS) for which in ("first", "last"))
     assert len(last) and not len(first)
-    assert not len(side_values(rows, Side("il", "distil-*"), CELLS))
+    assert not len(_side_values(rows, Side("il", "distil-*"), CELLS))
 
 
 def test_a_side_may_stand_at_anothers_steps():
@@ -88,9 +88,11 @@ def test_a_side_may_stand_at_anothers_steps():
     rows += [place("cb", seed, f"step-{step}", step, step / 100) for seed in (0, 1) for step in (5, 10, 11, 20, 21, 30)]
     cells = (("d", "x", "accuracy"),)
     first, last = (Side("cb", at=Side("il", "interact-*", which)) for which in ("first", "last"))
-    assert side_values(pd.DataFrame(rows), first, cells).to_dict() == {0: 0.10, 1: 0.11}
-    assert side_values(pd.DataFrame(rows), last, cells).to_dict() == {0: 0.20, 1: 0.21}
-    assert side_values(pd.DataFrame([line for line in rows if line["step"] != 11]), first, cells).to_dict() == {0: 0.10}
+    assert _side_values(pd.DataFrame(rows), first, cells).to_dict() == {0: 0.10, 1: 0.11}
+    assert _side_values(pd.DataFrame(rows), last, cells).to_dict() == {0: 0.20, 1: 0.21}
+    assert _side_values(pd.DataFrame([line for line in rows if line["step"] != 11]), first, cells).to_dict() == {
+        0: 0.10
+    }
     assert str(first) == "cb (step of first interact-*)"
 
 
@@ -133,7 +135,7 @@ def test_files_of_one_setting_are_one_study():
 def test_a_seed_counts_only_where_every_cell_is_there():
     rows = pd.DataFrame(made_up())
     rows = rows[~((rows.method == "il") & (rows.seed == 3) & (rows.split == "y"))]
-    assert side_values(rows, Side("il"), CELLS).index.tolist() == [0, 1, 2, 4] and judge(claim(), rows)["n"] == 4
+    assert _side_values(rows, Side("il"), CELLS).index.tolist() == [0, 1, 2, 4] and judge(claim(), rows)["n"] == 4
 
 
 @pytest.mark.parametrize(
@@ -284,7 +286,7 @@ def test_beside_a_verdict_stands_what_the_study_could_have_shown():
     gains = rows[rows.step == 20].groupby(["method", "seed"]).value.mean().unstack(0).eval("il - cb")
     assert result["verdict"] == "not shown" and result["claimed"] == pytest.approx(0.032)
     assert result["power"] == pytest.approx(paired_power(0.032, gains.std(), 5))
-    assert result["detectable"] == pytest.approx(detectable_difference(gains.std(), 5))
+    assert result["detectable"] == pytest.approx(_detectable_difference(gains.std(), 5))
     assert judge(claim(), rows)["power"] is None
 
 

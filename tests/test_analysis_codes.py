@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from complearn.analysis.codes.readings import (
+    _patch_scores,
+    _words_of,
     code_table,
     code_views,
     codebook_evaluation,
     distinct,
     patch_grid,
-    patch_scores,
-    words_of,
 )
 from complearn.analysis.codes.tables import CodeTable, CodeTally
 from complearn.data.pairs import Pair
@@ -204,7 +204,7 @@ def test_patch_scores_peak_at_the_firing_patch(model):
     table = code_table(model, pairs)
     for code in (0, 17, 39):
         best = table.top_items(code, 3)
-        heat = patch_scores(model, [pairs[i].image for i in best["item"]], [code] * 3)
+        heat = _patch_scores(model, [pairs[i].image for i in best["item"]], [code] * 3)
         assert np.allclose(heat.max((1, 2)), best.score, atol=1e-5)
         assert [divmod(int(one.argmax()), 8) for one in heat] == list(zip(best["row"], best["column"]))
 
@@ -258,7 +258,7 @@ def test_models_that_cannot_be_read_say_why():
 
 def test_words_of_a_truncated_caption():
     tokenizer = WordTokenizer.fit(CAPTIONS, context=4)
-    assert words_of(["a red circle"], tokenizer(["a red circle"])) == [("[start]", "a", "red", "[end]")]
+    assert _words_of(["a red circle"], tokenizer(["a red circle"])) == [("[start]", "a", "red", "[end]")]
 
 
 def test_tables_are_shape_checked():

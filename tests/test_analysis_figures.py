@@ -32,12 +32,12 @@ from complearn.analysis.runs.curves import (
     support_warnings,
 )
 from complearn.analysis.runs.figures import (
+    _running_mean,
     accuracy_curves,
     alignment_figure,
     comparison_figure,
     difference_figure,
     loss_curve,
-    running_mean,
     support_and_loss,
     with_coin,
 )
@@ -219,9 +219,9 @@ def test_running_mean_does_not_cross_phases_and_is_thinned():
     log = pd.DataFrame(
         {"step": range(10_000), "phase": ["a"] * 5_000 + ["b"] * 5_000, "loss": [0.0] * 5_000 + [1.0] * 5_000}
     )
-    line = running_mean(log, "loss", window=500)
+    line = _running_mean(log, "loss", window=500)
     assert set(line.smooth) == {0.0, 1.0} and len(line) <= 2_001 and line.step.iloc[-1] == 9_999
-    assert running_mean(log.head(0), "loss").empty
+    assert _running_mean(log.head(0), "loss").empty
 
 
 # ---- figures

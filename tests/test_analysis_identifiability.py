@@ -10,22 +10,22 @@ from complearn.analysis.identifiability.measures import (
     COLOUR_NAMES,
     CaptionProbe,
     WorldProbe,
-    edit_vectors,
+    _edit_vectors,
+    _shared_scene,
     encoder_rows,
     gap_rows,
     separation_rows,
-    shared_scene,
 )
 from complearn.analysis.identifiability.separation import (
     BlindScorer,
     LinearWorld,
+    _as_tensor,
+    _best_scale,
+    _fit_encoders,
     a_distance,
-    as_tensor,
     batch_similarities,
-    best_scale,
     contrastive_losses,
     edit_shift,
-    fit_encoders,
     held_out_losses,
     identifiability,
     loss_gap,
@@ -40,13 +40,14 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
 from complearn.evaluation.tasks.choices import evaluate_choices
 from complearn.language.edits.scenes import edit_statement
-from complearn.language.readings import Reading, all_orders, blind_readings, find_atoms, put_atoms, world_words
+from complearn.language.readings import Reading, _all_orders, _find_atoms, _put_atoms, blind_readings, world_words
 from complearn.language.scenes.propositions import truth
 from complearn.language.scenes.realise import sample_pair
 from complearn.models.dual import build_model
 from complearn.models.registry import load_model, save_model
 from complearn.models.scoring import encode_all
 from complearn.training.methods.scales import SCALES
+from complearn.training.runs.launch import launch
 from complearn.training.runs.study import Study
 
 COLOURS = ["red", "green", "blue", "yellow", "purple", "orange", "cyan", "pink"]
@@ -64,9 +65,9 @@ def made():
 
 
 def permuted(caption, words, draw):
-    spans = find_atoms(caption, words)
+    spans = _find_atoms(caption, words)
     atoms = [caption[slice(*span)] for span in spans]
-    return put_atoms(caption, spans, [atoms[i] for i in rng(draw, "permute").permutation(len(atoms))])
+    return _put_atoms(caption, spans, [atoms[i] for i in rng(draw, "permute").permutation(len(atoms))])
 
 
 def test_the_order_blind_encoder_is_equal_on_a_thousand_permuted_captions(made):
@@ -92,11 +93,11 @@ def test_captions_of_more_than_five_atoms_are_sorted_and_as_blind(made):
         return f"a {draw.choice(words['colour'])} {draw.choice(words['shape'])}"
 
     captions = [" and ".join([f"{noun()} left of {noun()}", *(noun() for _ in range(1 + k % 4))]) for k in range(1000)]
-    assert {len(find_atoms(caption, every)) for caption in captions} == {7, 9, 11, 13}
+    assert {len(_find_atoms(caption, every)) for caption in captions} == {7, 9, 11, 13}
     changed = [permuted(caption, every, k) for k, caption in enumerate(captions)]
     assert sum(a != b for a, b in zip(captions, changed)) == 1000
     assert all(
-        all_orders(a, every) == all_orders(b, every) and len(all_orders(a, every)) == 1
+        _all_orders(a, every) == _all_orders(b, every) and len(_all_orders(a, every)) == 1
         for a, b in zip(captions, changed)
     )
     some = slice(0, 100)
@@ -108,12 +109,14 @@ def test_it_is_the_mean_over_all_orders_and_of_many_atoms_the_sorted_text(made):
     _, model, words, scorers = made
     every = [word for forms in words.values() for word in forms]
     caption = "a red circle left of a blue square"
-    naive = encode_all(model, texts=all_orders(caption, every)).values.double().mean(0)
+    naive = encode_all(model, texts=_all_orders(caption, every)).values.double().mean(0)
     assert torch.allclose(
         encode_all(scorers["blind to order"], texts=[caption]).values[0].double(), naive / naive.norm(), atol=1e-6
     )
     long = "a red circle and a blue square and a red square and a blue circle"
-    assert all_orders(long, every) == all_orders(permuted(long, every, 3), every) and len(all_orders(long, every)) == 1
+    assert (
+        _all_orders(long, every) == _all_orders(permuted(long, every, 3), every) and len(_all_orders(long, every)) == 1
+    )
 
 
 def test_each_encoder_fails_where_it_is_blind_with_every_pair_tied(made):
@@ -167,7 +170,7 @@ def test_the_gap_of_a_blind_encoder_is_the_difference_of_naive_losses(made):
     value = {(line["method"], line["split"], line["metric"]): line["value"] for line in rows}
     every = [word for forms in words.values() for word in forms]
     scale = float(model.logit_scale.exp().detach())
-    means = [encode_all(model, texts=all_orders(pair.caption, every)).values.double().mean(0) for pair in pairs]
+    means = [encode_all(model, texts=_all_orders(pair.caption, every)).values.double().mean(0) for pair in pairs]
     blind = torch.stack([mean / mean.norm() for mean in means])
     halves = [slice(0, 12), slice(12, 24)]
     trained = [[naive_loss(model, pairs[half], scale, texts) for half in halves] for texts in (None, None)]
@@ -177,7 +180,7 @@ def test_the_gap_of_a_blind_encoder_is_the_difference_of_naive_losses(made):
     )
     gap = np.mean(np.subtract(trained[1], trained[0]))
     assert value["clip, blind to order", "trained temperature", "loss_gap"] == pytest.approx(gap, abs=1e-5)
-    best = [best_scale(batch_similarities(scorer, pairs[:12], 12)) for scorer in (model, scorers["blind to order"])]
+    best = [_best_scale(batch_similarities(scorer, pairs[:12], 12)) for scorer in (model, scorers["blind to order"])]
     gap = naive_loss(model, pairs[halves[1]], best[1], blind[halves[1]]) - naive_loss(model, pairs[halves[1]], best[0])
     assert value["clip, blind to order", "best temperature", "loss_gap"] == pytest.approx(gap, abs=1e-5)
 
@@ -186,9 +189,9 @@ def test_the_best_temperature_is_found_on_other_batches_than_the_loss():
     draw = torch.Generator().manual_seed(0)
     tables = torch.rand(4, 6, 6, generator=draw)
     other = torch.cat([tables[:2], torch.rand(2, 6, 6, generator=draw)])
-    assert torch.equal(held_out_losses(tables), contrastive_losses(tables[2:], best_scale(tables[:2])))
+    assert torch.equal(held_out_losses(tables), contrastive_losses(tables[2:], _best_scale(tables[:2])))
     # the same temperature
-    assert torch.equal(held_out_losses(other), contrastive_losses(other[2:], best_scale(tables[:2])))
+    assert torch.equal(held_out_losses(other), contrastive_losses(other[2:], _best_scale(tables[:2])))
     with pytest.raises(ValueError, match="one batch cannot be halved"):
         held_out_losses(tables[:1])
 
@@ -251,7 +254,7 @@ def test_an_operator_whose_texts_all_hang_together_is_left_out(made):
     probe = WorldProbe(world)
     chain = probe.edits("swap_att", 1)[0]
     probe.edits = lambda operator, n: [chain._replace(caption=f"a {k}", edit=f"a {k + 1}") for k in range(40)]
-    assert edit_vectors(model, probe, "swap_att", 40) is None
+    assert _edit_vectors(model, probe, "swap_att", 40) is None
     place = {"method": "clip", "seed": 0, "phase": None, "step": 0}
     assert separation_rows(model, probe, place, 40, ["swap_att"]) == gap_rows(model, probe, place, n=40) == []
 
@@ -268,7 +271,7 @@ def test_an_edit_goes_both_ways_round_so_that_words_alone_separate_nothing(made,
 
     monkeypatch.setattr(measures, "a_distance", keep)
     rows = separation_rows(model, probe, place, 30, [operator])
-    vectors, ((fits, wrong, groups),) = edit_vectors(model, probe, operator, 30), seen
+    vectors, ((fits, wrong, groups),) = _edit_vectors(model, probe, operator, 30), seen
     images, turned, captions, edits = (vectors[name] for name in ("images", "edit_images", "captions", "edits"))
     n = len(captions)
     assert fits.shape == wrong.shape == (2 * n, captions.shape[1]) and groups == vectors["groups"] * 2
@@ -297,7 +300,7 @@ def test_the_loss_on_pairs_is_the_naive_one(made):
     table = batch_similarities(model, pairs, 8)
     losses = contrastive_losses(table, 5.0)
     assert losses.item() == pytest.approx(total.item() / 16, abs=1e-5)
-    best = best_scale(table)
+    best = _best_scale(table)
     grid = np.geomspace(0.1, 1000, 200)
     assert (
         contrastive_losses(table, best).item()
@@ -399,7 +402,7 @@ def test_gap_rows_ask_for_captions_and_for_images_and_say_what_was_moved(made):
     metrics = {(line["split"], line["metric"]) for line in rows}
     for suffix in ("", ", images alone", ", texts alone"):
         assert {(f"shift 0.5{suffix}", name) for name in ("gap", "loss", "accuracy", "image_accuracy")} <= metrics
-    vectors = edit_vectors(model, probe, "swap_att", 30)
+    vectors = _edit_vectors(model, probe, "swap_att", 30)
     naive = ((vectors["captions"] * (vectors["images"] - vectors["edit_images"])).sum(1) > 1e-6).mean()
     value = {(line["split"], line["metric"]): line["value"] for line in rows}
     assert value["shift 0", "image_accuracy"] == value["shift 0, texts alone", "image_accuracy"] == naive
@@ -419,10 +422,10 @@ def test_training_finds_the_shared_block_and_no_noise():
 def test_both_directions_of_the_linear_world_are_least_squares():
     world = LinearWorld(seed=1)
     values = identifiability(world, 5, 2, 600, 8)
-    image, text = fit_encoders(world, 5, width=8, seed=2)
+    image, text = _fit_encoders(world, 5, width=8, seed=2)
     drawn = world.draw(600, 9)
     with torch.no_grad():
-        sides = {"image": image(as_tensor(drawn["image"])).numpy(), "text": text(as_tensor(drawn["tokens"])).numpy()}
+        sides = {"image": image(_as_tensor(drawn["image"])).numpy(), "text": text(_as_tensor(drawn["tokens"])).numpy()}
     assert all(side.shape == (600, 8) for side in sides.values())
 
     def naive(given, wanted):
@@ -448,7 +451,7 @@ def test_a_model_that_is_trained_blind_stays_blind_when_it_is_saved_and_read(bli
     table = {"blind": {"method": "clip", "model": {"reading": reading}}}
     model = {"vision": tower | {"patch": 8}, "text": tower}
     study = Study(tmp_path, table, [0], source, SCALES["smoke"], 3, model, {"batch_size": 8, "precision": "fp32"})
-    study.fit("cpu")
+    launch(study.run("blind", 0).path, "cpu", progress=False)
     save_model(study.snapshot("blind", 0).model(), tmp_path / "saved")
     again = load_model(tmp_path / "saved")
     pairs = {"order": ("a red circle left of a blue square", "a blue square left of a red circle")}
@@ -527,7 +530,7 @@ def test_a_scene_that_caption_and_edit_share_is_one_of_which_both_are_true():
             edit = edit_statement(operator, said, graph, draw, config, balanced=False)
             if edit is None:
                 continue
-            scene = shared_scene(edit, config, draw)
+            scene = _shared_scene(edit, config, draw)
             made.append(scene is not None)
             assert scene is None or (truth(edit.source, scene) is True and truth(edit.caption, scene) is True)
             assert truth(edit.caption, edit.source_graph) is False  # it is an edit at all

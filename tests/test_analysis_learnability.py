@@ -23,7 +23,7 @@ from complearn.evaluation.tasks.base import Score
 from complearn.evaluation.tasks.choices import Choices
 from complearn.training.engine.checkpoints import load_checkpoint
 from complearn.training.methods import learner
-from complearn.training.methods.learner import encoded_pairs, encoding_key
+from complearn.training.methods.learner import _encoding_key, encoded_pairs
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.lessons import prepare_lesson, teachers_of, teachers_setting
 from complearn.training.runs.snapshots import Snapshot, run_data, snapshots_of
@@ -456,9 +456,9 @@ def test_what_varies_is_not_encoded(teacher):
     model.config = replace(model.config, memory=0)
     assert encoded_pairs(model, pairs, model.collate) is None
     other = Snapshot(teacher, "interact-02").model()
-    assert encoding_key(other, pairs) != encoding_key(model, pairs)
+    assert _encoding_key(other, pairs) != _encoding_key(model, pairs)
     model.respawn("language", 5)
-    assert encoding_key(model, pairs) == encoding_key(Snapshot(teacher, "interact-01").model(), pairs), (
+    assert _encoding_key(model, pairs) == _encoding_key(Snapshot(teacher, "interact-01").model(), pairs), (
         "newcomers share the vectors"
     )
 

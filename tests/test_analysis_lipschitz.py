@@ -17,13 +17,13 @@ from complearn.analysis.smoothness.agents import (
 )
 from complearn.analysis.smoothness.bounds import Bound, Context, Domain, Factor, factor, measure_domain, residual
 from complearn.analysis.smoothness.norms import (
+    _plain_attention,
+    _power_iteration,
     attention_norm,
     convolution_norm,
     jacobian_norms,
     lower_estimate,
     matrix_norm,
-    plain_attention,
-    power_iteration,
 )
 from complearn.analysis.smoothness.rules import RULES, upper_bound
 from complearn.data.pairs import Pair
@@ -96,7 +96,7 @@ def test_power_iteration_is_an_estimate_and_says_when_it_was_stopped():
     net = nn.Sequential(nn.Linear(200, 300), nn.Linear(300, 2))
     assert upper_bound(net, small=10).certainty == "estimate"
     assert upper_bound(net, small=10, most=2).certainty == "not converged"
-    assert power_iteration(lambda v: 0 * v, lambda u: 0 * u, torch.ones(3)).value == 0
+    assert _power_iteration(lambda v: 0 * v, lambda u: 0 * u, torch.ones(3)).value == 0
     _, done = jacobian_norms(lambda x: x @ matrix, torch.randn(2, 300), most=2)
     assert not done.any()
 
@@ -140,7 +140,7 @@ def test_attention_stays_above_a_searched_jacobian(heads, bias, causal):
     climb = torch.optim.Adam([x], 0.05)
     for _ in range(25):  # uphill in the ball
         for one in x:
-            with plain_attention():
+            with _plain_attention():
                 full = torch.autograd.functional.jacobian(lambda z: attend(z[None])[0], one, create_graph=True)
                 (-torch.linalg.matrix_norm(full.reshape(tokens * width, -1), 2)).backward(inputs=[x])
         climb.step(), climb.zero_grad()

@@ -184,7 +184,7 @@ TEXTS = [
 def random_from(null, texts=TEXTS, seeds=20, **args):
     choices = [Choice("s", (None,), pair, str(k)) for k, pair in enumerate(texts)]
     pool = overlap.WordPool.of(choices, progress=False)
-    made = [pair for seed in range(seeds) for pair in overlap.random_negatives(choices, null, pool, seed=seed, **args)]
+    made = [pair for seed in range(seeds) for pair in overlap._random_negatives(choices, null, pool, seed=seed, **args)]
     return pool, [(int(choice.id), choice.captions[0].split(), text.split()) for choice, text in made]
 
 
@@ -246,7 +246,7 @@ def test_negatives_are_taken_from_the_first_to_the_last():
         Choice("s", (None,), ("a man rides a horse", f"a man rides a horse near {k} dogs"), str(k)) for k in range(25)
     ]
     pool = overlap.WordPool.of(items, progress=False)
-    places = [int(choice.id) for choice, _ in overlap.random_negatives(items, "random words there", pool, most=7)]
+    places = [int(choice.id) for choice, _ in overlap._random_negatives(items, "random words there", pool, most=7)]
     assert len(places) == 7 and places[0] == 0 and places[-1] == 24
 
 

@@ -6,13 +6,13 @@ from scipy import stats
 from sklearn.metrics import mutual_info_score
 
 from complearn.analysis.codes.purity import (
+    _exact_p,
+    _shuffled_best,
     attribute_table,
-    exact_p,
     firing_matrix,
     mutual_information,
     purity,
     purity_rows,
-    shuffled_best,
 )
 from complearn.analysis.codes.tables import CodeTally
 
@@ -50,10 +50,10 @@ def test_shuffling_keeps_what_goes_together_and_is_reproducible():
     order = np.random.default_rng(1)
     fires = order.random((100, 3)) < 0.5
     has = order.random((100, 2)) < 0.5
-    assert (shuffled_best(fires, has, 5, 3) == shuffled_best(fires, has, 5, 3)).all()
-    assert not (shuffled_best(fires, has, 5, 3) == shuffled_best(fires, has, 5, 4)).all()
-    one = shuffled_best(fires, np.repeat(has[:, :1], 20, axis=1), 50)
-    assert np.allclose(one, shuffled_best(fires, has[:, :1], 50)), (
+    assert (_shuffled_best(fires, has, 5, 3) == _shuffled_best(fires, has, 5, 3)).all()
+    assert not (_shuffled_best(fires, has, 5, 3) == _shuffled_best(fires, has, 5, 4)).all()
+    one = _shuffled_best(fires, np.repeat(has[:, :1], 20, axis=1), 50)
+    assert np.allclose(one, _shuffled_best(fires, has[:, :1], 50)), (
         "twenty copies of an attribute are one attribute, and cost nothing"
     )
 
@@ -86,7 +86,7 @@ def test_exact_p_is_fishers_test():
         b = has[:, 0]
         cells = [[(a & b).sum(), (a & ~b).sum()], [(~a & b).sum(), (~a & ~b).sum()]]
         tails = [stats.fisher_exact(cells, side).pvalue for side in ("less", "greater")]
-        assert np.isclose(exact_p(fires, has)[code], min(1, 2 * min(tails)))
+        assert np.isclose(_exact_p(fires, has)[code], min(1, 2 * min(tails)))
 
 
 def test_a_perfect_code_is_found_and_its_share_is_one():

@@ -26,7 +26,7 @@ from complearn.data.lexicons.formats import Norms
 from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.glue.files import acceptability_task, read_task
-from complearn.evaluation.tasks.glue.probes import Glue, metric_interval
+from complearn.evaluation.tasks.glue.probes import Glue, _metric_interval
 from complearn.models import wordspace
 from complearn.models.towers.base import TextTransformer
 from complearn.models.wordspace import WordSpace
@@ -68,7 +68,7 @@ def test_vocabulary_statistics_are_those_of_all_entries(tower, special):
         ids = torch.tensor([[1, entry, 2]])
         states = tower(ids, torch.ones_like(ids, dtype=torch.bool)).tokens[0]
         entries.append((states.mean(0) if special else states[1]).detach().double().numpy())
-    found = wordspace.vocabulary_statistics(tower, tower.tokenizer, special, batch_size=5).numpy()
+    found = wordspace._vocabulary_statistics(tower, tower.tokenizer, special, batch_size=5).numpy()
     assert np.allclose(found[0], np.mean(entries, 0), atol=1e-5)
     assert np.allclose(found[1], np.std(entries, 0), atol=1e-5)
 
@@ -79,7 +79,7 @@ def test_statistics_survive_a_large_offset(tower):
     def far(ids, mask):
         return tower(ids, mask).tokens + 1e4
 
-    near, shifted = (wordspace.vocabulary_statistics(f, tower.tokenizer) for f in (tower, far))
+    near, shifted = (wordspace._vocabulary_statistics(f, tower.tokenizer) for f in (tower, far))
     assert torch.allclose(shifted[1], near[1], rtol=2e-2)
 
 
@@ -445,9 +445,9 @@ def test_solve_is_scikit_learns(intercept):
 
 
 def test_all_weights_are_zero_at_the_largest_penalty_and_not_below():
-    x = torch.tensor(norm_readout.coordinates(drawn(80, 6)))
+    x = torch.tensor(norm_readout._coordinates(drawn(80, 6)))
     y = torch.tensor((drawn(80, 2, seed=1) + x[:, :2].numpy() > 0.4).astype(np.float32))
-    top = norm_readout.largest_penalty(x, y)
+    top = norm_readout._largest_penalty(x, y)
     full = torch.cat([torch.ones(80, 1), x], 1)
 
     def fit(share):
@@ -458,9 +458,9 @@ def test_all_weights_are_zero_at_the_largest_penalty_and_not_below():
 
 def slow_read_out(x, y, folds, shares, nested):
     """One feature, with scikit-learn, as the text says it: share, likelihood, F1 inside and on left-out words."""
-    points = norm_readout.coordinates(x).astype(np.float64)
-    top = float(norm_readout.largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float))))
-    part = norm_readout.assign_folds(len(y), folds)
+    points = norm_readout._coordinates(x).astype(np.float64)
+    top = float(norm_readout._largest_penalty(torch.tensor(points), torch.tensor(y[:, None].astype(float))))
+    part = norm_readout._assign_folds(len(y), folds)
 
     def fit(c, rows):
         return LogisticRegression(l1_ratio=1.0, C=1 / c, solver="saga", tol=1e-8, max_iter=50_000).fit(
@@ -564,11 +564,11 @@ def test_better_is_scipys_one_sided_test():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_scores_are_scikit_learns(classes):
     said, true = np.random.default_rng(classes).integers(0, classes, (2, 80))
-    value, low, high = metric_interval(said, true, classes, "matthews")
+    value, low, high = _metric_interval(said, true, classes, "matthews")
     assert value == pytest.approx(matthews_corrcoef(true, said)) and low < value < high
-    assert metric_interval(said, true, classes, "accuracy")[0] == pytest.approx((said == true).mean())
+    assert _metric_interval(said, true, classes, "accuracy")[0] == pytest.approx((said == true).mean())
     if classes == 2:
-        assert metric_interval(said, true, 2, "f1")[0] == pytest.approx(f1_score(true, said))
+        assert _metric_interval(said, true, 2, "f1")[0] == pytest.approx(f1_score(true, said))
 
 
 def test_a_frozen_encoder_that_knows_the_answer_is_heard():

@@ -10,21 +10,21 @@ import torch
 import torch.nn.functional as F
 from training_runs import TRAIN, assert_same
 
-from complearn.analysis.stages.costs import add_stage, step_flops
+from complearn.analysis.stages.costs import _step_flops, add_stage
 from complearn.analysis.stages.groupings import (
     FORMATS,
+    _read_embeddings,
     column_groups,
     contingency,
     metadata_table,
-    read_embeddings,
     stage_embeddings,
     write_embeddings,
 )
 from complearn.analysis.stages.stability import (
+    _nearest_means,
+    _reason_to_stop,
     agreement,
     cluster_stability,
-    nearest_means,
-    reason_to_stop,
     stage_advice,
     suggest_clusters,
 )
@@ -63,7 +63,7 @@ def test_the_operations_of_a_step_are_counted_for_every_objective():
     model = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 1})
     pairs = read(DATA["name"], **DATA["args"])
     batch = model.collate.with_steps(DrawChances())([pairs[k] for k in range(4)], list(range(4)))
-    counts = {name: step_flops(model, batch, Named(name, {"steps": 3}))["stage-0"] for name in UNIMODAL}
+    counts = {name: _step_flops(model, batch, Named(name, {"steps": 3}))["stage-0"] for name in UNIMODAL}
     assert counts["simclr"] == counts["ts"] > 0 and counts["fd"] > counts["simclr"]
 
 
@@ -91,7 +91,7 @@ def test_the_nearest_mean_is_found_one_vector_at_a_time():
     for vector in vectors:
         distances = [float((vector - vectors[:200][labels == k].mean(0)).norm()) for k in range(4)]
         naive.append(int(np.argmin(distances)))
-    assert nearest_means(vectors, vectors[:200], labels).tolist() == naive
+    assert _nearest_means(vectors, vectors[:200], labels).tolist() == naive
 
 
 def test_stability_names_what_it_cannot_measure():
@@ -111,8 +111,8 @@ def test_advice_stops_for_each_of_three_reasons():
     advice = stage_advice([vectors, repeated], 16, (2, 3, 4, 5), 3)
     assert advice.clusters.tolist() == [4, 4] and advice.stop[0] == "" and "those of earlier stages" in advice.stop[1]
     assert "smaller than a batch" in stage_advice([vectors], 200, (3, 4), 3).stop[0]
-    assert reason_to_stop(None, 0.0, 0.0) == "no number of clusters is stable" and reason_to_stop(3, 0.79, 0.5) == ""
-    assert reason_to_stop(3, 0.79, 0.5, alike=0.7) and reason_to_stop(3, 0.1, 0.5, least=0.6)
+    assert _reason_to_stop(None, 0.0, 0.0) == "no number of clusters is stable" and _reason_to_stop(3, 0.79, 0.5) == ""
+    assert _reason_to_stop(3, 0.79, 0.5, alike=0.7) and _reason_to_stop(3, 0.1, 0.5, least=0.6)
 
 
 # --- metadata
@@ -151,7 +151,7 @@ def test_clusters_are_compared_with_any_column():
 def test_embeddings_come_back_from_their_file_and_bad_ones_are_refused(ending, tmp_path):
     vectors = {"stage-0": torch.randn(5, 3), "stage-1": torch.randn(5, 4)}
     file = write_embeddings(tmp_path / f"a{ending}", list("abcde"), vectors, {"shape": ["x", "y", "x", "y", "x"]})
-    keys, again = read_embeddings(file)
+    keys, again = _read_embeddings(file)
     assert keys == list("abcde")
     assert set(again) == set(vectors)
     assert all(torch.equal(again[name], vectors[name]) for name in vectors)
@@ -165,10 +165,10 @@ def test_embeddings_come_back_from_their_file_and_bad_ones_are_refused(ending, t
     ):
         with pytest.raises(ValueError, match=message):
             write_embeddings(file, keys, parts, metadata)
-    assert read_embeddings(file)[0] == list("abcde")  # a refused write leaves the file
+    assert _read_embeddings(file)[0] == list("abcde")  # a refused write leaves the file
     pd.DataFrame({"keys": ["a"]}).to_parquet(tmp_path / "b.parquet")
     with pytest.raises(ValueError, match="holds no embeddings"):
-        read_embeddings(tmp_path / "b.parquet")
+        _read_embeddings(tmp_path / "b.parquet")
     with pytest.raises(ValueError, match="ending of an embeddings file"):
         write_embeddings(tmp_path / "a.csv", list("abcde"), vectors)
 

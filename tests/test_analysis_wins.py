@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from stand_ins import StandIn, hashed
 
-from complearn.analysis.pictures.galleries import Wins, save_wins, win_page
+from complearn.analysis.pictures.galleries import Wins, _win_page, save_wins
 from complearn.data.benchmarks.items import Choice
 from complearn.evaluation.statistics import mcnemar
 from complearn.evaluation.tasks.choices import evaluate_choices
@@ -98,7 +98,7 @@ class _Page(HTMLParser):
 
 
 def test_a_page_is_one_file_and_draws_captions_as_they_are(wins):
-    page = _Page(win_page(wins.select(), wins.counts()))
+    page = _Page(_win_page(wins.select(), wins.counts()))
     assert page.tags.count("img") == 8 and all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert any("✗ wrong <3>  [A 0.500; B 0.500]" in words for words in page.words)
 
@@ -124,4 +124,4 @@ def test_every_form_of_item_is_written_and_read_again(tmp_path):
     for _, line in selected.lines[selected.lines.split == "text"].iterrows():
         assert line.margin_0 == pytest.approx(min(line.scores_0[:2]) - line.scores_0[2]) or line.metric == "text_only"
     empty = replace(wins, lines=wins.lines.head(0))
-    assert len(empty.table()) == 0 and "<img" not in win_page(empty)
+    assert len(empty.table()) == 0 and "<img" not in _win_page(empty)

@@ -32,7 +32,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 from scipy.sparse import csc_matrix
 
-from complearn.analysis.codes.figures import code_map, principal_plane
+from complearn.analysis.codes.figures import _principal_plane, code_map
 from complearn.analysis.codes.matches import (
     match_codes,
     match_quality,
@@ -41,11 +41,11 @@ from complearn.analysis.codes.matches import (
     weight_correlations,
 )
 from complearn.analysis.codes.readings import code_table
-from complearn.analysis.codes.store import CodeStore, code_sources, code_store, first_images
-from complearn.analysis.codes.surgery import edit_and_rank, ranks_of, reweigh
+from complearn.analysis.codes.store import CodeStore, _first_images, code_sources, code_store
+from complearn.analysis.codes.surgery import _ranks_of, edit_and_rank, reweigh
 from complearn.analysis.codes.tables import UnknownWord
 from complearn.apps import serving as server
-from complearn.apps.codes.controller import CodesController, codes, hits_table, selection_table
+from complearn.apps.codes.controller import CodesController, _hits_table, _selection_table, codes
 from complearn.apps.serving import serving
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
@@ -130,7 +130,7 @@ def test_surgery_is_what_the_model_says_with_its_codes_edited(folder, store):
     """The model itself, run on the images with its read-out edited, against the store's correction of columns."""
     source = code_sources(folder / "codebook")[0]
     model = source.model("contrastive")
-    pairs = first_images(source._pairs(), source.n)
+    pairs = _first_images(source._pairs(), source.n)
     images = list({pair.image_id: replace(pair, caption=None) for pair in reversed(pairs)}.values())[::-1]
     text = store.caption(3)
     query = source.weights("contrastive", text)
@@ -157,7 +157,7 @@ def test_edits_that_leave_nothing_or_make_no_sense_are_errors():
             reweigh(weights, bad)
     assert np.allclose(reweigh(weights, {2: 2.0}, absent=0.5), [0.3, 0.2, 0.5])
     assert np.allclose(reweigh(weights, {2: 0.0}, absent=0.5), weights)
-    assert ranks_of(np.array([0.5, 0.5, np.nan])).tolist() == [1, 2, 3]
+    assert _ranks_of(np.array([0.5, 0.5, np.nan])).tolist() == [1, 2, 3]
 
 
 # --- the store
@@ -226,7 +226,7 @@ def test_other_pictures_under_the_same_names_are_another_store(folder, tmp_path)
 
 def test_maps_are_deterministic_ignore_length_and_are_kept(monkeypatch):
     vectors = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
-    assert np.allclose(code_map(vectors), principal_plane(3 * vectors), atol=1e-5)
+    assert np.allclose(code_map(vectors), _principal_plane(3 * vectors), atol=1e-5)
     fits = []
 
     class UMAP:  # the real one takes most of a minute to start
@@ -360,10 +360,10 @@ def test_two_models_answer_the_same_question_and_the_tables_name_them(folder):
     assert {content.get("panel") for content, _ in controller.handle({"action": "compare", "on": True})} == {1}
     second = controller.panels[1]
     assert second.order_by == "word" and second.query == {"text": text} and second.source == 1
-    hits = hits_table(controller, 5)
+    hits = _hits_table(controller, 5)
     assert len(hits) == 10 and set(hits["query"]) == {text}
     controller.handle({"action": "keep_code", "panel": 1, "code": 4})
-    assert selection_table(controller).code.tolist() == [controller.panels[0].code, 4]
+    assert _selection_table(controller).code.tolist() == [controller.panels[0].code, 4]
     controller.handle({"action": "open_code", "code": int(second.store.usage[1])})
     [(opened, _)] = controller.handle({"action": "open_match"})
     assert opened["panel"] == 1 and opened["code"] == second.code == controller.panels[0].code  # the same model twice
@@ -453,7 +453,7 @@ def test_images_without_captions_and_lost_images(folder, tmp_path):
     controller = CodesController(code_sources(folder / "codebook", pairs=pairs))
     controller.handle({"action": "open_model", "source": 0})
     assert "without captions" in error_of(controller.handle({"action": "sort_codes", "by": "word", "word": "red"}))
-    assert selection_table(controller).words.tolist() == [""]
+    assert _selection_table(controller).words.tolist() == [""]
     lost = CodesController(code_sources(folder / "codebook", pairs=[Pair(str(tmp_path / "gone.png"), "red", "0", "0")]))
     assert "gone.png" in error_of(lost.handle({"action": "open_model", "source": 0}))
     none = CodesController(code_sources(folder / "codebook", pairs=[]))
@@ -481,7 +481,7 @@ def test_the_token_is_in_the_environment_and_not_in_the_command(program, monkeyp
 
 def test_a_server_ends_with_its_parent_even_where_that_is_killed(tmp_path):
     """The parent has no time to clean up: the server sees that its pipe is closed."""
-    port = server.free_port()
+    port = server._free_port()
     child = "from complearn.apps.serving import run_while_parent_lives as run; run('http.server')"
     program = f"""
 import subprocess, sys, time
@@ -610,8 +610,8 @@ def test_on_a_page(folder, store, chromium):
     faults = []
     page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
     opened = drive(page, "page")
-    assert selection_table(controller).code.tolist() == [opened]
-    assert (hits_table(controller).rise != 0).any()
+    assert _selection_table(controller).code.tolist() == [opened]
+    assert (_hits_table(controller).rise != 0).any()
     assert not faults
     page.click("text=Compare two models")
     page.click(".cl-tabs >> nth=0 >> [data-tab=code]")

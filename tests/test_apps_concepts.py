@@ -8,7 +8,7 @@ import pytest
 
 from complearn.analysis.trees.figures import lost_words
 from complearn.apps.concepts import command
-from complearn.apps.concepts.command import main, split_remarks
+from complearn.apps.concepts.command import _split_remarks, main
 from complearn.data.divergence.measure import DivergenceSplit, read_split
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.concepts.denotations import compositions
@@ -178,9 +178,9 @@ def test_a_split_says_what_it_could_not_choose(files, capsys):
     assert main(["split", *captions, "--size", "9", "--quiet"]) == 2
     assert "ask for fewer, or give more training captions" in capsys.readouterr().err
     levels = {"mcd": 0.086, "window_1": 0.102, "window_2": 0.1, "all": 0.0}
-    (remark,) = split_remarks(DivergenceSplit({"mcd": ["1"]}, levels, {"usable": 9}), 2)
+    (remark,) = _split_remarks(DivergenceSplit({"mcd": ["1"]}, levels, {"usable": 9}), 2)
     assert remark.startswith("window_1 is further from training than mcd")
-    assert split_remarks(DivergenceSplit({"mcd": ["1"]}, levels | {"mcd": 0.2}, {"usable": 9}), 2) == []
+    assert _split_remarks(DivergenceSplit({"mcd": ["1"]}, levels | {"mcd": 0.2}, {"usable": 9}), 2) == []
 
 
 def test_a_parser_that_needs_a_file_is_not_offered(capsys):

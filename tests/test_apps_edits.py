@@ -26,13 +26,13 @@ from stub_endpoint import stub_server
 from complearn.apps.edits.command import (
     EditSettings,
     Ranker,
+    _filter_plausible,
+    _summarize,
     edit_captions,
-    filter_plausible,
     main,
     make_generator,
     open_scorer,
     scorer_version,
-    summarize,
 )
 from complearn.core.config import RequestError
 from complearn.core.files import BadData, plain
@@ -96,7 +96,7 @@ def test_nothing_is_lost(tmp_path):
     for record in records:
         for edit in record.read_edits():
             assert edit.source == record.caption and edit_values(edit) in record.edits
-    table, remarks = summarize(path)
+    table, remarks = _summarize(path)
     assert any("no letter of the English alphabet: 3" in remark for remark in remarks)
     assert list(table["operator"]) == [name for name in CAPTION_EDITS if name in set(table["operator"])], (
         "in the operators' order"
@@ -164,7 +164,7 @@ def test_a_filter_that_leaves_little_says_why(captions, remark, tmp_path):
     (edited,) = [EditedCaption("1", "1", "a man rides a horse", ["a horse rides a man"], edits=[EDIT])]
     (tmp_path / "edits.jsonl").write_text(json.dumps(plain(edited)) + "\n")
     (tmp_path / "corpus.txt").write_text("".join(f"a man rides a horse to place {k}\n" for k in range(captions)))
-    assert remark in filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")[1]
+    assert remark in _filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")[1]
 
 
 @pytest.mark.parametrize(
@@ -179,14 +179,14 @@ def test_a_filter_that_leaves_little_says_why(captions, remark, tmp_path):
 def test_captions_that_hardly_look_english_are_named(caption, named, tmp_path):
     record = EditedCaption("7", "7", caption, [f"{caption} again"])
     (tmp_path / "edits.jsonl").write_text(json.dumps(plain(record)) + "\n")
-    remarks = summarize(tmp_path / "edits.jsonl")[1]
+    remarks = _summarize(tmp_path / "edits.jsonl")[1]
     assert any("few of English's commonest words" in remark and "7 “" in remark for remark in remarks) == named
 
 
 @with_spacy
 def test_a_caption_that_took_nothing_and_is_hardly_english_says_so(tmp_path):
     rows = [CaptionRow(text, text, text) for text in ("Ich am Meer und du am Haus", "Ein Hund am See vor dem Haus")]
-    remarks = summarize(edit_captions(rows, tmp_path / "out.jsonl", EditSettings(("swap_att",)), progress=False))[1]
+    remarks = _summarize(edit_captions(rows, tmp_path / "out.jsonl", EditSettings(("swap_att",)), progress=False))[1]
     assert any("2 captions without: hardly English: few of its commonest words" in remark for remark in remarks), (
         remarks
     )
@@ -203,7 +203,7 @@ def test_of_edits_that_mirror_each_other_both_are_plausible(tmp_path):
         for k, (source, text) in enumerate(exchanges):
             row = {"id": str(k), "image_id": str(k), "caption": source, "negatives": [text]}
             file.write(json.dumps(row | {"edits": [{"caption": text, "operator": "replace_obj", "spans": []}]}) + "\n")
-    path, remark = filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")
+    path, remark = _filter_plausible(tmp_path / "edits.jsonl", tmp_path / "corpus.txt")
     assert [record.negatives for record in read_edits(path)] == [[exchanges[0][1]], [exchanges[1][1]], []]
     assert remark.startswith("2 of 3 negatives are plausible")
 
@@ -224,7 +224,7 @@ def test_plausible_negatives_are_the_same_of_shuffled_rows(tmp_path):
         lines = [json.dumps(rows[k] | {"id": f"line {number}"}) + "\n" for number, k in enumerate(order)]
         (tmp_path / f"{seed}.jsonl").write_text("".join(lines))
         (tmp_path / "corpus.txt").write_text("".join(np.random.default_rng(seed).permutation(corpus)))
-        path, _ = filter_plausible(tmp_path / f"{seed}.jsonl", tmp_path / "corpus.txt")
+        path, _ = _filter_plausible(tmp_path / f"{seed}.jsonl", tmp_path / "corpus.txt")
         kept.append({record.image_id: record.negatives for record in read_edits(path)})
     assert kept[0] == kept[1] == kept[2] and 20 < sum(map(len, kept[0].values())) < 380
 
@@ -306,7 +306,7 @@ def test_read_captions_finds_a_column_of_a_usual_name(header, tmp_path):
 def test_captions_without_negatives_are_named_with_the_reason(tmp_path):
     texts = ["cat", "\N{CAT FACE}", "slowly", "a red dog and a blue cat on a table " * 30]
     rows = [CaptionRow(text.strip(), str(k), str(k)) for k, text in enumerate(texts)]
-    _, remarks = summarize(edit_captions(rows, tmp_path / "two.jsonl", EditSettings(calls=2), progress=False))
+    _, remarks = _summarize(edit_captions(rows, tmp_path / "two.jsonl", EditSettings(calls=2), progress=False))
     for reason in (
         "too few places for 2 calls: 0", "no letter of the English alphabet: 1", "the parser found no noun: "
                                                                                  "2", "only the first 60 words",
@@ -674,7 +674,7 @@ def test_a_language_model_edits_a_file_and_what_it_may_not_is_counted(tmp_path):
     with stub_server("I cannot do that, I am sorry to say.") as (url, requests):
         settings = EditSettings(("replace_obj",), generator=url, model="stub")
         path = edit_captions(ROWS[:3], tmp_path / "model.jsonl", settings, progress=False)
-    table, remarks = summarize(path)
+    table, remarks = _summarize(path)
     assert len(requests) == 3
     assert "0 negatives" in remarks[0]
     assert "3 proposals refused: 3 is not explained by replace" in remarks[-1]
@@ -987,7 +987,7 @@ def test_a_search_for_many_calls_is_cut_and_says_so(tmp_path, monkeypatch):
         )
     monkeypatch.setattr("complearn.language.edits.composition.MOST_STATES", 2)
     path = edit_captions(rows, tmp_path / "cut.jsonl", EditSettings(calls=3), progress=False)
-    assert any("without: the search was cut after 2 states for 3 calls" in remark for remark in summarize(path)[1])
+    assert any("without: the search was cut after 2 states for 3 calls" in remark for remark in _summarize(path)[1])
 
 
 def changed_input(name, folder):

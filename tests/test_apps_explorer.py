@@ -9,7 +9,7 @@ from browser import attach, check_requests, open_chromium, screenshot
 
 from complearn.analysis.trees.figures import node_scores
 from complearn.apps.concepts.controller import ConceptsController, concepts
-from complearn.apps.concepts.messages import sentence_nodes
+from complearn.apps.concepts.messages import _sentence_nodes
 from complearn.core.runs import Run
 from complearn.data.divergence.measure import pairs_graph, pairs_parses
 from complearn.data.pairs import Pair
@@ -190,7 +190,7 @@ def test_every_concept_of_a_sentence_has_the_models_scores_for_both_pictures():
 def test_marks_at_the_ends_and_words_that_were_cut_do_not_shift_scores():
     parse = tree_parse('"Two dogs!"', parse_bracketed("(NP (`` \") (CD Two) (NNS dogs) (. !) ('' \"))"))
     scores = pd.DataFrame([(1, "Two dogs", 0.5, 0.25)], columns=["start", "text", "own", "other"])
-    nodes, cells = sentence_nodes(parse, scores)
+    nodes, cells = _sentence_nodes(parse, scores)
     assert nodes == [{"text": "two dogs", "own": 0.5, "other": 0.25}, {"text": "dogs", "own": None, "other": None}]
     assert cells[0] == ["NP", 0, 5, 2, 0]
 

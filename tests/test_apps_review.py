@@ -9,7 +9,7 @@ from browser import attach, check_requests, open_chromium, screenshot
 from PIL import Image
 
 from complearn.apps.edits.review import ReviewController, review
-from complearn.apps.serving import OPTIONS, app_settings
+from complearn.apps.serving import OPTIONS, _app_settings
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import read_edits
 from complearn.data.readers.registry import read
@@ -56,7 +56,7 @@ def test_pictures_come_from_a_reader_too(tmp_path):
         buffers for content, buffers in app.controller.handle({"action": "connect"}) if content["type"] == "item"
     )
     assert len(picture) > 20
-    settings = app_settings(
+    settings = _app_settings(
         "review", {**dict.fromkeys(OPTIONS), "captions": "{name: folder}", "edits": str(tmp_path / "edits.jsonl")}
     )
     assert settings["captions"] == "{name: folder}"

@@ -34,9 +34,9 @@ from browser import (
 )
 from PIL import Image
 
-from complearn.apps.search.controller import SearchController, hits_table, search, selection_table
-from complearn.apps.search.sources import run_source, search_sources
-from complearn.apps.serving import OPTIONS, app_settings, serving
+from complearn.apps.search.controller import SearchController, _hits_table, _selection_table, search
+from complearn.apps.search.sources import _run_source, search_sources
+from complearn.apps.serving import OPTIONS, _app_settings, serving
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.models.scoring import Encoded, cosine
@@ -133,7 +133,7 @@ def item_of(controller, name):
 
 def first(controller, alpha):
     controller.handle({"action": "set_alpha", "alpha": alpha})
-    return hits_table(controller, 1).id[0].split("-", 1)[1].removesuffix(".png")
+    return _hits_table(controller, 1).id[0].split("-", 1)[1].removesuffix(".png")
 
 
 # --- the controller
@@ -145,7 +145,7 @@ def test_the_order_along_the_slider_is_the_known_one(controller):
     assert [first(controller, alpha) for alpha in (0, 0.5, 1)] == ["0-stripes", "45-zebra", "90-horse"]
     angles = [float(first(controller, alpha).split("-")[0]) for alpha in np.linspace(0, 1, 41).tolist()]
     assert angles == sorted(angles) and len(set(angles)) == 11, "a progressive transition"
-    hits = hits_table(controller, 3)
+    hits = _hits_table(controller, 3)
     assert list(hits["rank"]) == [1, 2, 3] and (hits.score.diff().dropna() <= 0).all()
     assert hits.text_score[0] == pytest.approx(1) and hits.image_score[0] == pytest.approx(0, abs=1e-6)
 
@@ -169,7 +169,7 @@ def test_a_crop_an_upload_and_the_way_back(controller, place):
     controller.handle({"action": "recall", "number": 0})
     assert first(controller, 0) == "45-zebra" and len(controller.history) == 3
     controller.handle({"action": "keep", "item": item})
-    assert selection_table(controller)["id"].str.contains("zebra").all() and len(selection_table(controller)) == 1
+    assert _selection_table(controller)["id"].str.contains("zebra").all() and len(_selection_table(controller)) == 1
     [(content, _)] = controller.handle({"action": "export_table"})
     assert content["csv"].startswith("model,query,alpha,rank") and len(content["csv"].splitlines()) == 12
 
@@ -246,7 +246,7 @@ def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(controller):
     controller.handle({"action": "search_picture", "item": 0})
     controller.handle({"action": "set_alpha", "alpha": 1})
     with pytest.raises(ValueError, match="type some words, or move the slider towards the picture"):
-        hits_table(controller)
+        _hits_table(controller)
     controller.handle({"action": "clear", "what": "all"})
     messages = controller.handle({"action": "search_text", "text": "horse"})
     assert messages[-1][0]["type"] == "history"
@@ -255,7 +255,7 @@ def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(controller):
     assert ends[1] == {"alpha": 1.0, "length": 1.0, "reason": ""}
     controller.handle({"action": "set_alpha", "alpha": 0})
     with pytest.raises(ValueError, match="choose a picture, or move the slider towards the text"):
-        hits_table(controller)
+        _hits_table(controller)
 
 
 def test_a_folder_that_changes_under_the_app(place, tmp_path):
@@ -275,7 +275,7 @@ def test_a_folder_that_changes_under_the_app(place, tmp_path):
     assert len(controller.gallery) == 10 and any("1 removed" in text for text in reports)
     assert len(controller.history) == 2 and controller.query is controller.history[-1], "the questions are still there"
     assert len(controller.query.scores.items) == 10
-    assert selection_table(controller)["id"].str.contains("horse").all() and first(controller, 1).endswith("horse")
+    assert _selection_table(controller)["id"].str.contains("horse").all() and first(controller, 1).endswith("horse")
     controller.handle({"action": "recall", "number": 0})
     assert controller.query.text == "" and len(controller.query.scores.items) == 10
     assert first(controller, 0) == "0-stripes" and len(controller.history) == 2
@@ -306,7 +306,7 @@ def test_the_page_opens_before_anything_is_trained_and_says_what_it_does(tmp_pat
 
 
 def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
-    from complearn.apps.search.sources import pictures_of
+    from complearn.apps.search.sources import _pictures_of
     from complearn.training.runs.launch import prepare
 
     data = {"name": "folder", "args": {"folder": str(tmp_path / "gone")}}
@@ -319,18 +319,18 @@ def test_lost_data_of_a_run_names_this_apps_own_way_out(tmp_path, monkeypatch):
     (run.path / "phases").mkdir(exist_ok=True)
     (run.path / "phases" / "01-contrastive.safetensors").write_bytes(b"")  # its weights are not read here
     with pytest.raises(ValueError, match=r"search\(gallery=DIR") as raised:
-        pictures_of(run)
+        _pictures_of(run)
     assert "codes(" not in str(raised.value)
 
 
 def test_a_run_that_cannot_search_is_listed_with_its_reason_and_not_opened(tmp_path):
     """The documented sweep makes stage 2 alone and stages 2 and 3 in one folder; a classifier may lie beside them."""
-    from complearn.apps.search.sources import run_source
+    from complearn.apps.search.sources import _run_source
     from complearn.core.runs import Run
 
     def source_of(name, model):
         config = {"method": {"name": "clip", "args": {}}, "model": model, "data": {"name": "generated"}, "train": {}}
-        return run_source(Run.create(tmp_path / name, config), lambda: [])
+        return _run_source(Run.create(tmp_path / name, config), lambda: [])
 
     for name, model, reason in (
         ("stage2", {"kind": "grounded"}, "search heads"),
@@ -388,7 +388,7 @@ def test_the_launcher_tells_a_file_from_a_name_of_nothing(tmp_path):
         ("gallery", tmp_path / "none", "is not a folder that exists; give the folder of pictures to search in"),
     ):
         with pytest.raises(ValueError, match=re.escape(f"--{option} {path} {message}")):
-            app_settings("search", {**dict.fromkeys(OPTIONS), option: str(path)})
+            _app_settings("search", {**dict.fromkeys(OPTIONS), option: str(path)})
 
 
 class Ragged:
@@ -421,11 +421,11 @@ def test_the_tables_and_the_page_of_a_script(place, tmp_path):
 
 def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path):
     from complearn.data.word_tokenizer import WordTokenizer
-    from complearn.models.grounded.model import build_grounded
+    from complearn.models.grounded.model import _build_grounded
 
     tiny = {"tower": "tiny", "width": 32, "depth": 1, "heads": 2}
     parts = {"relations": {"predicates": ["left of"], "objects": ["star"]}, "search": True}
-    model = build_grounded({"vision": tiny | {"patch": 8}, "text": tiny} | parts, WordTokenizer.fit(["a red star"]))
+    model = _build_grounded({"vision": tiny | {"patch": 8}, "text": tiny} | parts, WordTokenizer.fit(["a red star"]))
     pairs = [
         Pair(image, None, str(k), str(k))
         for k, image in enumerate(np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), np.uint8))
@@ -585,8 +585,8 @@ def test_on_a_page(place, tmp_path, chromium):
     faults = []
     page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
     drive(page, "page")
-    assert selection_table(controller)["id"].str.contains("zebra").all()
-    assert len(selection_table(controller)) == 1
+    assert _selection_table(controller)["id"].str.contains("zebra").all()
+    assert len(_selection_table(controller)) == 1
     assert not faults
     page.close()
 
@@ -838,5 +838,5 @@ def test_a_run_of_composer_is_listed_with_the_reason(tmp_path):
         "model": {"kind": "composer"},
         "data": {"name": "generated", "args": {}},
     }
-    source = run_source(Run.create(tmp_path / "composer-s0", config), None)
+    source = _run_source(Run.create(tmp_path / "composer-s0", config), None)
     assert not source.can_search and "has no vector of either; choose a dual encoder to search with" in source.state

@@ -26,19 +26,19 @@ from complearn.analysis.claims.definitions import (
     WORLDS,
     confirmatory_table,
 )
-from complearn.analysis.claims.judging import Claim, Floor, Side, judge, side_values
+from complearn.analysis.claims.judging import Claim, Floor, Side, _side_values, judge
 from complearn.analysis.claims.tables import (
     SINCE,
+    _without_repeats,
     claims_table,
     join_studies,
     read_studies,
     readable_claims,
-    without_repeats,
 )
 from complearn.analysis.runs.summaries import with_averages
 from complearn.core.results import Result, row
 from complearn.evaluation.statistics import comparison
-from complearn.training.methods.composer import COMPOSER_ROWS, composer_rows, row_label, row_losses
+from complearn.training.methods.composer import COMPOSER_ROWS, _row_label, composer_rows, row_losses
 
 MEASURED = ROOT / "data" / "measured"
 
@@ -173,7 +173,7 @@ def test_a_line_with_fewer_of_the_same_runs_is_left_out():
         line("unknown", None),
         line("apart", "ab", "a - c"),
     ]
-    assert [kept["study"] for kept in without_repeats(lines)] == ["all", "others", "unknown", "apart"]
+    assert [kept["study"] for kept in _without_repeats(lines)] == ["all", "others", "unknown", "apart"]
 
 
 def test_the_lead_of_composer_narrows():
@@ -219,7 +219,7 @@ def test_labels_of_measured_rows_say_their_losses(file):
             assert ("no MVSA" in label) == (list(losses) == ["MATCH", "ORDER"]), label
             assert (
                 label.startswith(
-                    row_label({"method": values["method"], values["method"]: values.get(values["method"], {})})
+                    _row_label({"method": values["method"], values["method"]: values.get(values["method"], {})})
                 )
                 or ", " in label
             )
@@ -245,12 +245,12 @@ def test_labels_of_measured_rows_say_their_losses(file):
     ],
 )
 def test_a_label_is_made_of_arguments(row, label):
-    assert row_label(row) == label
+    assert _row_label(row) == label
 
 
 def test_all_rows_of_composer_have_labels_of_their_own():
     rows = [(label, row) for table in COMPOSER_ROWS.values() for label, row in table.items()]
-    assert all(label == row_label(row) for label, row in rows) and len({label for label, _ in rows}) == len(rows)
+    assert all(label == _row_label(row) for label, row in rows) and len({label for label, _ in rows}) == len(rows)
 
 
 def test_at_1600_steps_five_measures_pass_all_three_controls():
@@ -313,7 +313,7 @@ def test_a_side_may_be_measured_in_cells_of_its_own():
         ]
     )
     near = Side("a", cells=(("near", "x", "m"),))
-    assert str(near) == "a [near]" and side_values(rows, near, (("far", "x", "m"),)).tolist() == [0.7, 1.7, 2.7]
+    assert str(near) == "a [near]" and _side_values(rows, near, (("far", "x", "m"),)).tolist() == [0.7, 1.7, 2.7]
     claim = Claim("far is less", "", Side("a"), near, (("far", "x", "m"),))
     assert judge(claim, rows)["difference"] == pytest.approx(-0.2)
 

@@ -17,9 +17,9 @@ import pytest
 
 import complearn
 from complearn import api, command
-from complearn.core.plugins import Registry, check_declared, declared_names
+from complearn.core.plugins import Registry, _declared_names, check_declared
 from complearn.core.runs import Run
-from complearn.training.runs.sweep import progress_of
+from complearn.training.runs.sweep import _progress_of
 
 ROOT = Path(__file__).resolve().parents[1]
 VERBS = ("demo", "train", "judge", "study", "runs", "report", "open", "edits", "parse", "graph", "split", "review")
@@ -264,7 +264,7 @@ def test_what_is_wrong_with_a_place_is_said_with_status_1(album, trained, tmp_pa
 def test_the_parts_of_a_kind_are_listed(kind):
     parts = command.list_parts(kind)
     assert set(parts) == set(Registry.kinds[kind].names()) and len(parts) > 2
-    assert set(declared_names(kind)) <= set(parts)
+    assert set(_declared_names(kind)) <= set(parts)
     assert kind in command.list_parts()
 
 
@@ -361,13 +361,13 @@ def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tm
     run = tmp_path / "runs" / "negclip-s0"
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 600
-    while time.monotonic() < until and not ((run / "metrics.jsonl").exists() and progress_of(Run.open(run)) > 20):
+    while time.monotonic() < until and not ((run / "metrics.jsonl").exists() and _progress_of(Run.open(run)) > 20):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 130 and "the same command goes on where it stopped" in said
     assert Run.open(run).done is None
-    before = progress_of(Run.open(run))
+    before = _progress_of(Run.open(run))
     done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=600)
     assert f"the run:     {run}" in done.stdout
     steps = [record["step"] for record in Run.open(run).records() if record["kind"] == "step"]

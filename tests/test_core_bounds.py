@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from test_foreign_folders import clip_folder, hf_folder, saved_model
 
-from complearn.analysis.stages.groupings import read_embeddings
+from complearn.analysis.stages.groupings import _read_embeddings
 from complearn.core import bounds
 from complearn.core.bounds import check_packed, check_parquet, check_stored, inflate, load_arrays
 from complearn.core.checksums import checksum, write_listed
@@ -122,14 +122,14 @@ def test_a_gzip_file_is_inflated_up_to_a_limit(tmp_path, monkeypatch):
 
 def test_arrays_are_inflated_up_to_a_limit_and_a_broken_file_is_named(tmp_path):
     np.savez_compressed(tmp_path / "bad.npz", keys=np.array(["a"]), vectors=np.zeros((1, 10**6), np.float32))
-    for read_arrays in (load_arrays, read_embeddings):
+    for read_arrays in (load_arrays, _read_embeddings):
         with pytest.raises(BadData, match=r"bad\.npz holds more than 1 MB"):
             read_arrays(tmp_path / "bad.npz")
     np.savez_compressed(tmp_path / "good.npz", keys=np.array(["a"]), vectors=np.ones((1, 3), np.float32))
-    assert read_embeddings(tmp_path / "good.npz")[0] == ["a"]
+    assert _read_embeddings(tmp_path / "good.npz")[0] == ["a"]
     (tmp_path / "cut.npz").write_bytes((tmp_path / "good.npz").read_bytes()[:100])
     with pytest.raises(BadData, match=r"cut\.npz"):
-        read_embeddings(tmp_path / "cut.npz")
+        _read_embeddings(tmp_path / "cut.npz")
 
 
 DOUBLINGS = (
@@ -351,7 +351,7 @@ def captions_bomb(folder):
 
 def arrays_bomb(folder):
     np.savez_compressed(folder / "a.npz", keys=np.array(["a"]), vectors=np.broadcast_to(np.float32(0), (10**4, 10**4)))
-    read_embeddings(folder / "a.npz")
+    _read_embeddings(folder / "a.npz")
 
 
 def big_picture(folder):
@@ -413,7 +413,7 @@ def test_a_parquet_file_is_read_up_to_a_limit(name, encoding, tmp_path):
     readers = [
         lambda: read("parquet", path=tmp_path / "bad.parquet", max_bad=1.0, check="exists"),
         lambda: check_parquet(tmp_path / "bad.parquet"),
-        lambda: read_embeddings(tmp_path / "bad.parquet"),
+        lambda: _read_embeddings(tmp_path / "bad.parquet"),
         lambda: read("labels", folder=tmp_path / "bad.parquet", label="text", max_bad=1.0),
     ]
     for read_table in readers:

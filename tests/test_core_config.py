@@ -12,7 +12,7 @@ from conftest import ROOT
 from hypothesis import given, strategies as st
 from pydantic import Field
 
-from complearn.core.config import check_choice, check_parameters, parse_list, parse_yaml, strict, whole_number
+from complearn.core.config import _whole_number, check_choice, check_parameters, parse_list, parse_yaml, strict
 from complearn.core.files import read_json
 from complearn.core.plugins import Registry
 
@@ -193,14 +193,14 @@ def test_what_is_no_whole_number_is_refused_where_one_is_declared(value):
     "`-p batch_size 8.5` trained with 8."
     message = f"parameter size should be a whole number, not {value!r}; write e.g. -p size 8"
     with pytest.raises(ValueError, match=re.escape(message)):
-        whole_number(value, "size")
+        _whole_number(value, "size")
     with pytest.raises(ValueError, match="parameter sizes should be a list of int, not"):
         parse_list([1, value], "sizes", int)
 
 
 @pytest.mark.parametrize("value", [8, -8, 8.0, "8", " 8 ", "8.0", np.int64(8), 0])
 def test_a_whole_number_is_taken_in_any_form(value):
-    assert whole_number(value, "size") == int(float(value)) and type(whole_number(value, "size")) is int
+    assert _whole_number(value, "size") == int(float(value)) and type(_whole_number(value, "size")) is int
 
 
 def test_a_parameter_declared_as_a_whole_number_is_checked_before_a_notebook_runs():

@@ -10,12 +10,12 @@ from PIL import Image
 
 from complearn.core.seeds import derive, uniforms
 from complearn.data.attributes.celeba import independent, read_celeba
-from complearn.data.attributes.cifar_mnist import labelled_pixels, read_cifar_mnist, shrink
+from complearn.data.attributes.cifar_mnist import _labelled_pixels, _shrink, read_cifar_mnist
 from complearn.data.attributes.cluster_sampler import ClusterSampler
 from complearn.data.attributes.stl10 import read_stl10
 from complearn.data.attributes.trifeature import Trifeature, read_trifeature
 from complearn.data.attributes.two_views import NUMBERS, Chances, DrawChances, Views
-from complearn.data.fixtures.specimens import write_celeba, write_cifar_mnist, write_stl10
+from complearn.data.fixtures.specimens import _write_celeba, _write_cifar_mnist, _write_stl10
 from complearn.data.images import BrokenImage, Transform, load_images
 from complearn.data.loading import Loader, fingerprint
 from complearn.data.pairs import Collate, Pair, keep_labels, preload
@@ -57,7 +57,7 @@ def test_uniform_numbers_depend_on_their_own_seed_alone():
 
 
 def test_photographs_and_digits_from_their_own_files(tmp_path):
-    digits = write_cifar_mnist(tmp_path)
+    digits = _write_cifar_mnist(tmp_path)
     pairs = read_cifar_mnist(tmp_path, tmp_path, n=30)
     assert len(pairs) == 30 and pairs[0].image.shape == (32, 32, 4) and "20 kept" in str(pairs.report)
     assert {pair.labels["mnist"] for pair in pairs} == set("012345")
@@ -65,7 +65,7 @@ def test_photographs_and_digits_from_their_own_files(tmp_path):
         assert (pair.image[2:-2, 2:-2, 3] == digits[int(pair.labels["mnist"])]).all()
     record = (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").read_bytes()
     red = np.frombuffer(record, np.uint8)[1:1025].reshape(32, 32)
-    pixels, names, _ = labelled_pixels("cifar", tmp_path, "train")
+    pixels, names, _ = _labelled_pixels("cifar", tmp_path, "train")
     assert (pixels[0, :, :, 0] == red).all() and names[:4] == ["automobile", "airplane", "truck", "cat"]
 
 
@@ -93,7 +93,7 @@ def test_photographs_and_digits_from_their_own_files(tmp_path):
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, file, content, message):
-    write_cifar_mnist(tmp_path)
+    _write_cifar_mnist(tmp_path)
     (tmp_path / file).write_bytes(content)
     with pytest.raises(BadData, match=message):
         read_cifar_mnist(tmp_path, tmp_path)
@@ -224,11 +224,11 @@ def test_small_groups_give_smaller_batches_or_none():
 
 
 def test_photographs_at_half_the_side_are_means_of_four_pixels(tmp_path):
-    write_cifar_mnist(tmp_path)
+    _write_cifar_mnist(tmp_path)
     whole, half = (read_cifar_mnist(tmp_path, tmp_path, size=size) for size in (32, 16))
     assert half[3].image.shape == (16, 16, 4) and half[3].labels == whole[3].labels
     assert abs(half[3].image[5, 2] - whole[3].image[10:12, 4:6].astype(float).mean((0, 1))).max() <= 0.5
-    assert shrink(np.full((1, 32, 32, 3), 9, np.uint8), 8).tolist() == np.full((1, 8, 8, 3), 9).tolist()
+    assert _shrink(np.full((1, 32, 32, 3), 9, np.uint8), 8).tolist() == np.full((1, 8, 8, 3), 9).tolist()
     with pytest.raises(ValueError, match="size"):
         read_cifar_mnist(tmp_path, tmp_path, size=12)
 
@@ -250,7 +250,7 @@ def test_drawn_attributes_are_independent_and_as_many_as_can_be(balance, size):
 
 
 def test_faces_are_read_from_text_and_from_csv_with_their_parts(tmp_path):
-    write_celeba(tmp_path)
+    _write_celeba(tmp_path)
     pairs = read_celeba(tmp_path, "train", ("Black_Hair", "Male"))
     combinations = [(a, b) for a in ("yes", "no") for b in ("yes", "no")]
     assert Counter(tuple(pair.labels.values()) for pair in pairs) == dict.fromkeys(combinations, 2)
@@ -293,7 +293,7 @@ def test_faces_are_read_from_text_and_from_csv_with_their_parts(tmp_path):
     ],
 )
 def test_a_broken_table_of_faces_is_named(tmp_path, change, arguments, message):
-    write_celeba(tmp_path)
+    _write_celeba(tmp_path)
     path = tmp_path / "list_attr_celeba.txt"
     path.write_text(change(path.read_text()))
     with pytest.raises(ValueError, match=message):
@@ -301,7 +301,7 @@ def test_a_broken_table_of_faces_is_named(tmp_path, change, arguments, message):
 
 
 def test_photographs_of_stl10_stand_upright_and_those_without_a_class_have_no_label(tmp_path):
-    write_stl10(tmp_path)
+    _write_stl10(tmp_path)
     content = (tmp_path / "train_X.bin").read_bytes()
     pairs = read_stl10(tmp_path)
     assert [pair.labels for pair in pairs] == [{"class": "airplane"}, {"class": "truck"}, {"class": "cat"}, None, None]

@@ -10,10 +10,10 @@ from PIL import Image
 from complearn.data.benchmarks.items import (
     Choice,
     Crop,
-    as_choice,
+    _as_choice,
+    _benchmark_image_ids,
+    _choice_fault,
     benchmark_captions,
-    benchmark_image_ids,
-    choice_fault,
     collect_choices,
 )
 from complearn.data.benchmarks.sugarcrepe import SUGARCREPE, read_sugarcrepe
@@ -55,7 +55,7 @@ def test_forms():
     assert Choice("a", ("x", "y"), ("right",), "0").form == "image"
     assert Choice("a", ("x", "y"), ("for x", "for y"), "0").form == "group"
     pair = Pair("x.jpg", "right", "swap:3", "x", negatives=["w1", "w2"])
-    assert as_choice(pair) == Choice("swap", ("x.jpg",), ("right", "w1", "w2"), "swap:3", ("x",))
+    assert _as_choice(pair) == Choice("swap", ("x.jpg",), ("right", "w1", "w2"), "swap:3", ("x",))
 
 
 def test_sugarcrepe_records_become_choices(files):
@@ -63,7 +63,7 @@ def test_sugarcrepe_records_become_choices(files):
     assert len(choices) == 7 * 150 and [c.split for c in choices[::150]] == list(SUGARCREPE)
     assert choices[0].captions == ("add_att 1", "not add_att 1") and choices[0].images == (files / "000000000001.jpg",)
     assert len({c.id for c in choices}) == len(choices) and choices[0].image_ids == ("000000000001",)
-    assert len(benchmark_image_ids(choices)) == 150 and len(benchmark_captions(choices)) == 2100
+    assert len(_benchmark_image_ids(choices)) == 150 and len(benchmark_captions(choices)) == 2100
     assert len(read_sugarcrepe(files, files, splits=["swap_obj"])) == 150
     (files / "swap_obj.json").write_text(json.dumps(list(json.loads((files / "swap_obj.json").read_text()).values())))
     assert len(read_sugarcrepe(files, files, splits=["swap_obj"])) == 150  # a list of records will do
@@ -109,7 +109,7 @@ def test_labelled_folders_and_tables(tmp_path):
 def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
     choices = read_sugarcrepe(real_data / "sugarcrepe", real_data / "coco/val2017")
     assert len(choices) == 286
-    assert len(benchmark_image_ids(choices)) == 57
+    assert len(_benchmark_image_ids(choices)) == 57
     assert {c.split for c in choices} == set(SUGARCREPE)
 
     def part(split, **options):
@@ -122,7 +122,7 @@ def test_real_sugarcrepe_and_the_training_set_beside_it(real_data):
             },
         }
 
-    train = read("joined", parts=[part("train2017"), part("val2017", exclude=benchmark_image_ids(choices))])
+    train = read("joined", parts=[part("train2017"), part("val2017", exclude=_benchmark_image_ids(choices))])
     assert len(train) == 400 + 630 and len({pair.image_id for pair in train}) == 80 + 126
     assert resolve_overlap(train, choices, "refuse")[0] is train
     everything = read("joined", parts=[part("train2017"), part("val2017")])
@@ -175,7 +175,7 @@ def test_a_question_whose_sides_are_the_same_is_left_out_named_and_counted(item,
         Image.new("RGB", (8, 8), colour).save(name)
     good = Choice("s", ("b.png",), TEXT, "good", ("b",))
     collector = Collector("questions")
-    assert bool(choice_fault(item)) == (item in UNANSWERABLE)
+    assert bool(_choice_fault(item)) == (item in UNANSWERABLE)
     if item in ANSWERABLE:
         assert len(collect_choices(collector, [(good, "line 1"), (item, "line 2")])) == 2
         assert not collector.report.n_skipped

@@ -8,7 +8,7 @@ from PIL import Image
 
 from complearn.core.files import BadData
 from complearn.data.images import Transform
-from complearn.data.readers.registry import correct_trees, read
+from complearn.data.readers.registry import _correct_trees, read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.trees import parse_bracketed
 from complearn.models.composer.concepts import Concepts, concept_collate
@@ -54,7 +54,7 @@ def test_a_given_tree_is_corrected_even_where_it_does_not_fit(folder):
     pairs = corrected(folder, parser="")
     for tree in (FLAT, "(NP (NN cat))"):
         pairs[0] = pairs[0].__class__(**{**vars(pairs[0]), "tree": parse_bracketed(tree)})
-        assert str(correct_trees(pairs, folder / "corrections.jsonl")[0].tree) == RIGHT
+        assert str(_correct_trees(pairs, folder / "corrections.jsonl")[0].tree) == RIGHT
 
 
 def test_what_cannot_be_corrected_is_named(folder):

@@ -10,9 +10,9 @@ from PIL import Image
 from complearn.core.files import BadData
 from complearn.data.divergence.measure import (
     Candidates,
+    _contributions,
+    _divergence_windows,
     compound_divergence,
-    contributions,
-    divergence_windows,
     find_candidates,
     make_split,
     most_divergent,
@@ -69,14 +69,14 @@ def test_contributions_are_leave_one_out(seed):
     candidates = draw(seed + 10, 12, kinds=9)
     everything = total(candidates)
     slow = [compound_divergence(train, everything) - compound_divergence(train, everything - one) for one in candidates]
-    assert contributions(train, candidates) == pytest.approx(np.array(slow), abs=1e-9)
+    assert _contributions(train, candidates) == pytest.approx(np.array(slow), abs=1e-9)
 
 
 def test_a_single_candidate_and_an_empty_one():
     # without it nothing is left, and nothing diverges fully
-    assert contributions({"a": 1}, [{"a": 1}]) == pytest.approx([-1.0])
-    assert contributions({"a": 1}, [{"a": 1}, {}, {"b": 1}])[1] == pytest.approx(0.0)
-    assert contributions({}, [{"a": 1}, {"b": 1}]) == pytest.approx([0.0, 0.0])
+    assert _contributions({"a": 1}, [{"a": 1}]) == pytest.approx([-1.0])
+    assert _contributions({"a": 1}, [{"a": 1}, {}, {"b": 1}])[1] == pytest.approx(0.0)
+    assert _contributions({}, [{"a": 1}, {"b": 1}]) == pytest.approx([0.0, 0.0])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -99,12 +99,12 @@ def test_unknown_primitives_are_dropped_first():
 def test_windows_fall_and_have_their_size():
     train = total(draw(3, 200, kinds=4))
     candidates = draw(4, 400, kinds=9)
-    windows = divergence_windows(train, candidates, 8, 100)
+    windows = _divergence_windows(train, candidates, 8, 100)
     levels = [level for level, _ in windows]
     assert len(windows) == 8 and all(len(set(places.tolist())) == 100 for _, places in windows)
     assert levels[0] > levels[-1] + 0.1 and np.corrcoef(levels, np.arange(8))[0, 1] < -0.9
     with pytest.raises(ValueError, match="windows of 500 candidates.*there are 400"):
-        divergence_windows(train, candidates, 8, 500)
+        _divergence_windows(train, candidates, 8, 500)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -115,7 +115,7 @@ def test_contributions_within_a_data_set_move_the_candidate_from_one_side_to_the
     def divergence(one):
         return compound_divergence(everything - one, everything) - compound_divergence(everything, everything - one)
 
-    assert contributions(everything, candidates, within=True) == pytest.approx(
+    assert _contributions(everything, candidates, within=True) == pytest.approx(
         np.array([divergence(one) for one in candidates]), abs=1e-9
     )
 

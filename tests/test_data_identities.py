@@ -11,17 +11,17 @@ import torch
 from PIL import Image
 
 from complearn.data.fixtures import specimens
-from complearn.data.fixtures.specimens import SPECIMENS, write_shard
+from complearn.data.fixtures.specimens import SPECIMENS, _write_shard
 from complearn.data.identities import distinct_names, images_by_id, name_source, photo_identity, same_image
 from complearn.data.images import load_images
 from complearn.data.loading import content_fingerprint, fingerprint
 from complearn.data.overlap import find_overlap, resolve_overlap
 from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer, one_per_image, preload
-from complearn.data.readers.coco import photo_filter, read_coco
+from complearn.data.readers.coco import _photo_filter, read_coco
 from complearn.data.readers.registry import READERS, read
 from complearn.data.reports import BadData, Pairs, join_pairs
 from complearn.data.worlds.world import world_from
-from complearn.evaluation.search.gallery import distinct_images
+from complearn.evaluation.search.gallery import _distinct_images
 from complearn.evaluation.tasks.retrieval import Retrieval, evaluate_retrieval
 from complearn.models.scoring import Encoded
 
@@ -150,7 +150,7 @@ def test_joined_folders_with_the_cameras_names_keep_their_pictures(tmp_path):
     assert [pair.id for pair in joined][2:] == ["part 2/captions:2.0", "part 2/captions:3.0"]
     assert "part 2 (captions.csv): the names of 2 images and its pairs begin with 'part 2/'" in str(joined.report)
     assert [pair.image.parent.name for pair in joined] == ["zoo", "zoo", "street", "street"]
-    assert len(one_per_image(joined)) == len(distinct_images(joined)) == 4
+    assert len(one_per_image(joined)) == len(_distinct_images(joined)) == 4
     batch = Collate(Transform(8), WordTokenizer.fit(pair.caption for pair in joined))(joined)
     assert len(set(batch.image_ids.tolist())) == 4
     third = captioned_folder(tmp_path / "third", ("boat", "lamp"), ("black", "grey"))
@@ -209,8 +209,8 @@ def test_names_do_not_depend_on_where_the_data_lie(tmp_path):
         captioned_folder(
             tmp_path / "here" / place, (place, "thing"), ("red", "green") if place == "zoo" else ("blue", "white")
         )
-    write_shard(
-        tmp_path / "here" / "zoo" / "0.tar", {"0": {"png": specimens.encoded_pictures()[0], "txt": b"A shard."}}
+    _write_shard(
+        tmp_path / "here" / "zoo" / "0.tar", {"0": {"png": specimens._encoded_pictures()[0], "txt": b"A shard."}}
     )
 
     def parts(home):
@@ -235,7 +235,7 @@ def test_names_do_not_depend_on_where_the_data_lie(tmp_path):
 def test_what_joins_lists_by_hand_is_told_of_a_name_that_two_images_have():
     pairs = [Pair(np.full((4, 4, 3), k, np.uint8), f"shade {k}", str(k), "IMG_0000.jpg") for k in range(2)]
     for function in (lambda: preload(pairs, 4), lambda: one_per_image(pairs), lambda: evaluate_retrieval(Seen(), pairs),
-                     lambda: distinct_images(pairs)):  # fmt: skip
+                     lambda: _distinct_images(pairs)):  # fmt: skip
         with pytest.raises(
             ValueError, match="two images have the id 'IMG_0000.jpg': .*; read them with the reader 'joined'"
         ):
@@ -249,10 +249,12 @@ def test_what_joins_lists_by_hand_is_told_of_a_name_that_two_images_have():
 def test_files_of_one_name_in_two_folders_are_told_apart(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    pictures = specimens.encoded_pictures()
+    pictures = specimens._encoded_pictures()
     for k, place in enumerate(("first", "second")):
         (tmp_path / place).mkdir()
-        write_shard(tmp_path / place / "00000.tar", {"000000000": {"png": pictures[k], "txt": f"Number {k}.".encode()}})
+        _write_shard(
+            tmp_path / place / "00000.tar", {"000000000": {"png": pictures[k], "txt": f"Number {k}.".encode()}}
+        )
         (tmp_path / place / "0.png").write_bytes(pictures[2 + k])
         parquet.write_table(
             pyarrow.table({"image": ["0.png"], "text": [f"Row {k}."]}), tmp_path / place / "train.parquet"
@@ -285,7 +287,7 @@ def test_a_file_in_cocos_format_with_photos_of_ones_own(tmp_path):
         "Photo 0.",
         "Photo 2.",
     ]
-    is_read = photo_filter(None, ["val2017/000000000139.jpg", "street/1.jpg", 7])
+    is_read = _photo_filter(None, ["val2017/000000000139.jpg", "street/1.jpg", 7])
     assert [is_read(name) for name in ("000000000139", "street/1.jpg", "zoo/1.jpg", "000000000007")] == [
         False,
         False,

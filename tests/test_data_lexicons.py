@@ -9,6 +9,7 @@ import pytest
 from complearn.data.fixtures.specimens import SPECIMENS
 from complearn.data.lexicons import lexicon as wordlists
 from complearn.data.lexicons.formats import (
+    _word_list_fault,
     category_norms,
     count_occurrences,
     coverage,
@@ -18,7 +19,6 @@ from complearn.data.lexicons.formats import (
     read_norms,
     read_sensorimotor,
     sense_norms,
-    word_list_fault,
 )
 from complearn.data.lexicons.lexicon import open_lexicon
 from complearn.data.reports import BadData
@@ -116,8 +116,8 @@ def test_only_lists_of_words_are_categories(tmp_path):
     (tmp_path / "animal-2.txt").write_text("zebra\nboeing 747\n")
     found = open_lexicon(tmp_path)
     assert [*found.categories] == ["animal"] and found.concreteness["mercy"] == 1.6
-    assert word_list_fault("license-plates-40", ["zebra"]) is None
-    assert word_list_fault("LICENSE.txt", ["zebra"]) and word_list_fault("readme_first", ["zebra"])
+    assert _word_list_fault("license-plates-40", ["zebra"]) is None
+    assert _word_list_fault("LICENSE.txt", ["zebra"]) and _word_list_fault("readme_first", ["zebra"])
     assert [note.split(":")[0] for note in found.notes[:-1]] == [
         "README.txt",
         "concreteness.txt",

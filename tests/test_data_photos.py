@@ -21,15 +21,16 @@ from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 from complearn.data.sprites import cutouts
 from complearn.data.sprites.composites import BACKDROPS, Collage, boxes
-from complearn.data.sprites.cutouts import Album, drawn_label, open_cutout, read_cutouts
-from complearn.data.sprites.galleries import COATS, TRANSITIONS, inner_square, places_of, read_gallery
+from complearn.data.sprites.cutouts import Album, _drawn_label, open_cutout, read_cutouts
+from complearn.data.sprites.galleries import COATS, TRANSITIONS, _inner_square, _places_of, read_gallery
 from complearn.data.sprites.skins import ranked_nouns, skin_fingerprint
 from complearn.data.sprites.stamps import (
     DRAWINGS,
     INSTALLED,
     PHOTOGRAPHS,
     Label,
-    download_deb,
+    _download_deb,
+    _unpack_deb,
     fetch_stamps,
     is_photograph,
     list_stamps,
@@ -37,7 +38,6 @@ from complearn.data.sprites.stamps import (
     read_label,
     read_stamps,
     stamps_folder,
-    unpack_deb,
 )
 from complearn.data.worlds.rendering import Scene
 from complearn.data.worlds.world import world_from
@@ -49,7 +49,7 @@ from complearn.language.scenes.graphs import Item, SceneGraph
 from complearn.language.scenes.nouns import Form, Noun, article, may_name, plural
 from complearn.language.scenes.pictured import has_picture
 from complearn.language.scenes.propositions import Absent, Exists, Phrase, Relates, Statement, truth
-from complearn.language.scenes.sampling import are_exclusive
+from complearn.language.scenes.sampling import _are_exclusive
 
 INKS = {"red": (220, 30, 30), "green": (30, 160, 40), "yellow": (240, 220, 30), "zebra": (60, 60, 60),
     "horse": (140, 90, 40),
@@ -124,7 +124,7 @@ def test_the_noun_of_a_caption(caption, label):
     ("1f355.webp", "slice of pizza", None),
 ])  # fmt: skip
 def test_the_noun_of_a_drawn_object(file, name, noun):
-    told = drawn_label(file, name)
+    told = _drawn_label(file, name)
     assert (told and told[0].noun) == noun
 
 
@@ -210,7 +210,7 @@ def test_what_is_not_stated_is_unknown():
     assert relation_truth(graph, "inside", 1, 0) is False and not layout_problems(graph)
     close = SceneGraph((graph.items[0], replace(graph.items[1], x=0.5)))
     assert relation_truth(close, "touching", 0, 1) is None and len(layout_problems(close)) == 1
-    assert not are_exclusive(Phrase(rose), Phrase(flower)) and are_exclusive(Phrase(rose), Phrase(zebra))
+    assert not _are_exclusive(Phrase(rose), Phrase(flower)) and _are_exclusive(Phrase(rose), Phrase(zebra))
     assert not has_picture(Phrase(zebra, "red"))
     with pytest.raises(ValueError, match="shape among"):
         Phrase("zebra")  # a plain word is no noun with pictures
@@ -725,7 +725,7 @@ def test_fetching_from_a_package(tmp_path, files, mode, capsys):
 def test_an_installed_folder_is_copied_to_the_cache_and_found(tmp_path, files, monkeypatch):
     monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("COMPLEARN_PHOTOS", raising=False)
-    unpack_deb(write_deb(tmp_path / "stamps.deb", files), tmp_path / "root" / INSTALLED, INSTALLED)
+    _unpack_deb(write_deb(tmp_path / "stamps.deb", files), tmp_path / "root" / INSTALLED, INSTALLED)
     to = fetch_stamps(tmp_path / "root")
     assert to == tmp_path / "cache" / "photos" / "stamps" and len(list_stamps(to)) == 14
     if not (Path("/") / INSTALLED).is_dir():
@@ -787,8 +787,8 @@ def test_a_package_that_unpacks_to_too_much_is_refused(tmp_path, files, mode):
     deb = write_zst(tmp_path, bomb) if mode == "zst" else write_deb(tmp_path / "bomb.deb", bomb, mode)
     assert deb.stat().st_size < 1 << 18
     with pytest.raises(BadData, match=f"{deb.name}: more than 4 MB when unpacked.*raise max_bytes="):
-        unpack_deb(deb, tmp_path / "out", INSTALLED, max_bytes=4 << 20)
-    assert unpack_deb(deb, tmp_path / "out", INSTALLED) == len(files) - 1
+        _unpack_deb(deb, tmp_path / "out", INSTALLED, max_bytes=4 << 20)
+    assert _unpack_deb(deb, tmp_path / "out", INSTALLED) == len(files) - 1
 
 
 def write_zst(folder, files):
@@ -810,12 +810,12 @@ def test_broken_zstandard_data_is_named(tmp_path, files):
     place = content.index(b"data.tar.zst") + 60 + (1 << 17)
     deb.write_bytes(content[:place] + bytes(byte ^ 255 for byte in content[place : place + 9]) + content[place + 9 :])
     with pytest.raises(BadData, match="zst.deb cannot be read as a Debian package"):
-        unpack_deb(deb, tmp_path / "out", INSTALLED)
+        _unpack_deb(deb, tmp_path / "out", INSTALLED)
 
 
 @pytest.mark.zstd
 def test_zstandard_packages_are_read(tmp_path, files):
-    assert unpack_deb(write_zst(tmp_path, files), tmp_path / "out", INSTALLED) == len(files) - 1
+    assert _unpack_deb(write_zst(tmp_path, files), tmp_path / "out", INSTALLED) == len(files) - 1
 
 
 def test_without_dpkg_the_error_says_what_to_do(tmp_path, files, monkeypatch):
@@ -824,7 +824,7 @@ def test_without_dpkg_the_error_says_what_to_do(tmp_path, files, monkeypatch):
     with pytest.raises(
         BadData, match="no dpkg-deb here to unpack stamps.deb; unpack it elsewhere .* and name the folder"
     ):
-        unpack_deb(deb, tmp_path / "out", INSTALLED)
+        _unpack_deb(deb, tmp_path / "out", INSTALLED)
 
 
 def test_without_apt_the_error_says_where_to_get_the_package(tmp_path, monkeypatch, capsys):
@@ -837,7 +837,7 @@ def test_without_apt_the_error_says_where_to_get_the_package(tmp_path, monkeypat
     assert main(["--to", str(tmp_path / "out")]) == 1 and "Unable to locate" in capsys.readouterr().err
     (tmp_path / "apt-get").write_text("#!/bin/sh\nexec sleep 20\n")
     with pytest.raises(BadData, match="apt-get download stamps did not end within 0.2 s.*packages.debian.org"):
-        download_deb("stamps", tmp_path, timeout=0.2)
+        _download_deb("stamps", tmp_path, timeout=0.2)
 
 
 # --- galleries --------------------------------------------------------------------------------------------------------
@@ -847,14 +847,14 @@ def test_inner_squares_hold_nothing_but_the_thing():
     draw = np.random.default_rng(0)
     for k in range(20):
         mask = draw.random((30, 40)) < 0.97
-        left, top, right, bottom = inner_square(mask, k)
+        left, top, right, bottom = _inner_square(mask, k)
         assert mask[top:bottom, left:right].all() and right - left == bottom - top > 0
         if k == 0:
             side = right - left
             assert not any(
                 mask[y : y + side + 2, x : x + side + 2].all() for y in range(29 - side) for x in range(39 - side)
             )
-    assert inner_square(np.zeros((5, 5), bool)) == (0, 0, 0, 0)
+    assert _inner_square(np.zeros((5, 5), bool)) == (0, 0, 0, 0)
 
 
 def test_galleries_say_what_their_pictures_are(home):
@@ -867,8 +867,8 @@ def test_galleries_say_what_their_pictures_are(home):
     zebra = next(pair for pair in crops if pair.labels["noun"] == "zebra")
     assert zebra.caption == "a striped pattern"
     assert np.abs(zebra.image.astype(int) - INKS["zebra"]).max() <= 3  # no outline, no background
-    assert set(places_of(gallery, TRANSITIONS[0])) == {"pattern", "mixed", "word"}
-    assert places_of(gallery, TRANSITIONS[1]) is None
+    assert set(_places_of(gallery, TRANSITIONS[0])) == {"pattern", "mixed", "word"}
+    assert _places_of(gallery, TRANSITIONS[1]) is None
     assert len(read("gallery", folder=str(home), nouns=["zebra"], coats="none", size=32)) == 1
     with pytest.raises(ValueError, match="no cut-out of unicorn"):
         read_gallery(str(home), nouns=["unicorn"])
@@ -914,7 +914,7 @@ def test_no_two_nouns_that_exclude_each_other_are_kin_in_wordnet(real_data):
     found = 0
     apart = {frozenset((end, other)) for end, others in TECHNICAL.items() for other in others.split()}
     photographs = cutouts._photos(stamps_folder(real_data), True, Counter())
-    for offered in (photographs, cutouts._drawn(cutouts.drawn_folder(real_data), Counter())):
+    for offered in (photographs, cutouts._drawn(cutouts._drawn_folder(real_data), Counter())):
         for a, b in combinations(sorted({one.label.noun for one in offered}), 2):
             if net.kin(a, b):
                 found += 1
@@ -946,7 +946,7 @@ def test_real_scenes(real_data, skin):
 @pytest.mark.real
 def test_real_galleries_hold_the_questions(real_data):
     gallery = read_gallery(str(real_data), categories=["animals"], coats="patterned", size=48)
-    assert [one for one in TRANSITIONS if places_of(gallery, one) is None] == []
+    assert [one for one in TRANSITIONS if _places_of(gallery, one) is None] == []
     crops = [pair for pair in gallery if pair.labels["is_pattern"]]
     zebra = next(pair.image.astype(float).mean(-1) for pair in crops if pair.labels["noun"] == "zebra")
     horse = (

@@ -12,11 +12,11 @@ from complearn.data.benchmarks.groups import read_colorswap, read_eqben, read_wi
 from complearn.data.benchmarks.probes import read_svo_probes, read_vl_checklist
 from complearn.data.benchmarks.spatial import WHATS_UP, read_vsr, read_whats_up
 from complearn.data.fixtures.specimens import (
-    save_pictures,
-    write_groups_probes,
-    write_lines,
-    write_spatial,
-    write_valse_winoground,
+    _save_pictures,
+    _write_groups_probes,
+    _write_lines,
+    _write_spatial,
+    _write_valse_winoground,
 )
 from complearn.data.images import open_image
 from complearn.data.reports import BadData
@@ -31,7 +31,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (N, 8, 8, 3), np.uint8)
 
 @pytest.fixture
 def data(tmp_path):
-    for write in (write_spatial, write_groups_probes, write_valse_winoground):
+    for write in (_write_spatial, _write_groups_probes, _write_valse_winoground):
         write(tmp_path, PIXELS, CAPTIONS)
     return tmp_path
 
@@ -80,7 +80,7 @@ def test_json_lines_and_csv_give_the_same_statements(data):
 
 def test_photos_may_lie_in_the_two_folders_of_coco(data):
     for k, part in enumerate(("train2017", "val2017")):
-        save_pictures(data / "coco" / part, PIXELS[k::2], [f"{number:012d}.jpg" for number in range(k + 1, N + 1, 2)])
+        _save_pictures(data / "coco" / part, PIXELS[k::2], [f"{number:012d}.jpg" for number in range(k + 1, N + 1, 2)])
     claims = read_vsr(data / "vsr/splits/random/test.jsonl", data / "coco")
     assert len(claims) == 2 * N and {claim.image.parent.name for claim in claims} == {"train2017", "val2017"}
 
@@ -100,7 +100,7 @@ BROKEN = {
 def test_a_broken_statement_is_skipped_counted_and_named(data, fault):
     path = data / "vsr/splits/random/test.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    write_lines(path, [*records, records[0] | BROKEN[fault]])
+    _write_lines(path, [*records, records[0] | BROKEN[fault]])
     with pytest.warns(UserWarning, match=f"test.jsonl line {2 * N + 1}"):
         claims = read_vsr(path, data / "vsr/images", max_bad=0.5)
     assert len(claims) == 2 * N == claims.report.kept and claims.report.n_skipped == 1

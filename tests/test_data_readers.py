@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from complearn.data.benchmarks.items import Choice, Crop
-from complearn.data.benchmarks.nlvr import picture_contents, read_claims, read_nlvr, split_halves
+from complearn.data.benchmarks.nlvr import _picture_contents, _split_halves, read_claims, read_nlvr
 from complearn.data.images import load_images, open_image
 from complearn.data.loading import Loader, fingerprint
 from complearn.data.overlap import find_overlap, photo_identity, resolve_overlap
@@ -20,7 +20,7 @@ from complearn.data.pairs import Collate, Pair, Transform, WordTokenizer
 from complearn.data.readers.coco import coco_id, read_coco, read_flickr, read_karpathy
 from complearn.data.readers.folders import read_folder
 from complearn.data.readers.registry import READERS, read
-from complearn.data.readers.shards import index_shard, read_webdataset, shard_paths
+from complearn.data.readers.shards import _index_shard, _shard_paths, read_webdataset
 from complearn.data.readers.tables import estimate_lost_samples, read_hf, read_parquet
 from complearn.data.reports import BadData, Collector, Pairs, image_fault
 from complearn.data.word_tokenizer import normalize_caption
@@ -354,7 +354,7 @@ def test_webdataset_against_the_library(tmp_path):
     webdataset = pytest.importorskip("webdataset")
     write_shards(tmp_path)
     ours = read_webdataset(tmp_path / "cc-{00000..00002}.tar")
-    urls = [str(path) for path in shard_paths(tmp_path)]
+    urls = [str(path) for path in _shard_paths(tmp_path)]
     theirs = list(webdataset.WebDataset(urls, shardshuffle=False))
     assert [pair.caption for pair in ours] == [sample["txt"].decode() for sample in theirs]
     assert [pair.image.read_bytes() for pair in ours] == [sample["jpg"] for sample in theirs]
@@ -393,12 +393,12 @@ def test_a_shard_cut_anywhere_is_named_and_counted(tmp_path, share):
 
 def test_a_shard_without_its_end_mark_or_alone_or_no_tar(tmp_path):
     write_shards(tmp_path)
-    index = index_shard(tmp_path / "cc-00000.tar")
+    index = _index_shard(tmp_path / "cc-00000.tar")
     assert len(index.samples) == 20 and not index.fault and not index.holes
     last = tarfile.open(tmp_path / "cc-00000.tar").getmembers()[-1]
     end = last.offset_data + last.size + -last.size % 512
     (tmp_path / "lone.tar").write_bytes((tmp_path / "cc-00000.tar").read_bytes()[:end])
-    assert index_shard(tmp_path / "lone.tar").fault == "cut off: its end mark is missing"
+    assert _index_shard(tmp_path / "lone.tar").fault == "cut off: its end mark is missing"
     with pytest.raises(BadData, match="lone.tar: cut off: its end mark is missing, after 20 whole samples"):
         read_webdataset(tmp_path / "lone.tar")
     (tmp_path / "text.tar").write_text("no tar file" * 100)
@@ -554,13 +554,13 @@ def nlvr_folder(tmp_path, sentences=12):
 def test_nlvr_halves_share_neither_sentence_nor_picture(tmp_path):
     records = nlvr_folder(tmp_path)
     for seed in range(5):
-        sides = split_halves(records, seed)
-        assert sides == split_halves(records[::-1], seed) and 5 <= sum(side == "train" for side in sides.values()) <= 8
+        sides = _split_halves(records, seed)
+        assert sides == _split_halves(records[::-1], seed) and 5 <= sum(side == "train" for side in sides.values()) <= 8
         by_picture = {}
         for record in records:
-            by_picture.setdefault(picture_contents(record), set()).add(sides[normalize_caption(record["sentence"])])
+            by_picture.setdefault(_picture_contents(record), set()).add(sides[normalize_caption(record["sentence"])])
         assert all(len(found) == 1 for found in by_picture.values())
-    assert len({tuple(split_halves(records, seed).items()) for seed in range(5)}) > 1
+    assert len({tuple(_split_halves(records, seed).items()) for seed in range(5)}) > 1
     pairs = read_nlvr(tmp_path)
     claims = read_claims(tmp_path)
     assert resolve_overlap(pairs, claims, "refuse")[1].compared[1] > 0
@@ -694,7 +694,7 @@ def test_registry(photos):
         "generated",
     }
     assert len(read("folder", folder=str(photos))) == 3
-    with pytest.raises(ValueError, match="no reader 'imagenet'; there are .*coco, .*webdataset"):
+    with pytest.raises(ValueError, match="no reader 'imagenet'; there are (?=.*coco, )(?=.*webdataset, )"):
         read("imagenet")
     with pytest.raises(ValueError, match="reader 'folder': no argument 'path'.*; there are folder, captions_file"):
         read("folder", path="x")
@@ -739,7 +739,7 @@ def test_real_coco_and_nlvr(real_data):
     claims = read_claims(real_data / "nlvr/dev")
     records = [json.loads(line) for line in (real_data / "nlvr/dev/dev.json").open()]
     assert len(records) == 989 and len({record["sentence"] for record in records}) == 249
-    sides = split_halves(records)
+    sides = _split_halves(records)
     assert (len(sides), sum(side == "train" for side in sides.values())) == (248, 124)
     assert len(read_claims(real_data / "nlvr/dev", "all", check="exists")) == 1978
     resolve_overlap(pairs, claims, "refuse")

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from complearn.analysis.stages.groupings import read_embeddings
+from complearn.analysis.stages.groupings import _read_embeddings
 from complearn.core.bounds import check_packed, check_parquet, check_stored, inflate, load_arrays
 from complearn.core.files import BadData, read_json, read_text
 from complearn.core.hashes import file_hash
@@ -33,18 +33,18 @@ from complearn.data.fixtures.specimens import (
     COCO,
     NAMES,
     SPECIMENS,
-    shard_samples,
-    write_celeba,
-    write_cifar_mnist,
+    _shard_samples,
+    _write_celeba,
+    _write_cifar_mnist,
+    _write_shard,
+    _write_stl10,
     write_clipart,
-    write_shard,
-    write_stl10,
 )
 from complearn.data.images import open_image
 from complearn.data.readers.edits import read_captions, read_edits
 from complearn.data.readers.files import read_pictures, read_rows, read_upload
 from complearn.data.readers.registry import read
-from complearn.data.readers.shards import index_shard
+from complearn.data.readers.shards import _index_shard
 from complearn.data.readers.tables import read_hf
 
 N = len(CAPTIONS)
@@ -156,7 +156,7 @@ def row(file, number, change):
 
 def shard(**changes):
     """Write the shard with some samples changed."""
-    return lambda folder: write_shard(folder / "a-0.tar", shard_samples() | changes)
+    return lambda folder: _write_shard(folder / "a-0.tar", _shard_samples() | changes)
 
 
 def flip(*members):
@@ -175,9 +175,9 @@ def flip(*members):
 
 def twice(folder):
     """Write a shard in which a sample stands twice."""
-    write_shard(folder / "a-0.tar", shard_samples())
+    _write_shard(folder / "a-0.tar", _shard_samples())
     with tarfile.open(folder / "a-0.tar", "a") as tar:
-        for extension, content in shard_samples()["00002"].items():
+        for extension, content in _shard_samples()["00002"].items():
             member = tarfile.TarInfo(f"00002.{extension}")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
@@ -227,7 +227,7 @@ def both(*changes):
 
 
 DDS = b"DDS " + (124).to_bytes(4, "little") + b"\xff" * 120 + bytes(64)
-SAMPLE = shard_samples()["00000"]
+SAMPLE = _shard_samples()["00000"]
 SWALLOWED = f'{NAMES[0]},"A dog.\n{NAMES[1]},A cat.\n{NAMES[2]},A red one."\n'
 LONE = f'{NAMES[0]},"A dog.\n'
 TABLE_OF_40 = "image,caption\n" + "".join(f"{NAMES[k % N]},{chr(34) if k == 4 else ''}Photo {k}.\n" for k in range(40))
@@ -858,10 +858,10 @@ def test_a_pipe_or_a_device_is_refused_or_skipped_and_never_opened(specimen, nam
 FILES = {
     "captions.csv": read_captions, "captions.txt": read_captions, "captions.json": read_captions,
     "captions.txt.gz": read_captions, "captions.jsonl": read_captions, "edits.jsonl": read_edits,
-    "split.json": read_split, "a.npz": read_embeddings, "a.parquet": read_embeddings, "b.npz": load_arrays,
+    "split.json": read_split, "a.npz": _read_embeddings, "a.parquet": _read_embeddings, "b.npz": load_arrays,
     "results.json": Result.read, "a.json": read_json, "a.txt": read_text, "a.gz": inflate, "a.zip": check_packed,
     "b.zip": check_stored, "photo.png": open_image, "photo.jpg": file_hash, "b.parquet": check_parquet,
-    "c.tar": index_shard,
+    "c.tar": _index_shard,
 }  # fmt: skip
 
 
@@ -874,9 +874,9 @@ def test_a_pipe_or_a_device_that_is_given_by_name_is_refused(name, kind, tmp_pat
 
 
 SETS = {
-    "celeba": (write_celeba, {"folder": ""}),
-    "stl10": (write_stl10, {"folder": ""}),
-    "cifar_mnist": (write_cifar_mnist, {"mnist": "", "cifar": ""}),
+    "celeba": (_write_celeba, {"folder": ""}),
+    "stl10": (_write_stl10, {"folder": ""}),
+    "cifar_mnist": (_write_cifar_mnist, {"mnist": "", "cifar": ""}),
     "abstract_scenes": (write_clipart, {"folder": ""}),
 }
 

@@ -7,15 +7,15 @@ import pytest
 
 from complearn.data.worlds.rendering import (
     Scene,
-    as_rows,
+    _as_rows,
+    _item_map,
+    _paint,
+    _rows_windows,
     backgrounds,
-    item_map,
-    paint,
     photograph,
     render,
-    rows_windows,
 )
-from complearn.language.scenes.geometry import outline, polygon_depth
+from complearn.language.scenes.geometry import _outline, polygon_depth
 from complearn.language.scenes.graphs import COLOURS, SHAPES, TEXTURES, Item, SceneGraph
 
 
@@ -52,11 +52,11 @@ def test_no_scene_and_no_item():
 def test_coverage_is_the_area_of_the_outline(shape, size):
     item = Item(shape, "black", "large", "plain", 0.47, 0.52, 0.28)
     canvas = np.ones((1, 3, size, size), np.float32)
-    paint(canvas, replace_colour(as_rows([item], size)))
-    x, y = outline(item).T
+    _paint(canvas, replace_colour(_as_rows([item], size)))
+    x, y = _outline(item).T
     area = abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2
     assert (1 - canvas[0, 0]).mean() == pytest.approx(area, rel=0.02 if size == 32 else 0.006)
-    assert (item_map(Scene(SceneGraph((item,))), size) == 1).mean() == pytest.approx(
+    assert (_item_map(Scene(SceneGraph((item,))), size) == 1).mean() == pytest.approx(
         area, rel=0.06 if size == 32 else 0.015
     )
 
@@ -70,8 +70,8 @@ def replace_colour(rows):
 def test_pixels_agree_with_the_polygon(shape):
     item = Item(shape, "black", "large", "plain", 0.47, 0.52, 0.28)
     centres = np.stack(np.meshgrid(*[(np.arange(224) + 0.5) / 224] * 2), -1).reshape(-1, 2)
-    within = polygon_depth(centres, outline(item)).reshape(224, 224) * 224  # pixels
-    seen = item_map(Scene(SceneGraph((item,))), 224) == 1
+    within = polygon_depth(centres, _outline(item)).reshape(224, 224) * 224  # pixels
+    seen = _item_map(Scene(SceneGraph((item,))), 224) == 1
     assert seen[within > 0.4].all() and not seen[within < -0.4].any()
 
 
@@ -81,13 +81,13 @@ def test_windows_change_nothing():
     slow = backgrounds(batch, size)
     for n, scene in enumerate(batch):
         for item in scene.graph.items:
-            paint(slow[n : n + 1], as_rows([item], size))
+            _paint(slow[n : n + 1], _as_rows([item], size))
     assert np.abs(photograph(slow, batch).astype(int) - render(batch, size)).max() <= 1
 
 
 def test_windows_stay_on_the_canvas_and_hold_the_item():
-    rows = as_rows([Item("square", "red", "large", "plain", 0.1, 0.95, 0.2)], 100)
-    assert rows_windows(rows, 100) == [(64, 100, 0, 41)]
+    rows = _as_rows([Item("square", "red", "large", "plain", 0.1, 0.95, 0.2)], 100)
+    assert _rows_windows(rows, 100) == [(64, 100, 0, 41)]
 
 
 def test_painters_order():
@@ -95,7 +95,7 @@ def test_painters_order():
     over = Item("circle", "blue", "small", "plain", 0.5, 0.5, 0.09)
     first, second = (render([Scene(SceneGraph(order))], 64)[0, 32, 32] for order in ((under, over), (over, under)))
     assert tuple(first) == COLOURS["blue"] and tuple(second) == COLOURS["red"]
-    assert (item_map(Scene(SceneGraph((over, under))), 64) == 1).sum() == 0  # hidden
+    assert (_item_map(Scene(SceneGraph((over, under))), 64) == 1).sum() == 0  # hidden
 
 
 @pytest.mark.parametrize("texture", [texture for texture in TEXTURES if texture != "plain"])
@@ -103,7 +103,7 @@ def test_painters_order():
 def test_textures_can_be_seen(texture, size):
     plain = Item("square", "green", "large", "plain", 0.5, 0.5, 0.16)
     pictures = render([Scene(SceneGraph((replace(plain, texture=t),))) for t in ("plain", texture)], size).astype(float)
-    inside = item_map(Scene(SceneGraph((plain,))), size) == 1
+    inside = _item_map(Scene(SceneGraph((plain,))), size) == 1
     assert np.abs(pictures[0] - pictures[1]).max(-1)[inside].mean() > 25
 
 

@@ -18,7 +18,14 @@ from stand_ins import StandIn, constant, hashed, random_scorer
 from complearn.core.own_files import ForeignFile
 from complearn.data import reports as intake
 from complearn.data.benchmarks import aro
-from complearn.data.benchmarks.classes import PRESETS, TABLE_2, TABLE_5, describe_pairing, read_classes, readable_names
+from complearn.data.benchmarks.classes import (
+    PRESETS,
+    TABLE_2,
+    TABLE_5,
+    _describe_pairing,
+    _readable_names,
+    read_classes,
+)
 from complearn.data.benchmarks.crepe import read_crepe_productivity, read_crepe_systematicity
 from complearn.data.benchmarks.groups import read_cola, read_mmvp, read_winoground
 from complearn.data.benchmarks.items import Choice, Crop, NoPhoto
@@ -28,9 +35,9 @@ from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.data.images import EXTENSIONS
 from complearn.data.reports import BadData
 from complearn.evaluation.bench.bench import judge, judge_blind
-from complearn.evaluation.bench.suites import SUITES, find_suites, flickr_test, read_bench, read_suites
+from complearn.evaluation.bench.suites import SUITES, _flickr_test, find_suites, read_bench, read_suites
 from complearn.evaluation.tasks.base import evenly
-from complearn.evaluation.tasks.choices import Choices, chance_scores, evaluate_choices, summarise_choices
+from complearn.evaluation.tasks.choices import Choices, _chance_scores, _summarise_choices, evaluate_choices
 
 EVERY = {name for name, suite in SUITES.items() if suite.places} - set(PRESETS)
 
@@ -256,7 +263,7 @@ def test_both_captions_must_beat_the_wrong_one_and_text_alone_has_its_own_score(
     assert frame.right["accuracy"] and not frame.right["text_only"]  # p2 is nearer to n than to p1
     angles["image"] = 55
     assert not evaluate_choices(scorer, [item]).right.iloc[0]  # one of the two is not enough
-    levels = {score.metric: score.value for score in chance_scores([item])}
+    levels = {score.metric: score.value for score in _chance_scores([item])}
     assert levels == {"accuracy": pytest.approx(1 / 3), "text_only": pytest.approx(1 / 3)}
     many = [Choice("s", (f"{k}.jpg",), (f"{k} a", f"{k} b", f"{k} c"), str(k), right=2) for k in range(3000)]
     frame = evaluate_choices(random_scorer(), many)
@@ -296,7 +303,7 @@ def test_relations_are_splits_and_their_mean_is_not_the_mean_over_items(data):
     more = [*items, *[c for c in items if c.split == "on"] * 5]
     right = StandIn(lambda _: [1.0, 0.0], lambda t: [1.0, 0.0] if t in good else [0.0, 1.0])
     good = {c.captions[0] for c in items if c.split == "on"} - {c.captions[1] for c in items}
-    scores = summarise_choices(evaluate_choices(right, more))
+    scores = _summarise_choices(evaluate_choices(right, more))
     splits = {score.split: score.value for score in scores}
     assert scores[-1].split == "mean" and splits["mean"] == pytest.approx((splits["on"] + splits["to the left of"]) / 2)
     assert len(aro.read_aro_attribution(data / "aro")) == 25
@@ -310,7 +317,7 @@ def test_shuffles_keep_the_words_depend_on_the_seed_and_differ_from_the_caption(
     (item, _), *rest = aro.order_choices(pairs, "order")
     assert not rest and len(item.captions) == 5 and len({tuple(sorted(c.split())) for c in item.captions}) == 1
     assert aro.order_choices(pairs, "order")[0][0] == item and aro.order_choices(pairs, "order", seed=1)[0][0] != item
-    tags = aro.tag_words(words)
+    tags = aro._tag_words(words)
     kept = [k for k, tag in enumerate(tags) if tag == "other"]
     nouns, others, within, _ = (caption.split() for caption in item.captions[1:])
     assert [nouns[k] for k in kept] == [words[k] for k in kept]
@@ -318,8 +325,8 @@ def test_shuffles_keep_the_words_depend_on_the_seed_and_differ_from_the_caption(
         words[k] for k in range(len(words)) if k not in kept
     ]
     assert all(sorted(within[k : k + 3]) == sorted(words[k : k + 3]) for k in range(0, len(words), 3))
-    assert aro.plain_words('A (big) dog!! runs; it\'s "fun"') == ["a", "big", "dog", "runs", "it's", "fun"]
-    assert len(aro.plain_words("word " * 40)) == 30
+    assert aro._plain_words('A (big) dog!! runs; it\'s "fun"') == ["a", "big", "dog", "runs", "it's", "fun"]
+    assert len(aro._plain_words("word " * 40)) == 30
 
 
 # --- CREPE
@@ -328,7 +335,7 @@ def test_shuffles_keep_the_words_depend_on_the_seed_and_differ_from_the_caption(
 def test_crepe_is_grouped_by_atoms_and_by_seen_and_unseen(own):
     items = read_crepe_productivity(own / "crepe", own / "visual_genome", "replace")
     assert list(dict.fromkeys(c.split for c in items)) == [f"complexity_{n}" for n in range(4, 13)]
-    assert len(items[0].captions) == 5 and chance_scores(items)[-1].value == pytest.approx(0.2)
+    assert len(items[0].captions) == 5 and _chance_scores(items)[-1].value == pytest.approx(0.2)
     syst = read_crepe_systematicity(own / "crepe", own / "visual_genome", "compound")
     assert {c.split for c in syst} == {"seen_compounds", "unseen_compounds"} and len(syst[0].captions) == 3
     with pytest.raises(BadData, match="syst_vg_hard_negs_seen_compounds_in_laion.csv"):
@@ -412,7 +419,7 @@ def test_a_pair_of_mmvp_counts_only_when_both_statements_prefer_their_own_photo(
     frame = evaluate_choices(scorer, [item])
     assert list(frame.metric) == ["image_score"]
     assert not frame.right.any()
-    assert [score.value for score in chance_scores([item])] == [0.25]
+    assert [score.value for score in _chance_scores([item])] == [0.25]
     likes["says two"] = [0.1, 1.0]
     assert evaluate_choices(scorer, [item]).right.all()
     lines = (own / "mmvp/Questions.csv").read_text().splitlines()
@@ -448,13 +455,13 @@ def test_a_photo_that_several_benchmarks_share_is_looked_at_once(own, monkeypatc
 def test_presets_know_the_sets_of_both_tables():
     assert len(TABLE_2) == 18 and len(TABLE_5) == 9 and set(TABLE_5) < set(TABLE_2) <= set(SUITES)
     with pytest.raises(BadData, match="class folder '103' is none of 1 to 102"):
-        readable_names(["1", "103"], PRESETS["flowers102"], [f"flower {k}" for k in range(102)])
-    assert readable_names(["3", "10"], PRESETS["clevr"], "three four five six seven eight nine ten".split()) == [
+        _readable_names(["1", "103"], PRESETS["flowers102"], [f"flower {k}" for k in range(102)])
+    assert _readable_names(["3", "10"], PRESETS["clevr"], "three four five six seven eight nine ten".split()) == [
         "three",
         "ten",
     ]
     with pytest.raises(BadData, match=r"WordNet numbers; their names come with pip install 'complearn\[towers\]'"):
-        readable_names(["n01440764"], PRESETS["imagenet_r"], None)
+        _readable_names(["n01440764"], PRESETS["imagenet_r"], None)
 
 
 def test_test_and_training_images_share_their_classes_through_the_suite(own):
@@ -566,7 +573,7 @@ def test_a_list_of_names_follows_the_sorted_folders_where_they_are_words(tmp_pat
 
 
 def test_the_pairing_of_many_names_is_cut_in_the_middle():
-    told = describe_pairing([f"{k:03}" for k in range(200)], [f"name {k}" for k in range(200)])
+    told = _describe_pairing([f"{k:03}" for k in range(200)], [f"name {k}" for k in range(200)])
     assert "089 = name 89, ... (100 more), 190 = name 190" in told and told.endswith("199 = name 199")
 
 
@@ -631,8 +638,8 @@ def test_a_flickr_token_file_without_its_list_is_no_test(own):
     assert one.state == "missing" and "dataset_flickr8k.json, or Flickr_8k.testImages.txt" in one.remedy
     for at in (folder, folder / "Flickr8k.token.txt"):
         with pytest.raises(BadData, match="no list of test photos .*names=.*dataset_flickr8k.json"):
-            flickr_test(folder / "images", at)
-    assert len(flickr_test(folder / "images", folder / "Flickr8k.token.txt", own / "mine.txt")) == 2
+            _flickr_test(folder / "images", at)
+    assert len(_flickr_test(folder / "images", folder / "Flickr8k.token.txt", own / "mine.txt")) == 2
     (own / "karpathy/dataset_flickr30k.json").unlink()
     shutil.copy(folder / "Flickr8k.token.txt", own / "flickr30k/results_20130124.token")
     assert find_suites(own, ["flickr30k"])[0].state == "missing"

@@ -11,10 +11,10 @@ from complearn.data.pairs import Pair
 from complearn.data.visual_genome.triplets import (
     Triplet,
     TripletEncoder,
+    _graph_truths,
+    _item_phrases,
+    _pair_truths,
     graph_triplets,
-    graph_truths,
-    item_phrases,
-    pair_truths,
 )
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.scenes.geometry import relation_truth
@@ -50,12 +50,12 @@ def shown(*nouns, colours=None):
 
 def test_a_phrase_fits_one_thing_alone():
     """What may fit another thing too names nothing: a general noun, an unknown colour, a texture left unsaid."""
-    assert item_phrases(shown("bird", "owl", "car")) == (None, None, "car")
-    assert item_phrases(shown("owl", "eagle", "car")) == ("owl", "eagle", "car")
-    assert item_phrases(shown("car", "car", "owl", colours=["red", None, None])) == (None, None, "owl")
-    assert item_phrases(shown("car", "car", "owl", colours=["red", "blue", None])) == ("red car", "blue car", "owl")
+    assert _item_phrases(shown("bird", "owl", "car")) == (None, None, "car")
+    assert _item_phrases(shown("owl", "eagle", "car")) == ("owl", "eagle", "car")
+    assert _item_phrases(shown("car", "car", "owl", colours=["red", None, None])) == (None, None, "owl")
+    assert _item_phrases(shown("car", "car", "owl", colours=["red", "blue", None])) == ("red car", "blue car", "owl")
     circle = Item("circle", "red", "small", "plain", 0.2, 0.2, 0.08)
-    assert item_phrases(SceneGraph((circle, replace(circle, texture="dotted", x=0.8)))) == (
+    assert _item_phrases(SceneGraph((circle, replace(circle, texture="dotted", x=0.8)))) == (
         None,
         "small dotted red circle",
     )
@@ -75,7 +75,7 @@ def test_all_that_is_known_of_a_drawn_pair(single):
         ((subject, predicate, other),) = extra.numbers[0].tolist()
         if predicate < 0:
             continue
-        phrases = item_phrases(graph)
+        phrases = _item_phrases(graph)
         texts = extra.phrases[0]
         truth = [
             relation_truth(graph, name, phrases.index(texts[subject]), phrases.index(texts[other])) for name in EVERY
@@ -90,10 +90,10 @@ def test_all_that_is_known_of_a_drawn_pair(single):
 def test_truths_are_those_of_the_graph():
     for seed in range(5):
         graph = scene(seed)
-        phrases = item_phrases(graph)
+        phrases = _item_phrases(graph)
         named = [i for i, phrase in enumerate(phrases) if phrase]
         for i, j in permutations(named, 2):
-            told = graph_truths(graph, SIDES)[phrases[i], phrases[j]]
+            told = _graph_truths(graph, SIDES)[phrases[i], phrases[j]]
             assert [told.get(name, False) for name in SIDES] == [relation_truth(graph, name, i, j) for name in SIDES]
             said = [
                 t.predicate for t in graph_triplets(graph, SIDES) if (t.subject, t.object) == (phrases[i], phrases[j])
@@ -104,7 +104,7 @@ def test_truths_are_those_of_the_graph():
 def test_annotated_relations_that_were_not_drawn_hold():
     told = (Triplet("man", "wear", "hat"), Triplet("man", "have", "hat"), Triplet("man", "on", "horse"))
     pair = Pair(None, None, "a", "a", labels={"triplets": told})
-    assert pair_truths(pair) == {("man", "hat"): {"wear": True, "have": True}, ("man", "horse"): {"on": True}}
+    assert _pair_truths(pair) == {("man", "hat"): {"wear": True, "have": True}, ("man", "horse"): {"on": True}}
     tokenizer = WordTokenizer.fit(["man hat horse"])
     extra = TripletEncoder(("on", "wear", "have"), ("x",), 1, tokenizer=tokenizer)([pair])
     assert extra.numbers.shape == (1, 1, 3)

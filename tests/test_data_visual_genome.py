@@ -10,31 +10,31 @@ import pytest
 import torch
 from conftest import ROOT
 
-from complearn.data.fixtures.specimens import write_small_wordnet, write_visual_genome
+from complearn.data.fixtures.specimens import _write_small_wordnet, write_visual_genome
 from complearn.data.images import Transform
 from complearn.data.pairs import Collate
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
-from complearn.data.visual_genome.files import json_items
+from complearn.data.visual_genome.files import _json_items
 from complearn.data.visual_genome.names import (
     OBJECT_CLASSES,
     PREDICATE_ALIASES,
     PUBLISHED_NEAR,
     RELATION_LABELS,
-    alias_table,
+    _alias_table,
+    _merged_counts,
+    _strip_predicate,
     is_swapped,
     merge_predicate,
-    merged_counts,
     read_aliases,
-    strip_predicate,
 )
 from complearn.data.visual_genome.reader import read_visual_genome
 from complearn.data.visual_genome.triplets import (
     Triplet,
     TripletEncoder,
     Triplets,
+    _item_phrases,
     graph_triplets,
-    item_phrases,
     relation_names,
 )
 from complearn.data.word_tokenizer import WordTokenizer
@@ -58,11 +58,11 @@ def test_the_published_merges_come_out_as_published(word):
 
 
 def test_every_label_means_itself_and_no_word_means_two():
-    table = alias_table()
+    table = _alias_table()
     assert all(merge_predicate(label) == label for label in RELATION_LABELS)
     assert set(table.values()) == set(RELATION_LABELS)
     assert all(merge_predicate(word) == label for word, label in table.items())
-    assert [strip_predicate(text) for text in ("is on a", "a", "are", "that is the")] == ["on", "a", "are", "the"]
+    assert [_strip_predicate(text) for text in ("is on a", "a", "are", "that is the")] == ["on", "a", "are", "the"]
 
 
 def test_passive_predicates_turn_the_pair_around():
@@ -77,8 +77,8 @@ def test_passive_predicates_turn_the_pair_around():
 
 def test_counts_are_filtered_before_they_are_merged():
     raw = {"on": 251, "on a": 250, "IS ON": 300, "wearing": 1000, "zapping": 400}
-    assert merged_counts(raw) == ({"on": 551, "wear": 1000}, {"zapping": 400}, {"on a": 250})
-    assert merged_counts({"zapping": 400}, aliases={"zapping": "hits"}) == ({"hit": 400}, {}, {})
+    assert _merged_counts(raw) == ({"on": 551, "wear": 1000}, {"zapping": 400}, {"on a": 250})
+    assert _merged_counts({"zapping": 400}, aliases={"zapping": "hits"}) == ({"hit": 400}, {}, {})
 
 
 @pytest.mark.real
@@ -137,7 +137,7 @@ def test_the_55_classes_are_in_wordnet(real_data):
 def test_a_list_is_read_item_by_item_at_any_chunk(tmp_path, chunk):
     items = [{"a": [1, {"b": '],[ \\" é'}]}, 17, -2.5e3, "x", None, [], {}]
     (tmp_path / "list.json").write_text(json.dumps(items, indent=1, ensure_ascii=False), encoding="utf-8")
-    assert list(json_items(tmp_path / "list.json", chunk=chunk)) == items
+    assert list(_json_items(tmp_path / "list.json", chunk=chunk)) == items
 
 
 def test_a_cut_list_says_after_how_many(tmp_path):
@@ -145,7 +145,7 @@ def test_a_cut_list_says_after_how_many(tmp_path):
     for length, said in ((len(text) - 1, "after 4"), (22, "after 2"), (0, "JSON list was expected")):
         (tmp_path / "cut.json").write_text(text[:length])
         with pytest.raises(BadData, match=said):
-            list(json_items(tmp_path / "cut.json", chunk=5))
+            list(_json_items(tmp_path / "cut.json", chunk=5))
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def test_missing_and_cut_files_are_named(genome):
         path.write_text(text)
     with pytest.raises(BadData, match="WordNet.*name it with wordnet="):
         little(genome, wordnet=genome / "VG_100K")
-    write_small_wordnet(genome / "other")
+    _write_small_wordnet(genome / "other")
     assert len(little(genome, wordnet=genome / "other")) == len(little(genome))
 
 
@@ -326,7 +326,7 @@ SIDES = ("left of", "right of", "above", "below")
 def test_triplets_follow_from_the_graph(scenes):
     held = 0
     for pair in scenes:
-        phrases = item_phrases(pair.graph)
+        phrases = _item_phrases(pair.graph)
         graph = pair.graph
         said = [phrase for phrase in phrases if phrase]
         assert len(set(said)) == len(said), "a phrase fits one thing alone"

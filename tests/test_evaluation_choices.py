@@ -20,12 +20,12 @@ from complearn.evaluation.tasks.base import Score
 from complearn.evaluation.tasks.choices import (
     METRICS,
     TIE,
-    blind_choices,
+    _blind_choices,
+    _chance_scores,
+    _summarise_choices,
     blind_flags,
-    chance_scores,
     evaluate_choices,
     margins,
-    summarise_choices,
 )
 from complearn.evaluation.tasks.recognition import evaluate_zero_shot
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
@@ -55,7 +55,7 @@ def groups(n, k=2):
     "items", [text_items(7), image_items(7), groups(7), groups(5, 3)], ids=["text", "image", "group", "group of 3"]
 )
 def test_a_collapsed_model_scores_0_with_tie_rate_1(items):
-    rows = summarise_choices(evaluate_choices(constant(), items))
+    rows = _summarise_choices(evaluate_choices(constant(), items))
     assert {r.metric for r in rows} == set(METRICS[items[0].form])
     assert all(r.value == 0 and r.ties == 1 and r.n == len(items) for r in rows)
 
@@ -185,7 +185,7 @@ def frame_of(right, split, tied=None, photo=None, captions=None):
 
 def test_rows_come_per_split_with_the_mean_over_splits_last():
     frame = pd.concat([frame_of([True] * 9 + [False], "small"), frame_of([False] * 150 + [True] * 50, "large")])
-    rows = summarise_choices(frame)
+    rows = _summarise_choices(frame)
     assert [r.split for r in rows] == ["small", "large", "mean"]
     assert [r.value for r in rows] == pytest.approx([0.9, 0.25, 0.575]) and [r.n for r in rows] == [10, 200, 210]
     assert all(r.low < r.value < r.high for r in rows)
@@ -200,7 +200,7 @@ def test_the_means_interval_combines_the_splits_spreads():
             frame_of(list(np.arange(100) < 50), "b", photo=other, captions=other),
         ]
     )
-    low, high = (getattr(summarise_choices(frame)[-1], key) for key in ("low", "high"))
+    low, high = (getattr(_summarise_choices(frame)[-1], key) for key in ("low", "high"))
     expected = 1.96 * np.sqrt(0.25 / 400 + 0.25 / 100) / 2
     assert abs((high - low) / 2 / expected - 1) < 0.06
 
@@ -210,7 +210,7 @@ def test_photos_that_come_back_in_another_split_are_no_new_evidence():
     one = frame_of(right, "a")
     same = pd.concat([frame_of(right, "a"), frame_of(right, "b")])
     apart = pd.concat([frame_of(right, "a"), frame_of(right, "b", photo=range(200, 400), captions=range(200, 400))])
-    alone, again, new = (summarise_choices(frame)[-1] for frame in (one, same, apart))
+    alone, again, new = (_summarise_choices(frame)[-1] for frame in (one, same, apart))
 
     def width(score):
         return score.high - score.low
@@ -223,7 +223,7 @@ def test_photos_that_come_back_in_another_split_are_no_new_evidence():
 def test_items_of_one_photo_widen_the_interval():
     right = list(np.repeat(np.arange(40) < 20, 5))
     free, tied_up = (
-        summarise_choices(frame_of(right, "a", photo=photo))[0] for photo in (None, np.repeat(np.arange(40), 5))
+        _summarise_choices(frame_of(right, "a", photo=photo))[0] for photo in (None, np.repeat(np.arange(40), 5))
     )
     assert (tied_up.high - tied_up.low) > 1.8 * (free.high - free.low) and free.value == tied_up.value
 
@@ -237,12 +237,12 @@ def test_intervals_are_those_of_a_naive_bootstrap_of_caption_pairs():
         for i, k in enumerate(pair)
     ]
     frame = frame_of(list(right), "swap", captions=evaluate_choices(random_scorer(), items)["captions"])
-    score = summarise_choices(frame)[0]
+    score = _summarise_choices(frame)[0]
     members = [np.flatnonzero(pair == k) for k in range(30)]
     naive = [right[np.concatenate([members[k] for k in draw.integers(0, 30, 30)])].mean() for _ in range(4000)]
     low, high = np.quantile(naive, [0.025, 0.975])
     assert abs(score.low - low) < 0.012 and abs(score.high - high) < 0.012 and (score.n, score.groups) == (400, 30)
-    free = summarise_choices(frame_of(list(right), "swap"))[0]
+    free = _summarise_choices(frame_of(list(right), "swap"))[0]
     assert score.high - score.low > 2 * (free.high - free.low) and free.groups == 400
 
 
@@ -255,7 +255,7 @@ def test_what_repeats_more_makes_the_groups():
     one_caption = [Choice("s", (f"{i}.jpg",), ("ab", "ba") if i % 2 else ("ba", "ab"), str(i)) for i in range(6)]
     one_photo = [Choice("s", ("photo.jpg",), (f"right {i}", f"wrong {i}"), str(i)) for i in range(6)]
     counts = [
-        summarise_choices(evaluate_choices(random_scorer(), items))[0].groups
+        _summarise_choices(evaluate_choices(random_scorer(), items))[0].groups
         for items in (both_ways, one_caption, one_photo)
     ]
     assert counts == [4, 1, 1]
@@ -272,7 +272,7 @@ def test_questions_of_a_small_world_are_grouped_by_caption_pair():
 
 
 def test_text_and_image_choices_are_never_averaged_together():
-    rows = summarise_choices(
+    rows = _summarise_choices(
         evaluate_choices(random_scorer(), text_items(5) + text_items(4, "b") + image_items(6) + groups(3))
     )
     assert [(r.metric, r.split, r.n) for r in rows] == [
@@ -301,9 +301,9 @@ def test_group_chance_by_counting_every_order(n):
 
 def test_chance_is_what_a_random_scorer_gets():
     items = text_items(1500) + image_items(1500) + groups(1500)
-    expected = {(r.metric, r.split): r.value for r in chance_scores(items)}
+    expected = {(r.metric, r.split): r.value for r in _chance_scores(items)}
     assert expected["text_score", "group"] == expected["image_score", "group"] == 0.25
-    for r in summarise_choices(evaluate_choices(random_scorer(), items)):
+    for r in _summarise_choices(evaluate_choices(random_scorer(), items)):
         assert r.value == pytest.approx(expected[r.metric, r.split], abs=0.04) and r.ties == 0
 
 
@@ -363,13 +363,13 @@ def give_away(n, how):
     ],
 )
 def test_flags_of_length(how, flagged):
-    rows = blind_choices(give_away(120, how), ["an unrelated caption"])["blind_length"]
+    rows = _blind_choices(give_away(120, how), ["an unrelated caption"])["blind_length"]
     flag = [r.value for r in rows if r.metric == "blind_flag"]
     assert flag == [float(flagged)]
 
 
 def test_flag_needs_evidence():
-    few = blind_choices(give_away(4, lambda text, i: text.replace(" on", "") if i else text + " more"), ["x"])
+    few = _blind_choices(give_away(4, lambda text, i: text.replace(" on", "") if i else text + " more"), ["x"])
     flags = [r for r in few["blind_length"] if r.metric == "blind_flag"]
     assert [r.value for r in flags] == [0.0] and blind_flags(flags, few["chance"]) == []
 
@@ -382,7 +382,7 @@ def test_ngram_solves_clumsy_negatives():
         for p in ("table", "floor", "bed")
     ]
     clumsy = [Choice("swap", (f"{i}.jpg",), (c, " ".join(reversed(c.split()))), str(i)) for i, c in enumerate(captions)]
-    scores = blind_choices(clumsy, captions[::2])
+    scores = _blind_choices(clumsy, captions[::2])
     values = {(method, r.metric): r.value for method, rows in scores.items() for r in rows}
     assert values["blind_ngram", "accuracy"] == 1.0 == values["blind_ngram", "blind_flag"]
     assert values["blind_length", "accuracy"] == 0.0 and values["blind_length", "accuracy_coin"] == 0.5
@@ -407,7 +407,7 @@ def test_equal_bags_of_words_tie_on_real_sugarcrepe(real_data):
     for split in ("swap_obj", "swap_att"):
         items += records_of(real_data / "sugarcrepe_text" / f"{split}.json")
     same = Counter(c.split for c in items if Counter(bag(c.captions[0])) == Counter(bag(c.captions[1])))
-    rows = {r.split: r for r in summarise_choices(evaluate_choices(bag_of_words(), items))}
+    rows = {r.split: r for r in _summarise_choices(evaluate_choices(bag_of_words(), items))}
     tied = {split: round(rows[split].ties * rows[split].n) for split in same}
     assert {split: rows[split].n for split in same} == {"swap_obj": 245, "swap_att": 666}
     assert tied == dict(same), "every equal bag ties although rounding differs, and nothing else does"
@@ -422,7 +422,7 @@ def test_blind_baselines_on_all_of_real_sugarcrepe(real_data):
         items += records_of(file)
     assert len(items) == 7511
     coco = json.loads((real_data / "coco/annotations/captions_train2017.json").read_text())
-    scores = blind_choices(items, [a["caption"] for a in coco["annotations"]])
+    scores = _blind_choices(items, [a["caption"] for a in coco["annotations"]])
     values = {(method, r.split, r.metric): r.value for method, rows in scores.items() for r in rows}
     assert values["blind_length", "add_att", "blind_flag"] == 1.0, "an added attribute makes a caption longer"
     assert all(0 <= v <= 1 for v in values.values()) and len({split for _, split, _ in values}) == 8

@@ -7,7 +7,7 @@ from scipy.stats import spearmanr
 
 from complearn.data.reports import BadData
 from complearn.evaluation.tasks.glue import files as glue_files
-from complearn.evaluation.tasks.glue.probes import Glue, pair_features, rank_interval
+from complearn.evaluation.tasks.glue.probes import Glue, _pair_features, _rank_interval
 from complearn.models.towers.libraries import HFText
 from complearn.models.towers.tokenizers import HFTokenizer
 from complearn.models.wordspace import WordSpace
@@ -89,7 +89,7 @@ def test_rank_intervals_are_scipys():
     draw = np.random.default_rng(0)
     for n in (10, 77):
         one, two = draw.integers(0, 6, (2, n)).astype(float)
-        value, low, high = rank_interval(one, two, 300)
+        value, low, high = _rank_interval(one, two, 300)
         assert np.isclose(value, spearmanr(one, two).statistic) and low <= high
 
 
@@ -119,4 +119,4 @@ def test_two_sentences_are_read_together_as_in_bert():
         expected = module(input_ids=ids, token_type_ids=segments).last_hidden_state.mean(1)
     np.testing.assert_allclose(found[:1], expected.numpy(), atol=1e-5)
     texts = [("dogs run", "cats sleep"), ("cats", "run")]
-    assert pair_features(space, texts).shape == (2, 8) and pair_features(space, texts, joint=False).shape == (2, 32)
+    assert _pair_features(space, texts).shape == (2, 8) and _pair_features(space, texts, joint=False).shape == (2, 32)

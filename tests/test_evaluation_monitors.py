@@ -21,18 +21,18 @@ from complearn.data.worlds.world import world_from
 from complearn.evaluation.bench import monitors
 from complearn.evaluation.bench.bench import disjoint_training, judge, judge_blind, stamp
 from complearn.evaluation.bench.monitors import (
-    file_states,
-    held_out_losses,
+    _file_states,
+    _held_out_losses,
+    _world_tasks,
     held_out_monitor,
     held_out_settings,
     sugarcrepe_monitor,
     world_monitor,
-    world_tasks,
 )
-from complearn.evaluation.bench.worlds import NAMES, experiment_bench, render_choices, training_corpus, world_bench
+from complearn.evaluation.bench.worlds import NAMES, _training_corpus, experiment_bench, render_choices, world_bench
 from complearn.evaluation.blind import Corpus, NgramScorer
 from complearn.evaluation.tasks.base import Score, Task
-from complearn.evaluation.tasks.choices import Choices, evaluate_choices, summarise_choices
+from complearn.evaluation.tasks.choices import Choices, _summarise_choices, evaluate_choices
 from complearn.evaluation.tasks.statements import Statements
 from complearn.models.dual import build_model
 from complearn.models.registry import build
@@ -106,7 +106,7 @@ def test_a_report_asks_everything_and_names_each_place_once(bench):
 
 def test_rows_are_what_the_parts_say(bench):
     scorer = random_scorer()
-    scores = summarise_choices(evaluate_choices(scorer, bench["generated/sugarcrepe"].items()))
+    scores = _summarise_choices(evaluate_choices(scorer, bench["generated/sugarcrepe"].items()))
     rows = [row for row in judge(scorer, bench, "random", 4, "final") if row["data"] == "generated/sugarcrepe"]
     assert rows == stamp(scores, "random", 4, "final", data="generated/sugarcrepe")
 
@@ -187,15 +187,15 @@ def test_modes_come_back_after_an_error():
 
 def test_questions_are_made_once_and_do_not_depend_on_the_order_of_keys(model):
     world_monitor(model, world=WORLD, n=4)
-    misses = world_tasks.cache_info().misses
+    misses = _world_tasks.cache_info().misses
     world_monitor(model, world=dict(reversed(WORLD.items())), n=4)
-    assert world_tasks.cache_info().misses == misses
+    assert _world_tasks.cache_info().misses == misses
 
 
 def test_monitors_of_two_methods_ask_the_same_items():
-    a, b = (world_tasks(json.dumps(WORLD, sort_keys=True), 4)[0].items() for _ in range(2))
-    world_tasks.cache_clear()
-    c = world_tasks(json.dumps(WORLD, sort_keys=True), 4)[0].items()
+    a, b = (_world_tasks(json.dumps(WORLD, sort_keys=True), 4)[0].items() for _ in range(2))
+    _world_tasks.cache_clear()
+    c = _world_tasks(json.dumps(WORLD, sort_keys=True), 4)[0].items()
     assert a is b
     assert [x.captions for x in a] == [x.captions for x in c]
     assert all((x.images[0] == y.images[0]).all() for x, y in zip(a, c))
@@ -221,11 +221,11 @@ def test_an_experiment_is_asked_about_what_was_seen_and_what_was_not():
         Pair(None, text, str(k), str(k))
         for k, text in enumerate(["No caption of a world.", bench["generated/pairs"].pairs[0].caption])
     ]
-    corpus = training_corpus(None, train, bench)
+    corpus = _training_corpus(None, train, bench)
     assert corpus.captions == ("No caption of a world.",)
     assert corpus.facts == {"source": corpus.source, "captions": 1, "left_out": 1}
-    assert "generated world" in training_corpus(world, world.train, {}, 9).source
-    assert len(training_corpus(world, [], {}, 9).captions) == 9
+    assert "generated world" in _training_corpus(world, world.train, {}, 9).source
+    assert len(_training_corpus(world, [], {}, 9).captions) == 9
     with pytest.raises(ValueError, match="bring no questions; say what judges them"):
         experiment_bench(None, {}, 4)
     with pytest.raises(ValueError, match='training set and evaluation overlap.* give it {"disjoint": true}'):
@@ -346,7 +346,7 @@ def test_held_out_losses_are_those_of_loops():
     images = scorer.encode_images(scorer.collate(pairs))
     texts = scorer.encode_texts(scorer.collate(pairs))
     scores = scorer.similarity(images, texts) / 0.2
-    found = held_out_losses(scorer, pairs, 0.2)
+    found = _held_out_losses(scorer, pairs, 0.2)
     for name, table in (("language_loss", scores), ("vision_loss", scores.T)):
         total = 0.0
         for i in range(10):
@@ -360,7 +360,7 @@ def test_held_out_captions_of_the_same_words_are_no_rivals():
     shouted = [*pairs[:3], replace(pairs[3], caption=f"  {pairs[0].caption.upper()}")]
     equal = [*pairs[:3], replace(pairs[3], caption=pairs[0].caption)]
     scorer = StandIn(hashed, lambda text: hashed(text.strip().lower()))
-    a, b = (held_out_losses(scorer, each, 0.2)["vision_loss"] for each in (shouted, equal))
+    a, b = (_held_out_losses(scorer, each, 0.2)["vision_loss"] for each in (shouted, equal))
     assert float(a) == pytest.approx(float(b), rel=1e-5)
 
 
@@ -370,7 +370,7 @@ def test_held_out_pairs_are_read_again_when_their_table_was_written_again(tmp_pa
     asked = []
     for caption in ("A goat.", "Two trams."):
         (tmp_path / "captions.csv").write_text(f"image,caption\na.png,{caption}\n")
-        asked.append(monitors.held_out_pairs(json.dumps(source), 4, file_states(source))[0].caption)
+        asked.append(monitors._held_out_pairs(json.dumps(source), 4, _file_states(source))[0].caption)
     assert asked == ["A goat.", "Two trams."]
 
 
@@ -381,11 +381,11 @@ def test_a_table_of_equal_size_and_time_is_another(tmp_path):
     for caption in ("A goat", "A tram", "A goat"):
         table.write_text(f"image,caption\na.png,{caption}\n")
         os.utime(table, (0, 0))
-        states.append((file_states(str(table)), file_states({"args": {"folder": [str(tmp_path)]}})))
+        states.append((_file_states(str(table)), _file_states({"args": {"folder": [str(tmp_path)]}})))
     assert states[0] == states[2] and not set(states[0]) & set(states[1])
     os.mkfifo(tmp_path / "pipe.csv")  # which nobody waits for
     (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere.csv")
-    names = [path for path, _ in file_states(str(tmp_path))]
+    names = [path for path, _ in _file_states(str(tmp_path))]
     assert names == [str(tmp_path), str(table), str(tmp_path / "pipe.csv")]
 
 

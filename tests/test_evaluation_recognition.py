@@ -17,17 +17,17 @@ from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
 from complearn.data.benchmarks.nlvr import Claim
 from complearn.evaluation.tasks.recognition import (
     Recognition,
+    _summarise_zero_shot,
     evaluate_zero_shot,
     features_of,
     fit_probe,
     judge_classes,
     linear_probe,
-    summarise_zero_shot,
 )
 from complearn.evaluation.tasks.statements import (
     Statements,
-    best_threshold,
-    cross_thresholds,
+    _best_threshold,
+    _cross_thresholds,
     evaluate_statements,
     wins,
 )
@@ -51,7 +51,7 @@ ITEMS = [(f"{i} of {CLASSES[label]}", label) for i, label in enumerate(LABELS)]
 
 def test_zero_shot_against_scikit_learn_and_torchmetrics():
     frame = evaluate_zero_shot(near_its_class(), ITEMS, CLASSES, ["a photo of a {}", "a drawing of {}"], batch_size=37)
-    values = {r.metric: r.value for r in summarise_zero_shot(frame, classes=8)}
+    values = {r.metric: r.value for r in _summarise_zero_shot(frame, classes=8)}
     assert values["accuracy"] == pytest.approx(metrics.accuracy_score(frame["label"], frame["guess"]))
     assert 0.3 < values["accuracy"] < 0.95
     assert values["class_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(frame["label"], frame["guess"]))
@@ -60,11 +60,11 @@ def test_zero_shot_against_scikit_learn_and_torchmetrics():
 def test_top5_against_torchmetrics():
     scores = torch.randn(200, 9, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(200) % 9
-    values = {r.metric: r.value for r in summarise_zero_shot(judge_classes(scores, labels))}
+    values = {r.metric: r.value for r in _summarise_zero_shot(judge_classes(scores, labels))}
     for metric, k in (("accuracy", 1), ("top5_accuracy", 5)):
         theirs = MulticlassAccuracy(9, top_k=k, average="micro")(scores, labels).item()
         assert values[metric] == pytest.approx(theirs)
-    assert "top5_accuracy" not in {r.metric for r in summarise_zero_shot(judge_classes(scores[:, :5], labels % 5))}
+    assert "top5_accuracy" not in {r.metric for r in _summarise_zero_shot(judge_classes(scores[:, :5], labels % 5))}
 
 
 def test_prompt_ensemble_is_clips():
@@ -101,10 +101,10 @@ def test_ensembles_of_scores_serve_ragged_encodings():
 
 
 def test_a_collapsed_model_recognises_nothing_and_chance_is_chance():
-    rows = summarise_zero_shot(evaluate_zero_shot(constant(), ITEMS, CLASSES), classes=8)
+    rows = _summarise_zero_shot(evaluate_zero_shot(constant(), ITEMS, CLASSES), classes=8)
     assert all(r.value == 0 and r.ties == 1 for r in rows)
     balanced = [(f"{i}.jpg", i % 8) for i in range(1600)]
-    value = summarise_zero_shot(evaluate_zero_shot(random_scorer(), balanced, CLASSES))[0].value
+    value = _summarise_zero_shot(evaluate_zero_shot(random_scorer(), balanced, CLASSES))[0].value
     assert value == pytest.approx(1 / 8, abs=0.03)
 
 
@@ -255,7 +255,7 @@ def test_best_threshold_against_trying_all(seed, levels, n):
     draw = np.random.default_rng(seed)
     scores = draw.integers(0, levels, n) / levels
     truth = draw.random(n) < 0.5
-    cut = best_threshold(scores, truth)
+    cut = _best_threshold(scores, truth)
     tried = max(((scores > c) == truth).mean() for c in [-np.inf, *(np.unique(scores) + 1e-3)])
     assert ((scores > cut) == truth).mean() == pytest.approx(tried)
 
@@ -266,10 +266,10 @@ def test_thresholds_never_see_their_own_sentence():
     truth = np.tile([True, False], 100)
     scores = np.where(truth, 1.0, 0.0)
     scores[groups == 3] += 100.0
-    right = cross_thresholds(scores, truth, groups) == truth
+    right = _cross_thresholds(scores, truth, groups) == truth
     assert right[groups != 3].all() and right[groups == 3].mean() == 0.5
     with pytest.raises(ValueError, match="2 or more sentences; got 1"):
-        cross_thresholds(scores, truth, np.zeros(200, int))
+        _cross_thresholds(scores, truth, np.zeros(200, int))
 
 
 def claims(n=400, share=0.6, pictures=4):

@@ -14,11 +14,11 @@ from complearn.data.pairs import Pair
 from complearn.evaluation.tasks.choices import TIE, evaluate_choices
 from complearn.evaluation.tasks.retrieval import (
     PhraseRetrieval,
+    _naive_ranks,
+    _summarise_retrieval,
     draw_queries,
     evaluate_retrieval,
-    naive_ranks,
     ranks,
-    summarise_retrieval,
 )
 from complearn.language.trees import parse_bracketed
 from complearn.models.scoring import Encoded, cosine
@@ -73,7 +73,7 @@ def test_ranks_against_a_double_loop_with_many_ties(n, m, block, levels, seed):
     by_image, by_text = ranks(Table(scores), numbers(n), numbers(m), draw.permutation(pairs), block=block)
     assert list(zip(*map(np.ndarray.tolist, by_image))) == double_loop(scores.tolist(), right)
     assert list(zip(*map(np.ndarray.tolist, by_text))) == double_loop(scores.T.tolist(), right.T)
-    whole = naive_ranks(scores, torch.from_numpy(right))
+    whole = _naive_ranks(scores, torch.from_numpy(right))
     assert (whole[0].numpy() == by_image[0]).all() and (whole[1].numpy() == by_image[1]).all()
 
 
@@ -111,12 +111,12 @@ def test_recall_against_torchmetrics(k):
 
 
 def test_a_collapsed_model_finds_nothing():
-    rows = summarise_retrieval(evaluate_retrieval(constant(), photos(20)))
+    rows = _summarise_retrieval(evaluate_retrieval(constant(), photos(20)))
     assert len(rows) == 6 and all(r.value == 0 and r.ties == 1 for r in rows)
 
 
 def test_chance_is_chance():
-    rows = summarise_retrieval(evaluate_retrieval(random_scorer(), photos(200, 1)))
+    rows = _summarise_retrieval(evaluate_retrieval(random_scorer(), photos(200, 1)))
     values = {(r.split, r.metric): r.value for r in rows}
     assert values["text_to_image", "r@10"] == pytest.approx(0.05, abs=0.05) and values["text_to_image", "r@1"] < 0.04
 
@@ -166,14 +166,14 @@ def test_interval_resamples_photos():
         return hashed(str(i)) if i % 2 else -hashed(str(i))
 
     scorer = StandIn(lambda image: hashed(image.removesuffix(".jpg")), read)
-    row = [r for r in summarise_retrieval(evaluate_retrieval(scorer, photos(80))) if r.split == "text_to_image"][0]
+    row = [r for r in _summarise_retrieval(evaluate_retrieval(scorer, photos(80))) if r.split == "text_to_image"][0]
     assert row.value == 0.5 and row.n == 400
     assert (row.high - row.low) / 2 == pytest.approx(1.96 * np.sqrt(0.25 / 80), rel=0.1)
 
 
 def test_k_beyond_the_gallery_is_left_out_aloud():
     with pytest.warns(UserWarning, match="R@10 says nothing among 10 candidates"):
-        rows = summarise_retrieval(evaluate_retrieval(constant(), photos(10, 2)))
+        rows = _summarise_retrieval(evaluate_retrieval(constant(), photos(10, 2)))
     assert sorted((r.split, r.metric) for r in rows if r.metric == "r@10") == [("image_to_text", "r@10")]
 
 
@@ -244,7 +244,7 @@ def test_phrase_ranks_are_those_of_the_whole_table(own):
             )
         )
         right = torch.tensor([[name in query.right for name in photos] for query in asked])
-        best, _ = naive_ranks(table.T.float(), right)
+        best, _ = _naive_ranks(table.T.float(), right)
         score = scores[f"{kind}_to_image"]
         assert score.n == n and score.value == pytest.approx(float((best == 1).float().mean())) and score.groups == 3
     assert str(scorer.trees["a dog"]) == "(NP (DT a) (NN dog))" and None not in scorer.trees.values()

@@ -26,9 +26,17 @@ from complearn.data.reports import BadData
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.search.approximate import candidates, open_faiss, search_gallery
 from complearn.evaluation.search.gallery import Gallery, index_gallery
-from complearn.evaluation.search.mixture import Mixture, contenders, mixture, naive_search, one_vector, rank_of, top_k
+from complearn.evaluation.search.mixture import (
+    Mixture,
+    _naive_search,
+    _rank_of,
+    _top_k,
+    contenders,
+    mixture,
+    one_vector,
+)
 from complearn.evaluation.search.queries import piece_of, text_query
-from complearn.evaluation.search.transitions import mixture_gains, target_ranks, transition, transition_rows
+from complearn.evaluation.search.transitions import _target_ranks, mixture_gains, transition, transition_rows
 from complearn.models.dual import build_model
 from complearn.models.scoring import encode_all
 
@@ -47,7 +55,7 @@ def test_the_mixture_is_the_search_with_the_mixed_query(seed, n, k, alpha):
     vectors = unit(rng, n, 6)
     image, text = unit(rng, 2, 6)
     mix = mixture(vectors.numpy(), image, text)
-    expected = naive_search(vectors, image, text, alpha).double()
+    expected = _naive_search(vectors, image, text, alpha).double()
     assert torch.allclose(mix.cosines(alpha), expected, atol=1e-6)
     items, scores = mix.hits(alpha, k)
     assert len(items) == min(n, k) and torch.allclose(scores, expected[items], atol=1e-6)
@@ -58,9 +66,9 @@ def test_the_mixture_is_the_search_with_the_mixed_query(seed, n, k, alpha):
 @given(values=st.lists(st.integers(-3, 3), min_size=1, max_size=40), k=st.integers(0, 45))
 def test_the_first_few_are_those_of_a_stable_sort(values, k):
     scores = torch.tensor(values, dtype=torch.float64)
-    assert top_k(scores, k).tolist() == sorted(range(len(values)), key=lambda i: -values[i])[:k]
+    assert _top_k(scores, k).tolist() == sorted(range(len(values)), key=lambda i: -values[i])[:k]
     for item in range(len(values)):
-        assert rank_of(scores, item) == sum(other >= values[item] for other in values), "a tied rival is ahead"
+        assert _rank_of(scores, item) == sum(other >= values[item] for other in values), "a tied rival is ahead"
 
 
 @settings(max_examples=40, deadline=None)
@@ -527,7 +535,7 @@ KINDS = ("clip", "clip of patches", "codebook", "search heads", "closed box")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_parts_of_both_sides_add_up_to_the_shown_cosine(kind):
-    from complearn.models.grounded.model import SearchScorer, build_grounded
+    from complearn.models.grounded.model import SearchScorer, _build_grounded
 
     rng = np.random.default_rng(0)
     texts = ["a red star, left of it a horse", "a blue horse"]
@@ -537,7 +545,7 @@ def test_the_parts_of_both_sides_add_up_to_the_shown_cosine(kind):
     words = WordTokenizer.fit(texts)
     if kind == "search heads":
         parts = {"relations": {"predicates": ["left of"], "objects": ["star"], "heads": 2}, "search": True}
-        scorer = SearchScorer(build_grounded({"vision": vision, "text": tiny} | parts, words))
+        scorer = SearchScorer(_build_grounded({"vision": vision, "text": tiny} | parts, words))
     elif kind == "closed box":
         scorer = StandIn(hashed, lambda text: hashed(text))
     else:
@@ -569,7 +577,7 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     transformers = pytest.importorskip("transformers")
     from test_models_pretrained import VIT, vocabulary
 
-    from complearn.analysis.pictures.attribution import text_parts
+    from complearn.analysis.pictures.attribution import _text_parts
     from complearn.models.codebook.codebook import CodebookConfig
     from complearn.models.dual import Dual, ModelConfig
     from complearn.models.grounded.streams import LanguageStream
@@ -600,7 +608,7 @@ def test_a_librarys_tower_that_drops_its_first_token_keeps_words_in_their_places
     model.calibrate(
         model.collate([Pair(image, caption, caption, caption) for image, caption in zip(images, (said, "two dogs"))])
     )
-    parts = text_parts(model, said)
+    parts = _text_parts(model, said)
     account = model.attribute(asked)
     whole = account.vector
     by_token = account.parts
@@ -640,7 +648,7 @@ def test_standing_against_a_double_loop(seed, n, k):
     values = rng.integers(0, 5, n) / 5
     own = sorted(rng.choice(n, rng.integers(1, n - 1), replace=False).tolist())
     rivals = [i for i in range(n) if i not in own]
-    told = target_ranks(torch.from_numpy(values), own, k)
+    told = _target_ranks(torch.from_numpy(values), own, k)
     assert told["ahead"] == pytest.approx(np.mean([[values[r] >= values[t] for r in rivals] for t in own]))
     assert told["first"] == 1 + min(sum(values[r] >= values[t] for r in rivals) for t in own)
     order = sorted(range(n), key=lambda i: (-values[i], i in own))[:k]
@@ -648,10 +656,10 @@ def test_standing_against_a_double_loop(seed, n, k):
 
 
 def test_a_collapsed_model_finds_nothing_and_chance_is_chance():
-    told = target_ranks(torch.ones(50, dtype=torch.float64), range(5), 10)
+    told = _target_ranks(torch.ones(50, dtype=torch.float64), range(5), 10)
     assert (told["ahead"], told["first"], told["top"], told["chance_top"]) == (1, 46, 0, 0.1)
     rng = np.random.default_rng(0)
-    drawn = [target_ranks(torch.from_numpy(rng.normal(size=200)), range(20), 10) for _ in range(300)]
+    drawn = [_target_ranks(torch.from_numpy(rng.normal(size=200)), range(20), 10) for _ in range(300)]
     assert np.mean([one["ahead"] for one in drawn]) == pytest.approx(0.5, abs=0.02)
     assert np.mean([one["top"] for one in drawn]) == pytest.approx(0.1, abs=0.02)
 

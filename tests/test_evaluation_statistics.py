@@ -10,17 +10,17 @@ from scipy import stats
 
 from complearn.core.results import row
 from complearn.evaluation.statistics import (
+    _detectable_difference,
+    _last_evaluations,
+    _sign_flip,
     bootstrap_interval,
     bootstrap_means,
     comparison,
     comparisons,
-    detectable_difference,
     difference_table,
-    last_evaluations,
     paired_power,
     paired_test,
     share_interval,
-    sign_flip,
     wilson,
 )
 
@@ -122,10 +122,10 @@ def test_paired_test_against_scipy_and_all_sign_patterns(n):
 
 def test_sampled_sign_flip_agrees_with_scipys_and_is_never_zero():
     d = np.random.default_rng(4).normal(size=40) + 0.25
-    ours, exact = sign_flip(d)
+    ours, exact = _sign_flip(d)
     theirs = stats.permutation_test((d,), np.mean, permutation_type="samples", n_resamples=50_000, rng=0).pvalue
     assert not exact and abs(ours - theirs) < 0.01
-    assert sign_flip(np.ones(40))[0] == pytest.approx(1 / 100_001)
+    assert _sign_flip(np.ones(40))[0] == pytest.approx(1 / 100_001)
 
 
 def test_one_seed_and_equal_differences_claim_nothing():
@@ -161,7 +161,7 @@ def test_power_is_the_share_of_simulated_studies_that_show_the_effect(n, effect)
 @pytest.mark.parametrize("n", [2, 3, 5, 12, 40, 400])
 def test_the_detectable_difference_has_the_power_that_is_asked_for(n):
     for power in (0.5, 0.8, 0.95):
-        assert paired_power(detectable_difference(0.055, n, power), 0.055, n) == pytest.approx(power, abs=1e-6)
+        assert paired_power(_detectable_difference(0.055, n, power), 0.055, n) == pytest.approx(power, abs=1e-6)
     assert paired_power(0.0, 1.0, n) == pytest.approx(0.05) and paired_power(1000.0, 1.0, n) == pytest.approx(1.0)
 
 
@@ -171,7 +171,7 @@ def test_power_is_statsmodels():
     ).TTestPower()
     for n in (3, 5, 12):
         assert paired_power(0.7, 1.0, n) == pytest.approx(power.power(0.7, n, 0.05))
-        assert detectable_difference(2.0, n) == pytest.approx(
+        assert _detectable_difference(2.0, n) == pytest.approx(
             2 * power.solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-4
         )
 
@@ -180,7 +180,7 @@ def test_a_paired_test_says_what_it_would_have_missed():
     a, b = np.random.default_rng(2).normal(size=(2, 8))
     test = paired_test(a, b)
     assert test.deviation == pytest.approx(np.std(a - b, ddof=1))
-    assert test.detectable == pytest.approx(detectable_difference(test.deviation, 8))
+    assert test.detectable == pytest.approx(_detectable_difference(test.deviation, 8))
     assert test.measures()["detectable"] == test.detectable and f"detectable {test.detectable:.3f}" in str(test)
     one = paired_test([0.9], [0.4]).measures()
     assert one["mean"] == pytest.approx(0.5) and {value for name, value in one.items() if name != "mean"} == {None}
@@ -239,7 +239,7 @@ def test_differences_are_read_in_points_and_one_seed_has_no_p():
         "0.125",
     )
     assert (
-        four["detectable, points"] == f"{100 * detectable_difference(np.std([0.1, 0.11, 0.12, 0.13], ddof=1), 4):.1f}"
+        four["detectable, points"] == f"{100 * _detectable_difference(np.std([0.1, 0.11, 0.12, 0.13], ddof=1), 4):.1f}"
     )
     none = comparison(made(methods=("clip",), seeds=[0]) + made(methods=("il_clip",), seeds=[1]), "il_clip", "clip")
     assert difference_table(none)["difference, points"].tolist() == [""]
@@ -263,7 +263,7 @@ def test_comparison_errors_name_what_there_is():
 
 def test_comparison_reads_logs_mixed_with_losses():
     log = pd.DataFrame([{"step": 1, "loss": 2.0}, *made()])
-    assert len(last_evaluations(log, "accuracy")) == 8
+    assert len(_last_evaluations(log, "accuracy")) == 8
 
 
 def test_comparisons_give_every_pair_of_a_chain():

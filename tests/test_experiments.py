@@ -17,7 +17,7 @@ from PIL import Image
 
 from complearn.core.results import Result
 from complearn.core.runs import Run
-from complearn.data.benchmarks.items import benchmark_image_ids
+from complearn.data.benchmarks.items import _benchmark_image_ids
 from complearn.data.benchmarks.nlvr import read_claims
 from complearn.data.benchmarks.sugarcrepe import read_sugarcrepe
 from complearn.data.overlap import find_overlap
@@ -127,7 +127,7 @@ def test_every_parameter_is_explained(tmp_path):
 def real_source(folder):
     """COCO photos that SugarCrepe does not ask about, and the true statements of NLVR's training half."""
     coco = folder / "coco"
-    asked = sorted(benchmark_image_ids(read_sugarcrepe(folder / "sugarcrepe", coco / "val2017")))
+    asked = sorted(_benchmark_image_ids(read_sugarcrepe(folder / "sugarcrepe", coco / "val2017")))
     captions = {part: str(coco / "annotations" / f"captions_{part}.json") for part in ("train2017", "val2017")}
     parts = [
         {"name": "coco", "args": {"images": str(coco / "train2017"), "annotations": captions["train2017"]}},

@@ -18,7 +18,7 @@ from complearn.core.files import read_json
 from complearn.core.results import Result, row
 from complearn.data.worlds.galleries import best_recall, gallery_pairs, gallery_split
 from complearn.data.worlds.world import world_from
-from complearn.evaluation.tasks.retrieval import PhraseRetrieval, chance_recall, draw_queries
+from complearn.evaluation.tasks.retrieval import PhraseRetrieval, _chance_recall, draw_queries
 from complearn.language.scenes.propositions import truth
 from complearn.training.methods.composer import COMPOSER_ROWS, composer_rows
 from complearn.training.methods.scales import SCALES
@@ -121,7 +121,7 @@ def test_chance_is_what_random_orders_reach(parts):
     assert scores["phrase_to_image", "r@5"].value == pytest.approx(np.mean(hits), abs=0.02)
     assert scores["phrase_to_image", "r@5"].n == len(phrases)
     assert scores["sentence_to_image", "r@1"].value == pytest.approx(1 / 12)
-    assert chance_recall(10, 12, 5) == 1
+    assert _chance_recall(10, 12, 5) == 1
 
 
 def made_up():

@@ -13,7 +13,7 @@ from complearn.core.runs import Run
 from complearn.data.fixtures.specimens import write_benchmarks, write_visual_genome
 from complearn.data.readers.coco import flickr8k
 from complearn.data.readers.registry import read
-from complearn.training.methods.grounding import grounding_rows, grounding_scale, text_depth
+from complearn.training.methods.grounding import _text_depth, grounding_rows, grounding_scale
 from complearn.training.methods.registry import merge
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.study import Study
@@ -88,8 +88,8 @@ def test_the_layers_of_a_tower_are_known_before_it_is_loaded(tmp_path):
     (tmp_path / "config.json").write_text('{"num_hidden_layers": 4}')
     specs = ["tiny", {"tower": "tiny", "depth": 5}, "minilm", f"hf:{tmp_path}", "hf:bert-base-uncased"]
     small = {"tower": "minilm", "weights": False, "config": {"num_hidden_layers": 2}}
-    assert text_depth({"tower": "minilm", "depth": 3}) == 3
-    assert [text_depth(spec) for spec in [*specs[1:], small]] == [5, 6, 4, 12, 2] and text_depth("tiny") >= 1
+    assert _text_depth({"tower": "minilm", "depth": 3}) == 3
+    assert [_text_depth(spec) for spec in [*specs[1:], small]] == [5, 6, 4, 12, 2] and _text_depth("tiny") >= 1
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from complearn.core.own_files import ForeignFile, Inside, check_own, follow_outs
 from complearn.core.results import Result
 from complearn.core.runs import Run, find
 from complearn.core.trust import Untrusted, check_plain, offline
-from complearn.data.fixtures.specimens import write_captions, write_edits
+from complearn.data.fixtures.specimens import _write_captions, _write_edits
 from complearn.data.readers.edits import CaptionRow, Decision, append_decision, journal_path, read_decisions
 from complearn.data.readers.files import read_pictures
 from complearn.data.readers.registry import read
@@ -49,7 +49,7 @@ from complearn.models.registry import build, load_model, save_model
 from complearn.models.towers.factory import text_tower, vision_tower
 from complearn.models.towers.openclip import load_open_clip
 from complearn.training.runs.forks import Forks
-from complearn.training.runs.launch import hold_lock, launch, prepare
+from complearn.training.runs.launch import _hold_lock, launch, prepare
 from complearn.training.runs.snapshots import Snapshot, run_data
 from complearn.training.runs.sweep import command, start
 
@@ -561,7 +561,7 @@ def test_a_link_that_came_after_the_run_was_opened_is_not_written_through(plant,
     run = Run.open(shutil.copytree(small_run, tmp_path / "clip-s0"))
     for name in ("log.txt", "lock", "metrics.jsonl"):
         put(run.path / name, plant, victim)
-    with pytest.raises(ForeignFile, match="lock"), hold_lock(run):
+    with pytest.raises(ForeignFile, match="lock"), _hold_lock(run):
         pass
     with pytest.raises(ForeignFile, match="log.txt"):
         start(run, [sys.executable, "-c", "print('alias ls=rm')"], dict(os.environ))
@@ -602,7 +602,7 @@ def _graph(folder):
 def _edits(folder):
     folder.mkdir()
     (folder / "words.csv").write_text("relation,part,words\n")
-    write_edits(folder)
+    _write_edits(folder)
 
 
 def _decide(folder):
@@ -825,7 +825,7 @@ def test_tables_and_shards_that_are_links_to_elsewhere_are_refused(tmp_path):
 
 
 def test_a_folder_of_pictures_behind_a_link_as_a_whole_is_read(tmp_path):
-    write_captions(tmp_path / "disk")
+    _write_captions(tmp_path / "disk")
     (tmp_path / "photos").symlink_to(tmp_path / "disk")
     assert len(read("folder", folder=str(tmp_path / "photos"))) == len(read("folder", folder=str(tmp_path / "disk")))
     assert len(read_pictures(tmp_path / "photos")) == len(read_pictures(tmp_path / "disk"))

@@ -29,12 +29,12 @@ from complearn.data.readers.edits import read_edits
 from complearn.data.readers.registry import is_drawn, known_count, portable, read
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.bench.bench import judge
-from complearn.evaluation.bench.monitors import held_out_pairs
+from complearn.evaluation.bench.monitors import _held_out_pairs
 from complearn.evaluation.bench.suites import read_bench
 from complearn.evaluation.bench.worlds import StudyData
 from complearn.language.edits import sites
 from complearn.language.parsing.registry import parse, read_parses
-from complearn.models.registry import build, load_model, read_model, save_model, write_config
+from complearn.models.registry import _write_config, build, load_model, read_model, save_model
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import prepare
@@ -127,7 +127,7 @@ def test_a_reader_that_draws_has_a_world_for_each_seed(folder, bring, name):
     assert [len(data.at(seed).train) for seed in (1, 2)] == [6, 6]
     assert data.at(1).train[0].image_id == "dots-1/train-0" and data.at(2).train[0].image_id == "dots-2/train-0"
     assert known_count(name, {"n": 6}) == 6 and known_count("disjoint", {"source": {"name": name, "args": {}}}) == 8
-    assert held_out_pairs(json.dumps({"name": name, "args": {"n": 6}}), 2)[0].image_id == "dots-0/test-0"
+    assert _held_out_pairs(json.dumps({"name": name, "args": {"n": 6}}), 2)[0].image_id == "dots-0/test-0"
 
 
 def test_a_benchmark_judges_by_its_name_with_and_without_a_label(folder, bring):
@@ -200,7 +200,7 @@ def test_a_kind_of_model_is_saved_and_opened_by_its_module(folder, bring):
     tokenizer = WordTokenizer.fit(["a red square"])
     config = {name: training_runs.MODEL[name] for name in ("vision", "text")}
     model = build({**config, "kind": "tilted:tilted", "tilt": 0.5}, tokenizer)
-    assert write_config(model.config)["kind"] == "tilted:tilted" and read_model(model.config).tilt == 0.5
+    assert _write_config(model.config)["kind"] == "tilted:tilted" and read_model(model.config).tilt == 0.5
     save_model(model, folder / "saved", {"name": "mine"})
     assert torch.equal(load_model(folder / "saved").map, model.map)
 

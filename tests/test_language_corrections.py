@@ -8,7 +8,7 @@ from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.language.parsing.base import Parse, Word
 from complearn.language.parsing.registry import (
-    corrected_parse,
+    _corrected_parse,
     corrections_path,
     parse,
     read_corrections,
@@ -45,10 +45,10 @@ def test_a_correction_is_used_from_then_on_and_can_be_taken_back(cache):
 
 def test_a_correction_keeps_what_the_parser_found_besides():
     words = (Word("two", (0, 3), "NN", head=1, lemma="two"), Word("dogs", (4, 8), "NNS", head=1, lemma="dog"))
-    made = corrected_parse(Parse("two dogs", words, sentences=((0, 2),), parser="mine"), "(NP (CD two) (NNS dogs))")
+    made = _corrected_parse(Parse("two dogs", words, sentences=((0, 2),), parser="mine"), "(NP (CD two) (NNS dogs))")
     assert [word.tag for word in made.words] == ["CD", "NNS"] and [word.lemma for word in made.words] == ["two", "dog"]
     assert made.parser == "mine" and [word.head for word in made.words] == [1, 1]
-    assert corrected_parse(Parse("two dogs", error="it died"), "(NP (CD two) (NNS dogs))").error == ""
+    assert _corrected_parse(Parse("two dogs", error="it died"), "(NP (CD two) (NNS dogs))").error == ""
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_correction_keeps_what_the_parser_found_besides():
 def test_a_tree_that_does_not_fit_is_refused_by_its_place(cache, tree, place):
     (found,) = parse([CAPTION], flat, cache=False)
     with pytest.raises(RequestError, match="mend it there") as error:
-        corrected_parse(found, tree)
+        _corrected_parse(found, tree)
     assert place in str(error.value)
 
 

@@ -13,10 +13,10 @@ from complearn.language.edits.base import OPERATORS, Edit
 from complearn.language.edits.captions import swaps
 from complearn.language.edits.scenes import (
     SCENE_OPERATORS,
+    _operator_yields,
     applicable_kinds,
     contradictions,
     edit_statement,
-    operator_yields,
     sample_edit,
 )
 from complearn.language.scenes.geometry import layout_problems
@@ -180,7 +180,7 @@ def test_worlds_too_small_for_an_operator_yield_nothing():
     relation_only = replace(SMALL, kinds=("relation",), mention=(0, 0, 1.0))
     assert sample_edit("negate", relation_only, rng(0)) is None
     assert sample_edit("add_att", relation_only, rng(0), tries=5) is None
-    share = operator_yields(SMALL, 60)
+    share = _operator_yields(SMALL, 60)
     assert share["swap_rel"] == 0 and share["replace_obj"] > 0.9 and share["swap_obj"] > 0.2
 
 

@@ -27,8 +27,8 @@ from complearn.language.scenes.propositions import (
     Phrase,
     Relates,
     Statement,
+    _clause_truth,
     bindings,
-    clause_truth,
     truth,
 )
 from complearn.language.scenes.realise import sample_scene
@@ -185,9 +185,9 @@ def test_counts_are_exact_and_absence_is_of_the_whole_phrase():
     graph = SceneGraph((dot, replace(dot, x=0.5), replace(dot, x=0.8, colour="blue")))
     counted = {n: truth(Statement((Exists(Phrase("circle", "red", count=n)),)), graph) for n in (1, 2, 3)}
     assert counted == {1: False, 2: True, 3: False}
-    assert clause_truth(Absent(Phrase("square")), graph) is True
-    assert clause_truth(Absent(Phrase("circle", "blue")), graph) is False
-    assert clause_truth(Absent(Phrase("circle", "blue", "large")), graph) is True
+    assert _clause_truth(Absent(Phrase("square")), graph) is True
+    assert _clause_truth(Absent(Phrase("circle", "blue")), graph) is False
+    assert _clause_truth(Absent(Phrase("circle", "blue", "large")), graph) is True
 
 
 @pytest.mark.parametrize(

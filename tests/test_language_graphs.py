@@ -10,9 +10,9 @@ from PIL import Image, ImageDraw
 
 from complearn.core.seeds import rng
 from complearn.language.scenes.geometry import (
+    _outline,
     box_gap,
     layout_problems,
-    outline,
     outline_gap,
     polygon_depth,
     relation_truth,
@@ -37,7 +37,7 @@ def any_graph(generator, n=3):
 
 def pixels(item, side=96):
     image = Image.new("1", (4 * side, 4 * side))
-    ImageDraw.Draw(image).polygon([tuple(4 * side * c) for c in outline(item)], fill=1)
+    ImageDraw.Draw(image).polygon([tuple(4 * side * c) for c in _outline(item)], fill=1)
     return np.asarray(image.convert("L").resize((side, side), Image.BOX)) > 127
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from complearn.core.files import BadData
-from complearn.language.lexicon.relations import SHIPPED_ROWS, SenseTable, WordRelations, read_word_list
+from complearn.language.lexicon.relations import SHIPPED_ROWS, SenseTable, WordRelations, _read_word_list
 from complearn.language.lexicon.wordnet import WordNet
 
 BAD_ROWS = {
@@ -24,13 +24,13 @@ BAD_ROWS = {
 def test_a_bad_row_of_a_word_list_is_named(row, tmp_path):
     (tmp_path / "words.csv").write_text(f"relation,part,words\n{row}\n")
     with pytest.raises(BadData, match=BAD_ROWS[row]):
-        read_word_list(tmp_path / "words.csv")
+        _read_word_list(tmp_path / "words.csv")
 
 
 def test_a_list_without_its_header_is_refused(tmp_path):
     (tmp_path / "words.csv").write_text("group,noun,cat; dog\n")
     with pytest.raises(BadData, match="line 1: the columns should be relation,part,words"):
-        read_word_list(tmp_path / "words.csv")
+        _read_word_list(tmp_path / "words.csv")
 
 
 def test_own_words_join_the_lists(tmp_path):

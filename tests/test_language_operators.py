@@ -17,12 +17,12 @@ from complearn.language.edits.atoms import is_denial
 from complearn.language.edits.captions import swaps
 from complearn.language.edits.composition import (
     SearchCut,
+    _draw_edit,
     all_sites,
     caption_edits,
     compose,
     draw_calls,
     draw_composition,
-    draw_edit,
     free_options,
     have_places,
 )
@@ -91,7 +91,7 @@ def check(caption):
         assert (
             not re.search(r"\b[Aa] [aeio]\w|\b[Aa]n [bcdfgjklmnpqrstvwz]", edit.caption) or caption != caption.strip()
         ), edit.caption
-    assert draw_edit(parsed(caption), context(), 3) == draw_edit(parsed(caption), context(), 3)
+    assert _draw_edit(parsed(caption), context(), 3) == _draw_edit(parsed(caption), context(), 3)
 
 
 @pytest.mark.parametrize("caption", CAPTIONS)
@@ -138,12 +138,12 @@ def test_any_text_is_edited_without_an_error(caption):
         assert edit.caption != caption
         if edit.operator.startswith("swap"):
             assert tokens(edit.caption) == tokens(caption)
-    assert draw_edit(parsed(caption), context(), 1) == draw_edit(parsed(caption), context(), 1)
+    assert _draw_edit(parsed(caption), context(), 1) == _draw_edit(parsed(caption), context(), 1)
 
 
 def test_a_parse_with_an_error_has_no_edits():
     failed = Parse("a cat on a mat", error="ValueError: the parser died")
-    assert caption_edits(failed, context()) == [] and draw_edit(failed, context(), 0) is None
+    assert caption_edits(failed, context()) == [] and _draw_edit(failed, context(), 0) is None
 
 
 NUMBERS = ("three", "four", "five", "six", "seven", "eight")
@@ -393,8 +393,8 @@ def test_no_replacement_is_a_synonym_or_a_hypernym_of_a_word_of_the_caption(real
 def test_calls_touch_different_words_and_undo_nothing(caption, n):
     captions = {edit.caption for edit in caption_edits(parsed(caption), context())}
     for draw in range(5):
-        edit = draw_edit(parsed(caption), context(), draw, n=n)
-        assert edit == draw_edit(parsed(caption), context(), draw, n=n)
+        edit = _draw_edit(parsed(caption), context(), draw, n=n)
+        assert edit == _draw_edit(parsed(caption), context(), draw, n=n)
         if edit is None:
             continue
         assert edit.caption.lower() != caption.lower()
@@ -429,12 +429,12 @@ def test_two_exchanges_of_the_same_pair_are_no_composition():
 def test_a_caption_that_can_take_so_many_calls_always_does(caption, n):
     """However the first is drawn: a site that leaves no room for a second is given back."""
     possible = bool(caption_edits(parsed(caption), context(), ["swap", "replace"], n))
-    drawn = [draw_edit(parsed(caption), context(), draw, ["swap", "replace"], n) for draw in range(12)]
+    drawn = [_draw_edit(parsed(caption), context(), draw, ["swap", "replace"], n) for draw in range(12)]
     assert [edit is not None for edit in drawn] == [possible] * 12
 
 
 def test_a_caption_with_one_site_takes_no_two_calls():
-    assert draw_edit(parsed("a cat"), context(), 0, ["replace_obj"], 2) is None
+    assert _draw_edit(parsed("a cat"), context(), 0, ["replace_obj"], 2) is None
     assert caption_edits(parsed("a cat"), context(), ["replace_obj"], 2) == []
 
 
@@ -454,7 +454,7 @@ def test_a_search_ends_after_a_stated_number_of_states(monkeypatch):
 def test_all_compositions_hold_the_drawn_ones():
     caption = parsed("A dog on a bench.")
     every = {edit.caption for edit in caption_edits(caption, context(), ["replace"], 2)}
-    assert every and {draw_edit(caption, context(), k, ["replace"], 2).caption for k in range(10)} <= every
+    assert every and {_draw_edit(caption, context(), k, ["replace"], 2).caption for k in range(10)} <= every
 
 
 DENIED = {  # what a caption denies, and what an edit may not touch
@@ -504,7 +504,7 @@ def denying_captions(draw):
 @settings(max_examples=40, deadline=None)
 @given(denying_captions(), st.integers(0, 5), st.integers(2, 3))
 def test_no_composition_denies_twice_or_changes_what_a_call_denies(caption, draw, n):
-    edit = draw_edit(parsed(caption), context(), draw, n=n)
+    edit = _draw_edit(parsed(caption), context(), draw, n=n)
     if edit is None:
         return
     assert len(denials(edit.caption)) <= 1
@@ -517,7 +517,7 @@ def test_no_composition_denies_twice_or_changes_what_a_call_denies(caption, draw
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(CAPTIONS) | denying_captions(), st.integers(0, 9), st.integers(2, 4))
 def test_a_composition_is_a_chain_of_calls_whose_spans_say_what_changed(caption, draw, n):
-    edit = draw_edit(parsed(caption), context(), draw, n=n)
+    edit = _draw_edit(parsed(caption), context(), draw, n=n)
     if edit is None:
         return
     check_spans(edit)
@@ -565,5 +565,5 @@ def test_an_operator_of_ones_own_that_denies_is_a_denial(own_operators):
 
 
 def test_nobody_has_judged_the_grammar_of_a_caption_edit():
-    edits = [draw_edit(parsed(CAPTIONS[0]), context(), 0, n=n) for n in (1, 2)]
+    edits = [_draw_edit(parsed(CAPTIONS[0]), context(), 0, n=n) for n in (1, 2)]
     assert [each.grammatical for edit in edits for each in (edit, *edit.calls)] == [None] * 4

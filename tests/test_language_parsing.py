@@ -18,11 +18,11 @@ from complearn.core.config import RequestError
 from complearn.core.extras import MissingLibrary
 from complearn.core.files import BadData
 from complearn.language.parsing.base import IncompleteParse, Parse, Word
-from complearn.language.parsing.brackets import given_trees, leaf_spans, tree_parse
-from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, constituents, uncrossed
+from complearn.language.parsing.brackets import _leaf_spans, given_trees, tree_parse
+from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, _uncrossed, constituents
 from complearn.language.parsing.dependencies import _folder_state
 from complearn.language.parsing.quality import bracket_scores, checked_captions
-from complearn.language.parsing.registry import PARSERS, ParseCache, parse, parse_key, read_parses, write_parses
+from complearn.language.parsing.registry import PARSERS, ParseCache, _parse_key, parse, read_parses, write_parses
 from complearn.language.scenes.grammar import say
 from complearn.language.scenes.propositions import Exists, Phrase, Statement
 from complearn.language.trees import Tree, parse_bracketed
@@ -155,7 +155,7 @@ def test_a_caption_is_parsed_once_and_a_failed_one_again(counted, tmp_path):
     parse(["a dog"], "counted", cache=False)
     assert counted[4:] == ["a dog"]
     keys = {
-        parse_key("a dog", *rest)
+        _parse_key("a dog", *rest)
         for rest in (("x", "1", {}), ("x", "2", {}), ("y", "1", {}), ("x", "1", {"model": "m"}))
     }
     assert len(keys) == 4
@@ -198,14 +198,14 @@ def test_several_may_write_and_read_at_once(tmp_path):
             Parse(f"caption {k}", parser="x") for k in range(worker * 50, worker * 50 + 100)
         ]  # every other one is somebody else's too
         for k in range(0, 100, 10):
-            store.write([(parse_key(parse.caption, "x", "1", {}), parse) for parse in parses[k : k + 10]])
-            assert len(store.read([parse_key(parse.caption, "x", "1", {}) for parse in parses])) >= k + 10
+            store.write([(_parse_key(parse.caption, "x", "1", {}), parse) for parse in parses[k : k + 10]])
+            assert len(store.read([_parse_key(parse.caption, "x", "1", {}) for parse in parses])) >= k + 10
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(write, range(4)))
-        keys = [parse_key(f"caption {k}", "x", "1", {}) for k in range(250)]
+        keys = [_parse_key(f"caption {k}", "x", "1", {}) for k in range(250)]
         assert [parse.caption for parse in map(ParseCache(tmp_path).read(keys).get, keys)] == [
             f"caption {k}" for k in range(250)
         ]
@@ -350,7 +350,7 @@ def test_whatever_a_parser_says_each_word_is_in_the_tree_once_and_in_order(parse
         tag == word.tag for tag, word in zip([label for label, a, b in leaf_labels(tree)], parse.words, strict=True)
     )
     assert Parse.of(json.loads(json.dumps(type(parse)(parse.caption, parse.words, tree).values()))).tree == tree
-    heads = uncrossed([word.head for word in parse.words])
+    heads = _uncrossed([word.head for word in parse.words])
     for k in range(len(heads)):
         under = [i for i in range(len(heads)) if k in path(i, heads)]
         assert under == list(range(under[0], under[-1] + 1))
@@ -401,7 +401,7 @@ def test_five_hundred_words_in_one_chain_or_on_one_word_still_have_a_tree(relati
     ],
 )
 def test_leaves_fit_what_people_type(caption, leaves, words):
-    spans = leaf_spans(caption, leaves.split())
+    spans = _leaf_spans(caption, leaves.split())
     assert [caption[start:stop] for start, stop in spans] == words.split()
 
 
@@ -410,7 +410,7 @@ def test_leaves_fit_what_people_type(caption, leaves, words):
 )
 def test_leaves_of_another_caption_are_refused(caption, leaves):
     with pytest.raises(ValueError, match="and the caption goes on with|no leaf holds the caption's end"):
-        leaf_spans(caption, leaves.split())
+        _leaf_spans(caption, leaves.split())
 
 
 def test_trees_from_a_file_stand_beside_their_captions(tmp_path):

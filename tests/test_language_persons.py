@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from complearn.language.edits.captions import swaps
-from complearn.language.edits.composition import all_sites, draw_edit
+from complearn.language.edits.composition import _draw_edit, all_sites
 from complearn.language.edits.persons import person_colours, recolours
 from complearn.language.edits.proposals import check_proposal
 from complearn.language.edits.sites import EditableCaption, EditContext, apply_site
@@ -115,7 +115,7 @@ def test_the_judge_sees_what_is_changed_without_the_check(monkeypatch):
 @with_spacy
 @pytest.mark.parametrize("n", [2, 3])
 def test_no_composition_changes_the_colour_of_a_person(n):
-    edits = [(each.caption, draw_edit(each, context(), draw, n=n)) for each in parses()[::2] for draw in range(2)]
+    edits = [(each.caption, _draw_edit(each, context(), draw, n=n)) for each in parses()[::2] for draw in range(2)]
     made = [(caption, edit.caption) for caption, edit in edits if edit]
     assert len(made) > 100 and [pair for pair in made if judged(pair[0]) != judged(pair[1])] == []
 

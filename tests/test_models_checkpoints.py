@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from complearn.models.dual import build_model
-from complearn.models.towers.checkpoints import is_clip_folder, openai_config, read_weights
+from complearn.models.towers.checkpoints import _openai_config, is_clip_folder, read_weights
 from complearn.models.towers.openclip import OpenClipScorer, load_open_clip
 
 open_clip = pytest.importorskip("open_clip")
@@ -220,7 +220,7 @@ def test_a_clip_folder_brings_its_normalisation_and_half_precision_weights_becom
 def test_an_archive_of_a_residual_network_gives_its_sizes():
     vision = {"image_size": 64, "layers": [1, 2, 1, 1], "width": 64, "patch_size": None}
     model = open_clip.CLIP(24, vision, SIZES["text_cfg"])
-    assert openai_config(model.state_dict()) == {
+    assert _openai_config(model.state_dict()) == {
         "embed_dim": 24,
         "quick_gelu": True,
         "vision_cfg": vision,

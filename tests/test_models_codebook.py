@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 
 from complearn.evaluation.costs import Ledger
-from complearn.models.codebook.codebook import Codebook, find_scale, usage
+from complearn.models.codebook.codebook import Codebook, _find_scale, usage
 from complearn.models.codebook.maximum import ChunkedMax, best_tokens, largest_products, masked_max, take_maxima
-from complearn.models.codebook.read_out import CHUNK, read_codes, rounding_bound
+from complearn.models.codebook.read_out import CHUNK, _rounding_bound, read_codes
 from complearn.models.codebook.sparsemax import newton_threshold, prefix_threshold, sparsemax, threshold
 
 
@@ -359,7 +359,7 @@ def test_scores_from_bf16_stay_within_the_measured_bound(shape, spread):
     rough = largest_products(tokens, codes, None, 2**20, torch.bfloat16)[0] / lengths
     exact = masked_max(tokens.double() @ (codes / lengths[:, None]).double().T)[0]
     off = (rough - exact).abs()
-    bound = rounding_bound(tokens, codes, lengths, rough)
+    bound = _rounding_bound(tokens, codes, lengths, rough)
     assert (off <= bound).all() and off.amax() > bound.amax() / 200
 
 
@@ -379,7 +379,7 @@ def test_no_part_of_the_bound_can_be_left_out(tokens, codes, least):
     rough = largest_products(tokens, codes, None, 2**20, torch.bfloat16)[0] / lengths
     exact = (tokens[0].double() @ (codes / lengths[:, None]).double().T)[0]
     off = float((rough - exact).abs())
-    bound = float(rounding_bound(tokens, codes, lengths, rough))
+    bound = float(_rounding_bound(tokens, codes, lengths, rough))
     assert least * bound < off <= bound
 
 
@@ -513,9 +513,9 @@ def test_fixed_temperature_is_not_calibrated():
 
 def test_scale_that_cannot_be_found_says_why():
     with pytest.raises(ValueError, match="no scale gives a support of 15.0% of 40 codes .* hardly differ"):
-        find_scale(torch.zeros(8, 40))
+        _find_scale(torch.zeros(8, 40))
     with pytest.raises(ValueError, match="no scale gives"):
-        find_scale(torch.full((8, 40), torch.nan))
+        _find_scale(torch.full((8, 40), torch.nan))
 
 
 def test_wrong_switches_are_named():
@@ -569,7 +569,7 @@ def test_on_a_gpu_as_on_the_cpu():
 def test_the_found_scale_is_not_where_a_code_just_leaves(share):
     """There rounding (other batch shapes, other processors) would decide which codes get a gradient."""
     scores = torch.randn(8, 24, generator=torch.Generator().manual_seed(0))
-    scale = find_scale(scores, share)
+    scale = _find_scale(scores, share)
     support = [sparsemax(scale * factor * scores) > 0 for factor in (1 - 1e-6, 1, 1 + 1e-6)]
     assert torch.equal(support[0], support[1]) and torch.equal(support[1], support[2])
     assert abs(support[1].float().mean() - share) < 1 / 24

@@ -26,13 +26,13 @@ from complearn.models.composer.concepts import (
     Concepts,
     GivenRegions,
     Regions,
+    _word_starts,
     concept_collate,
     present,
-    word_starts,
 )
 from complearn.models.composer.pairing import concept_texts
 from complearn.models.composer.recursion import Recursion, heights, naive_vectors
-from complearn.models.registry import build, load_model, read_model, save_model, search_fault, title_of, write_config
+from complearn.models.registry import _title_of, _write_config, build, load_model, read_model, save_model, search_fault
 from complearn.models.scoring import Scorer, encode_all
 from complearn.models.towers.base import Block, TextTransformer
 
@@ -207,7 +207,7 @@ def test_an_even_number_of_layers_is_refused():
 
 
 def test_words_of_a_tree_are_found_in_its_caption():
-    assert word_starts("Don't (really) run, dog!", ["do", "n't", "(", "really", ")", "run", "dog"]) == [
+    assert _word_starts("Don't (really) run, dog!", ["do", "n't", "(", "really", ")", "run", "dog"]) == [
         0,
         2,
         6,
@@ -216,11 +216,11 @@ def test_words_of_a_tree_are_found_in_its_caption():
         15,
         20,
     ]
-    assert word_starts('a "red" dog', ["a", "``", "red", "''", "dog"]) == [0, 2, 3, 6, 8]
+    assert _word_starts('a "red" dog', ["a", "``", "red", "''", "dog"]) == [0, 2, 3, 6, 8]
     with pytest.raises(ValueError, match="word 1 is 'cat', the caption has 'dog runs'"):
-        word_starts("the dog runs", ["the", "cat", "runs"])
+        _word_starts("the dog runs", ["the", "cat", "runs"])
     with pytest.raises(ValueError, match="ends before the caption's 'runs'"):
-        word_starts("the dog runs", ["the", "dog"])
+        _word_starts("the dog runs", ["the", "dog"])
 
 
 def test_a_tree_that_does_not_fit_is_replaced_and_counted(tokenizer, collate):
@@ -396,7 +396,7 @@ def test_saved_and_loaded_it_scores_the_same(kind, tokenizer, pictures, tmp_path
     batch = model.collate(pairs_of(pictures))
     loaded = load_model(save_model(model, tmp_path / "model"))
     assert torch.equal(loaded(batch).scores, model(batch).scores) and loaded.fingerprint() == model.fingerprint()
-    assert read_model(write_config(model.config)) == model.config and title_of(model.config)
+    assert read_model(_write_config(model.config)) == model.config and _title_of(model.config)
 
 
 def test_search_is_refused_with_a_reason(tokenizer):

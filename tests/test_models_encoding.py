@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from complearn.core.checksums import write_checksums, write_listed
 from complearn.data.benchmarks.groups import Frame
 from complearn.data.benchmarks.items import Crop
-from complearn.data.fixtures.specimens import write_shard
+from complearn.data.fixtures.specimens import _write_shard
 from complearn.data.readers.registry import read
-from complearn.data.readers.shards import index_shard
+from complearn.data.readers.shards import _index_shard
 from complearn.data.sprites.clipart import ClipartScene, Piece
 from complearn.data.sprites.composites import Collage
 from complearn.data.word_tokenizer import WordTokenizer
@@ -28,7 +28,7 @@ from complearn.models.registry import FILES, load_model, save_model
 from complearn.models.scoring import Encoded, Scorer, cosine, encode_all, evaluation_mode, full_precision
 from complearn.models.towers.checkpoints import check_weights
 from complearn.models.towers.factory import vision_tower
-from complearn.models.towers.memory import weights_key
+from complearn.models.towers.memory import _weights_key
 
 CAPTIONS = ["a red circle above a blue square", "a green star", "two small red circles"]
 
@@ -226,13 +226,13 @@ def test_the_key_of_a_part_of_a_file_changes_with_the_file_and_with_the_part(tmp
         made = np.random.default_rng(seed).integers(0, 255, (8, 8, 3), dtype=np.uint8)
         for name in ("photo.png", "sun.png", "background.png"):
             Image.fromarray(made).convert("RGBA").save(tmp_path / name)
-        write_shard(shard, {name: {"bin": made.tobytes(), "txt": b"A goat."} for name in ("0", "1")})
+        _write_shard(shard, {name: {"bin": made.tobytes(), "txt": b"A goat."} for name in ("0", "1")})
         np.save(film, made)
 
     write(0)
     piece = Piece("sun.png", "sun", 4, 4, 4, 4, 0, False, 0, True)
     graph = SceneGraph((Item("circle", "yellow", "large", "plain", 0.5, 0.5, 0.2, picture="sun"),))
-    members = index_shard(shard).samples
+    members = _index_shard(shard).samples
     parts = [
         Crop(photo, (0, 0, 4, 4)),
         Crop(photo, (4, 4, 8, 8)),
@@ -268,7 +268,7 @@ def test_outputs_of_equal_weights_with_other_heads_are_kept_apart():
     spec = {"tower": "tiny", "size": 16, "width": 16, "depth": 1}
     towers = [build_seeded(lambda heads=heads: vision_tower(spec | {"heads": heads}), 0) for heads in (1, 2)]
     assert all(torch.equal(a, b) for a, b in zip(*(tower.state_dict().values() for tower in towers)))
-    assert weights_key(towers[0]) != weights_key(towers[1])
+    assert _weights_key(towers[0]) != _weights_key(towers[1])
 
 
 def test_a_caption_that_looks_like_a_path_is_a_caption():

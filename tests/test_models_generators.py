@@ -14,7 +14,7 @@ from stub_endpoint import stub_server
 
 from complearn.core.config import RequestError
 from complearn.language.edits.base import Edit
-from complearn.language.edits.proposals import align, check_proposal, clean_proposal, explain
+from complearn.language.edits.proposals import _clean_proposal, align, check_proposal, explain
 from complearn.language.edits.sites import EditContext
 from complearn.language.lexicon.relations import WordRelations
 from complearn.language.parsing.base import Parse, Word
@@ -26,8 +26,8 @@ from complearn.models.generators import (
     SpendLimit,
     Unavailable,
     UnfinishedAnswer,
+    _retry_after,
     generate_edits,
-    retry_after,
 )
 
 TAGS = (
@@ -225,9 +225,9 @@ def test_an_endpoint_is_left_alone_as_long_as_it_asks(tmp_path, monkeypatch):
 
 
 def test_a_waiting_time_is_seconds_or_a_date():
-    assert retry_after("12") == 12 and retry_after(None) == retry_after("soon") == retry_after("-3") == 0
+    assert _retry_after("12") == 12 and _retry_after(None) == _retry_after("soon") == _retry_after("-3") == 0
     date = format_datetime(datetime.now(UTC) + timedelta(hours=1))
-    assert 3500 < retry_after(date) < 3700
+    assert 3500 < _retry_after(date) < 3700
 
 
 def test_a_question_that_two_ask_at_once_is_sent_once(tmp_path):
@@ -262,14 +262,14 @@ WRAPPED = {
 
 @pytest.mark.parametrize("answer", WRAPPED)
 def test_labels_and_wrappings_are_no_part_of_an_edit(answer):
-    assert clean_proposal(CAPTION, answer) == WRAPPED[answer]
+    assert _clean_proposal(CAPTION, answer) == WRAPPED[answer]
     result = check_proposal(PARSED, CONTEXT, "replace_obj", answer)
     assert result.caption == WRAPPED[answer] if WRAPPED[answer] else result == "is empty"
 
 
 def test_what_a_caption_begins_with_is_no_label():
-    assert clean_proposal("Caption: a cat.", "Caption: a dog") == "Caption: a dog."
-    assert clean_proposal("a TV near a cat", "A TV near a dog.") == "a TV near a dog"
+    assert _clean_proposal("Caption: a cat.", "Caption: a dog") == "Caption: a dog."
+    assert _clean_proposal("a TV near a cat", "A TV near a dog.") == "a TV near a dog"
 
 
 def completion(content, **choice):

@@ -21,22 +21,22 @@ from complearn.models.codebook.maximum import ChunkedMax, masked_max
 from complearn.models.dual import ModelConfig
 from complearn.models.grounded.matchmap import (
     READINGS,
+    _max_products,
     match_scores,
     match_scores_of_pairs,
-    max_products,
     naive_match_scores,
 )
-from complearn.models.grounded.model import Grounded, GroundedConfig, SearchScorer, build_grounded, tower_specs
+from complearn.models.grounded.model import Grounded, GroundedConfig, SearchScorer, _build_grounded, tower_specs
 from complearn.models.grounded.streams import (
     LanguageStream,
     VisionStream,
+    _freeze_queries,
+    _top_patterns,
     fitting_heads,
-    freeze_queries,
     grid_of,
-    top_patterns,
 )
 from complearn.models.kinds import KINDS, register_model
-from complearn.models.registry import assemble, build, load_model, read_model, save_model, title_of, write_config
+from complearn.models.registry import _title_of, _write_config, assemble, build, load_model, read_model, save_model
 from complearn.models.scoring import Encoded, Scorer, encode_all
 from complearn.models.towers.base import TextTransformer, VisionTransformer
 from complearn.models.towers.factory import text_tower as build_text_tower
@@ -57,7 +57,7 @@ def tokenizer():
 
 @pytest.fixture
 def model(tokenizer):
-    return build_grounded(CONFIG, tokenizer).eval()
+    return _build_grounded(CONFIG, tokenizer).eval()
 
 
 def pairs_of(n=4):
@@ -170,7 +170,7 @@ def test_the_map_is_never_held_whole():
     with Ledger() as ledger:
         match_scores(images, texts, mask).sum().backward()
     assert 0 < ledger.largest <= 4 * 32 * 64 * 32 * 4 / 8
-    assert max_products(180 * 180 * 196 * 32, torch.device("cuda")) <= 180 * 180 * 196 * 32 / 8
+    assert _max_products(180 * 180 * 196 * 32, torch.device("cuda")) <= 180 * 180 * 196 * 32 / 8
 
 
 def test_under_autocast_matches_stay_exact():
@@ -272,7 +272,7 @@ def test_cutting_the_projection_in_two_changes_nothing():
     tower = text_tower()
     ids, mask = caption_batch()
     before = tower(ids, mask).tokens
-    assert freeze_queries(tower) == 3
+    assert _freeze_queries(tower) == 3
     assert torch.allclose(tower(ids, mask).tokens, before, atol=1e-6)
 
 
@@ -304,14 +304,14 @@ def test_dropout_can_be_changed_and_rests_in_evaluation(make):
 def test_layers_that_cannot_be():
     for wrong in ("top", -1, True):
         with pytest.raises(ValueError, match="layers is how many train"):
-            top_patterns(text_tower(), wrong)
+            _top_patterns(text_tower(), wrong)
     fused = HFText({"model_type": "gpt2", "vocab_size": 20, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 12})
     with pytest.raises(ValueError, match="give freeze_qk=False"):
         LanguageStream(fused)
     assert LanguageStream(fused, 1, freeze_qk=False).patterns() == ("tower.module.h.1.*", "tower.module.ln_f.*")
     fused.layers = ""
     with pytest.raises(ValueError, match="HFText does not say where its layers are"):
-        top_patterns(fused, 1)
+        _top_patterns(fused, 1)
 
 
 def test_the_eye_codes_every_place_and_can_do_without_attention():
@@ -419,7 +419,7 @@ def test_it_is_a_scorer_and_pairs_agree_with_the_table(model):
     ),
 )
 def test_switches(tokenizer, switches):
-    model = build_grounded(CONFIG | switches, tokenizer)
+    model = _build_grounded(CONFIG | switches, tokenizer)
     batch = model.collate(pairs_of())
     images = model.encode_images(batch)
     texts = model.encode_texts(batch)
@@ -437,7 +437,7 @@ def test_marks_have_maps_where_they_count(tokenizer):
     picture = pairs_of()[0].image
     text = CAPTIONS[0]
     plain, marked = (
-        build_grounded(CONFIG | {"marks": marks}, tokenizer).match_map(picture, text) for marks in (False, True)
+        _build_grounded(CONFIG | {"marks": marks}, tokenizer).match_map(picture, text) for marks in (False, True)
     )
     assert marked.words == ("(mark)", *plain.words, "(mark)")
     assert torch.allclose(marked.heat[1:-1], plain.heat, atol=1e-5)
@@ -486,7 +486,7 @@ def test_a_match_map_adds_up_to_the_score(model):
 
 def test_one_places_heat_is_at_its_place(tokenizer):
     """A word that fits one patch only lights up that patch, in row and column."""
-    model = build_grounded(CONFIG, tokenizer)
+    model = _build_grounded(CONFIG, tokenizer)
     model.image_positions = lambda batch: F.one_hot(torch.tensor([[6]]), 16).float().transpose(1, 2) * torch.ones(16)
     assert (model.match_map(pairs_of()[0].image, "red").heat[0] != 0).nonzero().tolist() == [[1, 2]]
 
@@ -505,7 +505,7 @@ def test_empty_captions_and_absent_sides(model):
 
 
 def test_search_scorer_gives_one_unit_vector_each(tokenizer):
-    model = build_grounded(CONFIG | {"relations": NAMES, "search": True}, tokenizer)
+    model = _build_grounded(CONFIG | {"relations": NAMES, "search": True}, tokenizer)
     scorer = SearchScorer(model)
     batch = scorer.collate(pairs_of())
     images = scorer.encode_images(batch)
@@ -515,7 +515,7 @@ def test_search_scorer_gives_one_unit_vector_each(tokenizer):
     assert scorer.fingerprint() != model.fingerprint()
     assert scorer.match_map(pairs_of()[0].image, "a circle").heat.shape == (2, 4, 4)
     with pytest.raises(ValueError, match="no search heads"):
-        SearchScorer(build_grounded(CONFIG, tokenizer))
+        SearchScorer(_build_grounded(CONFIG, tokenizer))
 
 
 # --- kinds and saving
@@ -541,12 +541,12 @@ def test_saved_and_loaded_it_says_the_same(kind, more, tokenizer, tmp_path):
         assert {n for n, p in again.named_parameters() if p.requires_grad} == {
             n for n, p in model.named_parameters() if p.requires_grad
         }
-    assert title_of(model.config) in (tmp_path / "model" / "model_card.md").read_text()
+    assert _title_of(model.config) in (tmp_path / "model" / "model_card.md").read_text()
 
 
 def test_fingerprints_tell_readings_apart(tokenizer):
     marks = {
-        build_grounded(CONFIG | more, tokenizer).fingerprint()
+        _build_grounded(CONFIG | more, tokenizer).fingerprint()
         for more in ({}, {"reading": "mean"}, {"marks": True}, {"unit": True})
     }
     assert len(marks) == 4
@@ -595,7 +595,7 @@ def test_a_kind_of_ones_own(tokenizer):
             assemble({"kind": "own"}, [text_tower(), text_tower()], tokenizer)
     finally:
         del KINDS.entries["own"]
-    assert read_model({}) == ModelConfig() and write_config(read_model({"kind": "grounded"}))["kind"] == "grounded"
+    assert read_model({}) == ModelConfig() and _write_config(read_model({"kind": "grounded"}))["kind"] == "grounded"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from complearn.analysis.codes.readings import words_of
+from complearn.analysis.codes.readings import _words_of
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import EmptyCaption, Tokens, WordTokenizer
 from complearn.models.dual import build_model
@@ -25,7 +25,7 @@ from complearn.models.towers import tokenizers as library_tokenizers
 from complearn.models.towers.factory import build_tower, load_lite, load_minilm, text_tower, vision_tower
 from complearn.models.towers.libraries import HFVision, load_timm
 from complearn.models.towers.memory import OutputCache, output_cache
-from complearn.models.towers.openclip import OpenClipScorer, load_open_clip, needs_quick_gelu
+from complearn.models.towers.openclip import OpenClipScorer, _needs_quick_gelu, load_open_clip
 from complearn.models.towers.openclip_towers import OpenClipText, OpenClipVision
 from complearn.models.towers.tokenizers import CLIPTokenizer, HFTokenizer, load_tokenizer
 
@@ -79,7 +79,9 @@ def test_open_clip_folder_has_the_right_activation_and_outputs(tmp_path, quick):
 
 def test_published_tag_decides_the_activation(tmp_path, monkeypatch):
     "open_clip builds GELU for ViT-B-32:openai and only warns. Weights come from a file here instead of the network."
-    told = {weights: needs_quick_gelu("ViT-B-32", weights) for weights in ("openai", "laion2b_s34b_b79k", "/a/file.pt")}
+    told = {
+        weights: _needs_quick_gelu("ViT-B-32", weights) for weights in ("openai", "laion2b_s34b_b79k", "/a/file.pt")
+    }
     assert list(told.values()) == [True, False, None]
     name = "complearn-test"
     (tmp_path / f"{name}.json").write_text(json.dumps({"embed_dim": 24, "vision_cfg": VIT, "text_cfg": TEXT}))
@@ -921,7 +923,7 @@ def test_places_are_those_of_the_caption_as_it_was_typed(tmp_path):
                 pieces,
                 caption,
             )
-    said = words_of(["a dog’s red ball"], CLIPTokenizer(12)(["a dog’s red ball"]))[0]
+    said = _words_of(["a dog’s red ball"], CLIPTokenizer(12)(["a dog’s red ball"]))[0]
     assert said[0] == "[start]" and said[-1] == "[end]" and said.count("[end]") == 1
 
 

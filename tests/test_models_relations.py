@@ -11,12 +11,12 @@ from complearn.models.grounded.relations import (
     Predicates,
     RelationModule,
     SearchHeads,
+    _phrase_vectors,
+    _triplet_scores,
     compose,
     likeness,
-    phrase_vectors,
     relate,
     search,
-    triplet_scores,
 )
 
 
@@ -105,7 +105,7 @@ class Stream(nn.Module):
 def test_a_phrase_is_the_mean_of_its_words_and_an_empty_place_is_zero():
     stream = Stream()
     ids = torch.tensor([[[1, 4, 6], [1, 5, 0], [0, 0, 0]], [[1, 8, 0], [0, 0, 0], [0, 0, 0]]])
-    vectors = phrase_vectors(stream, ids, ids > 0)
+    vectors = _phrase_vectors(stream, ids, ids > 0)
     for i in range(2):
         for k in range(3):
             said = [stream.table.weight[n] for n in ids[i, k].tolist() if n > 1]
@@ -120,7 +120,7 @@ def test_triplets_pick_their_phrases():
     relations = module()
     grounded = torch.randn(2, 3, 16)
     triplets = torch.tensor([[[0, 1, 2], [2, 0, 0]], [[1, 2, 0], [-1, -1, -1]]])
-    scores = triplet_scores(relations, grounded, triplets)
+    scores = _triplet_scores(relations, grounded, triplets)
     for i, t in ((0, 0), (0, 1), (1, 0)):
         a, _, b = triplets[i, t].tolist()
         one = relations.project(grounded[i, a])

@@ -24,9 +24,9 @@ from complearn.training.engine.optimization import adamw
 from complearn.training.engine.phases import match_names
 from complearn.training.methods.grounding import (
     ShuffledPhotos,
+    _grounding_arguments,
     grounded,
     grounding,
-    grounding_arguments,
     grounding_rows,
     grounding_scale,
 )
@@ -260,7 +260,7 @@ def test_new_parts_learn_faster_than_pretrained_ones_but_for_the_papers_preset()
     assert [(one["heads"], one["language"]) for one in ours[:1]] == [(1e-3, pytest.approx(5e-5))]
     assert (ours[1]["relations"], ours[1]["vision"], ours[1]["language"]) == (1e-3, 1e-3, pytest.approx(1e-5))
     assert ours[2]["search"] == 1e-3
-    theirs, phases = rates(grounding_arguments(grounding_scale("paper"), 65_000, {}))
+    theirs, phases = rates(_grounding_arguments(grounding_scale("paper"), 65_000, {}))
     assert [set(one.values()) for one in theirs] == [{5e-5}, {1e-5}, {1e-5}]
     assert [phase.halve for phase in phases] == [9_750, 7_790, 0]
     assert not any(phase.optim["decoupled"] for phase in phases)

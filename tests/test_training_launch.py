@@ -25,7 +25,7 @@ from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.clip import clip
 from complearn.training.methods.registry import method
 from complearn.training.runs.config import EVALUATIONS, RunConfig, Start, Train
-from complearn.training.runs.launch import check_data, hold_lock, launch, make_trainer, prepare, read_ahead
+from complearn.training.runs.launch import _check_data, _hold_lock, launch, make_trainer, prepare, read_ahead
 from complearn.training.runs.snapshots import Snapshot
 from complearn.training.runs.warm_start import load_start
 
@@ -205,7 +205,7 @@ def test_a_folder_that_was_stopped_before_its_first_step_is_taken_over_whole(tmp
 def test_a_folder_is_not_taken_from_who_trains_or_is_about_to(tmp_path):
     run = prepare(tmp_path / "run", GOOD)
     other = changed(seed=5)
-    with hold_lock(run), pytest.raises(RuntimeError, match="is in training already"):
+    with _hold_lock(run), pytest.raises(RuntimeError, match="is in training already"):
         prepare(run.path, other)
     (run.path / "lock").unlink()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as waiting:
@@ -326,30 +326,30 @@ def test_a_run_whose_photos_were_replaced_is_not_gone_on_with(tmp_path, photos):
     goes on."""
     run = prepare(tmp_path / "run", changed(data={"name": "folder", "args": {"folder": str(photos)}}))
     pairs = read("folder", folder=str(photos))
-    assert check_data(run, pairs) == check_data(run, pairs) == fingerprint(pairs)
+    assert _check_data(run, pairs) == _check_data(run, pairs) == fingerprint(pairs)
     Image.new("RGB", (90, 90), "red").save(photos / "3.png")
     with pytest.raises(
         ValueError, match="have changed: names and captions are as they were, but images, labels or trees are not"
     ):
-        check_data(run, pairs)
+        _check_data(run, pairs)
     facts = {name: value for name, value in read_json(run.path / "data.json").items() if name != "content"}
     write_listed(run.path / "data.json", json.dumps(facts).encode())
-    assert check_data(run, pairs) == fingerprint(pairs)
+    assert _check_data(run, pairs) == fingerprint(pairs)
 
 
 def test_a_run_that_noted_the_sizes_of_files_is_compared_by_them(tmp_path, photos):
     """An earlier version noted no bytes; its run goes on while the sizes are as they were."""
     run = prepare(tmp_path / "run", changed(data={"name": "folder", "args": {"folder": str(photos)}}))
     pairs = read("folder", folder=str(photos))
-    check_data(run, pairs)
+    _check_data(run, pairs)
     facts = read_json(run.path / "data.json")
     assert facts["content"].startswith("bytes:")
     by_size = content_fingerprint(pairs, "0123456789abcdef")
     write_listed(run.path / "data.json", json.dumps(facts | {"content": by_size}).encode())
-    assert check_data(run, pairs) == fingerprint(pairs)
+    assert _check_data(run, pairs) == fingerprint(pairs)
     Image.new("RGB", (90, 90), "red").save(photos / "3.png")
     with pytest.raises(ValueError, match="have changed: names and captions are as they were"):
-        check_data(run, pairs)
+        _check_data(run, pairs)
 
 
 def test_photos_held_in_memory_train_the_same_model(tmp_path, photos):

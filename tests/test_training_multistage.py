@@ -25,13 +25,13 @@ from complearn.data.readers.registry import read
 from complearn.models.registry import build, needs_tokenizer, search_fault
 from complearn.models.stages.model import soup
 from complearn.training.methods.multistage.clusters import (
+    _decode_labels,
     cluster,
-    decode_labels,
     merge_small,
     pseudo_labels,
     stage_vectors,
 )
-from complearn.training.methods.multistage.stages import Grouping, group_images, multistage, training_groups
+from complearn.training.methods.multistage.stages import Grouping, _group_images, multistage, training_groups
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.unimodal.baselines import IFM, UNIMODAL, FeatureDropout, TemperatureSchedule
 from complearn.training.objectives.unimodal.contrastive import MoCo, SimCLR
@@ -173,7 +173,7 @@ def test_pseudo_labels_of_three_stages_decode_to_their_three_assignments():
     """The released code keeps only the last two."""
     assignments = np.random.default_rng(0).integers(0, 5, (3, 200))
     labels = pseudo_labels(assignments, 5)
-    assert (decode_labels(labels, 5, 3) == assignments).all()
+    assert (_decode_labels(labels, 5, 3) == assignments).all()
     assert len(set(labels.tolist())) == len(set(map(tuple, assignments.T.tolist())))
 
 
@@ -292,7 +292,7 @@ def test_shuffled_clusters_have_the_same_sizes_and_other_images(tmp_path):
     trainer.fit()
     plain = trainer.state.extra["assignments"].numpy()
     del trainer.state.extra["assignments"]
-    mixed = group_images(trainer.state, 1, Grouping(2, small="partial", shuffled=True))[0].numpy()
+    mixed = _group_images(trainer.state, 1, Grouping(2, small="partial", shuffled=True))[0].numpy()
     assert np.bincount(plain[0]).tolist() == np.bincount(mixed[0]).tolist() and not (plain == mixed).all()
 
 

@@ -18,7 +18,7 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.agents import block_names
 from complearn.models.registry import added_parts, build, load_model, save_model
 from complearn.models.towers.factory import vision_tower
-from complearn.training.methods.multistage.clusters import cluster, decode_labels, pseudo_labels, stage_vectors
+from complearn.training.methods.multistage.clusters import _decode_labels, cluster, pseudo_labels, stage_vectors
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.methods.scales import SCALES
 from complearn.training.runs.launch import launch, make_trainer, prepare
@@ -170,7 +170,7 @@ def test_every_batch_is_of_one_pseudo_label_of_the_embeddings(tmp_path):
         assert torch.allclose(vectors, trainer.model.scorer(stage).encode_images(batch).values, atol=1e-5)
     assert (made == expected).all()
     groups = trainer.state.extra["groups"].numpy()
-    assert (groups == pseudo_labels(made, 2)).all() and (decode_labels(groups, 2, 2) == made).all()
+    assert (groups == pseudo_labels(made, 2)).all() and (_decode_labels(groups, 2, 2) == made).all()
     loader = trainer.loader_of(trainer.phases[2])
     by_key = {pair.id: int(group) for pair, group in zip(trainer.loader.pairs, groups)}
     for number in range(loader.batches_per_epoch):

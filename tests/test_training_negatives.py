@@ -18,10 +18,10 @@ from complearn.data.negatives import (
     DrawNegatives,
     HardNegatives,
     Negatives,
-    claim_numbers,
+    _claim_numbers,
+    _scene_numbers,
     may_hold,
     negative_caption,
-    scene_numbers,
     with_negatives,
 )
 from complearn.data.pairs import Batch, Collate, Pair
@@ -33,7 +33,7 @@ from complearn.language.scenes.realise import sample_pair
 from complearn.language.scenes.sampling import SceneConfig
 from complearn.models.dual import build_model
 from complearn.models.registry import load_model, save_model
-from complearn.models.towers.spectral import top_singular_values
+from complearn.models.towers.spectral import _top_singular_values
 from complearn.training.engine import trainer
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.losses import contrastive_loss, joint_pairs
@@ -77,8 +77,8 @@ def scene(n=6, pooled=9, graphs=True):
     )
     numbers = torch.stack([wrong, captions], 1)
     world = [sample_pair(CONFIG, rng(k, "pair")) if graphs and k % 5 else (None, None) for k in range(2 * n + pooled)]
-    claims = stacked([claim_numbers(statement) for _, statement in world])
-    scenes = stacked([scene_numbers(graph, CONFIG.relations) for graph, _ in world])
+    claims = stacked([_claim_numbers(statement) for _, statement in world])
+    scenes = stacked([_scene_numbers(graph, CONFIG.relations) for graph, _ in world])
     both = torch.stack([claims[n : 2 * n], claims[:n]], 1)
     ids = torch.zeros(n, 1, dtype=torch.int64)
     hard = HardNegatives(ids, ids > 0, present, numbers, both, scenes[:n])
@@ -177,7 +177,8 @@ def test_statements_and_scenes_in_numbers_agree_with_the_truth():
         statements = [statement for _, statement in world] + things
         graphs = [graph for graph, _ in world] + pictures
         table = may_hold(
-            stacked([claim_numbers(s) for s in statements])[:, None], stacked([scene_numbers(g) for g in graphs])[None]
+            stacked([_claim_numbers(s) for s in statements])[:, None],
+            stacked([_scene_numbers(g) for g in graphs])[None],
         )
         assert table.tolist() == [
             [truth(statement, graph) is not False for graph in graphs] for statement in statements
@@ -192,8 +193,8 @@ def test_a_near_pair_of_which_everything_is_true_makes_room_for_the_next():
 
     graphs = [SceneGraph((red, blue)), SceneGraph((blue, red)), SceneGraph((replace(red, x=0.8), replace(blue, x=0.2)))]
     statements = [said("blue", "right of", "red"), said("red", "left of", "blue"), said("red", "right of", "blue")]
-    claims = stacked([claim_numbers(s) for s in statements])
-    scenes = stacked([scene_numbers(g) for g in graphs])
+    claims = stacked([_claim_numbers(s) for s in statements])
+    scenes = stacked([_scene_numbers(g) for g in graphs])
     pool = PairPool(4, 2)
     points = F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.5]]), dim=1)
     ids = torch.tensor([[0, 10], [1, 11], [2, 12]])
@@ -204,7 +205,7 @@ def test_a_near_pair_of_which_everything_is_true_makes_room_for_the_next():
 
     places, present = find(claims[:1], scenes[:1])
     assert (places[0, 0], present.tolist()) == (1, [[True, False]])  # the same scene in other words is passed over
-    places, present = find(stacked([claim_numbers(None)]), stacked([scene_numbers(None)]))
+    places, present = find(stacked([_claim_numbers(None)]), stacked([_scene_numbers(None)]))
     assert places.tolist() == [[0, 1]] and present.all()  # without a graph, the nearest
 
 
@@ -469,14 +470,14 @@ def test_linear_maps_stay_at_one_through_training_saving_and_respawning(method, 
     run = launch(prepare(tmp_path / "run", training_runs.config(steps, model, ema=0.9)).path, progress=False)
     one = Snapshot(run).model()
     for agent in (one.vision, one.language):
-        values = top_singular_values(agent)
+        values = _top_singular_values(agent)
         assert len(values) >= 5 and all(0.9 < value < 1.1 for value in values.values()), values
     again = load_model(save_model(one, tmp_path / "model"))
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), again.state_dict().values()))
     before = [p.clone() for p in one.language.parameters()]
     one.respawn("language", 5)
     assert any(not torch.equal(a, b) for a, b in zip(before, one.language.parameters()))
-    assert all(0.9 < value < 1.1 for value in top_singular_values(one.language).values())
+    assert all(0.9 < value < 1.1 for value in _top_singular_values(one.language).values())
 
 
 def test_a_normalised_model_in_parts_learns_what_it_learns_in_one(tmp_path):

@@ -16,7 +16,7 @@ from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.scales import FINE_TUNING, SCALES, Scale
 from complearn.training.runs.config import RunConfig
 from complearn.training.runs.launch import prepare
-from complearn.training.runs.measured import written_out
+from complearn.training.runs.measured import _written_out
 from complearn.training.runs.study import Study, method_rows
 
 SCALE = SCALES["demo"]
@@ -237,7 +237,7 @@ def test_what_was_measured_with_pretrained_towers_keeps_its_configuration(settin
                 *parts,
             )
             made = again.configuration(label, record["seed"])
-            assert differences(written_out(made)["train"], written_out(configuration)["train"]) == []
+            assert differences(_written_out(made)["train"], _written_out(configuration)["train"]) == []
             assert differences(made["method"], configuration["method"]) == []
 
 

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from complearn.analysis.pictures.attribution import (
-    centres,
-    occluded,
+    _centres,
+    _occluded,
     occlusion_histogram,
     occlusion_map,
     occlusion_trials,
 )
-from complearn.analysis.pictures.relation_figures import image_relations, pair_relations, relation_graph
+from complearn.analysis.pictures.relation_figures import _image_relations, pair_relations, relation_graph
 from complearn.data.fixtures.specimens import write_visual_genome
 from complearn.data.pairs import Batch
 from complearn.data.readers.labelled import class_names
@@ -25,14 +25,14 @@ from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 from complearn.data.visual_genome.triplets import Triplet, TripletEncoder, Triplets, pair_triplets
 from complearn.evaluation.tasks.classification import Classification
-from complearn.evaluation.tasks.relations import Relations, judge_relations, right_ranks, triplet_table
+from complearn.evaluation.tasks.relations import Relations, _judge_relations, _right_ranks, _triplet_table
 from complearn.models.grounded.model import SearchScorer
 from complearn.models.grounded.relations import RelationOutput
 from complearn.models.registry import build
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.engine.checkpoints import read_tensors
 from complearn.training.engine.phases import State, match_names, set_trainable
-from complearn.training.methods.grounding import relation_patterns, triplet_loader, with_triplets
+from complearn.training.methods.grounding import _relation_patterns, _triplet_loader, _with_triplets
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.grounding import RELATION_LOSSES, RelationGrounding, SearchContrastive
 from complearn.training.runs.launch import launch, prepare
@@ -166,7 +166,7 @@ def test_a_left_out_loss_is_measured_and_not_trained():
 
 def test_every_matrix_takes_a_gradient_and_stays_of_norm_one(scenes, tokens):
     model = build(MODEL, tokens)
-    set_trainable(model, relation_patterns(model, 2, "attention"))
+    set_trainable(model, _relation_patterns(model, 2, "attention"))
     batch = model.collate.with_steps(
         TripletEncoder(tuple(SIDES), model.relations.objects, 4, tokenizer=model.collate.tokenizer)
     )(scenes)
@@ -215,10 +215,10 @@ def gradients(model, objective, batch, parts=None):
 
 
 def test_images_without_triplets_are_left_out(scenes):
-    kept = with_triplets(scenes, tuple(SIDES))
+    kept = _with_triplets(scenes, tuple(SIDES))
     assert 0 < len(kept) < len(scenes) and all(pair_triplets(kept[k], tuple(SIDES)) for k in range(len(kept)))
     with pytest.raises(BadData, match="none of 48 images has a triplet of these relations: near; widen"):
-        with_triplets(scenes, ("near",))
+        _with_triplets(scenes, ("near",))
 
 
 def test_a_model_without_the_parts_is_refused(tokens):
@@ -229,10 +229,10 @@ def test_a_model_without_the_parts_is_refused(tokens):
     with pytest.raises(ValueError, match="model with search heads"):
         make_phases(Named("relating", {"steps": 2, "search_steps": 2}), half)
     with pytest.raises(ValueError, match="vision is one of"):
-        relation_patterns(half, 2, "eyes")
+        _relation_patterns(half, 2, "eyes")
     whole = build(MODEL, tokens)
     names = [name for name, _ in whole.named_parameters()]
-    trained = {vision: match_names(names, relation_patterns(whole, 0, vision)) for vision in ("attention", "embedder")}
+    trained = {vision: match_names(names, _relation_patterns(whole, 0, vision)) for vision in ("attention", "embedder")}
     assert trained["embedder"] - trained["attention"] == {"vision.embed.weight", "vision.embed.bias"}, (
         "as the released code trains"
     )
@@ -299,7 +299,7 @@ def test_stage_3_reads_visual_genome_while_the_run_has_captions(tmp_path, tokens
         pairs=(), collate=state.model.collate, workers=0, rank=0, world=1, batch_size=8, seed=0
     )
     with pytest.raises(ValueError, match="have changed since this phase began"):
-        triplet_loader(data=data)(state)
+        _triplet_loader(data=data)(state)
 
 
 # --- judged
@@ -310,7 +310,7 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     follow."""
     torch.manual_seed(0)
     model = build(MODEL | {"relations": MODEL["relations"] | {"dropout": 0.0}}, tokens)
-    set_trainable(model, relation_patterns(model, "all", "all"))
+    set_trainable(model, _relation_patterns(model, "all", "all"))
     batch = model.collate.with_steps(
         TripletEncoder(tuple(SIDES), model.relations.objects, 4, tokenizer=model.collate.tokenizer)
     )(scenes)
@@ -328,21 +328,21 @@ def test_relations_are_learned_above_the_blind_judges(scenes, tokens):
     assert scores["relation_top1"].low > most, (scores["relation_top1"], most)
     assert scores["object_top1"].value > 0.8 and "relation_top10" not in scores
     found = pair_relations(
-        model, next(pair for pair in scenes if pair.graph and len(judge_relations(model, [pair]).triplets)), top=2
+        model, next(pair for pair in scenes if pair.graph and len(_judge_relations(model, [pair]).triplets)), top=2
     )
     assert (found.groupby(["subject", "object"]).probability.sum() <= 1 + 1e-6).all()
     assert len(relation_graph(found).layout.annotations) == len(found) // 2
 
 
 def test_ranks_ties_and_several_right_answers():
-    ranks, tied = right_ranks(np.array([[1.0, 1.0 + 5e-7, 0.0], [0.2, 0.1, 0.0]]), np.array([0, 1]))
+    ranks, tied = _right_ranks(np.array([[1.0, 1.0 + 5e-7, 0.0], [0.2, 0.1, 0.0]]), np.array([0, 1]))
     assert ranks.tolist() == [2, 2] and tied.tolist() == [True, False]
     twice = [Triplet("man", "wear", "hat"), Triplet("man", "have", "hat"), Triplet("cat", "on", "mat")]
     scores = np.array([[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [0.5, 0.5, 0.5]])
-    table = triplet_table(["a", "a", "b"], twice, scores, ["wear", "have", "on"])
+    table = _triplet_table(["a", "a", "b"], twice, scores, ["wear", "have", "on"])
     assert table["rank"].tolist() == [1, 2, 3] and table["any"].tolist() == [True, True, False]
     assert table["tied"].tolist() == [False, False, True]
-    spared = triplet_table(
+    spared = _triplet_table(
         ["a", "a", "b"], twice, scores, ["wear", "have", "on"], np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]], bool)
     )
     assert spared["rank"].tolist() == [1, 1, 1]
@@ -361,10 +361,10 @@ def test_the_majority_is_the_commonest_training_relation(scenes):
 
 def test_relations_of_any_phrases(scenes, tokens):
     model = build(MODEL, tokens)
-    found = image_relations(model, scenes[0].image, ["red circle", "blue square"], top=4)
+    found = _image_relations(model, scenes[0].image, ["red circle", "blue square"], top=4)
     assert len(found) == 8 and found.groupby(["subject", "object"]).probability.sum().tolist() == pytest.approx([1, 1])
     with pytest.raises(ValueError, match="two or more distinct phrases"):
-        image_relations(model, scenes[0].image, ["red circle"])
+        _image_relations(model, scenes[0].image, ["red circle"])
 
 
 # --- stage 1
@@ -413,9 +413,9 @@ def test_occlusion_against_a_loop():
         return torch.stack([(images * weight).sum((1, 2, 3)).sigmoid(), torch.zeros(len(images))], 1)
 
     found = occlusion_map(probabilities, image, 0, window=5, stride=4, grey=0.5, batch_size=3)
-    assert centres(12, 4) == [0, 4, 8, 12] and len(occluded(image, 5, 4)) == 16
-    for r, y in enumerate(centres(12, 4)):
-        for c, x in enumerate(centres(12, 4)):
+    assert _centres(12, 4) == [0, 4, 8, 12] and len(_occluded(image, 5, 4)) == 16
+    for r, y in enumerate(_centres(12, 4)):
+        for c, x in enumerate(_centres(12, 4)):
             copy = image.clone()
             for i in range(12):
                 for j in range(12):

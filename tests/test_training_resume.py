@@ -18,7 +18,7 @@ from complearn.core.runs import Run
 from complearn.launch import main
 from complearn.training.engine.checkpoints import read_tensors, remove_leftovers
 from complearn.training.runs import launch as launching
-from complearn.training.runs.launch import hold_lock, launch, prepare
+from complearn.training.runs.launch import _hold_lock, launch, prepare
 from complearn.training.runs.snapshots import Snapshot
 
 CONFIG = training_runs.config(ema=0.9)
@@ -367,12 +367,12 @@ def test_a_forked_worker_does_not_hold_the_lock_of_a_run(killed, tmp_path):
     context = multiprocessing.get_context("fork")
     ready = context.Event()
     worker = context.Process(target=lambda: (ready.set(), time.sleep(60)))
-    with hold_lock(run):
+    with _hold_lock(run):
         worker.start()
         ready.wait()
-        with pytest.raises(RuntimeError, match="in training already"), hold_lock(run):
+        with pytest.raises(RuntimeError, match="in training already"), _hold_lock(run):
             pass
-    with hold_lock(run):
+    with _hold_lock(run):
         assert worker.is_alive()
     worker.kill()
     worker.join()

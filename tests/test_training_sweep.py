@@ -13,7 +13,7 @@ import pytest
 from complearn.core.runs import Run
 from complearn.models.scoring import Progress
 from complearn.training.runs.launch import launch, prepare
-from complearn.training.runs.sweep import RunFailed, command, progress_of, run_all, share_machine
+from complearn.training.runs.sweep import RunFailed, _progress_of, _share_machine, command, run_all
 
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
 
@@ -31,8 +31,8 @@ def prepared(folder, steps=8, **train):
 def test_threads_do_not_depend_on_how_many_runs_are_left(monkeypatch):
     """A resumed run keeps its thread count, on which the last bits depend."""
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert share_machine(3, device="cpu") == (3, 2) and share_machine(100, device="cpu") == (8, 1)
-    assert share_machine(3, at_once=1, device="cpu") == (1, 8)
+    assert _share_machine(3, device="cpu") == (3, 2) and _share_machine(100, device="cpu") == (8, 1)
+    assert _share_machine(3, at_once=1, device="cpu") == (1, 8)
 
 
 def test_one_folder_one_trainer(tmp_path):
@@ -72,7 +72,7 @@ def test_a_sweep_skips_the_done_and_names_the_failed(tmp_path, capsys):
     bad = prepared(tmp_path / "bad", lr=1e6, explode=1e-3)
     with pytest.raises(RunFailed, match=r"run bad ended with exit code 1(.|\n)*complearn.launch"):
         run_all([good, bad], 8, device="cpu", at_once=1)
-    assert Run.open(good.path).done["step"] == 8 == progress_of(good)
+    assert Run.open(good.path).done["step"] == 8 == _progress_of(good)
     assert "leaked" not in (good.path / "log.txt").read_text()  # a library's word at the end of a fork
     before = (good.path / "metrics.jsonl").read_bytes()
     ended = []
@@ -94,7 +94,7 @@ def test_an_interrupted_sweep_leaves_runs_that_go_on(tmp_path, many):
         [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=os.environ | {"COMPLEARN_TYPECHECK": "0"}
     )
     until = time.monotonic() + 120
-    while min(map(progress_of, runs)) < 3 and time.monotonic() < until:
+    while min(map(_progress_of, runs)) < 3 and time.monotonic() < until:
         time.sleep(0.1)
     sweep.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in sweep.communicate(timeout=90)[1]

@@ -15,9 +15,9 @@ from complearn.data.negatives import (
     HardNegatives,
     NegativeImages,
     Negatives,
+    _scene_numbers,
     may_hold,
     negative_caption,
-    scene_numbers,
     with_negatives,
 )
 from complearn.data.pairs import Collate, Pair
@@ -38,7 +38,7 @@ def wrong_scene(present):
     out, batch, _, world = scene()
     graphs = [sample_pair(CONFIG, rng(k, "image"))[0] if shown else None for k, shown in enumerate(present)]
     out.negative_image = unit(6, 5)
-    scenes = torch.stack([torch.from_numpy(scene_numbers(graph, CONFIG.relations)) for graph in graphs])
+    scenes = torch.stack([torch.from_numpy(_scene_numbers(graph, CONFIG.relations)) for graph in graphs])
     shown = NegativeImages(torch.zeros(6, 3, 1, 1), torch.tensor(present).bool(), scenes)
     return out, batch.with_parts(shown), world, graphs
 

@@ -143,7 +143,7 @@ def go(path, fault=""):
 
         trainer.Trainer.begin_phase = spawned
     if place == "checkpoint":  # in the middle of writing it
-        write = checkpoints.tensor_bytes
+        write = checkpoints._tensor_bytes
         written = []
 
         def half(tensors):
@@ -152,7 +152,7 @@ def go(path, fault=""):
                 strike()
             return write(tensors)
 
-        checkpoints.tensor_bytes = half
+        checkpoints._tensor_bytes = half
     sys.stderr = open(Path(path).parent / "said.txt", "w", buffering=1)
     try:
         raise SystemExit(launch.main([str(path), "--quiet"]))

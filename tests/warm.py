@@ -6,16 +6,22 @@ limit; when it ends, whatever it started ends with it. `Warm` is the tests' side
 in lines of JSON.
 """
 
+import ctypes
 import importlib
+import inspect
 import json
+import multiprocessing.util
 import os
 import resource
+import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,6 +87,108 @@ class Warm:
             self.process.wait(30)
 
 
+# --- trainings that a notebook starts: forks, too
+
+LAUNCH = [sys.executable, "-m", "complearn.launch"]
+PR_SET_CHILD_SUBREAPER = 36  # of prctl(2): orphans below this process become its children
+
+
+class Spare:
+    """A fork that waits before the notebook computes anything, and runs `python -m complearn.launch` in its own forks,
+    which import nothing again.
+
+    `Spare.start` replaces how `subprocess.Popen` starts that command; what is started becomes a child of the notebook's
+    process, as always.
+    """
+
+    def __init__(self):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.requests, there = socket.socketpair()
+        if os.fork() == 0:
+            self.requests.close()
+            self.serve(there)
+        there.close()
+
+    def replace_popen(self):
+        "From here on `subprocess.Popen` starts the command of a training in a fork."
+        execute_child = subprocess.Popen._execute_child
+        signature = inspect.signature(execute_child)
+
+        def start(popen, args, *rest):
+            words = [args] if isinstance(args, str | os.PathLike) else [os.fspath(word) for word in args]
+            if words[:3] != LAUNCH:
+                return execute_child(popen, args, *rest)
+            given = signature.bind(popen, args, *rest).arguments
+            ends = [given[name] for name in ("p2cread", "c2pwrite", "errwrite")]  # of the child: input, output, errors
+            files = [number if end == -1 else end for number, end in enumerate(ends)]
+            env = dict(os.environ if given["env"] is None else given["env"])
+            cwd = os.fspath(given["cwd"] or os.getcwd())
+            task = {"words": words, "env": env, "cwd": cwd, "session": given["start_new_session"]}
+            socket.send_fds(self.requests, [json.dumps(task).encode()], files)
+            popen.pid = int(self.requests.recv(32))
+            popen._child_created = True
+            pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+            popen._close_pipe_fds(*(given[name] for name in pipes))
+
+        subprocess.Popen._execute_child = start
+
+    @staticmethod
+    def serve(requests):
+        "In the spare: fork for every request, and answer with the fork's number."
+        while True:
+            text, files, _, _ = socket.recv_fds(requests, 1 << 20, 3)
+            if not text:
+                os._exit(0)
+            numbers, number = os.pipe()
+            middle = os.fork()
+            if middle == 0:
+                child = os.fork()
+                if child == 0:
+                    for file in (requests.fileno(), numbers, number):
+                        os.close(file)
+                    Spare.run(json.loads(text), files)
+                os.write(number, str(child).encode())
+                os._exit(0)
+            os.waitpid(middle, 0)  # the fork is an orphan now: a child of the notebook's process
+            requests.send(os.read(numbers, 32))
+            for file in (*files, numbers, number):
+                os.close(file)
+
+    @staticmethod
+    def run(task, files):
+        "In the fork: what `python -m` does."
+        code = 1
+        try:
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+            for file in set(files) - {0, 1, 2}:
+                os.close(file)
+            if task["session"]:
+                os.setsid()
+            os.chdir(task["cwd"])
+            os.environ.clear()
+            os.environ.update(task["env"])
+            sys.path[:0] = [task["cwd"], *task["env"].get("PYTHONPATH", "").split(os.pathsep)]
+            import torch
+
+            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+            sys.argv = task["words"][2:]
+            runpy.run_module(task["words"][2], run_name="__main__", alter_sys=True)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                sys.stderr.write(end.code + "\n")
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(BaseException):
+                multiprocessing.util._exit_function()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+
 # --- the warm process
 
 
@@ -91,6 +199,8 @@ def execute(task):
     from execnb.nbio import read_nb, write_nb
     from execnb.shell import CaptureShell
     from nbdev.config import get_config
+
+    Spare().replace_popen()
 
     class WrittenShell(CaptureShell):
         """A shell that writes the notebook that it ran."""

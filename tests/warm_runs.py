@@ -4,6 +4,6 @@ import torch._dynamo  # noqa: F401  imported late by the optimizer
 
 import complearn.data.worlds.world  # noqa: F401, I001
 import complearn.launch  # noqa: F401
-from complearn.data.worlds.rendering import distance_tables
+from complearn.data.worlds.rendering import _distance_tables
 
-distance_tables()
+_distance_tables()

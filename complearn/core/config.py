@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['Text', 'Identifier', 'TYPED', 'RequestError', 'unknown_name', 'check_choice', 'check_text', 'adapter', 'short_repr',
-           'strict', 'check_arguments', 'read_record', 'parse_yaml', 'whole_number', 'parse_list', 'note_typed',
-           'check_parameters']
+           'strict', 'check_arguments', 'read_record', 'parse_yaml', 'parse_list', 'note_typed', 'check_parameters']
 
 # %% ../../nbs/core/config.ipynb #n003
 import ast
@@ -276,7 +275,7 @@ def parse_yaml(
         ) from None
 
 # %% ../../nbs/core/config.ipynb #n021
-def whole_number(
+def _whole_number(
     value: Any,  # a number, or a string of digits
     name: str,  # of the parameter, for the message
 ) -> int:
@@ -299,7 +298,7 @@ def parse_list(
     values = [] if value is None else [value] if isinstance(value, (int, float, str, Mapping)) else list(value)
     try:
         if of is int:
-            return [whole_number(item, name) for item in values]
+            return [_whole_number(item, name) for item in values]
         return values if of is None else [of(item) for item in values]
     except (TypeError, ValueError):
         raise RequestError(f"parameter {name} should be a list of {of.__name__}, not {values!r}") from None
@@ -329,7 +328,7 @@ def _check_kind(
 ) -> None:
     "Raise RequestError for a value of another kind, which the notebook would take for something else."
     if kind == "int":
-        whole_number(value, name)
+        _whole_number(value, name)
     if kind == "bool" and not isinstance(value, bool):
         raise RequestError(f"parameter {name} should be True or False, not {value!r}; write e.g. -p {name} True")
     if kind == "float":

@@ -20,6 +20,7 @@ from .benchmarks.items import Crop
 from .copies import are_copies
 from .identities import name_source, photo_identity, same_image
 from .images import image_hash
+from .pair_table import PairTable
 from .pairs import Pair
 from .reports import Pairs, Report
 from .word_tokenizer import normalize_caption
@@ -184,14 +185,19 @@ OVERLAP_POLICIES = ("drop", "keep", "refuse")
 def without_pairs(
     pairs: Sequence[Pair],  # a training set
     ids: Iterable[str],  # of the pairs to leave out
-) -> Pairs:
+) -> Pairs | PairTable:  # as the given ones
     "The other pairs; the report names those that are left out."
     before = getattr(pairs, "report", Report("training set"))
     removed = set(ids)
-    rest = [pair for pair in pairs if pair.id not in removed]
-    names = sorted({pair.id for pair in pairs} & removed)
+    if isinstance(pairs, PairTable):
+        present = pairs.ids()
+    else:
+        present = [pair.id for pair in pairs]
+    stay = [place for place, name in enumerate(present) if name not in removed]
+    names = sorted(removed.intersection(present))
     skipped = before.skipped | ({"shared with an evaluation": names} if names else {})
-    return Pairs(rest, Report(before.source, len(rest), skipped, list(before.notes), dict(before.details)))
+    report = Report(before.source, len(stay), skipped, list(before.notes), dict(before.details))
+    return pairs.select(stay, report) if isinstance(pairs, PairTable) else Pairs([pairs[k] for k in stay], report)
 
 
 def resolve_overlap(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EXAMPLES', 'GENERATORS', 'LONGEST_WAIT', 'Generator', 'CausalGenerator', 'SpendLimit', 'Unavailable', 'BadAnswer',
-           'UnfinishedAnswer', 'retry_after', 'EndpointGenerator', 'generate_edits']
+           'UnfinishedAnswer', 'EndpointGenerator', 'generate_edits']
 
 # %% ../../nbs/models/generators.ipynb #820a2f2a
 import hashlib
@@ -154,7 +154,7 @@ class UnfinishedAnswer(BadAnswer):
 LONGEST_WAIT = 600.0
 
 
-def retry_after(
+def _retry_after(
     value: str | None,  # of the header Retry-After
 ) -> float:  # seconds from now; 0 where it says nothing
     "The time that an endpoint asks to be left alone: a number of seconds, or a date."
@@ -290,7 +290,7 @@ class EndpointGenerator:
         except urllib.error.HTTPError as error:
             message = f"{self.url} answers {error.code} {error.reason}"
             if error.code in (408, 409, 425, 429) or error.code >= 500:
-                self._hold(wait := retry_after(error.headers.get("Retry-After")))
+                self._hold(wait := _retry_after(error.headers.get("Retry-After")))
                 raise Unavailable(f"{message}{f' and asks to wait {wait:.0f} s' if wait else ''}", wait) from None
             raise RequestError(f"{message}; check the address, the model's name and the key in {self.key}") from None
         except (OSError, TimeoutError, http.client.HTTPException) as error:

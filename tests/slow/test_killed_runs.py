@@ -19,7 +19,7 @@ import training_runs
 from complearn.core.checksums import read_checksums, verify
 from complearn.core.runs import Run, find
 from complearn.training.engine.checkpoints import load_checkpoint
-from complearn.training.runs.launch import hold_lock, prepare
+from complearn.training.runs.launch import _hold_lock, prepare
 
 LENGTHS = {"warmup": 3, "distil": 2, "interact": 3, "generations": 2, "final": 2, "ramp": 1, "temperature": 0.1}
 CONFIG = training_runs.config({"name": "il_clip", "args": LENGTHS}, ema=0.9, checkpoint_every=3)
@@ -71,7 +71,7 @@ def check_readable(path):
     for folder in (path, path / "phases"):
         for name in read_checksums(folder):
             verify(folder / name)
-    with hold_lock(run):
+    with _hold_lock(run):
         pass
 
 

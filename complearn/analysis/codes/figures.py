@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIDE', 'MAPS', 'overlay', 'picture_uri', 'code_label', 'add_pictures', 'code_grid', 'image_codes', 'log_ticks',
-           'usage_figure', 'support_figure', 'principal_plane', 'code_map', 'map_figure']
+           'usage_figure', 'support_figure', 'code_map', 'map_figure']
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #imports0
 import base64
@@ -270,7 +270,7 @@ def support_figure(
     )
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #25990580
-def principal_plane(
+def _principal_plane(
     vectors: Float[np.ndarray, "code width"],  # at least one code, of width two or more
 ) -> Float[np.ndarray, "code 2"]:
     "The first two principal components of the codes' directions."
@@ -292,7 +292,7 @@ def code_map(
     "A place in the plane for every code, from the cache where it is there."
     check_choice("code map", method, MAPS)
     if method == "pca":
-        return principal_plane(np.asarray(vectors))
+        return _principal_plane(np.asarray(vectors))
     umap = need("umap", "lab")
     vectors = np.ascontiguousarray(vectors)
     path = (

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ORDERED', 'NEGATIVE_SETS', 'ANY', 'TWO', 'KINDS', 'NULLS', 'WORD', 'OWN', 'MORE', 'read_negative_sets',
-           'ExplainedNegative', 'explain_choices', 'overlap_rows', 'WordPool', 'random_negatives', 'overlap_examples',
-           'overlap_table', 'null_rows', 'beside_chance']
+           'ExplainedNegative', 'explain_choices', 'overlap_rows', 'WordPool', 'overlap_examples', 'overlap_table',
+           'null_rows', 'beside_chance']
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #195b36a1
 import re
@@ -298,7 +298,7 @@ def _exchanged_words(caption: str, negative: str, null: str, pool: WordPool, dra
     return _replace_spans(caption, [(first.span, second.text), (second.span, first.text)])
 
 # %% ../../../nbs/analysis/identifiability/overlap.ipynb #d1a0ov08
-def random_negatives(
+def _random_negatives(
     choices: Sequence[Choice],  # of texts
     null: str,  # one of `NULLS`
     pool: WordPool,  # of these choices
@@ -381,7 +381,7 @@ def null_rows(
         own = [each for each in explained if _negative_kind(each.caption, each.negative) == kind]
         rows += _shares(OWN, kind, own)
     for null, kind in NULLS.items():
-        pairs = [pair for pair in random_negatives(choices, null, pool, most) if pair[0].captions in own_levels]
+        pairs = [pair for pair in _random_negatives(choices, null, pool, most) if pair[0].captions in own_levels]
         drawn = [replace(choice, captions=(choice.captions[0], text), right=1) for choice, text in pairs]
         by_chance = explain_choices(drawn, explained[0].data if explained else "", context, progress=progress)
         rows += _shares(null, kind, by_chance)

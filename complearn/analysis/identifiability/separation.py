@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['text_groups', 'a_distance', 'edit_shift', 'modality_gap', 'shift_effect', 'ReadingBatch', 'BlindScorer',
-           'batch_similarities', 'contrastive_losses', 'best_scale', 'held_out_losses', 'loss_gap', 'LinearWorld',
-           'r_squared', 'as_tensor', 'fit_encoders', 'identifiability']
+           'batch_similarities', 'contrastive_losses', 'held_out_losses', 'loss_gap', 'LinearWorld', 'r_squared',
+           'identifiability']
 
 # %% ../../../nbs/analysis/identifiability/separation.ipynb #imports0
 from collections.abc import Callable, Hashable, Sequence
@@ -239,7 +239,7 @@ def contrastive_losses(
     return sum(F.cross_entropy(side, targets, reduction="none").mean(1) for side in (logits.mT, logits)) / 2
 
 
-def best_scale(
+def _best_scale(
     similarities: Float[Tensor, "batches images texts"],  # from `batch_similarities`
 ) -> float:  # between 0.1 and 1000
     "The inverse temperature with the least contrastive loss."
@@ -258,7 +258,7 @@ def held_out_losses(
     if len(similarities) < 2:
         raise ValueError("one batch cannot be halved; give twice as many pairs, or a smaller batch")
     half = len(similarities) // 2
-    return contrastive_losses(similarities[half:], best_scale(similarities[:half]))
+    return contrastive_losses(similarities[half:], _best_scale(similarities[:half]))
 
 # %% ../../../nbs/analysis/identifiability/separation.ipynb #a1bce919
 def loss_gap(
@@ -327,7 +327,7 @@ def r_squared(
     return float(1 - rest / whole)
 
 # %% ../../../nbs/analysis/identifiability/separation.ipynb #4e3f9ccc
-def as_tensor(
+def _as_tensor(
     values: Float[np.ndarray, "pair *rest"],  # drawn
 ) -> Float[Tensor, "pair feature"]:
     "Drawn values as rows."
@@ -344,7 +344,7 @@ def _linear_loss(
     return (F.cross_entropy(logits, targets) + F.cross_entropy(logits.T, targets)) / 2
 
 # %% ../../../nbs/analysis/identifiability/separation.ipynb #1cebc5e3
-def fit_encoders(
+def _fit_encoders(
     world: LinearWorld,  # where pairs come from
     steps: int = 600,
     batch: int = 256,  # pairs
@@ -361,7 +361,7 @@ def fit_encoders(
     optimizer = torch.optim.Adam([*image.parameters(), *text.parameters()], lr=0.02)
     for step in range(steps):
         drawn = world.draw(batch, 1000 * (seed + 1) + step)
-        loss = _linear_loss(image(as_tensor(drawn["image"])), text(as_tensor(drawn["tokens"])))
+        loss = _linear_loss(image(_as_tensor(drawn["image"])), text(_as_tensor(drawn["tokens"])))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -378,11 +378,11 @@ def identifiability(
     str, float
 ]:  # loss; R^2 of z_inv, noise of tokens and the image's private part from text or image, and of these from z_inv
     "What trained encoders hold of each variable, and how much of them z_inv explains."
-    image, text = fit_encoders(world, steps, width=width, seed=seed)
+    image, text = _fit_encoders(world, steps, width=width, seed=seed)
     drawn = world.draw(n, 7 + seed)
     with torch.no_grad():
-        images = image(as_tensor(drawn["image"]))
-        texts = text(as_tensor(drawn["tokens"]))
+        images = image(_as_tensor(drawn["image"]))
+        texts = text(_as_tensor(drawn["tokens"]))
         loss = _linear_loss(images[:256], texts[:256]).item()
     explained = {"representation of text": texts, "representation of image": images}
     sides = {

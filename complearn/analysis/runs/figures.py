@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MEASURES', 'BARS', 'QUERIES', 'accuracy_curves', 'accuracy_figures', 'comparison_figure', 'with_coin',
-           'difference_panels', 'difference_figure', 'running_mean', 'loss_curve', 'alignment_figure',
-           'support_and_loss', 'learning_figure', 'setting_table', 'layers_figure', 'clustering_figure']
+           'difference_panels', 'difference_figure', 'loss_curve', 'alignment_figure', 'support_and_loss',
+           'learning_figure', 'setting_table', 'layers_figure', 'clustering_figure']
 
 # %% ../../../nbs/analysis/runs/figures.ipynb #imports0
 from collections.abc import Mapping, Sequence
@@ -279,7 +279,7 @@ def difference_figure(
     return _split_rows(figure, splits, f"{title}<br><sup>{subtitle}</sup>", room)
 
 # %% ../../../nbs/analysis/runs/figures.ipynb #b32f8042
-def running_mean(
+def _running_mean(
     metrics: pd.DataFrame,  # a log
     column: str,  # which column
     window: int | None = None,  # logged steps; a hundredth of the log by default, never across phases
@@ -334,7 +334,7 @@ def loss_curve(
     names = list(logs)
     other = [name for name, metrics in logs.items() if column not in metrics]
     for name, metrics in logs.items():
-        curve = running_mean(metrics, loss_column(metrics, column), window)
+        curve = _running_mean(metrics, loss_column(metrics, column), window)
         faint = {"color": method_colour(name, names, 0.25), "width": 1}
         figure.add_scatter(x=curve.step, y=curve.value, mode="lines", line=faint, showlegend=False, hoverinfo="skip")
         hover = "step %{x}: %{y:.3f} nats<extra>" + name + "</extra>"
@@ -396,7 +396,7 @@ def support_and_loss(
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
     curves = {}
     for name in (*columns, loss):
-        curves[name] = curve = running_mean(metrics, name, window)
+        curves[name] = curve = _running_mean(metrics, name, window)
         hover = "step %{x}: %{y:.2f}<extra>" + name + "</extra>"
         style = {"mode": "lines", "line": {"color": colour_of(name, [*columns, loss])}}
         panel = {"row": 2 if name == loss else 1, "col": 1}

@@ -18,6 +18,7 @@ from ...data.readers.edits import read_captions, read_edits
 from ...data.readers.files import read_pictures, read_rows
 from ...data.readers.registry import read
 from ...evaluation.bench.suites import find_suites
+from ...models.generative import is_generative
 from ...models.towers.checkpoints import is_clip_folder, is_torchscript
 from ...training.runs.opening import describe_model, load_scorer
 
@@ -111,6 +112,9 @@ def _run_place(path: Path) -> Place | None:
 
 def _model_place(path: Path) -> Place | None:
     "A folder with a model that is no run; None where there is none."
+    if is_generative(str(path)):
+        lines = ("it writes text about an image, and is scored by the likelihood of captions",)
+        return Place("a generative model", lines, commands=(f"complearn judge generative:{path} --pairs photos/",))
     kinds = {
         "a model of open_clip": (path / "open_clip_config.json").is_file(),
         "a CLIPModel of transformers": is_clip_folder(path),

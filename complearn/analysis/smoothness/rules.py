@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LAYER_RULES', 'TOWER_RULES', 'STAGES', 'RESNET_RULES', 'RULES', 'identity', 'activation', 'linear', 'sequential',
-           'convolution', 'token_ball', 'attention', 'block', 'projection', 'open_clip_vision', 'open_clip_text',
-           'resnet', 'modified_resnet', 'timm_pool', 'register_rule', 'upper_bound']
+           'convolution', 'attention', 'block', 'projection', 'open_clip_vision', 'open_clip_text', 'resnet',
+           'modified_resnet', 'timm_pool', 'register_rule', 'upper_bound']
 
 # %% ../../../nbs/analysis/smoothness/rules.ipynb #imports0
 import math
@@ -113,7 +113,7 @@ def _mean_pool(module: nn.AdaptiveAvgPool2d, context: Context) -> Bound:
     return factor(context, "pooling", math.prod(context.input_shape[-2:]) ** -0.5)
 
 # %% ../../../nbs/analysis/smoothness/rules.ipynb #n009
-def token_ball(
+def _token_ball(
     norm: nn.Module,  # the layer in front of an attention
 ) -> float | None:  # None for a layer that bounds nothing
     "The radius of the ball that a LayerNorm sends every token into."
@@ -169,7 +169,7 @@ def attention(module: Attention, context: Context) -> Bound:
 
 def block(module: Block, context: Context) -> Bound:
     "Attention and MLP, each in a residual branch."
-    ball = token_ball(module.norm1)
+    ball = _token_ball(module.norm1)
     first = bound_parts(module, context, "norm1") * bound(module.attention, context.part("attention", ball))
     second = bound_parts(module, context, "norm2", "mlp")
     return residual(context, "attention", first) * residual(context, "mlp", second)
@@ -194,7 +194,7 @@ def _layer_scale(module: nn.Module, context: Context) -> Bound:
 def _open_clip_block(module: nn.Module, context: Context) -> Bound:
     "Attention and MLP, each in a residual branch."
     refuse(context, cross_attention=hasattr(module, "ln_1_kv"))
-    attention = bound(module.attn, context.part("attn", token_ball(module.ln_1)))
+    attention = bound(module.attn, context.part("attn", _token_ball(module.ln_1)))
     first = bound_parts(module, context, "ln_1") * attention * bound_parts(module, context, "ls_1")
     second = bound_parts(module, context, "ln_2", "mlp", "ls_2")
     return residual(context, "attn", first) * residual(context, "mlp", second)

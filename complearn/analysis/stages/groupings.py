@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Labels', 'FORMATS', 'ami_table', 'ami_figure', 'group_shares', 'sizes_figure', 'column_groups', 'metadata_table',
-           'contingency', 'neighbours', 'stage_embeddings', 'write_embeddings', 'read_embeddings']
+           'contingency', 'neighbours', 'stage_embeddings', 'write_embeddings']
 
 # %% ../../../nbs/analysis/stages/groupings.ipynb #imports0
 import io
@@ -203,7 +203,7 @@ def write_embeddings(
     return write_bytes_atomic(path, buffer.getvalue())
 
 # %% ../../../nbs/analysis/stages/groupings.ipynb #d692b787
-def read_embeddings(
+def _read_embeddings(
     path: str | Path,  # from `write_embeddings`
 ) -> tuple[list[str], dict[str, Float[Tensor, "image _"]]]:  # keys; vectors by name, without metadata
     "Read vectors and their keys; raise ValueError if the file holds something else."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIDE', 'View', 'found_message', 'concept_relations', 'concept_message', 'pictures_message', 'graph_message',
-           'selection_table', 'Sentence', 'scored_sentence', 'covered', 'sentence_nodes', 'sentence_message']
+           'selection_table', 'Sentence', 'scored_sentence', 'covered', 'sentence_message']
 
 # %% ../../../nbs/apps/concepts/messages.ipynb #404d3d69
 from collections.abc import Sequence
@@ -201,7 +201,7 @@ def covered(
     return start + begin, start + end
 
 
-def sentence_nodes(
+def _sentence_nodes(
     parse: Parse,  # with a tree
     table: pd.DataFrame | None = None,  # from `node_scores`
 ) -> tuple[
@@ -250,7 +250,7 @@ def _unscored_reason(
 
 def _cut_remark(
     sentence: Sentence,
-    nodes: Sequence[dict],  # from `sentence_nodes`
+    nodes: Sequence[dict],  # from `_sentence_nodes`
 ) -> str:
     "How far a model reads a sentence that is too long for it; empty where it reads all of it."
     caption = sentence.pair.caption
@@ -280,7 +280,7 @@ def sentence_message(
     parse = sentence.parse
     note = sentence.note
     drawn = parse.tree is not None and len(parse.words) <= MOST_LEAVES
-    nodes, cells = sentence_nodes(parse, sentence.table) if drawn else ([], [])
+    nodes, cells = _sentence_nodes(parse, sentence.table) if drawn else ([], [])
     if not drawn:
         if parse.tree:
             reason = f"a tree of more than {MOST_LEAVES} words is not drawn"

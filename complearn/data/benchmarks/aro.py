@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPATIAL', 'VERBS', 'OBTAIN', 'SHUFFLES', 'FUNCTION_WORDS', 'ADJECTIVES', 'read_aro_relation', 'read_aro_attribution',
-           'plain_words', 'tag_words', 'order_choices', 'read_order', 'read_negclip']
+           'order_choices', 'read_order', 'read_negclip']
 
 # %% ../../../nbs/data/benchmarks/aro.ipynb #c002
 import re
@@ -141,7 +141,7 @@ def read_aro_attribution(
 SHUFFLES = ("nouns_and_adjectives", "all_but_nouns_and_adjectives", "within_trigrams", "trigrams")
 
 
-def plain_words(
+def _plain_words(
     caption: str,  # as its author wrote it
     max_words: int = 30,  # longer captions are cut
 ) -> list[str]:
@@ -200,7 +200,7 @@ ADJECTIVES = set(
 )
 
 
-def tag_words(
+def _tag_words(
     words: Sequence[str],  # lower case
 ) -> list[str]:  # "noun", "adjective" or "other"
     "Tag words by rules; needs no model."
@@ -216,12 +216,12 @@ def order_choices(
     pairs: Iterable[Pair],  # any reader's
     split: str,  # e.g. "coco_order"
     seed: int = 0,  # of the shuffles
-    tagger: Callable[[list[str]], list[str]] = tag_words,  # words to "noun", "adjective", "other"
+    tagger: Callable[[list[str]], list[str]] = _tag_words,  # words to "noun", "adjective", "other"
 ) -> list[tuple[Choice, str]]:  # each with its place
     "Make choices between captions and shuffles of them; a caption that cannot be shuffled is left out."
     items = []
     for pair in pairs:
-        words = plain_words(pair.caption)
+        words = _plain_words(pair.caption)
         wrong = []
         tags = tagger(words)
         right = normalize_caption(" ".join(words))
@@ -248,7 +248,7 @@ def read_order(
     images: Path | str,  # the folder below which the records' images lie
     split: str = "coco_order",  # or "flickr30k_order"
     seed: int = 0,  # of the shuffles
-    tagger: Callable[[list[str]], list[str]] = tag_words,  # words to "noun", "adjective", "other"
+    tagger: Callable[[list[str]], list[str]] = _tag_words,  # words to "noun", "adjective", "other"
     max_bad: float = 0.01,  # share of captions that may be skipped
     check: str = "auto",  # how photos are checked, see `image_fault`
     allow_outside: bool = False,  # follow links and names that lead out of the folder

@@ -7,7 +7,7 @@ __all__ = ['read_folder']
 
 # %% ../../../nbs/data/readers/folders.ipynb #c002
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ...core.own_files import Inside
 from ..identities import path_identity
 from ..images import EXTENSIONS
 from ..negatives import EditedCaptions
+from ..pair_table import with_folders
 from ..pairs import Pair
 from complearn.data.readers.files import (
     CAPTION_COLUMNS,
@@ -207,3 +208,11 @@ def read_folder(
     if columns.negative is not None:
         notes += _joined_negatives(samples, collector, columns.negative)
     return collector.finish([*notes, *row_notes(row_like)])
+
+
+def _folder_files(folder: Any, captions_file: Any = "", images: str = "", **options: Any) -> Iterator[Path]:
+    folder = Path(folder).expanduser()
+    return with_folders(_table_path(folder, captions_file), folder / images)
+
+
+read_folder.files = _folder_files  # see `data.pair_table`

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['Part', 'read', 'source_of', 'known_count', 'is_drawn', 'world_of', 'check_reader', 'read_source', 'portable',
-           'read_joined', 'read_captions_alone', 'read_disjoint', 'read_edited', 'correct_trees', 'read_corrected',
-           'read_split_part']
+           'read_joined', 'read_captions_alone', 'read_disjoint', 'read_edited', 'read_corrected', 'read_split_part']
 
 # %% ../../../nbs/data/readers/registry.ipynb #9e953dce
 import inspect
@@ -22,6 +21,7 @@ from ..benchmarks import nlvr  # noqa: F401
 from ..divergence.measure import read_split, take_part
 from ..identities import distinct_names
 from ..overlap import resolve_overlap, without_pairs
+from ..pair_table import read_stored
 from ..pairs import Pair
 from . import coco, folders, labelled, shards, sidecars, tables  # noqa: F401
 from .edits import read_captions, read_edits, with_negatives
@@ -53,7 +53,10 @@ def read(
     unknown = [argument for argument in arguments if argument not in parameters]
     if unknown and not takes_any:
         raise ValueError(f"reader {name!r}: {unknown_name('argument', unknown[0], list(parameters))}")
-    pairs = function(**arguments)
+    if hasattr(function, "files"):
+        pairs = read_stored(name, function, arguments)
+    else:
+        pairs = function(**arguments)
     if hasattr(pairs, "__len__"):
         _COUNTS[_source_key(name, arguments)] = len(getattr(pairs, "train", pairs))
     if hasattr(pairs, "report"):
@@ -251,7 +254,7 @@ def read_edited(
     return Pairs(edited, Report(report.source, len(edited), report.skipped, notes, report.details))
 
 # %% ../../../nbs/data/readers/registry.ipynb #dfabe382
-def correct_trees(
+def _correct_trees(
     pairs: Sequence[Pair],  # with captions
     path: Path,  # of corrections, see `language.parsing.registry`
     parser: str = "",  # of captions without a tree; empty: they stay without
@@ -299,7 +302,7 @@ def read_corrected(
         raise ValueError(
             "a generated world has the trees of its own grammar; correct those of captions that people wrote"
         )
-    return correct_trees(pairs, path / "corrections.jsonl" if path.is_dir() else path, parser)
+    return _correct_trees(pairs, path / "corrections.jsonl" if path.is_dir() else path, parser)
 
 # %% ../../../nbs/data/readers/registry.ipynb #e7cf0200
 @READERS.register("split")

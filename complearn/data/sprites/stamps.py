@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIZE_WORDS', 'STATES', 'VARIETIES', 'NOT_COLOURS', 'SAME_NOUNS', 'PHRASE_BREAKS', 'PACKAGE', 'INSTALLED', 'DRAWINGS',
            'PHOTOGRAPHS', 'Label', 'read_label', 'stamps_folder', 'list_stamps', 'is_photograph', 'read_caption',
-           'read_stamps', 'download_deb', 'unpack_deb', 'fetch_stamps', 'main']
+           'read_stamps', 'fetch_stamps', 'main']
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #imports0
 import argparse
@@ -206,7 +206,7 @@ def read_stamps(
     return collector.finish()
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #n001
-def download_deb(
+def _download_deb(
     package: str,  # the package's name
     folder: Path | str,  # where to put it
     timeout: float = 1800,  # seconds
@@ -272,7 +272,7 @@ def _write_files(stream: _LimitedStream, target: Path, inside: PurePosixPath, is
     return written
 
 # %% ../../../nbs/data/sprites/stamps.ipynb #n005
-def unpack_deb(
+def _unpack_deb(
     deb: Path | str,  # a .deb file
     target: Path | str,  # folder to write to
     inside: str,  # folder in the package, e.g. "usr/share/tuxpaint/stamps"; it becomes `target` itself
@@ -334,8 +334,8 @@ def fetch_stamps(
             if str(source):
                 source = Path(source).expanduser()
             else:
-                source = download_deb(PACKAGE, scratch)
-            unpack_deb(source, new, INSTALLED, _is_wanted)
+                source = _download_deb(PACKAGE, scratch)
+            _unpack_deb(source, new, INSTALLED, _is_wanted)
         list_stamps(new, source)  # an error here leaves what was there before
         (new / "SOURCE.txt").write_text(f"{_SOURCE_LINE} {source.name}\n")
         _replace(target, new, Path(scratch) / "old")

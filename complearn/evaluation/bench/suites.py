@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SUITES', 'TEST_LISTS', 'TOKENS', 'VAL', 'VG', 'OBTAIN_VG', 'OBTAIN_COCO', 'OBTAIN_ARO', 'OBTAIN_ORDER', 'Benchmark',
-           'benchmark', 'flickr_test', 'read_bench', 'find_suites', 'scan_table', 'read_suites']
+           'benchmark', 'read_bench', 'find_suites', 'scan_table', 'read_suites']
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #c002
 import importlib.util
@@ -102,7 +102,7 @@ def _karpathy_test(images: Path | str, annotations: Path | str, **options: Any) 
     return read_karpathy(annotations, images, "test", **options)
 
 
-def flickr_test(
+def _flickr_test(
     images: Path | str,  # the folder of photos
     annotations: Path | str,  # Karpathy's JSON, a token file, or the folder that holds one
     names: Path | str | None = None,  # the list of test photos; None: the one beside the token file
@@ -359,7 +359,7 @@ def _flickr_suite(
         task=Retrieval,
         places=places,
         obtain=f"karpathy/{split}, or {test_list} beside the token file in {name}/, and the photos",
-    )(flickr_test)
+    )(_flickr_test)
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #n007
 for _kind in ("atom", "compound", "replace", "swap", "negate"):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TIE', 'MANY_TIES', 'METRICS', 'margins', 'Distinct', 'pair_scores', 'evaluate_choices', 'repeated_items',
-           'summarise_choices', 'chance_scores', 'blind_flags', 'blind_choices', 'Choices', 'limit_splits']
+           'blind_flags', 'Choices', 'limit_splits']
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c002
 import math
@@ -196,7 +196,7 @@ def repeated_items(
     return items[min(("photo", "captions"), key=lambda name: items[name].nunique())]
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c022
-def summarise_choices(
+def _summarise_choices(
     frame: pd.DataFrame,  # what `evaluate_choices` returned
     column: str = "right",  # "credit": ties broken by a coin
 ) -> list[Score]:  # per metric one for each split, then "mean"
@@ -225,7 +225,7 @@ def summarise_choices(
     return scores
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c025
-def chance_scores(
+def _chance_scores(
     choices: Sequence[Choice],  # items of one benchmark
 ) -> list[Score]:  # same splits and metrics as a model's
     """The exact chance level of each split: 1/n for a choice of n (1/3 for two right of three); (1/n)^n, (1/n)^n and
@@ -262,7 +262,7 @@ def chance_scores(
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c028
 def blind_flags(
     scores: Sequence[Score],  # of one blind scorer
-    chance: Sequence[Score],  # of the same benchmark, from `chance_scores`
+    chance: Sequence[Score],  # of the same benchmark, from `_chance_scores`
     margin: float = 0.05,  # how far from chance the whole interval must lie
 ) -> list[Score]:  # one per split: metric "blind_flag", 1 where the split is solved blind
     "Mark the splits that need no image: they do not measure compositionality."
@@ -275,7 +275,7 @@ def blind_flags(
     return [Score(score.split, "blind_flag", float(solved(score)), n=score.n) for score in judged]
 
 # %% ../../../nbs/evaluation/tasks/choices.ipynb #c030
-def blind_choices(
+def _blind_choices(
     choices: Sequence[Choice],  # items of one benchmark
     captions: Sequence[str],  # training captions, for the n-gram model; none: without it
     order: int = 3,  # of the n-gram model
@@ -283,12 +283,12 @@ def blind_choices(
     str, list[Score]
 ]:  # of chance, blind_length, blind_ngram; metrics "accuracy", "accuracy_coin", "blind_flag" and so on
     "The blind baselines of a benchmark, and which splits they solve."
-    baselines = {"chance": chance_scores(choices)}
+    baselines = {"chance": _chance_scores(choices)}
     for method, scorer in blind_scorers(captions, order).items():
         frame = evaluate_choices(scorer, choices)
-        scores = summarise_choices(frame)
+        scores = _summarise_choices(frame)
         text = frame[frame["metric"] == "accuracy"]
-        scores += summarise_choices(text, "credit") if len(text) else []
+        scores += _summarise_choices(text, "credit") if len(text) else []
         baselines[method] = scores + blind_flags(scores, baselines["chance"])
     return baselines
 
@@ -302,13 +302,13 @@ class Choices(Task):
 
     def run(self, scorer: Scorer, batch_size: int = 256, device: torch.device | str | None = None) -> list[Score]:
         frame = evaluate_choices(scorer, self.choices, batch_size, device)
-        scores = summarise_choices(frame)
+        scores = _summarise_choices(frame)
         text = frame[frame["metric"] == "accuracy"]
         many_ties = any(score.metric == "accuracy" and score.ties > MANY_TIES for score in scores)
-        return scores + (summarise_choices(text, "credit") if many_ties else [])
+        return scores + (_summarise_choices(text, "credit") if many_ties else [])
 
     def blind(self, captions: Sequence[str]) -> dict[str, list[Score]]:
-        return blind_choices(self.choices, captions)
+        return _blind_choices(self.choices, captions)
 
     def items(self) -> Sequence[Choice]:
         return self.choices

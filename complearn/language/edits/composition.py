@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Call', 'MOST_STATES', 'compose', 'all_sites', 'caption_edits', 'SearchCut', 'have_places', 'free_options',
-           'draw_calls', 'draw_composition', 'draw_edit', 'count_edits', 'Yields']
+           'draw_calls', 'draw_composition', 'count_edits', 'Yields']
 
 # %% ../../../nbs/language/edits/composition.ipynb #9231043a
 import itertools
@@ -201,7 +201,7 @@ def draw_composition(
     return None if edit is None or edit.caption == caption else edit
 
 
-def draw_edit(
+def _draw_edit(
     parse: Parse,
     context: EditContext,
     draw: int,  # decides which, e.g. from (seed, caption)

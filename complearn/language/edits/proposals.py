@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LABEL', 'ITEM', 'THINKING', 'WRAPPING', 'LONGEST_CHANGE', 'Difference', 'PARTS', 'LINKING', 'HELPERS',
-           'without_thinking', 'clean_proposal', 'align', 'explain', 'changed_words', 'kind_fits', 'check_proposal']
+           'without_thinking', 'align', 'explain', 'changed_words', 'kind_fits', 'check_proposal']
 
 # %% ../../../nbs/language/edits/proposals.ipynb #bea17a2c
 import re
@@ -71,7 +71,7 @@ def without_thinking(
     return THINKING.sub("", answer).strip()
 
 
-def clean_proposal(
+def _clean_proposal(
     caption: str,  # the text
     proposal: str,  # as a language model wrote it
 ) -> str:
@@ -464,7 +464,7 @@ def check_proposal(
     "Check that a proposal is the edit of a caption that it was asked for."
     check_choice("operator", operator, CAPTION_EDITS)
     family, _, kind = operator.partition("_")
-    text = clean_proposal(parse.caption, proposal)
+    text = _clean_proposal(parse.caption, proposal)
     differences = align(parse.caption, text)
     if not text or not differences:
         return "repeats the caption" if text else "is empty"

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'START', 'STOP', 'PARENT', 'LABEL', 'PRIMITIVE', 'TEXT', 'Regions', 'GivenRegions', 'StackRegions',
-           'stack_regions', 'RegionStream', 'word_starts', 'concept_table', 'check_trees', 'Concepts', 'FindConcepts',
-           'concept_collate', 'stack_tables', 'present']
+           'RegionStream', 'concept_table', 'check_trees', 'Concepts', 'FindConcepts', 'concept_collate',
+           'stack_tables', 'present']
 
 # %% ../../../nbs/models/composer/concepts.ipynb #imports0
 from bisect import bisect_right
@@ -76,10 +76,10 @@ class StackRegions:
         "The regions of some pairs."
         if all(pair.image is None and pair.regions is None for pair in pairs):
             return None
-        return stack_regions(pairs, self.width)
+        return _stack_regions(pairs, self.width)
 
 
-def stack_regions(
+def _stack_regions(
     pairs: Sequence[Pair],  # with regions, or regions in place of their images
     width: int,  # features of each region
 ) -> GivenRegions:
@@ -155,7 +155,7 @@ class RegionStream(nn.Module):
         return self.norm(self.embed(features) + self.place(places)), mask
 
 # %% ../../../nbs/models/composer/concepts.ipynb #a2bf799c
-def word_starts(
+def _word_starts(
     caption: str,
     words: Sequence[str],  # the leaves of its tree
 ) -> list[int]:  # the first character of each
@@ -192,7 +192,7 @@ def concept_table(
     spans: Sequence[tuple[int, int]],  # characters of each token; empty for start and end
 ) -> list[tuple[int, ...]]:  # one line of `COLUMNS` per concept, parents first
     "The concepts of a caption over its tokens; those without a token, because the caption was cut, are left out."
-    starts = word_starts(caption, tree.leaves())
+    starts = _word_starts(caption, tree.leaves())
     tokens = [(bisect_right(starts, max(a, starts[0])) - 1, k) for k, (a, b) in enumerate(spans) if b > a]
     lines = []
     numbers = {-1: -1}

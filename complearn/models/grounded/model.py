@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['READINGS', 'INITIAL_MATCH', 'IMAGE_METHOD', 'TEXT_METHOD', 'GroundedConfig', 'is_untrained', 'tower_specs',
-           'GroundedOutput', 'Grounded', 'build_grounded', 'SearchScorer']
+           'GroundedOutput', 'Grounded', 'SearchScorer']
 
 # %% ../../../nbs/models/grounded/model.ipynb #c002
 from dataclasses import asdict, dataclass
@@ -287,7 +287,7 @@ class Grounded(nn.Module):
         return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), *config)
 
 # %% ../../../nbs/models/grounded/model.ipynb #c010
-def build_grounded(
+def _build_grounded(
     config: Any,  # a GroundedConfig, or a mapping of its fields
     tokenizer: Any = None,  # for an own text tower; a pretrained one brings its own
     seed: int = 0,  # same seed, same parameters
@@ -313,7 +313,7 @@ def _grounded_search_fault(config: GroundedConfig) -> str:
 register_model(
     "grounded",
     GroundedConfig,
-    build_grounded,
+    _build_grounded,
     assemble=Grounded,
     title=_grounded_title,
     later_parts=("relations", "search"),

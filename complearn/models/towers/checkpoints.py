@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CONVERT', 'WRAPPERS', 'NO_WEIGHTS', 'RENAMED', 'is_torchscript', 'read_weights', 'check_weights', 'load_weights',
-           'Checkpoint', 'openai_config', 'read_openai', 'is_clip_folder', 'read_clip_folder']
+           'Checkpoint', 'read_openai', 'is_clip_folder', 'read_clip_folder']
 
 # %% ../../../nbs/models/towers/checkpoints.ipynb #c5b5aa86
 import copy
@@ -284,7 +284,7 @@ class Checkpoint:
     transform: dict  # arguments of `Transform`
 
 
-def openai_config(
+def _openai_config(
     weights: Mapping[str, Tensor],  # in OpenAI's names
 ) -> dict:  # open_clip's model configuration
     "The configuration of a model of OpenAI's, by the shapes of its weights; raise KeyError if they are not of one."
@@ -319,7 +319,7 @@ def read_openai(
     library = need("open_clip", "towers")
     weights = read_weights(path)
     try:
-        config = openai_config(weights)
+        config = _openai_config(weights)
     except (KeyError, IndexError) as error:
         raise ValueError(
             f"{path} is a TorchScript archive, but not of CLIP: it has no {error}; give MODEL:{path}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...core.config import RequestError
 from ...core.runs import Run, find
+from ...models.generative import GenerativeScorer, check_generative, is_generative
 from ...models.registry import load_model
 from ...models.towers.checkpoints import is_clip_folder
 from ...models.towers.openclip import OpenClipScorer, check_open_clip
@@ -40,6 +41,10 @@ def find_models(
     """Return the models that a name means; none is opened yet. Raise FileNotFoundError or ValueError where there is
     none."""
     label, source, phase = split_name(name)
+    if is_generative(source):
+        refuse_phase(source, phase)
+        check_generative(source)
+        return [_NamedModel(label or source, None, lambda: GenerativeScorer(source, device), given=name)]
     path = Path(source).expanduser()
     pretrained = not path.is_dir() or (path / "open_clip_config.json").is_file() or is_clip_folder(path)
     saved = not pretrained and (path / "model.safetensors").is_file()
@@ -105,6 +110,7 @@ def load_scorer(
     | `FILE.pt` | OpenAI's archive |
     | `ViT-B-32:FILE`, `ViT-B-32:FOLDER` | weights without a configuration |
     | `ViT-B-32` with `random_weights=True` | a model that has learned nothing |
+    | `generative:FOLDER`, `generative:yes:FOLDER` | a vision-language model of transformers that writes text |
 
     Raises FileNotFoundError or ValueError that says what was expected, and RequestError where the name means several
     models."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...core.config import RequestError, check_choice
 from ...core.runs import Run
+from ...models.generative import is_generative
 from ...models.registry import saved_config
 from ...models.towers.checkpoints import is_clip_folder
 from ..methods.scales import Scale
@@ -80,6 +81,8 @@ def read_start(
             raise RequestError("frozen keeps what pretrained towers have learned, and there is no start; name one")
         return TrainingStart(scale.model())
     name = _start_name(start)
+    if is_generative(split_name(name)[1]):
+        raise RequestError(f"{name} writes text and has no towers to train from; start from a dual encoder")
     models = find_models(name, quick_gelu=quick_gelu)
     if len(models) > 1:
         paths = ", ".join(str(model.run.path) for model in models[:6])

@@ -324,12 +324,14 @@ class Study:
         device: str = "auto",  # "auto", "cpu" or "cuda"
         at_once: int = 0,  # runs side by side; 0: by the machine
         processes: int = 1,  # that train each run together
+        executor: Any = "here",  # where they train, see `training.runs.queues`
     ) -> pd.DataFrame:  # what each row used: means over seeds
         "Train every run that is not done, several side by side."
         began = time.perf_counter()
         for labels in self.rounds:
             runs = [run for (label, _), run in self.runs.items() if label in labels]
-            run_all(runs, self.steps, device=device, at_once=int(at_once), processes=int(processes))
+            how = {"device": device, "at_once": int(at_once), "processes": int(processes), "executor": executor}
+            run_all(runs, self.steps, **how)
         print(f"training took {time.perf_counter() - began:.0f} s of wall time for {len(self.runs)} runs")
         return self.budgets
 
@@ -368,6 +370,7 @@ class Study:
         device: str = "cpu",  # where everything is computed
         at_once: int = 0,  # runs side by side; 0: by the machine
         processes: int = 1,  # that train each run together
+        executor: Any = "here",  # where they train, see `training.runs.queues`
         of_log: Callable[[pd.DataFrame, str, int], list[dict]] | None = None,  # (log, method, seed) -> further rows
     ) -> Result:  # that of the results file, which may hold more runs than these
         """Train and judge every run; the results file is written as each ends, and runs in it are neither trained nor
@@ -402,6 +405,7 @@ class Study:
             self.measured.add(run.path.name, record, rows, about, means, run_curves(log, label, seed))
 
         how = {"device": device, "at_once": int(at_once), "processes": int(processes), "total": len(known)}
+        how |= {"executor": executor}
         for labels in self.rounds:
             keys = [key for key in self.keys if key[0] in labels and (not known[key] or key in needed)]
             if keys:
