@@ -32,7 +32,7 @@ from complearn.models.composer.concepts import (
 )
 from complearn.models.composer.pairing import concept_texts
 from complearn.models.composer.recursion import Recursion, heights, naive_vectors
-from complearn.models.registry import _title_of, _write_config, build, load_model, read_model, save_model, search_fault
+from complearn.models.registry import _write_config, build, load_model, read_model, save_model, search_fault, title_of
 from complearn.models.scoring import Scorer, encode_all
 from complearn.models.towers.base import Block, TextTransformer
 
@@ -396,7 +396,7 @@ def test_saved_and_loaded_it_scores_the_same(kind, tokenizer, pictures, tmp_path
     batch = model.collate(pairs_of(pictures))
     loaded = load_model(save_model(model, tmp_path / "model"))
     assert torch.equal(loaded(batch).scores, model(batch).scores) and loaded.fingerprint() == model.fingerprint()
-    assert read_model(_write_config(model.config)) == model.config and _title_of(model.config)
+    assert read_model(_write_config(model.config)) == model.config and title_of(model.config)
 
 
 def test_search_is_refused_with_a_reason(tokenizer):

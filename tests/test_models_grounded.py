@@ -36,7 +36,7 @@ from complearn.models.grounded.streams import (
     grid_of,
 )
 from complearn.models.kinds import KINDS, register_model
-from complearn.models.registry import _title_of, _write_config, assemble, build, load_model, read_model, save_model
+from complearn.models.registry import _write_config, assemble, build, load_model, read_model, save_model, title_of
 from complearn.models.scoring import Encoded, Scorer, encode_all
 from complearn.models.towers.base import TextTransformer, VisionTransformer
 from complearn.models.towers.factory import text_tower as build_text_tower
@@ -541,7 +541,7 @@ def test_saved_and_loaded_it_says_the_same(kind, more, tokenizer, tmp_path):
         assert {n for n, p in again.named_parameters() if p.requires_grad} == {
             n for n, p in model.named_parameters() if p.requires_grad
         }
-    assert _title_of(model.config) in (tmp_path / "model" / "model_card.md").read_text()
+    assert title_of(model.config) in (tmp_path / "model" / "model_card.md").read_text()
 
 
 def test_fingerprints_tell_readings_apart(tokenizer):

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 import complearn
 from complearn import command
+from complearn.analysis.runs._result_page import _result_page
 from complearn.analysis.runs.interpolation import interpolation_curves, interpolation_table
-from complearn.analysis.runs.result_page import result_page
 from complearn.core.config import RequestError
 from complearn.core.results import Result
 from complearn.data.word_tokenizer import WordTokenizer
@@ -195,6 +195,6 @@ def test_the_curves_of_an_average_are_drawn(tmp_path):
     drawn = {trace.name: (list(trace.x), [round(y) for y in trace.y]) for trace in figure.data}
     assert drawn["held out/exchanges, all, accuracy"] == ([0, 0.5, 1], [50, 60, 70])
     assert "From before (0) to after (1)" in json.dumps(figure.to_plotly_json()["layout"]["title"])
-    assert "Between the weights of two models" in result_page(result, "Mine")
+    assert "Between the weights of two models" in _result_page(result, "Mine")
     with pytest.raises(ValueError, match="this result has no averages of weights"):
         interpolation_table(Result({}, rows))

@@ -54,41 +54,41 @@ def judged_models(
 ) -> list[Judged]:  # at least one; no two of one name and seed
     "Return the models that are to be asked; raise RequestError for what is none."
     if isinstance(models, Mapping):
-        found = [replace(one, name=name) for name, given in models.items() for one in _find(given, device)]
+        entries = [replace(entry, name=name) for name, source in models.items() for entry in _find(source, device)]
     else:
         listed = list(models) if isinstance(models, (list, tuple)) else [models]
-        found = [one for given in listed for one in _find(given, device)]
-    if not found:
+        entries = [entry for source in listed for entry in _find(source, device)]
+    if not entries:
         raise RequestError("no model to judge; give a run, or the name of a model, such as ViT-B-32:mine.pt")
-    return _told_apart(found)
+    return _told_apart(entries)
 
 
-def _find(given: Any, device: str) -> list[Judged]:
-    run = given.run if isinstance(given, Snapshot) else given
-    if isinstance(given, Snapshot):
-        given = f"{run.path}@{given.name}"
-    if isinstance(given, Run):
-        given = str(run.path)
-    if isinstance(given, (str, Path)):
-        phase = split_name(str(given))[2]
-        found = find_models(str(given), device)
+def _find(source: Any, device: str) -> list[Judged]:
+    run = source.run if isinstance(source, Snapshot) else source
+    if isinstance(source, Snapshot):
+        source = f"{run.path}@{source.name}"
+    if isinstance(source, Run):
+        source = str(run.path)
+    if isinstance(source, (str, Path)):
+        phase = split_name(str(source))[2]
+        entries = find_models(str(source), device)
         if isinstance(run, Run):  # what a person configured in this process stays so
-            found = [replace(one, run=run) for one in found]
-        return [_of_name(one, phase) for one in found]
-    if not callable(getattr(given, "collate", None)):
+            entries = [replace(entry, run=run) for entry in entries]
+        return [_of_name(entry, phase) for entry in entries]
+    if not callable(getattr(source, "collate", None)):
         raise RequestError(
-            f"{given!r} is no model; give what complearn.load takes, such as a run's folder or ViT-B-32:mine.pt, or "
+            f"{source!r} is no model; give what complearn.load takes, such as a run's folder or ViT-B-32:mine.pt, or "
             f"what it returns"
         )
-    name = getattr(given, "opened_as", type(given).__name__)
-    return [Judged(Path(name).name, lambda: given, name)]
+    name = getattr(source, "opened_as", type(source).__name__)
+    return [Judged(Path(name).name, lambda: source, name)]
 
 
-def _of_name(one: Any, phase: str) -> Judged:
-    if one.run is None:
-        return Judged(one.name, one.open, one.given)
-    snapshot = Snapshot(one.run, phase or None)
-    return Judged(one.name, one.open, one.given, one.run, one.seed, snapshot.phase, snapshot.step)
+def _of_name(entry: Any, phase: str) -> Judged:
+    if entry.run is None:
+        return Judged(entry.name, entry.open, entry.given)
+    snapshot = Snapshot(entry.run, phase or None)
+    return Judged(entry.name, entry.open, entry.given, entry.run, entry.seed, snapshot.phase, snapshot.step)
 
 
 def read_alphas(
@@ -99,7 +99,7 @@ def read_alphas(
         return []
     try:
         listed = alphas.strip("[] ").split(",") if isinstance(alphas, str) else alphas
-        shares = sorted({float(one) for one in (listed if isinstance(listed, (list, tuple)) else [listed])})
+        shares = sorted({float(entry) for entry in (listed if isinstance(listed, (list, tuple)) else [listed])})
     except (TypeError, ValueError):
         raise RequestError(f"alphas are numbers from 0 to 1, such as 0,0.25,0.5,0.75,1, and not {alphas!r}") from None
     if not all(0 <= share <= 1 for share in shares):
@@ -117,7 +117,7 @@ def interpolated_models(
         raise RequestError(f"alphas are shares of the second of two models, and there are {len(judged)}; name two")
     start, end = judged
     if start.name == end.name:  # two seeds of one method
-        start, end = (replace(one, name=f"{one.name}-s{one.seed}") for one in judged)
+        start, end = (replace(entry, name=f"{entry.name}-s{entry.seed}") for entry in judged)
     models = start.open(), end.open()
     names = start.name, end.name
     check_interpolable(*models, names)
@@ -135,37 +135,37 @@ def _short_names(
 ) -> list[str]:  # different ones too
     "Return what tells paths apart: their last parts, else the parts between those that all share, else longer ends."
     parts = [Path(path).parts for path in paths]
-    if len({one[-1:] for one in parts}) == len(parts):
-        return [one[-1] for one in parts]
-    shared = [len(os.path.commonprefix([one[::step] for one in parts])) for step in (1, -1)]
-    middles = [one[shared[0] : len(one) - shared[1]] for one in parts]
+    if len({entry[-1:] for entry in parts}) == len(parts):
+        return [entry[-1] for entry in parts]
+    shared = [len(os.path.commonprefix([entry[::step] for entry in parts])) for step in (1, -1)]
+    middles = [entry[shared[0] : len(entry) - shared[1]] for entry in parts]
     if all(middles) and len(set(middles)) == len(middles):
         return ["/".join(middle) for middle in middles]
     for count in range(2, max(map(len, parts)) + 1):
-        ends = ["/".join(one[-count:]) for one in parts]
+        ends = ["/".join(entry[-count:]) for entry in parts]
         if len(set(ends)) == len(ends):
             return ends
     return list(paths)
 
 
-def _told_apart(found: Sequence[Judged]) -> list[Judged]:
+def _told_apart(entries: Sequence[Judged]) -> list[Judged]:
     """Call models by the shortest parts of what they were given as, where two would have one name and seed, or where a
     model that is no run has the name of runs."""
-    names = [one.name for one in found]
+    names = [entry.name for entry in entries]
     groups: dict[tuple, list[int]] = {}
-    for number, one in enumerate(found):
-        groups.setdefault((one.name, one.seed), []).append(number)
+    for number, entry in enumerate(entries):
+        groups.setdefault((entry.name, entry.seed), []).append(number)
     for (name, seed), group in groups.items():
-        if len(group) > 1 and len({found[number].given for number in group}) == len(group):
-            for number, short in zip(group, _short_names([found[number].given for number in group])):
+        if len(group) > 1 and len({entries[number].given for number in group}) == len(group):
+            for number, short in zip(group, _short_names([entries[number].given for number in group])):
                 names[number] = short
         elif seed is None and names.count(name) > 1:
-            parts = Path(found[group[0]].given).parts
+            parts = Path(entries[group[0]].given).parts
             ends = ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
-            names[group[0]] = next((end for end in ends if end not in names), found[group[0]].given)
-    apart = [replace(one, name=name) for one, name in zip(found, names)]
-    if len({(one.name, one.seed) for one in apart}) < len(apart):
-        listed = ", ".join(one.given for one in found)
+            names[group[0]] = next((end for end in ends if end not in names), entries[group[0]].given)
+    apart = [replace(entry, name=name) for entry, name in zip(entries, names)]
+    if len({(entry.name, entry.seed) for entry in apart}) < len(apart):
+        listed = ", ".join(entry.given for entry in entries)
         raise RequestError(f"one model is named twice: {listed}; name each once, or name them apart: label=FOLDER")
     return apart
 
@@ -185,7 +185,7 @@ def _latest(
 ) -> Run | None:
     "The run that all others lead to, one start after the other; None if there is none."
     for run in runs:
-        met = {run.path.resolve(), *(one.path.resolve() for one in find_ancestors(run)[0])}
+        met = {run.path.resolve(), *(entry.path.resolve() for entry in find_ancestors(run)[0])}
         if all(other.path.resolve() in met for other in runs):
             return run
     return None
@@ -199,13 +199,13 @@ def own_questions(
     raise RequestError if there are none, or different ones."""
     sources = {}
     owners: dict[str, list[Run]] = {}  # who brings them
-    for one in judged:
-        data = one.run.config["data"] if one.run is not None else {"name": ""}
+    for entry in judged:
+        data = entry.run.config["data"] if entry.run is not None else {"name": ""}
         part = data if data["name"] == "generated" else held_out_part(data)
         if part is not None and part["name"]:
             content = _content(part)
             sources[content] = part
-            owners.setdefault(content, []).append(one.run)
+            owners.setdefault(content, []).append(entry.run)
     if not sources:
         raise RequestError(
             "none of these models brings questions: no images were held out of its training; give pairs to ask about, "
@@ -233,21 +233,21 @@ def _training_sets(
     read: dict[str, Sequence[Pair]] = {}  # each data set once
     sets: dict[str, list[Sequence[Pair]]] = {}
     faults: dict[str, str] = {}
-    for one in judged:
-        if one.run is None:
+    for entry in judged:
+        if entry.run is None:
             continue
-        ancestors, fault = find_ancestors(one.run)
+        ancestors, fault = find_ancestors(entry.run)
         messages = [fault] if fault else []
-        for run in (one.run, *ancestors):
+        for run in (entry.run, *ancestors):
             key = json.dumps(run.config["data"], sort_keys=True)
             try:
                 read[key] = read[key] if key in read else run_data(run)
             except (ValueError, OSError, ImportError, KeyError, TypeError) as error:
                 messages.append(f"the training data of {run.path} cannot be read: {error}")
                 continue
-            sets.setdefault(str(one.run.path), []).append(getattr(read[key], "train", read[key]))
+            sets.setdefault(str(entry.run.path), []).append(getattr(read[key], "train", read[key]))
         if messages:
-            faults[one.name] = "; ".join(messages)
+            faults[entry.name] = "; ".join(messages)
     return sets, faults
 
 
@@ -264,18 +264,18 @@ def ask_models(
     compared = {}
     overlaps = {}
     rows = []
-    for one in judged:
-        path = str(one.run.path) if one.run is not None else ""
+    for entry in judged:
+        path = str(entry.run.path) if entry.run is not None else ""
         if path in sets:
-            overlaps[path], compared[one.name] = shared_questions(sets[path], {**bench, **text_only})
+            overlaps[path], compared[entry.name] = shared_questions(sets[path], {**bench, **text_only})
             for data, task in {**bench, **text_only}.items():
                 shared = overlaps[path].get(data)
                 for side in ("images", "captions"):
                     met = len(getattr(shared, side, ()))
                     rows.append(
                         row(
-                            one.name,
-                            one.seed,
+                            entry.name,
+                            entry.seed,
                             None,
                             None,
                             data,
@@ -286,24 +286,24 @@ def ask_models(
                         )
                     )
     everything, dropped = unseen_bench({**bench, **text_only}, list(overlaps.values()), overlap)
-    asked = {name: everything[name] for name in bench if name in everything}
+    questions = {name: everything[name] for name in bench if name in everything}
     texts = [pair for of_run in sets.values() for pairs in of_run for pair in _captioned(pairs)]
     source = "the training captions of the runs" if texts else "no run with readable training captions was judged"
     corpus = Corpus.collect(texts, (item for task in everything.values() for item in task.items()), source)
     about = []
     cut = {}
-    for one in judged:
+    for entry in judged:
         try:
-            model = one.open()
+            model = entry.open()
         except (OSError, ValueError, RuntimeError) as error:
-            raise RequestError(f"the model {one.given} cannot be opened: {error}") from error
-        about.append({"method": one.name, "seed": one.seed, "name": one.given, **describe_model(model)})
-        cut[one.name] = captions_cut(model, asked)
-        rows += judge(model, asked, one.name, one.seed, one.phase, one.step, batch_size, device)
+            raise RequestError(f"the model {entry.given} cannot be opened: {error}") from error
+        about.append({"method": entry.name, "seed": entry.seed, "name": entry.given, **describe_model(model)})
+        cut[entry.name] = captions_cut(model, questions)
+        rows += judge(model, questions, entry.name, entry.seed, entry.phase, entry.step, batch_size, device)
     rows += judge_blind(everything, corpus.captions)
     setting = {
         "models": about,
-        "questions": {name: len(task.items()) for name, task in asked.items()},
+        "questions": {name: len(task.items()) for name, task in questions.items()},
         "overlap": {"policy": overlap, "report": compared, "dropped": dropped, "not checked": faults},
         "blind_ngram": corpus.facts,
         "captions_cut": cut,
