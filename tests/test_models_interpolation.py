@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 import complearn
 from complearn import command
-from complearn.analysis.runs._result_page import _result_page
+from complearn.analysis.runs.result_page import _result_page
 from complearn.analysis.runs.interpolation import interpolation_curves, interpolation_table
 from complearn.core.config import RequestError
 from complearn.core.results import Result
