@@ -115,6 +115,22 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="module")
+def album(tmp_path_factory) -> Path:
+    """45 photos with a caption each."""
+    import albums
+
+    return albums.write_photos(tmp_path_factory.mktemp("album") / "photos")
+
+
+@pytest.fixture
+def here(monkeypatch) -> None:
+    """Runs are trained in this process."""
+    import albums
+
+    monkeypatch.setattr("complearn.training.runs.study.run_all", albums.train_here)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data; a test that asks for it carries the mark `real`."""

@@ -68,18 +68,6 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def album(tmp_path_factory):
-    "45 photos with a caption each."
-    return albums.write_photos(tmp_path_factory.mktemp("album") / "photos")
-
-
-@pytest.fixture
-def here(monkeypatch):
-    "Runs are trained in this process."
-    monkeypatch.setattr("complearn.training.runs.study.run_all", albums.train_here)
-
-
-@pytest.fixture(scope="module")
 def trained(album, tmp_path_factory):
     "The folder of four steps of NegCLIP, and what the command printed."
     out = tmp_path_factory.mktemp("trained")

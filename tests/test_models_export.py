@@ -33,16 +33,6 @@ def words():
     return WordTokenizer.fit([albums.caption(number) for number in range(45)], context=20)
 
 
-@pytest.fixture(scope="module")
-def album(tmp_path_factory):
-    return albums.write_photos(tmp_path_factory.mktemp("album") / "photos", count=24)
-
-
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr("complearn.training.runs.study.run_all", albums.train_here)
-
-
 def library_vectors(folder, form, images, captions):
     "The vectors of pictures and captions by a library that opens the folder itself, all by its own means."
     images = [Image.open(image).convert("RGB") for image in images]
