@@ -99,6 +99,7 @@ class _Given:
         return len(self.images)
 
     def to(self, device: torch.device | str) -> "_Given":
+        "The same: the model moves what it reads."
         return self
 
 
@@ -170,7 +171,7 @@ def _load_generative(
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{name} encodes the question and decodes the answer; give a causal model, such as llava")
     if getattr(processor, "tokenizer", None) is None:
-        raise ValueError(f"{name} holds no tokenizer beside its image processor; copy all of the model's files")
+        raise ValueError(f"{name} holds no tokenizer with its image processor; copy all of the model's files")
     processor.tokenizer.padding_side = "right"
     return model.eval(), processor
 
