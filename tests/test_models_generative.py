@@ -83,6 +83,15 @@ def test_padding_changes_no_score_in_any_precision(tmp_path, form, dtype, tolera
     assert torch.allclose(scores_of(scorer, pictures(), CAPTIONS), together, atol=tolerance)
 
 
+def test_a_model_that_gives_all_its_logits_has_the_same_scores(folders, monkeypatch):
+    scorer = GenerativeScorer(f"generative:{folders['llava']}")
+    expected = scores_of(scorer, pictures(), CAPTIONS)
+    forward = scorer.model.forward
+    for change in (lambda logits_to_keep=0, **given: forward(**given), lambda **given: forward(**given)):
+        monkeypatch.setattr(scorer.model, "forward", change)
+        assert torch.allclose(scores_of(scorer, pictures(), CAPTIONS), expected, atol=1e-5)
+
+
 def test_pairs_are_those_of_the_whole_table(folders):
     scorer = GenerativeScorer(f"generative:{folders['llava']}")
     whole = scores_of(scorer, pictures(), CAPTIONS)

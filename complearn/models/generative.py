@@ -8,6 +8,7 @@ __all__ = ['PREFIX', 'QUESTIONS', 'split_generative', 'is_generative', 'check_ge
 # %% ../../nbs/models/generative.ipynb #ge000003
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ class _Given:
         return len(self.images)
 
     def to(self, device: torch.device | str) -> "_Given":
+        "The same: the model moves what it reads."
         return self
 
 
@@ -170,7 +172,7 @@ def _load_generative(
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{name} encodes the question and decodes the answer; give a causal model, such as llava")
     if getattr(processor, "tokenizer", None) is None:
-        raise ValueError(f"{name} holds no tokenizer beside its image processor; copy all of the model's files")
+        raise ValueError(f"{name} holds no tokenizer with its image processor; copy all of the model's files")
     processor.tokenizer.padding_side = "right"
     return model.eval(), processor
 
@@ -333,7 +335,10 @@ class GenerativeScorer:
         inputs, lengths = self._inputs(pictures, prompts, continuations)
         first = int(lengths.min()) - 1
         with full_precision(self.device):
-            logits = self.model(**inputs, use_cache=False, logits_to_keep=inputs["input_ids"].shape[1] - first).logits
+            kept = inputs["input_ids"].shape[1] - first
+            fewer = {"logits_to_keep": kept} if "logits_to_keep" in signature(self.model.forward).parameters else {}
+            # the end of them: a model may take the number, and give all the same
+            logits = self.model(**inputs, use_cache=False, **fewer).logits[:, -kept:]
         longest = max(map(len, continuations))
         counts = torch.tensor([len(tokens) for tokens in continuations])
         mask = torch.arange(longest) < counts[:, None]

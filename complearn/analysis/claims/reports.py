@@ -83,9 +83,11 @@ class _Drawing:
 
     @property
     def can_shrink(self) -> bool:
+        "Whether there is a smaller size."
         return self.level + 1 < len(_SIZES)
 
     def shrink(self) -> None:
+        "Take the next smaller size."
         self.level += 1
         self.text = self._draw()
 
@@ -115,7 +117,7 @@ def _add_pictures(
     cells: list,  # of a notebook; changed in place
     known: Mapping[str, str] = MappingProxyType({}),  # pictures from before, by `_figure_key`
 ) -> list[str]:  # what was left without a picture, and why
-    "Put a picture beside each figure."
+    "Put a picture next to each figure."
     figures = list(_shown_figures(cells))
     for data in figures:
         data.pop("image/png", None)
@@ -139,7 +141,7 @@ def _add_pictures(
 def draw_pictures(
     notebook: str | Path,  # with outputs
 ) -> list[str]:  # what was left without a picture, and why
-    "Put a PNG beside each figure that a notebook shows; a figure that has one keeps it."
+    "Put a PNG next to each figure that a notebook shows; a figure that has one keeps it."
     source = nbformat.read(notebook, 4)
     known = {_figure_key(data): data["image/png"] for data in _shown_figures(source.cells) if "image/png" in data}
     left_out = _add_pictures(source.cells, known)
@@ -206,7 +208,7 @@ def main(
         "--figure", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="keep a figure as a PNG file"
     )
     parser.add_argument(
-        "--pictures", action="store_true", help="execute nothing, and put a PNG beside each figure that has none"
+        "--pictures", action="store_true", help="execute nothing, and put a PNG next to each figure that has none"
     )
     options = parser.parse_args(arguments)
     if options.pictures:

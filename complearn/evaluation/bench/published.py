@@ -25,7 +25,7 @@ PUBLISHED = Path(complearn.__file__).parent.parent / "data" / "published.json"  
 
 @dataclass(frozen=True)
 class Published:
-    "A published number, in per cent, and where it stands."
+    "A published number, in per cent, and its source."
 
     model: str  # as `judge` names it, such as ViT-B-32:openai or il_clip, or as the source does
     benchmark: str  # a registered one
@@ -162,7 +162,7 @@ def with_published(
     result: Result,  # that the table is of
     published: Sequence[Published] | None = None,  # None: those of `PUBLISHED`
 ) -> tuple[pd.DataFrame, list[str]]:  # the table with a column of texts for each model that has any; their notes
-    "Put published results beside the answers of models of the same name."
+    "Put published results next to the answers of models of the same name."
     published = read_published() if published is None else published
     numbers: dict[tuple[str, str, str], int] = {}  # of notes
     columns: dict[str, dict[Any, str]] = {}
