@@ -92,7 +92,6 @@ def test_notebook(name, warm, smoke, record_property, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.xdist_group("benchmarks_in_a_browser")  # one after the other: they measure
 @pytest.mark.parametrize("name", ["explorer", "search"])
 def test_a_benchmark_of_an_app_in_a_browser(name, experiment, tmp_path):
     run = experiment(f"benchmarks/{name}", tmp_path, browser=True)
