@@ -215,7 +215,7 @@ def detectable_difference(
 
 @cache
 def _detectable_effect(n: int, power: float, level: float) -> float:
-    "`detectable_difference` for a deviation of 1; kept, because a report asks for the same numbers of seeds many times."
+    "`detectable_difference` for a deviation of 1; kept, since a report asks for one number of seeds many times."
 
     def short(effect):
         return paired_power(effect, 1.0, n, level) - power
