@@ -1,6 +1,7 @@
 """What every test shares: shape checks, a cache of its own, markers that skip with a reason, things that are built once
 for all workers."""
 
+import gc
 import json
 import os
 import shutil
@@ -137,6 +138,17 @@ def pytest_collection_modifyitems(config, items):
         for mark, reason in missing.items():
             if item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session):
+    """Modules and tests stay to the end: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure(config):
+    """Else libraries take what the collector leaves at the end for leaks, and say so."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
