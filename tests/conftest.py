@@ -1,6 +1,7 @@
 """What every test shares: shape checks, a cache of its own, markers that skip with a reason, things that are built once
 for all workers."""
 
+import gc
 import json
 import os
 import shutil
@@ -18,13 +19,17 @@ os.environ["COMPLEARN_CACHE"] = _cache.name
 # of the make that runs these tests: with them a make prints directories
 for _name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS"):
     os.environ.pop(_name, None)
+# compiled modules are kept, whatever the shell says: the tests start many processes, and each would compile them again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# nbformat would read its 38 grammars, for 1.5 s in every worker; none is used
+sys.modules.setdefault("rfc3987_syntax", None)
 
 import hypothesis
 import pytest
 from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
-FIRST = ("test_house.py", "test_notebooks.py")  # the house's tests are quick and say most; the notebooks take longest
 
 
 def _real_data() -> Path | None:
@@ -86,17 +91,43 @@ def pytest_configure(config):
         "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )
     hypothesis.settings.load_profile("untimed")
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
+        import complearn  # noqa: F401  the shape checks of this process are on from here
+
+        os.environ["COMPLEARN_TYPECHECK"] = "0"  # what tests start runs as users run it: the checks cost it seconds
     for mark, need in NEEDS.items():
         config.addinivalue_line("markers", f"{mark}: {need.where}; skipped where what it needs is missing")
 
 
+def turn(item):
+    """When a test's turn comes: the house's tests are quick and say most; the slow tests and the experiments take
+    longest; the notebooks of the rooms are many and short, so that both workers end together."""
+    if item.path.name == "test_house.py":
+        return 0
+    if item.path.parent.name == "slow" or "[experiments/" in item.name or "[benchmarks/" in item.name:
+        return 1
+    return 3 if item.path.name == "test_notebooks.py" else 2
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_xdist_make_scheduler(config, log):
+    """Keep a file's tests on one worker, so that what they share is made once; a notebook goes to whichever is free.
+    The groups of xdist 3.8 do the same, but are lost with pytest 9.2, which ignores the names that they set."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid if "::test_notebook[" in nodeid else nodeid.partition("::")[0]
+
+    return Files(config, log)
+
+
 def pytest_collection_modifyitems(config, items):
-    """Order the tests, keep a file's tests on one worker (notebooks go to whichever is free), skip what this machine
-    cannot run."""
-    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+    """Order the tests, skip what this machine cannot run."""
+    items.sort(key=turn)
     for item in items:
-        if item.path.name != "test_notebooks.py" and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.path.parent.name == "slow":
             item.add_marker(pytest.mark.slow)
         if "real_data" in item.fixturenames and not item.get_closest_marker("real"):
@@ -107,6 +138,17 @@ def pytest_collection_modifyitems(config, items):
         for mark, reason in missing.items():
             if item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session):
+    """Modules and tests stay to the end: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure(config):
+    """Else libraries take what the collector leaves at the end for leaks, and say so."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -134,10 +134,11 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def trained(album, tmp_path_factory):
+def trained(album, tmp_path_factory, warm):
     "NegCLIP on 45 photos, in a process of its own as a person trains it."
     out = tmp_path_factory.mktemp("trained")
-    return complearn.train("negclip", album, preset="smoke", steps=4, out=out, device="cpu")
+    with warm.starts():
+        return complearn.train("negclip", album, preset="smoke", steps=4, out=out, device="cpu")
 
 
 def test_mistakes_are_errors_before_torch_is_imported(album):

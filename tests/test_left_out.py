@@ -53,8 +53,8 @@ def project(tmp_path):
     return folder
 
 
-def last_lines(folder, *options, **env):
-    """The two last lines that pytest prints on a machine that lacks everything but what `env` names."""
+def printed(folder, *options, **env):
+    """The lines that pytest prints on a machine that lacks everything but what `env` names."""
     outer = {
         name: value
         for name, value in os.environ.items()
@@ -66,7 +66,12 @@ def last_lines(folder, *options, **env):
     )
     lines = done.stdout.strip().splitlines()
     assert len(lines) > 1, done.stdout + done.stderr
-    return lines[-2:]
+    return lines
+
+
+def last_lines(folder, *options, **env):
+    """The two last of them."""
+    return printed(folder, *options, **env)[-2:]
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "two workers"])
@@ -78,6 +83,16 @@ def test_the_line_before_the_last_says_what_was_left_out_and_how_to_get_it(proje
     )
     assert "BROWSER_PATH" in left_out and "COMPLEARN_REAL_DATA" in left_out
     assert re.search(r"1 passed, 5 skipped.* in .*s", summary)
+
+
+def test_the_tests_of_a_file_go_to_one_worker(project):
+    """So that what a file makes once for its tests is made once."""
+    (project / "tests" / "test_more.py").write_text(
+        "def test_one(): pass\ndef test_two(): pass\ndef test_three(): pass"
+    )
+    said = printed(project, "-n", "2", "--dist", "loadgroup", "-v", "-k", "one or two or three or sums")
+    workers = re.findall(r"\[(gw\d)\].* PASSED tests/test_more.py::test_\w+", "\n".join(said))
+    assert len(workers) == 3 and len(set(workers)) == 1
 
 
 def test_where_nothing_is_missing_nothing_is_left_out(project, tmp_path):

@@ -3,6 +3,7 @@ smoke."""
 
 import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,6 @@ def test_notebook(name, warm, smoke, record_property, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.xdist_group("benchmarks_in_a_browser")  # one after the other: they measure
 @pytest.mark.parametrize("name", ["explorer", "search"])
 def test_a_benchmark_of_an_app_in_a_browser(name, experiment, tmp_path):
     run = experiment(f"benchmarks/{name}", tmp_path, browser=True)
@@ -131,3 +131,27 @@ def test_notebooks_do_not_share_what_they_change(tmp_path, warm):
     assert warm.run(
         written(tmp_path / "two.ipynb", "import complearn.core.seeds as seeds; assert not hasattr(seeds, 'changed')")
     ).good
+
+
+LAUNCHED = """
+import subprocess, sys
+
+command = [sys.executable, "-m", "complearn.launch"]
+helped = subprocess.run([*command, "--help"], capture_output=True, text=True)
+assert helped.returncode == 0 and helped.stdout.startswith("usage: python -m complearn.launch")
+refused = subprocess.run([*command, "nowhere", "--unknown"], capture_output=True, text=True, env={"A": "b"})
+assert refused.returncode == 2 and "unrecognized arguments: --unknown" in refused.stderr
+forks = subprocess.Popen([*command, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+forks.kill()
+assert forks.wait(20) == -9
+"""
+
+
+def test_a_training_is_started_as_a_fork_and_answers_as_a_process(tmp_path, warm):
+    """From a notebook and from a test; what it says, how it ends, and that it is a child."""
+    assert warm.run(written(tmp_path / "launches.ipynb", LAUNCHED), report=tmp_path / "report.ipynb").good
+    with warm.starts():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        exec(LAUNCHED, {})
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - before.ru_utime < 5, "each would import torch again"

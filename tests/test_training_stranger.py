@@ -17,7 +17,7 @@ from complearn.training.runs.study import Study, method_rows
 from complearn.training.runs.sweep import command
 
 
-def test_a_method_from_a_file_is_a_row_with_its_colour(tmp_path):
+def test_a_method_from_a_file_is_a_row_with_its_colour(tmp_path, warm):
     scale = SCALES["smoke"]
     rows = method_rows(["clip", "hinge_siglip:hinge_siglip"])
     study = Study(
@@ -29,7 +29,8 @@ def test_a_method_from_a_file_is_a_row_with_its_colour(tmp_path):
         "args": {"steps": 6, "ramp": 1},
     }
     assert method_colour("hinge_siglip", list(rows)) == "rgba(0,0,0,1)"
-    study.fit("cpu", 1)
+    with warm.starts():
+        study.fit("cpu", 1)
     records = [r for r in Run.open(tmp_path / "runs" / "hinge_siglip-s0").records() if r["kind"] == "step"]
     biases = [r["bias"] for r in records if "bias" in r]
     assert len(records) == 6 and len(set(biases)) > 1, "the objective's own parameter is trained"

@@ -1,12 +1,12 @@
 """Notebooks in forks of one warm process: torch, pandas, plotly and the package are imported once.
 
-The warm process only imports: one thread, no computation, no browser, so that a fork is safe. Each fork has a session
-of its own and a time
-limit; when it ends, whatever it started ends with it. `Warm` is the tests' side, `serve` the process that they talk to,
-in lines of JSON.
+The warm process imports, and makes one table: one thread, no torch at work, no browser, so that a fork is safe. Each
+fork has its own session and a time limit; when it ends, whatever it started ends with it. `Warm` is the tests' side,
+`serve` the process that they talk to, in lines of JSON.
 """
 
 import ctypes
+import gc
 import importlib
 import inspect
 import json
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,27 +46,52 @@ class Warm:
     def __init__(self, folder):
         self.folder = Path(folder)  # temporary folders that notebooks make lie under `folder`
         self.process = None
+        self.spare = None
+
+    def start(self):
+        "Start the process, unless it runs."
+        if self.process is not None and self.process.poll() is None:
+            return
+        words = [sys.executable, str(Path(__file__))]
+        plain = {
+            "OMP_NUM_THREADS": "1",
+            "TQDM_DISABLE": "1",
+            "PYTHONWARNINGS": "ignore",
+            "TOKENIZERS_PARALLELISM": "false",
+            "COMPLEARN_TYPECHECK": "0",  # as users run them; the tests check shapes
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+        requests, there = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        with there:
+            self.process = subprocess.Popen(
+                [*words, str(there.fileno())],
+                cwd=ROOT,
+                env=os.environ | plain,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                pass_fds=[there.fileno()],
+            )
+        self.spare = Spare(requests)
+
+    @contextmanager
+    def starts(self):
+        """Inside, `python -m complearn.launch` is started as a fork: for a test of what a training in another process
+        does, and not of how Python starts."""
+        self.start()
+        adopt_orphans(True)
+        earlier = subprocess.Popen._execute_child
+        try:
+            self.spare.replace_popen()
+            yield
+        finally:
+            subprocess.Popen._execute_child = earlier
+            adopt_orphans(False)
 
     def run(self, path, parameters=None, report=None, limit=LIMIT, env=None):
         """Run a notebook as `nbdev_test` does, or with `parameters` as papermill does; the executed notebook goes to
         `report`."""
-        if self.process is None or self.process.poll() is not None:
-            words = [sys.executable, str(Path(__file__))]
-            plain = {
-                "OMP_NUM_THREADS": "1",
-                "TQDM_DISABLE": "1",
-                "PYTHONWARNINGS": "ignore",
-                "TOKENIZERS_PARALLELISM": "false",
-            }
-            plain["COMPLEARN_TYPECHECK"] = "0"  # as users run them; the tests check shapes
-            environment = {
-                **os.environ,
-                **plain,
-                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            }
-            self.process = subprocess.Popen(
-                words, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
+        self.start()
         task = {
             "path": str(path),
             "parameters": parameters,
@@ -83,31 +108,38 @@ class Warm:
 
     def close(self):
         if self.process is not None:
+            self.spare.requests.close()
             self.process.stdin.close()
             self.process.wait(30)
 
 
-# --- trainings that a notebook starts: forks, too
+# --- trainings that a notebook or a test starts: forks, too
 
 LAUNCH = [sys.executable, "-m", "complearn.launch"]
-PR_SET_CHILD_SUBREAPER = 36  # of prctl(2): orphans below this process become its children
+PR_SET_CHILD_SUBREAPER = 36  # of prctl(2)
+
+
+def adopt_orphans(adopt):
+    "Whether orphans below this process become its children."
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 class Spare:
-    """A fork that waits before the notebook computes anything, and runs `python -m complearn.launch` in its own forks,
-    which import nothing again.
+    """A process that has computed nothing yet, and runs `python -m complearn.launch` in its forks, which import nothing
+    again. What it starts becomes a child of the process that asks for it."""
 
-    `Spare.start` replaces how `subprocess.Popen` starts that command; what is started becomes a child of the notebook's
-    process, as always.
-    """
+    def __init__(self, requests):
+        self.requests = requests  # a socket to the spare
 
-    def __init__(self):
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self.requests, there = socket.socketpair()
+    @classmethod
+    def fork(cls):
+        "A spare of this process, which has computed nothing yet either."
+        requests, there = socket.socketpair(type=socket.SOCK_SEQPACKET)
         if os.fork() == 0:
-            self.requests.close()
-            self.serve(there)
+            requests.close()
+            cls.serve(there)
         there.close()
+        return cls(requests)
 
     def replace_popen(self):
         "From here on `subprocess.Popen` starts the command of a training in a fork."
@@ -149,7 +181,7 @@ class Spare:
                     Spare.run(json.loads(text), files)
                 os.write(number, str(child).encode())
                 os._exit(0)
-            os.waitpid(middle, 0)  # the fork is an orphan now: a child of the notebook's process
+            os.waitpid(middle, 0)  # the fork is an orphan now, and adopted
             requests.send(os.read(numbers, 32))
             for file in (*files, numbers, number):
                 os.close(file)
@@ -200,7 +232,8 @@ def execute(task):
     from execnb.shell import CaptureShell
     from nbdev.config import get_config
 
-    Spare().replace_popen()
+    adopt_orphans(True)
+    Spare.fork().replace_popen()
 
     class WrittenShell(CaptureShell):
         """A shell that writes the notebook that it ran."""
@@ -303,6 +336,7 @@ def serve():
     """Import what notebooks import, then run tasks until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an import prints is no answer
+    sys.modules["rfc3987_syntax"] = None  # nbformat would read its 38 grammars for 1.5 s; none is used
     names = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted((ROOT / "complearn").rglob("*.py"))
     ]
@@ -318,9 +352,17 @@ def serve():
     libraries += ["ipywidgets", "anywidget", "torch._dynamo"]
     for name in [*libraries, *(name for name in names if not name.endswith(("__init__", "_modidx")))]:
         importlib.import_module(name)
+    importlib.import_module("complearn.data.worlds.rendering").distance_tables()  # that every picture of a world needs
+    gc.collect()
+    gc.freeze()  # the collector of a fork looks at the notebook's objects alone
+    there = socket.socket(fileno=int(sys.argv[1]))
+    if os.fork() == 0:
+        Spare.serve(there)
+    there.close()
     for line in sys.stdin:
         answers.write(json.dumps(fork(json.loads(line))) + "\n")
         answers.flush()
+    gc.unfreeze()  # else libraries take what the collector leaves at the end for leaks, and say so
 
 
 if __name__ == "__main__":
