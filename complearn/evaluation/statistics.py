@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PLACE', 'bootstrap_means', 'bootstrap_interval', 'tail', 'wilson', 'share_interval', 'over_seeds', 'Paired',
-           'sign_flip', 'paired_power', 'detectable_difference', 'paired_test', 'holm', 'mcnemar', 'last_evaluations',
-           'comparison', 'comparisons', 'comparisons_to', 'difference_table']
+           'paired_power', 'paired_test', 'holm', 'mcnemar', 'comparison', 'comparisons', 'comparisons_to',
+           'difference_table']
 
 # %% ../../nbs/evaluation/statistics.ipynb #imports0
 import math
@@ -147,7 +147,7 @@ class Paired:
     p_floor: float  # the least value that p_sign can take with n pairs
     exact: bool  # all sign patterns counted (else a seeded sample of them)
     deviation: float | None = None  # standard deviation of the differences
-    detectable: float | None = None  # what such a study would show in 80 % of cases, see `detectable_difference`
+    detectable: float | None = None  # what such a study would show in 80 % of cases, see `_detectable_difference`
 
     def __str__(self):
         "The difference in one line."
@@ -164,7 +164,7 @@ class Paired:
         return {name: None if self.n == 1 and name.startswith("p_") else getattr(self, name) for name in names}
 
 # %% ../../nbs/evaluation/statistics.ipynb #c021
-def sign_flip(
+def _sign_flip(
     differences: np.ndarray,  # one difference per pair
     seed: int = 0,  # of the sample, where not all patterns are counted
     samples: int = 100_000,  # size of that sample
@@ -203,7 +203,7 @@ def paired_power(
     return float(stats.nct.sf(edge, n - 1, shift) + wrong_sign)
 
 
-def detectable_difference(
+def _detectable_difference(
     deviation: float,  # standard deviation of the differences
     n: int,  # number of pairs, two or more
     power: float = 0.8,  # share of studies that would show it
@@ -215,7 +215,7 @@ def detectable_difference(
 
 @cache
 def _detectable_effect(n: int, power: float, level: float) -> float:
-    "`detectable_difference` for a deviation of 1; kept, since a report asks for one number of seeds many times."
+    "`_detectable_difference` for a deviation of 1; kept, because a report asks for the same numbers many times."
 
     def short(effect):
         return paired_power(effect, 1.0, n, level) - power
@@ -246,9 +246,9 @@ def paired_test(
     if n > 1 and differences.std(ddof=1) > 1e-12:
         mean, low, high = over_seeds(differences, level)
         deviation = float(differences.std(ddof=1))
-        detectable = detectable_difference(deviation, n, level=1 - level)
+        detectable = _detectable_difference(deviation, n, level=1 - level)
         t, p_t = (float(number) for number in stats.ttest_rel(a, b))
-    p_sign, exact = sign_flip(differences)
+    p_sign, exact = _sign_flip(differences)
     return Paired(n, mean, low, high, t, p_t, p_sign, 2 / 2**n if exact else 1 / 100_001, exact, deviation, detectable)
 
 # %% ../../nbs/evaluation/statistics.ipynb #d0928332
@@ -276,7 +276,7 @@ def mcnemar(
 PLACE = ["method", "seed", "data", "split", "metric"]
 
 
-def last_evaluations(
+def _last_evaluations(
     rows: Sequence[dict] | pd.DataFrame,  # flat rows, as `core.results.row` makes them
     metric: str,  # which metric
     data: str | None = None,  # only this data
@@ -314,7 +314,7 @@ def comparison(
     data: str | None = None,  # only this data
 ) -> pd.DataFrame:  # one line per (data, split): mean, low, high, p_t, p_sign, p_floor, detectable, n, seeds, left_out
     "Paired difference of two methods over seeds, `better` minus `than`, for every split that both have."
-    frame = last_evaluations(rows, metric, data)
+    frame = _last_evaluations(rows, metric, data)
     lines = []
     for method in (better, than):
         if method not in set(frame["method"]):
