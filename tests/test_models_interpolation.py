@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 import complearn
 from complearn import command
-from complearn.analysis.runs.result_page import _result_page
 from complearn.analysis.runs.interpolation import interpolation_curves, interpolation_table
+from complearn.analysis.runs.result_page import _result_page
 from complearn.core.config import RequestError
 from complearn.core.results import Result
 from complearn.data.word_tokenizer import WordTokenizer
