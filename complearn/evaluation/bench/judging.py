@@ -29,8 +29,7 @@ from .photos import photo_bench
 from .worlds import world_bench
 from ..blind import Corpus
 from ..tasks.base import Task
-from ...models.interpolation import check_interpolable, interpolate
-from ...training.runs.opening import describe_model, find_models
+from ...training.runs.opening import describe_model, find_models, open_averages
 from ...training.runs.snapshots import Snapshot, run_data, split_name
 from ...training.runs.warm_start import find_ancestors
 
@@ -120,11 +119,10 @@ def interpolated_models(
         start, end = (replace(entry, name=f"{entry.name}-s{entry.seed}") for entry in judged)
     models = start.open(), end.open()
     names = start.name, end.name
-    check_interpolable(*models, names)
-    between = {f"alpha {share:g}": share for share in alphas if 0 < share < 1}
+    opened = open_averages(*models, [share for share in alphas if 0 < share < 1], names)
+    between = {f"alpha {share:g}": share for share in opened}
     averages = [
-        Judged(name, lambda share=share: interpolate(*models, share, names), f"{start.given} + {share:g} {end.given}")
-        for name, share in between.items()
+        Judged(name, opened[share], f"{start.given} + {share:g} {end.given}") for name, share in between.items()
     ]
     ends = replace(start, open=lambda: models[0]), replace(end, open=lambda: models[1])
     return [ends[0], *averages, ends[1]], {start.name: 0.0, **between, end.name: 1.0}
