@@ -56,7 +56,7 @@ def test_memory_on_a_gpu():
 
 
 def test_the_costs_in_the_documentation_are_those_of_the_files():
-    """Each row of the three tables of docs/speed.md, from data/measured/benchmarks."""
+    """Each row of the four tables of docs/speed.md, from data/measured/benchmarks."""
     root = Path(__file__).parents[1]
 
     def read(name):
@@ -80,6 +80,14 @@ def test_the_costs_in_the_documentation_are_those_of_the_files():
     measured = read("step")
     assert len(steps) == 5
     assert all(cells(measured[f"{step} over {other}"]["ratio"]) == [value] for step, other, value in steps)
+    scale = json.loads((root / "data" / "measured" / "benchmarks" / "scale.results.json").read_text())["rows"]
+    value = {(row["data"], row["split"], row["metric"]): row["value"] for row in scale}
+    for pairs in (10_000, 100_000, 1_000_000):
+        first = 1e6 * value[f"{pairs} pairs", "first reading", "processor"] / pairs
+        later = {
+            name: value[f"{pairs} pairs", "later start to its first batch", name] for name in ("processor", "memory")
+        }
+        assert f"| {pairs:,} | {first:.0f} | {later['processor']:.2f} | {later['memory'] / pairs:.0f} |" in text
     large = read("step_base")
     codebook, clip = (
         large[f"{name} fp32"]["ratio"] for name in ("codebook fp32 over clip", "clip fp32 over open_clip")
