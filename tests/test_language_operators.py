@@ -448,7 +448,7 @@ def test_a_caption_can_take_what_its_edits_say(caption):
 def test_a_caption_that_can_take_so_many_calls_always_does(caption, n):
     """However the first is drawn: a site that leaves no room for a second is given back."""
     possible = can_take(parsed(caption), ["swap", "replace"], n)
-    drawn = [draw_edit(parsed(caption), context(), draw, ["swap", "replace"], n) for draw in range(12)]
+    drawn = [_draw_edit(parsed(caption), context(), draw, ["swap", "replace"], n) for draw in range(12)]
     assert [edit is not None for edit in drawn] == [possible] * 12
 
 
