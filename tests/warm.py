@@ -352,7 +352,7 @@ def serve():
     libraries += ["ipywidgets", "anywidget", "torch._dynamo"]
     for name in [*libraries, *(name for name in names if not name.endswith(("__init__", "_modidx")))]:
         importlib.import_module(name)
-    importlib.import_module("complearn.data.worlds.rendering").distance_tables()  # that every picture of a world needs
+    importlib.import_module("complearn.data.worlds.rendering")._distance_tables()  # that every picture of a world needs
     gc.collect()
     gc.freeze()  # the collector of a fork looks at the notebook's objects alone
     there = socket.socket(fileno=int(sys.argv[1]))
