@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 from documents import document
+from scipy import stats
 
 from complearn.analysis.claims.definitions import (
     BIND,
@@ -409,6 +410,18 @@ def test_what_the_page_on_iterated_learning_says_of_binding_is_what_the_rows_say
             assert " and ".join(found) in said, found
 
 
+def sentence_points(file):
+    """COMPOSER against CLIP: pictures found by a sentence, mean over the windows of divergence, seed by seed."""
+    rows = Result.read(MEASURED / f"{file}.results.json").table
+    chosen = rows[rows.data.str.match("window") & (rows.split == "sentence_to_image") & (rows.metric == "r@1")]
+    by_seed = chosen.pivot_table("value", "seed", "method", "mean")[["composer", "clip"]].dropna()
+    gains = by_seed["composer"] - by_seed["clip"]
+    half = stats.t.ppf(0.975, len(gains) - 1) * gains.std() / len(gains) ** 0.5
+    return " ".join(
+        [f"{100 * gains.mean():+.1f}", f"[{100 * (gains.mean() - half):.1f}, {100 * (gains.mean() + half):.1f}]"]
+    )
+
+
 def test_the_findings_of_the_readme_are_those_of_the_rows():
     said = document("README.md").partition("## Findings")[2].partition("\n## ")[0]
     one_call = [(f"clip, {name}, 1 call", "clip, twice the pairs", "BIND") for name in ("negclip", "triplet_clip")]
@@ -418,5 +431,6 @@ def test_the_findings_of_the_readme_are_those_of_the_rows():
         points("iterated", "il_clip", "clip", "BIND"),
         *(points("hard_negatives", *names) for names in one_call),
         points("composer", "composer", "vse", "BIND"),
+        *(sentence_points(file) for file in ("composer_relations", "composer_flickr8k")),
     ]
     assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said) == found, "run nbs/index.ipynb, then make readme"

