@@ -115,7 +115,7 @@ def test_a_wrong_start_is_an_error(teacher, tmp_path):
     )
     fails(r"keeps no checkpoint of step 5; kept are: .*3", start={"run": str(teacher.path), "step": 5})
     fails("give a phase .* or a step", start={"run": str(teacher.path), "phase": 1, "step": 3})
-    fails("no configuration.start key .folder.; there are run, saved", start={"folder": "x"})
+    fails("no configuration.start key .folder.; there are run, phase, step, weights, saved", start={"folder": "x"})
     fails(r"whose model is another: codebook.codes: 24 there, 30 asked for", model=MODEL | {"codebook": {"codes": 30}})
     words = read_json(teacher.path / "tokenizer.json")
     run = prepare(

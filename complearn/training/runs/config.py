@@ -32,10 +32,10 @@ class Start:
     "Which weights to start from: those of a run, or of a saved model."
 
     run: str | None = None  # a run's folder; a relative one counts from the new run's folder
-    saved: str | None = None  # the folder of a saved model, instead of a run; likewise
     phase: int | str | None = None  # a phase's name or number
     step: int | None = None  # a checkpoint's step, instead of a phase
     weights: tuple[str, ...] | None = None  # checksums of its files, see `Snapshot.checksums`; None: whatever they hold
+    saved: str | None = None  # the folder of a saved model, instead of a run
 
     def __post_init__(self):
         if (self.run is None) == (self.saved is None):
