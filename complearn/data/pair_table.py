@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow
 from jaxtyping import Int64
 
+import complearn
 from ..core.files import BadData, cache_dir, parsing, plain, read_json, write_bytes_atomic
 from ..core.hashes import file_state, is_settled
 from ..core.own_files import open_own, own_path
@@ -262,7 +263,7 @@ def _write_info(path: Path, info: Mapping[str, Any]) -> None:
 def _code_digest() -> str:
     "A hash of the code that reads data; a table of another version is made again."
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in sorted(Path(complearn.__file__).parent.joinpath("data").rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
