@@ -480,6 +480,7 @@ def test_the_fast_index_is_used_for_usual_shards_alone(tmp_path):
         "empty": b"",
         "twice": content + content,
         "checksum": content[:150] + b"7" + content[151:],
+        "no octal": content[:124] + b"99999999999" + content[135:148] + b"999999" + content[154:],
     }.items():
         paths.append(tmp_path / f"{name}.tar")
         paths[-1].write_bytes(damaged)

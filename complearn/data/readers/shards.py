@@ -119,7 +119,7 @@ class _Unusual(Exception):
 
 def _octal(field: bytes) -> int:
     digits = field.strip(b" \0")
-    if not digits.isdigit():
+    if not re.fullmatch(rb"[0-7]+", digits):
         raise _Unusual
     return int(digits, 8)
 
