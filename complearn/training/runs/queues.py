@@ -8,6 +8,7 @@ __all__ = ['EXECUTORS', 'QueueOptions', 'Job', 'JobQueue']
 # %% ../../../nbs/training/runs/queues.ipynb #qufbcc03
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,6 +150,13 @@ class Job:
         return self.returncode
 
 
+def _hear_interrupts() -> None:
+    """Let the processes that this one starts hear Ctrl-C, by which the local queue cancels a job; a process that a
+    shell started in the background ignores it, and so would they."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class JobQueue:
     "Submits runs."
 
@@ -158,6 +166,7 @@ class JobQueue:
         folder: Path,  # of its own files: submissions, results and logs of jobs
     ):
         submitit = need("submitit", extra="cluster")
+        _hear_interrupts()
         self.executor = submitit.AutoExecutor(folder=str(folder), cluster=where.name)
         try:
             self.executor.update_parameters(**{"timeout_min": 60, **where.options})
