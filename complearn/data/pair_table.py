@@ -25,7 +25,7 @@ from jaxtyping import Int64
 
 import complearn
 from ..core.files import BadData, cache_dir, parsing, plain, read_json, write_bytes_atomic
-from ..core.hashes import file_state, is_settled
+from ..core.hashes import file_hash, file_state, is_settled
 from ..core.own_files import open_own, own_path
 from .images import FileSlice
 from .loading import NameDigest, content_fingerprint
@@ -249,11 +249,6 @@ _MOST_KEPT = 64 * 2**30  # bytes of all tables together
 _ENDING = ".arrow"
 
 
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
 def _write_info(path: Path, info: Mapping[str, Any]) -> None:
     "Write what is known of a table beside it."
     write_bytes_atomic(path.with_suffix(".json"), json.dumps(info, ensure_ascii=False).encode())
@@ -297,7 +292,7 @@ def _open_table(
     try:
         info = read_json(own_path(path.parent, path.with_suffix(".json").name))
         own_path(path.parent, path.name)
-        if _checksum(path) != info["checksum"]:
+        if file_hash(path) != info["checksum"]:
             raise BadData(f"{path} is damaged: it is not what was written")
         os.utime(path)
         return PairTable(path, info)
@@ -358,7 +353,7 @@ def _write_table(
 
     write_bytes_atomic(path, write_rows)
     facts = {"report": vars(reading.report), "files": list(files), "kinds": [_KINDS[kind] for kind in sorted(kinds)]}
-    _write_info(path, {"checksum": _checksum(path), "fingerprint": digest.value, **facts})
+    _write_info(path, {"checksum": file_hash(path), "fingerprint": digest.value, **facts})
 
 
 def _parts(
