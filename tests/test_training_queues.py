@@ -176,16 +176,23 @@ def test_twelve_jobs_of_which_two_are_killed_end_as_children_do(tmp_path):
     jobs = [prepare(tmp_path / "local" / "runs" / f"clip-s{seed}", each) for seed, each in values.items()]
     killed = set()
     ended = []
+    over = threading.Event()
 
-    def strike(run):
-        ended.append(run.path.name)
-        for victim in jobs:
-            if len(killed) < 2 and victim.done is None and victim not in killed:
-                for child in children_of(victim):
+    def strike():
+        "Kill the first two runs whose processes appear, while these import and read."
+        while len(killed) < 2 and not over.wait(0.01):
+            for victim in jobs:
+                for child in children_of(victim) if len(killed) < 2 and victim not in killed else []:
                     os.kill(child, signal.SIGKILL)
                     killed.add(victim)
 
-    run_all(jobs, 12, at_once=4, executor=LOCAL, on_end=strike)
+    striker = threading.Thread(target=strike)
+    striker.start()
+    try:
+        run_all(jobs, 12, at_once=4, executor=LOCAL, on_end=lambda run: ended.append(run.path.name))
+    finally:
+        over.set()
+        striker.join()
     assert len(killed) == 2 and sorted(ended) == sorted(run.path.name for run in jobs)
     for job, child in zip(jobs, children):
         training_runs.assert_same(job, child)
