@@ -383,10 +383,10 @@ def check_parameters(
         cells = getattr(get_ipython(), "user_ns", {}).get("In", [])
     for defaults, injected in zip(cells, cells[1:]):
         if injected.startswith("# Parameters\n"):
-            known = _assigned_names(defaults)
-            strange = [name for name in _assigned_names(injected) if name not in known]
+            names = _assigned_names(defaults)
+            strange = [name for name in _assigned_names(injected) if name not in names]
             if strange:
-                raise RequestError(unknown_name("parameter", strange[0], known))
+                raise RequestError(unknown_name("parameter", strange[0], names))
             kinds = _assigned_kinds(defaults)
             for node in ast.parse(injected).body:
                 if isinstance(node, ast.Assign) and node.targets[0].id in kinds:

@@ -113,15 +113,17 @@ def hash_files(
         return
     try:
         with _kept_hashes() as connection:
-            kept = {}
+            known_hashes = {}
             keys = list(unknown)
             for start in range(0, len(keys), 500):
                 chunk = keys[start : start + 500]
                 marks = ", ".join("?" * len(chunk))
-                kept |= dict(connection.execute(f"SELECT state, hash FROM hashes WHERE state IN ({marks})", chunk))
+                known_hashes |= dict(
+                    connection.execute(f"SELECT state, hash FROM hashes WHERE state IN ({marks})", chunk)
+                )
     except (sqlite3.Error, OSError, BadData) as error:
         return _unkept(error)
-    whole = {key: value[:16].hex() for key, value in kept.items() if value == _sealed(key, value[:16].hex())}
+    whole = {key: value[:16].hex() for key, value in known_hashes.items() if value == _sealed(key, value[:16].hex())}
     _remember({unknown[key]: value for key, value in whole.items()})
     unread = {state: path for path, state in states.items() if state not in _KNOWN and is_settled(state)}
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:

@@ -233,8 +233,8 @@ def _own_sources() -> dict[str, str]:
 
 def declared_kinds() -> list[str]:
     "Return the kinds of parts that complearn's own modules have a registry for; none of them is imported."
-    found = (re.findall(r'^\w+ = Registry\(\s*"([^"]+)"', text, re.M) for text in _own_sources().values())
-    return sorted({kind for kinds in found for kind in kinds})
+    matches = (re.findall(r'^\w+ = Registry\(\s*"([^"]+)"', text, re.M) for text in _own_sources().values())
+    return sorted({kind for kinds in matches for kind in kinds})
 
 
 @cache
@@ -299,8 +299,8 @@ def check_declared(
     is left to the registry."""
     if ":" in name or importlib.metadata.entry_points(group=GROUP) or name in Registry.kinds.get(what, ()):
         return
-    known = _declared_names(what)
-    if name not in known and not _in_table(what, name):
-        similar = get_close_matches(name, known, n=1)
+    names = _declared_names(what)
+    if name not in names and not _in_table(what, name):
+        similar = get_close_matches(name, names, n=1)
         suggestion = f" (did you mean {similar[0]!r}?)" if similar else ""
         raise RequestError(f"no {what} {name!r}{suggestion}; complearn list {what} names those that there are")

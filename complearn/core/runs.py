@@ -219,8 +219,8 @@ class Run:
     def stepped(self) -> bool:
         """Whether it keeps anything of a training: a step in the log, a checkpoint after a step, a phase's end, its
         summary."""
-        kept = self.done is not None or self.phases() or any(self._checkpoints())
-        return bool(kept) or any(record.get("kind") == "step" for record in self.records())
+        is_used = self.done is not None or self.phases() or any(self._checkpoints())
+        return bool(is_used) or any(record.get("kind") == "step" for record in self.records())
 
     def replace(
         self,

@@ -113,9 +113,9 @@ def note_image(
     pair: Any,  # with `image` and `image_id`
 ) -> None:
     "Note a pair's image under its id; raise ValueError if another image has this id."
-    known = images.setdefault(pair.image_id, pair.image)
-    if known is not pair.image and not same_image(pair.image_id, known, pair.image):
-        both = f"{image_name(known)} and {image_name(pair.image)}"
+    first = images.setdefault(pair.image_id, pair.image)
+    if first is not pair.image and not same_image(pair.image_id, first, pair.image):
+        both = f"{image_name(first)} and {image_name(pair.image)}"
         remedy = (
             "read them with the reader 'joined', which tells the names of its parts apart, or give the images "
             "different ids"

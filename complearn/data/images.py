@@ -224,10 +224,10 @@ def open_image(
     "Decode an image; raise `BrokenImage` with the remedy if it cannot be read."
     if isinstance(image, (str, Path)) and not Path(image).exists():
         raise BrokenImage(f"{image_name(image)}: image file not found; restore it, or read the data set again")
-    known = isinstance(image, (str, Path, bytes, bytearray, memoryview, Image.Image, np.ndarray)) or hasattr(
+    is_image = isinstance(image, (str, Path, bytes, bytearray, memoryview, Image.Image, np.ndarray)) or hasattr(
         image, "read_bytes"
     )
-    if not known:
+    if not is_image:
         raise TypeError(f"an image is a path, bytes, a PIL image, a uint8 array or a scene, not {type(image).__name__}")
     remedy = "replace the file, or read the data set with check='decode', which skips it and says so"
     with parsing(f"{image_name(image)}: image cannot be decoded", remedy, BrokenImage):

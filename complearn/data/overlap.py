@@ -117,10 +117,10 @@ class Photos:
     ) -> bool:
         """Whether the items have an image of the same published name that is the same, as far as both can be compared;
         pixels in memory may be a part of their photo, so their name decides."""
-        known = list(self.named.get(photo_identity(name), {}).values())
-        if known and any(isinstance(each, (np.ndarray, Image.Image)) for each in (image, *known)):
+        matches = list(self.named.get(photo_identity(name), {}).values())
+        if matches and any(isinstance(each, (np.ndarray, Image.Image)) for each in (image, *matches)):
             return True
-        return any(same_image(photo_identity(name), image, other) for other in known)
+        return any(same_image(photo_identity(name), image, other) for other in matches)
 
     def matches(
         self,
@@ -166,12 +166,12 @@ def find_overlap(
     else:
         texts = set()
     photos = Photos(items)
-    known, n_images = photos.matches(train)
+    matches, n_images = photos.matches(train)
     images, copies = (
-        tuple(pair.id for pair, how in zip(train, known) if how in ways)
+        tuple(pair.id for pair, how in zip(train, matches) if how in ways)
         for ways in (("name or content", "look"), ("look",))
     )
-    for pair, how, (*_, item_captions) in zip(train, known, item_contents(train)):
+    for pair, how, (*_, item_captions) in zip(train, matches, item_contents(train)):
         pair_texts = {normalize_caption(caption): caption for caption in reversed(item_captions)}
         train_texts |= set(pair_texts)
         if not how and (common := [caption for text, caption in pair_texts.items() if text in texts]):

@@ -135,8 +135,8 @@ class Batch:
         if isinstance(index, slice):
             return self.change(lambda value: value[index])
         if index not in self.parts:
-            there = ", ".join(kind.__name__ for kind in self.parts) or "none"
-            raise ValueError(f"the batch has no {index.__name__} (its parts: {there}); it is made by {index.made_by}")
+            names = ", ".join(kind.__name__ for kind in self.parts) or "none"
+            raise ValueError(f"the batch has no {index.__name__} (its parts: {names}); it is made by {index.made_by}")
         return self.parts[index]
 
 # %% ../../nbs/data/pairs.ipynb #c010
@@ -259,8 +259,8 @@ class Collate:
         "The parts that the steps make, by their classes; raise ValueError where two steps make the same."
         parts = {}
         for step in self.steps:
-            made = step(pairs, draws)
-            for part in made if isinstance(made, tuple) else (made,):
+            fields = step(pairs, draws)
+            for part in fields if isinstance(fields, tuple) else (fields,):
                 if type(part) in parts:
                     raise ValueError(f"two collate steps make {type(part).__name__}; leave one of them out")
                 if part is not None:
@@ -310,7 +310,9 @@ def preload(
         pixels |= zip(part, load_images([first[name] for name in part], size, fit, channels))
 
     def with_pixels(pair: Pair) -> Pair:
-        shown = pair.negative_images and {text: pixels[text, id(image)] for text, image in pair.negative_images.items()}
-        return replace(pair, image=pixels[pair.image_id], negative_images=shown)
+        negatives = pair.negative_images and {
+            text: pixels[text, id(image)] for text, image in pair.negative_images.items()
+        }
+        return replace(pair, image=pixels[pair.image_id], negative_images=negatives)
 
     return [with_pixels(pair) for pair in pairs]

@@ -105,10 +105,10 @@ class _Names:
         names = {}
         others = []
         for name, image in images.items():
-            known = self.images.get(name, [])
-            same = [former for former, each in known if same_image(name, each, image)]
+            samples = self.images.get(name, [])
+            same = [former for former, each in samples if same_image(name, each, image)]
             names[name] = same[0] if same else name
-            if not same and (known or name in self.taken):
+            if not same and (samples or name in self.taken):
                 others.append(name)
         if others:
             local = [name for name in images if name not in self.images and photo_identity(name) is None]
@@ -256,8 +256,8 @@ def listed_captions(
         return ""
     if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
         return ""
-    shown = text if len(text) <= 60 else f"{text[:57]}..."
-    return f"{shown} is a list in one cell; write a row for each caption, in pandas: table.explode('caption')"
+    excerpt = text if len(text) <= 60 else f"{text[:57]}..."
+    return f"{excerpt} is a list in one cell; write a row for each caption, in pandas: table.explode('caption')"
 
 # %% ../../nbs/data/reports.ipynb #c019
 class PartReader:
@@ -303,9 +303,9 @@ class Collector:
         self.check = check
         self.folder = folder
         roots = [root or folder] if isinstance(root, (str, Path)) else root
-        given = [os.path.expanduser(each) for each in roots]
-        if any(map(os.path.isdir, given)):
-            self.inside = Inside(given[0], allow_outside, given[1:])
+        folders = [os.path.expanduser(each) for each in roots]
+        if any(map(os.path.isdir, folders)):
+            self.inside = Inside(folders[0], allow_outside, folders[1:])
         else:
             self.inside = None
         self.samples: list[tuple[Pair, str]] = []  # each with its place
@@ -517,8 +517,8 @@ class Collector:
             repeated = [f"{len(self.repeated)} captions stand there again with the same image ({first})"]
         else:
             repeated = []
-        shown = ", ".join(f"{where}: {characters}" for where, characters in [*self.invisible.items()][:3])
-        more = f"({shown}{', ...' if len(self.invisible) > 3 else ''})"
+        examples = ", ".join(f"{where}: {characters}" for where, characters in [*self.invisible.items()][:3])
+        more = f"({examples}{', ...' if len(self.invisible) > 3 else ''})"
         invisible = f"{len(self.invisible)} captions hold characters that are not seen, and stay as they are {more}"
         self.report.kept = self.n_taken + count([pair for pair, _ in self.samples])
         self.report.notes = [*notes, *repeated, *([invisible] if self.invisible else [])]

@@ -98,7 +98,7 @@ def shared_evaluations(
     every: int,  # steps between two evaluations of the study
 ) -> pd.DataFrame:  # those after a multiple of these steps, and after a run's last one
     "Keep the evaluations that the runs of a study have in common."
-    asked = records[records.kind == "evaluate"] if "kind" in records else records
-    of_run = [name for name in ("method", "seed") if name in asked]
-    last = asked.groupby(of_run).step.transform("max") if of_run else asked.step.max()
-    return asked[(asked.step % every == 0) | (asked.step == last)]
+    evaluations = records[records.kind == "evaluate"] if "kind" in records else records
+    of_run = [name for name in ("method", "seed") if name in evaluations]
+    last = evaluations.groupby(of_run).step.transform("max") if of_run else evaluations.step.max()
+    return evaluations[(evaluations.step % every == 0) | (evaluations.step == last)]

@@ -89,12 +89,12 @@ class Corpus:
         sentences = {
             normalize_caption(caption) for *_, item_captions in item_contents(items) for caption in item_captions
         }
-        known, _ = Photos(items).matches(pairs)
+        shared, _ = Photos(items).matches(pairs)
 
         def captions_of(pair):
             return [caption for caption in (pair.caption, *(pair.views or ())) if caption]
 
-        entries = [(caption, bool(how)) for pair, how in zip(pairs, known) for caption in captions_of(pair)]
+        entries = [(caption, bool(how)) for pair, how in zip(pairs, shared) for caption in captions_of(pair)]
         captions = tuple(
             text for text, of_evaluation in entries if not of_evaluation and normalize_caption(text) not in sentences
         )

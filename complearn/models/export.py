@@ -143,28 +143,28 @@ def _obstacles(
 ) -> list[str]:  # empty where there is nothing
     "What of a dual encoder is more than two halves of a CLIP."
     config = model.config
-    found = []
+    reasons = []
     if config.codebook is not None:
-        found.append(f"a codebook of {config.codebook.codes} codes")
+        reasons.append(f"a codebook of {config.codebook.codes} codes")
     if config.reading is not None:
-        found.append(f"a language agent that is blind to {config.reading.blind_to}")
+        reasons.append(f"a language agent that is blind to {config.reading.blind_to}")
     if config.spectral:
-        found.append("spectral normalisation of its layers")
+        reasons.append("spectral normalisation of its layers")
     for agent in (model.vision, model.language):
         tower = agent.tower
         kind = tower.architecture["kind"]
         library = isinstance(tower, (OpenClipVision, OpenClipText))
         if not library and not isinstance(tower, (VisionTransformer, TextTransformer)):
-            found.append(f"a {agent.modality} tower of another library ({kind})")
+            reasons.append(f"a {agent.modality} tower of another library ({kind})")
         elif library and not isinstance(agent.head, nn.Identity) and config.codebook is None:
-            found.append(f"a head over the {agent.modality} tower's own projection (width: {agent.width})")
+            reasons.append(f"a head over the {agent.modality} tower's own projection (width: {agent.width})")
         elif isinstance(tower, TextTransformer) and not tower.causal:
-            found.append("a text tower that reads in both directions")
+            reasons.append("a text tower that reads in both directions")
         if "hf_config" in tower.architecture.get("config", {}):
-            found.append("a text encoder of transformers, whose files are elsewhere")
+            reasons.append("a text encoder of transformers, whose files are elsewhere")
         if "multimodal_cfg" in tower.architecture.get("config", {}):
-            found.append("the towers of a CoCa without its decoder")
-    return found
+            reasons.append("the towers of a CoCa without its decoder")
+    return reasons
 
 
 _PLAIN_FORM = "; choose the form complearn, a folder that complearn.load opens with all parts"
@@ -187,8 +187,10 @@ def _check_obstacles(
             f"a {title_of(model.config)} is no pair of an image encoder and a text encoder: it has the parts "
             f"{', '.join(parts)}, which open_clip and transformers cannot hold{_PLAIN_FORM}"
         )
-    if found := _obstacles(model):
-        raise NoForm(f"this model has {' and '.join(found)}, which open_clip and transformers cannot hold{_PLAIN_FORM}")
+    if reasons := _obstacles(model):
+        raise NoForm(
+            f"this model has {' and '.join(reasons)}, which open_clip and transformers cannot hold{_PLAIN_FORM}"
+        )
 
 
 def _halves(model: Dual) -> tuple[_Half, _Half]:
@@ -236,8 +238,8 @@ def _as_clip(
         weights |= scalars
     tokenizer = model.collate.tokenizer
     if not isinstance(tokenizer, CLIPTokenizer):
-        own = config["text_cfg"].get("hf_tokenizer_name") or "tokenizer.json"  # of a folder, its own files
-        config["text_cfg"] = config["text_cfg"] | {"hf_tokenizer_name": own}
+        file = config["text_cfg"].get("hf_tokenizer_name") or "tokenizer.json"  # of a folder, its own files
+        config["text_cfg"] = config["text_cfg"] | {"hf_tokenizer_name": file}
     clip = _Clip(config, _named_as_open_clip(config, weights), model.collate.transform, tokenizer)
     _check_clip(clip)
     return clip
@@ -287,9 +289,9 @@ def _word_tokenizer(
         single=f"{start} $A {end}", special_tokens=[(start, ids[start]), (end, ids[end])]
     )
     special = {"pad_token": pad, "bos_token": start, "eos_token": end, "unk_token": unknown}
-    made = need("transformers", "towers").PreTrainedTokenizerFast(tokenizer_object=backend, **special)
-    made.model_max_length = tokenizer.context
-    return made
+    fast = need("transformers", "towers").PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    fast.model_max_length = tokenizer.context
+    return fast
 
 
 def _byte_pairs(
@@ -299,9 +301,9 @@ def _byte_pairs(
     inner = tokenizer.tokenizer
     named = {inner.sot_token_id: "<|startoftext|>", inner.eot_token_id: "<|endoftext|>"}
     vocab = {named.get(number, token): number for token, number in inner.encoder.items()}
-    made = need("transformers", "towers").CLIPTokenizer(vocab=vocab, merges=[*inner.bpe_ranks])
-    made.model_max_length = tokenizer.context
-    return made
+    slow = need("transformers", "towers").CLIPTokenizer(vocab=vocab, merges=[*inner.bpe_ranks])
+    slow.model_max_length = tokenizer.context
+    return slow
 
 
 def _library_tokenizer(
@@ -313,9 +315,9 @@ def _library_tokenizer(
     if isinstance(tokenizer, CLIPTokenizer):
         return _byte_pairs(tokenizer)
     if isinstance(tokenizer, HFTokenizer):
-        made = copy(tokenizer.tokenizer)
-        made.model_max_length = tokenizer.context
-        return made
+        copied = copy(tokenizer.tokenizer)
+        copied.model_max_length = tokenizer.context
+        return copied
     raise NoForm(f"a tokenizer of kind {type(tokenizer).__name__} has no form in transformers{_PLAIN_FORM}")
 
 # %% ../../nbs/models/export.ipynb #ex14

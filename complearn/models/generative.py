@@ -301,14 +301,14 @@ class GenerativeScorer:
     ) -> tuple[dict[str, Tensor], Tensor]:  # the model's inputs; how many tokens each prompt has
         "Prompts with their images, each followed by its continuation, then by padding."
         images = [[picture] for picture in pictures]
-        made = dict(self.processor(images=images, text=list(prompts), padding=True, return_tensors="pt"))
-        made.pop("labels", None)  # of a processor that thinks of training
-        ids = made["input_ids"]
-        made.setdefault("attention_mask", torch.ones_like(ids))
-        lengths = made["attention_mask"].sum(1)
+        prepared = dict(self.processor(images=images, text=list(prompts), padding=True, return_tensors="pt"))
+        prepared.pop("labels", None)  # of a processor that thinks of training
+        ids = prepared["input_ids"]
+        prepared.setdefault("attention_mask", torch.ones_like(ids))
+        lengths = prepared["attention_mask"].sum(1)
         longest = max(int(length) + len(tokens) for length, tokens in zip(lengths, continuations))
         for key in ("input_ids", *_PER_TOKEN):
-            old = made.get(key)
+            old = prepared.get(key)
             if old is None or old.shape[:2] != ids.shape:
                 continue
             new = old.new_zeros(len(ids), longest, *old.shape[2:])
@@ -319,8 +319,8 @@ class GenerativeScorer:
                     new[row, length:end] = torch.tensor(tokens)
                 else:
                     new[row, length:end] = self.caption_types.get(key, old[row, length - 1])
-            made[key] = new
-        inputs = {key: value.to(self.device) for key, value in made.items() if isinstance(value, Tensor)}
+            prepared[key] = new
+        inputs = {key: value.to(self.device) for key, value in prepared.items() if isinstance(value, Tensor)}
         floating = {key: value.to(self.model.dtype) for key, value in inputs.items() if value.is_floating_point()}
         return inputs | floating, lengths
 
@@ -335,10 +335,10 @@ class GenerativeScorer:
         inputs, lengths = self._inputs(pictures, prompts, continuations)
         first = int(lengths.min()) - 1
         with full_precision(self.device):
-            kept = inputs["input_ids"].shape[1] - first
-            fewer = {"logits_to_keep": kept} if "logits_to_keep" in signature(self.model.forward).parameters else {}
+            length = inputs["input_ids"].shape[1] - first
+            fewer = {"logits_to_keep": length} if "logits_to_keep" in signature(self.model.forward).parameters else {}
             # the end of them: a model may take the number, and give all the same
-            logits = self.model(**inputs, use_cache=False, **fewer).logits[:, -kept:]
+            logits = self.model(**inputs, use_cache=False, **fewer).logits[:, -length:]
         longest = max(map(len, continuations))
         counts = torch.tensor([len(tokens) for tokens in continuations])
         mask = torch.arange(longest) < counts[:, None]
@@ -346,10 +346,10 @@ class GenerativeScorer:
         rows = torch.arange(len(places))[:, None]
         logits = logits[rows.to(logits.device), places.to(logits.device)].float()
         tokens = F.pad(inputs["input_ids"], (0, 1))[rows.to(self.device), (first + 1 + places).to(self.device)]
-        own = logits.gather(2, tokens[..., None])
+        chosen = logits.gather(2, tokens[..., None])
         others = logits.scatter(2, tokens[..., None], -torch.inf).logsumexp(2)
         everything = logits.logsumexp(2)
-        here = (own[..., 0] - everything).cpu()
+        here = (chosen[..., 0] - everything).cpu()
         return _TokenScores(here, (others - everything).cpu(), mask)
 
     def collate(
@@ -382,9 +382,9 @@ class GenerativeScorer:
         parts = []
         for start in range(0, len(captions), self.at_once):
             texts = captions[start : start + self.at_once]
-            given = images[start : start + self.at_once]
-            opened = {key: _picture(image) for key, image in {item_key(image): image for image in given}.items()}
-            pictures = [opened[item_key(image)] for image in given]
+            part = images[start : start + self.at_once]
+            opened = {key: _picture(image) for key, image in {item_key(image): image for image in part}.items()}
+            pictures = [opened[item_key(image)] for image in part]
             if self.score == "yes":
                 prompts = [self.prompt.replace("{}", self._words(text)) for text in texts]
                 answers = [self._continuation(prompt, "Yes") for prompt in prompts]
@@ -420,6 +420,6 @@ class GenerativeScorer:
     def fingerprint(self) -> str:
         "A hash of this model and of how it is asked."
         config = self.model.config.to_dict()
-        said = {key: config[key] for key in sorted(config) if key not in ("_name_or_path", "transformers_version")}
+        identity = {key: config[key] for key in sorted(config) if key not in ("_name_or_path", "transformers_version")}
         # within a list: the fields of a transformers configuration are no plain values
-        return weights_fingerprint(torch.nn.ModuleList([self.model]), repr(said), self.score, self.prompt)
+        return weights_fingerprint(torch.nn.ModuleList([self.model]), repr(identity), self.score, self.prompt)

@@ -218,9 +218,9 @@ class EndpointGenerator:
             lock = self._asking.setdefault(file.name, threading.Lock())
         try:
             with lock:
-                kept = str(read_json(file)["answer"]) if file.exists() else ""
-                if without_thinking(kept):
-                    return kept
+                stored = str(read_json(file)["answer"]) if file.exists() else ""
+                if without_thinking(stored):
+                    return stored
                 return self._ask(body, file)
         finally:
             with self._guard:

@@ -44,8 +44,8 @@ def _architecture(
     model: Any,  # a model of any kind, or what `OpenClipScorer` opened
 ) -> dict[str, Any]:  # plain values
     "What has to be equal in two models whose weights are averaged."
-    seen = {"transform": asdict(model.collate.transform)}
-    seen["tokenizer"] = model.collate.tokenizer.to_dict() if model.collate.tokenizer is not None else None
+    about = {"transform": asdict(model.collate.transform)}
+    about["tokenizer"] = model.collate.tokenizer.to_dict() if model.collate.tokenizer is not None else None
     if isinstance(model, OpenClipScorer):
         towers = {side: _open_clip_half(model.config, side) for side in ("vision", "text")}
         config = asdict(ModelConfig())
@@ -60,7 +60,7 @@ def _architecture(
                 parts = _open_clip_half(parts["config"], parts["kind"].removeprefix("open_clip_"))
             towers[name] = parts
     config = {key: value for key, value in config.items() if key not in _NOT_OF_A_MODEL}
-    return plain({"kind": kind, "towers": towers, "model": config, **seen})
+    return plain({"kind": kind, "towers": towers, "model": config, **about})
 
 
 def _tensors(
@@ -92,13 +92,13 @@ def check_interpolable(
     first, second = _architecture(start), _architecture(end)
     if first.pop("tokenizer") != second.pop("tokenizer"):
         raise RequestError(f"{both}: they read captions with different tokenizers; {remedy}")
-    if found := differences(first, second):
-        found = [text.replace(" asked for", " in the second").replace(" there,", " in the first,") for text in found]
-        raise RequestError(f"{both}: their architectures differ: {'; '.join(found[:4])}; {remedy}")
+    if parts := differences(first, second):
+        parts = [text.replace(" asked for", " in the second").replace(" there,", " in the first,") for text in parts]
+        raise RequestError(f"{both}: their architectures differ: {'; '.join(parts[:4])}; {remedy}")
     first, second = _tensors(start), _tensors(end)
     shapes = [{name: tuple(tensor.shape) for name, tensor in side.items()} for side in (first, second)]
-    if found := sorted(name for name in {**shapes[0], **shapes[1]} if shapes[0].get(name) != shapes[1].get(name)):
-        raise RequestError(f"{both}: one has no tensor {found[0]} of the same shape; {remedy}")
+    if parts := sorted(name for name in {**shapes[0], **shapes[1]} if shapes[0].get(name) != shapes[1].get(name)):
+        raise RequestError(f"{both}: one has no tensor {parts[0]} of the same shape; {remedy}")
     for name, tensor in first.items():
         if ".parametrizations." in name:
             part = name.partition(".parametrizations.")[0]
@@ -141,13 +141,13 @@ def interpolate(
         tensors = second
     else:
         tensors = {name: _average(tensor, second[name], alpha) for name, tensor in first.items()}
-    made = copy.deepcopy(start if isinstance(end, OpenClipScorer) else end)
-    module = made.model if isinstance(made, OpenClipScorer) else made
-    for own, tensor in zip(module.state_dict().values(), _in_order(made, tensors), strict=True):
-        own.copy_(tensor.reshape(own.shape))
+    average = copy.deepcopy(start if isinstance(end, OpenClipScorer) else end)
+    module = average.model if isinstance(average, OpenClipScorer) else average
+    for target, tensor in zip(module.state_dict().values(), _in_order(average, tensors), strict=True):
+        target.copy_(tensor.reshape(target.shape))
     module.eval()
-    vars(made).pop("opened_as", None)  # it is no longer what a person named
-    return made
+    vars(average).pop("opened_as", None)  # it is no longer what a person named
+    return average
 
 
 def _in_order(

@@ -232,13 +232,13 @@ def encode_all(
         raise ValueError(f"encode_all got no {side}s")
     unique, places = distinct(items)
     if side == "caption" and trees:
-        given = [str((trees or {}).get(item, "")) for item in unique]
+        trees_of = [str((trees or {}).get(item, "")) for item in unique]
     else:
-        given = []
+        trees_of = []
     kind = getattr(scorer, "encoded_images" if side == "image" else "encoded_texts", Encoded)
     if cache and hasattr(scorer, "fingerprint"):
         named = [] if kind is Encoded else [kind.__name__]  # the class that reads the tensors of the file
-        name = feature_key(" ".join([scorer.fingerprint(), *named]), [*unique, *given], side)
+        name = feature_key(" ".join([scorer.fingerprint(), *named]), [*unique, *trees_of], side)
     else:
         name = None
     if name is None:

@@ -225,10 +225,10 @@ def _by_its_clusters(
 ) -> Claim:
     "Stages with their clusters know more of the suppressed attribute than stages with shuffled ones."
     attribute = SUPPRESSED[data][0]
-    suffix, said = at_temperature(temperature)
+    suffix, ending = at_temperature(temperature)
     sides = Side(f"multistage{suffix}", "integrated"), Side(f"multistage, shuffled{suffix}", "integrated")
     more = {"number": 23 if suffix else 21, "optional": True}
-    return Claim(f"by its clusters: {attribute}{said}", "", *sides, ((data, attribute, "probe_accuracy"),), **more)
+    return Claim(f"by its clusters: {attribute}{ending}", "", *sides, ((data, attribute, "probe_accuracy"),), **more)
 
 
 def rises(
@@ -238,16 +238,16 @@ def rises(
     """The suppressed attribute rises from stage 0 to all stages together, above one stage with as many steps, and above
     shuffled clusters."""
     attribute, numbers = SUPPRESSED[data]
-    suffix, said = at_temperature(temperature)
+    suffix, ending = at_temperature(temperature)
     cells: tuple[Cell, ...] = ((data, attribute, "probe_accuracy"),)
     together = Side(f"multistage{suffix}", "integrated")
     headline = f"the suppressed attribute rises: {attribute}"
     longer = Side(f"simclr{suffix}", "integrated")
     more = {"control": _by_its_clusters(data, temperature), "optional": bool(suffix)}
-    control = Claim(f"stages beat as many steps of one: {attribute}{said}", "", together, longer, cells, **more)
+    control = Claim(f"stages beat as many steps of one: {attribute}{ending}", "", together, longer, cells, **more)
     alone = Side(f"multistage{suffix}", "stage-0")
     more = {"number": 23 if suffix else 21, "control": control}
-    return Claim(headline + said, "Table 4", together, alone, cells, numbers[temperature], **more)
+    return Claim(headline + ending, "Table 4", together, alone, cells, numbers[temperature], **more)
 
 
 def stays(
@@ -256,13 +256,13 @@ def stays(
 ) -> Claim:
     "The attribute that stage 0 has learned is not lost."
     attribute, theirs = LEARNED[data]
-    suffix, said = at_temperature(temperature)
+    suffix, ending = at_temperature(temperature)
     cells: tuple[Cell, ...] = ((data, attribute, "probe_accuracy"),)
     together = Side(f"multistage{suffix}", "integrated")
     alone = Side(f"multistage{suffix}", "stage-0")
     more = {"number": 22, "margin": HARM, "optional": bool(suffix)}
     return Claim(
-        f"the learned attribute stays: {attribute}{said}",
+        f"the learned attribute stays: {attribute}{ending}",
         "Table 4",
         together,
         alone,
@@ -290,17 +290,17 @@ def _binds_more(
     def side(middle):
         return Side(", ".join(filter(None, (base, middle, calls))))
 
-    said = f"{stages}{f', {calls}' if calls else ''}{', photographs' if cells == PHOTO_SWAPS else ''}"
+    title = f"{stages}{f', {calls}' if calls else ''}{', photographs' if cells == PHOTO_SWAPS else ''}"
     start = Claim(
-        f"{name} in {said}: than at their start", "", side(stages), Side(base or "clip"), cells, optional=True
+        f"{name} in {title}: than at their start", "", side(stages), Side(base or "clip"), cells, optional=True
     )
     mixed = side(f"{stages}, shuffled")
     control = Claim(
-        f"{name} in {said}: than with shuffled clusters", "", side(stages), mixed, cells, control=start, optional=True
+        f"{name} in {title}: than with shuffled clusters", "", side(stages), mixed, cells, control=start, optional=True
     )
     further = bool(base or calls) or cells != SWAPS
     return Claim(
-        f"{name} in {said} binds more", "", side(stages), side("tuned"), cells, control=control, optional=further
+        f"{name} in {title} binds more", "", side(stages), side("tuned"), cells, control=control, optional=further
     )
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #90e6d3f8
@@ -488,12 +488,12 @@ def _beyond_training(
     """A claim that grounding is better than the same training on shuffled pairs, than the start, and than reading the
     captions alone."""
     ours, shuffled, text = (Side(f"{side.method}{setting}") for side in (GROUNDED, SHUFFLED, TEXT))
-    said = f"{headline}{setting}"
-    reading = Claim(f"{said}: than by reading alone", "", ours, text, cells, sign=sign, optional=True)
+    title = f"{headline}{setting}"
+    reading = Claim(f"{title}: than by reading alone", "", ours, text, cells, sign=sign, optional=True)
     start = Claim(
-        f"{said}: than at the start", where, ours, START, cells, theirs, sign=sign, control=reading, optional=True
+        f"{title}: than at the start", where, ours, START, cells, theirs, sign=sign, control=reading, optional=True
     )
-    claim = Claim(said, where, ours, shuffled, cells, number=number, sign=sign, control=start, optional=bool(setting))
+    claim = Claim(title, where, ours, shuffled, cells, number=number, sign=sign, control=start, optional=bool(setting))
     return claim, start, reading
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #8bb2e821
@@ -603,10 +603,10 @@ def generalises(
 ) -> tuple[Claim, ...]:  # binding, the most divergent part, the contrast; slopes and the control beside the list
     "COMPOSER binds and finds more than a rival where compounds diverge, and is further ahead the more they do."
     name, *recalls = RIVALS[rival]
-    said = f"COMPOSER on sentences alone {{}} better than {name}"
+    template = f"COMPOSER on sentences alone {{}} better than {name}"
 
     def equal(what, cells, **more):
-        return Claim(said.format(what), "", SENTENCES, Side(rival), cells, **more)
+        return Claim(template.format(what), "", SENTENCES, Side(rival), cells, **more)
 
     control, binding = (equal("generalises", MCD), equal("binds", BIND, fixed=FIXED)) if recalls else (None, None)
     in_domain = Side(COMPOSER.method, cells=IN_DOMAIN), Side(rival, cells=IN_DOMAIN)
@@ -683,19 +683,19 @@ def teachers_rows(
     single = pd.DataFrame(
         [dict(line) for line in rows if line["data"].startswith("newcomer ")], columns=[*place, "value"]
     )
-    known = [dict(line) for line in rows if line["data"].startswith("newcomers: ")]
+    teacher_rows = [dict(line) for line in rows if line["data"].startswith("newcomers: ")]
     if len(single):
         single = single.assign(data=single.data.str.replace(r"^newcomer \d+", "newcomers", regex=True)).astype(
             {"value": float}
         )
         means = single.dropna(subset=["value"]).groupby(place, sort=False).value.agg(["mean", "size"]).reset_index()
-        known = means.rename(columns={"mean": "value", "size": "n"}).to_dict("records")
-    known = [
+        teacher_rows = means.rename(columns={"mean": "value", "size": "n"}).to_dict("records")
+    teacher_rows = [
         line
-        for line in known
+        for line in teacher_rows
         if line["n"] == NEWCOMERS and line["seed"] in WORLDS and not line["data"].endswith(": average")
     ]
-    return pd.DataFrame(with_averages(known), columns=[*place, "value", "n"])
+    return pd.DataFrame(with_averages(teacher_rows), columns=[*place, "value", "n"])
 
 
 def complete_worlds(

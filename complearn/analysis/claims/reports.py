@@ -98,19 +98,19 @@ def _fit_drawings(
 ) -> list[str | None]:  # base64 of each; None: there is no room for it
     "Pictures of figures that fit into a room: as long as they do not, the largest becomes smaller, and at last goes."
     drawings = [_Drawing(figure) for figure in figures]
-    kept = list(drawings)
+    parts = list(drawings)
 
     def size(drawing: _Drawing) -> int:
         return len(drawing.text)
 
-    while kept and (sum(map(size, kept)) > room or size(max(kept, key=size)) > _PICTURE * 4 // 3):
-        too_large = [drawing for drawing in kept if size(drawing) > _PICTURE * 4 // 3]
-        shrinking = [drawing for drawing in too_large or kept if drawing.can_shrink]
+    while parts and (sum(map(size, parts)) > room or size(max(parts, key=size)) > _PICTURE * 4 // 3):
+        too_large = [drawing for drawing in parts if size(drawing) > _PICTURE * 4 // 3]
+        shrinking = [drawing for drawing in too_large or parts if drawing.can_shrink]
         if shrinking:
             max(shrinking, key=size).shrink()
         else:
-            kept.remove(max(too_large or kept, key=size))
-    return [drawing.text if drawing in kept else None for drawing in drawings]
+            parts.remove(max(too_large or parts, key=size))
+    return [drawing.text if drawing in parts else None for drawing in drawings]
 
 
 def _add_pictures(
@@ -128,9 +128,9 @@ def _add_pictures(
     if problem:
         return [problem]
     room = _SAVED - _saved_size(cells)
-    shown = [_saved_figure(data) for data in missing]
+    pictures = [_saved_figure(data) for data in missing]
     left_out = []
-    for data, figure, picture in zip(missing, shown, _fit_drawings(shown, room)):
+    for data, figure, picture in zip(missing, pictures, _fit_drawings(pictures, room)):
         if picture is None:
             left_out.append(f"{figure.layout.title.text or 'a figure'}: no picture of it fits into {_SAVED // 1000} kB")
         else:
@@ -143,8 +143,10 @@ def draw_pictures(
 ) -> list[str]:  # what was left without a picture, and why
     "Put a PNG next to each figure that a notebook shows; a figure that has one keeps it."
     source = nbformat.read(notebook, 4)
-    known = {_figure_key(data): data["image/png"] for data in _shown_figures(source.cells) if "image/png" in data}
-    left_out = _add_pictures(source.cells, known)
+    drawn_before = {
+        _figure_key(data): data["image/png"] for data in _shown_figures(source.cells) if "image/png" in data
+    }
+    left_out = _add_pictures(source.cells, drawn_before)
     nbformat.write(source, notebook)
     return left_out
 
@@ -159,12 +161,14 @@ def _write_outputs(
     cells = [cell for cell in report.cells if "injected-parameters" not in cell.metadata.get("tags", [])]
     if [cell.source for cell in cells] != [cell.source for cell in source.cells]:
         raise ValueError(f"{executed} is not a report of {notebook} as it stands: its cells differ; execute it again")
-    known = {_figure_key(data): data["image/png"] for data in _shown_figures(source.cells) if "image/png" in data}
+    drawn_before = {
+        _figure_key(data): data["image/png"] for data in _shown_figures(source.cells) if "image/png" in data
+    }
     for cell, copy in zip(source.cells, cells):
         if cell.cell_type == "code":
             cell.outputs = copy.outputs
             cell.execution_count = None
-    for line in _add_pictures(source.cells, known):
+    for line in _add_pictures(source.cells, drawn_before):
         print(f"{notebook}: {line}")
     nbformat.write(source, notebook)
 

@@ -127,8 +127,8 @@ class StudyResults:
             switches = labels.get(method, {}).values()
         else:
             switches = ()
-        own = [values["steps"] for values in switches if isinstance(values, Mapping) and "steps" in values]
-        return own[0] if own else self.setting.get("steps")
+        budgets = [values["steps"] for values in switches if isinstance(values, Mapping) and "steps" in values]
+        return budgets[0] if budgets else self.setting.get("steps")
 
     def run_identities(
         self,
@@ -265,10 +265,10 @@ def _runs_behind(
     seeds: Iterable,  # that both sides have
 ) -> set[str] | None:  # None: the file does not say
     "The runs that a line of the table rests on."
-    found = [study.run_identities(side.method, seeds) for side in claim.sides if side.value is None]
-    if any(part is None for part in found):
+    identities = [study.run_identities(side.method, seeds) for side in claim.sides if side.value is None]
+    if any(part is None for part in identities):
         return None
-    return set().union(*found)
+    return set().union(*identities)
 
 
 def claims_table(

@@ -123,7 +123,7 @@ def write_store(
     **about: Any,  # plain values to keep with it
 ) -> CodeStore:
     "Write a store, and open it."
-    told = {
+    fields = {
         "format": FORMAT,
         "grid": images.grid,
         "captions": list(captions),
@@ -138,7 +138,7 @@ def write_store(
         for by, matrix in (("item", weights.tocsr()), ("code", weights.tocsc())):
             for name in ("data", "indices", "indptr"):
                 np.save(temporary / f"by_{by}-{name}.npy", getattr(matrix, name))
-        write_json(temporary / "about.json", {**about, **told})
+        write_json(temporary / "about.json", {**about, **fields})
     return CodeStore.open(folder)
 
 # %% ../../../nbs/analysis/codes/store.ipynb #c015

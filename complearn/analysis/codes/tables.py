@@ -348,8 +348,8 @@ class WordIndex:
             raise UnknownWord(
                 f"no caption that was read says “{word}”, so no code stands for it" + (f"; try {near}" if near else "")
             )
-        found = self.frame(np.flatnonzero(np.isin(self.word, places)))
-        joined = found.groupby("code", as_index=False).agg(
+        rows = self.frame(np.flatnonzero(np.isin(self.word, places)))
+        joined = rows.groupby("code", as_index=False).agg(
             {"word": " ".join, "captions": "sum", "weight": "sum", "share": "sum", "lift": "max"}
         )
         return joined.sort_values(["weight", "code"], ascending=[False, True]).reset_index(drop=True)

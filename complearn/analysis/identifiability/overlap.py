@@ -378,8 +378,8 @@ def null_rows(
     pool = WordPool.of(choices, progress=progress)
     own_levels = {(each.caption, each.negative): each.level for each in explained}
     for kind in KINDS:
-        own = [each for each in explained if _negative_kind(each.caption, each.negative) == kind]
-        rows += _shares(OWN, kind, own)
+        of_kind = [each for each in explained if _negative_kind(each.caption, each.negative) == kind]
+        rows += _shares(OWN, kind, of_kind)
     for null, kind in NULLS.items():
         pairs = [pair for pair in _random_negatives(choices, null, pool, most) if pair[0].captions in own_levels]
         drawn = [replace(choice, captions=(choice.captions[0], text), right=1) for choice, text in pairs]
@@ -391,7 +391,7 @@ def null_rows(
                 return [*LEVELS, "none"].index(name) <= LEVELS.index(level)
 
             levels = [own_levels[choice.captions] for choice, _ in pairs]
-            gaps = [float(reaches(own)) - reaches(each.level) for own, each in zip(levels, by_chance, strict=True)]
+            gaps = [float(reaches(level)) - reaches(each.level) for level, each in zip(levels, by_chance, strict=True)]
             ends = bootstrap_interval(gaps, draws=2000, groups=[each.caption for each in by_chance])
             rows.append(
                 row(
@@ -423,9 +423,9 @@ def beside_chance(
     lines = []
     for data, level in part[part.metric.isin(LEVELS)][["data", "metric"]].drop_duplicates().itertuples(index=False):
         line = {"data": data, "level": level}
-        if own := values.get((data, OWN, level)):
-            interval = f"[{100 * own.low:.1f}, {100 * own.high:.1f}]"
-            line |= {"negatives": int(own.n), OWN: f"{100 * own.value:.1f} {interval}"}
+        if value := values.get((data, OWN, level)):
+            interval = f"[{100 * value.low:.1f}, {100 * value.high:.1f}]"
+            line |= {"negatives": int(value.n), OWN: f"{100 * value.value:.1f} {interval}"}
         for null in nulls:
             share = values.get((data, null, level))
             more = values.get((data, null, level + MORE))

@@ -181,8 +181,10 @@ def _image_parts(
                 account.parts, account.vector, account.method + sums, grid=patch_grid(len(account.parts)), exact=exact
             )
     whole, parts = covered(scorer, image)
-    said = f"{type(scorer).__name__}: heat is what the cosine loses when a place is covered, and does not add up to it"
-    return Parts(parts, whole, said, grid=patch_grid(len(parts)), exact=False)
+    caption = (
+        f"{type(scorer).__name__}: heat is what the cosine loses when a place is covered, and does not add up to it"
+    )
+    return Parts(parts, whole, caption, grid=patch_grid(len(parts)), exact=False)
 
 # %% ../../../nbs/analysis/pictures/attribution.ipynb #c020
 def explain(

@@ -124,9 +124,9 @@ def recall_table(
         lines.setdefault(point.method, {})[point.data] = cell(point)
     for name, wanted in (("chance", ("chance", metric)), ("best possible", (None, f"best {metric}"))):
         for part in parts:
-            known = [line["value"] for line in rows if line["data"] == part and line["split"] == split
+            values = [line["value"] for line in rows if line["data"] == part and line["split"] == split
                      and line["metric"] == wanted[1] and wanted[0] in (None, line["method"])]  # fmt: skip
-            lines.setdefault(name, {}).update({part: percent(np.mean(known))} if known else {})
+            lines.setdefault(name, {}).update({part: percent(np.mean(values))} if values else {})
     return (
         pd.DataFrame.from_dict({name: line for name, line in lines.items() if line}, "index")
         .fillna("")

@@ -333,13 +333,16 @@ def lesson_differences(
     ends = taught.sort_values("step").groupby("method").phase.last()
     lines = []
     for metric in metrics:
-        known = ends[ends.index.isin(taught[taught.metric == metric].method)]
+        with_teachers = ends[ends.index.isin(taught[taught.metric == metric].method)]
         for number, than in enumerate(against):
-            if than in known.index:
-                others = [name for name in known.index if name not in against[: number + 1]]
+            if than in with_teachers.index:
+                others = [name for name in with_teachers.index if name not in against[: number + 1]]
             else:
                 others = []
-            lines += [teacher_difference(taught, (name, known[name]), (than, known[than]), metric) for name in others]
+            lines += [
+                teacher_difference(taught, (name, with_teachers[name]), (than, with_teachers[than]), metric)
+                for name in others
+            ]
     columns = ["better", "than", "metric", "mean", "low", "high", "detectable", "p_t", "n"]
     return pd.DataFrame(lines).reindex(columns=columns)
 

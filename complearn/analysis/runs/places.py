@@ -84,23 +84,23 @@ def _training(path: Path) -> tuple[str, ...]:
 # %% ../../../nbs/analysis/runs/places.ipynb #pc08
 def _runs_place(path: Path) -> Place | None:
     "A folder with runs below it; None where there are none."
-    found = find(path)
-    if not found:
+    runs = find(path)
+    if not runs:
         return None
     table = runs_table(path).fillna({"problem": ""})
     problems = [f"{line.run}: {line.problem}" for line in table.itertuples() if line.problem]
-    lines = (f"{len(found)} runs", *table.drop(columns="problem").to_string(index=False, na_rep="").splitlines())
-    codes = any((run.config.get("model") or {}).get("codebook") for run in found if not run.problem)
+    lines = (f"{len(runs)} runs", *table.drop(columns="problem").to_string(index=False, na_rep="").splitlines())
+    codes = any((run.config.get("model") or {}).get("codebook") for run in runs if not run.problem)
     command = f"complearn open {'codes' if codes else 'search'} --runs {path}"
     return Place("a folder of runs", lines, "; ".join(problems), (command,))
 
 
 def _run_place(path: Path) -> Place | None:
     "A run; None where the folder is none."
-    found = find(path) if (path / "config.json").is_file() else []
-    if [run.path for run in found] != [path.absolute()]:
+    runs = find(path) if (path / "config.json").is_file() else []
+    if [run.path for run in runs] != [path.absolute()]:
         return None
-    (run,) = found
+    (run,) = runs
     if run.problem:
         return Place("a run", (), run.problem)
     line = runs_table(path).iloc[0]
@@ -161,10 +161,10 @@ def _folder_place(path: Path) -> Place:
     for look in (_run_place, _model_place, _table_place, _runs_place, _other_photos):
         if (place := look(path)) is not None:
             return place
-    found = [suite.name for suite in find_suites(path) if suite.state != "missing"]
-    if found:
+    suites = [suite.name for suite in find_suites(path) if suite.state != "missing"]
+    if suites:
         command = f"complearn judge ViT-B-32:mine.pt --benchmarks {path}"
-        return Place("benchmarks", (f"{len(found)} of them: {', '.join(found)}",), commands=(command,))
+        return Place("benchmarks", (f"{len(suites)} of them: {', '.join(suites)}",), commands=(command,))
     pictures = read_pictures(path)
     return Place(
         "pictures without captions",

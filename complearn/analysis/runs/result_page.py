@@ -31,8 +31,8 @@ dt { font-weight: 600; } dd { margin: 0 0 .5rem; overflow-wrap: anywhere; } figu
 
 def _setting_lines(setting: dict[str, Any]) -> str:
     "What a result was measured with, as a list."
-    shown = {name: value for name, value in setting.items() if name not in ("runs", "versions", "scale", "arguments")}
-    lines = [f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in shown.items()]
+    entries = {name: value for name, value in setting.items() if name not in ("runs", "versions", "scale", "arguments")}
+    lines = [f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in entries.items()]
     return f"<dl>{''.join(lines)}</dl>"
 
 

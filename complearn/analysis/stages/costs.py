@@ -132,12 +132,12 @@ def _extension_config(
     if stages is None or run.done is None:
         fault = "has no stages" if stages is None else "has not ended"
         raise ValueError(f"{run.path} {fault}; add a stage to a finished run of multistage or multistage_clip")
-    given = config["method"]["args"]
+    args = config["method"]["args"]
     snapshot = Snapshot(run)
     ends = [0, *(entry["step"] for entry in run.snapshots(checkpoints=False))]
     method = {
         "name": config["method"]["name"],
-        "args": given | arguments | {"steps": steps or ends[-1] - ends[-2], "first": stages},
+        "args": args | arguments | {"steps": steps or ends[-1] - ends[-2], "first": stages},
     }
     start = {
         "run": os.path.relpath(run.path, Path(folder).resolve()),
@@ -202,8 +202,8 @@ def accuracy_figure(
     "Accuracy of each attribute's probe, in per cent, with 95 % intervals over seeds."
     figure = go.Figure()
     for number, (split, part) in enumerate(table.groupby("split", sort=False)):
-        known = part.assign(low=part.low.fillna(part["mean"]), high=part.high.fillna(part["mean"]))
-        bars = error_bars(known, 100, thickness=1, width=3)
+        closed = part.assign(low=part.low.fillna(part["mean"]), high=part.high.fillna(part["mean"]))
+        bars = error_bars(closed, 100, thickness=1, width=3)
         hover = "%{y}: %{x:.1f} %<extra>" + str(split) + "</extra>"
         marker = {"size": 8, "color": PALETTE[number % len(PALETTE)]}
         figure.add_scatter(

@@ -177,10 +177,14 @@ def stage_advice(
             latest = cluster(vectors, clusters, derive(seed, "stage", number))
             means = table[table.clusters == clusters][["ami", "reference"]].mean().to_dict()
             earlier = [*assignments, _joined_groups(assignments)] if assignments else []
-            known = max((float(adjusted_mutual_info_score(groups, latest)) for groups in earlier), default=0.0)
+            agreement = max((float(adjusted_mutual_info_score(groups, latest)) for groups in earlier), default=0.0)
             assignments.append(latest)
             sizes = np.bincount(_joined_groups(assignments))
-            line |= means | {"known": known, "groups": len(sizes), "filling": sizes[sizes >= batch].sum() / len(latest)}
+            line |= means | {
+                "known": agreement,
+                "groups": len(sizes),
+                "filling": sizes[sizes >= batch].sum() / len(latest),
+            }
         lines.append(line | {"stop": _reason_to_stop(clusters, line["known"], line["filling"], **limits)})
     return pd.DataFrame(lines).astype({"clusters": "Int64"})
 

@@ -172,8 +172,8 @@ def growth_table(
     primitive = graph.concepts["primitive"].to_numpy()
     for name, column in (("concepts", "concept"), ("predicates", "predicate"), ("primitives", "concept")):
         numbers, first = np.unique(graph.parts[column].to_numpy(), return_index=True)
-        wanted = numbers >= 0 if column == "predicate" else primitive[numbers] == (name == "primitives")
-        table[name] = np.searchsorted(np.sort(caption[first[wanted]]), counts, side="left")
+        mask = numbers >= 0 if column == "predicate" else primitive[numbers] == (name == "primitives")
+        table[name] = np.searchsorted(np.sort(caption[first[mask]]), counts, side="left")
     return table
 
 # %% ../../../nbs/analysis/trees/figures.ipynb #b7575ca9

@@ -231,8 +231,8 @@ def missing_poles(
     least: int = POLE_WORDS,  # known words of either side
 ) -> str:  # empty: there are enough
     "Why `turn_by_poles` leaves the first axis as it is, as a sentence."
-    known = set(words)
-    sides = [[word for word in side if word in known] for side in poles]
+    vocabulary = set(words)
+    sides = [[word for word in side if word in vocabulary] for side in poles]
     if min(map(len, sides)) >= least:
         return ""
     low, high = (", ".join(side) or "none" for side in sides)

@@ -246,9 +246,11 @@ def _runs_subtitle(
 ) -> str:
     "The number of runs of each method, and the meaning of the error bars."
     runs = points.groupby("method", sort=False)["n"].max()
-    one = [name for name, n in runs.items() if n == 1]
+    unrepeated = [name for name, n in runs.items() if n == 1]
     more = [f"{name} ({n} seeds)" for name, n in runs.items() if n > 1]
-    parts = [f"{', '.join(more)}: {several}"] * bool(more) + [f"{', '.join(one)} (one run): {single}"] * bool(one)
+    parts = [f"{', '.join(more)}: {several}"] * bool(more) + [f"{', '.join(unrepeated)} (one run): {single}"] * bool(
+        unrepeated
+    )
     return "; ".join(parts)
 
 # %% ../../../nbs/analysis/words/figures.ipynb #c025
@@ -546,7 +548,7 @@ def frequency_figure(
     table = pd.DataFrame({"count": counts.reindex(values.index), "value": values}).dropna()
     table["at"], axis = _frequency_places(table["count"].to_numpy(dtype=float))
     never = table[table["count"] == 0]
-    seen = table[table["count"] > 0]
+    present = table[table["count"] > 0]
     hover = "%{customdata[0]}: %{y:.3f}, %{customdata[1]:,} times<extra></extra>"
 
     def about(part):
@@ -557,15 +559,20 @@ def frequency_figure(
 
     figure = go.Figure()
     figure.add_scatter(**known(never), mode="markers", marker={"size": 4, "color": "#7F7F7F", "opacity": 0.35})
-    if len(seen):
-        x = np.log10(seen["at"].to_numpy())
+    if len(present):
+        x = np.log10(present["at"].to_numpy())
         span = axis["range"][1] - axis["range"][0]
-        height = 330 * np.ptp(seen["value"]) / max(np.ptp(table["value"]), 1e-12)
+        height = 330 * np.ptp(present["value"]) / max(np.ptp(table["value"]), 1e-12)
         labels = _visible_names(
-            x, seen["value"].to_numpy(), list(seen.index), max(1.0, 760 * np.ptp(x) / span), max(1.0, height), most=40
+            x,
+            present["value"].to_numpy(),
+            list(present.index),
+            max(1.0, 760 * np.ptp(x) / span),
+            max(1.0, height),
+            most=40,
         )
         look = {"mode": "markers+text", "text": labels, "textposition": "top center", "textfont": {"size": 10}}
-        figure.add_scatter(**known(seen), **look, marker={"size": 6, "color": PALETTE[0], "opacity": 0.6})
+        figure.add_scatter(**known(present), **look, marker={"size": 6, "color": PALETTE[0], "opacity": 0.6})
     figure.update_xaxes(title="occurrences in the training captions (log scale)", **axis)
     figure.update_yaxes(title=unit)
     if len(never):

@@ -236,12 +236,12 @@ class CodesController(Controller):
     def open_match(self, panel: int = 0) -> list[Message]:
         "Open in the other panel the code that fires most like this panel's open code."
         place = 1 - panel
-        own = self.panel(panel)
+        state = self.panel(panel)
         other = self.panel(place)
-        code, correlation = nearest_code(own.store, other.store, own.code)
+        code, correlation = nearest_code(state.store, other.store, state.code)
         other.code = code
         content, parts = code_message(other, code)
-        match = {"code": own.code, "model": self.sources[own.source].name, "correlation": correlation}
+        match = {"code": state.code, "model": self.sources[state.source].name, "correlation": correlation}
         return [({**content, "panel": place, "match": match}, parts)]
 
     @action()

@@ -216,12 +216,12 @@ def _split_remarks(
     windows: int,  # as many as were asked for
 ) -> list[str]:
     "Properties of a split that a reader may not expect."
-    found = {name: level for name, level in split.divergences.items() if name.startswith("window_")}
+    levels = {name: level for name, level in split.divergences.items() if name.startswith("window_")}
     remarks = []
-    if "mcd" in split.parts and len(found) < windows:
+    if "mcd" in split.parts and len(levels) < windows:
         few = f"{split.setting['usable']} images are too few for more that differ"
-        remarks.append(f"{len(found)} of {windows} windows could be chosen: {few}")
-    if found and (furthest := max(found, key=found.get)) and found[furthest] > split.divergences["mcd"]:
+        remarks.append(f"{len(levels)} of {windows} windows could be chosen: {few}")
+    if levels and (furthest := max(levels, key=levels.get)) and levels[furthest] > split.divergences["mcd"]:
         remarks.append(
             f"{furthest} is further from training than mcd, which takes the images that rank first one by one"
         )
@@ -260,10 +260,10 @@ def _unseen_command(
     if options.output:
         write_bytes_atomic(options.output, table.to_csv(index=False).encode())
     if len(table):
-        shown = f"; the most frequent:\n{table.head(20).to_string(index=False)}"
+        listing = f"; the most frequent:\n{table.head(20).to_string(index=False)}"
     else:
-        shown = ""
-    print(f"{len(table)} {options.kind} of the test captions are not in training{shown}")
+        listing = ""
+    print(f"{len(table)} {options.kind} of the test captions are not in training{listing}")
 
 # %% ../../../nbs/apps/concepts/command.ipynb #8e06b2e2
 def _scores_command(
@@ -272,10 +272,10 @@ def _scores_command(
     "Write the scores of every phrase of some captions, for the caption's own image and for another."
     snapshot = latest_snapshot(Run.open(options.run))
     if options.captions:
-        found = read_source(parse_yaml(options.captions, "captions"))
+        source = read_source(parse_yaml(options.captions, "captions"))
     else:
-        found = snapshot.pairs()
-    pairs = [pair for pair in islice(found, options.most) if pair.caption]
+        source = snapshot.pairs()
+    pairs = [pair for pair in islice(source, options.most) if pair.caption]
     model = snapshot.model()
     tables = []
     for k, pair in enumerate(pairs):

@@ -81,11 +81,11 @@ class ConceptSource:
         bare = _bare_text(sentence)
         if same is not None and _bare_text(same.caption) == bare:
             return same
-        found = self.by_sentence.get((image, bare))
+        tree = self.by_sentence.get((image, bare))
         # the graph may be of pruned trees
-        if found is None and same is not None and same.image_id == image:
+        if tree is None and same is not None and same.image_id == image:
             return same
-        return found
+        return tree
 
     def caption(
         self,

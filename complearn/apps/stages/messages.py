@@ -88,7 +88,7 @@ def stages_message(
     inside = anchor_clusters(stages, anchor)
     agreement = stages.grouped_by()
     images = [anchor, *sorted(set(table.image) - {anchor})]
-    own = {name: values[anchor] for name, values in stages.attributes.items()}
+    attributes = {name: values[anchor] for name, values in stages.attributes.items()}
     rows = []
     for name, part in table.groupby("stage", sort=False):
         clusters = stages.groups[name]
@@ -103,7 +103,10 @@ def stages_message(
                 "id": source.pairs[row["image"]].id,
                 "cosine": row["cosine"],
             }
-            | {"own": row["own"], "values": [[column, row[column], row[column] == own[column]] for column in own]}
+            | {
+                "own": row["own"],
+                "values": [[column, row[column], row[column] == attributes[column]] for column in attributes],
+            }
             | {"picked": source.pairs[row["image"]].id in view.picked}
             for row in part.to_dict("records")
         ]
@@ -112,7 +115,7 @@ def stages_message(
         "type": "stages",
         "anchor": anchor,
         "id": source.pairs[anchor].id,
-        "values": list(own.items()),
+        "values": list(attributes.items()),
         "count": view.count,
     }
     return plain(content | {"rows": rows, "n_picked": len(view.picked)}), _picture_files(source, images)

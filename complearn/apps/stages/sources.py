@@ -58,14 +58,14 @@ class StageSource:
         if self._opened is None:
             progress(f"opening {self.name}")
             model = self._open_model()
-            given = [pair for pair in self._pairs() if pair.image is not None]
+            with_image = [pair for pair in self._pairs() if pair.image is not None]
             if not hasattr(model, "encode_stage"):
                 raise RequestError(f"{self.name} has no stages; choose a model of kind stages or clip_stages")
-            if self._metadata is not None and len(given) > self._most:
+            if self._metadata is not None and len(with_image) > self._most:
                 raise RequestError(
-                    f"{len(given)} images with columns of metadata are too many; give at most {self._most} of both"
+                    f"{len(with_image)} images with columns of metadata are too many; give at most {self._most} of both"
                 )
-            pairs = drawn(given, self._most)
+            pairs = drawn(with_image, self._most)
             progress(f"{self.name}: encoding {len(pairs)} images by every stage")
             try:
                 self._opened = (

@@ -30,13 +30,13 @@ def _colour_matrices(
 ) -> Float[Tensor, "image 3 3"]:
     "The matrix that changes saturation and hue of each image."
     grey = torch.tensor(LUMINANCE, device=hue.device).expand(3, 3)
-    one = torch.eye(3, device=hue.device)
-    mix = saturation[:, None, None] * one + (1 - saturation)[:, None, None] * grey
+    identity = torch.eye(3, device=hue.device)
+    mix = saturation[:, None, None] * identity + (1 - saturation)[:, None, None] * grey
     cos = torch.cos(2 * math.pi * hue)[:, None, None]
     sin = torch.sin(2 * math.pi * hue)[:, None, None]
     axis = torch.full((3, 3), 1 / 3, device=hue.device)  # onto the grey axis
     turn = torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]], device=hue.device) / math.sqrt(3)
-    return (cos * one + (1 - cos) * axis + sin * turn) @ mix
+    return (cos * identity + (1 - cos) * axis + sin * turn) @ mix
 
 # %% ../../../nbs/data/attributes/two_views.ipynb #7e28a616
 Portion = Annotated[float, Field(ge=0, le=1)]

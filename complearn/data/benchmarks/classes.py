@@ -155,8 +155,8 @@ def _readable_names(
         return [names[int(folder) - preset.first] for folder in folders]
     if preset.ordered and len(folders) == len(names):
         return list(names)
-    known = {_normalize_name(name): name for name in names}
-    return [known.get(_normalize_name(folder), folder.replace("_", " ")) for folder in folders]
+    by_name = {_normalize_name(name): name for name in names}
+    return [by_name.get(_normalize_name(folder), folder.replace("_", " ")) for folder in folders]
 
 # %% ../../../nbs/data/benchmarks/classes.ipynb #2d26e91f
 def _in_list_order(
@@ -340,10 +340,10 @@ def read_classes(
         tables_from, "imagenet1k" in (image_set.names, image_set.prompts) or _are_synsets(folders)
     )
     if names or not release:
-        given = (names, templates)
+        arguments = (names, templates)
     else:
-        given = (list(folders), templates, "ObjectNet's release")
-    chosen, prompts, source = _choose_wording(folders, image_set, tables, *given)
+        arguments = (list(folders), templates, "ObjectNet's release")
+    chosen, prompts, source = _choose_wording(folders, image_set, tables, *arguments)
     classes, labels, notes = _merge_names(folders, chosen)
     pairing = [_describe_pairing(folders, chosen)] if names else []
     test.items.report.notes += [source, *pairing, *notes]

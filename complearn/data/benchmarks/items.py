@@ -249,21 +249,21 @@ def correct_items(
     named = {*corrections.without, *corrections.captions}
     if not isinstance(items, Sequence) or not all(hasattr(item, "id") for item in items):
         raise BadData("corrections are for benchmarks whose items have ids; leave them out here")
-    there = named & {item.id for item in items}
-    if named and not there:
+    present = named & {item.id for item in items}
+    if named and not present:
         raise BadData(
             f"corrections version {corrections.version}: no item is called {', '.join(sorted(named)[:3])}; ids look "
             f"like {', '.join(item.id for item in items[:3])}"
         )
-    kept = [item for item in items if item.id not in corrections.without]
+    remaining = [item for item in items if item.id not in corrections.without]
     texts = corrections.captions
-    kept = [_corrected(item, texts[item.id]) if item.id in texts else item for item in kept]
-    n_out = len(items) - len(kept)
-    note = f"corrections version {corrections.version}: {n_out} items left out, {len(there) - n_out} corrected"
-    if missing := sorted(named - there):
+    remaining = [_corrected(item, texts[item.id]) if item.id in texts else item for item in remaining]
+    n_out = len(items) - len(remaining)
+    note = f"corrections version {corrections.version}: {n_out} items left out, {len(present) - n_out} corrected"
+    if missing := sorted(named - present):
         note += f", {len(missing)} of the list are not there ({', '.join(missing[:3])}{', ...' * (len(missing) > 3)})"
     report = getattr(items, "report", None) or Report("in memory")
-    return Records(kept, replace(report, kept=len(kept), notes=[*report.notes, note]))
+    return Records(remaining, replace(report, kept=len(remaining), notes=[*report.notes, note]))
 
 # %% ../../../nbs/data/benchmarks/items.ipynb #c70cd0b8
 Pixels = Annotated[float, Field(ge=-100_000, le=100_000)]  # a side of a box

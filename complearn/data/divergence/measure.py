@@ -326,9 +326,9 @@ def make_split(
     if n < 1:
         raise RequestError(f"size is at least 1, not {n}: the images of a part")
     counts = candidates.total() if train is None else train.total()
-    known = None if train is None else train.known()
+    reference = None if train is None else train.known()
     order = most_divergent(
-        counts, candidates.compounds, len(candidates.images), known, candidates.primitives, a, train is None
+        counts, candidates.compounds, len(candidates.images), reference, candidates.primitives, a, train is None
     )
     if n > len(order) or train is None and n >= len(candidates.images):
         reason = (

@@ -116,9 +116,9 @@ class _Coverage:
     missing: tuple[str, ...]  # in the given order
 
     def __str__(self) -> str:
-        known = f"{len(self.known):,} of {len(self.known) + len(self.missing):,} words have {self.what}"
+        coverage = f"{len(self.known):,} of {len(self.known) + len(self.missing):,} words have {self.what}"
         names = ", ".join(self.missing[:8]) + (", ..." if len(self.missing) > 8 else "")
-        return known + (f"; {len(self.missing):,} have none ({names})" if self.missing else "")
+        return coverage + (f"; {len(self.missing):,} have none ({names})" if self.missing else "")
 
 
 def coverage(

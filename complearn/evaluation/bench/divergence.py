@@ -91,12 +91,12 @@ def _pairs_parts(
 ) -> Bench:  # in_domain, mcd, window_1 ...
     "The questions about some images, by divergence from the training captions."
     trained = find_candidates(train, compounds, parser)
-    found = find_candidates(candidates, compounds, parser)
-    split = make_split(found, trained, size, windows)
-    near = evenly(list(range(len(found.images))), size)
-    counts = sum((found.compounds[k] for k in near), start=type(found.compounds[0])())
+    pool = find_candidates(candidates, compounds, parser)
+    split = make_split(pool, trained, size, windows)
+    near = evenly(list(range(len(pool.images))), size)
+    counts = sum((pool.compounds[k] for k in near), start=type(pool.compounds[0])())
     levels = split.divergences | {"in_domain": compound_divergence(trained.total(), counts)}
-    split = DivergenceSplit({"in_domain": [found.images[k] for k in near]} | split.parts, levels, split.setting)
+    split = DivergenceSplit({"in_domain": [pool.images[k] for k in near]} | split.parts, levels, split.setting)
     return {
         name: Part(PhraseRetrieval(take_part(candidates, split, name), phrases, parser=parser), levels[name])
         for name in split.parts

@@ -327,8 +327,8 @@ def answers_table(
 ):  # a line per data, split and metric; a column per model, then chance and blind baselines, then gallery
     "Return the answers in per cent, with the size of each gallery beside recall."
     table = result.table
-    shown = table[table.metric.isin(PERCENT) & table.value.notna()]
-    wide = shown.assign(value=100 * shown.value.astype(float)).pivot_table(
+    percentages = table[table.metric.isin(PERCENT) & table.value.notna()]
+    wide = percentages.assign(value=100 * percentages.value.astype(float)).pivot_table(
         index=["data", "split", "metric"], columns="method", values="value", sort=False
     )
     blind = [name for name in wide if name == "chance" or str(name).startswith("blind_") or name == "majority"]

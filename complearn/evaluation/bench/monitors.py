@@ -87,9 +87,9 @@ def _file_states(
     if not os.path.isdir(values):
         return ((values, file_hash(values)),)
     tables = sorted(entry.path for entry in os.scandir(values) if Path(entry).suffix.lower() not in EXTENSIONS)
-    own = [path for path in tables if os.path.isfile(path) and not os.path.islink(path)]
-    hash_files(own)
-    states = ((path, file_hash(path) if path in own else file_state(path)) for path in tables if os.path.exists(path))
+    files = [path for path in tables if os.path.isfile(path) and not os.path.islink(path)]
+    hash_files(files)
+    states = ((path, file_hash(path) if path in files else file_state(path)) for path in tables if os.path.exists(path))
     return ((values, file_state(values)), *states)
 
 

@@ -23,10 +23,10 @@ def photo_bench(
     """Return the questions about captioned images; raise RequestError if there are none.
 
     `photo_bench(complearn.read("photos/"))`"""
-    asked = [pair for pair in pairs if pair.caption and pair.image is not None]
-    if len({pair.image_id for pair in asked}) < 2:
-        raise RequestError(f"{len(asked)} images with a caption are nothing to choose from; give at least 2")
-    bench: Bench = {f"{name}/retrieval": Retrieval(asked, merge=True)}
-    if exchanges := swap_choices(asked):
+    complete = [pair for pair in pairs if pair.caption and pair.image is not None]
+    if len({pair.image_id for pair in complete}) < 2:
+        raise RequestError(f"{len(complete)} images with a caption are nothing to choose from; give at least 2")
+    bench: Bench = {f"{name}/retrieval": Retrieval(complete, merge=True)}
+    if exchanges := swap_choices(complete):
         bench[f"{name}/exchanges"] = Choices(exchanges)
     return bench

@@ -149,15 +149,15 @@ def _leave_out_known(
     if "saved" in begin.weights:
         return f" ({Path(begin.weights['saved']).name} does not say on which images it was trained)"
     run = Run.open(begin.weights["run"])
-    known = []
+    photos = []
     for one in (run, *find_ancestors(run)[0]):
         try:
             pairs = run_data(one)
         except (ValueError, OSError, ImportError, KeyError, TypeError):
             continue  # `judging.ask_models` says that it could not be checked
         if not hasattr(pairs, "world"):  # no photo is in a generated world
-            known.append(pairs)
-    overlaps, _ = shared_questions(known, data.bench)
+            photos.append(pairs)
+    overlaps, _ = shared_questions(photos, data.bench)
     if not overlaps:
         return ""
     met = set(overlaps["held out/retrieval"].pairs)
@@ -181,6 +181,6 @@ def _count(data: StudyData, seed: int) -> tuple[int, str]:
     images = len({pair.image_id for pair in part.train})
     counted = f"{len(part.train)} captions of {images} images"
     if "held out/retrieval" in part.bench:
-        asked = len({pair.image_id for pair in part.bench["held out/retrieval"].items()})
-        counted += f", and {asked} images held out for questions"
+        n_photos = len({pair.image_id for pair in part.bench["held out/retrieval"].items()})
+        counted += f", and {n_photos} images held out for questions"
     return len(part.train), counted

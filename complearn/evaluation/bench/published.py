@@ -41,8 +41,8 @@ def _read_row(values: Any, place: str) -> Published:
     "A row of the file; raise `BadData` that says what is wrong with it."
     names = [field.name for field in fields(Published)]
     if not isinstance(values, Mapping) or sorted(values) != sorted(names):
-        found = ", ".join(map(str, values)) if isinstance(values, Mapping) else repr(values)[:80]
-        raise BadData(f"{place} has {found}; a row has {', '.join(names)}, and nothing else")
+        text = ", ".join(map(str, values)) if isinstance(values, Mapping) else repr(values)[:80]
+        raise BadData(f"{place} has {text}; a row has {', '.join(names)}, and nothing else")
     for name in names:
         value = values[name]
         if name == "value":
@@ -124,7 +124,7 @@ def read_vl_compo(
             f"individual_results.csv of ytaek-oh/vl_compo"
         )
     source = "ytaek-oh/vl_compo, Oh et al. 2024"
-    found = []
+    table = []
     for number, line in enumerate(lines, 2):
         for column, (benchmark, split, metric) in named.items():
             try:
@@ -135,8 +135,8 @@ def read_vl_compo(
                 ) from None
             values |= {"model": f"{line['arch']}:{line['pretrained']}", "benchmark": benchmark, "split": split}
             values |= {"metric": metric, "source": source, "table": path.name, "setting": "as released, zero-shot"}
-            found.append(_read_row(values, f"{path} line {number}, {column}"))
-    return found
+            table.append(_read_row(values, f"{path} line {number}, {column}"))
+    return table
 
 # %% ../../../nbs/evaluation/bench/published.ipynb #pb000013
 def _same_name(

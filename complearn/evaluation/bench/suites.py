@@ -514,18 +514,18 @@ def find_suites(
     for name, suite in suites.items():
         if names and name not in names and suite.family not in names:
             continue
-        found = {
+        arguments = {
             argument: _find_place(data, places, argument == "images", inside)
             for argument, places in suite.places.items()
         }
-        args = {argument: path for argument, (path, _) in found.items()}
+        args = {argument: path for argument, (path, _) in arguments.items()}
         absent = [argument for argument, path in args.items() if path is None]
         required = [argument for argument in absent if argument not in suite.optional]
         state = "missing" if required else "text only" if "images" in absent else "found"
-        faults = [found[argument][1] for argument in absent if found[argument][1]]
-        gone = [argument for argument in absent if not found[argument][1]]
-        missing = [f"no {argument} at {' or '.join(suite.places[argument][:3])}" for argument in gone]
-        remedies = [*dict.fromkeys(faults), *missing, *([f"get {suite.obtain}"] if gone else [])]
+        faults = [arguments[argument][1] for argument in absent if arguments[argument][1]]
+        nowhere = [argument for argument in absent if not arguments[argument][1]]
+        missing = [f"no {argument} at {' or '.join(suite.places[argument][:3])}" for argument in nowhere]
+        remedies = [*dict.fromkeys(faults), *missing, *([f"get {suite.obtain}"] if nowhere else [])]
         scan.append(_FoundSuite(name, state, args, "; ".join(remedies)))
     return scan
 

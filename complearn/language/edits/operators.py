@@ -148,8 +148,8 @@ def is_shade(
 ) -> bool:
     "Whether a word says which shade of the colour after it is meant."
     following = caption.texts[number + 1 : number + 2]
-    known = caption.relations.shades | caption.relations.tones
-    return caption.texts[number] in known and not caption.relations.colours.isdisjoint(following)
+    colours = caption.relations.shades | caption.relations.tones
+    return caption.texts[number] in colours and not caption.relations.colours.isdisjoint(following)
 
 
 @CAPTION_EDITS.register("swap_att")
@@ -316,9 +316,9 @@ def replace_relations(caption: EditableCaption) -> Iterator[Proposal]:
 def is_done_by_the_living(caption: EditableCaption, verb: CaptionRelation) -> bool:
     "Whether who does something lives; True where the caption does not name it."
     number = verb.head
-    seen = set()
-    while number not in seen:  # of several verbs the first one has the subject
-        seen.add(number)
+    visited = set()
+    while number not in visited:  # of several verbs the first one has the subject
+        visited.add(number)
         doer = caption.child(number, "nsubj", "nsubjpass")
         number = caption.words[number].head if doer is None else doer
         item = next((each for each in caption.objects if each.head == number), None)

@@ -85,14 +85,14 @@ class _Phrase:
             compound = bool(following) and self.is_noun(following)
             if self.names_thing(word):
                 # a dog groomer, but "a dog frolics"
-                known = following in self.tags or self.names_thing(following) or bool(AGENT_ENDING.search(following))
-                if not compound or not known:
+                is_noun = following in self.tags or self.names_thing(following) or bool(AGENT_ENDING.search(following))
+                if not compound or not is_noun:
                     return ""
                 continue
             # of "a busker juggles pins" the parser may make three nouns
             many = word.endswith("s") and not word.endswith(("ss", "us", "is"))
-            known = following in self.tags or self.names_thing(following)
-            if not compound or many or not known:
+            is_noun = following in self.tags or self.names_thing(following)
+            if not compound or many or not is_noun:
                 return word
         if any(map(self.is_noun, self.words)):
             return ""
@@ -132,12 +132,12 @@ def person_colours(
 ) -> tuple[tuple[str, str], ...]:  # a colour and the person that it belongs to, from left to right
     "The words for a colour, a shade or an origin that stand before persons, or before nouns that may be persons."
     words = [word.lower() for word in WORD.findall(text)]
-    found = (
+    matches = (
         (word, _person_after(words, i + 1, relations, tags))
         for i, word in enumerate(words)
         if word in relations.colours
     )
-    return tuple((colour, person) for colour, person in found if person)
+    return tuple((colour, person) for colour, person in matches if person)
 
 # %% ../../../nbs/language/edits/persons.ipynb #e1a30008
 def recolours(

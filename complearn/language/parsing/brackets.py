@@ -44,13 +44,13 @@ def _match_end(
     "Where a leaf ends in a caption: as it is written, or as both are after `_fold`."
     end = at + len(form)
     if not form or caption[at:end].lower() != form.lower():
-        wanted = _fold(form)
+        folded = _fold(form)
         read = ""
         end = at
-        while wanted and len(read) < len(wanted) and end < len(caption):
+        while folded and len(read) < len(folded) and end < len(caption):
             read = read + _fold(caption[end])
             end = end + 1
-        if not wanted or read != wanted:
+        if not folded or read != folded:
             return None
     while end < len(caption) and not _fold(caption[end]):  # an accent of the last letter
         end += 1

@@ -288,9 +288,9 @@ def parse_each(
     "Parse captions one portion after the other."
     name, entry = find_parser(parser, settings, requires)
     version = entry.version(**settings) if entry.version else ""
-    kept = ParseCache("" if cache is True else cache) if cache else None
-    store = kept if version else None
-    trees = read_corrections(corrections_path(kept.path)) if kept else {}
+    cached = ParseCache("" if cache is True else cache) if cache else None
+    store = cached if version else None
+    trees = read_corrections(corrections_path(cached.path)) if cached else {}
 
     def function(texts):
         return entry.function(texts, **settings)

@@ -94,13 +94,13 @@ def _refine(
         counted = tokens.masked_fill(~rearrange(mask, "b n -> b n 1"), 0)
     bound = _rounding_bound(counted, codes, lengths, values)
     for row, found in enumerate(~(sparsemax(scale * values) <= 0)):  # of rounded scores; all where they are not numbers
-        given = values[row], firing[row]
+        of_scores = values[row], firing[row]
         of_row = tokens[row], codes, lengths, None if mask is None else mask[row]
-        _renew(*given, found.nonzero()[:, 0], *of_row)
+        _renew(*of_scores, found.nonzero()[:, 0], *of_row)
         exact = scale * values[row, found]
         tau = prefix_threshold(exact, len(exact))[0] / scale  # of some of the codes: no higher than that of all
         others = ~(values[row] <= tau - bound[row]) & ~found  # all of them where the bound is not a number
-        _renew(*given, others.nonzero()[:, 0], *of_row)
+        _renew(*of_scores, others.nonzero()[:, 0], *of_row)
 
 # %% ../../../nbs/models/codebook/read_out.ipynb #ccbe0ae2
 class _ReadOut(torch.autograd.Function):

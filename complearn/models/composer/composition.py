@@ -112,21 +112,23 @@ class CompositionTransformer(nn.Module):
         images: Int64[Tensor, "concept"],  # the picture in front of each concept
     ) -> Float[Tensor, "concept width"]:  # the first slot at the end
         slot_key = rearrange(slot_mask, "b n -> b 1 1 n")
-        seen = None
+        image_slots = None
         rounds = len(self.text_cross)
         x = self.text[0](slots, slot_key, first=not rounds)
         mask = region_mask[images] if rounds else region_mask
         for round, cross in enumerate(self.text_cross):
-            if seen is None:
+            if image_slots is None:
                 keys = cross.keys(regions)[images]
             else:
-                keys = cross.keys(seen)
+                keys = cross.keys(image_slots)
             before = x
             x = cross(x, keys, mask)
             if round < len(self.image_cross):
                 other = self.image_cross[round]
-                seen = other(regions[images] if seen is None else seen, other.keys(before), slot_mask)
-                seen = self.image[round + 1](seen, rearrange(mask, "b n -> b 1 1 n"))
+                image_slots = other(
+                    regions[images] if image_slots is None else image_slots, other.keys(before), slot_mask
+                )
+                image_slots = self.image[round + 1](image_slots, rearrange(mask, "b n -> b 1 1 n"))
             x = self.text[round + 1](x, slot_key, first=round + 1 == rounds)
         return self.norm(x[:, 0])
 

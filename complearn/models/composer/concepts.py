@@ -148,10 +148,10 @@ class RegionStream(nn.Module):
             places = self.places
             mask = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
         else:
-            given = batch[GivenRegions]
-            features = given.values[..., :-5]
-            places = given.values[..., -5:]
-            mask = given.mask
+            regions = batch[GivenRegions]
+            features = regions.values[..., :-5]
+            places = regions.values[..., -5:]
+            mask = regions.mask
         return self.norm(self.embed(features) + self.place(places)), mask
 
 # %% ../../../nbs/models/composer/concepts.ipynb #a2bf799c
@@ -274,8 +274,8 @@ class FindConcepts:
             return None
         captions = [pair.caption for pair in pairs]
         spans = self.tokenizer(captions, tuple(pair.id for pair in pairs)).spans
-        found = [self.lines(*each) for each in zip(captions, self.find_trees(pairs), spans)]
-        return Concepts(stack_tables([lines for lines, _ in found]), torch.tensor([flat for _, flat in found]), spans)
+        read = [self.lines(*each) for each in zip(captions, self.find_trees(pairs), spans)]
+        return Concepts(stack_tables([lines for lines, _ in read]), torch.tensor([flat for _, flat in read]), spans)
 
 
 def concept_collate(

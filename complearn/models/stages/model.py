@@ -309,7 +309,7 @@ class ClipStages(Dual):
             return tower if tower.frozen else tower.rebuild()
 
         config = ModelConfig(**{name: value for name, value in vars(self.config).items() if name != "stages"})
-        made = build_seeded(
+        towers = build_seeded(
             lambda: Dual(config, rebuild(self.vision.tower), rebuild(self.language.tower), self.tokenizer), 0
         )
         shared = {
@@ -317,8 +317,8 @@ class ClipStages(Dual):
             for name, value in self.state_dict().items()
             if name.split(".")[0] not in ("vision", "encoders", "learned")
         }
-        made.load_state_dict(shared | {f"vision.{name}": value for name, value in vision.items()})
-        return made.to(self.device).eval()
+        towers.load_state_dict(shared | {f"vision.{name}": value for name, value in vision.items()})
+        return towers.to(self.device).eval()
 
     def scorer(
         self,

@@ -240,8 +240,8 @@ def _other_model(
     if names := _fitting_names(weights):
         return f"the weights fit {', '.join(names[:4])}; give {names[0]}:{source}"
     if sizes:
-        said = " and ".join(sizes)
-        return f"put an open_clip_config.json that says {said} beside the weights, and give the folder"
+        text = " and ".join(sizes)
+        return f"put an open_clip_config.json that says {text} beside the weights, and give the folder"
     return "no model of open_clip has these shapes; give the name or the configuration that they were trained with"
 
 

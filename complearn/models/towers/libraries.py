@@ -410,13 +410,13 @@ def _load_hf(
         check_folder(name, weights)
         if weights and depth is None:
             return _side_and_logits(auto.AutoModel.from_pretrained(name, trust_remote_code=False), side)
-        found = _set_depth(auto.AutoConfig.from_pretrained(name, trust_remote_code=False), side, depth, f"hf:{name}")
+        settings = _set_depth(auto.AutoConfig.from_pretrained(name, trust_remote_code=False), side, depth, f"hf:{name}")
         if weights:
             with _without_report():
-                whole = auto.AutoModel.from_pretrained(name, config=found, trust_remote_code=False)
+                whole = auto.AutoModel.from_pretrained(name, config=settings, trust_remote_code=False)
             return _side_and_logits(whole, side)
-        found.update(_check_numbers({} if config is None else config, found.to_dict(), f"hf:{name}: config"))
-        return _select_side(auto.AutoModel.from_config(found), side), None
+        settings.update(_check_numbers({} if config is None else config, settings.to_dict(), f"hf:{name}: config"))
+        return _select_side(auto.AutoModel.from_config(settings), side), None
 
 
 def _side_and_logits(
@@ -596,8 +596,8 @@ def save_hf_text(
         names = f"a {type(tower).__name__} with a {type(tokenizer).__name__}"
         raise ValueError(f"{names} has no form in transformers; take a text tower such as hf:NAME or minilm")
     if tower.pool != "mean" or not tower.keep_end:
-        said = f"pool {tower.pool!r} and keep_end {tower.keep_end} have no place in a folder of transformers"
-        raise ValueError(f"{said}; save a tower with the usual ones, and name them where it is loaded")
+        problem = f"pool {tower.pool!r} and keep_end {tower.keep_end} have no place in a folder of transformers"
+        raise ValueError(f"{problem}; save a tower with the usual ones, and name them where it is loaded")
     words = copy(tokenizer.tokenizer)
     words.model_max_length = tokenizer.context
     with atomic_folder(folder, HF_FILES) as temporary:

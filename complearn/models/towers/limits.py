@@ -56,10 +56,10 @@ def build_within(
         count["bytes"] += tensor.numel() * tensor.element_size()
         count["tensors"] += 1
         if count["bytes"] > limit or count["tensors"] > most:
-            asked = f"more than {limit / 2**20:.0f} MB" if count["bytes"] > limit else f"more than {most} tensors"
+            excess = f"more than {limit / 2**20:.0f} MB" if count["bytes"] > limit else f"more than {most} tensors"
             remedy = "its configuration belongs to another model; copy both again from where they came"
             raise TooLarge(
-                f"{place} asks for a model of {asked} and holds {(size or 0) / 2**20:.1f} MB of weights; {remedy}"
+                f"{place} asks for a model of {excess} and holds {(size or 0) / 2**20:.1f} MB of weights; {remedy}"
             )
 
     if size is None:

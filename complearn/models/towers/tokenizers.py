@@ -91,11 +91,11 @@ def _plain_letters(
     text: str,  # any
 ) -> list[tuple[str, int]]:  # letters and the number of the character that each is of
     "The letters of a text in lower case, without accents, ligatures and full-width forms."
-    found = []
+    places = []
     for number, character in enumerate(text):
         letters = unicodedata.normalize("NFKD", character).casefold()
-        found += [(letter, number) for letter in letters if not unicodedata.combining(letter)]
-    return found
+        places += [(letter, number) for letter in letters if not unicodedata.combining(letter)]
+    return places
 
 
 def _compare_word(
@@ -112,18 +112,18 @@ def _compare_word(
     if max(len(typed), len(cleaned), len(letters), len(clean_letters)) > LONGEST_WORD:
         return None
     ends = [*places[1:], len(typed)]  # an accent belongs to the letter before it
-    found: dict[int, tuple[int, int]] = {}
+    spans: dict[int, tuple[int, int]] = {}
     for kind, a, a_end, b, b_end in SequenceMatcher(None, clean_letters, letters, autojunk=False).get_opcodes():
         for k in range(a, a_end) if b < b_end else ():
             first, last = (b + k - a, b + k - a) if kind == "equal" else (b, b_end - 1)
             start = places[first]
             stop = max(ends[last], places[last] + 1)
-            earlier = found.get(clean_places[k], (start, stop))
-            found[clean_places[k]] = min(start, earlier[0]), max(stop, earlier[1])
+            earlier = spans.get(clean_places[k], (start, stop))
+            spans[clean_places[k]] = min(start, earlier[0]), max(stop, earlier[1])
     for k in range(1, len(cleaned)):
-        if k - 1 in found and k not in found and unicodedata.combining(cleaned[k]):
-            found[k] = found[k - 1]
-    return found
+        if k - 1 in spans and k not in spans and unicodedata.combining(cleaned[k]):
+            spans[k] = spans[k - 1]
+    return spans
 
 # %% ../../../nbs/models/towers/tokenizers.ipynb #2d09acd6
 MOST_JOINED = 3  # words that are cleaned together where each alone is not what the tokenizer read
