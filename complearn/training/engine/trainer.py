@@ -29,6 +29,7 @@ from ...models.towers.base import compile_towers
 from .accumulation import GradCache
 from .checkpoints import Checkpointer, identity_of, remove_leftovers
 from .journal import Journal, check_loss, count_tokens
+from .loggers import open_logger
 from .optimization import MovingAverage, adamw, objective_parameters
 from complearn.training.engine.phases import (
     Phase,
@@ -182,9 +183,9 @@ class Trainer:
         with self.stop_signal:
             self.begin_or_resume()
             hidden = not (self.progress and self.processes.main)
-            with tqdm(
-                total=steps, initial=state.step, disable=hidden, unit="step", desc=self.run.path.name
-            ) as self.bar:
+            log_to = self.settings.log_to if self.processes.main else None
+            bar = tqdm(total=steps, initial=state.step, disable=hidden, unit="step", desc=self.run.path.name)
+            with open_logger(log_to, self.run, state.step + 1, self.journal.warn) as self.journal.send, bar as self.bar:
                 while self.phase is not None:
                     self.train_phase()
                     self.end_phase()

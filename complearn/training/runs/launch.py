@@ -31,6 +31,7 @@ from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, model_card, needs_tokenizer
 from ...models.towers.factory import check_names, check_weights_exist
 from ...models.towers.tokenizers import load_tokenizer
+from ..engine.loggers import check_logger
 from ..engine.phases import TrainSettings
 from ..engine.processes import Processes, start_processes
 from ..engine.trainer import ACTIONS, Trainer
@@ -97,6 +98,8 @@ def prepare(
     """Check a run's configuration and write it; nothing is trained yet. Raise ValueError if pairs that were read here
     do not fill a batch, or if the weights that a tower starts with are not there."""
     read = RunConfig.read(config)
+    if read.train.log_to is not None:
+        check_logger(read.train.log_to)
     # a run that has ended needs them no more
     if not (Path(path).expanduser() / "done.json").exists():
         check_weights_exist(config.get("model"), "model")
