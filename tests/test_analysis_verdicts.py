@@ -160,3 +160,9 @@ def test_a_page_is_printed_with_all_its_parts(tmp_path):
     Result({}, rows_of({"clip": (0.6, 0.61), "negclip": (0.7, 0.72)})).write(tmp_path)
     pdf = print_result_page(write_result_page(tmp_path, "Mine"))
     assert pdf.name == "results.report.pdf" and pdf.read_bytes().startswith(b"%PDF") and pdf.stat().st_size > 20_000
+
+
+def test_rows_without_a_number_of_questions_have_values_and_no_interval():
+    rows = [row(name, 0, None, 20, "held out/retrieval", "text_to_image", "r@1", 0.5) for name in ("clip", "mine")]
+    assert write_verdict(Result({}, rows)).sentences == ["In pictures for captions: CLIP 50.0 %, mine 50.0 %."]
+    assert "<figure>" in _result_page(Result({}, rows), "Mine")

@@ -71,10 +71,12 @@ class Scores:
         return float(self.by_seed[method].mean())
 
     def interval(self, method: str) -> tuple[float, float]:
-        "95 % interval: over seeds where there are several, else Wilson's over the questions of the one model."
+        "95 % interval: over seeds where there are several, else Wilson's over questions; NaN where none were counted."
         values = self.by_seed[method].dropna()
         if len(values) > 1:
             return over_seeds(values)[1:]
+        if not self.n[method]:
+            return float("nan"), float("nan")
         return wilson(round(self.mean(method) * self.n[method]), self.n[method])
 
 
@@ -103,7 +105,7 @@ def measured_scores(
         wide = own.assign(seed=seeds).pivot_table(index="seed", columns="method", values="value", aggfunc="mean")
         counts = own.groupby(["method", seeds]).n.sum().groupby(level=0).min()
         levels = _baselines(table, split, metric)
-        measured.append(Scores(title, about, wide[models], counts.astype(int).to_dict(), *levels))
+        measured.append(Scores(title, about, wide[models], counts.fillna(0).astype(int).to_dict(), *levels))
     return measured
 
 
@@ -199,9 +201,11 @@ def _of_one_model_each(measured: list[Scores], models: list[str]) -> list[str]:
     parts = []
     for name in models:
         low, high = first.interval(name)
-        parts.append(f"{model_title(name)} {_percent(first.mean(name))} % [{_percent(low)}, {_percent(high)}]")
+        bounds = f" [{_percent(low)}, {_percent(high)}]" if first.n[name] else ""
+        parts.append(f"{model_title(name)} {_percent(first.mean(name))} %{bounds}")
     n = min(first.n.values())
-    sentences = [f"In {first.title}: {', '.join(parts)} (95 % intervals over {n:,} questions)."]
+    counted = f" (95 % intervals over {n:,} questions)" if n else ""
+    sentences = [f"In {first.title}: {', '.join(parts)}{counted}."]
     values = [f"{scores.title} {', '.join(_percent(scores.mean(name)) for name in models)}" for scores in rest]
     return sentences + ([f"Elsewhere, in the same order, per cent: {'; '.join(values)}."] if values else [])
 
