@@ -81,7 +81,7 @@ def test_a_process_that_is_late_is_named_with_the_limit_and_a_remedy(tmp_path):
     two_processes(tmp_path, "late")
     said = (tmp_path / "said.txt").read_text()
     here = f"TimeoutError: process 0 of 2 on {socket.gethostname()} waited 0.05 minutes for the encoding of 210 pairs"
-    assert said.startswith(f"{here} by stage 0; process 1 did not come: look at what it prints"), said
+    assert said.startswith(f"{here} by stage 0, and process 1 did not come; look at what it prints"), said
     assert '"train": {"wait": MINUTES}' in said
 
 
@@ -89,5 +89,5 @@ def test_a_process_that_is_late_is_named_with_the_limit_and_a_remedy(tmp_path):
 def test_a_process_that_has_died_is_named_with_a_remedy(tmp_path):
     assert [code for _, code in two_processes(tmp_path, "dead")] == [0, 3]
     said = (tmp_path / "said.txt").read_text()
-    assert "waited for the encoding of 210 pairs by stage 0, and " in said and "has died" in said, said
+    assert "waited for the encoding of 210 pairs by stage 0, and process 1 has died; what that one" in said, said
     assert "it goes on from its newest checkpoint" in said

@@ -179,6 +179,8 @@ def encode_set(
     which did not come within the run's limit."""
     state = State(torch.nn.Identity()) if state is None else state
     processes = state.processes
+    work = f"the encoding of {len(pairs)} pairs by {name}"
+    processes.wait(work)
     processes.broadcast(list(state.model.buffers()))
     count = -(-len(pairs) // batch_size)
     bounds = [count * rank // processes.world for rank in range(processes.world + 1)]
@@ -188,7 +190,6 @@ def encode_set(
     bar = Progress(batches, total=len(numbers), desc=f"encoding by {name}", delay=2, leave=False, disable=hidden)
     encoded = (encode(batch).cpu() for batch in bar)
     first = next(encoded, None)
-    work = f"the encoding of {len(pairs)} pairs by {name}"
     kinds = processes.collect(None if first is None else (first.shape[1], first.dtype), work)
     width, dtype = next(kind for kind in kinds if kind is not None)
     own = _with_first(first, encoded)

@@ -12,7 +12,9 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -61,29 +63,34 @@ class Processes:
             return
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        try:
+        with self._naming(work):
             dist.monitored_barrier(self.group, timedelta(minutes=self.minutes), wait_all_ranks=True)
-        except RuntimeError as error:
-            raise self._lost(work, error) from error
 
-    def _lost(self, work: str, error: RuntimeError) -> Exception:
-        "The error where the others did not come."
-        late = re.search(r"Ranks? ([\d, ]*\d) failed to pass", str(error))
-        if late:
-            others = f"process {late[1]}"
-        elif self.main:
-            others = "another process"
-        else:
-            others = "process 0, or one that it waits for,"
-        here = f"process {self.rank} of {self.world} on {socket.gethostname()}"
-        if "closed by peer" in str(error).lower() or "reset by peer" in str(error).lower():
-            remedy = "what it printed last says why; start the run again, and it goes on from its newest checkpoint"
-            return RuntimeError(f"{here} waited for {work}, and {others} has died: {remedy}")
-        remedy = (
-            "look at what it prints and whether its machine still answers; where it is only slow, give it longer: "
-            '"train": {"wait": MINUTES}'
-        )
-        return TimeoutError(f"{here} waited {self.minutes:g} minutes for {work}; {others} did not come: {remedy}")
+    @contextmanager
+    def _naming(self, work: str) -> Iterator[None]:
+        "Inside the block an error of the connection to other processes becomes one that says who waited for what."
+        began = time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            said = str(error).lower()
+            here = f"process {self.rank} of {self.world} on {socket.gethostname()}"
+            absent = re.search(r"ranks? ([\d, ]*\d) failed to pass", said)
+            other = f"process {absent[1]}" if absent else "another process"
+            told = "failed to pass", "timed out", "successfully reached", "by peer"
+            if not any(words in said for words in told):
+                raise
+            # a connection that is lost ends the wait at once
+            if time.monotonic() - began < 30 * self.minutes:
+                raise RuntimeError(
+                    f"{here} waited for {work}, and {other} has died; what that one printed last says why. Start the "
+                    f"run again, and it goes on from its newest checkpoint"
+                ) from error
+            raise TimeoutError(
+                f"{here} waited {self.minutes:g} minutes for {work}, and {other} did not come; look at what it prints "
+                f"and whether its machine still answers. Where it is only slow, give it longer: "
+                f'"train": {{"wait": MINUTES}}'
+            ) from error
 
     def collect(
         self,
@@ -148,7 +155,8 @@ class Processes:
         "Average numbers over processes."
         if self.world > 1:
             values = values.clone()
-            dist.all_reduce(values)
+            with self._naming("the numbers of the others"):
+                dist.all_reduce(values)
             values = values / self.world
         return values
 
