@@ -18,6 +18,8 @@ from complearn.core.runs import Run
 from complearn.launch import main
 from complearn.training.engine.processes import start_processes
 from complearn.training.runs.launch import launch, prepare
+from complearn.training.runs.lessons import prepare_lesson
+from complearn.training.runs.snapshots import Snapshot
 
 HERE = Path(__file__).parent
 
@@ -159,6 +161,23 @@ def test_a_learned_bias_is_the_same_in_both_processes_and_in_one(together, tmp_p
     alone = training_ranks.sigmoid_run(tmp_path / "run", start_processes("cpu"))
     assert torch.equal(first, second) and len(first) == 11 and first[-1] > -10
     assert torch.allclose(first, alone, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_lesson_of_two_processes_encodes_its_images_together(alone, tmp_path, monkeypatch):
+    losses = []
+    kept = []
+    for name in ("one", "two", "two again"):  # at last from the cache
+        monkeypatch.setenv("COMPLEARN_CACHE", str(tmp_path / name.split()[0]))
+        run = prepare_lesson(Snapshot(alone), tmp_path / f"{name} lessons", text_seed=3, steps=6, ramp=1).run
+        if name == "one":
+            launch(run.path, progress=False)
+        else:
+            assert "done, 6 steps" in torchrun("-m", "complearn.launch", run.path, "--quiet")
+        losses.append([record["loss"] for record in run.records() if record["kind"] == "step"])
+        kept.append([file.read_bytes() for file in (tmp_path / name.split()[0]).glob("lessons/*.safetensors")])
+    assert len(losses[0]) > 1 and losses[0] == pytest.approx(losses[1], abs=2e-4) and losses[1] == losses[2]
+    assert len(kept[0]) == 1 and kept[0] == kept[1] == kept[2]  # bit for bit
 
 
 @pytest.mark.slow
