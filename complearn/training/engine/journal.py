@@ -142,7 +142,7 @@ class Journal:
         "Drop the records of later steps, which a resumed run writes again."
         if self.processes.main and (self.run.path / "metrics.jsonl").exists():
             self.run.truncate_metrics(step)
-        self.processes.wait()
+        self.processes.wait("the shortening of metrics.jsonl")
 
     def add_to_budget(
         self,

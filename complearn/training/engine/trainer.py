@@ -138,6 +138,8 @@ class Trainer:
         else:
             self.average = None
         self.state = State(model, seed, first_batch=self.first_batch, loader=loader)
+        self.state.processes = self.processes
+        self.state.folder = run.path
         self.journal = Journal(run, self.processes, self.state, self.phases)
         self.state.log = self.journal.log
         self.evaluations = dict(evaluations or {})
@@ -196,7 +198,7 @@ class Trainer:
             if self.processes.main and self.run.done is None:
                 self.before_done(self)
                 self.run.finish({"step": state.step, "phases": len(self.phases)})
-        self.processes.wait()
+        self.processes.wait("the run's end")
         return state
 
     def stop(self) -> None:
@@ -207,8 +209,11 @@ class Trainer:
         "Load the newest checkpoint, or begin the first phase."
         if self.processes.main:
             remove_leftovers(self.run)
-        self.processes.wait()
+        self.processes.wait("the clearing of the run's folder")
         checkpoint, missing = self.checkpointer.newest()
+        found = "no checkpoint" if checkpoint is None else checkpoint.name
+        remedy = "the run's folder must lie on a disk that all machines share, at the same path"
+        self.processes.check_same(found, f"the newest checkpoint of {self.run.path}", remedy)
         if checkpoint is None:
             self.journal.truncate(-1)
             self.begin_phase()
@@ -283,7 +288,7 @@ class Trainer:
         if self.evaluations and self.processes.main:
             with nullcontext() if self.average is None else self.average.swapped(self.model):
                 self.journal.log_evaluations(self.model, self.evaluations)
-        self.processes.wait()
+        self.processes.wait("the evaluations of the main process")
         self.journal.stopwatch.restart()
 
     def loader_of(
