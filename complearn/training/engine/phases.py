@@ -199,6 +199,8 @@ class TrainSettings:
     keep: PositiveInt = 2  # checkpoints that stay
     log_every: PositiveInt = 10  # steps between records
     explode: PositiveFloat = 1e4  # a loss beyond this stops the run
+    # another tool that gets the records too, see `loggers`: tensorboard, wandb:PROJECT, mlflow or trackio
+    log_to: str | None = None
 
     @property
     def optim(self) -> dict[str, Any]:
@@ -209,7 +211,8 @@ class TrainSettings:
     @property
     def identity(self) -> dict[str, Any]:
         "The settings that must be the same on resume; how often a run logs or writes is not among them."
-        bookkeeping = {"every", "checkpoint_every", "keep", "log_every", "explode", "precision", "compile", "wait"}
+        bookkeeping = {"every", "checkpoint_every", "keep", "log_every", "explode", "wait", "log_to"}
+        bookkeeping |= {"precision", "compile"}
         values = {name: value for name, value in asdict(self).items() if name not in bookkeeping}
         if self.shares:
             return values
