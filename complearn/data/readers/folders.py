@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import read_record, unknown_name
-from ...core.files import CAPTION_TABLES, BadData, find_captions
+from ...core.files import CAPTION_COLUMNS, CAPTION_TABLES, IMAGE_COLUMNS, BadData, find_captions
 from ...core.own_files import Inside
 from ..identities import path_identity
 from ..images import EXTENSIONS
@@ -21,8 +21,6 @@ from ..negatives import EditedCaptions
 from ..pair_table import with_folders
 from ..pairs import Pair
 from complearn.data.readers.files import (
-    CAPTION_COLUMNS,
-    IMAGE_COLUMNS,
     NEGATIVE_COLUMNS,
     CaptionCell,
     CaptionedImage,
