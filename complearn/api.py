@@ -361,7 +361,8 @@ def judge(
     overlap: str = "drop",  # drop, keep or refuse questions with a photo or a caption that a run was trained on
     batch_size: int = 256,  # images, or captions, encoded at once
     device: str = "auto",  # where to compute: auto, cpu or cuda
-    allow_outside: bool = False,  # follow links out of the folders of the runs' data, where their configuration says so
+    # follow links out of the folder of benchmarks, and out of those of the runs' data where their configuration says so
+    allow_outside: bool = False,
 ) -> Any:  # a `Result`
     """Ask one model or several the same questions, beside chance and baselines that never see an image.
 
@@ -389,7 +390,7 @@ def judge(
         read_alphas,
     )
     from complearn.evaluation.bench.photos import photo_bench
-    from complearn.evaluation.bench.suites import find_suites, read_bench, read_suites
+    from complearn.evaluation.bench.suites import absent_notes, find_suites, read_bench, read_suites
 
     device = str(pick_device(device))
     judged = judged_models(models, device)
@@ -403,7 +404,10 @@ def judge(
     if isinstance(benchmarks, Mapping):
         bench |= read_bench(benchmarks)
     elif benchmarks:
-        found, text_only, errors = read_suites(find_suites(benchmarks, only), limit, check="header")
+        scan = find_suites(benchmarks, only, allow_outside)
+        for note in absent_notes(scan, bool(only)):
+            print(note)
+        found, text_only, errors = read_suites(scan, limit, check="header", allow_outside=allow_outside)
         for name, error in errors.items():
             print(f"left out: {name}: {error}")
         if not found and not text_only:

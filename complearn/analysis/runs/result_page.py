@@ -10,11 +10,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
+
 from .figures import loss_curve
 from .interpolation import interpolation_curves
 from ...core.files import write_bytes_atomic
 from ...core.results import Result
-from ...evaluation.bench.judging import answers_table
+from ...evaluation.bench.judging import answers_table, with_intervals
 
 # %% ../../../nbs/analysis/runs/result_page.ipynb #rp04
 _STYLE = """
@@ -23,17 +25,44 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
   max-width: 62rem; padding: 1.5rem 1rem; }
 table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .7rem; text-align: right; }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .7rem; text-align: right; white-space: nowrap; }
 th { text-align: left; font-weight: 600; } p, dd { color: var(--faint); }
 dt { font-weight: 600; } dd { margin: 0 0 .5rem; overflow-wrap: anywhere; } figure { margin: 0; background: #fff; }
+summary { cursor: pointer; } ul { margin: 0; padding-left: 1.2rem; }
+@media (prefers-color-scheme: dark) { figure { filter: invert(.91) hue-rotate(180deg); } }
 """
+
+
+def _plain(name: Any) -> str:
+    "A name of a result in plain words."
+    return str(name).replace("_", " ").replace("r@", "R@")
+
+
+def _value_lines(value: Any) -> str:
+    "A value of a setting; what it holds as a list in it."
+    if isinstance(value, dict) and value:
+        return (
+            f"<ul>{''.join(f'<li>{escape(str(name))}: {_value_lines(one)}</li>' for name, one in value.items())}</ul>"
+        )
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        return f"<ul>{''.join(f'<li>{_value_lines(one)}</li>' for one in value)}</ul>"
+    return escape("none" if value in ({}, [], None) else str(value))
 
 
 def _setting_lines(setting: dict[str, Any]) -> str:
     "What a result was measured with, as a list."
     shown = {name: value for name, value in setting.items() if name not in ("runs", "versions", "scale", "arguments")}
-    lines = [f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in shown.items()]
+    lines = [f"<dt>{escape(_plain(name))}</dt><dd>{_value_lines(value)}</dd>" for name, value in shown.items()]
     return f"<dl>{''.join(lines)}</dl>"
+
+
+def _figure(
+    figure: go.Figure,
+    with_plotly: bool,  # whether the page has no plotly yet
+) -> str:  # HTML
+    "Return a figure as wide as the page."
+    figure.update_layout(width=None, autosize=True, legend={"orientation": "h", "y": -0.25})
+    return figure.to_html(full_html=False, include_plotlyjs=with_plotly, config={"responsive": True})
 
 
 def _result_page(
@@ -41,29 +70,35 @@ def _result_page(
     title: str,  # of the page
 ) -> str:  # HTML that needs no other file
     "Return a result as a page: answers beside chance, the loss over the steps of training, the setting."
-    table = answers_table(result)
+    table = with_intervals(answers_table(result), result)
     table = table.astype(object).where(table.notna(), "").reset_index()
+    table[["split", "metric"]] = table[["split", "metric"]].map(_plain)
+    table.columns = [_plain(name) if str(name).startswith("blind_") else name for name in table]
     parts = [
         f"<h1>{escape(title)}</h1>",
         "<h2>Answers</h2>",
-        "<p>Per cent, beside the level of chance. The gallery is the number of candidates of a question of "
+        "<p>Per cent, and in brackets the 95 % interval over the questions: where it holds the level of chance, a "
+        "model is not shown to know the answer. The blind columns are scorers that see no image: they choose by the "
+        "length of a caption, or by its words (n-grams). The gallery is the number of candidates of a question of "
         "retrieval.</p>",
         table.to_html(index=False, border=0),
     ]
     with_plotly = False
     if result.setting.get("interpolation"):
-        drawn = interpolation_curves(result).to_html(
-            full_html=False, include_plotlyjs=True, config={"responsive": True}
-        )
+        drawn = _figure(interpolation_curves(result), True)
         with_plotly = True
         parts += ["<h2>Between the weights of two models</h2>", f"<figure>{drawn}</figure>"]
     if (steps := result.curves.get("steps")) is not None and "loss" in steps:
         first = steps[steps.seed == steps.seed.min()]
         logs = {str(name): part for name, part in first.groupby("method", sort=False)}
         figure = loss_curve(logs, "loss", title="Loss over training")
-        drawn = figure.to_html(full_html=False, include_plotlyjs=not with_plotly, config={"responsive": True})
+        drawn = _figure(figure, not with_plotly)
         parts += ["<h2>Training</h2>", f"<figure>{drawn}</figure>"]
-    parts += ["<h2>Setting</h2>", _setting_lines(result.setting)]
+    parts += [
+        "<h2>Setting</h2>",
+        f"<details><summary>What was asked, and of what</summary>{_setting_lines(result.setting)}",
+    ]
+    parts += ["</details>"]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join(parts)
     return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head><body>{body}</body></html>\n'
