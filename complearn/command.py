@@ -338,6 +338,10 @@ def run_notebook(
 ) -> int:  # exit status
     "Run a notebook through papermill, and make a page of it."
     notebook = find_notebook(name)
+    if notebook.is_relative_to(Path(api.__file__).parents[1] / "nbs"):
+        from complearn.core.plugins import check_declared
+
+        check_declared("preset", preset)
     if wrong := [text for text in parameters if "=" not in text]:
         raise ValueError(f"a notebook's parameter is NAME=VALUE, not {wrong[0]!r}")
     folder = Path(out or Path("reports") / f"{notebook.stem}-{preset}").absolute()

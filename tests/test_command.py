@@ -57,6 +57,7 @@ MISTAKES = {
     "export photos mine.bin --form pt": "the form pt is a file whose name ends with .pt; mine.bin does not",
     "study clp": "no method 'clp' (did you mean 'clip'?)",
     "study no_such.ipynb": "there is no notebook no_such.ipynb; there are",
+    "study iterated_learning.ipynb --preset dmo": "no preset 'dmo' (did you mean 'demo'?)",
     "study iterated_learning.ipynb -p preset": "a notebook's parameter is NAME=VALUE, not 'preset'",
     "study clip -p steps=3": "--parameter belongs to a notebook",
     "runs fotos": "fotos is not a folder",

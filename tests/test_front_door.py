@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import albums
 import numpy as np
@@ -250,6 +251,13 @@ def test_photos_and_benchmarks_are_asked_of_any_model(trained, album, tmp_path):
         complearn.judge(trained, benchmarks=tmp_path / "nothing", device="cpu")
     with pytest.raises(ValueError, match="no images were held out of its training"):
         complearn.judge(complearn.load(trained.path, device="cpu"), device="cpu")
+
+
+def test_a_folder_by_a_relative_path_is_read_with_its_table(album, monkeypatch):
+    monkeypatch.chdir(album.parent)
+    for folder in (f"{album.name}/", album.name, Path(album.name), f"./{album.name}"):
+        assert len(complearn.read(folder)) == len(complearn.read(album)) == 45
+    assert len(complearn.read(album.name, captions_file="captions.csv")) == 45
 
 
 def test_benchmarks_without_images_and_those_that_are_missing_are_said(trained, tmp_path, capsys):

@@ -39,8 +39,8 @@ def _table_path(
     captions_file: Path | str,  # relative to the folder; empty: see `find_captions`
 ) -> Path:
     "The path of a folder's table; raise `BadData` that says what else the folder holds if it is not there."
-    name = captions_file or find_captions(folder) or CAPTION_TABLES[0]
-    path = Path(folder / name).expanduser()
+    found = folder / captions_file if captions_file else find_captions(folder)
+    path = (found or folder / CAPTION_TABLES[0]).expanduser()
     remedy = "name it with captions_file="
     if not captions_file and not path.exists():
         others = sorted(file for file in os.listdir(folder) if Path(file).suffix.lower() in (".csv", ".tsv", ".jsonl"))

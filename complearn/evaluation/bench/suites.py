@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ...core.config import unknown_name
 from ...core.own_files import ForeignFile, Inside
 from ...core.plugins import Registry
 from ...data.benchmarks.aro import read_aro_attribution, read_aro_relation, read_order
@@ -506,9 +507,8 @@ def find_suites(
             f"like"
         )
     if unknown := [name for name in names if name not in suites and name not in families]:
-        raise ValueError(
-            f"no benchmark {unknown[0]!r}; there are {', '.join(suites)}; families are {', '.join(sorted(families))}"
-        )
+        families_too = f"; families are {', '.join(sorted(families))}"
+        raise ValueError(unknown_name("benchmark", unknown[0], list(suites)) + families_too)
     scan = []
     inside = Inside(data, allow_outside)
     for name, suite in suites.items():
