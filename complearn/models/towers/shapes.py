@@ -8,13 +8,12 @@ __all__ = ['WEIGHTS', 'tensor_shapes', 'check_weights_name']
 # %% ../../../nbs/models/towers/shapes.ipynb #sp03
 import importlib.util
 import json
-import pickle
+import pickletools
 import re
 import struct
 import zipfile
 from collections.abc import Mapping
 from difflib import get_close_matches
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -30,49 +29,75 @@ class _Shape(tuple):
     "The shape of a tensor."
 
 
-class _Named(dict):
-    "A dict that takes attributes, as an OrderedDict does."
+_REBUILT = ("torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter")
+_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_OPENED = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_SET": list}
+_MADE = {"NEWTRUE": True, "NEWFALSE": False}
+_IGNORED = ("PROTO", "FRAME", "STOP")
 
 
-class _Unknown(dict):
-    "A stand-in for an object of any class: it takes all that a pickle does to it, and does nothing."
+class _Skeleton:
+    "Follows the instructions of a pickle of `torch.save` as far as names and shapes go; it makes no other object."
 
-    def __new__(cls, *args: Any, **named: Any) -> "_Unknown":
-        return super().__new__(cls)
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__()
+    def read(self, content: bytes) -> Any:
+        "Return what is left at the end: dicts, lists and plain values, a `_Shape` for each tensor, None for the rest."
+        for code, value, _ in pickletools.genops(content):
+            self._follow(code.name, value)
+        return self.stack[-1]
 
-    def __call__(self, *args: Any, **named: Any) -> "_Unknown":
-        return self
+    def _marked(self) -> list[Any]:
+        "Take what lies above the last mark."
+        place = self.marks.pop()
+        taken = self.stack[place:]
+        del self.stack[place:]
+        return taken
 
-    def __setstate__(self, state: Any) -> None:
-        pass
+    def _follow(self, code: str, value: Any) -> None:
+        stack = self.stack
+        if code == "MEMOIZE":
+            self.memo[len(self.memo)] = stack[-1]
+        elif code in _IGNORED:
+            pass
+        elif code == "MARK":
+            self.marks.append(len(stack))
+        elif code in ("BINPUT", "LONG_BINPUT", "PUT"):
+            self.memo[int(value)] = stack[-1]
+        elif code in ("BINGET", "LONG_BINGET", "GET"):
+            stack.append(self.memo[int(value)])
+        elif code in _OPENED:
+            stack.append(_OPENED[code]())
+        elif code in _TUPLES or code == "TUPLE":
+            size = _TUPLES.get(code)
+            taken = self._marked() if size is None else [stack.pop() for _ in range(size)][::-1]
+            stack.append(tuple(taken))
+        elif code in ("SETITEM", "SETITEMS"):
+            items = self._marked() if code == "SETITEMS" else [stack.pop() for _ in range(2)][::-1]
+            if isinstance(stack[-1], dict):
+                stack[-1].update((key, one) for key, one in zip(items[::2], items[1::2]) if isinstance(key, (str, int)))
+        elif code in ("APPEND", "APPENDS", "ADDITEMS"):
+            self._marked() if code != "APPEND" else stack.pop()
+        elif code in ("STACK_GLOBAL", "REDUCE", "NEWOBJ"):
+            argument = stack.pop()
+            stack[-1] = f"{stack[-1]} {argument}" if code == "STACK_GLOBAL" else self._called(stack[-1], argument)
+        elif code == "BUILD":
+            stack.pop()
+        elif code == "BINPERSID":
+            stack[-1] = None
+        else:
+            stack.append(_MADE.get(code, value))
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def append(self, value: Any) -> None:
-        pass
-
-    def extend(self, values: Any) -> None:
-        pass
-
-
-class _Skeleton(pickle.Unpickler):
-    "Reads the names and shapes of a pickle of `torch.save`; no class or function that it names is looked up."
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name == "OrderedDict":
-            return _Named
-        if name == "_rebuild_tensor_v2":
-            return lambda storage, offset, size, *rest: _Shape(size)
-        if name == "_rebuild_parameter":
-            return lambda data, *rest: data
-        return _Unknown
-
-    def persistent_load(self, pid: Any) -> None:
-        return None
+    def _called(self, function: Any, arguments: Any) -> Any:
+        "Return what stands for the object that a call would make."
+        if function == "collections OrderedDict":
+            return {}
+        if function == _REBUILT[0]:
+            return _Shape(arguments[2])
+        return arguments[0] if function == _REBUILT[1] else None
 
 
 def _saved_values(
@@ -87,7 +112,7 @@ def _saved_values(
                 return None
             if archive.getinfo(inside["data.pkl"]).file_size > _HEADER:
                 return None
-            return _Skeleton(BytesIO(archive.read(inside["data.pkl"]))).load()
+            return _Skeleton().read(archive.read(inside["data.pkl"]))
     with path.open("rb") as file:
         start = file.read(8)
         size = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
@@ -105,7 +130,7 @@ def tensor_shapes(
         values = _saved_values(Path(path))
     except (OSError, ValueError, TypeError, AttributeError, LookupError, EOFError):
         return {}  # its reader says what is wrong with it
-    except (pickle.UnpicklingError, zipfile.BadZipFile, RecursionError):
+    except (zipfile.BadZipFile, RecursionError):
         return {}
     if isinstance(values, dict) and isinstance(values.get("state_dict"), dict):
         values = values["state_dict"]
