@@ -18,6 +18,9 @@ SHELL := bash
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# pip --quiet leaves out why an installation failed, and a failed rule says so; WANTED is what its target installs
+INSTALL = $(PIP) install --quiet -c constraints.txt -e $(WANTED) || \
+	{ echo "the installation failed; this says why: $(BIN)/python -m pip install -c constraints.txt -e $(WANTED)" >&2; exit 1; }
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 OUT ?= $(CURDIR)/reports/demo-$(STAMP)
 PRESET ?= full
@@ -38,22 +41,25 @@ help:
 	@sed -n '1,10s/^# \{0,1\}//p' Makefile
 
 # --- the environment: each stamp is newer than constraints.txt and settings.ini once its extras are installed
+.venv/.base: WANTED := .
 .venv/.base: constraints.txt settings.ini
 	@echo "installing the base into .venv (once; some minutes, most of it torch)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	@$(PIP) install --quiet -c constraints.txt -e .
+	@$(INSTALL)
 	@touch $@
 
+.venv/.dev: WANTED := '.[dev,towers,readers,offline,parsers]'
 .venv/.dev: .venv/.base
 	@echo "installing the extras dev, towers, readers, offline and parsers into .venv"
-	@$(PIP) install --quiet -c constraints.txt -e '.[dev,towers,readers,offline,parsers]'
+	@$(INSTALL)
 	@if command -v npm >/dev/null && npm install --silent --no-save --fetch-retries 0 --prefix .venv $(BIOME) >/dev/null 2>&1; \
 	then true; else echo "no npm, or it cannot install $(BIOME): the style of JavaScript and CSS is not checked"; fi
 	@touch $@
 
+.venv/.lab: WANTED := '.[lab]'
 .venv/.lab: .venv/.dev
 	@echo "installing the extra lab into .venv"
-	@$(PIP) install --quiet -c constraints.txt -e '.[lab]'
+	@$(INSTALL)
 	@touch $@
 
 # --- what a user runs: each first says what it will do

@@ -155,6 +155,7 @@ def _source(
         return {"name": "generated", "args": {}}
     if isinstance(named, (str, Path)):
         source = _photo_source(named, function)
+        _check_columns(source, function)
         _check_captions(source, batch_size)
         return source
     if not hasattr(named, "__len__"):
@@ -162,6 +163,36 @@ def _source(
             f"{function}: {named!r} are no pairs; give a folder of photos, or what complearn.read returns"
         )
     return None
+
+
+def _check_columns(
+    source: Mapping[str, Any],  # how pairs are read
+    function: str,  # that was called, for messages
+) -> None:
+    "Raise RequestError if the header of a table of captions lacks a usual column; nothing is imported for it."
+    from complearn.core.config import RequestError
+    from complearn.core.files import CAPTION_COLUMNS, IMAGE_COLUMNS
+
+    args = source["args"]
+    file = Path(args.get("folder", "")) / args.get("captions_file", "captions.csv")
+    if source["name"] != "folder" or file.suffix.lower() not in (".csv", ".tsv"):
+        return
+    with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        header = lines.readline().strip("\r\n")
+    separator = max(",;\t|", key=header.count)
+    columns = [column.strip(' "') for column in header.split(separator)]
+    spelt = {column.lower() for column in columns}
+    missing = [usual[0] for usual in (IMAGE_COLUMNS, CAPTION_COLUMNS) if not spelt & set(usual)]
+    if len(columns) < 2 or not missing:
+        return
+    there = ", ".join(map(repr, columns))[:300]
+    named = "".join(f", {name}: COLUMN" for name in missing)
+    where = "".join(f", captions_file: {args[key]}" for key in ("captions_file",) if key in args)
+    raise RequestError(
+        f"{function}: {file} line 1: no column {' and none '.join(map(repr, missing))}; there are {there}; rename the "
+        f"right one, write a header where there is none, or name it: "
+        f"'{{name: folder, args: {{folder: {args['folder']}{where}{named}}}}}'"
+    )
 
 
 def _check_captions(
@@ -208,7 +239,10 @@ def _check_models(
     models: Any,  # as of `judge`
     function: str,  # that was called, for messages
 ) -> None:
-    "Raise FileNotFoundError for a path where nothing is; other names are left to `find_models`."
+    """Raise FileNotFoundError for a path where nothing is, RequestError for a file of weights of another model; other
+    names are left to `find_models`."""
+    from complearn.models.towers.shapes import check_weights_name
+
     if isinstance(models, Mapping):
         models = list(models.values())
     for name in [models] if isinstance(models, (str, Path)) or not isinstance(models, (list, tuple)) else models:
@@ -218,6 +252,7 @@ def _check_models(
                 f"{function}: there is no {Path(text).expanduser().absolute()}; give a run's folder, a folder with a "
                 f"pretrained CLIP, or a name such as ViT-B-32:mine.pt"
             )
+        check_weights_name(text, function)
 
 
 def _usual_folder(
@@ -263,6 +298,8 @@ def train(
 
         wrong = "there is no start; name one" if start is None else f"it is a number from 0 to 1, and not {average:g}"
         raise RequestError(f"train: average is the share of the end in an average with the start, and {wrong}")
+    if start is not None:
+        _check_models([start], "train")
     source = _source(pairs, "train", batch_size)
     from complearn.evaluation.bench.planning import plan_study
 
@@ -324,7 +361,8 @@ def judge(
     overlap: str = "drop",  # drop, keep or refuse questions with a photo or a caption that a run was trained on
     batch_size: int = 256,  # images, or captions, encoded at once
     device: str = "auto",  # where to compute: auto, cpu or cuda
-    allow_outside: bool = False,  # follow links out of the folders of the runs' data, where their configuration says so
+    # follow links out of the folder of benchmarks, and out of those of the runs' data where their configuration says so
+    allow_outside: bool = False,
 ) -> Any:  # a `Result`
     """Ask one model or several the same questions, beside chance and baselines that never see an image.
 
@@ -352,7 +390,7 @@ def judge(
         read_alphas,
     )
     from complearn.evaluation.bench.photos import photo_bench
-    from complearn.evaluation.bench.suites import find_suites, read_bench, read_suites
+    from complearn.evaluation.bench.suites import absent_notes, find_suites, read_bench, read_suites
 
     device = str(pick_device(device))
     judged = judged_models(models, device)
@@ -366,7 +404,10 @@ def judge(
     if isinstance(benchmarks, Mapping):
         bench |= read_bench(benchmarks)
     elif benchmarks:
-        found, text_only, errors = read_suites(find_suites(benchmarks, only), limit, check="header")
+        scan = find_suites(benchmarks, only, allow_outside)
+        for note in absent_notes(scan, bool(only)):
+            print(note)
+        found, text_only, errors = read_suites(scan, limit, check="header", allow_outside=allow_outside)
         for name, error in errors.items():
             print(f"left out: {name}: {error}")
         if not found and not text_only:
@@ -410,6 +451,8 @@ def study(
     `complearn.study(["clip", "negclip"], "photos/", seeds=3).table` holds a line per measured number."""
     rows = [rows] if isinstance(rows, str) else rows
     _check_rows(rows, preset, "study")
+    if start is not None:
+        _check_models([start], "study")
     source = _source(pairs, "study", batch_size)
     from complearn.analysis.runs.summaries import study_answers
     from complearn.core.config import RequestError

@@ -159,16 +159,16 @@ def _print_json(**values: Any) -> None:
 
 def _print_answers(result: Any) -> None:
     "Print a result's table of answers."
-    from complearn.evaluation.bench.judging import answers_table
+    from complearn.evaluation.bench.judging import answers_table, with_intervals
     from complearn.evaluation.bench.published import with_published
 
-    table, notes = with_published(answers_table(result), result)
+    table, notes = with_published(with_intervals(answers_table(result), result), result)
     faint = "\033[2m{}\033[0m" if sys.stdout.isatty() else "{}"
     for name in [name for name in table if str(name).startswith("published")]:
         table[name] = table[name].map(faint.format)
         table = table.rename(columns={name: faint.format(name)})
     print(f"\n{table.astype(object).where(table.notna(), '').to_string()}")
-    print("(per cent; gallery: candidates of each question)")
+    print("(per cent, [95 % interval]; blind: scorers that see no image; gallery: candidates of each question)")
     for note in notes:
         print(faint.format(note))
 
@@ -338,6 +338,10 @@ def run_notebook(
 ) -> int:  # exit status
     "Run a notebook through papermill, and make a page of it."
     notebook = find_notebook(name)
+    if notebook.is_relative_to(Path(api.__file__).parents[1] / "nbs"):
+        from complearn.core.plugins import check_declared
+
+        check_declared("preset", preset)
     if wrong := [text for text in parameters if "=" not in text]:
         raise ValueError(f"a notebook's parameter is NAME=VALUE, not {wrong[0]!r}")
     folder = Path(out or Path("reports") / f"{notebook.stem}-{preset}").absolute()

@@ -31,6 +31,7 @@ from complearn.analysis.runs.curves import (
     phase_spans,
     support_warnings,
 )
+from complearn.analysis.runs.divergence import recall_figure
 from complearn.analysis.runs.figures import (
     _running_mean,
     accuracy_curves,
@@ -417,3 +418,22 @@ def test_a_blind_baseline_with_many_ties_stands_there_with_a_coin_too():
         "blind_ngram (blind)",
     ]
     assert figure.data[2].x[0] == 50
+
+
+def test_no_two_lines_of_a_divergence_figure_look_the_same_and_the_legend_fits():
+    methods = ["composer", "clip", "vse", *(f"composer, variant {number}" for number in range(20))]
+    lines = []
+    for method in methods:
+        for number, level in enumerate((0.1, 0.2)):
+            place = (method, 0, None, None, f"window_{number}")
+            lines.append(row(*place, "all", "divergence", level))
+            lines.append(row(*place, "sentence_to_image", "r@1", 0.5))
+    figure = recall_figure(lines)
+    named = [trace for trace in figure.data if trace.showlegend]
+    assert len(named) == len(methods)
+    assert len({(trace.line.color, trace.line.dash) for trace in named}) == len(methods)
+    assert figure.layout.height - 140 >= 20 * len(named) and figure.layout.legend.tracegroupgap == 0
+    assert [trace.visible for trace in named] == [True] * 8 + ["legendonly"] * 15
+    few = recall_figure([line for line in lines if line["method"] in methods[:3]])
+    assert all(trace.visible is True for trace in few.data) and "click" not in few.layout.title.text
+    assert "click on a grey name" in figure.layout.title.text

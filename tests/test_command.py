@@ -14,6 +14,7 @@ from pathlib import Path
 
 import albums
 import pytest
+import torch
 
 import complearn
 from complearn import api, command
@@ -37,6 +38,14 @@ MISTAKES = {
     "train negclip fotos": "there is no {folder}/fotos; give a folder with captions.csv",
     "train negclip photos --batch-size 64": "has 45 lines of captions, which do not fill a batch of 64",
     "train negclip photos --steps many": "Invalid value for '--steps'",
+    "train negclip renamed.csv": "line 1: no column 'caption'; there are 'image', 'words'; rename the right one",
+    "train negclip photos --start ViT-B-16:tiny.pt": "tiny.pt holds no weights of ViT-B-16: pixels of a patch: 16",
+    "train negclip photos --start ViT-B-32:typo.pt": "there is no {folder}/typo.pt; give the file that holds",
+    "judge ViT-B-16:tiny.pt": "judge: tiny.pt holds no weights of ViT-B-16",
+    "judge tiny.pt": "tiny.pt is a file of weights, and does not say its model; give MODEL:FILE",
+    "judge ViT-B32:tiny.pt": "open_clip has no model 'ViT-B32' (did you mean 'ViT-B-32'?)",
+    "study clip photos --start ViT-B-32:typo.pt": "no method 'photos'",
+    "study clip --start ViT-B-32:typo.pt": "study: there is no {folder}/typo.pt",
     "train negclip": "Missing argument 'pairs'",
     "train negclip photos --stpes 3": "No such option: --stpes",
     "train negclip photos --switches {a": "parameter switches cannot be read",
@@ -48,6 +57,7 @@ MISTAKES = {
     "export photos mine.bin --form pt": "the form pt is a file whose name ends with .pt; mine.bin does not",
     "study clp": "no method 'clp' (did you mean 'clip'?)",
     "study no_such.ipynb": "there is no notebook no_such.ipynb; there are",
+    "study iterated_learning.ipynb --preset dmo": "no preset 'dmo' (did you mean 'demo'?)",
     "study iterated_learning.ipynb -p preset": "a notebook's parameter is NAME=VALUE, not 'preset'",
     "study clip -p steps=3": "--parameter belongs to a notebook",
     "runs fotos": "fotos is not a folder",
@@ -95,6 +105,8 @@ def many(lists, cwd):
 
 
 def test_mistakes_are_one_line_with_status_2_before_torch_is_imported(album):
+    (album.parent / "renamed.csv").write_text("image,words\na.png,a red circle\n")
+    torch.save({"visual.conv1.weight": torch.zeros(8, 3, 32, 32)}, album.parent / "tiny.pt")
     answers = many([mistake.split() for mistake in MISTAKES], album.parent)
     for (mistake, expected), (status, out, err, torch_is_there) in zip(MISTAKES.items(), answers, strict=True):
         assert (status, out, torch_is_there) == (2, "", False), (mistake, out, err)

@@ -179,7 +179,8 @@ def test_names_families_and_folders_that_are_not_there(data, tmp_path):
         *(n for n in EVERY if n.startswith("crepe_")),
     }
     with pytest.raises(
-        ValueError, match="no benchmark 'sugarcrap'; there are sugarcrepe, .*families are aro, classes, crepe"
+        ValueError,
+        match="no benchmark 'sugarcrap' .did you mean 'sugarcrepe'..; there are .*families are aro, classes, crepe",
     ):
         find_suites(data, ["sugarcrap"])
     with pytest.raises(BadData, match="the folder of data does not exist"):

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import albums
 import numpy as np
@@ -20,7 +21,7 @@ from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.data.readers.held_out import held_out_part
 from complearn.data.readers.registry import read_source
 from complearn.evaluation.bench.bench import judge as judge_bench
-from complearn.evaluation.bench.judging import answers_table, judged_models
+from complearn.evaluation.bench.judging import answers_table, judged_models, with_intervals
 from complearn.evaluation.bench.photos import photo_bench
 from complearn.evaluation.bench.planning import plan_study
 from complearn.models.registry import save_model
@@ -217,6 +218,11 @@ def test_a_run_is_asked_about_the_images_that_were_held_out(trained):
     assert own == expected
     shown = answers_table(result)
     assert {"negclip", "chance", "blind_ngram", "gallery"} <= set(shown)
+    texts = with_intervals(shown, result)
+    key = ("held out/retrieval", "image_to_text", "r@1")
+    one = next(row for row in own if (row["split"], row["metric"]) == key[1:])
+    assert texts.loc[key, "negclip"] == f"{100 * one['value']:.1f} [{100 * one['low']:.0f}, {100 * one['high']:.0f}]"
+    assert texts.loc[key, "chance"] == 25 and texts.loc[key, "gallery"] == 4
 
 
 def test_several_models_answer_the_same_questions(trained, album, tmp_path):
@@ -245,6 +251,37 @@ def test_photos_and_benchmarks_are_asked_of_any_model(trained, album, tmp_path):
         complearn.judge(trained, benchmarks=tmp_path / "nothing", device="cpu")
     with pytest.raises(ValueError, match="no images were held out of its training"):
         complearn.judge(complearn.load(trained.path, device="cpu"), device="cpu")
+
+
+def test_a_folder_by_a_relative_path_is_read_with_its_table(album, monkeypatch):
+    monkeypatch.chdir(album.parent)
+    for folder in (f"{album.name}/", album.name, Path(album.name), f"./{album.name}"):
+        assert len(complearn.read(folder)) == len(complearn.read(album)) == 45
+    assert len(complearn.read(album.name, captions_file="captions.csv")) == 45
+
+
+def test_benchmarks_without_images_and_those_that_are_missing_are_said(trained, tmp_path, capsys):
+    """A folder of questions whose pictures lie behind a link that leads out of it."""
+    question = {"filename": "one.jpg", "caption": "a red circle", "negative_caption": "a blue circle"}
+    for split in ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj"):
+        file = tmp_path / "data" / "sugarcrepe" / f"{split}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"0": question}))
+    (tmp_path / "val2017").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "val2017" / "one.jpg")
+    (tmp_path / "data" / "coco").mkdir()
+    (tmp_path / "data" / "coco" / "val2017").symlink_to(tmp_path / "val2017")
+    result = complearn.judge(trained, benchmarks=tmp_path / "data", device="cpu")
+    said = capsys.readouterr().out
+    assert "sugarcrepe: only its texts are there, so no model is asked: " in said and "--allow-outside" in said
+    assert "not in this folder: " in said and "winoground" in said and "--only NAME says how to get one" in said
+    assert "negclip" not in set(answers_table(result))
+    trusted = complearn.judge(trained, benchmarks=tmp_path / "data", allow_outside=True, device="cpu")
+    assert "negclip" in set(answers_table(trusted)) and "sugarcrepe" in trusted.setting["questions"]
+    assert "only its texts" not in capsys.readouterr().out
+    with pytest.raises(ValueError, match="no benchmark was found"):
+        complearn.judge(trained, benchmarks=tmp_path / "data", only=["winoground"], device="cpu")
+    assert "winoground is missing: no " in capsys.readouterr().out
 
 
 def test_pairs_that_were_read_or_made_are_trained_on(album, tmp_path, here):

@@ -4,6 +4,7 @@ ships."""
 import ast
 import configparser
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -700,6 +701,23 @@ def test_every_requirement_is_pinned_and_the_pin_satisfies_it():
         assert requirement.specifier.contains(pin, prereleases=True), f"{requirement} against the pin {pin}"
 
 
+def test_every_pin_installs_on_the_oldest_python_that_the_settings_name():
+    from packaging.specifiers import SpecifierSet
+
+    oldest = settings()["min_python"] + ".0"
+    faults = []
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        name, _, pin = line.partition("==")
+        try:
+            about = importlib.metadata.metadata(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        wanted = about["Requires-Python"] or ""
+        if about["Version"] == pin and not SpecifierSet(wanted).contains(oldest):
+            faults.append(f"{line} needs Python {wanted}, and settings.ini promises {oldest}")
+    assert not faults, "\n".join(faults)
+
+
 def test_the_base_install_covers_what_the_modules_import():
     """Whatever a module imports at its top is in `requirements`, or comes with Python."""
     brings = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml"}
@@ -866,6 +884,20 @@ def test_the_environment_is_rebuilt_only_for_constraints_and_settings():
                 os.utime(folder / file, (now - age, now - age))
             assert installs("test") == 2, f"{changed} changed"
             assert installs("test") == 0
+
+
+def test_a_failed_installation_says_the_command_that_says_why(tmp_path):
+    for file in ("Makefile", "constraints.txt", "settings.ini"):
+        shutil.copy(ROOT / file, tmp_path / file)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for program, script in (("pip", "exit 0"), ("python", 'case "$*" in *"pip "*) exit 1;; esac')):
+        (tmp_path / ".venv" / "bin" / program).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / ".venv" / "bin" / program).chmod(0o755)
+    done = subprocess.run(["make", "demo"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode
+    why = f"{tmp_path}/.venv/bin/python -m pip install -c constraints.txt -e ."
+    assert f"the installation failed; this says why: {why}" in done.stderr
+    assert not (tmp_path / ".venv" / ".base").exists()
 
 
 ROOM_REFERENCE = re.compile(rf"`(?:complearn\.)?((?:{'|'.join(ROOMS)})(?:\.\w+)+)(?=[`(:])")

@@ -320,7 +320,7 @@ def test_clip_folders_that_open_clip_cannot_compute_are_refused(tmp_path, change
 
 def test_folders_and_files_that_say_too_little_name_the_remedy(tmp_path):
     torch.save(small_clip().state_dict(), tmp_path / "mine.pt")
-    with pytest.raises(ValueError, match="mine.pt is a file of weights and says of no model; give MODEL:FILE"):
+    with pytest.raises(ValueError, match="mine.pt is a file of weights, and does not say its model; give MODEL:FILE"):
         load_open_clip(str(tmp_path / "mine.pt"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(

@@ -3,8 +3,10 @@
 import json
 
 import albums
+import pandas as pd
 import pytest
 import torch
+from browser import open_chromium
 from safetensors.torch import load_file
 
 import complearn
@@ -12,7 +14,7 @@ from complearn import command
 from complearn.analysis.runs.interpolation import interpolation_curves, interpolation_table
 from complearn.analysis.runs.result_page import _result_page
 from complearn.core.config import RequestError
-from complearn.core.results import Result
+from complearn.core.results import Result, row
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.bench.judging import read_alphas
 from complearn.models.dual import build_model
@@ -183,7 +185,6 @@ def test_an_average_without_a_start_or_of_a_changed_model_is_refused_before_trai
 
 
 def test_the_curves_of_an_average_are_drawn(tmp_path):
-    from complearn.core.results import row
 
     shares = {"before": 0.0, "alpha 0.5": 0.5, "after": 1.0}
     rows = []
@@ -208,3 +209,29 @@ def test_the_curves_of_an_average_are_drawn(tmp_path):
     assert "Between the weights of two models" in _result_page(result, "Mine")
     with pytest.raises(ValueError, match="this result has no averages of weights"):
         interpolation_table(Result({}, rows))
+
+
+def test_the_report_page_has_plain_words_and_intervals_and_folds_its_setting():
+    rows = [
+        row("clip", 0, "contrastive", 4, "held out/exchanges", "swap_obj", "accuracy", 0.25, low=0.0, high=0.75, n=4),
+        row("chance", None, None, None, "held out/exchanges", "swap_obj", "accuracy", 0.5),
+        row("blind_length", None, None, None, "held out/exchanges", "swap_obj", "accuracy", 0.5),
+    ]
+    page = _result_page(Result({"questions": {"held out/exchanges": 4}, "device": {"cpu": "<b>"}}, rows), "Mine")
+    for text in ("25.0 [0, 75]", "swap obj", "blind length", "scorers that see no image", "prefers-color-scheme: dark"):
+        assert text in page, text
+    assert "swap_obj" not in page and "{&#x27;" not in page and "<b>" not in page
+    assert  "<li>held out/exchanges: 4</li>" in page
+
+
+@pytest.mark.browser
+def test_the_report_page_is_as_wide_as_a_phone(tmp_path):
+    steps = pd.DataFrame({"method": "clip", "seed": 0, "phase": "contrastive", "step": range(20), "loss": range(20)})
+    rows = [row("clip", 0, None, None, "held out/exchanges", "swap_obj", "accuracy", 0.25)]
+    path = tmp_path / "page.html"
+    path.write_text(_result_page(Result({}, rows, curves={"steps": steps}), "Mine"), encoding="utf-8")
+    with open_chromium() as browser:
+        page = browser.new_page(viewport={"width": 420, "height": 900})
+        page.goto(path.as_uri())
+        page.wait_for_selector(".main-svg")
+        assert page.evaluate("document.documentElement.scrollWidth") == 420

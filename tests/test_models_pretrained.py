@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import warnings
+from collections import OrderedDict
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -27,6 +28,7 @@ from complearn.models.towers.libraries import HFVision, load_timm
 from complearn.models.towers.memory import OutputCache, output_cache
 from complearn.models.towers.openclip import OpenClipScorer, _needs_quick_gelu, load_open_clip
 from complearn.models.towers.openclip_towers import OpenClipText, OpenClipVision
+from complearn.models.towers.shapes import _file_facts, _model_facts, tensor_shapes
 from complearn.models.towers.tokenizers import CLIPTokenizer, HFTokenizer, load_tokenizer
 
 open_clip = pytest.importorskip("open_clip")
@@ -969,3 +971,42 @@ def test_padding_in_front_is_refused():
     mask = torch.tensor([[False, True, True]])
     with pytest.raises(ValueError, match="pad at the end"):
         Tokens(torch.ones(1, 3, dtype=torch.int64), mask, (((0, 1), (1, 2)),), torch.zeros(1, dtype=torch.bool))
+
+
+def test_the_shapes_of_a_file_are_read_without_torch_and_without_running_it(tmp_path):
+    """As torch and safetensors read them, in each form; a pickle that would run code runs none."""
+    tensors = {"visual.conv1.weight": torch.zeros(8, 3, 4, 4), "token_embedding.weight": torch.zeros(9, 8)}
+    torch.save(tensors, tmp_path / "bare.pt")
+    wrapped = {"module." + name: torch.nn.Parameter(tensor) for name, tensor in tensors.items()}
+    state = {"epoch": 3, "optimizer": torch.optim.SGD(wrapped.values(), lr=1.0).state_dict(), "name": Path("a")}
+    torch.save(state | {"state_dict": OrderedDict(wrapped)}, tmp_path / "training.pt")
+    save_file(tensors, tmp_path / "mine.safetensors")
+    expected = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in ("bare.pt", "training.pt", "mine.safetensors"):
+        assert tensor_shapes(tmp_path / name) == expected, name
+
+    class Touch:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "ran",)
+
+    torch.save({"a": torch.zeros(2), "b": Touch()}, tmp_path / "code.pt")
+    assert tensor_shapes(tmp_path / "code.pt") == {"a": (2,)} and not (tmp_path / "ran").exists()
+    for name, content in (("empty.pt", b""), ("text.safetensors", b"not weights"), ("cut.pt", b"PK\x03\x04cut")):
+        (tmp_path / name).write_bytes(content)
+        assert tensor_shapes(tmp_path / name) == {}, name
+
+
+OWN_MODELS = ["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16", "ViT-L-14-336", "RN50", "roberta-ViT-B-32"]
+
+
+@pytest.mark.parametrize("model", OWN_MODELS)
+def test_a_file_of_weights_is_of_its_own_model_and_of_no_other_size(model, tmp_path):
+    """Shapes of open_clip's own models, made without their values."""
+    with torch.device("meta"):
+        config = copy.deepcopy(open_clip.get_model_config(model))
+        config.get("text_cfg", {}).pop("hf_model_name", None)
+        shapes = {name: tuple(tensor.shape) for name, tensor in open_clip.CustomTextCLIP(**config).state_dict().items()}
+    facts = _file_facts(shapes)
+    expected = _model_facts(open_clip.get_model_config(model))
+    assert {name: value for name, value in facts.items() if name in expected} == expected or model == "RN50"
+    assert not {name for name in facts.keys() & expected.keys() if facts[name] != expected[name]}

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..core.config import RequestError, note_typed, parse_yaml
 from ..core.extras import MissingLibrary
-from ..core.files import BadData, read_text
-from ..data.readers.files import CAPTION_COLUMNS, IMAGE_COLUMNS, has_header, open_table
+from ..core.files import CAPTION_COLUMNS, IMAGE_COLUMNS, BadData, read_text
+from ..data.readers.files import has_header, open_table
 from ..data.readers.registry import read_source
 from ..data.reports import Records
 from ..language.parsing.registry import PARSERS, parse_each, write_parses

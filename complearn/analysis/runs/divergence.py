@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from .curves import bands
 from .summaries import method_colour, study_answers
-from ...core.figures import figure_of_texts, theme
+from ...core.figures import PALETTE, figure_of_texts, theme
 from ...core.plots import error_bars
 from ...core.results import row
 from ...evaluation.bench.divergence import Part
@@ -155,6 +155,34 @@ def gap_table(
     return lines.assign(divergence=lines.split.map(levels))
 
 # %% ../../../nbs/analysis/runs/divergence.ipynb #6cd0a9b7
+_DASHES = ("solid", "dot", "dashdot", "longdash")
+
+
+def _line_look(
+    name: str,  # one of the names
+    names: Sequence[str],  # everything in the figure, in a fixed order
+) -> dict[str, Any]:  # plotly's, of a trace
+    "How one of several lines looks: those with one colour differ in the dash, and the first few are shown at once."
+    colours = {other: method_colour(other, names) for other in names}
+    same = [other for other in names if colours[other] == colours[name]]
+    line = {"color": colours[name], "dash": _DASHES[same.index(name) % len(_DASHES)]}
+    return {"line": line, "visible": True if names.index(name) < len(PALETTE) else "legendonly"}
+
+
+def _hint(
+    names: Sequence[str],  # everything in the figure
+) -> str:  # empty where every line is shown
+    "Say how the lines that are not shown at once are shown."
+    return "; a click on a grey name shows its line" if len(names) > len(PALETTE) else ""
+
+
+def _height(
+    lines: int,  # of the legend
+) -> int:  # pixels
+    "The height of a figure that shows all of its legend."
+    return max(480, 160 + 20 * lines)
+
+
 @figure_of_texts
 def recall_figure(
     rows: Sequence[Mapping],  # flat rows of a study
@@ -180,8 +208,9 @@ def recall_figure(
                 "legendgroup": name,
             }
             marker = {"size": 6 if shown else 9, "symbol": "circle" if shown else "diamond"}
-            look |= {"line": {"color": method_colour(name, names)}, "marker": marker}
-            figure.add_scatter(x=part.level, y=100 * part["mean"], name=name, showlegend=shown, **look)
+            look |= {**_line_look(name, names), "marker": marker}
+            label = name.replace("_", " ")
+            figure.add_scatter(x=part.level, y=100 * part["mean"], name=label, showlegend=shown, **look)
     table = pd.DataFrame(rows)
     best = (
         table[(table.metric == f"best {metric}") & table.data.isin(levels.index)]
@@ -195,8 +224,14 @@ def recall_figure(
         figure.add_scatter(x=best.level, y=100 * best.value, mode="lines", line=line, name="best possible")
     figure.update_xaxes(title="compound divergence from training")
     figure.update_yaxes(title=f"{metric.upper()}, %", rangemode="tozero")
-    heading = f"{title}<br><sup>lines: windows; diamonds: in domain; bars: 95 % interval</sup>"
-    return figure.update_layout(title={"text": heading}, width=900, height=480, margin={"t": 80})
+    heading = f"{title}<br><sup>lines: windows; diamonds: in domain; bars: 95 % interval{_hint(names)}</sup>"
+    return figure.update_layout(
+        title={"text": heading},
+        width=900,
+        height=_height(len(names) + 1),
+        margin={"t": 80},
+        legend={"tracegroupgap": 0},
+    )
 
 # %% ../../../nbs/analysis/runs/divergence.ipynb #975e2700
 @figure_of_texts
@@ -211,10 +246,12 @@ def gap_figure(
     for name in names:
         line = windows[windows.than == name].reindex(columns=["divergence", "mean", "low", "high", "n"]).astype(float)
         look = {"mode": "lines+markers", "error_y": error_bars(line, 100, thickness=1)}
-        look |= {"line": {"color": method_colour(name, names)}}
-        figure.add_scatter(x=line.divergence, y=100 * line["mean"], name=f"minus {name}", **look)
+        look |= _line_look(name, names)
+        label = f"minus {name.replace('_', ' ')}"
+        figure.add_scatter(x=line.divergence, y=100 * line["mean"], name=label, **look)
     figure.add_hline(y=0, line={"color": "#555555", "width": 1, "dash": "dash"})
     figure.update_xaxes(title="compound divergence from training")
     figure.update_yaxes(title="difference, percentage points")
-    heading = f"{title}<br><sup>means over {gaps.n.max() if len(gaps) else 0} paired seeds; bars: 95 % interval</sup>"
-    return figure.update_layout(title={"text": heading}, width=900, height=480, margin={"t": 80})
+    seeds = gaps.n.max() if len(gaps) else 0
+    heading = f"{title}<br><sup>means over {seeds} paired seeds; bars: 95 % interval{_hint(names)}</sup>"
+    return figure.update_layout(title={"text": heading}, width=900, height=_height(len(names)), margin={"t": 80})

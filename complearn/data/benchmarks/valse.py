@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import Identifier, Text, read_record
+from ...core.files import CAPTION_COLUMNS, IMAGE_COLUMNS
 from ...core.own_files import Inside
 from complearn.data.benchmarks.items import (
     Choice,
@@ -24,7 +25,7 @@ from complearn.data.benchmarks.items import (
     photo_path,
 )
 from ..readers.coco import coco_id, photo_name
-from ..readers.files import CAPTION_COLUMNS, IMAGE_COLUMNS, NEGATIVE_COLUMNS, open_table
+from ..readers.files import NEGATIVE_COLUMNS, open_table
 from ..reports import BadData, Collector, existing_path
 
 # %% ../../../nbs/data/benchmarks/valse.ipynb #c005

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import Identifier, Text, read_record
-from ...core.files import BadData, read_text
+from ...core.files import CAPTION_COLUMNS, IMAGE_COLUMNS, BadData, read_text
 from ..identities import path_identity, photo_identity
 from ..images import EXTENSIONS
 from ..pair_table import with_folders
 from ..pairs import Pair
-from .files import CAPTION_COLUMNS, IMAGE_COLUMNS, has_header, open_table, read_json_file
+from .files import has_header, open_table, read_json_file
 from ..reports import READERS, Collector, Pairs, existing_path
 
 # %% ../../../nbs/data/readers/coco.ipynb #c004

@@ -17,15 +17,23 @@ from typing import Any, Literal
 
 from ...core.bounds import inflate
 from ...core.config import Identifier, RequestError, Text, read_record
-from ...core.files import BadData, parse_json, plain, read_text, reading, write_bytes_atomic, write_errors
+from complearn.core.files import (
+    CAPTION_COLUMNS,
+    IMAGE_COLUMNS,
+    BadData,
+    parse_json,
+    plain,
+    read_text,
+    reading,
+    write_bytes_atomic,
+    write_errors,
+)
 from ...core.own_files import open_own, own_path
 from ..benchmarks.items import Choice
 from ..images import image_hash
 from ..negatives import EditedCaptions
 from ..pairs import Pair
 from complearn.data.readers.files import (
-    CAPTION_COLUMNS,
-    IMAGE_COLUMNS,
     has_header,
     lines_like_rows,
     open_table,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.config import read_record, unknown_name
-from ...core.files import CAPTION_TABLES, BadData, find_captions
+from ...core.files import CAPTION_COLUMNS, CAPTION_TABLES, IMAGE_COLUMNS, BadData, find_captions
 from ...core.own_files import Inside
 from ..identities import path_identity
 from ..images import EXTENSIONS
@@ -21,8 +21,6 @@ from ..negatives import EditedCaptions
 from ..pair_table import with_folders
 from ..pairs import Pair
 from complearn.data.readers.files import (
-    CAPTION_COLUMNS,
-    IMAGE_COLUMNS,
     NEGATIVE_COLUMNS,
     CaptionCell,
     CaptionedImage,
@@ -41,8 +39,8 @@ def _table_path(
     captions_file: Path | str,  # relative to the folder; empty: see `find_captions`
 ) -> Path:
     "The path of a folder's table; raise `BadData` that says what else the folder holds if it is not there."
-    name = captions_file or find_captions(folder) or CAPTION_TABLES[0]
-    path = Path(folder / name).expanduser()
+    found = folder / captions_file if captions_file else find_captions(folder)
+    path = (found or folder / CAPTION_TABLES[0]).expanduser()
     remedy = "name it with captions_file="
     if not captions_file and not path.exists():
         others = sorted(file for file in os.listdir(folder) if Path(file).suffix.lower() in (".csv", ".tsv", ".jsonl"))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PERCENT', 'Judged', 'judged_models', 'read_alphas', 'interpolated_models', 'own_questions', 'ask_models',
-           'answers_table']
+           'answers_table', 'with_intervals']
 
 # %% ../../../nbs/evaluation/bench/judging.ipynb #ju03
 import json
@@ -338,3 +338,20 @@ def answers_table(
         galleries = [sizes.get(key[:2]) if key[2].startswith("r@") else None for key in wide.index]
         wide["gallery"] = pd.array(galleries, dtype="Int64")
     return wide.rename_axis(columns=None)
+
+
+def with_intervals(
+    table: pd.DataFrame,  # of `answers_table`
+    result: Result,  # that the table is of
+) -> pd.DataFrame:  # the same; where a model's answer has one row, a text such as "25.0 [0, 75]"
+    "Put the 95 % interval over the questions next to each answer of a model; means over seeds stay numbers."
+    names = [name for name in table if name not in ("gallery", "chance", "majority") and "blind_" not in str(name)]
+    rows = result.table
+    rows = rows[rows.method.isin(names) & rows.metric.isin(PERCENT) & rows.value.notna()]
+    table = table.astype(dict.fromkeys(names, object))
+    for (name, *key), part in rows.groupby(["method", "data", "split", "metric"], sort=False):
+        ends = part.iloc[0][["low", "high"]]
+        if len(part) == 1 and ends.notna().all():
+            low, high = 100 * ends.astype(float)
+            table.loc[tuple(key), name] = f"{table.loc[tuple(key), name]:.1f} [{low:.0f}, {high:.0f}]"
+    return table

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SUITES', 'TEST_LISTS', 'TOKENS', 'VAL', 'VG', 'OBTAIN_VG', 'OBTAIN_COCO', 'OBTAIN_ARO', 'OBTAIN_ORDER', 'Benchmark',
-           'benchmark', 'read_bench', 'find_suites', 'scan_table', 'read_suites']
+           'benchmark', 'read_bench', 'find_suites', 'absent_notes', 'scan_table', 'read_suites']
 
 # %% ../../../nbs/evaluation/bench/suites.ipynb #c002
 import importlib.util
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ...core.config import unknown_name
 from ...core.own_files import ForeignFile, Inside
 from ...core.plugins import Registry
 from ...data.benchmarks.aro import read_aro_attribution, read_aro_relation, read_order
@@ -506,9 +507,8 @@ def find_suites(
             f"like"
         )
     if unknown := [name for name in names if name not in suites and name not in families]:
-        raise ValueError(
-            f"no benchmark {unknown[0]!r}; there are {', '.join(suites)}; families are {', '.join(sorted(families))}"
-        )
+        families_too = f"; families are {', '.join(sorted(families))}"
+        raise ValueError(unknown_name("benchmark", unknown[0], list(suites)) + families_too)
     scan = []
     inside = Inside(data, allow_outside)
     for name, suite in suites.items():
@@ -528,6 +528,24 @@ def find_suites(
         remedies = [*dict.fromkeys(faults), *missing, *([f"get {suite.obtain}"] if nowhere else [])]
         scan.append(_FoundSuite(name, state, args, "; ".join(remedies)))
     return scan
+
+
+def absent_notes(
+    scan: Sequence[_FoundSuite],  # from `find_suites`
+    named: bool,  # whether a person named these benchmarks
+) -> list[str]:  # for a person; empty where all is there
+    "Say which benchmarks have no images, and which are missing; of those that were named, how to get them."
+    notes = [
+        f"{suite.name}: only its texts are there, so no model is asked: {suite.remedy}"
+        for suite in scan
+        if suite.state == "text only"
+    ]
+    notes = [note.replace("allow_outside=True", "allow_outside=True (--allow-outside)") for note in notes]
+    missing = [suite for suite in scan if suite.state == "missing"]
+    if named:
+        return notes + [f"{suite.name} is missing: {suite.remedy}" for suite in missing]
+    names = ", ".join(suite.name for suite in missing)
+    return notes + ([f"not in this folder: {names} (--only NAME says how to get one)"] if missing else [])
 
 
 def scan_table(

@@ -56,7 +56,9 @@ def _parse_name(
             )
         return f"local-dir:{name}", None
     if Path(name).is_file():
-        raise ValueError(f"{name} is a file of weights and says of no model; give MODEL:FILE, e.g. ViT-B-32:{name}")
+        raise ValueError(
+            f"{name} is a file of weights, and does not say its model; give MODEL:FILE, e.g. ViT-B-32:{name}"
+        )
     if name.startswith(("hf-hub:", "local-dir:")):
         return name, None
     model, _, weights = name.partition(":")
