@@ -233,5 +233,5 @@ def test_the_report_page_is_as_wide_as_a_phone(tmp_path):
     with open_chromium() as browser:
         page = browser.new_page(viewport={"width": 420, "height": 900})
         page.goto(path.as_uri())
-        page.wait_for_selector(".main-svg")
+        page.wait_for_selector(".main-svg", state="attached")
         assert page.evaluate("document.documentElement.scrollWidth") == 420

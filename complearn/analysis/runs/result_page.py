@@ -24,7 +24,7 @@ from ...core.config import RequestError
 from ...core.figures import find_browser
 from ...core.files import write_bytes_atomic
 from ...core.results import Result
-from ...evaluation.bench.judging import answers_table
+from ...evaluation.bench.judging import answers_table, with_intervals
 
 # %% ../../../nbs/analysis/runs/result_page.ipynb #rp04
 _STYLE = """
@@ -41,9 +41,9 @@ h1 { font-size: 1.6rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.
 a { color: var(--mark); } details { border-top: 1px solid var(--line); padding: .5rem 0; }
 summary { cursor: pointer; font-weight: 600; } figure { margin: 0; overflow-x: auto; }
 table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .7rem; text-align: right; }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .7rem; text-align: right; white-space: nowrap; }
 th, td:first-child, td:nth-child(2) { text-align: left; } dt { font-weight: 600; }
-dd { margin: 0 0 .5rem; overflow-wrap: anywhere; }
+dd { margin: 0 0 .5rem; overflow-wrap: anywhere; } ul { margin: 0; padding-left: 1.2rem; }
 """
 _SCRIPT = """
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -88,7 +88,11 @@ _SPLITS = {
     "zero_shot": "recognition",
     "linear_probe": "linear probe",
 }
-_BLIND = {"blind_length": "length alone", "blind_ngram": "words alone", "majority": "most frequent"}
+
+
+def _plain(name: Any) -> str:
+    "A name of a result in plain words."
+    return str(name).replace("_", " ")
 
 
 def _figure_html(
@@ -124,12 +128,13 @@ def _main_figure(measured: list[Scores]) -> go.Figure:
 
 def _plain_table(result: Result) -> str:
     "All answers, in words, without columns that are empty."
-    table = answers_table(result).dropna(axis="columns", how="all").reset_index()
+    table = answers_table(result).dropna(axis="columns", how="all")
+    table = with_intervals(table, result).reset_index()
     table["data"] = table.data.where(table.data != table.data.shift(), "")
-    table["split"] = table.split.replace(_SPLITS)
-    table["metric"] = table.metric.replace(_METRICS)
-    models = {name: _BLIND.get(name, model_title(str(name))) for name in table}
-    names = models | {"data": "questions", "split": "kind", "metric": "per cent"}
+    table["split"] = table.split.replace(_SPLITS).map(_plain)
+    table["metric"] = table.metric.replace(_METRICS).map(_plain)
+    names = {name: model_title(str(name)) for name in table}
+    names |= {"data": "questions", "split": "kind", "metric": "per cent"}
     return table.astype(object).where(table.notna(), "").rename(columns=names).to_html(index=False, border=0)
 
 
@@ -167,10 +172,21 @@ def _about_line(setting: Mapping[str, Any], written: str) -> str:
     return " · ".join(part for part in (written, machine, code, torch) if part)
 
 
+def _value_lines(value: Any) -> str:
+    "A value of a setting; what it holds as a list in it."
+    if isinstance(value, dict) and value:
+        return (
+            f"<ul>{''.join(f'<li>{escape(str(name))}: {_value_lines(one)}</li>' for name, one in value.items())}</ul>"
+        )
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        return f"<ul>{''.join(f'<li>{_value_lines(one)}</li>' for one in value)}</ul>"
+    return escape("none" if value in ({}, [], None) else str(value))
+
+
 def _setting_lines(setting: Mapping[str, Any]) -> str:
     "What a result was measured with, as a list."
     entries = {name: value for name, value in setting.items() if name not in ("runs", "scale", "arguments")}
-    lines = [f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in entries.items()]
+    lines = [f"<dt>{escape(_plain(name))}</dt><dd>{_value_lines(value)}</dd>" for name, value in entries.items()]
     return f"<dl>{''.join(lines)}</dl>"
 
 
@@ -187,6 +203,13 @@ def _curves(result: Result) -> list[tuple[str, go.Figure]]:  # title, figure
     return figures
 
 
+_ABOUT_ANSWERS = (
+    "Per cent, and in brackets the 95 % interval over the questions: where it holds the level of chance, a model is "
+    "not shown to know the answer. The blind columns are scorers that see no image: they choose by the length of a "
+    "caption, or by its words (n-grams). The gallery is the number of candidates of a question of retrieval."
+)
+
+
 def _result_page(
     result: Result,  # of a study, or of `judge`
     title: str,  # of the page
@@ -196,14 +219,7 @@ def _result_page(
     verdict = write_verdict(result)
     limits = "".join(f"<p class='limits'>{escape(text)}</p>" for text in verdict.limits)
     shown = "".join(f"<p>{escape(text)}</p>" for text in verdict.sentences)
-    folded = [
-        (
-            "answers",
-            "All answers",
-            "<p class='note'>Per cent; retrieval: candidates of a question stand under gallery."
-            "</p>" + _plain_table(result),
-        )
-    ]
+    folded = [("answers", "All answers", f"<p class='note'>{_ABOUT_ANSWERS}</p>{_plain_table(result)}")]
     figures = []
     if measured := measured_scores(result):
         figures.append(_figure_html(_main_figure(measured), True))
