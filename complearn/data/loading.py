@@ -8,6 +8,7 @@ __all__ = ['check_batch', 'Loader', 'NameDigest', 'fingerprint', 'content_finger
 # %% ../../nbs/data/loading.ipynb #c002
 import copy
 import hashlib
+import itertools
 import os
 import queue
 import threading
@@ -152,6 +153,20 @@ class Loader:
         draws = [derive(self.seed, "sample", epoch, int(i)) for i in indices]
         return self.collate([self.pairs[int(i)] for i in indices], draws)
 
+    def tasks(
+        self,
+        start: int,  # number of the first batch
+    ) -> Iterator[Any]:  # without end
+        "Yield what `make` needs for each batch from `start` on: its number."
+        yield from itertools.count(start)
+
+    def make(
+        self,
+        task: Any,  # from `tasks`
+    ) -> Batch:  # this process' share
+        "Make the batch of a task, in any process."
+        return self.batch(task)
+
     def with_steps(
         self,
         *steps: Step,  # pairs, draws -> a part, several, or None
@@ -207,12 +222,12 @@ def _from_thread(loader: Loader, start: int) -> Iterator[Batch]:
                 continue
 
     def work() -> None:
-        number = start
         try:
-            while not stop.is_set():
-                batch = loader.batch(number)
+            for task in loader.tasks(start):
+                if stop.is_set():
+                    return
+                batch = loader.make(task)
                 put(batch.pin_memory() if pin else batch)
-                number += 1
         except BaseException as error:  # the consumer raises it
             put(error)
 
@@ -229,30 +244,28 @@ def _from_thread(loader: Loader, start: int) -> Iterator[Batch]:
         thread.join()
 
 # %% ../../nbs/data/loading.ipynb #c008
-class _Numbers:
-    def __init__(self, start: int):
+class _Tasks:
+    def __init__(self, loader: Loader, start: int):
+        self.loader = loader
         self.start = start
 
-    def __iter__(self) -> Iterator[int]:
-        number = self.start
-        while True:
-            yield number
-            number += 1
+    def __iter__(self) -> Iterator[Any]:
+        return self.loader.tasks(self.start)
 
 
-class _BatchesByNumber:
+class _BatchesByTask:
     def __init__(self, loader: Loader):
         self.loader = loader
 
-    def __getitem__(self, number: int) -> Batch:
-        return self.loader.batch(number)
+    def __getitem__(self, task: Any) -> Batch:
+        return self.loader.make(task)
 
 # %% ../../nbs/data/loading.ipynb #c010
 def _from_processes(loader: Loader, start: int) -> Iterator[Batch]:
     stream = torch.utils.data.DataLoader(
-        _BatchesByNumber(loader),
+        _BatchesByTask(loader),
         batch_size=None,
-        sampler=_Numbers(start),
+        sampler=_Tasks(loader, start),
         num_workers=loader.workers,
         collate_fn=_identity,
         prefetch_factor=max(1, loader.ahead),

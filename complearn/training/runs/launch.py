@@ -27,6 +27,7 @@ from ...data.loading import Loader, check_batch, content_fingerprint, fingerprin
 from ...data.negatives import with_negatives
 from ...data.pairs import Collate, number_captions, preload
 from ...data.readers.registry import is_drawn, known_count, portable, read
+from ...data.streams import PairStream, StreamLoader
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, model_card, needs_tokenizer
 from ...models.towers.factory import check_names, check_weights_exist
@@ -123,7 +124,7 @@ def prepare(
 
 # %% ../../../nbs/training/runs/launch.ipynb #c014
 def captions_of(
-    pairs: Sequence,  # a training set
+    pairs: Sequence | PairStream,  # a training set
 ) -> list[str]:
     "The captions to fit a vocabulary on; a data set that has a quicker way is asked."
     captions = getattr(pairs, "captions", None) or getattr(getattr(pairs, "world", None), "captions", None)
@@ -135,7 +136,7 @@ def captions_of(
 def _tokenizer_of(
     run: Run,  # reads or writes its tokenizer.json
     config: Any,  # of a model of any kind
-    pairs: Sequence | None,  # the training captions; None: only read
+    pairs: Sequence | PairStream | None,  # the training captions; None: only read
     write: bool = True,  # whether this process writes
     **words: Any,  # for `WordTokenizer.fit`: context, min_count, max_words
 ) -> Any:  # None where the tower brings its own and none is kept yet
@@ -194,6 +195,28 @@ def _check_data(
         write_listed(path, json.dumps(facts, indent=1, ensure_ascii=False).encode())
     return current
 
+
+def _check_stream(
+    run: Run,  # reads or writes its data.json
+    stream: PairStream,  # as it is now
+    write: bool = True,  # whether this process writes
+) -> str:  # the fingerprint
+    "As `_check_data`, of a stream: by the marks of its shards; raise ValueError that names those that have changed."
+    path = run.path / "data.json"
+    current = stream.fingerprint()
+    if path.name in read_checksums(run.path):
+        stored = read_json(verify(path))
+        changed = stream.changes(stored.get("shards", {}))
+        if changed or stored["fingerprint"] != current:
+            what = changed or "they were not read as this stream then"
+            raise ValueError(
+                f"the training data of {run.path} have changed: {what}. Bring the old ones back, or begin another run"
+            )
+    elif write:
+        facts = {"fingerprint": current, "shards": stream.marks(), "report": repr(stream)}
+        write_listed(path, json.dumps(facts, indent=1, ensure_ascii=False).encode())
+    return current
+
 # %% ../../../nbs/training/runs/launch.ipynb #bb24a200
 def read_ahead(
     arguments: Sequence[str],  # of `complearn.launch`, the run's folder first
@@ -225,7 +248,7 @@ def make_collate(
 def _make_loader(
     config: RunConfig,  # the run's
     model: nn.Module,  # which says how it wants images and captions
-    pairs: Sequence,  # the training set
+    pairs: Sequence | PairStream,  # the training set
     processes: Processes,  # who trains together
 ) -> Loader:
     "The run's batches."
@@ -236,6 +259,8 @@ def _make_loader(
     else:
         pairs = pairs
     shared = {"workers": config.train.workers, "rank": processes.rank, "world": processes.world}
+    if isinstance(pairs, PairStream):
+        return StreamLoader(pairs, collate, config.train.batch_size, config.seed, **shared)
     return Loader(pairs, collate, config.train.batch_size, config.seed, **shared)
 
 # %% ../../../nbs/training/runs/launch.ipynb #c024
@@ -250,8 +275,11 @@ def make_trainer(
     processes = start_processes(device or train.device, train.processes)
     data = read(config.data.name, **config.data.args)
     pairs = getattr(data, "train", data)
-    check_batch(len(pairs), train.batch_size)
-    data_fingerprint = _check_data(run, pairs, processes.main)
+    if isinstance(pairs, PairStream):
+        data_fingerprint = _check_stream(run, pairs, processes.main)
+    else:
+        check_batch(len(pairs), train.batch_size)
+        data_fingerprint = _check_data(run, pairs, processes.main)
     inherit_tokenizer(run, config.start, processes)
     model = build(
         config.model, _tokenizer_of(run, config.model, pairs, processes.main, **vars(train.words)), config.seed
