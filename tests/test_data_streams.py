@@ -9,12 +9,14 @@ import tarfile
 import tracemalloc
 import warnings
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import training_runs
 from PIL import Image
+from test_training_processes import torchrun
 from training_runs import assert_same
 
 from complearn.core.config import RequestError
@@ -410,3 +412,14 @@ def test_a_replaced_shard_between_two_starts_is_named(shards, tmp_path, monkeypa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         launch(run.path, progress=False)
+
+
+@pytest.mark.slow
+def test_two_processes_on_a_stream_train_what_one_does_and_resume(whole, shards, tmp_path):
+    for name in ("whole", "killed"):
+        prepare(tmp_path / name, run_config(shards, processes=2))
+    torchrun(Path(__file__).with_name("stream_ranks.py"), tmp_path)
+    together, resumed = (Run.open(tmp_path / name) for name in ("whole", "killed"))
+    assert_same(resumed, together)
+    losses = [[r["loss"] for r in run.records() if r["kind"] == "step"] for run in (together, whole)]
+    assert len(losses[0]) == 20 and losses[0] == pytest.approx(losses[1], abs=2e-3)

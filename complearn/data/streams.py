@@ -21,7 +21,7 @@ from pydantic import AfterValidator, NonNegativeInt, PositiveInt
 from ..core.config import RequestError, short_repr, strict
 from ..core.files import BadData, refuse_devices
 from ..core.seeds import derive, rng
-from .loading import Loader, check_batch
+from .loading import Loader, check_batch, in_background
 from .pairs import Batch, Collate, Pair
 from .reports import PartReader, Report
 
@@ -330,7 +330,7 @@ class StreamLoader(Loader):
 
     def _keep(self, number: int, cursor: dict[str, Any]) -> None:
         self.cursors[number] = cursor
-        for old in list(self.cursors)[: -(self.ahead * max(1, self.workers) + 8)]:
+        for old in list(self.cursors)[: -(self.ahead * (self.workers + 2) + 8)]:
             self.cursors.pop(old, None)
 
     def _walk(self, number: int) -> _Walk:
@@ -345,7 +345,10 @@ class StreamLoader(Loader):
         self,
         start: int,  # number of the first batch
     ) -> Iterator[tuple[list[Pair], list[int]]]:  # without end
-        "Yield this process' pairs of each batch from `start` on, and their draws."
+        "Yield this process' pairs of each batch from `start` on, and their draws, which a thread reads ahead."
+        return in_background(self._read_tasks(start), self.ahead)
+
+    def _read_tasks(self, start: int) -> Iterator[tuple[list[Pair], list[int]]]:
         walk = self._walk(start)
         share = self.batch_size // self.world
         for number in itertools.count(start):
@@ -367,4 +370,4 @@ class StreamLoader(Loader):
         number: int,  # batch number from the start of the run
     ) -> Batch:  # this process' share
         "Make a batch."
-        return self.make(next(self.tasks(number)))
+        return self.make(next(self._read_tasks(number)))
