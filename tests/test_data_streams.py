@@ -423,3 +423,94 @@ def test_two_processes_on_a_stream_train_what_one_does_and_resume(whole, shards,
     assert_same(resumed, together)
     losses = [[r["loss"] for r in run.records() if r["kind"] == "step"] for run in (together, whole)]
     assert len(losses[0]) == 20 and losses[0] == pytest.approx(losses[1], abs=2e-3)
+
+
+# --- Hugging Face data sets
+
+
+def hf_rows(numbers):
+    datasets = pytest.importorskip("datasets")
+    rows = [
+        {"image": {"bytes": picture(k), "path": None}, "text": f"goat {k} near a mill", "kind": k % 2} for k in numbers
+    ]
+    kinds = datasets.ClassLabel(names=["even", "odd"])
+    features = datasets.Features(image=datasets.Image(), text=datasets.Value("string"), kind=kinds)
+    return datasets.Dataset.from_list(rows, features=features)
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    for k, numbers in enumerate((range(9), range(9, 14), range(14, 26))):
+        hf_rows(numbers).to_parquet(folder / f"train-{k:05d}.parquet")
+    return folder
+
+
+def held(pairs):
+    return [(pair.caption, pair.image.read_bytes(), pair.labels) for pair in pairs]
+
+
+def test_a_folder_of_parquet_files_is_streamed_shard_by_shard(parquet):
+    table = read("hf", dataset=str(parquet), labels="kind")
+    stream = read("hf", dataset=str(parquet), labels="kind", stream={"shuffle": 0})
+    assert stream.names == tuple(f"parquet/train-{k:05d}.parquet" for k in range(3))
+    walk = _Walk(stream, 0, 4)
+    pairs = [next(walk)[0] for _ in range(26)]
+    assert held(pairs) == held(table) and len({pair.id for pair in pairs}) == 26
+    assert held(stream.fetch([(1, 2), (0, 8)])) == held([table[11], table[8]])
+    assert pairs[9].id == "parquet/train-00001.parquet row 0:0" and pairs[9].labels == "odd"
+
+
+@pytest.mark.parametrize("form", ["saved", "in memory", "streamed"])
+def test_other_forms_of_a_data_set_are_streamed(tmp_path, form, parquet, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    from complearn.data.readers import tables
+
+    monkeypatch.setattr(tables, "_ROWS_OF_SHARD", 10)
+    table = hf_rows(range(26))
+    if form == "saved":
+        table.save_to_disk(tmp_path / "saved")
+        dataset = str(tmp_path / "saved")
+    elif form == "streamed":
+        dataset = datasets.load_dataset(str(parquet), split="train", streaming=True)
+        with pytest.raises(BadData, match="say stream=True to train on it"):
+            read("hf", dataset=dataset)
+    else:
+        dataset = table
+    stream = read("hf", dataset=dataset, stream={"shuffle": 5})
+    assert len(stream.names) == (3 if form == "streamed" else 2)
+    loader = loader_of(stream)
+    keys = [key for number in range(13) for key in loader.batch(number).keys]
+    assert len(set(keys[:26])) == len(set(keys[26:])) == 26
+    later = loader_of(stream)
+    later.seek(5, loader_of(stream).cursor(5))
+    assert list(later.batch(5).keys + later.batch(6).keys) == keys[20:28]
+    assert stream.fingerprint() == read("hf", dataset=dataset, stream={"shuffle": 5}).fingerprint()
+
+
+def test_a_damaged_parquet_file_and_wrong_columns_are_named(parquet):
+    with pytest.raises(BadData, match="parquet: no column 'caption'; there are 'image', 'text', 'kind'.*with text="):
+        read("hf", dataset=str(parquet), text="caption", stream=True)
+    with pytest.raises(ValueError, match="a stream has no numbered rows; leave out rows, or stream"):
+        read("hf", dataset=str(parquet), rows=[1, 2], stream=True)
+    stream = read("hf", dataset=str(parquet), stream={"shuffle": 0})
+    path = parquet / "train-00001.parquet"
+    marks = stream.marks()
+    path.write_bytes(path.read_bytes()[:-500])
+    assert stream.changes(marks) == "1 of 3 shards replaced (parquet/train-00001.parquet)"
+    with pytest.raises(BadData, match="train-00001.parquet cannot be read after row 0: .*; get this file again"):
+        list(islice(_Walk(stream, 0, 4), 26))
+
+
+def test_a_run_on_a_streamed_data_set_resumes_exactly(parquet, tmp_path, monkeypatch):
+    config = run_config(tmp_path) | {
+        "data": {"name": "hf", "args": {"dataset": str(parquet), "stream": {"shuffle": 7}}}
+    }
+    undisturbed = launch(prepare(tmp_path / "whole", config).path, progress=False)
+    run = prepare(tmp_path / "run", config)
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        interrupt_at(patch, 10)
+        launch(run.path, progress=False)
+    launch(run.path, progress=False)
+    assert_same(Run.open(run.path), undisturbed)
