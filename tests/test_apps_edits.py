@@ -31,6 +31,7 @@ from complearn.apps.edits.command import (
     _filter_plausible,
     _Numbers,
     _OnDisk,
+    _parses_on_disk,
     _summarize,
     edit_captions,
     main,
@@ -61,6 +62,8 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.edits.base import Edit
 from complearn.language.edits.sites import CAPTION_EDITS, Vocabulary
 from complearn.language.lexicon.wordnet import write_wordnet
+from complearn.language.parsing.base import Parse
+from complearn.language.parsing.registry import parse
 from complearn.models.generators import EndpointGenerator
 from complearn.models.registry import build, read_model, save_model
 from complearn.models.scoring import Encoded, cosine
@@ -114,13 +117,19 @@ def test_many_captions_lie_on_disk_and_the_file_is_the_same(tmp_path, monkeypatc
 
 def test_values_on_disk_are_found_by_number(tmp_path):
     values = [{"a": k, "text": "x" * k} for k in range(40)]
-    kept = _OnDisk(iter(values), tmp_path)
+    kept = _OnDisk(iter(values), tmp_path, lambda value: json.dumps(value).encode(), json.loads)
     assert list(kept) == values and kept[-1] == values[-1] and not list(tmp_path.iterdir())
     with pytest.raises(IndexError):
         kept[40]
     names = [f"image {k % 7}" for k in range(40)]
     numbers = _Numbers(names)
     assert all(numbers.find(name) == [k for k in range(40) if names[k] == name] for name in (*names, "none"))
+
+
+@with_spacy
+def test_parses_on_disk_come_back_as_they_were(tmp_path):
+    parses = [*parse(TEXTS, cache=False, progress=False), Parse("a (b) c", error="no parser")]
+    assert list(_parses_on_disk(parses, tmp_path)) == parses
 
 
 @with_spacy

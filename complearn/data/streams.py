@@ -284,9 +284,11 @@ class _NoOrder:
 
     @property
     def batches_per_epoch(self) -> int:
+        "Raise RequestError: nobody knows."
         return len(self.stream)  # says why there is none
 
     def indices(self, epoch: int, position: int) -> np.ndarray:
+        "Raise RequestError: pairs of a stream have no numbers."
         return len(self.stream)
 
 

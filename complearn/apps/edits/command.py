@@ -15,7 +15,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import pickle
 import re
 import sys
 import tempfile
@@ -425,14 +424,17 @@ class _OnDisk(Sequence):
 
     def __init__(
         self,
-        values: Iterable[Any],  # that can be pickled
+        values: Iterable[Any],
         folder: Path,  # where the file lies; it is gone once nobody reads it
+        write: Callable[[Any], bytes],  # of a value
+        read: Callable[[bytes], Any],  # the value again
     ):
+        self.read = read
         self.report = None  # of the reader that they come from
         self.file = tempfile.TemporaryFile(dir=folder)
         self.places = array("q", [0])
         for value in values:
-            self.places.append(self.places[-1] + self.file.write(pickle.dumps(value)))
+            self.places.append(self.places[-1] + self.file.write(write(value)))
         self.file.flush()
 
     def __len__(self) -> int:
@@ -441,7 +443,22 @@ class _OnDisk(Sequence):
     def __getitem__(self, number: int) -> Any:
         number = range(len(self))[number]  # raises IndexError
         start, stop = self.places[number], self.places[number + 1]
-        return pickle.loads(os.pread(self.file.fileno(), stop - start, start))
+        return self.read(os.pread(self.file.fileno(), stop - start, start))
+
+
+def _rows_on_disk(rows: Iterable[CaptionRow], folder: Path) -> _OnDisk:
+    return _OnDisk(
+        rows, folder, lambda row: json.dumps(vars(row)).encode(), lambda content: CaptionRow(**json.loads(content))
+    )
+
+
+def _parses_on_disk(parses: Iterable[Parse], folder: Path) -> _OnDisk:
+    return _OnDisk(
+        parses,
+        folder,
+        lambda parsed: json.dumps(parsed.values()).encode(),
+        lambda content: Parse.of(json.loads(content)),
+    )
 
 
 @dataclass(frozen=True)
@@ -759,7 +776,7 @@ def _sort_lines(path: Path, rows: Sequence[CaptionRow]) -> None:
     order = np.argsort(numbers, kind="stable")
     if (order == np.arange(len(order))).all():
         return
-    lines = _OnDisk(_whole_lines(path), path.parent)
+    lines = _OnDisk(_whole_lines(path), path.parent, bytes, bytes)
     own_path(path.parent, _parts_file(path).name).unlink(missing_ok=True)
     write_bytes_atomic(path, lambda file: file.writelines(lines[k] for k in order))
 
@@ -792,7 +809,7 @@ def _parse_rows(rows: Sequence[CaptionRow], parser: str, folder: Path, progress:
     "The parses of captions, one per row; of many they lie on disk."
     captions = _Mapped(rows, lambda row: row.caption)
     parses = parse_each(captions, parser, progress=progress)
-    return list(parses) if len(rows) <= HELD else _OnDisk(parses, folder)
+    return list(parses) if len(rows) <= HELD else _parses_on_disk(parses, folder)
 
 
 def edit_captions(
@@ -870,6 +887,7 @@ class _Some:
         self.first: list[EditedCaption] = []
 
     def add(self, record: EditedCaption) -> None:
+        "Count a caption."
         self.count += 1
         if len(self.first) < 3:
             self.first.append(record)
@@ -1088,7 +1106,7 @@ def _read_rows_of(
         rows = iter(reader)
         held = list(itertools.islice(rows, HELD + 1))
         if len(held) > HELD:
-            held = _OnDisk(itertools.chain(held, rows), Path(options.negatives).parent)
+            held = _rows_on_disk(itertools.chain(held, rows), Path(options.negatives).parent)
             held.report = reader.report
             return held, {}
         return Records(held, reader.report), {}
