@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 import time
+import warnings
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -27,6 +29,9 @@ from complearn.apps.edits.command import (
     EditSettings,
     Ranker,
     _filter_plausible,
+    _Numbers,
+    _OnDisk,
+    _parses_on_disk,
     _summarize,
     edit_captions,
     main,
@@ -57,6 +62,8 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.language.edits.base import Edit
 from complearn.language.edits.sites import CAPTION_EDITS, Vocabulary
 from complearn.language.lexicon.wordnet import write_wordnet
+from complearn.language.parsing.base import Parse
+from complearn.language.parsing.registry import parse
 from complearn.models.generators import EndpointGenerator
 from complearn.models.registry import build, read_model, save_model
 from complearn.models.scoring import Encoded, cosine
@@ -86,6 +93,115 @@ def test_the_file_is_the_same_at_any_number_of_workers_and_after_an_interruption
         edit_captions(ROWS, broken, EditSettings(calls=1), progress=False)
     with pytest.raises(RequestError, match="begun with other settings, captions or inputs"):
         edit_captions(ROWS[:3], broken, settings, progress=False)
+
+
+@with_spacy
+def test_many_captions_lie_on_disk_and_the_file_is_the_same(tmp_path, monkeypatch, capsys):
+    texts = [text for text in TEXTS if '"' not in text]
+    rows = "".join(f'{k // 2}.jpg,"{text}"\n' for k, text in enumerate(texts))
+    (tmp_path / "captions.csv").write_text(f"image,caption\n{rows}")
+    command = [str(tmp_path / "captions.csv"), "--quiet", "--seed", "5", "--per-caption", "2"]
+    assert main([command[0], str(tmp_path / "held.jsonl"), *command[1:]]) == 0
+    said = capsys.readouterr().out
+    monkeypatch.setattr("complearn.apps.edits.command.HELD", 2)
+    monkeypatch.setattr("complearn.apps.edits.command.PORTION", 3)
+    for workers in ("1", "2"):
+        path = tmp_path / f"disk-{workers}.jsonl"
+        assert main([command[0], str(path), *command[1:], "--workers", workers]) == 0
+        assert path.read_bytes() == (tmp_path / "held.jsonl").read_bytes()
+        assert capsys.readouterr().out == said
+    path.write_bytes(path.read_bytes()[:-30])
+    assert main([command[0], str(path), *command[1:]]) == 0
+    assert path.read_bytes() == (tmp_path / "held.jsonl").read_bytes()
+
+
+def test_values_on_disk_are_found_by_number(tmp_path):
+    values = [{"a": k, "text": "x" * k} for k in range(40)]
+    kept = _OnDisk(iter(values), tmp_path, lambda value: json.dumps(value).encode(), json.loads)
+    assert list(kept) == values and kept[-1] == values[-1] and not list(tmp_path.iterdir())
+    with pytest.raises(IndexError):
+        kept[40]
+    names = [f"image {k % 7}" for k in range(40)]
+    numbers = _Numbers(names)
+    assert all(numbers.find(name) == [k for k in range(40) if names[k] == name] for name in (*names, "none"))
+
+
+@with_spacy
+def test_parses_on_disk_come_back_as_they_were(tmp_path):
+    parses = [*parse(TEXTS, cache=False, progress=False), Parse("a (b) c", error="no parser")]
+    assert list(_parses_on_disk(parses, tmp_path)) == parses
+
+
+@with_spacy
+def test_a_part_that_changed_since_it_was_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("complearn.apps.edits.command.PART", 3)
+    monkeypatch.setattr("complearn.apps.edits.command.PORTION", 2)
+    path = edit_captions(ROWS, tmp_path / "out.jsonl", EditSettings(), progress=False)
+    parts = json.loads((tmp_path / "out.jsonl.parts.json").read_text())
+    whole = path.read_bytes()
+    assert [part["lines"] for part in parts] == [3, 3, 2] and sum(part["size"] for part in parts) == len(whole)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        edit_captions(ROWS, path, EditSettings(), progress=False)
+        path.write_bytes(whole[: len(whole) // 2])  # a process that was killed
+        edit_captions(ROWS, path, EditSettings(), progress=False)
+    assert path.read_bytes() == whole and json.loads((tmp_path / "out.jsonl.parts.json").read_text()) == parts
+    changed = whole.replace(b"negatives", b"negatifs!", 1)
+    path.write_bytes(changed)
+    with pytest.warns(UserWarning, match="of the lines 1 to 3, some are not as they were written"):
+        edit_captions(ROWS, path, EditSettings(), progress=False)
+
+
+@with_spacy
+@pytest.mark.parametrize("ending", ["tsv", "csv"])
+def test_negatives_as_a_table_are_read_by_the_reader_of_folders(tmp_path, ending, capsys):
+    for k in range(2):
+        Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / f"{k}.png")
+    (tmp_path / "captions.csv").write_text(
+        'image,caption\n0.png,"A man in a red shirt, tall, rides a brown horse."\n1.png,cat\n'
+    )
+    command = [str(tmp_path / "captions.csv"), str(tmp_path / f"neg.{ending}"), "--quiet", "--per-caption", "3"]
+    assert main([*command, "--operators", "swap,replace_rel"]) == 0
+    assert f"1 captions with negatives are in neg.{ending}; 1 captions without one" in capsys.readouterr().out
+    edited = read_edits(tmp_path / "neg.jsonl")[0]
+    header = (tmp_path / f"neg.{ending}").read_text().splitlines()[0]
+    assert header.replace("\t", ",") == "title,filepath,neg_caption"
+    (pair,) = read("folder", folder=str(tmp_path), captions_file=f"neg.{ending}")
+    assert pair.caption == edited.caption and list(pair.negatives.captions) == edited.negatives
+    assert Path(pair.image).name == "0.png" and len(edited.negatives) == 3
+
+
+@with_spacy
+def test_negatives_as_shards_hold_pictures_and_wrong_captions(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("complearn.apps.edits.exports.SAMPLES", 2)
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    texts = [text for text in TEXTS if '"' not in text]
+    for k in range(len(texts)):
+        Image.new("RGB", (8, 8), (k, 0, 0)).save(folder / f"{k}.png")
+    (folder / "captions.csv").write_text("image,caption\n" + "".join(f'{k}.png,"{t}"\n' for k, t in enumerate(texts)))
+    (tmp_path / "neg-00009.tar").touch()  # of an earlier command
+    for captions, options in ((str(folder / "captions.csv"), []), (f"{{folder: {folder}}}", ["--reader", "folder"])):
+        assert main([captions, str(tmp_path / "neg.tar"), "--quiet", *options]) == 0
+        said = capsys.readouterr().out
+        edited = [record for record in read_edits(tmp_path / "neg.jsonl") if record.negatives]
+        assert f"{len(edited)} captions with negatives are in neg-00000.tar to neg-00002.tar" in said
+        pairs = read("webdataset", shards=str(tmp_path / "neg-{00000..00002}.tar"), text="json")
+        assert [pair.caption for pair in pairs] == [record.caption for record in edited]
+        assert not (tmp_path / "neg-00009.tar").exists()
+        with tarfile.open(tmp_path / "neg-00001.tar") as tar:
+            values = json.load(tar.extractfile("000000002.json"))
+            picture = tar.extractfile("000000002.png").read()
+        assert values["neg_caption"] == edited[2].negatives and values["id"] == edited[2].id
+        assert picture == (folder / edited[2].image_id).read_bytes()
+        for path in tmp_path.glob("neg*"):
+            path.unlink()
+    (folder / "0.png").unlink()
+    assert main([str(folder / "captions.csv"), str(tmp_path / "neg.tar"), "--quiet"]) == 1
+    assert "the picture 0.png of captions.csv line 2 is not at" in capsys.readouterr().err
+    (folder / "captions.csv").write_text("image,caption\n../0.png,A dog on a mat.\n")
+    assert main([str(folder / "captions.csv"), str(tmp_path / "other.tar"), "--quiet"]) == 1
+    assert f"'../0.png' leads out of {folder}" in capsys.readouterr().err
 
 
 @with_spacy
@@ -261,7 +377,8 @@ def test_a_failed_start_leaves_nothing_and_the_corrected_command_runs(captions_c
 @with_spacy
 def test_an_output_that_cannot_be_is_refused_by_name(captions_csv, tmp_path, capsys):
     for output, reason in (
-        (captions_csv, "does not end in .jsonl; name it captions.jsonl"),
+        (captions_csv, "captions.csv is what the first argument reads"),
+        (tmp_path / "out.json", "does not end in .jsonl; name it out.jsonl, or another of the forms"),
         (tmp_path / "none" / "out.jsonl", f"the folder {tmp_path / 'none'} does not exist"),
     ):
         assert main([str(captions_csv), str(output), "--quiet"]) == 1 and reason in capsys.readouterr().err

@@ -27,6 +27,7 @@ from . import coco, folders, labelled, shards, sidecars, tables  # noqa: F401
 from .edits import read_captions, read_edits, with_negatives
 from ..reports import READERS, BadData, Pairs, Report, existing_path, join_pairs
 from ..sprites import clipart, galleries, stamps  # noqa: F401
+from ..streams import PairStream
 from ..visual_genome import reader  # noqa: F401
 from ..worlds import world  # noqa: F401
 from ...language.parsing.base import Parse
@@ -45,7 +46,7 @@ def _source_key(name: str, arguments: Mapping[str, Any]) -> str:
 def read(
     name: str,  # of a reader, e.g. "coco"
     **arguments: Any,  # the reader's, plain values
-) -> Sequence:  # of pairs
+) -> Sequence | PairStream:  # of pairs
     "Read a data set by name; raise ValueError if the name or an argument is unknown."
     function = READERS[name]
     parameters = inspect.signature(function).parameters
@@ -53,10 +54,13 @@ def read(
     unknown = [argument for argument in arguments if argument not in parameters]
     if unknown and not takes_any:
         raise ValueError(f"reader {name!r}: {unknown_name('argument', unknown[0], list(parameters))}")
-    if hasattr(function, "files"):
+    if hasattr(function, "files") and not arguments.get("stream"):
         pairs = read_stored(name, function, arguments)
     else:
         pairs = function(**arguments)
+    if isinstance(pairs, PairStream):
+        pairs.source = {"name": name, "args": dict(arguments)}
+        return pairs
     if hasattr(pairs, "__len__"):
         _COUNTS[_source_key(name, arguments)] = len(getattr(pairs, "train", pairs))
     if hasattr(pairs, "report"):
@@ -130,7 +134,7 @@ Part = Annotated[dict, AfterValidator(_check_part)]
 
 def read_source(
     source: Mapping[str, Any],  # {"name": reader, "args": {...}}
-) -> Sequence:  # of pairs
+) -> Sequence | PairStream:  # of pairs
     "Read a data set from its name and arguments; raise ValueError if there are other keys."
     _check_part(source)
     return read(source["name"], **source.get("args", {}))

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ..pairs import Pair
 from .files import CaptionCell
 from .tables import estimate_lost_samples
 from ..reports import FEW_IMAGES, READERS, Collector, Pairs, PartReader, existing_path
+from ..streams import PairStream, Stream, Streamed, file_mark
 
 # %% ../../../nbs/data/readers/shards.ipynb #c006
 def _shard_paths(
@@ -316,6 +318,12 @@ def _choose_check(
     return "decode" if n_first * sum(sizes) <= FEW_IMAGES * max(1, sizes[0]) else "header"
 
 
+def _source_name(paths: Sequence[Path]) -> str:
+    if len(paths) == 1:
+        return paths[0].name
+    return f"{paths[0].name} to {paths[-1].name}"
+
+
 def _shard_parts(
     shards: str | Path | Sequence[str | Path],  # see `_shard_paths`
     image: Sequence[str] = EXTENSIONS,  # extensions of images; the first that a sample has is read
@@ -327,11 +335,7 @@ def _shard_parts(
 ) -> Iterator[list[Pair]]:  # returns the report at its end
     "The pairs of each shard, as `read_webdataset` reads them; nothing of a shard is kept once the next one is read."
     paths = _shard_paths(shards, allow_outside)
-    if len(paths) == 1:
-        source = paths[0].name
-    else:
-        source = f"{paths[0].name} to {paths[-1].name}"
-    collector = Collector(source, max_bad, check)
+    collector = Collector(_source_name(paths), max_bad, check)
     truncated = []
     sizes = []
     shards = list(zip(paths, distinct_names(paths)))
@@ -346,11 +350,41 @@ def _shard_parts(
             sizes.append(n_read)
         yield collector.take()
     for shard, fault, n_read in truncated:
-        message = f"{shard}: {fault}, after {n_read} whole samples; get the shard again"
-        collector.skip(
-            "sample lost from a shard that was cut off", shard, message, estimate_lost_samples(n_read, sizes)
-        )
+        _skip_lost(collector, shard, fault, n_read, sizes)
     return collector.finish().report
+
+
+def _skip_lost(collector: Collector, shard: str, fault: str, n_read: int, sizes: Sequence[int]) -> None:
+    "Count and name the samples that a truncated shard has lost."
+    message = f"{shard}: {fault}, after {n_read} whole samples; get the shard again"
+    collector.skip("sample lost from a shard that was cut off", shard, message, estimate_lost_samples(n_read, sizes))
+
+
+def _stream_shard(
+    number: int,  # of the shard
+    paths: Sequence[Path],  # of all shards
+    names: Sequence[str],  # of theirs
+    image: Sequence[str],  # as for `read_webdataset`
+    text: str,  # likewise
+    key: str,  # likewise
+    check: str,  # how images are checked, see `image_fault`
+) -> Iterator[list[Pair]]:  # returns the report at its end
+    "The whole pairs of one shard, in its order; nothing of another shard is read."
+    shard = names[number]
+    collector = Collector(shard, 1.0, check)
+    path = existing_path(paths[number], "the shard", "bring it back, or begin another run without it")
+    index = _index_shard(path, text)
+    n_read = _add_samples(collector, shard, index, image, text, key)
+    if index.fault:
+        _skip_lost(collector, shard, index.fault, n_read, ())
+    pairs = collector.take()
+    collector.report.kept = len(pairs)
+    yield pairs
+    return collector.report
+
+
+def _mark_shard(paths: Sequence[Path], number: int) -> str:
+    return file_mark(paths[number])
 
 
 @READERS.register("webdataset")
@@ -362,8 +396,20 @@ def read_webdataset(
     max_bad: float = 0.01,  # share of samples that may be skipped
     check: str = "auto",  # how images are checked, see `image_fault`
     allow_outside: bool = False,  # follow links that lead out of a folder of shards
-) -> Pairs:
-    "Read pairs from WebDataset shards; a truncated shard is named, and its lost samples are counted."
+    stream: Streamed = None,  # true, or how: see `data.streams.Stream`; shards are read while a run trains
+) -> Pairs | PairStream:
+    """Read pairs from WebDataset shards; a truncated shard is named, and its lost samples are counted.
+
+    As a stream, images are checked by their headers unless `check` says otherwise, and shards one by one: a pair that
+    two shards hold is read twice."""
+    options = Stream.read(stream)
+    if options is not None:
+        paths = _shard_paths(shards, allow_outside)
+        names = distinct_names(paths)
+        Collector(_source_name(paths), max_bad, check)  # raises ValueError if an option is wrong
+        checked = {"image": image, "text": text, "key": key, "check": "header" if check == "auto" else check}
+        read_shard = partial(_stream_shard, paths=paths, names=names, **checked)
+        return PairStream(_source_name(paths), names, read_shard, partial(_mark_shard, paths), options, max_bad)
     parts = PartReader(_shard_parts(shards, image, text, key, max_bad, check, allow_outside))
     pairs = [pair for part in parts for pair in part]
     return Pairs(pairs, parts.report)

@@ -6,11 +6,13 @@
 __all__ = ['estimate_lost_samples', 'parquet_rows', 'image_from_cell', 'read_parquet_column', 'read_parquet', 'read_hf']
 
 # %% ../../../nbs/data/readers/tables.ipynb #c002
+import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +32,8 @@ from ...core.trust import offline
 from ..identities import distinct_names, path_identity
 from ..images import EXTENSIONS
 from ..pairs import Pair
-from ..reports import READERS, Collector, Pairs, existing_path
+from ..reports import READERS, Collector, Pairs, Report, existing_path
+from ..streams import PairStream, Stream, Streamed, file_mark
 
 # %% ../../../nbs/data/readers/tables.ipynb #c004
 def estimate_lost_samples(
@@ -290,7 +293,7 @@ def _check_entries(folder: Path, inside: Inside) -> None:
                 inside(path, Path())
 
 
-def _load_folder(library: Any, folder: Path, split: str, inside: Inside) -> Any:
+def _load_folder(library: Any, folder: Path, split: str, inside: Inside, streaming: bool = False) -> Any:
     "Load a folder: its own files alone, and without the network."
     _check_entries(folder, inside)
     _check_patterns(folder)
@@ -306,7 +309,10 @@ def _load_folder(library: Any, folder: Path, split: str, inside: Inside) -> Any:
             check_packed(file)
             if Path(file).suffix == ".parquet":
                 check_parquet(file)
-        return library.load_dataset(str(folder), data_files=files, split=split or "train")
+        loaded = library.load_dataset(str(folder), data_files=files, split=split or "train", streaming=streaming)
+        if streaming:
+            loaded.shard_files = files.get(split or "train", [])
+        return loaded
 
 
 def _load_table(library: Any, dataset: Any, split: str, inside: Inside | None) -> Any:
@@ -320,6 +326,10 @@ def _load_table(library: Any, dataset: Any, split: str, inside: Inside | None) -
                 dataset = library.load_dataset(str(dataset), split=split or "train")
             for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
                 part.data.validate(full=True)  # a damaged offset in a mapped file would end the process
+    return _pick_split(dataset, split)
+
+
+def _pick_split(dataset: Any, split: str) -> Any:
     if isinstance(dataset, dict):
         split = split or ("train" if "train" in dataset or len(dataset) != 1 else next(iter(dataset)))
         if split not in dataset:
@@ -329,6 +339,147 @@ def _load_table(library: Any, dataset: Any, split: str, inside: Inside | None) -
         own = f"split {str(dataset.split)!r} alone" if dataset.split else "a data set without splits"
         raise BadData(f"no split {split!r}: what was given is {own}; give the whole DatasetDict, or leave split out")
     return dataset
+
+# %% ../../../nbs/data/readers/tables.ipynb #st0hf001
+_ROWS_AT_ONCE = 256  # rows of a stream whose images are checked together
+_ROWS_OF_SHARD = 10_000  # rows of a table that are one shard of a stream
+
+
+@dataclass(frozen=True)
+class _StreamedImage:
+    "An encoded image of a stream."
+
+    content: bytes
+    name: str  # for messages
+
+    def read_bytes(self) -> bytes:
+        "The encoded image."
+        return self.content
+
+
+def _open_stream(library: Any, dataset: Any, split: str, inside: Inside | None) -> Any:  # an IterableDataset
+    "Open a data set as a stream; a table that was saved to disk becomes one of several shards."
+    if isinstance(dataset, (str, Path)):
+        with parsing(f"{dataset}: cannot be loaded", "give a folder made by save_to_disk, or a name and a network"):
+            if inside is not None:
+                dataset = _load_folder(library, Path(dataset), split, inside, streaming=True)
+            elif any((Path(dataset) / name).exists() for name in ("state.json", "dataset_dict.json")):
+                dataset = library.load_from_disk(str(dataset))
+            else:
+                dataset = library.load_dataset(str(dataset), split=split or "train", streaming=True)
+    table = _pick_split(dataset, split)
+    if not hasattr(table, "__len__"):
+        return table
+    with parsing(f"{split or table.split or 'the table'}: cannot be read", "save the data set again"):
+        table.data.validate(full=True)  # a damaged offset in a mapped file would end the process
+    made = table.to_iterable_dataset(num_shards=max(1, min(len(table), len(table) // _ROWS_OF_SHARD)))
+    made.shard_files = [entry["filename"] for entry in table.cache_files]
+    return made
+
+
+def _mark_rows(
+    number: int,  # of a shard
+    files: Sequence[str],  # that hold the rows: one of each shard, or all of all shards
+    n_shards: int,
+    facts: str,  # what is known of a data set without files
+) -> str:
+    if len(files) == n_shards:
+        return file_mark(Path(files[number]))
+    return hashlib.blake2b(repr((facts, [file_mark(Path(file)) for file in files])).encode(), digest_size=8).hexdigest()
+
+
+def _stream_rows(
+    number: int,  # of the shard
+    table: Any,  # an IterableDataset, images undecoded
+    names: Sequence[str],  # of the shards
+    columns: Mapping[str, str | None],  # of image, text and labels
+    labels_of: Mapping[str, Any],  # column of class labels -> the names of its numbers
+    template: str,  # caption from text
+    check: str,  # how images are checked, see `image_fault`
+    root: Path | str,  # the folder in which the pictures lie; empty: none
+    allow_outside: bool,  # see `read_hf`
+) -> Generator[list[Pair], None, Report]:
+    "The whole pairs of one shard, in its order."
+    collector = Collector(names[number], 1.0, check, root=root, allow_outside=allow_outside)
+    rows = iter(table.shard(num_shards=len(names), index=number))
+    image, text, labels = columns["image"], columns["text"], columns["labels"]
+    row = 0
+    while True:
+        with parsing(f"{names[number]} cannot be read after row {row}", "get this file again"):
+            part = list(islice(rows, _ROWS_AT_ONCE))
+        for values in part:
+            name = f"{names[number]} row {row}"
+            row += 1
+            cell = image_from_cell(values[image], Path(root))
+            if cell is None:
+                collector.skip("no image", name, f"{name}: column {image!r} holds neither an image nor its path")
+                continue
+            if isinstance(cell, bytes):
+                cell = _StreamedImage(cell, name)
+            with collector.sample(name, "bad row"):
+                with parsing(name):
+                    given = {
+                        column: labels_of[column](values[column]) if column in labels_of else values[column]
+                        for column in (text, labels)
+                        if column
+                    }
+                for pair in _row_pairs(cell, given[text], name, template, given[labels] if labels else None):
+                    collector.add(pair, name)
+        yield collector.take()
+        if len(part) < _ROWS_AT_ONCE:
+            collector.report.kept = collector.n_taken
+            return collector.report
+
+
+def _stream_pairs(
+    dataset: Any,  # as of `read_hf`, or an IterableDataset
+    split: str,  # likewise
+    columns: Mapping[str, str | None],  # of image, text and labels
+    template: str,  # caption from text
+    max_bad: float,  # share of samples that may be skipped
+    check: str,  # how images are checked
+    allow_outside: bool,  # see `read_hf`
+    options: Stream,
+) -> PairStream:
+    "A Hugging Face data set as a stream of its shards."
+    library = need("datasets", extra="readers")
+    is_folder = isinstance(dataset, (str, Path)) and Path(dataset).is_dir()
+    inside = Inside(dataset, allow_outside) if is_folder else None
+    table = _open_stream(library, dataset, split, None if allow_outside else inside)
+    info = table.info
+    source = Path(str(dataset)).name if isinstance(dataset, (str, Path)) else info.dataset_name or "data set"
+    files = getattr(table, "shard_files", [])
+    with parsing(f"{source}: its first row cannot be read", "get this data set again"):
+        present = table.column_names or list(next(iter(table), {}))
+    _check_columns(source, present, dict(columns))
+    features = table.features or {}
+    if isinstance(features.get(columns["image"]), library.Image):
+        table = table.cast_column(columns["image"], library.Image(decode=False))
+    labels_of = {
+        column: features[column].int2str
+        for column in (columns["text"], columns["labels"])
+        if column and isinstance(features.get(column), library.ClassLabel)
+    }
+    n_shards = table.num_shards
+    if len(files) == n_shards:
+        names = [f"{source}/{name}" for name in distinct_names([Path(file) for file in files])]
+    else:
+        names = [f"{source} {split or table.split or 'train'} shard {number}" for number in range(n_shards)]
+    facts = repr((info.dataset_name, info.config_name, str(info.version), info.dataset_size, n_shards))
+    checked = {"check": "header" if check == "auto" else check, "allow_outside": allow_outside}
+    Collector(source, max_bad, checked["check"])  # raises ValueError if an option is wrong
+    read_shard = partial(
+        _stream_rows,
+        table=table,
+        names=names,
+        columns=columns,
+        labels_of=labels_of,
+        template=template,
+        root=Path(dataset).absolute() if is_folder else "",
+        **checked,
+    )
+    mark = partial(_mark_rows, files=files, n_shards=n_shards, facts=facts)
+    return PairStream(source, names, read_shard, mark, options, max_bad)
 
 # %% ../../../nbs/data/readers/tables.ipynb #c024
 @READERS.register("hf")
@@ -343,8 +494,17 @@ def read_hf(
     check: str = "auto",  # how images are checked, see `image_fault`
     rows: Iterable[int] | None = None,  # only these rows
     allow_outside: bool = False,  # of a folder: follow links, paths and addresses in its files that lead out of it
-) -> Pairs:
-    "Read pairs from a Hugging Face data set; class labels are read as their names."
+    stream: Streamed = None,  # true, or how: see `data.streams.Stream`; rows are read while a run trains
+) -> Pairs | PairStream:
+    """Read pairs from a Hugging Face data set; class labels are read as their names.
+
+    As a stream, images are checked by their headers unless `check` says otherwise."""
+    options = Stream.read(stream)
+    if options is not None:
+        if rows is not None:
+            raise ValueError("a stream has no numbered rows; leave out rows, or stream")
+        columns = {"image": image, "text": text, "labels": labels}
+        return _stream_pairs(dataset, split, columns, template, max_bad, check, allow_outside, options)
     library = need("datasets", extra="readers")
     dataset_name = getattr(getattr(dataset, "info", None), "dataset_name", None) or "data set"
     source = dataset if isinstance(dataset, (str, Path)) else dataset_name
@@ -353,8 +513,9 @@ def read_hf(
     table = _load_table(library, dataset, split, None if allow_outside else inside)
     if not hasattr(table, "__len__"):
         raise BadData(
-            f"{source}: it is streamed, and a stream cannot be read again; load it without streaming=True, or take "
-            f"rows of it: datasets.Dataset.from_list(list(stream.take(1000)), features=stream.features)"
+            f"{source}: it is streamed, and a stream has no list of pairs; say stream=True to train on it, load it "
+            f"without streaming=True, or take rows of it: datasets.Dataset.from_list(list(stream.take(1000)), "
+            f"features=stream.features)"
         )
     _check_columns(str(source), table.column_names, {"image": image, "text": text, "labels": labels})
     if isinstance(table.features[image], library.Image):

@@ -233,10 +233,15 @@ class Trainer:
         self.state.phase_index = values["phase_index"]
         self.make_optimizer()
         self.checkpointer.restore(tensors, values)
+        if "stream" in self.state.extra:
+            self.loader.seek(**self.state.extra["stream"])
         self.journal.truncate(self.state.step)
 
     def checkpoint(self) -> None:
-        "Write the state of the run."
+        "Write the state of the run, and where the next batch of a stream begins."
+        if hasattr(self.loader, "cursor") and self.phase is not None:
+            number = batches_before(self.phases, self.state.phase_index) + self.state.phase_step
+            self.state.extra["stream"] = {"number": number, "cursor": self.loader.cursor(number)}
         self.checkpointer.save()
         self.journal.stopwatch.restart()
 

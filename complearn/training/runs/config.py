@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
 from torch import nn
 
-from ...core.config import check_arguments, strict
+from ...core.config import RequestError, check_arguments, strict
 from ...core.device import check_device
 from ...core.files import plain
 from ...core.plugins import Registry
@@ -158,6 +158,11 @@ class RunConfig:
         config = strict(cls, values, what)
         METHODS[config.method.name].check(config.method.args)
         check_reader(config.data.name, config.data.args)
+        if config.train.preload and config.data.args.get("stream"):
+            raise RequestError(
+                f"{what}: preload holds all pictures in memory, and a stream only those of its buffer; leave out one "
+                f"of the two"
+            )
         for entry in config.evaluate.values():
             evaluation(entry)
         for entry in config.actions.values():
