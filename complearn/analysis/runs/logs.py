@@ -101,7 +101,7 @@ MOST_POINTS = 300  # of a curve that is drawn
 
 def smoothed(
     curve: pd.DataFrame,  # step, value
-    weight: float,  # of the past, from 0 (none) to below 1
+    weight: float | int,  # of the past, from 0 (none) to below 1
 ) -> pd.DataFrame:
     "The curve with each value replaced by the weighted mean of those up to it."
     if not weight or curve.empty:
@@ -122,7 +122,7 @@ def thinned(
 def drawn_curves(
     groups: Mapping[str, Mapping[str, RunLog]],  # label -> name of a run -> its log
     name: str,  # of the curve
-    weight: float = 0.0,  # of the smoothing
+    weight: float | int = 0.0,  # of the smoothing
     band: bool = True,  # one curve per group
 ) -> pd.DataFrame:  # label, step, value, low, high, n; low and high equal the value where there is no interval
     "What is drawn of one curve of several runs."

@@ -343,6 +343,7 @@ class RunsController(Controller):
 
     def _runs(self, names: Sequence[str]) -> list[Entry]:
         "Runs by their names, or the selected ones; raise RequestError if something else is among them."
+        self.look(now=not self.entries)
         entries = [self.find(name) for name in names] if names else self._chosen()
         others = [entry.name for entry in entries if entry.kind != "run"]
         if others:

@@ -66,14 +66,14 @@ def resume_run(
     folder: str | Path,  # a run that waits or was stopped
 ) -> subprocess.Popen:  # the process that trains it
     "Start or resume a run in its own process; raise RequestError if it is done, or trains already."
-    from complearn.training.runs.sweep import command, environment, start  # torch and all methods: seconds to import
-
     run = Run(folder)
     if run.done is not None:
         raise RequestError(f"{run.path.name} is done; there is nothing to resume")
     number = training_process(run.path)
     if number is not None:
         raise RequestError(f"{run.path.name} is in training already, by process {number}")
+    from complearn.training.runs.sweep import command, environment, start  # torch and all methods: seconds to import
+
     train = run.config.get("train", {})
     words = command(run, train.get("device") or "auto", train.get("processes") or 1)
     return start(run, words, environment(os.cpu_count() or 1, [words]))
