@@ -13,14 +13,24 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from .curves import bands
 from .inventory import score_name
 from ...core.files import BadData
 from ...core.own_files import open_own
 
 # %% ../../../nbs/analysis/runs/logs.ipynb #a189f4af
-_BOOKKEEPING = ("kind", "step", "phase", "phase_index")
+_MOST_LINES = 2_000  # steps that are read of what is there at once
+_STEP = b'{"kind": "step"'
+
+
+def _sampled(
+    lines: list[bytes],  # of a log
+) -> set[int]:  # numbers of lines
+    "Which steps are left out, so that at most `_MOST_LINES` are read; the last one is never left out."
+    steps = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
+    stride = -(-len(steps) // _MOST_LINES)
+    return set(steps) - set(steps[::-1][:: max(1, stride)])
 
 
 class RunLog:
@@ -54,9 +64,12 @@ class RunLog:
             self._begin(None)
             return changed
         data = data[: data.rfind(b"\n") + 1]
-        for line in data.splitlines(keepends=True):
+        lines = data.splitlines(keepends=True)
+        left_out = _sampled(lines)
+        for number, line in enumerate(lines):
             try:
-                self._add(json.loads(line))
+                if number not in left_out:
+                    self._add(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise BadData(
                     f"{self.folder / 'metrics.jsonl'}, byte {self._offset}: not a record of a training: {line[:60]!r}; "
@@ -69,7 +82,7 @@ class RunLog:
         "Add the numbers of one record to the curves, all or none."
         points = {}
         if record["kind"] == "step":
-            points = {name: value for name, value in record.items() if name not in _BOOKKEEPING}
+            points = {name: value for name, value in record.items() if name in ("loss", "lr") or name.endswith("_loss")}
         elif record["kind"] == "evaluate":
             points = {f"{row['data']}: {score_name(row)}": row["value"] for row in record["rows"]}
         points = {name: float(value) for name, value in points.items() if isinstance(value, (int, float))}
@@ -89,7 +102,7 @@ class RunLog:
 
     def curve(
         self,
-        name: str,  # a column of the steps, or one of `scores`
+        name: str,  # one of `losses` or `scores`, or lr
     ) -> pd.DataFrame:  # step, value; empty where there is none of that name
         "One curve."
         steps, values = self._curves.get(name, ([], []))
@@ -97,6 +110,7 @@ class RunLog:
 
 # %% ../../../nbs/analysis/runs/logs.ipynb #250dc1c8
 MOST_POINTS = 300  # of a curve that is drawn
+_LEVEL = 0.95  # of the interval
 
 
 def smoothed(
@@ -149,7 +163,7 @@ def _band(
         {run: curve.drop_duplicates("step", keep="last").set_index("step").value for run, curve in curves.items()}
     )
     table = thinned(table.dropna().sort_index(), MOST_POINTS // 2)
-    rows = table.rename_axis("step").reset_index().melt("step", var_name="seed")
-    if rows.empty:
-        return pd.DataFrame(columns=["step", "value", "low", "high", "n"])
-    return bands(rows.assign(method=""), by=("step",)).rename(columns={"mean": "value"})
+    half = stats.t.ppf((1 + _LEVEL) / 2, table.shape[1] - 1) * table.sem(axis=1)
+    mean = table.mean(axis=1)
+    band = {"value": mean, "low": mean - half, "high": mean + half, "n": table.shape[1]}
+    return pd.DataFrame(band).rename_axis("step").reset_index()

@@ -40,7 +40,7 @@ from ...training.runs.control import delete_run, resume_run, stop_run
 
 # %% ../../../nbs/apps/runs/controller.ipynb #6f8ed109
 _EVERY = 1.5  # seconds between two looks at the folder; more where a look takes long
-_MOST_CURVES = 60  # runs whose logs are read at once
+_MOST_CURVES = 24  # runs that are drawn at once
 _MOST_NOTE = 5_000  # characters
 _QUESTIONS = {
     "stop": "Stop {what}? A checkpoint is written first, to resume from. A study that goes on may start it again.",
@@ -105,8 +105,11 @@ class RunsController(Controller):
         return table_message(self.entries, self.view, self.memory, self.folder)
 
     def _curves(self) -> Message:
-        runs = [entry for entry in self.selected if entry.kind == "run"][:_MOST_CURVES]
-        problems = []
+        chosen = [entry for entry in self.selected if entry.kind == "run"]
+        runs = chosen[:_MOST_CURVES]
+        problems = (
+            [f"The first {_MOST_CURVES} of {len(chosen)} selected runs are drawn."] if len(chosen) > len(runs) else []
+        )
         logs = {}
         for entry in runs:
             log = self.logs.setdefault(entry.name, RunLog(entry.path))

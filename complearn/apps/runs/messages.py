@@ -51,7 +51,9 @@ class RunsView:
 
 # %% ../../../nbs/apps/runs/messages.ipynb #47ebce55
 def _group_value(entry: Entry, group: str) -> str:
-    "What a line is grouped by."
+    "What a line is grouped by; what has no method of its own is grouped by its kind."
+    if group == "method" and entry.kind != "run":
+        return entry.kind
     return str(getattr(entry, group)) or f"no {group}" if group else ""
 
 
@@ -91,6 +93,14 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
+def _problem_text(
+    entry: Entry,
+    folder: Path,  # that is shown
+) -> str:
+    "What is wrong, with paths as the table shows them."
+    return entry.problem.replace(f"{folder}/", "")
+
+
 def table_message(
     entries: Sequence[Entry],  # all
     view: RunsView,
@@ -108,7 +118,11 @@ def table_message(
         scores = [[name, _percent(value)] for name, value in entry.scores]
         row = {"name": entry.name, "kind": entry.kind, "method": entry.method, "data": entry.data, "state": entry.state}
         row |= {"step": entry.step, "steps": entry.steps, "seed": entry.seed, "scores": scores}
-        row |= {"problem": entry.problem, "group": _group_value(entry, view.group), "hidden": note.hidden}
+        row |= {
+            "problem": _problem_text(entry, folder),
+            "group": _group_value(entry, view.group),
+            "hidden": note.hidden,
+        }
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.date)) if entry.date else ""
         row |= {"tags": list(note.tags), "note": note.text, "selected": entry.name in view.selected, "date": date}
         rows.append(row)
@@ -227,6 +241,17 @@ def _score_lines(
     return lines
 
 
+def _points(
+    rows: Sequence[Mapping[str, Any]],  # of one line, each with a value
+) -> pd.DataFrame:  # split, metric, mean, low, high, n
+    "The scores of a line, with the interval over seeds where there are several."
+    table = pd.DataFrame(rows)
+    if table.seed.nunique() > 1:
+        return bands(table, by=("split", "metric"))
+    ends = {end: pd.to_numeric(table[end]).fillna(table.value) for end in ("low", "high")}
+    return table[["split", "metric"]].assign(mean=table.value, **ends, n=1)
+
+
 def scores_message(
     entries: Sequence[Entry],  # the selected ones
     view: RunsView,
@@ -244,8 +269,7 @@ def scores_message(
     for label, rows in lines.items():
         rows = [row for row in rows if row["data"] == chosen and isinstance(row["value"], (int, float))]
         if rows:
-            points = bands(pd.DataFrame(rows), by=("split", "metric"))
-            table.append((label, rows, points))
+            table.append((label, rows, _points(rows)))
     columns = list(dict.fromkeys((row["split"], row["metric"]) for _, rows, _ in table for row in rows))
     names = [score_name({"split": split, "metric": metric}) for split, metric in columns]
     values = [value for _, _, points in table for value in points["mean"]]

@@ -1,6 +1,6 @@
 // The runs below a folder: a table above; below it the curves, scores, differences and notes of what is selected. The
 // kernel's side is complearn.apps.runs.controller.
-import { button, connect, count, download, fill, h, some, statusLine, toggle } from "./shared.js";
+import { button, connect, count, download, fill, h, scrolling, some, statusLine } from "./shared.js";
 
 const COLUMNS = [
   ["run", "Name"],
@@ -9,7 +9,7 @@ const COLUMNS = [
   ["data", "Data"],
   ["step", "Steps"],
   ["state", "State"],
-  ["score", "Main scores, %"],
+  ["score", "Scores, %"],
   ["date", "Last change"],
 ];
 const GROUPS = [
@@ -60,15 +60,13 @@ class Runs {
     this.question = h("div", { class: "cl-row cl-question", role: "alertdialog", "aria-label": "a question", hidden: true });
     this.head = h("tr");
     this.body = h("tbody");
-    this.list = h(
-      "div",
-      { class: "cl-list", tabindex: "0", role: "region", "aria-label": "runs" },
-      h("table", {}, h("thead", {}, this.head), this.body),
-    );
+    const table = h("table", {}, h("thead", {}, this.head), this.body);
+    this.list = scrolling(h("div", { class: "cl-list", tabindex: "0", role: "region", "aria-label": "runs" }, table));
     this.more = button("Show more", () => this.send({ action: "show_more" }), { hidden: true });
     this.content = h("div", { class: "cl-panel", role: "tabpanel" });
     const parts = [this.makeTop(), this.status, this.told, this.remark, this.empty, this.list, this.more, this.question];
-    this.node = h("div", { class: "cl cl-runs" }, ...parts, this.makeActions(), this.makeTabs(), this.content);
+    this.below = h("div", {}, this.makeActions(), this.makeTabs(), this.content);
+    this.node = h("div", { class: "cl cl-runs" }, ...parts, this.below);
     fill(node, this.node);
     this.size = new ResizeObserver(() => this.panel?.type === "curves" && this.drawCharts());
     this.size.observe(this.content);
@@ -169,6 +167,7 @@ class Runs {
     fill(this.remark, remark);
     fill(this.empty, empty || (found ? "" : "No line holds all these words."));
     this.list.hidden = !found;
+    this.below.hidden = !total;
     this.more.hidden = rows.length >= found;
     this.more.textContent = `Show more (${count(found - rows.length)} left)`;
     const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset : null;
@@ -179,6 +178,7 @@ class Runs {
       if (view.group && row.group !== last) lines.push(this.makeGroup(row.group, Object.fromEntries(groups)[row.group]));
       last = row.group;
       lines.push(this.makeRow(row));
+      if (row.problem) lines.push(h("tr", { class: "cl-wrong" }, h("td", { colspan: COLUMNS.length + 1 }, h("p", {}, row.problem))));
     }
     fill(this.body, lines);
     const trained = trains ? `, ${count(trains)} in training` : "";
@@ -191,6 +191,7 @@ class Runs {
       tab.setAttribute("aria-selected", String(isOn));
       tab.tabIndex = isOn ? 0 : -1;
     }
+    this.list.dispatchEvent(new Event("scroll")); // says whether it goes on below
     if (focused) this.focusAgain(focused);
   }
   focusAgain({ name, column }) {
@@ -208,14 +209,15 @@ class Runs {
     return h("tr", { class: "cl-group-row" }, h("th", { colspan: COLUMNS.length + 1, scope: "colgroup" }, `${name}, ${some(size, "line")}`));
   }
   makeRow(row) {
-    const { name, kind, method, data, state, step, steps, scores, problem, date, tags, note, hidden, selected } = row;
+    const { name, kind, method, data, state, step, steps, scores, date, tags, note, hidden, selected } = row;
     const pick = () => this.send({ action: "pick", name });
     const check = h("input", { type: "checkbox", "aria-label": `select ${name}`, "data-name": name, onchange: pick });
     check.checked = selected;
     const labels = tags.map(tag => h("span", { class: "cl-mark" }, tag));
     const of = steps && steps !== step ? ` of ${count(steps)}` : "";
     const numbers = scores.map(([score, value]) => h("span", { class: "cl-score" }, h("span", { class: "cl-muted" }, `${score} `), value));
-    const about = [kind, method].filter(Boolean).join(", ");
+    const done = step == null ? "" : `${count(step)}${of}`;
+    const about = [kind, method, done && `${done} steps`].filter(Boolean).join(", ");
     const cell = (column, ...children) => h("td", { class: `cl-col-${column}` }, ...children);
     const called = h("span", { class: "cl-called", title: note ? `${name}: ${note}` : name }, name);
     const first = [called, labels, note && h("span", { class: "cl-small cl-muted cl-note" }, note), h("span", { class: "cl-small cl-muted cl-also" }, about)];
@@ -223,11 +225,11 @@ class Runs {
       "tr",
       { class: `${selected ? "cl-chosen" : ""} ${hidden ? "cl-hidden" : ""}`, onclick: event => event.target.closest("input") || pick() },
       h("td", { class: "cl-check" }, check),
-      cell("run", first, problem && h("span", { class: "cl-small cl-problem" }, problem)),
+      cell("run", first),
       cell("kind", kind),
       cell("method", method),
       cell("data", data),
-      cell("step", step == null ? "" : `${count(step)}${of}`),
+      cell("step", done),
       cell("state", h("span", { class: `cl-state cl-state-${state}` }, state)),
       cell("score", numbers),
       cell("date", date),
