@@ -80,10 +80,12 @@ def main_scores(
 
 
 def study_scores(
-    rows: Iterable[Mapping[str, Any]],  # of several models
+    rows: Sequence[Mapping[str, Any]],  # of several models
 ) -> list[tuple[str, float]]:  # by name of the method and the score
-    "The first main score of each trained method, as the mean over its seeds; of a study without seeds, of each model."
+    """The first main score of each trained method, as the mean over its seeds; of a study without seeds, of each
+    model. Where some have averages, baselines that have none are left out."""
     seeds = {}
+    rows = [row for row in rows if row["data"] == "average"] or rows
     for row in rows:
         seeds.setdefault((row["method"], row["seed"]), []).append(row)
     trained = {key: of_seed for key, of_seed in seeds.items() if key[1] is not None}

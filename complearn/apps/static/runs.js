@@ -27,9 +27,11 @@ const PANELS = [
 ];
 const POLL = 1800; // milliseconds between two questions what is new
 
-const SPACE = "http://www.w3.org/2000/svg";
+// The name space of SVG, from the browser: this script names no address.
+let space = null;
 const draw = (tag, attributes = {}, ...children) => {
-  const node = document.createElementNS(SPACE, tag);
+  space ??= new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
+  const node = document.createElementNS(space, tag);
   for (const [key, value] of Object.entries(attributes)) if (value != null && value !== false) node.setAttribute(key, value);
   node.append(...children);
   return node;
@@ -171,7 +173,11 @@ class Runs {
     this.more.hidden = rows.length >= found;
     this.more.textContent = `Show more (${count(found - rows.length)} left)`;
     const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset : null;
-    fill(this.head, h("th", { class: "cl-check" }), COLUMNS.map(column => this.makeHead(...column)));
+    fill(
+      this.head,
+      h("th", { class: "cl-check" }),
+      COLUMNS.map(column => this.makeHead(...column)),
+    );
     const lines = [];
     let last = null;
     for (const row of rows) {
@@ -203,10 +209,14 @@ class Runs {
     const arrow = isSorted ? (this.view.descending ? " ▾" : " ▴") : "";
     const order = isSorted ? (this.view.descending ? "descending" : "ascending") : "none";
     const sort = button(`${label}${arrow}`, () => this.send({ action: "sort_by", column }), { "data-column": column });
-    return h("th", { class: `cl-col-${column}`, "aria-sort": order, scope: "col" }, sort);
+    return h("th", { "data-col": column, "aria-sort": order, scope: "col" }, sort);
   }
   makeGroup(name, size) {
-    return h("tr", { class: "cl-group-row" }, h("th", { colspan: COLUMNS.length + 1, scope: "colgroup" }, `${name}, ${some(size, "line")}`));
+    return h(
+      "tr",
+      { class: "cl-group-row" },
+      h("th", { colspan: COLUMNS.length + 1, scope: "colgroup" }, `${name}, ${some(size, "line")}`),
+    );
   }
   makeRow(row) {
     const { name, kind, method, data, state, step, steps, scores, date, tags, note, hidden, selected } = row;
@@ -214,13 +224,18 @@ class Runs {
     const check = h("input", { type: "checkbox", "aria-label": `select ${name}`, "data-name": name, onchange: pick });
     check.checked = selected;
     const labels = tags.map(tag => h("span", { class: "cl-mark" }, tag));
-    const of = steps && steps !== step ? ` of ${count(steps)}` : "";
+    const of = state !== "done" && steps > step ? ` of ${count(steps)}` : "";
     const numbers = scores.map(([score, value]) => h("span", { class: "cl-score" }, h("span", { class: "cl-muted" }, `${score} `), value));
     const done = step == null ? "" : `${count(step)}${of}`;
     const about = [kind, method, done && `${done} steps`].filter(Boolean).join(", ");
-    const cell = (column, ...children) => h("td", { class: `cl-col-${column}` }, ...children);
+    const cell = (column, ...children) => h("td", { "data-col": column }, ...children);
     const called = h("span", { class: "cl-called", title: note ? `${name}: ${note}` : name }, name);
-    const first = [called, labels, note && h("span", { class: "cl-small cl-muted cl-note" }, note), h("span", { class: "cl-small cl-muted cl-also" }, about)];
+    const first = [
+      called,
+      labels,
+      note && h("span", { class: "cl-small cl-muted cl-note" }, note),
+      h("span", { class: "cl-small cl-muted cl-also" }, about),
+    ];
     return h(
       "tr",
       { class: `${selected ? "cl-chosen" : ""} ${hidden ? "cl-hidden" : ""}`, onclick: event => event.target.closest("input") || pick() },
@@ -230,7 +245,7 @@ class Runs {
       cell("method", method),
       cell("data", data),
       cell("step", done),
-      cell("state", h("span", { class: `cl-state cl-state-${state}` }, state)),
+      cell("state", state && h("span", { class: "cl-state", "data-state": state }, state)),
       cell("score", numbers),
       cell("date", date),
     );
@@ -246,7 +261,12 @@ class Runs {
     };
     const yes = { stop: "Stop", resume: "Resume", delete: "Delete for good" }[action];
     const no = button("Cancel", () => answer(false));
-    fill(this.question, h("span", { class: "cl-grow" }, text), no, button(yes, () => answer(true), { class: "cl-primary" }));
+    fill(
+      this.question,
+      h("span", { class: "cl-grow" }, text),
+      no,
+      button(yes, () => answer(true), { class: "cl-primary" }),
+    );
     this.question.hidden = false;
     no.focus();
   }
@@ -275,7 +295,11 @@ class Runs {
     const slider = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "smoothing", "data-key": "smooth" });
     slider.value = weight;
     slider.addEventListener("input", smooth);
-    const bands = h("input", { type: "checkbox", "data-key": "band", onchange: () => this.send({ action: "show_bands", band: bands.checked }) });
+    const bands = h("input", {
+      type: "checkbox",
+      "data-key": "band",
+      onchange: () => this.send({ action: "show_bands", band: bands.checked }),
+    });
     bands.checked = band;
     this.charts = panels.map(panel => this.makeChart(panel));
     fill(
@@ -352,7 +376,10 @@ class Runs {
       parts.push(line("cl-grid", [box.left, y(value)], [box.right, y(value)]), text(number(value), [box.left - 6, y(value) + 4], "end"));
     for (const step of ticks(first, last, Math.max(2, Math.floor(width / 110))).filter(Number.isInteger))
       parts.push(text(count(step), [x(step), box.bottom + 16], "middle"));
-    parts.push(text("steps", [(box.left + box.right) / 2, height - 4], "middle"), line("cl-axis", [box.left, box.bottom], [box.right, box.bottom]));
+    parts.push(
+      text("steps", [(box.left + box.right) / 2, height - 4], "middle"),
+      line("cl-axis", [box.left, box.bottom], [box.right, box.bottom]),
+    );
     const path = (steps, values) => steps.map((step, k) => `${k ? "L" : "M"}${x(step).toFixed(1)} ${y(values[k]).toFixed(1)}`).join("");
     const clip = `cl-clip-${chart.panel.title.replaceAll(" ", "-")}`;
     const inside = draw("g", { "clip-path": `url(#${clip})` });
@@ -368,7 +395,9 @@ class Runs {
     chart.cursor.setAttribute("visibility", "hidden");
     const frame = draw("rect", { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top });
     const clipping = draw("clipPath", { id: clip }, frame);
-    chart.picture.replaceChildren(draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, clipping, ...parts, inside, chart.cursor));
+    chart.picture.replaceChildren(
+      draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, clipping, ...parts, inside, chart.cursor),
+    );
     this.say(chart, chart.at);
   }
   // The steps that have a point, of the longest curve.
@@ -376,7 +405,9 @@ class Runs {
     return chart.panel.series.reduce((best, { x }) => (x.length > best.length ? x : best), []);
   }
   pointAt(chart, offset) {
-    const near = this.stepsOf(chart).reduce((best, step) => (Math.abs(chart.x(step) - offset) < Math.abs(chart.x(best) - offset) ? step : best));
+    const near = this.stepsOf(chart).reduce((best, step) =>
+      Math.abs(chart.x(step) - offset) < Math.abs(chart.x(best) - offset) ? step : best,
+    );
     this.say(chart, near);
   }
   step(chart, event) {
@@ -413,7 +444,11 @@ class Runs {
       sets.map(each => h("option", { value: each }, each)),
     );
     select.value = chosen;
-    const said = h("p", { class: "cl-small cl-said", "aria-live": "polite" }, "Point at a number, or go to it with the tab key: its interval stands here.");
+    const said = h(
+      "p",
+      { class: "cl-small cl-said", "aria-live": "polite" },
+      "Point at a number, or go to it with the tab key: its interval stands here.",
+    );
     const cell = value => {
       if (!value) return h("td", { class: "cl-none" }, "–");
       const say = () => fill(said, value.about);
@@ -450,7 +485,8 @@ class Runs {
     const change = (action, key) => event => this.send({ action, [key]: event.target.value });
     const tagged = h("input", { value: tags, "aria-label": "tags", "data-key": "tags", onchange: change("write_tags", "tags") });
     const written = h("textarea", { rows: "4", "aria-label": "note", "data-key": "note", onchange: change("write_note", "text") }, note);
-    const many = selected > 1 ? h("p", { class: "cl-small cl-remark" }, `${selected} are selected: tags and note are written to all of them.`) : null;
+    const many =
+      selected > 1 ? h("p", { class: "cl-small cl-remark" }, `${selected} are selected: tags and note are written to all of them.`) : null;
     const list = facts.flatMap(([key, value]) => [h("dt", { class: "cl-muted" }, key), h("dd", {}, value)]);
     fill(
       this.content,
