@@ -2,6 +2,7 @@
 page in a browser."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -191,11 +192,13 @@ def test_a_second_look_reads_only_what_has_changed(folder, monkeypatch):
     monkeypatch.setattr(
         Run, "__init__", lambda self, path, **options: read.append(path) or opened(self, path, **options)
     )
-    assert inventory.look() == first and not read
+    assert inventory.look() == first
+    assert {os.path.basename(path) for path in read} == {"broken-s0"}, "which may be mended in any of its files"
+    read.clear()
     Run(folder / "stopped-s0").log({"kind": "step", "step": 31, "phase": "contrastive", "loss": 1.0})
     read.clear()
     changed = {entry.name: entry for entry in inventory.look()}["stopped-s0"]
-    assert changed.step == 31 and [path.name for path in read] == ["stopped-s0"]
+    assert changed.step == 31 and {os.path.basename(path) for path in read} == {"stopped-s0", "broken-s0"}
 
 
 def test_two_hundred_runs_open_at_once(tmp_path):
@@ -503,7 +506,33 @@ def test_a_run_is_resumed_by_the_same_command(folder, monkeypatch):
     assert path == folder / "stopped-s0" and words[1:4] == ["-m", "complearn.launch", str(path)]
     with pytest.raises(RequestError, match="is done; there is nothing to resume"):
         resume_run(folder / "study" / "runs" / "clip-s0")
-    page.children[0].wait()
+    page.children["stopped-s0"].wait()
+    assert list(asked(page, "poll"))[0] == "polled" and not page.children
+
+
+def test_a_resumed_run_that_fails_says_why(folder, monkeypatch):
+    def start(run, words, env):
+        (run.path / "log.txt").write_text("starting\nValueError: the training data have changed\n")
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
+
+    monkeypatch.setattr("complearn.training.runs.sweep.start", start)
+    page = RunsController(folder)
+    asked(page, "resume", names=["stopped-s0"], sure=True)
+    page.children["stopped-s0"].wait()
+    told = asked(page, "poll")["told"]["text"]
+    assert told == (
+        "stopped-s0 ended with exit code 1: ValueError: the training data have changed; its log.txt says more"
+    )
+    assert "told" not in asked(page, "poll")
+
+
+def test_what_vanishes_during_a_look_is_said_not_raised(folder, monkeypatch):
+    def gone(*arguments):
+        raise FileNotFoundError("photos was deleted")
+
+    monkeypatch.setattr("complearn.analysis.runs.inventory.find_captions", gone)
+    table = entries_table(Inventory(folder).look()).set_index("run")
+    assert table.state["photos"] == "damaged" and table.problem["photos"] == "photos was deleted"
 
 
 def test_a_run_is_deleted_after_a_question_with_its_notes(folder):

@@ -413,12 +413,16 @@ class Inventory:
         read, names = _READERS[kind]
         state = file_state(path, names) if names else file_state(os.path.dirname(path), [os.path.basename(path)])
         known = self._read.get((kind, path))
-        if known is not None and known[0] == state:
+        # what is damaged may be mended in a file that is not looked at
+        if known is not None and known[0] == state and known[1].state != DAMAGED:
             return known[1]
         dates = [about[0] / 1e9 for about in state if about is not None]
         name = os.path.relpath(path, self.folder)
         entry = Entry(self.folder.name if name == "." else name, kind, Path(path), date=max(dates, default=0.0))
-        entry = read(entry)
+        try:
+            entry = read(entry)
+        except OSError as error:  # deleted or moved a moment ago, or not to be read by this person
+            entry = replace(entry, state=DAMAGED, problem=str(error))
         self._read[kind, path] = (state, entry)
         return entry
 

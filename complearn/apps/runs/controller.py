@@ -6,6 +6,7 @@
 __all__ = ['RunsController', 'RunsPage', 'runs']
 
 # %% ../../../nbs/apps/runs/controller.ipynb #e54d67ca
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ from complearn.apps.runs.messages import (
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError, strict
 from ...core.files import BadData
+from ...core.own_files import open_own
 from ...training.runs.control import delete_run, resume_run, stop_run
 
 # %% ../../../nbs/apps/runs/controller.ipynb #6f8ed109
@@ -44,9 +46,21 @@ _MOST_CURVES = 24  # runs that are drawn at once
 _MOST_NOTE = 5_000  # characters
 _QUESTIONS = {
     "stop": "Stop {what}? A checkpoint is written first, to resume from. A study that goes on may start it again.",
-    "resume": "Resume {what}? It trains on this machine in its own process, from its last checkpoint.",
+    "resume": "Resume {what}? Training goes on from the last checkpoint, on this machine.",
     "delete": "Delete {what} for good, with all checkpoints? This cannot be undone.",
 }
+
+
+def _last_line(
+    folder: Path,  # of a run
+) -> str:
+    "The end of what a run printed."
+    try:
+        with open_own(folder, "log.txt", errors="replace") as file:
+            lines = file.read().strip().splitlines()
+    except (OSError, BadData):
+        lines = []
+    return lines[-1][:300] if lines else "it printed nothing"
 
 
 class RunsController(Controller):
@@ -61,7 +75,7 @@ class RunsController(Controller):
         self.memory = Memory(self.inventory.folder)
         self.entries: list[Entry] = []
         self.logs: dict[str, RunLog] = {}
-        self.children: list[subprocess.Popen] = []  # runs that were resumed from here
+        self.children: dict[str, subprocess.Popen] = {}  # runs that were resumed from here, by name
         self._looked = 0.0
         self._sent: dict[str, dict] = {}  # the last message of each type
         try:
@@ -81,7 +95,6 @@ class RunsController(Controller):
         "Look at the folder, unless that was done a moment ago."
         wait = max(_EVERY, 5 * self.inventory.seconds)
         if now or time.monotonic() - self._looked > wait:
-            self.children = [child for child in self.children if child.poll() is None]
             self.entries = self.inventory.look()
             self._looked = time.monotonic()
             there = {entry.name for entry in self.entries}
@@ -163,7 +176,19 @@ class RunsController(Controller):
         fresh = self.changed(self.table())
         if fresh or self.view.panel == "curves" and self._grew():
             fresh += self.changed(self.panel())
-        return [({"type": "polled"}, []), *fresh]
+        return [({"type": "polled"}, []), *fresh, *self._ended()]
+
+    def _ended(self) -> list[Message]:
+        "What there is to say of resumed runs that have ended by a fault."
+        texts = []
+        for name, child in list(self.children.items()):
+            if child.poll() is None:
+                continue
+            del self.children[name]
+            if child.returncode not in (0, -signal.SIGTERM, 128 + signal.SIGTERM):
+                last = _last_line(self.folder / name)
+                texts.append(f"{name} ended with exit code {child.returncode}: {last}; its log.txt says more")
+        return [({"type": "told", "text": "; ".join(texts)}, [])] if texts else []
 
     def _grew(self) -> bool:
         "Whether the log of a selected run has new lines; what cannot be read is said beside the curves."
@@ -371,7 +396,7 @@ class RunsController(Controller):
             return self._ask("resume", runs)
         self.progress("starting")
         for entry in runs:
-            self.children.append(resume_run(entry.path))
+            self.children[entry.name] = resume_run(entry.path)
         return self._after(f"started {len(runs)}; what a run prints goes to log.txt in its folder")
 
     @action()

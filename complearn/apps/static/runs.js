@@ -149,10 +149,15 @@ class Runs {
       csv: () => download(content.name, content.text),
       told: () => fill(this.told, content.text),
       busy: () => this.status.report(content.text, true),
-      error: () => this.status.report(content.text),
+      error: () => this.receiveError(content),
     };
     if (!["polled", "busy", "error"].includes(content.type)) this.status.report("");
     receivers[content.type]?.();
+  }
+
+  receiveError({ text }) {
+    this.waits = false; // the question that failed has its answer
+    this.status.report(text);
   }
 
   // the table
