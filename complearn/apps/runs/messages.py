@@ -97,8 +97,8 @@ def _problem_text(
     entry: Entry,
     folder: Path,  # that is shown
 ) -> str:
-    "What is wrong, with paths as the table shows them."
-    return entry.problem.replace(f"{folder}/", "")
+    "What is wrong, which begins with the place as the table shows it."
+    return entry.problem.removeprefix(f"{folder}/")
 
 
 def table_message(

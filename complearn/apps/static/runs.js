@@ -180,7 +180,7 @@ class Runs {
     const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset : null;
     fill(
       this.head,
-      h("th", { class: "cl-check" }),
+      h("th", { class: "cl-check", scope: "col", "aria-label": "selected" }),
       COLUMNS.map(column => this.makeHead(...column)),
     );
     const lines = [];
