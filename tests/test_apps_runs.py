@@ -587,11 +587,17 @@ def test_on_a_page_runs_are_compared_noted_and_deleted(folder, dark):
             page.wait_for_function(f"document.querySelector(`input[data-name='{name}']`).checked")
         page.wait_for_selector(".cl-picture svg path.cl-curve")
         assert page.locator(".cl-charts section").count() == 3
+        page.keyboard.press("ArrowDown")
+        below = page.evaluate("document.activeElement.dataset.name")
+        page.keyboard.press("ArrowUp")
+        assert below == "study/runs/clip-s1" and page.evaluate("document.activeElement.dataset.name") == name
         page.locator(".cl-picture").first.focus()
         page.keyboard.press("ArrowRight")
         assert "step 1: clip" in page.locator(".cl-said").first.inner_text()
         screenshot(page, f"runs-{theme}")
-        page.locator("[data-panel=scores]").click()
+        page.locator("[data-panel=curves]").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
         page.wait_for_selector(".cl-heat")
         page.locator(".cl-heat").first.focus()
         assert "BIND: 50.0" in page.locator(".cl-said").inner_text()

@@ -118,13 +118,7 @@ class Runs {
     this.tabs = PANELS.map(([panel, label]) =>
       button(label, () => this.send({ action: "show_panel", panel }), { role: "tab", "data-panel": panel }),
     );
-    const move = event => {
-      const to = this.tabs.indexOf(event.target) + ({ ArrowLeft: -1, ArrowRight: 1 }[event.key] ?? 0);
-      if (!["ArrowLeft", "ArrowRight"].includes(event.key) || !this.tabs[to]) return;
-      this.tabs[to].focus();
-      event.preventDefault();
-    };
-    return h("div", { class: "cl-tabs", role: "tablist", "aria-label": "what is shown of the selection", onkeydown: move }, this.tabs);
+    return h("div", { class: "cl-tabs", role: "tablist", "aria-label": "what is shown of the selection" }, this.tabs);
   }
   send(request) {
     this.model.send(request);
@@ -340,7 +334,6 @@ class Runs {
     const chart = { panel, picture, said, at: null };
     picture.addEventListener("pointermove", event => this.pointAt(chart, event.offsetX));
     picture.addEventListener("pointerleave", () => this.say(chart, null));
-    picture.addEventListener("keydown", event => this.step(chart, event));
     const keys = series.map(({ label, colour, dashed, n }) =>
       h(
         "span",
@@ -415,14 +408,10 @@ class Runs {
     );
     this.say(chart, near);
   }
-  step(chart, event) {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by) return;
+  step(chart, by) {
     const steps = this.stepsOf(chart);
     const at = chart.at == null ? (by > 0 ? -1 : steps.length) : steps.indexOf(chart.at);
     this.say(chart, steps[Math.min(steps.length - 1, Math.max(0, at + by))]);
-    event.preventDefault();
-    event.stopPropagation();
   }
   say(chart, at) {
     chart.at = at;
@@ -512,10 +501,25 @@ class Runs {
       ),
     );
   }
-  // JupyterLab has uses of its own for keys that are typed here.
+  moveBy(input, by) {
+    const all = [...this.body.querySelectorAll("input")];
+    all[all.indexOf(input) + by]?.focus();
+  }
+  // Arrows walk through the lines, the tabs and the steps of a curve; Escape takes a question back. JupyterLab has uses of
+  // its own for such keys.
   onKey(event) {
-    if (!this.node.contains(event.target) || event.ctrlKey || event.metaKey) return;
-    if (event.key === "Escape" && !this.question.hidden) this.question.querySelector("button").click();
+    const { target, key } = event;
+    if (!this.node.contains(target) || event.ctrlKey || event.metaKey) return;
+    const chart = this.charts?.find(each => each.picture === target);
+    const across = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    const down = { ArrowUp: -1, ArrowDown: 1 }[key];
+    event.stopPropagation(); // letters, Enter and other arrows are the field's and the buttons' own
+    if (key === "Escape" && !this.question.hidden) this.question.querySelector("button").click();
+    else if (across && chart) this.step(chart, across);
+    else if (across && this.tabs.includes(target)) this.tabs[this.tabs.indexOf(target) + across]?.focus();
+    else if (down && target.matches("input[data-name]")) this.moveBy(target, down);
+    else return;
+    event.preventDefault();
   }
   close() {
     clearInterval(this.timer);
