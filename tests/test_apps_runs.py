@@ -381,6 +381,14 @@ def test_curves_scores_difference_and_facts_of_the_selection(folder):
     assert "exactly two" in asked(page, "show_panel", panel="difference")["difference"]["text"]
 
 
+def test_runs_share_a_curve_only_if_they_differ_in_the_seed_alone(tmp_path):
+    for place in ("a/x/runs/clip-s0", "b/x/runs/clip-s0", "b/x/runs/clip-s1", "slow", "fast"):
+        make_run(tmp_path / place, lr=0.01 if place == "fast" else 0.001)
+    page = RunsController(tmp_path)
+    labels = {line["label"]: line["n"] for line in asked(page, "pick_all")["curves"]["panels"][0]["series"]}
+    assert labels == {"clip (a/x)": 1, "clip (b/x)": 2, "fast": 1, "slow": 1}
+
+
 def test_only_what_is_new_is_told(folder):
     page = RunsController(folder)
     asked(page, "pick", name="stopped-s0")

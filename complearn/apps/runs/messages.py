@@ -157,16 +157,22 @@ def _empty_text(entries: Sequence[Entry], folder: Path) -> str:
 def _labels(
     entries: Sequence[Entry],  # runs
 ) -> dict[str, list[Entry]]:  # in the order of the runs
-    "Runs by method, with the study's folder where one method stands in several."
+    """Runs by method, with the study's folder where one method stands in several; runs of one method, folder and seed
+    differ in something else, and are kept apart."""
     places = {}
     for entry in entries:
-        folder = entry.path.parent.parent if entry.path.parent.name == "runs" else entry.path.parent
-        places.setdefault((entry.method or entry.name, folder), []).append(entry)
+        place = entry.name.rpartition("/")[0].removesuffix("runs").rstrip("/")
+        places.setdefault((entry.method or entry.name, place), []).append(entry)
     methods = [method for method, _ in places]
-    return {
-        method if methods.count(method) == 1 else f"{method} ({folder.name})": members
-        for (method, folder), members in places.items()
-    }
+    labels = {}
+    for (method, place), members in places.items():
+        if len({entry.seed for entry in members}) < len(members):
+            labels |= {entry.name: [entry] for entry in members}
+        elif methods.count(method) == 1:
+            labels[method] = members
+        else:
+            labels[f"{method} ({place or 'this folder'})"] = members
+    return labels
 
 
 def _drawing(
