@@ -63,7 +63,8 @@ demo: say-demo .venv/.base
 	@PLOTLY_RENDERER=plotly_mimetype+notebook $(BIN)/python -m papermill $(EXPERIMENT) "$(OUT)/report.ipynb" -k python3 -p preset demo -p out_dir "$(OUT)"
 	@$(BIN)/python -m nbconvert --to html --no-input --log-level ERROR "$(OUT)/report.ipynb"
 	@echo
-	@echo "the report:  $(OUT)/report.html  (as a notebook: report.ipynb)"
+	@$(BIN)/python -m complearn report "$(OUT)" --title "Iterated learning, demo" | sed 's/^the report: /the report:  /'
+	@echo "in full:     $(OUT)/report.html  (as a notebook: report.ipynb)"
 	@echo "the numbers: $(OUT)/results.json"
 	@echo "the figures: $(OUT)/figures/"
 	@sed -n 's/.*figures are saved as HTML only: \([^"\\]*\).*/left out:    figures as PNG: \1/p' "$(OUT)/report.ipynb" 2>/dev/null | sed -n 1p || true

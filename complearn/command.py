@@ -353,7 +353,12 @@ def run_notebook(
         return 1
     page = ["nbconvert", "--to", "html", "--no-input", "--log-level", "ERROR", str(folder / "report.ipynb")]
     subprocess.run([sys.executable, "-m", *page], env=env, check=True)
-    print(f"the report:  {folder / 'report.html'}\nthe numbers: {folder / 'results.json'}")
+    if (folder / "results.json").exists():
+        from complearn.analysis.runs.result_page import write_result_page
+
+        title = notebook.stem.replace("_", " ").capitalize()
+        print(f"the report:  {write_result_page(folder, title)}\nthe numbers: {folder / 'results.json'}")
+    print(f"in full:     {folder / 'report.html'}")
     return 0
 
 
@@ -507,16 +512,21 @@ def _list(
 
 
 @app.command(
-    "report", help="Write a results file as a page: answers, training, setting.\n\nExample: complearn report results/"
+    "report",
+    help="Write a results file as a page: its verdict, a figure, all numbers.\n\nExample: complearn report results/",
 )
 def _report(
     results: Annotated[str, typer.Argument(help="results.json, or the folder that holds it")],
     title: Annotated[str, typer.Option(help="of the page; empty: the folder's name")] = "",
+    pdf: Annotated[bool, typer.Option("--pdf", help="print it too, through Chromium")] = False,
 ) -> None:
     _check_path("report", results)
-    from complearn.analysis.runs.result_page import write_result_page
+    from complearn.analysis.runs.result_page import print_result_page, write_result_page
 
-    print(f"the report: {write_result_page(results, title)}")
+    page = write_result_page(results, title)
+    print(f"the report: {page}")
+    if pdf:
+        print(f"as PDF:     {print_result_page(page)}")
 
 
 @app.command(

@@ -8,19 +8,28 @@ __all__ = ['make_parser', 'read_arguments', 'keep_interrupts', 'main']
 # %% ../nbs/launch.ipynb #c63ebf0f
 import argparse
 import os
+import shlex
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch._dynamo  # noqa: F401  an optimizer imports it: here, once for all forks
 import torch.distributed as dist
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousTimeoutError
 
 from .core.checksums import write_listed
 from .core.files import read_json
+from .core.own_files import open_own, own_folder
 from .core.plugins import allow_code
+from .core.runs import Run
 from .evaluation.bench import monitors  # noqa: F401  registers its evaluations
 from .training.engine.processes import Stopped
 from .training.methods import catalogue  # noqa: F401  registers the methods
@@ -43,6 +52,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--online", action="store_true", help="download the weights and data that the configuration names"
     )
+    parser.add_argument("--processes", type=int, default=1, help="how many train on this machine, through torchrun")
+    parser.add_argument("--nodes", type=int, default=1, help="machines that train together; the same command on each")
+    parser.add_argument("--at", metavar="HOST:PORT", help="where the machines meet: one of them, and a free port there")
+    parser.add_argument(
+        "--within", type=float, default=10.0, metavar="MINUTES", help="how long to wait for all machines (10)"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
     return parser
@@ -54,6 +69,12 @@ def read_arguments(
     "The command's arguments, when the code that they allow is loaded, and the configuration is accepted or written."
     parser = make_parser()
     options = parser.parse_args(arguments)
+    if options.nodes > 1 and not options.at:
+        parser.error(
+            f"{options.nodes} machines need a place to meet: --at HOST:PORT, one of them and a free port there"
+        )
+    if min(options.nodes, options.processes) < 1 or options.within <= 0:
+        parser.error("--nodes, --processes and --within are numbers above 0")
     try:
         for name in options.allow_code:
             allow_code(name)
@@ -90,7 +111,80 @@ def keep_interrupts() -> Iterator[None]:
         if earlier is not None:
             signal.signal(signal.SIGINT, earlier)
 
+# %% ../nbs/launch.ipynb #c7e01a02
+def _command_of(
+    options: argparse.Namespace,  # from `read_arguments`
+    together: bool = True,  # with the options of several machines
+) -> list[str]:  # the arguments of `python -m complearn.launch`
+    "What a terminal would say, without what is done once."
+    words = [str(options.run)]
+    words += ["--device", options.device] if options.device else []
+    words += [word for name in options.allow_code for word in ("--allow-code", name)]
+    words += [f"--{name}" for name in ("online", "quiet", "traceback") if getattr(options, name)]
+    if together:
+        words += ["--processes", str(options.processes), "--nodes", str(options.nodes)]
+        words += ["--at", options.at] if options.at else []
+    return words
+
+
+def _absent_machines(
+    options: argparse.Namespace,  # from `read_arguments`
+    began: float,  # `time.time()` when this machine began to wait
+) -> str:
+    "The message where not all machines came in time."
+    folder = own_folder(Run.open(options.run).path, "nodes.tmp")
+    since = began - 60 * options.within
+    came = sorted(file.name for file in folder.iterdir() if file.stat().st_mtime >= since)
+    known = f"{len(came)} of {options.nodes} machines came" if len(came) < options.nodes else "not all came"
+    command = shlex.join(["python", "-m", "complearn.launch", *_command_of(options)])
+    return (
+        f"{known} to {options.at} within {options.within:g} minutes: {', '.join(came)}. Start the same command on each "
+        f"machine ({command}), let all reach {options.at}, keep the run's folder on a disk that they share, or "
+        f"give them longer by --within MINUTES"
+    )
+
+
+def _start_together(
+    options: argparse.Namespace,  # from `read_arguments`
+) -> int:  # exit code
+    "Start this machine's processes through `torchrun`, once all machines are there."
+    seconds = round(60 * options.within)
+    words = ["--nnodes", str(options.nodes), "--nproc-per-node", str(options.processes)]
+    if options.at:
+        patience = f"join_timeout={seconds},read_timeout={seconds}"
+        words += ["--rdzv-backend", "c10d", "--rdzv-endpoint", options.at, "--rdzv-conf", patience]
+        words += ["--rdzv-id", Path(options.run).name]
+    else:
+        words += ["--standalone"]
+    words += ["-m", "complearn.launch", *_command_of(options, together=False)]
+    began = time.time()
+    path = Run.open(options.run).path
+    name = f"{socket.gethostname()}-{os.getpid()}"
+    own_folder(path, "nodes.tmp")
+    open_own(path, f"nodes.tmp/{name}", "w").close()
+    try:
+        torchrun.run(torchrun.parse_args(words))
+        return 0
+    except (RendezvousTimeoutError, RendezvousConnectionError):
+        print(_absent_machines(options, began), file=sys.stderr)
+        return 1
+    except SignalException as stopped:
+        return 128 + stopped.sigval
+    except ChildFailedError as failed:  # a process has said why
+        return failed.get_first_failure()[1].exitcode
+    finally:
+        (path / "nodes.tmp" / name).unlink(missing_ok=True)
+        with suppress(OSError):  # others wait still, or the run has cleared it
+            (path / "nodes.tmp").rmdir()
+
 # %% ../nbs/launch.ipynb #54871c4c
+def _place() -> str:
+    "Which process of several this is, for a message."
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return ""
+    return f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} on {socket.gethostname()}: "
+
+
 def main(
     arguments: Sequence[str] | None = None,  # None: the program's own
 ) -> int:  # exit code
@@ -99,6 +193,8 @@ def main(
     if options.run == "-":
         return serve(main, read_ahead)
     try:
+        if max(options.nodes, options.processes) > 1:
+            return _start_together(options)
         with keep_interrupts():
             run = launch(options.run, options.device, not options.quiet, options.online)
         if not int(os.environ.get("RANK", 0)):
@@ -116,7 +212,7 @@ def main(
     except (OSError, ValueError, RuntimeError, ArithmeticError) as error:
         if options.traceback:
             raise
-        print(f"{error}\n(--traceback shows where this was raised)", file=sys.stderr)
+        print(f"{_place()}{error}\n(--traceback shows where this was raised)", file=sys.stderr)
         return 1
     finally:
         if dist.is_initialized():

@@ -36,6 +36,7 @@ GUIDES = [
     "stages",
     "grounding",
     "codebooks",
+    "scale",
     "speed",
     "results",
     "guests",

@@ -435,7 +435,7 @@ def test_encoded_images_teach_the_same(teacher, tmp_path, monkeypatch):
     def refuse(*images, **options):
         raise AssertionError("images were read")
 
-    monkeypatch.setattr(learner, "encode_items", refuse)
+    monkeypatch.setattr(learner, "encode_set", refuse)
     monkeypatch.setattr(Transform, "__call__", refuse)
     taught = prepare_lesson(end, tmp_path / "again", text_seed=8, steps=2)
     assert launch(taught.run.path, progress=False).done["step"] == 2

@@ -93,3 +93,28 @@ def test_the_costs_in_the_documentation_are_those_of_the_files():
         large[f"{name} fp32"]["ratio"] for name in ("codebook fp32 over clip", "clip fp32 over open_clip")
     )
     assert f"takes {codebook:.2f} times that of CLIP, and CLIP's {clip:.2f} times that of `open_clip`" in text
+
+
+def test_the_costs_of_larger_data_in_the_documentation_are_extrapolated_from_the_file():
+    """The table of docs/scale.md: three measured rows, two that follow from them and say so."""
+    root = Path(__file__).parents[1]
+    text = (root / "docs" / "scale.md").read_text()
+    scale = json.loads((root / "data" / "measured" / "benchmarks" / "scale.results.json").read_text())["rows"]
+    value = {(row["data"], row["split"], row["metric"]): row["value"] for row in scale}
+
+    def cost(pairs, split):
+        return value[f"{pairs} pairs", split, "processor"]
+
+    later = "later start to its first batch"
+    million = 1_000_000
+    for pairs in (10_000, 100_000, million):
+        first = cost(pairs, "first reading")
+        assert f"| {pairs:,} | {first:,.0f} | {cost(pairs, later):.1f} | measured |" in text
+    slope = (cost(million, later) - cost(100_000, later)) / 900_000
+    for pairs in (3_000_000, 12_000_000):
+        first = cost(million, "first reading") * pairs / million
+        start = cost(million, later) + slope * (pairs - million)
+        assert f"| {pairs:,} | {first:,.0f} | {start:.1f} | extrapolated |" in text
+    speed = value["1000000 pairs", "loading, 0 workers", "pairs_per_second"]
+    assert f"{speed:,.0f} pairs a second from one thread" in text
+    assert f"would take {12e6 / speed / 3600:.1f} hours of loading on that machine (an extrapolation)" in text

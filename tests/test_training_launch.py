@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from complearn.core.checksums import missing_files, write_listed
 from complearn.core.files import read_json
 from complearn.core.runs import Run, find
 from complearn.data.loading import content_fingerprint, fingerprint
+from complearn.data.pairs import Transform, preloaded_bytes
 from complearn.data.readers.registry import known_count, read
 from complearn.data.worlds.world import World
 from complearn.launch import main
@@ -25,7 +27,15 @@ from complearn.training.methods.catalogue import METHODS
 from complearn.training.methods.clip import clip
 from complearn.training.methods.registry import method
 from complearn.training.runs.config import EVALUATIONS, RunConfig, Start, Train
-from complearn.training.runs.launch import _check_data, _hold_lock, launch, make_trainer, prepare, read_ahead
+from complearn.training.runs.launch import (
+    _check_data,
+    _fits_in_memory,
+    _hold_lock,
+    launch,
+    make_trainer,
+    prepare,
+    read_ahead,
+)
 from complearn.training.runs.snapshots import Snapshot
 from complearn.training.runs.warm_start import load_start
 
@@ -360,6 +370,28 @@ def test_photos_held_in_memory_train_the_same_model(tmp_path, photos):
         run = launch(prepare(tmp_path / f"held-{held}", changed(data=data, train=train)).path, progress=False)
         losses.append([record["loss"] for record in run.records() if record["kind"] == "step"])
     assert losses[0] == losses[1] and len(losses[0]) > 1
+
+
+def test_photos_that_do_not_fit_in_memory_are_read_as_they_train(tmp_path, photos, monkeypatch):
+    data = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}
+    pairs = read("folder", **data["args"])
+    needed = preloaded_bytes(pairs, 16)
+    assert needed == len({pair.image_id for pair in pairs}) * 16 * 16 * 3
+    losses = []
+    for name, free in (("fits", 2 * needed), ("full", 2 * needed - 1)):
+        monkeypatch.setattr("complearn.training.runs.launch.available_memory", lambda free=free: free)
+        run = prepare(tmp_path / name, changed(data=data, train=GOOD["train"] | {"preload": True}))
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            launch(run.path, progress=False)
+        said = [str(warning.message) for warning in noted if "preload" in str(warning.message)]
+        assert len(said) == (name == "full") and all("half of the free memory is" in text for text in said)
+        losses.append([record["loss"] for record in run.records() if record["kind"] == "step"])
+    assert losses[0] == losses[1] and len(losses[0]) > 1
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # each process of a machine would hold them
+    monkeypatch.setattr("complearn.training.runs.launch.available_memory", lambda: 3 * needed)
+    with pytest.warns(UserWarning, match="the pictures for 2 processes take"):
+        assert not _fits_in_memory(pairs, Transform(16))
 
 
 @pytest.mark.parametrize(

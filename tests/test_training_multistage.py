@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,13 @@ from complearn.data.pairs import Batch
 from complearn.data.readers.registry import read
 from complearn.models.registry import build, needs_tokenizer, search_fault
 from complearn.models.stages.model import soup
+from complearn.training.engine.encoding import StoredVectors, encode_set
+from complearn.training.methods.multistage import clusters
 from complearn.training.methods.multistage.clusters import (
+    LARGE,
     _decode_labels,
+    _fill_empty,
+    check_vectors,
     cluster,
     merge_small,
     pseudo_labels,
@@ -212,6 +218,75 @@ def test_empty_clusters_of_small_batches_are_seeded_anew():
     assert len(set(labels.tolist())) == 400
     kept = [k for k in range(400) if (alone == k).sum() and set(alone[labels == k]) == {k}]
     assert len(kept) == len(set(alone)), "clusters that were there have lost vectors to empty ones, and got none"
+
+
+def unequal_groups(counts, width=8):
+    """Unit vectors in groups of very unequal sizes, all distinct."""
+    draws = torch.Generator().manual_seed(0)
+
+    def unit(x):
+        return torch.nn.functional.normalize(x, dim=1)
+
+    groups = [unit(torch.randn(1, width, generator=draws)).repeat(count, 1) for count in counts]
+    return unit(torch.cat([group + 1e-2 * torch.randn(group.shape, generator=draws) for group in groups]))
+
+
+def stored(vectors, folder):
+    """The same vectors in half precision, in the files of three processes."""
+    parts = vectors.split([len(vectors) // 3, 0, len(vectors) - len(vectors) // 3])
+    for rank, part in enumerate(parts):
+        (folder / f"part-{rank:05d}.f16").write_bytes(part.half().numpy().tobytes())
+    return StoredVectors(folder, tuple(map(len, parts)), vectors.shape[1])
+
+
+def test_empty_clusters_of_more_than_fifty_thousand_vectors_are_seeded_anew(tmp_path, monkeypatch):
+    vectors = unequal_groups((LARGE + 50, 30, 15, 4, 1))
+    held = vectors.numpy()
+    files = stored(vectors, tmp_path)
+    labels = np.zeros(len(vectors), np.int64)
+    labels[-50:] = 7
+    for kept in (held, files):
+        filled = _fill_empty(kept, labels, 12)
+        sizes = np.bincount(filled, minlength=12)
+        assert len(sizes) == 12 and sizes.all()
+        assert not set(filled[:-50]) & set(filled[-50:]), "halves of one cluster only"
+    # small batches that leave a cluster empty, as they may at any size
+    predict = MiniBatchKMeans.predict
+    monkeypatch.setattr(MiniBatchKMeans, "predict", lambda self, values: np.minimum(predict(self, values), 9))
+    monkeypatch.setattr(MiniBatchKMeans, "fit_predict", lambda self, values: self.fit(values).predict(values))
+    for kept in (vectors, files):
+        assert np.bincount(cluster(kept, 12, 0), minlength=12).all()
+
+
+def test_vectors_in_files_are_clustered_in_parts(tmp_path):
+    vectors = unequal_groups((LARGE, 9000, 8000))
+    files = stored(vectors, tmp_path)
+    labels = cluster(files, 3, 0)
+    truth = np.repeat([0, 1, 2], (LARGE, 9000, 8000))
+    assert {tuple(pair) for pair in zip(truth, labels)} == {(k, labels[truth == k][0]) for k in range(3)}
+    assert (labels == cluster(files, 3, 0)).all()
+    merged = merge_small(labels, files, 8500)
+    assert (merged == merge_small(labels, vectors, 8500)).all() and len(set(merged)) == 2
+    check_vectors(files, "files")
+    with pytest.raises(ValueError, match="2 images do not make 3 clusters"):
+        cluster(StoredVectors(tmp_path, (2,), 8), 3, 0)
+    few = torch.eye(8)[[0, 1] * 200]
+    with pytest.raises(ValueError, match="400 images with 2 distinct vectors do not make 3 clusters"):
+        cluster(stored(few, tmp_path), 3, 0)
+    broken = vectors[:100].clone()
+    broken[5, 2] = float("nan")
+    with pytest.raises(ValueError, match="files: 1 of 100 vectors are not finite"):
+        check_vectors(stored(broken, tmp_path), "files")
+
+
+def test_a_run_whose_vectors_lie_in_files_draws_from_groups_of_all_pairs(tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "encode_set", partial(encode_set, held=100))
+    run = launch(prepare(tmp_path / "run", config()).path, progress=False)
+    grouped = [record for record in run.records() if record["kind"] == "clusters"]
+    assert [sum(record["sizes"]) for record in grouped] == [60, 60]
+    notes = [record["message"] for record in run.records() if record["kind"] == "note"]
+    assert len(notes) == 2 and "60 vectors of 16 numbers by stage 0 lie in" in notes[0]
+    assert not list(run.path.glob("*.tmp"))
 
 
 @pytest.mark.parametrize(

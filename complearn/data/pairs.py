@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Step', 'Pair', 'Part', 'Batch', 'number', 'caption_number', 'CaptionIds', 'number_captions', 'Labels', 'keep_labels',
-           'same_pairs', 'Collate', 'one_per_image', 'preload']
+           'same_pairs', 'Collate', 'one_per_image', 'preloaded_bytes', 'preload']
 
 # %% ../../nbs/data/pairs.ipynb #c002
 from collections.abc import Callable, Mapping, Sequence
@@ -294,6 +294,23 @@ def one_per_image(
     return [replace(group[0], views=tuple(pair.caption for pair in group[1:]) or None) for group in groups.values()]
 
 # %% ../../nbs/data/pairs.ipynb #c023
+def _images_of(
+    pairs: Sequence[Pair],  # with images of any kind
+) -> dict[Any, Any]:  # each distinct image once, those of negatives too
+    "The images that `preload` holds."
+    first = images_by_id(pairs)
+    return first | {(text, id(image)): image for pair in pairs for text, image in (pair.negative_images or {}).items()}
+
+
+def preloaded_bytes(
+    pairs: Sequence[Pair],  # with images of any kind
+    size: int,  # see `preload`
+    channels: int = 3,  # likewise
+) -> int:
+    "The memory that `preload` takes for the pixels."
+    return len(_images_of(pairs)) * size**2 * channels
+
+
 def preload(
     pairs: Sequence[Pair],  # with images of any kind
     size: int,  # pixels of a side; what the transform will ask for, or more where it crops at random
@@ -301,8 +318,7 @@ def preload(
     channels: int = 3,  # see `load_images`
 ) -> list[Pair]:  # the same pairs with uint8 arrays as images
     "Decode and resize each distinct image once, those of negatives too; `len(distinct) * size**2 * channels` bytes."
-    first = images_by_id(pairs)
-    first |= {(text, id(image)): image for pair in pairs for text, image in (pair.negative_images or {}).items()}
+    first = _images_of(pairs)
     names = list(first)
     pixels = {}
     for start in range(0, len(names), 256):  # scenes are drawn faster together

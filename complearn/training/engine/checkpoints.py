@@ -162,7 +162,7 @@ class Checkpointer:
             _save_checkpoint(
                 self.run, state.step, tensors, {**position, "extra": values, "identity": self.identity}, self.keep
             )
-        self.processes.wait()
+        self.processes.wait("the checkpoint of the main process")
 
     # None where there is no checkpoint; the missing files of those passed over
     def newest(self) -> tuple[Path | None, list[Path]]:

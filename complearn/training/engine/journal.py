@@ -106,6 +106,7 @@ class Journal:
         self.state = state
         self.phases = phases
         self.stopwatch = _Stopwatch()
+        self.send: Callable[[dict], None] | None = None  # to another tool, see `open_logger`
 
     def log(
         self,
@@ -114,15 +115,16 @@ class Journal:
         "Write a record with the run's position."
         if self.processes.main:
             number = min(self.state.phase_index, len(self.phases) - 1)  # at the run's end that of the last phase
-            self.run.log(
-                {
-                    "kind": "note",
-                    **record,
-                    "step": self.state.step,
-                    "phase": self.phases[number].name,
-                    "phase_index": number,
-                }
-            )
+            placed = {
+                "kind": "note",
+                **record,
+                "step": self.state.step,
+                "phase": self.phases[number].name,
+                "phase_index": number,
+            }
+            self.run.log(placed)
+            if self.send is not None:
+                self.send(placed)
 
     def warn(
         self,
@@ -140,7 +142,7 @@ class Journal:
         "Drop the records of later steps, which a resumed run writes again."
         if self.processes.main and (self.run.path / "metrics.jsonl").exists():
             self.run.truncate_metrics(step)
-        self.processes.wait()
+        self.processes.wait("the shortening of metrics.jsonl")
 
     def add_to_budget(
         self,

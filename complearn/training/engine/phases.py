@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from ...data.pairs import Batch
 from .accumulation import GradCache
+from .processes import Processes
 
 # %% ../../../nbs/training/engine/phases.ipynb #c005
 SCHEDULES = ("run", "phase", "constant")  # any other name is a cosine over all phases that have it
@@ -80,6 +82,8 @@ class State:
     respawned: list = field(default_factory=list)  # parameters whose moving average is to begin again
     first_batch: Callable[[], Any] = lambda: None  # the phase's first batch, whole, on the device
     loader: Any = None  # the run's own, for phases that read its pairs in another way
+    processes: Processes = field(default_factory=lambda: Processes(torch.device("cpu")))  # who trains together
+    folder: Path | None = None  # the run's, for what does not fit in memory
 
     def reset_moments(
         self,
@@ -195,6 +199,8 @@ class TrainSettings:
     keep: PositiveInt = 2  # checkpoints that stay
     log_every: PositiveInt = 10  # steps between records
     explode: PositiveFloat = 1e4  # a loss beyond this stops the run
+    # another tool that gets the records too, see `loggers`: tensorboard, wandb:PROJECT, mlflow or trackio
+    log_to: str | None = None
 
     @property
     def optim(self) -> dict[str, Any]:
@@ -205,7 +211,8 @@ class TrainSettings:
     @property
     def identity(self) -> dict[str, Any]:
         "The settings that must be the same on resume; how often a run logs or writes is not among them."
-        bookkeeping = {"every", "checkpoint_every", "keep", "log_every", "explode", "precision", "compile"}
+        bookkeeping = {"every", "checkpoint_every", "keep", "log_every", "explode", "wait", "log_to"}
+        bookkeeping |= {"precision", "compile"}
         values = {name: value for name, value in asdict(self).items() if name not in bookkeeping}
         if self.shares:
             return values

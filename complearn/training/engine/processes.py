@@ -8,10 +8,15 @@ __all__ = ['Processes', 'start_processes', 'Stopped', 'StopSignal']
 # %% ../../../nbs/training/engine/processes.ipynb #c002
 import gc
 import os
+import re
 import signal
+import socket
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,8 @@ class Processes:
     rank: int = 0  # which one
     world: int = 1  # of how many
     accelerator: Any = None  # accelerate's, under torchrun
+    group: Any = None  # of all processes, for what lies in the memory of the CPU
+    minutes: float = 30.0  # how long a process waits for the others
 
     @property
     def main(self) -> bool:
@@ -47,10 +54,99 @@ class Processes:
         gc.collect()
         return self.accelerator.prepare_model(model)
 
-    def wait(self) -> None:
-        "Until every process is here."
+    def wait(
+        self,
+        work: str = "its part",  # what the others may still be doing, for the message
+    ) -> None:
+        "Wait until every process is here; raise TimeoutError, or RuntimeError where one has died."
+        if self.world == 1:
+            return
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        with self._naming(work):
+            dist.monitored_barrier(self.group, timedelta(minutes=self.minutes), wait_all_ranks=True)
+
+    @contextmanager
+    def _naming(self, work: str) -> Iterator[None]:
+        "Inside the block an error of the connection to other processes becomes one that says who waited for what."
+        began = time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            said = str(error).lower()
+            here = f"process {self.rank} of {self.world} on {socket.gethostname()}"
+            absent = re.search(r"ranks? ([\d, ]*\d) failed to pass", said)
+            other = f"process {absent[1]}" if absent else "another process"
+            told = "failed to pass", "timed out", "successfully reached", "by peer"
+            if not any(words in said for words in told):
+                raise
+            # a connection that is lost ends the wait at once
+            if time.monotonic() - began < 30 * self.minutes:
+                raise RuntimeError(
+                    f"{here} waited for {work}, and {other} has died; what that one printed last says why. Start the "
+                    f"run again, and it goes on from its newest checkpoint"
+                ) from error
+            raise TimeoutError(
+                f"{here} waited {self.minutes:g} minutes for {work}, and {other} did not come; look at what it prints "
+                f"and whether its machine still answers. Where it is only slow, give it longer: "
+                f'"train": {{"wait": MINUTES}}'
+            ) from error
+
+    def collect(
+        self,
+        value: Any,  # of this process; small
+        work: str = "its part",  # what the others may still be doing, for the message
+    ) -> list[Any]:  # of every process
+        "Give each process the values of all."
+        if self.world == 1:
+            return [value]
+        self.wait(work)
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value, self.group)
+        return values
+
+    def join(
+        self,
+        rows: Tensor,  # of this process, on the CPU
+        work: str = "its part",  # what the others may still be doing, for the message
+    ) -> Tensor:  # the rows of all processes, in order
+        "Give each process the rows of all."
+        if self.world == 1:
+            return rows
+        counts = self.collect(len(rows), work)
+        joined = rows.new_empty(sum(counts), *rows.shape[1:])
+        parts = joined.split(counts)
+        parts[self.rank].copy_(rows)
+        for rank, part in enumerate(parts):
+            if len(part):
+                dist.broadcast(part, rank, self.group)
+        return joined
+
+    def from_main(
+        self,
+        values: Tensor,  # on the CPU; overwritten in the other processes
+        work: str,  # what the main process may still be doing, for the message
+    ) -> Tensor:  # those of the main process
+        "Give each process the main process's values."
         if self.world > 1:
-            self.accelerator.wait_for_everyone()
+            self.wait(work)
+            dist.broadcast(values, 0, self.group)
+        return values
+
+    def check_same(
+        self,
+        value: Any,  # of this process; text or number
+        what: str,  # how to name it
+        remedy: str,  # what to do where it differs
+    ) -> None:
+        "Raise RuntimeError in every process if a value is not the same in all of them."
+        every = self.collect((value, socket.gethostname()), what)
+        for rank, (other, host) in enumerate(every):
+            first, main_host = every[0]
+            if other != first:
+                raise RuntimeError(
+                    f"{what}: process {rank} on {host} has {other}, process 0 on {main_host} has {first}; {remedy}"
+                )
 
     def mean(
         self,
@@ -59,13 +155,14 @@ class Processes:
         "Average numbers over processes."
         if self.world > 1:
             values = values.clone()
-            dist.all_reduce(values)
+            with self._naming("the numbers of the others"):
+                dist.all_reduce(values)
             values = values / self.world
         return values
 
     def broadcast(
         self,
-        parameters: Sequence[nn.Parameter],  # the same ones in every process
+        parameters: Sequence[Tensor],  # or buffers; the same ones in every process
     ) -> None:
         "Give all processes the main process's values."
         if self.world > 1:
@@ -88,26 +185,32 @@ class Processes:
 def start_processes(
     device: str = "auto",  # "auto", "cpu", "cuda"
     expected: int | None = None,  # how many processes there must be; None: as many as were launched
+    minutes: float = 30.0,  # how long a process waits for the others
 ) -> Processes:
     "Join the processes that were launched together."
     chosen = pick_device(device)
     launched = int(os.environ.get("WORLD_SIZE", 1))
     if expected and expected != launched:
         remedy = f"torchrun --nproc_per_node {expected} -m complearn.launch RUN"
+        remedy = f"{remedy}, or on several machines by python -m complearn.launch RUN --nodes N --at HOST:PORT"
         raise RuntimeError(f"this run wants {expected} processes, {launched} were started; start it with: {remedy}")
     if launched == 1:
         return Processes(chosen)
-    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 
     # a parameter may train and yet have no part in a phase's loss
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
-    accelerator = Accelerator(cpu=chosen.type == "cpu", kwargs_handlers=[unused])
+    patience = timedelta(minutes=minutes)
+    handlers = [unused, InitProcessGroupKwargs(timeout=patience)]
+    accelerator = Accelerator(cpu=chosen.type == "cpu", kwargs_handlers=handlers)
     if accelerator.num_processes != launched:
         raise RuntimeError(
             f"{launched} processes were launched, but accelerate joined {accelerator.num_processes}; launch with "
             f"torchrun"
         )
-    return Processes(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
+    group = dist.new_group(backend="gloo", timeout=patience)
+    rank = accelerator.process_index
+    return Processes(accelerator.device, rank, accelerator.num_processes, accelerator, group, minutes)
 
 # %% ../../../nbs/training/engine/processes.ipynb #n002
 class Stopped(KeyboardInterrupt):

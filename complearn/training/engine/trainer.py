@@ -29,6 +29,7 @@ from ...models.towers.base import compile_towers
 from .accumulation import GradCache
 from .checkpoints import Checkpointer, identity_of, remove_leftovers
 from .journal import Journal, check_loss, count_tokens
+from .loggers import open_logger
 from .optimization import MovingAverage, adamw, objective_parameters
 from complearn.training.engine.phases import (
     Phase,
@@ -137,6 +138,8 @@ class Trainer:
         else:
             self.average = None
         self.state = State(model, seed, first_batch=self.first_batch, loader=loader)
+        self.state.processes = self.processes
+        self.state.folder = run.path
         self.journal = Journal(run, self.processes, self.state, self.phases)
         self.state.log = self.journal.log
         self.evaluations = dict(evaluations or {})
@@ -182,9 +185,9 @@ class Trainer:
         with self.stop_signal:
             self.begin_or_resume()
             hidden = not (self.progress and self.processes.main)
-            with tqdm(
-                total=steps, initial=state.step, disable=hidden, unit="step", desc=self.run.path.name
-            ) as self.bar:
+            log_to = self.settings.log_to if self.processes.main else None
+            bar = tqdm(total=steps, initial=state.step, disable=hidden, unit="step", desc=self.run.path.name)
+            with open_logger(log_to, self.run, state.step + 1, self.journal.warn) as self.journal.send, bar as self.bar:
                 while self.phase is not None:
                     self.train_phase()
                     self.end_phase()
@@ -195,7 +198,7 @@ class Trainer:
             if self.processes.main and self.run.done is None:
                 self.before_done(self)
                 self.run.finish({"step": state.step, "phases": len(self.phases)})
-        self.processes.wait()
+        self.processes.wait("the run's end")
         return state
 
     def stop(self) -> None:
@@ -206,8 +209,11 @@ class Trainer:
         "Load the newest checkpoint, or begin the first phase."
         if self.processes.main:
             remove_leftovers(self.run)
-        self.processes.wait()
+        self.processes.wait("the clearing of the run's folder")
         checkpoint, missing = self.checkpointer.newest()
+        found = "no checkpoint" if checkpoint is None else checkpoint.name
+        remedy = "the run's folder must lie on a disk that all machines share, at the same path"
+        self.processes.check_same(found, f"the newest checkpoint of {self.run.path}", remedy)
         if checkpoint is None:
             self.journal.truncate(-1)
             self.begin_phase()
@@ -282,7 +288,7 @@ class Trainer:
         if self.evaluations and self.processes.main:
             with nullcontext() if self.average is None else self.average.swapped(self.model):
                 self.journal.log_evaluations(self.model, self.evaluations)
-        self.processes.wait()
+        self.processes.wait("the evaluations of the main process")
         self.journal.stopwatch.restart()
 
     def loader_of(

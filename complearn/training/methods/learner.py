@@ -8,6 +8,7 @@ __all__ = ['newcomer', 'encoded_pairs', 'fresh_language']
 # %% ../../../nbs/training/methods/learner.ipynb #c002
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from ...data.loading import Loader, fingerprint
 from ...data.pairs import Collate, Pair, number_captions
 from ...models.dual import ImageVectors
 from ...models.features import cached_tensors, image_signature
-from ...models.scoring import encode_items
+from ..engine.encoding import encode_set
 from ..engine.phases import Phase, State
 from .registry import method
 from ..objectives.contrastive import Contrastive
@@ -68,11 +69,17 @@ def _encoding_key(
 def _encode_pairs(
     model: nn.Module,  # a dual encoder
     pairs: Sequence[Pair],  # a training set
+    state: State | None = None,  # of a run, whose processes share the work
 ) -> dict[str, Tensor]:  # "vectors", a row per pair, and "pairs", JSON as bytes
     "Encode each image of a training set once."
     first = images_by_id(pairs)
     places = {name: place for place, name in enumerate(first)}
-    vectors = encode_items(model, list(first.values()), "image", 256, None).values.cpu()
+    images = [Pair(image, None, str(place), str(place)) for place, image in enumerate(first.values())]
+
+    def encode(batch):
+        return model.encode_images(batch).values
+
+    vectors = encode_set(encode, images, model.collate, 256, "the teacher", state, held=math.inf)
     texts = json.dumps([[pair.caption, pair.id, pair.image_id, pair.views] for pair in pairs])
     content = torch.frombuffer(bytearray(texts.encode()), dtype=torch.uint8)
     return {"vectors": vectors[[places[pair.image_id] for pair in pairs]], "pairs": content}
@@ -82,6 +89,7 @@ def encoded_pairs(
     model: nn.Module,  # a dual encoder
     pairs: Sequence[Pair],  # a training set
     collate: Collate | Any,  # how its batches are made
+    state: State | None = None,  # of a run, whose processes share the work
 ) -> (
     tuple[list[Pair], Float[Tensor, "pair width"]] | None
 ):  # pairs without images and their images' vectors; None where images vary
@@ -90,9 +98,12 @@ def encoded_pairs(
     needs_more = [step for step in collate.steps if step is not number_captions]  # than captions
     if collate.transform.augments or needs_more or size > model.config.memory * 2**20:
         return None
-    tensors = cached_tensors(
-        cache_dir("lessons") / f"{_encoding_key(model, pairs)}.safetensors", lambda: _encode_pairs(model, pairs)
-    )
+    path = cache_dir("lessons") / f"{_encoding_key(model, pairs)}.safetensors"
+    made = None
+    # where one process finds no file, all of them encode
+    if state is not None and not all(state.processes.collect(path.exists(), "the look into the cache")):
+        made = _encode_pairs(model, pairs, state)
+    tensors = cached_tensors(path, lambda: made or _encode_pairs(model, pairs))
     texts = json.loads(tensors["pairs"].numpy().tobytes())
     return [
         Pair(None, caption, name, image, views=views and tuple(views)) for caption, name, image, views in texts
@@ -114,7 +125,7 @@ def _encoded_loader(
     state: State,  # of a run whose vision agent and codebook stay
 ) -> Loader:  # of the same batches, with vectors where images would be
     "The run's loader, its images encoded where that is possible."
-    encoded = encoded_pairs(state.model, state.loader.pairs, state.loader.collate)
+    encoded = encoded_pairs(state.model, state.loader.pairs, state.loader.collate, state)
     if encoded is None:
         return state.loader
     pairs, vectors = encoded

@@ -83,6 +83,7 @@ class Train(TrainSettings):
     preload: bool = False  # decode each picture once, at the tower's size, and hold them all in memory
     device: Annotated[str, AfterValidator(check_device)] = "auto"  # "auto", "cpu", "cuda", "cuda:1" or "mps"
     processes: Annotated[int, Field(ge=1)] | None = None  # how many must run together under torchrun
+    wait: Annotated[float, Field(gt=0)] = 30.0  # minutes for which a process waits for the others
 
     def __post_init__(self):
         if self.preload and self.augment.area:

@@ -9,6 +9,7 @@ __all__ = ['HELD_LOCKS', 'prepare', 'captions_of', 'read_ahead', 'make_collate',
 import fcntl
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -18,6 +19,7 @@ from typing import Any
 from torch import nn
 
 from ...core.checksums import read_checksums, verify, write_listed
+from ...core.device import available_memory
 from ...core.files import read_json, write_bytes_atomic, write_errors
 from ...core.own_files import open_own
 from ...core.runs import Run
@@ -25,12 +27,13 @@ from ...core.seeds import seed_everything
 from ...core.trust import offline
 from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint
 from ...data.negatives import with_negatives
-from ...data.pairs import Collate, number_captions, preload
+from ...data.pairs import Collate, number_captions, preload, preloaded_bytes
 from ...data.readers.registry import is_drawn, known_count, portable, read
 from ...data.word_tokenizer import WordTokenizer
 from ...models.registry import build, model_card, needs_tokenizer
 from ...models.towers.factory import check_names, check_weights_exist
 from ...models.towers.tokenizers import load_tokenizer
+from ..engine.loggers import check_logger
 from ..engine.phases import TrainSettings
 from ..engine.processes import Processes, start_processes
 from ..engine.trainer import ACTIONS, Trainer
@@ -97,6 +100,8 @@ def prepare(
     """Check a run's configuration and write it; nothing is trained yet. Raise ValueError if pairs that were read here
     do not fill a batch, or if the weights that a tower starts with are not there."""
     read = RunConfig.read(config)
+    if read.train.log_to is not None:
+        check_logger(read.train.log_to)
     # a run that has ended needs them no more
     if not (Path(path).expanduser() / "done.json").exists():
         check_weights_exist(config.get("model"), "model")
@@ -222,6 +227,26 @@ def make_collate(
     return collate
 
 # %% ../../../nbs/training/runs/launch.ipynb #c022
+def _fits_in_memory(
+    pairs: Sequence,  # the training set
+    transform: Any,  # how its pictures are made
+) -> bool:  # warns where it does not
+    "Whether `preload` may hold the pictures: in half of the free memory, for every process of this machine."
+    copies = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    needed = copies * preloaded_bytes(pairs, transform.size, len(transform.mean))
+    free = available_memory()
+    if free is None or needed <= free / 2:
+        return True
+    pictures = f"pictures for {copies} processes" if copies > 1 else "pictures"
+    warnings.warn(
+        f"preload is left out: the {pictures} take {needed / 1e9:.2g} GB, and half of the free memory is "
+        f'{free / 2e9:.2g} GB; they are read as they train, with the same numbers. Give "workers" to read them '
+        f"faster",
+        stacklevel=2,
+    )
+    return False
+
+
 def _make_loader(
     config: RunConfig,  # the run's
     model: nn.Module,  # which says how it wants images and captions
@@ -231,10 +256,8 @@ def _make_loader(
     "The run's batches."
     collate = make_collate(config.train, model)
     transform = collate.transform
-    if config.train.preload:
+    if config.train.preload and _fits_in_memory(pairs, transform):
         pairs = preload(pairs, transform.size, transform.fit, len(transform.mean))
-    else:
-        pairs = pairs
     shared = {"workers": config.train.workers, "rank": processes.rank, "world": processes.world}
     return Loader(pairs, collate, config.train.batch_size, config.seed, **shared)
 
@@ -247,11 +270,13 @@ def make_trainer(
     "A trainer for a run."
     config = RunConfig.read(run.config, str(run.path / "config.json"))
     train = config.train
-    processes = start_processes(device or train.device, train.processes)
+    processes = start_processes(device or train.device, train.processes, train.wait)
     data = read(config.data.name, **config.data.args)
     pairs = getattr(data, "train", data)
     check_batch(len(pairs), train.batch_size)
     data_fingerprint = _check_data(run, pairs, processes.main)
+    found = f"{len(pairs)} pairs with fingerprint {data_fingerprint}"
+    processes.check_same(found, "the training data", "bring the same data to every machine, at the same path")
     inherit_tokenizer(run, config.start, processes)
     model = build(
         config.model, _tokenizer_of(run, config.model, pairs, processes.main, **vars(train.words)), config.seed

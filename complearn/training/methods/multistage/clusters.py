@@ -18,9 +18,11 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from ....core.seeds import derive
+from ....core.seeds import derive, rng
 from ....data.pairs import Collate, Pair
 from ....models.scoring import Progress
+from ...engine.encoding import StoredVectors, encode_set, parts_of
+from ...engine.phases import State
 
 # %% ../../../../nbs/training/methods/multistage/clusters.ipynb #6ffe8649
 def stage_vectors(
@@ -30,30 +32,33 @@ def stage_vectors(
     collate: Collate | Any,  # how its images are made
     output: str = "features",  # "features" or "projection"
     batch_size: int = 512,  # images at once
-) -> Float[Tensor, "pair width"]:  # unit length, on the CPU
+    state: State | None = None,  # of a run, whose processes share the work
+) -> Float[Tensor, "pair width"] | StoredVectors:  # unit length, on the CPU
     "Encode a training set by one stage; raise ValueError if its vectors are not finite, or all the same."
-    starts = range(0, len(pairs), batch_size)
-    parts = []
-    for start in Progress(starts, desc=f"encoding by stage {stage}", delay=2, leave=False):
-        batch = collate([pairs[i] for i in range(start, min(start + batch_size, len(pairs)))])
-        parts.append(F.normalize(model.encode_stage(batch.to(model.device), stage, output), dim=-1).cpu())
-    vectors = torch.cat(parts)
-    check_vectors(vectors, f"stage {stage}")
+
+    def encode(batch):
+        return F.normalize(model.encode_stage(batch.to(model.device), stage, output), dim=-1)
+
+    vectors = encode_set(encode, pairs, collate, batch_size, f"stage {stage}", state)
+    # files are read once
+    if state is None or state.processes.main or not isinstance(vectors, StoredVectors):
+        check_vectors(vectors, f"stage {stage}")
     return vectors
 
 # %% ../../../../nbs/training/methods/multistage/clusters.ipynb #823dad51
 def check_vectors(
-    vectors: Float[Tensor, "pair width"],  # to be clustered
+    vectors: Float[Tensor, "pair width"] | StoredVectors,  # to be clustered
     what: str,  # how to name them in a message
 ) -> None:
     "Raise ValueError if vectors cannot be clustered, with the cause and a remedy."
-    broken = (~torch.isfinite(vectors).all(1)).sum().item()
+    broken = sum((~torch.isfinite(part).all(1)).sum().item() for _, part in parts_of(vectors))
     if broken:
         raise ValueError(
             f"{what}: {broken} of {len(vectors)} vectors are not finite; its training has diverged: lower the learning "
             f"rate"
         )
-    spread = (vectors - vectors.mean(0)).norm(dim=1).mean().item()
+    centre = sum(part.sum(0) for _, part in parts_of(vectors)) / len(vectors)
+    spread = sum((part - centre).norm(dim=1).sum().item() for _, part in parts_of(vectors)) / len(vectors)
     if spread < 1e-4:
         remedy = (
             "it has collapsed and there is nothing to cluster: raise the temperature or the batch size, or lower the "
@@ -62,27 +67,51 @@ def check_vectors(
         raise ValueError(f"{what}: all vectors are the same, but for {spread:.1e}; {remedy}")
 
 # %% ../../../../nbs/training/methods/multistage/clusters.ipynb #b6e345d3
+LARGE = 50_000  # vectors, beyond which they are clustered in small batches
+_SMALL_BATCH = 4096  # vectors
+_BLOCK = 64  # neighbouring vectors that are read from a file together
+
+
+def _sample(
+    vectors: Float[np.ndarray, "pair width"] | StoredVectors,  # of all clusters
+    members: Int[np.ndarray, "member"],  # of one cluster, ascending
+) -> Float[np.ndarray, "row width"]:
+    "The vectors of a cluster; from files at most `LARGE` of them, at equal distances."
+    if isinstance(vectors, StoredVectors):
+        return vectors.rows(members[:: max(1, -(-len(members) // LARGE))]).numpy()
+    return vectors[members]
+
+
 def _squared_spread(
-    values: Float[np.ndarray, "pair width"],  # of one cluster
+    vectors: Float[np.ndarray, "pair width"] | StoredVectors,  # of all clusters
+    members: Int[np.ndarray, "member"],  # of one cluster, ascending
 ) -> float:
-    "The sum of squared distances of some vectors from their mean; 0 for none."
-    if len(values):
-        return float(((values - values.mean(0)) ** 2).sum())
-    return 0.0
+    "The sum of squared distances of a cluster's vectors from their mean; 0 for none."
+    if not len(members):
+        return 0.0
+    values = _sample(vectors, members)
+    return float(((values - values.mean(0)) ** 2).sum()) * (len(members) / len(values))
 
 
 def _halve(
-    values: Float[np.ndarray, "pair width"],  # of one cluster
+    vectors: Float[np.ndarray, "pair width"] | StoredVectors,  # of all clusters
+    members: Int[np.ndarray, "member"],  # of one cluster, ascending
 ) -> np.ndarray:  # True for those of the second half; nowhere where all are equal
     "Part the vectors of a cluster in two, along the line between two of its ends."
+    values = _sample(vectors, members)
     end = values[((values - values.mean(0)) ** 2).sum(1).argmax()]
     offsets = values - end
-    along = offsets @ offsets[(offsets**2).sum(1).argmax()]
-    return along > along.mean(dtype=np.float64)
+    direction = offsets[(offsets**2).sum(1).argmax()]
+    along = offsets @ direction
+    middle = along.mean(dtype=np.float64)
+    if len(values) < len(members):
+        starts = range(0, len(members), LARGE)
+        along = np.concatenate([(_sample(vectors, members[s : s + LARGE]) - end) @ direction for s in starts])
+    return along > middle
 
 
 def _fill_empty(
-    values: Float[np.ndarray, "pair width"],  # of all clusters
+    vectors: Float[np.ndarray, "pair width"] | StoredVectors,  # of all clusters
     labels: Int[np.ndarray, "pair"],  # their clusters
     count: int,  # K
 ) -> Int[np.ndarray, "pair"]:  # the same where no cluster is empty
@@ -91,47 +120,73 @@ def _fill_empty(
     labels = labels.astype(np.int64)
     missing = np.setdiff1d(np.arange(count), labels)
     if len(missing):
-        spreads = np.array([_squared_spread(values[labels == k]) for k in range(count)])
+        spreads = np.array([_squared_spread(vectors, np.flatnonzero(labels == k)) for k in range(count)])
     else:
         spreads = np.zeros(count)
     for empty in missing:
         for widest in np.argsort(-spreads):
             members = np.flatnonzero(labels == widest)
             if len(members) > 1:
-                second = _halve(values[members])
+                second = _halve(vectors, members)
             else:
                 second = np.zeros(1, bool)
             if second.any():
                 break
         else:
-            distinct = len(np.unique(values, axis=0))
+            distinct = len(np.unique(_sample(vectors, np.arange(len(labels))), axis=0))
             raise ValueError(
-                f"{len(values)} images with {distinct} distinct vectors do not make {count} clusters; take fewer "
+                f"{len(labels)} images with {distinct} distinct vectors do not make {count} clusters; take fewer "
                 f"clusters"
             )
         labels[members[second]] = empty
-        spreads[[widest, empty]] = _squared_spread(values[members[~second]]), _squared_spread(values[members[second]])
+        spreads[[widest, empty]] = [
+            _squared_spread(vectors, members[~second]),
+            _squared_spread(vectors, members[second]),
+        ]
     return labels
 
 
-LARGE = 50_000  # vectors, beyond which they are clustered in small batches
+def _cluster_in_parts(
+    vectors: StoredVectors,  # unit length
+    count: int,  # K
+    seed: int,  # of the first centres and of the order
+) -> Int[np.ndarray, "pair"]:  # perhaps with empty clusters
+    "Mini-batch K-means over files: centres of a sample, moved by every vector once."
+    n = len(vectors)
+    blocks = rng(seed, "blocks").permutation(-(-n // _BLOCK))
+
+    def read(some):
+        rows = (np.sort(some)[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
+        return vectors.rows(rows[rows < n]).numpy()
+
+    begin = {"random_state": derive(seed, "clusters") % 2**32, "batch_size": _SMALL_BATCH}
+    # at least as many as there are clusters
+    sample = read(blocks[: -(-max(LARGE, count) // _BLOCK) + 1])
+    centres = MiniBatchKMeans(count, n_init=3, **begin).fit(sample).cluster_centers_
+    method = MiniBatchKMeans(count, init=centres, n_init=1, **begin)
+    size = _SMALL_BATCH // _BLOCK
+    for start in Progress(range(0, len(blocks), size), desc="clustering", delay=2, leave=False):
+        method.partial_fit(read(blocks[start : start + size]))
+    return np.concatenate([method.predict(part.numpy()) for _, part in vectors.parts()])
 
 
 def cluster(
-    vectors: Float[Tensor, "pair width"],  # unit length
+    vectors: Float[Tensor, "pair width"] | StoredVectors,  # unit length
     count: int,  # K
     seed: int,  # of the first centres
     large: int = LARGE,  # more vectors than that are clustered in small batches
 ) -> Int[np.ndarray, "pair"]:  # cluster of every vector, 0 to K - 1
     "K-means without empty clusters; raise ValueError if there are fewer distinct vectors than clusters."
-    values = np.ascontiguousarray(vectors.numpy())
-    if len(values) < count:
-        raise ValueError(f"{len(values)} images do not make {count} clusters; take fewer clusters")
-    method = MiniBatchKMeans if len(values) > large else KMeans
-    more = {"batch_size": 4096} if method is MiniBatchKMeans else {}
+    if len(vectors) < count:
+        raise ValueError(f"{len(vectors)} images do not make {count} clusters; take fewer clusters")
     with warnings.catch_warnings():
         # fewer distinct vectors than clusters: an error of `_fill_empty`
         warnings.simplefilter("ignore", ConvergenceWarning)
+        if isinstance(vectors, StoredVectors):
+            return _fill_empty(vectors, _cluster_in_parts(vectors, count, seed), count)
+        values = np.ascontiguousarray(vectors.numpy())
+        method = MiniBatchKMeans if len(values) > large else KMeans
+        more = {"batch_size": _SMALL_BATCH} if method is MiniBatchKMeans else {}
         labels = method(count, n_init=3, random_state=derive(seed, "clusters") % 2**32, **more).fit_predict(values)
     return _fill_empty(values, labels, count)
 
@@ -158,7 +213,7 @@ def _decode_labels(
 # %% ../../../../nbs/training/methods/multistage/clusters.ipynb #9bacd421
 def merge_small(
     labels: Int[np.ndarray, "pair"],  # pseudo-labels
-    vectors: Float[Tensor, "pair width"],  # of the last stage
+    vectors: Float[Tensor, "pair width"] | StoredVectors,  # of the last stage
     batch_size: int,  # the least size
 ) -> Int[np.ndarray, "pair"]:  # with the labels of large groups alone
     "Join every small group with the large one whose mean is nearest; where none is large, all become one."
@@ -166,10 +221,10 @@ def merge_small(
     large = np.flatnonzero(counts >= batch_size)
     if not len(large):
         return np.zeros_like(labels)
-    means = (
-        torch.zeros(len(names), vectors.shape[1]).index_add(0, torch.from_numpy(index), vectors)
-        / torch.from_numpy(counts)[:, None]
-    )
+    sums = torch.zeros(len(names), vectors.shape[1])
+    for start, part in parts_of(vectors):
+        sums = sums.index_add(0, torch.from_numpy(index[start : start + len(part)]), part)
+    means = sums / torch.from_numpy(counts)[:, None]
     nearest = torch.cdist(means, means[large]).argmin(1).numpy()
     targets = np.where(counts >= batch_size, np.arange(len(names)), large[nearest])
     return names[targets[index]]

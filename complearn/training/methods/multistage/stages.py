@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
@@ -27,11 +26,11 @@ from ....data.attributes.cluster_sampler import AssignGroups, ClusterSampler
 from ....data.attributes.two_views import DrawChances, Views
 from ....data.loading import Loader
 from ....data.pairs import Collate, Pair
+from ...engine.encoding import StoredVectors
 from ...engine.phases import Phase, State
 from .clusters import cluster, merge_small, pseudo_labels, stage_vectors
 from ..registry import merge, method
 from ..scales import Scale
-from ...objectives.losses import rank_and_world
 from ...objectives.unimodal.baselines import UNIMODAL
 
 # %% ../../../../nbs/training/methods/multistage/stages.ipynb #14df2a2d
@@ -73,13 +72,23 @@ def _stage_clusters(
 ) -> tuple[np.ndarray, torch.Tensor]:  # a cluster for every pair; the vectors that were clustered
     "The clusters of the training set by one stage."
     vectors = stage_vectors(model, stage, pairs, collate, grouping.vectors)
+    return _labels_of(vectors, stage, grouping, seed), vectors
+
+
+def _labels_of(
+    vectors: torch.Tensor | StoredVectors,  # of the training set
+    stage: int,  # by which they were made, from 0
+    grouping: Grouping,  # how
+    seed: int,  # of the run
+) -> np.ndarray:  # a cluster for every pair
+    "Cluster vectors by the run's seed."
     labels = cluster(vectors, grouping.clusters, derive(seed, "stage", stage + 1))
-    return rng(seed, "shuffled", stage).permutation(labels) if grouping.shuffled else labels, vectors
+    return rng(seed, "shuffled", stage).permutation(labels) if grouping.shuffled else labels
 
 
 def _groups_from(
     assignments: np.ndarray,  # (stage, pair): clusters of the stages so far
-    vectors: torch.Tensor,  # of the last of them
+    vectors: torch.Tensor | StoredVectors,  # of the last of them
     grouping: Grouping,  # how
     batch_size: int,  # what a group should fill
 ) -> np.ndarray:  # a group for every pair
@@ -95,19 +104,26 @@ def _group_images(
     stage: int,  # which begins, from 1
     grouping: Grouping,  # how
 ) -> torch.Tensor:  # (2, stage, pair): the clusters of every stage so far; and the groups to draw from, in every row
-    "Cluster the training set by each stage that has not been clustered yet, and combine that with the clusters before."
+    """Cluster the training set by each stage that has not been clustered yet, and combine that with the clusters
+    before; all processes encode, and the main process clusters."""
     loader = state.loader
+    pairs = loader.pairs
     known = state.extra.get("assignments")
-    if known is None:
-        rows = []
-    else:
-        rows = list(known.cpu().numpy())
-    for earlier in range(len(rows), stage):
-        labels, vectors = _stage_clusters(state.model, earlier, loader.pairs, loader.collate, grouping, state.seed)
-        rows.append(labels)
-    assignments = np.stack(rows)
-    groups = _groups_from(assignments, vectors, grouping, loader.batch_size)
-    return torch.from_numpy(np.stack([assignments, np.broadcast_to(groups, assignments.shape)]))
+    assignments = torch.empty(2, stage, len(pairs), dtype=torch.int64)
+    begin = 0 if known is None else len(known)
+    if begin:
+        assignments[:, :begin] = known.cpu()
+    for earlier in range(begin, stage):
+        vectors = stage_vectors(state.model, earlier, pairs, loader.collate, grouping.vectors, state=state)
+        if not state.processes.main:
+            continue
+        assignments[0, earlier] = torch.from_numpy(_labels_of(vectors, earlier, grouping, state.seed))
+        if earlier == stage - 1:
+            groups = _groups_from(assignments[0].numpy(), vectors, grouping, loader.batch_size)
+            assignments[1] = torch.from_numpy(groups)
+        if isinstance(vectors, StoredVectors):
+            vectors.remove()
+    return state.processes.from_main(assignments, f"the clusters of stage {stage - 1} in the main process")
 
 # %% ../../../../nbs/training/methods/multistage/stages.ipynb #7ra1n002
 def training_groups(
@@ -193,14 +209,10 @@ def begin_stage(
             _check_first(state, first, stages, grouping.clusters)
         if not stage:
             return
-        if rank_and_world()[0] == 0:
-            groups = _group_images(state, stage, grouping).to(model.device)
-            if message := _describe_small(groups[0], grouping, size):
-                warnings.warn(f"stage {stage}: {message}", stacklevel=2)
-        else:
-            groups = torch.empty(2, stage, len(state.loader.pairs), dtype=torch.int64, device=model.device)
-        if rank_and_world()[1] > 1:
-            dist.broadcast(groups, src=0)
+        groups = _group_images(state, stage, grouping).to(model.device)
+        message = _describe_small(groups[0], grouping, size)
+        if message and state.processes.main:
+            warnings.warn(f"stage {stage}: {message}", stacklevel=2)
         state.extra |= {"assignments": groups[0].contiguous(), "groups": groups[1, 0].contiguous()}
         sizes = torch.unique(state.extra["groups"], return_counts=True)[1].tolist()
         facts = {

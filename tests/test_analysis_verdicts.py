@@ -1,0 +1,168 @@
+"What a result's page says first: the right model, the right numbers, and what cannot be said."
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from complearn.analysis.runs.result_page import _result_page, print_result_page, write_result_page
+from complearn.analysis.runs.verdicts import measured_scores, model_title, write_verdict
+from complearn.core.config import RequestError
+from complearn.core.results import Result, row
+
+SPLITS = ("swap_att", "swap_obj")
+
+
+def rows_of(values, n=400, chance=0.5, data="generated/sugarcrepe"):
+    "Rows of models: method -> a value per seed, in both splits that exchange words."
+    rows = [
+        row(method, seed, "end", 100, data, split, "accuracy", value, n=n)
+        for method, by_seed in values.items()
+        for seed, value in enumerate(by_seed)
+        for split in SPLITS
+    ]
+    return rows + [row("chance", None, None, None, data, split, "accuracy", chance, n=n) for split in SPLITS]
+
+
+def test_a_difference_over_seeds_is_told_with_its_t_interval():
+    clip, mine = (0.60, 0.62, 0.61, 0.59), (0.66, 0.69, 0.66, 0.67)
+    verdict = write_verdict(Result({}, rows_of({"clip": clip, "negclip": mine})))
+    differences = np.subtract(mine, clip)
+    half = stats.t.ppf(0.975, 3) * stats.sem(differences)
+    low, high = 100 * (differences.mean() - half), 100 * (differences.mean() + half)
+    expected = (
+        f"In binding, NegCLIP is {100 * differences.mean():.1f} points better than CLIP: 67.0 against 60.5 % "
+        f"(95 % interval {low:+.1f} to {high:+.1f}, 4 seeds)."
+    )
+    assert verdict.sentences == [expected] and verdict.limits == []
+
+
+@pytest.mark.parametrize(("shift", "word"), [(0.05, "better"), (-0.05, "worse")])
+def test_the_order_of_rows_does_not_turn_the_sign(shift, word):
+    values = {"negclip": [0.7 + shift + noise for noise in (0.002, -0.002, 0.001, -0.001)], "clip": [0.7] * 4}
+    for order in (values, dict(reversed(values.items()))):
+        (sentence,) = write_verdict(Result({}, rows_of(order))).sentences
+        assert f"NegCLIP is 5.0 points {word} than CLIP" in sentence
+
+
+def test_without_a_difference_the_least_that_would_be_seen_is_said():
+    values = {"clip": (0.60, 0.70, 0.65, 0.62), "negclip": (0.64, 0.66, 0.66, 0.63)}
+    verdict = write_verdict(Result({}, rows_of(values)))
+    assert "NegCLIP shows no difference from CLIP" in verdict.sentences[0]
+    assert "would be missed in one of five studies of this size" in verdict.limits[0]
+
+
+def test_models_that_are_equal_in_all_seeds_are_called_so():
+    (sentence,) = write_verdict(Result({}, rows_of({"clip": (0.7, 0.8), "negclip": (0.7, 0.8)}))).sentences
+    assert "NegCLIP is the same in all seeds" in sentence
+
+
+def test_one_seed_is_no_comparison_of_methods():
+    verdict = write_verdict(Result({}, rows_of({"clip": (0.6,), "negclip": (0.7,)})))
+    assert verdict.sentences[0].startswith("In binding: CLIP 60.0 % [") and "NegCLIP 70.0 % [" in verdict.sentences[0]
+    assert "800 questions" in verdict.sentences[0]
+    assert verdict.limits == [
+        "One model of each: another seed may turn the order; train several seeds to compare methods."
+    ]
+
+
+def test_the_stated_reference_is_the_one_that_the_others_stand_beside():
+    rows = rows_of({"clip": (0.6, 0.61, 0.62), "negclip": (0.7, 0.72, 0.71)})
+    (sentence,) = write_verdict(Result({"reference": "negclip"}, rows)).sentences
+    assert "CLIP is 10.0 points worse than NegCLIP" in sentence
+
+
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_models_at_chance_are_named(seeds):
+    near = [0.5 + 0.01 * (-1) ** seed for seed in range(seeds)] if seeds > 1 else [0.51]
+    verdict = write_verdict(Result({}, rows_of({"clip": near, "negclip": [0.9 + 0.01 * k for k in range(seeds)]})))
+    limit = next(text for text in verdict.limits if text.startswith("At chance"))
+    assert "(50.0 %) in binding: CLIP;" in limit and "NegCLIP" not in limit
+
+
+def test_a_ceiling_and_a_blind_baseline_are_named():
+    verdict = write_verdict(Result({}, rows_of({"clip": (0.99, 0.985), "negclip": (0.995, 0.99)})))
+    assert any("ceiling in binding" in text for text in verdict.limits)
+    blind = [
+        row("blind_ngram", None, None, None, "generated/sugarcrepe", split, "accuracy", 0.8, n=400) for split in SPLITS
+    ]
+    verdict = write_verdict(Result({}, rows_of({"clip": (0.7, 0.72), "negclip": (0.9, 0.92)}) + blind))
+    (limit,) = [text for text in verdict.limits if "never sees the image" in text]
+    assert "80.0 % in binding, no less than CLIP." in limit
+
+
+@pytest.mark.parametrize(("loss", "learned"), [(4.8, False), (2.0, True)])
+def test_a_model_whose_loss_is_that_of_guessing_learned_nothing(loss, learned):
+    steps = pd.DataFrame({"method": "clip", "seed": 0, "step": range(1, 21), "contrastive_loss": loss, "loss": loss})
+    result = Result({"batch": 128}, rows_of({"clip": (0.6,)}), curves={"steps": steps})
+    said = [text for text in write_verdict(result).limits if "learned nothing yet" in text]
+    assert bool(said) != learned
+    assert learned or f"after 20 steps its loss is {loss:.2f}, and guessing among 128 pairs has 4.85" in said[0]
+
+
+def test_of_many_models_the_ends_are_told_and_the_others_counted():
+    values = {"clip": (0.6, 0.61, 0.62)} | {
+        f"mine {k}": [0.6 + 0.03 * (k - 2) + s for s in (0, 0.011, 0.019)] for k in range(5)
+    }
+    verdict = write_verdict(Result({}, rows_of(values)))
+    assert verdict.sentences[0].startswith("In binding, of 5 others 2 are better and 2 are worse than CLIP")
+    assert (
+        "mine 4 is 6.0 points better" in verdict.sentences[1] and "mine 0 is 6.0 points worse" in verdict.sentences[2]
+    )
+    assert "Of 5 comparisons about one in twenty" in " ".join(verdict.limits)
+
+
+def test_photos_without_hard_negatives_are_judged_by_retrieval():
+    rows = [
+        row(method, None, None, None, "held out/retrieval", "text_to_image", "r@1", value, n=50)
+        for method, value in {"start": 0.2, "negclip": 0.5}.items()
+    ]
+    rows.append(row("chance", None, None, None, "held out/retrieval", "text_to_image", "r@1", 0.02, n=50))
+    (scores,) = measured_scores(Result({}, rows))
+    assert scores.title == "pictures for captions" and scores.chance == 0.02
+    assert "start 20.0 % [" in write_verdict(Result({}, rows)).sentences[0]
+
+
+def test_without_a_common_measure_the_page_says_so_and_has_the_numbers(tmp_path):
+    result = Result({}, [row("mine", 0, None, 1, "words", "nouns", "accuracy", 0.25, n=4)])
+    assert "no hard negatives" in write_verdict(result).sentences[0]
+    page = _result_page(result, "Mine")
+    assert "25.0" in page and "<figure>" not in page
+
+
+def test_a_page_leads_with_its_verdict_and_folds_the_rest(tmp_path):
+    steps = pd.DataFrame({"method": "clip", "seed": 0, "phase": "train", "step": [1, 2], "loss": [3.0, 2.0]})
+    rows = rows_of({"clip": (0.6, 0.61), "<b>": (0.7, 0.72)})
+    Result({"rows": {"clip": {}}, "steps": 100, "batch": 32}, rows, curves={"steps": steps}).write(tmp_path)
+    page = write_result_page(tmp_path, "Mine").read_text()
+    assert page.index("In binding") < page.index("<figure>") < page.index("<details")
+    assert page.count("<details") == 3 and "<b>" not in page and "&lt;b&gt;" in page
+    assert "100 steps of 32 pairs" in page and "UTC" in page
+    assert page.count("plotly.js v") == 1 and "src=" not in page.partition("<body>")[0]
+
+
+def test_titles_of_registered_methods_are_those_of_papers():
+    names = {"clip": "CLIP", "il_clip": "IL-CLIP", "codebook_clip": "Codebook-CLIP", "negclip": "NegCLIP"}
+    assert {name: model_title(name) for name in names} == names
+    assert (
+        model_title("codebook_restarts") == "codebook restarts" and model_title("ViT-B-32:openai") == "ViT-B-32:openai"
+    )
+
+
+def test_a_pdf_without_a_browser_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("complearn.analysis.runs.result_page.find_browser", lambda: None)
+    with pytest.raises(RequestError, match="install it, or set BROWSER_PATH"):
+        print_result_page(tmp_path / "mine.report.html")
+
+
+@pytest.mark.browser
+def test_a_page_is_printed_with_all_its_parts(tmp_path):
+    Result({}, rows_of({"clip": (0.6, 0.61), "negclip": (0.7, 0.72)})).write(tmp_path)
+    pdf = print_result_page(write_result_page(tmp_path, "Mine"))
+    assert pdf.name == "results.report.pdf" and pdf.read_bytes().startswith(b"%PDF") and pdf.stat().st_size > 20_000
+
+
+def test_rows_without_a_number_of_questions_have_values_and_no_interval():
+    rows = [row(name, 0, None, 20, "held out/retrieval", "text_to_image", "r@1", 0.5) for name in ("clip", "mine")]
+    assert write_verdict(Result({}, rows)).sentences == ["In pictures for captions: CLIP 50.0 %, mine 50.0 %."]
+    assert "<figure>" in _result_page(Result({}, rows), "Mine")
