@@ -67,7 +67,7 @@ def score_name(
 def main_scores(
     rows: Iterable[Mapping[str, Any]],  # of one model
 ) -> list[tuple[str, float]]:  # by name
-    "The scores that stand for a model: the averages of a study, or the first shares that were measured."
+    "The main scores of a model: the averages of a study, or the first shares that were measured."
     rows = [row for row in rows if isinstance(row["value"], (int, float)) and 0 <= row["value"] <= 1]
     averages = [row for row in rows if row["data"] == "average"]
     main = averages or next(

@@ -191,7 +191,7 @@ class RunsController(Controller):
         return [({"type": "told", "text": "; ".join(texts)}, [])] if texts else []
 
     def _grew(self) -> bool:
-        "Whether the log of a selected run has new lines; what cannot be read is said beside the curves."
+        "Whether the log of a selected run has new lines; a log that cannot be read is named above the curves."
         grown = False
         for entry in self.selected:
             try:

@@ -51,7 +51,7 @@ class RunsView:
 
 # %% ../../../nbs/apps/runs/messages.ipynb #47ebce55
 def _group_value(entry: Entry, group: str) -> str:
-    "What a line is grouped by; what has no method of its own is grouped by its kind."
+    "The group of a line; a thing that is no run is grouped by its kind instead of a method."
     if group == "method" and entry.kind != "run":
         return entry.kind
     return str(getattr(entry, group)) or f"no {group}" if group else ""
@@ -157,7 +157,7 @@ def _empty_text(entries: Sequence[Entry], folder: Path) -> str:
 def _labels(
     entries: Sequence[Entry],  # runs
 ) -> dict[str, list[Entry]]:  # in the order of the runs
-    """Runs by method, with the study's folder where one method stands in several; runs of one method, folder and seed
+    """Runs by method, with the study's folder where several folders have the method; runs of one method, folder and seed
     differ in something else, and are kept apart."""
     places = {}
     for entry in entries:
@@ -353,7 +353,7 @@ def about_message(
     "What there is to know of the first one that is selected, what can be done with it, and a person's notes."
     content = {"type": "about", "name": "", "facts": [], "commands": [], "tags": "", "note": "", "count": len(entries)}
     if not entries:
-        return content | {"text": "Select a line of the table: what it is, and your notes, stand here."}, []
+        return content | {"text": "Select a line of the table to see its facts and your notes here."}, []
     entry = entries[-1]
     note = memory[entry.name]
     facts = [["Folder or file", str(entry.path)], ["Kind", entry.kind], ["State", entry.state]]

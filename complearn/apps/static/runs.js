@@ -441,7 +441,7 @@ class Runs {
     const said = h(
       "p",
       { class: "cl-small cl-said", "aria-live": "polite" },
-      "Point at a number, or go to it with the tab key: its interval stands here.",
+      "Point at a number, or go to it with the tab key, to see its interval here.",
     );
     const cell = value => {
       if (!value) return h("td", { class: "cl-none" }, "–");
