@@ -157,8 +157,8 @@ def _empty_text(entries: Sequence[Entry], folder: Path) -> str:
 def _labels(
     entries: Sequence[Entry],  # runs
 ) -> dict[str, list[Entry]]:  # in the order of the runs
-    """Runs by method, with the study's folder where several folders have the method; runs of one method, folder and seed
-    differ in something else, and are kept apart."""
+    """Runs by method, with the study's folder where several folders have the method; runs of one method, folder and
+    seed differ in something else, and are kept apart."""
     places = {}
     for entry in entries:
         place = entry.name.rpartition("/")[0].removesuffix("runs").rstrip("/")
