@@ -490,13 +490,14 @@ def study(
 
 def runs(
     folder: str | Path = "results",  # with runs somewhere below it, or a run itself
-) -> Any:  # a table: run, method, seed, state, phase, step, loss, problem
+) -> Any:  # a `RunsTable`: run, method, seed, state, phase, step, loss, problem
     """Return a table of the runs under a folder: what each is, how far it has come, and whether it goes on.
 
-    `complearn.runs("results/")`"""
-    from complearn.core.runs import runs_table
+    `complearn.runs("results/")` is a table of pandas. At the end of a notebook's cell it shows a page with live curves,
+    scores and notes; `.selection` is what is selected there."""
+    from complearn.apps.runs.table import RunsTable
 
-    return runs_table(folder)
+    return RunsTable.of(folder)
 
 # %% ../nbs/api.ipynb #ap1f0010
 def _opened(

@@ -409,6 +409,8 @@ def _check_runs(
     from complearn.core.config import RequestError
     from complearn.core.runs import RUN_DEFINITION, find
 
+    if app == "runs":  # it shows whatever is there, and says so where nothing is
+        return
     runs = find(folder)
     if not runs:
         raise FileNotFoundError(f"--runs {folder} holds no run; {RUN_DEFINITION}")
@@ -442,12 +444,12 @@ def open_app(
 
 @app.command(
     "open",
-    help="Open an app in the browser; without a name, list the runs that can be opened.\n\n"
-    "Example: complearn open codes --runs results/",
+    help="Open an app in the browser; without a name, the page of all runs below a folder.\n\n"
+    "Example: complearn open --runs results/",
 )
 def _open(
     name: Annotated[
-        str, typer.Argument(metavar="APP", help="codes, search, concepts, edits, stages, review, or my_file:mine")
+        str, typer.Argument(metavar="APP", help="runs, codes, search, concepts, edits, stages, review, or my_file:mine")
     ] = "",
     runs: Annotated[str | None, typer.Option(help="folder with runs below it")] = None,
     gallery: Annotated[str | None, typer.Option(help="folder of pictures to search in")] = None,
@@ -456,22 +458,19 @@ def _open(
     edits: Annotated[str | None, typer.Option(help="file of edits to review")] = None,
     results: Annotated[str | None, typer.Option(help="results file")] = None,
 ) -> None:
-    if name:
-        options = {
-            "runs": runs,
-            "gallery": gallery,
-            "captions": captions,
-            "graph": graph,
-            "edits": edits,
-            "results": results,
-        }
-        open_app(name, options)
-        return
-    folder = runs or "results"
-    print(api.runs(folder).to_string(index=False, na_rep=""))
-    print("\nopen one of them:")
-    for app_name in ("codes", "search", "stages"):
-        print(f"  complearn open {app_name} --runs {folder}")
+    options = {
+        "runs": runs or ("results" if name in ("", "runs") else None),
+        "gallery": gallery,
+        "captions": captions,
+        "graph": graph,
+        "edits": edits,
+        "results": results,
+    }
+    if runs is None and options["runs"] and not Path(options["runs"]).is_dir():
+        raise FileNotFoundError(
+            f"results is not a folder in {Path.cwd()}; name the one with your runs: complearn open --runs FOLDER"
+        )
+    open_app(name or "runs", options)
 
 
 def list_parts(

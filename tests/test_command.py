@@ -243,8 +243,6 @@ def test_runs_are_judged_listed_and_checked(trained, capsys):
     assert command.main(["runs", str(trained)]) == 0 and "negclip" in capsys.readouterr().out
     assert command.main(["runs", str(trained), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["state"] == "done"
-    assert command.main(["open", "--runs", str(trained)]) == 0
-    assert f"complearn open codes --runs {trained}" in capsys.readouterr().out
     assert command.main(["check", run]) == 0 and "method negclip, seed 0: done, 4 steps" in capsys.readouterr().out
 
 
@@ -319,6 +317,16 @@ def test_a_notebook_is_run_through_papermill(tmp_path, monkeypatch, capsys):
     assert f"python -m papermill {notebook} {report}" in capsys.readouterr().out
     assert command.main(["demo", "--out", str(tmp_path)]) == 0
     assert called[2][:2] == ["papermill", str(notebook)] and called[2][6:8] == ["preset", "demo"]
+
+
+def test_open_alone_shows_the_page_of_all_runs(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("complearn.apps.serving.main", given.append)
+    (tmp_path / "results").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["open"]) == 0 and command.main(["open", "runs"]) == 0
+    assert command.main(["open", "--runs", str(tmp_path)]) == 0, "also where no run is yet"
+    assert given == [["runs", "--runs", "results"], ["runs", "--runs", "results"], ["runs", "--runs", str(tmp_path)]]
 
 
 def test_an_app_is_served_with_its_options(album, trained, monkeypatch):

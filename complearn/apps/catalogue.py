@@ -17,6 +17,7 @@ from complearn.apps.edits import (
     review,  # noqa: F401
 )
 from .pages import APPS, PAGE
+from .runs import controller as runs  # noqa: F401
 from .search import controller as search  # noqa: F401
 from .stages import controller as stages  # noqa: F401
 from ..core.config import note_typed

@@ -9,6 +9,7 @@ __all__ = ['Place', 'describe_place']
 from dataclasses import dataclass
 from pathlib import Path
 
+from .inventory import model_form
 from ...core.files import find_captions, read_json
 from ...core.results import Result
 from ...core.runs import find, runs_table
@@ -19,7 +20,7 @@ from ...data.readers.files import read_pictures, read_rows
 from ...data.readers.registry import read
 from ...evaluation.bench.suites import find_suites
 from ...models.generative import is_generative
-from ...models.towers.checkpoints import is_clip_folder, is_torchscript
+from ...models.towers.checkpoints import is_torchscript
 from ...training.runs.opening import describe_model, load_scorer
 
 # %% ../../../nbs/analysis/runs/places.ipynb #pc04
@@ -92,7 +93,7 @@ def _runs_place(path: Path) -> Place | None:
     lines = (f"{len(runs)} runs", *table.drop(columns="problem").to_string(index=False, na_rep="").splitlines())
     codes = any((run.config.get("model") or {}).get("codebook") for run in runs if not run.problem)
     command = f"complearn open {'codes' if codes else 'search'} --runs {path}"
-    return Place("a folder of runs", lines, "; ".join(problems), (command,))
+    return Place("a folder of runs", lines, "; ".join(problems), (f"complearn open --runs {path}", command))
 
 
 def _run_place(path: Path) -> Place | None:
@@ -115,13 +116,8 @@ def _model_place(path: Path) -> Place | None:
     if is_generative(str(path)):
         lines = ("it writes text about an image, and is scored by the likelihood of captions",)
         return Place("a generative model", lines, commands=(f"complearn judge generative:{path} --pairs photos/",))
-    kinds = {
-        "a model of open_clip": (path / "open_clip_config.json").is_file(),
-        "a CLIPModel of transformers": is_clip_folder(path),
-        "a saved model": (path / "model.safetensors").is_file(),
-    }
-    kind = next((name for name, is_there in kinds.items() if is_there), None)
-    if kind is None:
+    kind = model_form(path)
+    if not kind:
         return None
     about = describe_model(load_scorer(path))
     lines = (f"activation {about['activation'] or 'not known'}, weights {about['fingerprint'][:12]}",)

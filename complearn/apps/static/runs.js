@@ -1,0 +1,540 @@
+// The runs below a folder: a table above; below it the curves, scores, differences and notes of what is selected. The
+// kernel's side is complearn.apps.runs.controller.
+import { button, connect, count, download, fill, h, scrolling, some, statusLine } from "./shared.js";
+
+const COLUMNS = [
+  ["run", "Name"],
+  ["kind", "Kind"],
+  ["method", "Method"],
+  ["data", "Data"],
+  ["step", "Steps"],
+  ["state", "State"],
+  ["score", "Scores, %"],
+  ["date", "Last change"],
+];
+const GROUPS = [
+  ["", "no groups"],
+  ["method", "method"],
+  ["kind", "kind"],
+  ["state", "state"],
+  ["data", "data"],
+];
+const PANELS = [
+  ["curves", "Curves"],
+  ["scores", "Scores"],
+  ["difference", "Difference"],
+  ["about", "Facts and notes"],
+];
+const POLL = 1800; // milliseconds between two questions what is new
+
+// The name space of SVG, from the browser: this script names no address.
+let space = null;
+const draw = (tag, attributes = {}, ...children) => {
+  space ??= new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
+  const node = document.createElementNS(space, tag);
+  for (const [key, value] of Object.entries(attributes)) if (value != null && value !== false) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+};
+
+// Round numbers between two ends, at most about n.
+const ticks = (low, high, n) => {
+  const span = high - low || 1;
+  const power = 10 ** Math.floor(Math.log10(span / n));
+  const step = power * [1, 2, 5, 10].find(each => span / (power * each) <= n);
+  const marks = [];
+  for (let at = Math.ceil(low / step); at * step <= high + step * 1e-9; at++) marks.push(+(at * step).toPrecision(12));
+  return marks;
+};
+const number = value => {
+  const size = Math.abs(value);
+  if (value !== 0 && (size < 0.001 || size >= 1e6)) return value.toExponential(1);
+  return size >= 1000 ? count(Math.round(value)) : String(+value.toPrecision(4));
+};
+
+class Runs {
+  constructor(model, node) {
+    Object.assign(this, { model, view: {}, selected: [], panel: null });
+    this.status = statusLine({ role: "alert" });
+    this.told = h("p", { class: "cl-small cl-told", role: "status" });
+    this.remark = h("p", { class: "cl-small cl-remark" });
+    this.empty = h("p", { class: "cl-empty" });
+    this.question = h("div", { class: "cl-row cl-question", role: "alertdialog", "aria-label": "a question", hidden: true });
+    this.head = h("tr");
+    this.body = h("tbody");
+    const table = h("table", {}, h("thead", {}, this.head), this.body);
+    this.list = scrolling(h("div", { class: "cl-list", tabindex: "0", role: "region", "aria-label": "runs" }, table));
+    this.more = button("Show more", () => this.send({ action: "show_more" }), { hidden: true });
+    this.content = h("div", { class: "cl-panel", role: "tabpanel" });
+    const parts = [this.makeTop(), this.status, this.told, this.remark, this.empty, this.list, this.more, this.question];
+    this.below = h("div", {}, this.makeActions(), this.makeTabs(), this.content);
+    this.node = h("div", { class: "cl cl-runs" }, ...parts, this.below);
+    fill(node, this.node);
+    this.size = new ResizeObserver(() => this.panel?.type === "curves" && this.drawCharts());
+    this.size.observe(this.content);
+    this.timer = setInterval(() => this.poll(), POLL);
+  }
+  makeTop() {
+    this.folder = h("span", { class: "cl-small cl-muted cl-name cl-grow" });
+    const later = () => {
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => this.send({ action: "filter_by", words: this.words.value }), 150);
+    };
+    this.words = h("input", { type: "search", placeholder: "Filter by words", "aria-label": "filter by words", oninput: later });
+    this.group = h(
+      "select",
+      { "aria-label": "group by", onchange: () => this.send({ action: "group_by", group: this.group.value }) },
+      GROUPS.map(([value, label]) => h("option", { value }, label)),
+    );
+    this.hidden = h("input", { type: "checkbox", onchange: () => this.send({ action: "show_hidden", hidden: this.hidden.checked }) });
+    this.hiddenText = h("span");
+    return h(
+      "div",
+      { class: "cl-row cl-top" },
+      h("h2", {}, "Runs"),
+      this.folder,
+      this.words,
+      h("label", { class: "cl-row cl-small" }, "Group by", this.group),
+      h("label", { class: "cl-row cl-small" }, this.hidden, this.hiddenText),
+    );
+  }
+  makeActions() {
+    this.picked = h("span", { class: "cl-small cl-muted cl-grow" });
+    const act = (label, action, more = {}, title = "") => button(label, () => this.send({ action, ...more }), { title });
+    this.onSelection = [
+      act("Select none", "pick_none"),
+      act("Hide", "hide", { hidden: true }, "leave out of the table; nothing is deleted"),
+      act("Show again", "hide", { hidden: false }, "put hidden lines back into the table"),
+      act("Stop…", "stop", {}, "ask the training to write a checkpoint and to end"),
+      act("Resume…", "resume", {}, "go on from the last checkpoint"),
+      act("Delete…", "delete", {}, "delete the folders of runs for good"),
+    ];
+    const others = [act("Select all", "pick_all"), act("Copy as Python", "copy_code"), act("Save as CSV", "export_table")];
+    this.code = h("pre", { class: "cl-code", tabindex: "0", "aria-label": "in Python", hidden: true });
+    const actions = h("div", { class: "cl-row" }, this.picked, this.onSelection, others);
+    return h("div", { class: "cl-actions", role: "group", "aria-label": "what is selected" }, actions, this.code);
+  }
+  makeTabs() {
+    this.tabs = PANELS.map(([panel, label]) =>
+      button(label, () => this.send({ action: "show_panel", panel }), { role: "tab", "data-panel": panel }),
+    );
+    return h("div", { class: "cl-tabs", role: "tablist", "aria-label": "what is shown of the selection" }, this.tabs);
+  }
+  send(request) {
+    this.model.send(request);
+  }
+  // A page that nobody sees asks nothing, and a question waits for the answer to the last one.
+  poll() {
+    if (document.visibilityState !== "visible" || this.waits) return;
+    this.waits = true;
+    this.send({ action: "poll" });
+  }
+
+  receive(content) {
+    const receivers = {
+      polled: () => (this.waits = false),
+      table: () => this.receiveTable(content),
+      curves: () => this.show(content, () => this.showCurves(content)),
+      scores: () => this.show(content, () => this.showScores(content)),
+      difference: () => this.show(content, () => this.showDifference(content)),
+      about: () => this.show(content, () => this.showAbout(content)),
+      question: () => this.ask(content),
+      code: () => this.showCode(content),
+      csv: () => download(content.name, content.text),
+      told: () => fill(this.told, content.text),
+      busy: () => this.status.report(content.text, true),
+      error: () => this.receiveError(content),
+    };
+    if (!["polled", "busy", "error"].includes(content.type)) this.status.report("");
+    receivers[content.type]?.();
+  }
+
+  receiveError({ text }) {
+    this.waits = false; // the question that failed has its answer
+    this.status.report(text);
+  }
+
+  // the table
+
+  receiveTable(content) {
+    const { rows, count: found, total, groups, n_hidden, folder, remark, view, empty, selected, trains } = content;
+    Object.assign(this, { view, selected });
+    this.folder.textContent = folder;
+    this.folder.title = folder;
+    if (document.activeElement !== this.words) this.words.value = view.words;
+    this.group.value = view.group;
+    this.hidden.checked = view.hidden;
+    this.hiddenText.textContent = `show hidden (${count(n_hidden)})`;
+    fill(this.remark, remark);
+    fill(this.empty, empty || (found ? "" : "No line holds all these words."));
+    this.list.hidden = !found;
+    this.below.hidden = !total;
+    this.more.hidden = rows.length >= found;
+    this.more.textContent = `Show more (${count(found - rows.length)} left)`;
+    const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset : null;
+    fill(
+      this.head,
+      h("th", { class: "cl-check", scope: "col", "aria-label": "selected" }),
+      COLUMNS.map(column => this.makeHead(...column)),
+    );
+    const lines = [];
+    let last = null;
+    for (const row of rows) {
+      if (view.group && row.group !== last) lines.push(this.makeGroup(row.group, Object.fromEntries(groups)[row.group]));
+      last = row.group;
+      lines.push(this.makeRow(row));
+      if (row.problem) lines.push(h("tr", { class: "cl-wrong" }, h("td", { colspan: COLUMNS.length + 1 }, h("p", {}, row.problem))));
+    }
+    fill(this.body, lines);
+    const trained = trains ? `, ${count(trains)} in training` : "";
+    this.picked.textContent = `${selected.length ? count(selected.length) : "nothing"} selected of ${some(found, "line")}${
+      found < total ? ` (${count(total)} in all)` : ""
+    }${trained}`;
+    for (const each of this.onSelection) each.disabled = !selected.length;
+    for (const tab of this.tabs) {
+      const isOn = tab.dataset.panel === view.panel;
+      tab.setAttribute("aria-selected", String(isOn));
+      tab.tabIndex = isOn ? 0 : -1;
+    }
+    this.list.dispatchEvent(new Event("scroll")); // says whether it goes on below
+    if (focused) this.focusAgain(focused);
+  }
+  focusAgain({ name, column }) {
+    const all = [...this.list.querySelectorAll("button, input")];
+    all.find(each => (name ? each.dataset.name === name : each.dataset.column === column))?.focus({ preventScroll: true });
+  }
+  makeHead(column, label) {
+    const isSorted = this.view.sort === column;
+    const arrow = isSorted ? (this.view.descending ? " ▾" : " ▴") : "";
+    const order = isSorted ? (this.view.descending ? "descending" : "ascending") : "none";
+    const sort = button(`${label}${arrow}`, () => this.send({ action: "sort_by", column }), { "data-column": column });
+    return h("th", { "data-col": column, "aria-sort": order, scope: "col" }, sort);
+  }
+  makeGroup(name, size) {
+    return h(
+      "tr",
+      { class: "cl-group-row" },
+      h("th", { colspan: COLUMNS.length + 1, scope: "colgroup" }, `${name}, ${some(size, "line")}`),
+    );
+  }
+  makeRow(row) {
+    const { name, kind, method, data, state, step, steps, scores, date, tags, note, hidden, selected } = row;
+    const pick = () => this.send({ action: "pick", name });
+    const check = h("input", { type: "checkbox", "aria-label": `select ${name}`, "data-name": name, onchange: pick });
+    check.checked = selected;
+    const labels = tags.map(tag => h("span", { class: "cl-mark" }, tag));
+    const of = state !== "done" && steps > step ? ` of ${count(steps)}` : "";
+    const numbers = scores.map(([score, value]) => h("span", { class: "cl-score" }, h("span", { class: "cl-muted" }, `${score} `), value));
+    const done = step == null ? "" : `${count(step)}${of}`;
+    const about = [kind, method, done && `${done} steps`].filter(Boolean).join(", ");
+    const cell = (column, ...children) => h("td", { "data-col": column }, ...children);
+    const called = h("span", { class: "cl-called", title: note ? `${name}: ${note}` : name }, name);
+    const first = [
+      called,
+      labels,
+      note && h("span", { class: "cl-small cl-muted cl-note" }, note),
+      h("span", { class: "cl-small cl-muted cl-also" }, about),
+    ];
+    return h(
+      "tr",
+      { class: `${selected ? "cl-chosen" : ""} ${hidden ? "cl-hidden" : ""}`, onclick: event => event.target.closest("input") || pick() },
+      h("td", { class: "cl-check" }, check),
+      cell("run", first),
+      cell("kind", kind),
+      cell("method", method),
+      cell("data", data),
+      cell("step", done),
+      cell("state", state && h("span", { class: "cl-state", "data-state": state }, state)),
+      cell("score", numbers),
+      cell("date", date),
+    );
+  }
+
+  // what is done to runs
+
+  ask({ action, text, names }) {
+    const answer = sure => {
+      this.question.hidden = true;
+      if (sure) this.send({ action, names, sure: true });
+      this.list.focus();
+    };
+    const yes = { stop: "Stop", resume: "Resume", delete: "Delete for good" }[action];
+    const no = button("Cancel", () => answer(false));
+    fill(
+      this.question,
+      h("span", { class: "cl-grow" }, text),
+      no,
+      button(yes, () => answer(true), { class: "cl-primary" }),
+    );
+    this.question.hidden = false;
+    no.focus();
+  }
+  showCode({ text }) {
+    this.code.textContent = text;
+    this.code.hidden = false;
+    const copied = navigator.clipboard?.writeText(text) ?? Promise.reject();
+    copied.then(
+      () => fill(this.told, "copied to the clipboard"),
+      () => fill(this.told, "the browser did not let this page copy; copy the lines below the buttons"),
+    );
+  }
+
+  // panels
+
+  show(content, make) {
+    const sameKind = this.panel?.type === content.type;
+    const focused = sameKind && this.content.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    this.panel = content;
+    make();
+    if (focused) this.content.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  }
+  showCurves({ panels, text, problems, weight, band }) {
+    if (!panels.length) return fill(this.content, problemLines(problems), h("p", { class: "cl-muted" }, text));
+    const smooth = () => this.send({ action: "smooth", weight: +slider.value });
+    const slider = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "smoothing", "data-key": "smooth" });
+    slider.value = weight;
+    slider.addEventListener("input", smooth);
+    const bands = h("input", {
+      type: "checkbox",
+      "data-key": "band",
+      onchange: () => this.send({ action: "show_bands", band: bands.checked }),
+    });
+    bands.checked = band;
+    this.charts = panels.map(panel => this.makeChart(panel));
+    fill(
+      this.content,
+      problemLines(problems),
+      h(
+        "div",
+        { class: "cl-row" },
+        h("label", { class: "cl-row cl-small" }, "Smoothing", slider, weight.toFixed(2)),
+        h("label", { class: "cl-row cl-small" }, bands, "one curve per method, with its 95 % band over seeds"),
+      ),
+      h(
+        "div",
+        { class: "cl-charts" },
+        this.charts.map(chart => chart.node),
+      ),
+    );
+    this.drawCharts();
+  }
+  makeChart(panel) {
+    const { title, name, names, series } = panel;
+    const choose = () => this.send({ action: "choose_curve", panel: title, name: select.value });
+    const select = h(
+      "select",
+      { "aria-label": `which ${title.toLowerCase()}`, "data-key": title, onchange: choose },
+      names.map(each => h("option", { value: each }, each.replaceAll("_", " "))),
+    );
+    select.value = name;
+    const picture = h("div", { class: "cl-picture", tabindex: "0", role: "img", "data-key": `${title} picture` });
+    const last = series.map(({ label, y }) => `${label} ${number(y.at(-1))}`).join(", ");
+    picture.setAttribute("aria-label", `${title} over steps; last values: ${last}`);
+    const said = h("p", { class: "cl-small cl-said", "aria-live": "polite" });
+    const chart = { panel, picture, said, at: null };
+    picture.addEventListener("pointermove", event => this.pointAt(chart, event.offsetX));
+    picture.addEventListener("pointerleave", () => this.say(chart, null));
+    const keys = series.map(({ label, colour, dashed, n }) =>
+      h(
+        "span",
+        { class: "cl-key" },
+        h("i", { class: dashed ? "cl-dashed" : "", style: `border-color:${colour}` }),
+        n > 1 ? `${label} (${some(n, "seed")})` : label,
+      ),
+    );
+    const heading = h("h3", { class: "cl-row" }, title, names.length > 1 && select);
+    chart.node = h("section", { "aria-label": title }, heading, picture, said, h("div", { class: "cl-row cl-keys" }, keys));
+    return chart;
+  }
+  drawCharts() {
+    for (const chart of this.charts ?? []) this.drawChart(chart);
+  }
+  drawChart(chart) {
+    const { series } = chart.panel;
+    const width = Math.max(200, chart.picture.clientWidth);
+    const height = 220;
+    const box = { left: 52, right: width - 10, top: 8, bottom: height - 34 };
+    const xs = series.flatMap(({ x }) => [x[0], x.at(-1)]);
+    const ys = series.flatMap(({ y }) => y);
+    const [first, last] = [Math.min(...xs), Math.max(...xs)];
+    let [low, high] = [Math.min(...ys), Math.max(...ys)];
+    const edge = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+    [low, high] = [low - edge, high + edge];
+    const x = step => box.left + ((box.right - box.left) * (step - first)) / (last - first || 1);
+    const y = value => box.bottom - ((box.bottom - box.top) * (value - low)) / (high - low);
+    Object.assign(chart, { x, box });
+    const line = (class_, from, to) => draw("path", { class: class_, d: `M${from[0]} ${from[1]}L${to[0]} ${to[1]}` });
+    const text = (words, at, anchor) => {
+      const node = draw("text", { x: at[0], y: at[1], "text-anchor": anchor });
+      node.textContent = words;
+      return node;
+    };
+    const parts = [];
+    for (const value of ticks(low, high, 5))
+      parts.push(line("cl-grid", [box.left, y(value)], [box.right, y(value)]), text(number(value), [box.left - 6, y(value) + 4], "end"));
+    for (const step of ticks(first, last, Math.max(2, Math.floor(width / 110))).filter(Number.isInteger))
+      parts.push(text(count(step), [x(step), box.bottom + 16], "middle"));
+    parts.push(
+      text("steps", [(box.left + box.right) / 2, height - 4], "middle"),
+      line("cl-axis", [box.left, box.bottom], [box.right, box.bottom]),
+    );
+    const path = (steps, values) => steps.map((step, k) => `${k ? "L" : "M"}${x(step).toFixed(1)} ${y(values[k]).toFixed(1)}`).join("");
+    const clip = `cl-clip-${chart.panel.title.replaceAll(" ", "-")}`;
+    const inside = draw("g", { "clip-path": `url(#${clip})` });
+    for (const { colour, dashed, x: steps, y: values, low: lower, high: upper, n } of series) {
+      if (n > 1) {
+        const back = path(steps.toReversed(), lower.toReversed()).replace("M", "L");
+        inside.append(draw("path", { class: "cl-band", fill: colour, d: `${path(steps, upper)}${back}Z` }));
+      }
+      inside.append(draw("path", { class: "cl-curve", stroke: colour, "stroke-dasharray": dashed ? "6 4" : null, d: path(steps, values) }));
+      if (values.length === 1) inside.append(draw("circle", { cx: x(steps[0]), cy: y(values[0]), r: 3, fill: colour }));
+    }
+    chart.cursor = line("cl-cursor", [0, box.top], [0, box.bottom]);
+    chart.cursor.setAttribute("visibility", "hidden");
+    const frame = draw("rect", { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top });
+    const clipping = draw("clipPath", { id: clip }, frame);
+    chart.picture.replaceChildren(
+      draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, clipping, ...parts, inside, chart.cursor),
+    );
+    this.say(chart, chart.at);
+  }
+  // The steps that have a point, of the longest curve.
+  stepsOf(chart) {
+    return chart.panel.series.reduce((best, { x }) => (x.length > best.length ? x : best), []);
+  }
+  pointAt(chart, offset) {
+    const near = this.stepsOf(chart).reduce((best, step) =>
+      Math.abs(chart.x(step) - offset) < Math.abs(chart.x(best) - offset) ? step : best,
+    );
+    this.say(chart, near);
+  }
+  step(chart, by) {
+    const steps = this.stepsOf(chart);
+    const at = chart.at == null ? (by > 0 ? -1 : steps.length) : steps.indexOf(chart.at);
+    this.say(chart, steps[Math.min(steps.length - 1, Math.max(0, at + by))]);
+  }
+  say(chart, at) {
+    chart.at = at;
+    if (at == null) {
+      chart.cursor?.setAttribute("visibility", "hidden");
+      chart.said.textContent = "";
+      return;
+    }
+    chart.cursor.setAttribute("visibility", "visible");
+    chart.cursor.setAttribute("transform", `translate(${chart.x(at)} 0)`);
+    const values = chart.panel.series.map(({ label, x, y, low, high, n }) => {
+      const k = x.findLastIndex(step => step <= at);
+      if (k < 0) return null;
+      return n > 1 ? `${label} ${number(y[k])} [${number(low[k])}, ${number(high[k])}]` : `${label} ${number(y[k])}`;
+    });
+    chart.said.textContent = `step ${count(at)}: ${values.filter(Boolean).join(", ")}`;
+  }
+  showScores({ columns, rows, sets, chosen, text }) {
+    if (!sets.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
+    const choose = () => this.send({ action: "choose_questions", name: select.value });
+    const select = h(
+      "select",
+      { "aria-label": "questions", "data-key": "questions", onchange: choose },
+      sets.map(each => h("option", { value: each }, each)),
+    );
+    select.value = chosen;
+    const said = h(
+      "p",
+      { class: "cl-small cl-said", "aria-live": "polite" },
+      "Point at a number, or go to it with the tab key, to see its interval here.",
+    );
+    const cell = value => {
+      if (!value) return h("td", { class: "cl-none" }, "–");
+      const say = () => fill(said, value.about);
+      const shade = `--cl-share:${(100 * value.share).toFixed(0)}%`;
+      return h("td", { class: "cl-heat", style: shade, tabindex: "0", title: value.about, onfocus: say, onpointerenter: say }, value.text);
+    };
+    const head = h(
+      "tr",
+      {},
+      h("th", {}, "run"),
+      columns.map(name => h("th", { scope: "col" }, name)),
+    );
+    const lines = rows.map(({ label, cells }) => h("tr", {}, h("th", { scope: "row" }, label), cells.map(cell)));
+    const table = h("table", { class: "cl-map" }, h("thead", {}, head), h("tbody", {}, lines));
+    const list = h("div", { class: "cl-wide", tabindex: "0", role: "region", "aria-label": "scores" }, table);
+    fill(this.content, h("label", { class: "cl-row cl-small" }, "Questions", select), said, list);
+  }
+  showDifference({ names, rows, text }) {
+    if (!rows.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
+    const head = h(
+      "tr",
+      {},
+      ["setting", ...names].map(name => h("th", { scope: "col" }, name)),
+    );
+    const lines = rows.map(([key, one, other]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, one), h("td", {}, other)));
+    const table = h("table", { class: "cl-plain" }, h("thead", {}, head), h("tbody", {}, lines));
+    fill(this.content, h("div", { class: "cl-wide", tabindex: "0", role: "region", "aria-label": "difference" }, table));
+  }
+  showAbout({ name, facts, commands, tags, note, count: selected, text }) {
+    if (!name) return fill(this.content, h("p", { class: "cl-muted" }, text));
+    const writing = this.content.contains(document.activeElement) && this.content.dataset.name === name;
+    if (writing && ["tags", "note"].includes(document.activeElement.dataset.key)) return; // nobody types over the writer
+    this.content.dataset.name = name;
+    const change = (action, key) => event => this.send({ action, [key]: event.target.value });
+    const tagged = h("input", { value: tags, "aria-label": "tags", "data-key": "tags", onchange: change("write_tags", "tags") });
+    const written = h("textarea", { rows: "4", "aria-label": "note", "data-key": "note", onchange: change("write_note", "text") }, note);
+    const many =
+      selected > 1 ? h("p", { class: "cl-small cl-remark" }, `${selected} are selected: tags and note are written to all of them.`) : null;
+    const list = facts.flatMap(([key, value]) => [h("dt", { class: "cl-muted" }, key), h("dd", {}, value)]);
+    fill(
+      this.content,
+      h("h3", {}, name),
+      h(
+        "div",
+        { class: "cl-about" },
+        h("dl", {}, list),
+        h(
+          "div",
+          {},
+          many,
+          h("label", {}, h("span", { class: "cl-label" }, "Tags, with spaces between them"), tagged),
+          h("label", {}, h("span", { class: "cl-label" }, "Note"), written),
+          commands.length ? h("span", { class: "cl-label" }, "What you can do with it") : null,
+          commands.map(command => h("pre", { class: "cl-code" }, command)),
+        ),
+      ),
+    );
+  }
+  moveBy(input, by) {
+    const all = [...this.body.querySelectorAll("input")];
+    all[all.indexOf(input) + by]?.focus();
+  }
+  // Arrows walk through the lines, the tabs and the steps of a curve; Escape takes a question back. JupyterLab has uses of
+  // its own for such keys.
+  onKey(event) {
+    const { target, key } = event;
+    if (!this.node.contains(target) || event.ctrlKey || event.metaKey) return;
+    const chart = this.charts?.find(each => each.picture === target);
+    const across = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    const down = { ArrowUp: -1, ArrowDown: 1 }[key];
+    event.stopPropagation(); // letters, Enter and other arrows are the field's and the buttons' own
+    if (key === "Escape" && !this.question.hidden) this.question.querySelector("button").click();
+    else if (across && chart) this.step(chart, across);
+    else if (across && this.tabs.includes(target)) this.tabs[this.tabs.indexOf(target) + across]?.focus();
+    else if (down && target.matches("input[data-name]")) this.moveBy(target, down);
+    else return;
+    event.preventDefault();
+  }
+  close() {
+    clearInterval(this.timer);
+    this.size.disconnect();
+  }
+}
+
+const problemLines = problems => problems.map(problem => h("p", { class: "cl-small cl-remark" }, problem));
+
+function render({ model, el }) {
+  const app = new Runs(model, el);
+  const disconnect = connect(app, model, { keydown: event => app.onKey(event) });
+  return () => {
+    app.close();
+    disconnect();
+  };
+}
+export default { render };

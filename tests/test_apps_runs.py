@@ -1,0 +1,659 @@
+"""The runs' page: what is found below a folder, what is remembered, how runs are stopped, resumed and deleted, and the
+page in a browser."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+from browser import attach, check_requests, open_chromium, screenshot
+
+import complearn
+from complearn.analysis.runs.inventory import Inventory, entries_table, last_rows, main_scores
+from complearn.analysis.runs.logs import RunLog, drawn_curves, smoothed, thinned
+from complearn.apps.runs.controller import RunsController, runs
+from complearn.apps.runs.memory import FILE, Memory, Note
+from complearn.core.config import RequestError
+from complearn.core.own_files import ForeignFile
+from complearn.core.results import Result, row
+from complearn.core.runs import Run, differing_values, runs_table, training_process
+from complearn.training.runs.control import delete_run, resume_run, stop_run
+
+HOLDER = """
+import fcntl, os, signal, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+lock.write(str(os.getpid()))
+lock.flush()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def make_run(folder, method="clip", seed=0, steps=40, done=True, lr=0.001):
+    """A run with a log, without any training."""
+    config = {"method": {"name": method, "args": {"steps": steps}}, "train": {"lr": lr}, "seed": seed}
+    run = Run.create(folder, config | {"data": {"name": "folder", "args": {"folder": "data/photos"}}})
+    for step in range(1, steps + 1):
+        loss = 4 - 2 * step / steps + seed / 10
+        run.log(
+            {"kind": "step", "step": step, "phase": "contrastive", "loss": loss, "lr": lr, "contrastive_loss": loss}
+        )
+        if step % 20 == 0:
+            about = {"seed": seed, "phase": None, "step": None, "metric": "accuracy", "n": 50}
+            rows = [
+                row(method, data="monitor", split=split, value=0.5 + step / 200, **about)
+                for split in ("swap_att", "swap_obj")
+            ]
+            run.log({"kind": "evaluate", "name": "monitor", "rows": rows, "step": step, "phase": "contrastive"})
+    if done:
+        run.finish({"step": steps})
+    return run
+
+
+def study_rows(methods, seeds):
+    about = {"phase": "contrastive", "step": 40, "metric": "accuracy"}
+    rows = []
+    for method in methods:
+        for seed in seeds:
+            value = 0.5 + 0.1 * methods.index(method) + 0.01 * seed
+            rows.append(row(method, seed, data="average", split="BIND", value=value, n=100, **about))
+            spread = {"low": value - 0.05, "high": value + 0.05, "n": 80}
+            rows.append(row(method, seed, data="sugarcrepe", split="swap_att", value=value, **spread, **about))
+    return rows
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two methods with two seeds each and their study, a run that was stopped, a damaged one, and one thing of each
+    other kind."""
+    root = tmp_path / "results"
+    for method in ("clip", "negclip"):
+        for seed in range(2):
+            make_run(root / "study" / "runs" / f"{method}-s{seed}", method, seed, lr=0.001 * (seed + 1))
+    setting = {"source": {"name": "folder", "args": {"folder": "photos"}}, "preset": "smoke"}
+    Result(setting, study_rows(["clip", "negclip"], [0, 1])).write(root / "study")
+    make_run(root / "stopped-s0", "clip", 0, 30, done=False)
+    Run.create(root / "waiting-s0", {"method": {"name": "clip"}, "seed": 0})
+    make_run(root / "broken-s0")
+    (root / "broken-s0" / "config.json").write_text('{"method": {"na')
+    model = root / "tuned"
+    model.mkdir()
+    (model / "open_clip_config.json").write_text("{}")
+    (root / "graph").mkdir()
+    (root / "graph" / "graph.json").write_text("{}")
+    edit = {"caption": "a dog", "negatives": []}
+    (root / "negatives.jsonl").write_text(json.dumps(edit) + "\n" + json.dumps(edit) + "\n")
+    (root / "photos").mkdir()
+    (root / "photos" / "1.png").write_bytes(b"")
+    (root / "study" / "figures").mkdir()
+    (root / "study" / "figures" / "loss.png").write_bytes(b"")
+    return root
+
+
+def asked(controller, action, **arguments):
+    """The messages of an action by their type; an error is a failure."""
+    messages = {content["type"]: content for content, _ in controller.handle({"action": action, **arguments})}
+    assert "error" not in messages, messages
+    return messages
+
+
+def refusal(controller, action, **arguments):
+    [(content, _)] = controller.handle({"action": action, **arguments})
+    assert content["type"] == "error"
+    return content["text"]
+
+
+# --- what is found
+
+
+def test_everything_below_a_folder_is_found_once(folder):
+    table = entries_table(Inventory(folder).look()).set_index("run")
+    kinds = table.kind.to_dict()
+    runs_found = {f"study/runs/{method}-s{seed}" for method in ("clip", "negclip") for seed in range(2)}
+    runs_found |= {"stopped-s0", "waiting-s0", "broken-s0"}
+    assert {name for name, kind in kinds.items() if kind == "run"} == runs_found
+    others = {name: kind for name, kind in kinds.items() if kind != "run"}
+    assert others == {
+        "study/results.json": "study", "tuned": "model", "graph": "concept graph", "negatives.jsonl": "edits",
+        "photos": "gallery",
+    }  # fmt: skip
+    states = {"stopped-s0": "stopped", "waiting-s0": "waiting", "broken-s0": "damaged", "study/runs/clip-s0": "done"}
+    assert {name: table.state[name] for name in states} == states
+    assert "config.json cannot be read" in table.problem["broken-s0"]
+    assert table.step["stopped-s0"] == 30 and table.steps["stopped-s0"] == 30
+    assert table.data["negatives.jsonl"] == "2 captions" and table.data["study/runs/clip-s0"] == "folder photos"
+
+
+def test_a_run_has_the_scores_of_its_study_or_else_of_its_log(folder):
+    table = entries_table(Inventory(folder).look()).set_index("run")
+    assert table.scores["study/runs/negclip-s1"] == {"BIND": pytest.approx(0.61)}
+    assert table.scores["stopped-s0"] == {"swap att": 0.6, "swap obj": 0.6}
+    assert table.scores["waiting-s0"] == {}
+    assert table.scores["study/results.json"] == {
+        "clip BIND": pytest.approx(0.505),
+        "negclip BIND": pytest.approx(0.605),
+    }
+    rows = [row("clip", 0, None, step, "world", "mean", "r@1", step / 10) for step in (1, 3, 2)]
+    assert [line["value"] for line in last_rows(rows)] == [0.3] and main_scores(rows[:1]) == [("mean r@1", 0.1)]
+
+
+def test_the_states_agree_with_those_of_the_table_in_python(folder):
+    words = {
+        "done": "done",
+        "stopped": "stopped",
+        "not started": "waiting",
+        "damaged": "damaged",
+        "in training": "trains",
+    }
+    table = entries_table(Inventory(folder).look())
+    ours = table[table.kind == "run"].set_index("run").state.to_dict()
+    assert ours == {line.run: words[line.state] for line in runs_table(folder).itertuples()}
+
+
+def test_a_damaged_line_in_the_middle_of_a_log_is_said_with_its_number(folder):
+    log = folder / "study" / "runs" / "clip-s0" / "metrics.jsonl"
+    lines = log.read_bytes().split(b"\n")
+    lines[3] = lines[3][:20] + b"\0" * 10
+    log.write_bytes(b"\n".join(lines))
+    table = entries_table(Inventory(folder).look()).set_index("run")
+    assert (
+        table.state["study/runs/clip-s0"] == "damaged"
+        and "line 4 is not a JSON object" in table.problem["study/runs/clip-s0"]
+    )
+
+
+def test_damaged_results_and_half_a_file_of_edits_say_so(folder):
+    (folder / "study" / "results.json").write_text('{"schema": 99}')
+    (folder / "negatives.jsonl").write_text('{"caption": "a dog", "negatives": []}\n{"capt')
+    table = entries_table(Inventory(folder).look()).set_index("run")
+    assert "has not schema" in table.problem["study/results.json"]
+    assert "ends in the middle of a line" in table.problem["negatives.jsonl"]
+
+
+def test_links_are_not_followed(folder, tmp_path):
+    make_run(tmp_path / "elsewhere" / "secret-s0")
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "other.jsonl").symlink_to(folder / "negatives.jsonl")
+    names = {entry.name for entry in Inventory(folder).look()}
+    assert not [name for name in names if "secret" in name or "other" in name]
+
+
+def test_a_second_look_reads_only_what_has_changed(folder, monkeypatch):
+    inventory = Inventory(folder)
+    first = inventory.look()
+    read = []
+    opened = Run.__init__
+    monkeypatch.setattr(
+        Run, "__init__", lambda self, path, **options: read.append(path) or opened(self, path, **options)
+    )
+    assert inventory.look() == first
+    assert {os.path.basename(path) for path in read} == {"broken-s0"}, "which may be mended in any of its files"
+    read.clear()
+    Run(folder / "stopped-s0").log({"kind": "step", "step": 31, "phase": "contrastive", "loss": 1.0})
+    read.clear()
+    changed = {entry.name: entry for entry in inventory.look()}["stopped-s0"]
+    assert changed.step == 31 and {os.path.basename(path) for path in read} == {"stopped-s0", "broken-s0"}
+
+
+def test_two_hundred_runs_open_at_once(tmp_path):
+    """The page's measure, without the time: a log is read once, and of its 500 lines three are parsed."""
+    log = make_run(tmp_path / "runs" / "clip-s0", steps=500).path / "metrics.jsonl"
+    parsed = []
+    loads = json.loads
+
+    def count(text, **options):
+        parsed.append(text)
+        return loads(text, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("complearn.analysis.runs.inventory.json.loads", count)
+        (entry,) = Inventory(tmp_path).look()
+    lines = log.read_bytes().splitlines()
+    assert entry.step == 500 and len([text for text in parsed if text in lines]) == 3
+
+
+def test_configurations_differ_in_keys():
+    assert differing_values({"a": {"b": 1}, "c": 2}, {"a": {"b": 3, "d": 4}, "c": 2}) == [
+        ("a.b", 1, 3),
+        ("a.d", None, 4),
+    ]
+
+
+# --- curves
+
+
+def test_a_log_is_read_on_from_where_it_ended(tmp_path):
+    run = make_run(tmp_path / "clip-s0", steps=5, done=False)
+    log = RunLog(run.path)
+    assert log.update() and len(log.curve("loss")) == 5 and not log.update()
+    with open(run.path / "metrics.jsonl", "a") as file:
+        file.write('{"kind": "step", "step": 6, ')
+        file.flush()
+        assert not log.update(), "a torn line is not read yet"
+        file.write('"loss": 1.0}\n')
+    assert log.update() and log.curve("loss").step.tolist() == [1, 2, 3, 4, 5, 6]
+    run.truncate_metrics(3)
+    assert log.update() and log.curve("loss").step.tolist() == [1, 2, 3], "a run that was resumed"
+    with open(run.path / "metrics.jsonl", "a") as file:
+        file.write("[1]\n")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="metrics.jsonl, byte .*: not a record of a training"):
+            log.update()
+    assert len(log.curve("loss")) == 3
+
+
+def test_a_band_is_the_interval_over_seeds_at_common_steps(tmp_path):
+    logs = {}
+    for seed, steps in ((0, 40), (1, 60)):
+        path = make_run(tmp_path / f"clip-s{seed}", seed=seed, steps=steps).path
+        logs[path.name] = RunLog(path)
+        logs[path.name].update()
+    drawn = drawn_curves({"clip": logs}, "loss")
+    assert drawn.step.max() == 40 and (drawn.n == 2).all() and set(drawn.label) == {"clip"}
+    first = drawn.iloc[0]
+    values = [log.curve("loss").value[0] for log in logs.values()]
+    assert first.value == pytest.approx(sum(values) / 2) and first.low < min(values) and first.high > max(values)
+    apart = drawn_curves({"clip": logs}, "loss", band=False)
+    assert set(apart.label) == set(logs) and (apart.low == apart.value).all()
+    assert drawn_curves({"clip": logs}, "none").empty
+
+
+def test_smoothing_weighs_the_past_and_starts_at_the_first_value():
+    curve = pd.DataFrame({"step": [0, 1], "value": [1.0, 0.0]})
+    assert smoothed(curve, 0.5).value.tolist() == [1.0, pytest.approx(1 / 3)]
+    assert smoothed(curve, 0) is curve
+    many = pd.DataFrame({"step": range(999), "value": 1.0})
+    assert len(thinned(many)) <= 300 and thinned(many).step.iloc[[0, -1]].tolist() == [0, 998]
+
+
+# --- what is remembered
+
+
+def test_notes_and_the_view_are_there_after_a_reload(folder):
+    page = RunsController(folder)
+    asked(page, "pick", name="stopped-s0")
+    asked(page, "write_tags", tags="baseline, old")
+    asked(page, "write_note", text="learning rate too high")
+    asked(page, "sort_by", column="run")
+    asked(page, "hide", hidden=True)
+    again = RunsController(folder)
+    table = asked(again, "connect")["table"]
+    assert "stopped-s0" not in [line["name"] for line in table["rows"]] and table["n_hidden"] == 1
+    assert table["view"]["sort"] == "run"
+    table = asked(again, "show_hidden", hidden=True)["table"]
+    (line,) = [line for line in table["rows"] if line["name"] == "stopped-s0"]
+    assert line["tags"] == ["baseline", "old"] and line["note"] == "learning rate too high" and line["hidden"]
+
+
+def test_two_pages_keep_each_others_notes(tmp_path):
+    one, other = Memory(tmp_path), Memory(tmp_path)
+    one.set_notes({"a": Note(text="first")})
+    other.set_notes({"b": Note(text="second")})
+    assert set(Memory(tmp_path).notes) == {"a", "b"} and set(other.notes) == {"a", "b"}
+    one.forget(["b"])
+    assert set(Memory(tmp_path).notes) == {"a"}
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + bytes(4080)])
+def test_a_damaged_memory_is_named_and_kept(folder, content):
+    (folder / FILE).write_bytes(content)
+    page = RunsController(folder)
+    remark = asked(page, "connect")["table"]["remark"]
+    assert f"{FILE} was damaged" in remark
+    (kept,) = folder.glob("complearn-runs.damaged-*.sqlite")
+    assert kept.read_bytes() == content and kept.name in remark
+    asked(page, "pick", name="stopped-s0")
+    asked(page, "write_note", text="works")
+    assert Memory(folder)["stopped-s0"].text == "works"
+
+
+def test_a_link_in_place_of_the_memory_is_neither_read_nor_written(folder, tmp_path):
+    target = tmp_path / "thesis.tex"
+    target.write_text("my thesis")
+    (folder / FILE).symlink_to(target)
+    page = RunsController(folder)
+    asked(page, "pick", name="stopped-s0")
+    table = asked(page, "write_note", text="lost")["table"]
+    assert target.read_text() == "my thesis" and (folder / FILE).is_symlink()
+    assert "is a link to" in table["remark"] and page.memory["stopped-s0"].text == "lost"
+
+
+def test_a_view_of_another_version_is_left_out(folder):
+    Memory(folder).set_view({"sort": "colour", "selected": 5})
+    assert RunsController(folder).view.sort == "date"
+
+
+# --- the table and the panels
+
+
+def test_the_table_is_sorted_filtered_and_grouped(folder):
+    page = RunsController(folder)
+    names = [line["name"] for line in asked(page, "sort_by", column="score")["table"]["rows"]]
+    assert names[0] == "study/runs/negclip-s1"
+    turned = [line["name"] for line in asked(page, "sort_by", column="score")["table"]["rows"]]
+    assert turned == names[::-1]
+    found = asked(page, "filter_by", words="NEGCLIP run")["table"]
+    assert [line["name"] for line in found["rows"] if line["kind"] == "run"] == [
+        "study/runs/negclip-s0",
+        "study/runs/negclip-s1",
+    ]
+    assert asked(page, "filter_by", words="nothing of the kind")["table"]["count"] == 0
+    grouped = asked(page, "filter_by", words="") | asked(page, "group_by", group="method")
+    groups = [line["group"] for line in grouped["table"]["rows"]]
+    assert groups == sorted(groups) and dict(grouped["table"]["groups"])["negclip"] == 2
+
+
+def test_curves_scores_difference_and_facts_of_the_selection(folder):
+    page = RunsController(folder)
+    assert "Select one run or several" in asked(page, "connect")["curves"]["text"]
+    for name in ("study/runs/clip-s0", "study/runs/clip-s1"):
+        curves = asked(page, "pick", name=name)["curves"]
+    assert [panel["title"] for panel in curves["panels"]] == ["Loss", "Learning rate", "Score"]
+    (line,) = curves["panels"][0]["series"]
+    assert line["label"] == "clip" and line["n"] == 2 and len(line["x"]) == 40
+    assert len(asked(page, "show_bands", band=False)["curves"]["panels"][0]["series"]) == 2
+    assert (
+        asked(page, "choose_curve", panel="Loss", name="contrastive_loss")["curves"]["panels"][0]["name"]
+        == "contrastive_loss"
+    )
+    assert asked(page, "smooth", weight=0.9)["curves"]["weight"] == 0.9
+    scores = asked(page, "show_panel", panel="scores")["scores"]
+    assert (
+        scores["sets"] == ["average", "sugarcrepe"] and scores["chosen"] == "average" and scores["columns"] == ["BIND"]
+    )
+    scores = asked(page, "choose_questions", name="sugarcrepe")["scores"]
+    assert [cells["text"] for line in scores["rows"] for cells in line["cells"]] == ["50.0", "51.0"]
+    assert "95 % interval over the questions 45.0 to 55.0, 80 questions" in scores["rows"][0]["cells"][0]["about"]
+    difference = asked(page, "show_panel", panel="difference")["difference"]
+    assert difference["rows"] == [["train.lr", "0.001", "0.002"], ["seed", "0", "1"]]
+    about = asked(page, "show_panel", panel="about")["about"]
+    assert about["name"] == "study/runs/clip-s1" and ["Seed", "1"] in about["facts"]
+    asked(page, "pick_these", names=["study/results.json"])
+    scores = asked(page, "show_panel", panel="scores")["scores"]
+    assert [line["label"] for line in scores["rows"]] == ["study/results.json: clip", "study/results.json: negclip"]
+    assert "over 2 seeds" in scores["rows"][0]["cells"][0]["about"]
+    assert "exactly two" in asked(page, "show_panel", panel="difference")["difference"]["text"]
+
+
+def test_runs_share_a_curve_only_if_they_differ_in_the_seed_alone(tmp_path):
+    for place in ("a/x/runs/clip-s0", "b/x/runs/clip-s0", "b/x/runs/clip-s1", "slow", "fast"):
+        make_run(tmp_path / place, lr=0.01 if place == "fast" else 0.001)
+    page = RunsController(tmp_path)
+    labels = {line["label"]: line["n"] for line in asked(page, "pick_all")["curves"]["panels"][0]["series"]}
+    assert labels == {"clip (a/x)": 1, "clip (b/x)": 2, "fast": 1, "slow": 1}
+
+
+def test_only_what_is_new_is_told(folder):
+    page = RunsController(folder)
+    asked(page, "pick", name="stopped-s0")
+    assert list(asked(page, "poll")) == ["polled"]
+    Run(folder / "stopped-s0").log({"kind": "step", "step": 31, "phase": "contrastive", "loss": 1.0})
+    page._looked = 0.0
+    told = asked(page, "poll")
+    assert list(told) == ["polled", "table", "curves"] and told["curves"]["panels"][0]["series"][0]["x"][-1] == 31
+
+
+def test_the_selection_is_a_table_and_python(folder):
+    page = runs(folder).select(["stopped-s0", "study/results.json"])
+    page.run_action("write_tags", tags="old")
+    assert list(page.selection.run) == ["stopped-s0", "study/results.json"] and list(page.selection.tags) == [
+        "old",
+        "old",
+    ]
+    code = asked(page.controller, "copy_code")["code"]["text"]
+    names = {}
+    exec(code.rpartition("\n")[0], names)
+    assert list(names["table"].selection.run) == ["stopped-s0", "study/results.json"]
+    assert "stopped-s0" in asked(page.controller, "export_table")["csv"]["text"]
+    with pytest.raises(RequestError, match="there is no 'typo'"):
+        page.select(["typo"])
+
+
+def test_complearn_runs_is_a_table_that_shows_itself_as_a_page(folder):
+    table = complearn.runs(folder)
+    assert isinstance(table, pd.DataFrame) and table.equals(runs_table(folder))
+    assert type(table[table.state == "done"]) is pd.DataFrame
+    bundle = table._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle and "stopped-s0" in bundle["text/plain"]
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path):
+    page = RunsController(tmp_path)
+    assert "complearn train clip photos/" in asked(page, "connect")["table"]["empty"]
+    assert not list(tmp_path.iterdir()), "looking writes nothing"
+    with pytest.raises(FileNotFoundError, match="is not a folder; give a folder that holds runs"):
+        RunsController(tmp_path / "typo")
+
+
+def test_a_folder_that_is_one_run_is_shown_and_not_deleted(tmp_path):
+    run = make_run(tmp_path / "clip-s0")
+    page = RunsController(run.path)
+    (line,) = asked(page, "connect")["table"]["rows"]
+    assert line["name"] == "clip-s0" and line["state"] == "done"
+    assert "open the folder above it" in refusal(page, "delete", names=["clip-s0"], sure=True)
+    assert Run(run.path).done
+
+
+def test_what_cannot_be_done_says_why(folder):
+    page = RunsController(folder)
+    assert "nothing is selected" in refusal(page, "hide", hidden=True)
+    assert "there is no 'typo'" in refusal(page, "pick", name="typo")
+    asked(page, "pick", name="photos")
+    assert "photos is no run" in refusal(page, "delete")
+    assert "from 0 to below 1" in refusal(page, "smooth", weight=1.0)
+
+
+def test_any_request_is_answered(folder):
+    for name in RunsController.actions:
+        check_requests(RunsController(folder), name)
+    assert (folder / "stopped-s0" / "config.json").exists() and (folder / "study" / "runs").is_dir()
+
+
+# --- stop, resume, delete
+
+
+@pytest.fixture
+def holder(folder):
+    """A process that holds the lock of a run as a training does."""
+    lock = folder / "stopped-s0" / "lock"
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, lock], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_training_is_stopped_after_a_question(folder, holder):
+    page = RunsController(folder)
+    asked(page, "pick", name="stopped-s0")
+    (line,) = [line for line in asked(page, "connect")["table"]["rows"] if line["name"] == "stopped-s0"]
+    assert line["state"] == "trains" and training_process(folder / "stopped-s0") == holder.pid
+    assert "in training; stop it first" in refusal(page, "delete", names=["stopped-s0"], sure=True)
+    assert "already, by process" in refusal(page, "resume", names=["stopped-s0"], sure=True)
+    question = asked(page, "stop")["question"]
+    assert holder.poll() is None and "Stop stopped-s0?" in question["text"]
+    asked(page, "stop", names=question["names"], sure=True)
+    assert holder.wait(20) == 7, "SIGTERM, which a training answers with a checkpoint"
+    page.look()
+    assert page.find("stopped-s0").state == "stopped"
+
+
+def test_a_number_in_a_lock_that_nobody_holds_is_not_stopped(folder):
+    """The number may belong to another program by now."""
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        (folder / "stopped-s0" / "lock").write_text(str(bystander.pid))
+        assert training_process(folder / "stopped-s0") is None
+        with pytest.raises(RequestError, match="is not in training on this machine"):
+            stop_run(folder / "stopped-s0")
+        assert bystander.poll() is None
+    finally:
+        bystander.send_signal(signal.SIGKILL)
+        bystander.wait()
+
+
+def test_a_run_is_resumed_by_the_same_command(folder, monkeypatch):
+    started = []
+
+    def start(run, words, env):
+        started.append((run.path, words))
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr("complearn.training.runs.sweep.start", start)
+    page = RunsController(folder)
+    question = asked(page, "resume", names=["stopped-s0"])["question"]
+    assert not started and question["action"] == "resume"
+    asked(page, "resume", names=["stopped-s0"], sure=True)
+    path, words = started[0]
+    assert path == folder / "stopped-s0" and words[1:4] == ["-m", "complearn.launch", str(path)]
+    with pytest.raises(RequestError, match="is done; there is nothing to resume"):
+        resume_run(folder / "study" / "runs" / "clip-s0")
+    page.children["stopped-s0"].wait()
+    assert list(asked(page, "poll"))[0] == "polled" and not page.children
+
+
+def test_a_resumed_run_that_fails_says_why(folder, monkeypatch):
+    def start(run, words, env):
+        (run.path / "log.txt").write_text("starting\nValueError: the training data have changed\n")
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
+
+    monkeypatch.setattr("complearn.training.runs.sweep.start", start)
+    page = RunsController(folder)
+    asked(page, "resume", names=["stopped-s0"], sure=True)
+    page.children["stopped-s0"].wait()
+    told = asked(page, "poll")["told"]["text"]
+    assert told == (
+        "stopped-s0 ended with exit code 1: ValueError: the training data have changed; its log.txt says more"
+    )
+    assert "told" not in asked(page, "poll")
+
+
+def test_what_vanishes_during_a_look_is_said_not_raised(folder, monkeypatch):
+    def gone(*arguments):
+        raise FileNotFoundError("photos was deleted")
+
+    monkeypatch.setattr("complearn.analysis.runs.inventory.find_captions", gone)
+    table = entries_table(Inventory(folder).look()).set_index("run")
+    assert table.state["photos"] == "damaged" and table.problem["photos"] == "photos was deleted"
+
+
+def test_a_run_is_deleted_after_a_question_with_its_notes(folder):
+    page = RunsController(folder)
+    asked(page, "pick", name="stopped-s0")
+    asked(page, "write_note", text="gone")
+    question = asked(page, "delete")["question"]
+    assert (folder / "stopped-s0").is_dir() and "This cannot be undone" in question["text"]
+    table = asked(page, "delete", names=question["names"], sure=True)["table"]
+    assert not (folder / "stopped-s0").exists() and "stopped-s0" not in Memory(folder).notes
+    assert "stopped-s0" not in [line["name"] for line in table["rows"]] and not table["selected"]
+
+
+def test_nothing_but_a_run_below_the_folder_is_deleted(folder, tmp_path):
+    outside = make_run(tmp_path / "outside-s0").path
+    (folder / "linked").symlink_to(outside)
+    (folder / "by-link").symlink_to(tmp_path)
+    for name in ("linked", "by-link/outside-s0", "../outside-s0", str(outside), ""):
+        with pytest.raises(ForeignFile):
+            delete_run(folder, name)
+    for name in ("study", "tuned", "graph", "broken-s0"):
+        with pytest.raises(RequestError, match="cannot be told to be a run"):
+            delete_run(folder, name)
+    with pytest.raises(RequestError, match="there is no folder"):
+        delete_run(folder, "typo")
+    assert Run(outside).done and (folder / "broken-s0" / "metrics.jsonl").exists()
+
+
+def test_a_deleted_run_takes_no_link_s_target_with_it(folder, tmp_path):
+    (tmp_path / "thesis.tex").write_text("my thesis")
+    (folder / "stopped-s0" / "notes").symlink_to(tmp_path / "thesis.tex")
+    delete_run(folder, "stopped-s0")
+    assert (tmp_path / "thesis.tex").exists() and not (folder / "stopped-s0").exists()
+
+
+# --- in a browser
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_page_runs_are_compared_noted_and_deleted(folder, dark):
+    app = runs(folder)
+    with open_chromium() as browser:
+        page = attach(browser, "runs", app.controller, dark)
+        page.set_viewport_size({"width": 1600, "height": 1000})
+        page.wait_for_selector(".cl-runs tbody tr")
+        assert page.locator(".cl-list tbody input").count() == 12 and page.locator(".cl-wrong").count() == 1
+        theme = "dark" if dark else "light"
+        for name in ("study/runs/clip-s0", "study/runs/clip-s1", "study/runs/negclip-s0"):
+            page.locator(f"input[data-name='{name}']").focus()
+            page.keyboard.press("Space")
+            page.wait_for_function(f"document.querySelector(`input[data-name='{name}']`).checked")
+        page.wait_for_selector(".cl-picture svg path.cl-curve")
+        assert page.locator(".cl-charts section").count() == 3
+        page.keyboard.press("ArrowDown")
+        below = page.evaluate("document.activeElement.dataset.name")
+        page.keyboard.press("ArrowUp")
+        assert below == "study/runs/clip-s1" and page.evaluate("document.activeElement.dataset.name") == name
+        page.locator(".cl-picture").first.focus()
+        page.keyboard.press("ArrowRight")
+        assert "step 1: clip" in page.locator(".cl-said").first.inner_text()
+        screenshot(page, f"runs-{theme}")
+        page.locator("[data-panel=curves]").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".cl-heat")
+        page.locator(".cl-heat").first.focus()
+        assert "BIND: 50.0" in page.locator(".cl-said").inner_text()
+        screenshot(page, f"runs-scores-{theme}")
+        page.locator("input[data-name='study/runs/clip-s1']").click()
+        page.locator("[data-panel=difference]").click()
+        page.wait_for_selector(".cl-plain")
+        assert "method.name" in page.locator(".cl-plain").inner_text()
+        screenshot(page, f"runs-difference-{theme}")
+        page.get_by_text("Select none").click()
+        page.locator("input[data-name='stopped-s0']").click()
+        page.locator("[data-panel=about]").click()
+        page.locator("[data-key=note]").fill("learning rate too high")
+        page.locator("[data-key=note]").blur()
+        page.wait_for_function("document.querySelector('.cl-list').innerText.includes('learning rate too high')")
+        screenshot(page, f"runs-about-{theme}")
+        page.get_by_role("button", name="Delete…").click()
+        page.wait_for_selector(".cl-question:not([hidden])")
+        assert page.evaluate("document.activeElement.textContent") == "Cancel" and (folder / "stopped-s0").is_dir()
+        screenshot(page, f"runs-question-{theme}")
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".cl-question", state="hidden")
+        page.get_by_role("button", name="Delete…").click()
+        page.get_by_role("button", name="Delete for good").click()
+        page.wait_for_function("!document.querySelector(`input[data-name='stopped-s0']`)")
+        assert not (folder / "stopped-s0").exists()
+        page.locator("input[type=search]").fill("negclip")
+        page.wait_for_function("document.querySelectorAll('.cl-list tbody tr').length < 5")
+        page.locator("input[type=search]").fill("")
+        page.wait_for_function("document.querySelectorAll('.cl-list tbody tr').length > 5")
+        page.locator("input[data-name='study/runs/clip-s0']").click()
+        page.locator("[data-panel=curves]").click()
+        page.wait_for_selector(".cl-picture svg path.cl-curve")
+        page.set_viewport_size({"width": 420, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth <= 420"), "no part is wider than a narrow page"
+        page.wait_for_timeout(300)
+        screenshot(page, f"runs-narrow-{theme}")
+
+
+@pytest.mark.browser
+def test_a_page_shows_a_new_step_within_two_seconds(tmp_path):
+    run = make_run(tmp_path / "clip-s0", done=False)
+    controller = RunsController(tmp_path)
+    with open_chromium() as browser:
+        page = attach(browser, "runs", controller)
+        page.locator("input[data-name='clip-s0']").click()
+        page.wait_for_selector(".cl-picture svg")
+        run.log({"kind": "step", "step": 41, "phase": "contrastive", "loss": 1.25, "lr": 0.001})
+        begun = time.monotonic()
+        page.wait_for_function("document.querySelector('.cl-picture').ariaLabel.includes('1.25')", timeout=15_000)
+        assert time.monotonic() - begun < 10, "two seconds on a quiet machine"
