@@ -19,7 +19,7 @@ setup(
     license="Apache-2.0",
     keywords=cfg["keywords"].split(),
     packages=find_packages(include=["complearn", "complearn.*"]),
-    package_data={"complearn": ["apps/static/*", "**/*.json", "**/*.csv"]},
+    package_data={"complearn": ["apps/static/*", "analysis/static/*", "**/*.json", "**/*.csv"]},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
     extras_require=extras,

@@ -185,11 +185,11 @@ def _check_columns(
     missing = [usual[0] for usual in (IMAGE_COLUMNS, CAPTION_COLUMNS) if not spelt & set(usual)]
     if len(columns) < 2 or not missing:
         return
-    there = ", ".join(map(repr, columns))[:300]
+    listing = ", ".join(map(repr, columns))[:300]
     named = "".join(f", {name}: COLUMN" for name in missing)
     where = "".join(f", captions_file: {args[key]}" for key in ("captions_file",) if key in args)
     raise RequestError(
-        f"{function}: {file} line 1: no column {' and none '.join(map(repr, missing))}; there are {there}; rename the "
+        f"{function}: {file} line 1: no column {' and none '.join(map(repr, missing))}; there are {listing}; rename the "
         f"right one, write a header where there is none, or name it: "
         f"'{{name: folder, args: {{folder: {args['folder']}{where}{named}}}}}'"
     )
@@ -341,10 +341,10 @@ def _save_average(
     from complearn.training.runs.opening import load_scorer
 
     first = start if callable(getattr(start, "collate", None)) else load_scorer(start, quick_gelu=quick_gelu)
-    made = interpolate(first, load_scorer(run), alpha, (_shown_name(start), run.path.name))
+    average = interpolate(first, load_scorer(run), alpha, (_shown_name(start), run.path.name))
     about = f"(1 - alpha) times the weights of {_shown_name(start)} plus alpha times those of {run.path}"
     facts = {"name": f"{run.method}, averaged with its start", "weights": about, "alpha": alpha}
-    folder = save_model(made, run.path.parents[1] / "averaged", facts)
+    folder = save_model(average, run.path.parents[1] / "averaged", facts)
     print(f"the average of the weights (alpha {alpha:g}) is saved in {folder}")
     return folder
 
@@ -407,14 +407,14 @@ def judge(
         scan = find_suites(benchmarks, only, allow_outside)
         for note in absent_notes(scan, bool(only)):
             print(note)
-        found, text_only, errors = read_suites(scan, limit, check="header", allow_outside=allow_outside)
+        benchmarks_read, text_only, errors = read_suites(scan, limit, check="header", allow_outside=allow_outside)
         for name, error in errors.items():
             print(f"left out: {name}: {error}")
-        if not found and not text_only:
+        if not benchmarks_read and not text_only:
             raise RequestError(
                 f"judge: no benchmark was found in {benchmarks}; complearn list benchmark says what each needs"
             )
-        bench |= found
+        bench |= benchmarks_read
     with follow_outside(allow_outside):
         if pairs is None and not benchmarks:
             bench = own_questions(judged)
@@ -483,9 +483,9 @@ def study(
     print(plan.about)
     device = str(pick_device(device))
     answers = study_answers(plan.data, next(iter(plan.study.table)), device)
-    asked = {"judge": benchmarks or {}, "n": plan.study.scale.n, "hold_out": hold_out}
+    answered = {"judge": benchmarks or {}, "n": plan.study.scale.n, "hold_out": hold_out}
     setting = {"preset": preset, "overlap": overlap, "device": describe_device(device)}
-    return plan.study.measure(answers, asked, setting, device, at_once, processes)
+    return plan.study.measure(answers, answered, setting, device, at_once, processes)
 
 
 def runs(
@@ -508,7 +508,7 @@ def _opened(
     if model is None or callable(getattr(model, "collate", None)):
         return model
     if isinstance(model, Mapping):
-        return {name: _opened(one, function) for name, one in model.items()}
+        return {name: _opened(named, function) for name, named in model.items()}
     if not isinstance(model, (str, Path)):
         from complearn.core.config import RequestError
 
@@ -590,7 +590,7 @@ def _runs(
         return folder
     if not isinstance(runs, Sequence):
         raise RequestError(f"{function}: {runs!r} is no run; give a run, or a folder with runs below it")
-    return [_runs(one, function) for one in runs]
+    return [_runs(run, function) for run in runs]
 
 
 def _checked(
@@ -636,10 +636,10 @@ def codes(
     **options: Any,  # of `apps.codes.controller.codes`: models, stores, n
 ) -> Any:  # a widget
     "Explore the codebooks of trained models."
-    given = {"runs": _runs(runs, "codes"), "pairs": _pictures(pairs, "codes"), **_checked(options, "codes")}
+    arguments = {"runs": _runs(runs, "codes"), "pairs": _pictures(pairs, "codes"), **_checked(options, "codes")}
     from complearn.apps.codes.controller import codes as app
 
-    return app(given.pop("runs"), **given)
+    return app(arguments.pop("runs"), **arguments)
 
 
 def edits(
@@ -675,7 +675,7 @@ def stages(
     **options: Any,  # of `apps.stages.controller.stages`: model, clusters, metadata, most
 ) -> Any:  # a widget
     "Show the groups of images in each stage of a model."
-    given = {"runs": _runs(runs, "stages"), "pairs": _pictures(pairs, "stages"), **_checked(options, "stages")}
+    arguments = {"runs": _runs(runs, "stages"), "pairs": _pictures(pairs, "stages"), **_checked(options, "stages")}
     from complearn.apps.stages.controller import stages as app
 
-    return app(**given)
+    return app(**arguments)

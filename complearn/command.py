@@ -319,15 +319,15 @@ def find_notebook(
     if Path(name).expanduser().is_file():
         return Path(name).expanduser().absolute()
     folder = Path(api.__file__).parents[1] / "nbs"
-    known = {path.name: path for room in ("experiments", "benchmarks") for path in (folder / room).glob("*.ipynb")}
-    if Path(name).name in known:
-        return known[Path(name).name]
-    if not known:
+    notebooks = {path.name: path for room in ("experiments", "benchmarks") for path in (folder / room).glob("*.ipynb")}
+    if Path(name).name in notebooks:
+        return notebooks[Path(name).name]
+    if not notebooks:
         raise FileNotFoundError(
             f"there is no {Path(name).absolute()}, and no notebooks of experiments beside complearn; clone its "
             f"repository, and install it from there: pip install -e ."
         )
-    raise FileNotFoundError(f"there is no notebook {name}; there are {', '.join(sorted(known))}")
+    raise FileNotFoundError(f"there is no notebook {name}; there are {', '.join(sorted(notebooks))}")
 
 
 def run_notebook(
@@ -544,16 +544,16 @@ def _check(
     from complearn.analysis.runs.places import describe_place
 
     with _quiet_if(json):
-        found = describe_place(place)
+        described = describe_place(place)
     if json:
-        _print_json(place=place, kind=found.kind, lines=found.lines, problem=found.problem)
+        _print_json(place=place, kind=described.kind, lines=described.lines, problem=described.problem)
     else:
-        print(f"{place}: {found.kind}", *(f"  {line}" for line in found.lines), sep="\n")
-        if found.problem:
-            print(f"  wrong: {found.problem}")
-        if found.commands:
-            print("next:", *(f"  {command}" for command in found.commands), sep="\n")
-    if found.problem:
+        print(f"{place}: {described.kind}", *(f"  {line}" for line in described.lines), sep="\n")
+        if described.problem:
+            print(f"  wrong: {described.problem}")
+        if described.commands:
+            print("next:", *(f"  {command}" for command in described.commands), sep="\n")
+    if described.problem:
         raise typer.Exit(1)
 
 # %% ../nbs/command.ipynb #cm14
@@ -640,11 +640,11 @@ def main(
     arguments: Sequence[str] | None = None,  # None: the program's own
 ) -> int:  # exit status: 2 for an error that is the request's, 1 for one of the work
     "Run the command; an expected error is one line on the standard error."
-    given = {"traceback": False}
+    settings = {"traceback": False}
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         with _warnings_in_a_line():
-            status = app(words, prog_name="complearn", standalone_mode=False, obj=given) or 0
+            status = app(words, prog_name="complearn", standalone_mode=False, obj=settings) or 0
         if status == INTERRUPTED:
             print("interrupted; the same command goes on where it stopped", file=sys.stderr)
         return status
@@ -652,7 +652,7 @@ def main(
         print(f"complearn: {error.format_message()} (complearn --help says more)", file=sys.stderr)
         return 2
     except (OSError, ValueError, ImportError, RuntimeError, ArithmeticError) as error:
-        if given["traceback"]:
+        if settings["traceback"]:
             raise
         print(f"complearn: {error}", file=sys.stderr)
         return 1 if isinstance(error, RuntimeError) else 2

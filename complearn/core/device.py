@@ -111,12 +111,12 @@ def _limit_left(
         limit = (folder / "memory.max").read_text().strip()
         used = int((folder / "memory.current").read_text())
         # files that the system would give back
-        kept = [
+        limits = [
             int(line.split()[1]) for line in (folder / "memory.stat").read_text().splitlines() if line[:5] == "file "
         ]
     except (OSError, ValueError):
         return None
-    return None if limit == "max" else int(limit) - used + sum(kept)
+    return None if limit == "max" else int(limit) - used + sum(limits)
 
 
 def available_memory() -> int | None:  # bytes; None where the system does not say
@@ -125,6 +125,6 @@ def available_memory() -> int | None:  # bytes; None where the system does not s
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
+    free = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
     limits = [_limit_left(Path("/sys/fs/cgroup"))]
-    return min([*found, *(limit for limit in limits if limit is not None)], default=None)
+    return min([*free, *(limit for limit in limits if limit is not None)], default=None)

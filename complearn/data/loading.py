@@ -392,8 +392,8 @@ def content_fingerprint(
                 image = Path(pair.image)
             else:
                 image = pair.image
-            shown = [Path(each) if isinstance(each, str) else each for each in (pair.negative_images or {}).values()]
-            parts = (image, *shown, pair.labels, None if pair.tree is None else str(pair.tree), pair.regions)
+            images = [Path(each) if isinstance(each, str) else each for each in (pair.negative_images or {}).values()]
+            parts = (image, *images, pair.labels, None if pair.tree is None else str(pair.tree), pair.regions)
             text = "\x1f".join(_mark(part, by_size) for part in parts)
             digest.update(text.encode(errors="surrogatepass") + b"\x1e")
     return ("" if by_size else _BYTES) + digest.hexdigest()

@@ -153,11 +153,11 @@ class PairStream:
         places: Sequence[Sequence[int]],  # number of a shard, place in it
     ) -> list[Pair]:
         "Read single pairs again; raise `BadData` if one is not there any more."
-        wanted: dict[int, set[int]] = {}
+        rows: dict[int, set[int]] = {}
         for shard, place in places:
-            wanted.setdefault(shard, set()).add(place)
+            rows.setdefault(shard, set()).add(place)
         found = {}
-        for shard, numbers in wanted.items():
+        for shard, numbers in rows.items():
             pairs = (pair for part in self.read(shard) for pair in part)
             for place, pair in enumerate(itertools.islice(pairs, max(numbers) + 1)):
                 if place in numbers:

@@ -366,16 +366,16 @@ class Inventory:
 
     def look(self) -> list[Entry]:
         "Everything that lies there now, by name."
-        begun = time.perf_counter()
-        found = list(self._walk(str(self.folder)))
-        entries = [self._entry(kind, path) for kind, path in found]
-        self._read = {key: self._read[key] for key in found}
+        started = time.perf_counter()
+        places = list(self._walk(str(self.folder)))
+        entries = [self._entry(kind, path) for kind, path in places]
+        self._read = {key: self._read[key] for key in places}
         studies = {}
         for entry in entries:
             if entry.kind == "study":
                 studies.setdefault(entry.path.parent, []).append(entry)
         entries = [self._finished(entry, studies) for entry in entries]
-        self.seconds = time.perf_counter() - begun
+        self.seconds = time.perf_counter() - started
         return sorted(entries, key=lambda entry: entry.name)
 
     def _walk(self, folder: str) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,49 +28,11 @@ from ...core.results import Result
 from ...evaluation.bench.judging import answers_table, with_intervals
 
 # %% ../../../nbs/analysis/runs/result_page.ipynb #rp04
-_STYLE = """
-:root { color-scheme: light dark;
-  --ink: #1d1d1f; --paper: #ffffff; --line: #d8d8dc; --faint: #5c5c64; --mark: #0a62c4; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #ececf0; --paper: #17171a; --line: #3a3a40; --faint: #a6a6ae; --mark: #7db4ff; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
-  max-width: 62rem; padding: 1.5rem 1rem; }
-h1 { font-size: 1.6rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 1.6rem 0 .4rem; }
-.verdict { border-left: 3px solid var(--mark); padding: .1rem 0 .1rem 1rem; margin: 1rem 0; }
-.verdict p { margin: .4rem 0; } .limits { color: var(--faint); }
-.about, nav, dd, .note { color: var(--faint); font-size: .93rem; } nav a { margin-right: 1rem; }
-a { color: var(--mark); } details { border-top: 1px solid var(--line); padding: .5rem 0; }
-summary { cursor: pointer; font-weight: 600; } figure { margin: 0; overflow-x: auto; }
-table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .7rem; text-align: right; white-space: nowrap; }
-th, td:first-child, td:nth-child(2) { text-align: left; } dt { font-weight: 600; }
-dd { margin: 0 0 .5rem; overflow-wrap: anywhere; } ul { margin: 0; padding-left: 1.2rem; }
-"""
-_SCRIPT = """
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
-function paint() {
-  const ink = dark.matches ? "#ececf0" : "#1d1d1f";
-  const line = dark.matches ? "#3a3a40" : "#e0e0e4";
-  for (const figure of document.querySelectorAll(".plotly-graph-div")) {
-    const change = {"font.color": ink};
-    for (const name of Object.keys(figure.layout))
-      if (/^[xy]axis/.test(name)) { change[name + ".gridcolor"] = line; change[name + ".color"] = ink; }
-    (figure.layout.shapes || []).forEach((shape, k) => {
-      if (shape.layer === "below") change["shapes[" + k + "].line.color"] = line;
-    });
-    Plotly.relayout(figure, change);
-  }
-}
-dark.addEventListener("change", paint);
-window.addEventListener("load", paint);
-window.addEventListener("beforeprint", () => {
-  for (const part of document.querySelectorAll("details")) part.open = true;
-});
-for (const part of document.querySelectorAll("details"))
-  part.addEventListener("toggle", () => {
-    for (const figure of part.querySelectorAll(".plotly-graph-div")) Plotly.Plots.resize(figure);
-  });
-"""
+def _read_static(name: str) -> str:
+    "The text of a file of `complearn/analysis/static`."
+    return files("complearn").joinpath("analysis", "static", name).read_text(encoding="utf-8")
+
+
 # words for the columns of a result
 _METRICS = {
     "accuracy": "right",
@@ -158,8 +121,8 @@ def _describe_setting(setting: Mapping[str, Any]) -> list[str]:
         )
     if questions := setting.get("questions"):
         if all(isinstance(count, int) for count in questions.values()):
-            asked = "; ".join(f"{name} ({count:,})" for name, count in questions.items())
-            lines.append(f"Asked: {asked}.")
+            counts = "; ".join(f"{name} ({count:,})" for name, count in questions.items())
+            lines.append(f"Asked: {counts}.")
     return lines
 
 
@@ -238,11 +201,11 @@ def _result_page(
         f"<h2>Setting</h2>{setting}" if setting else "",
         f"<nav>{links}</nav>",
         *(f"<details id='{key}'><summary>{escape(name)}</summary>{content}</details>" for key, name, content in folded),
-        f"<script>{_SCRIPT}</script>",
+        f"<script>{_read_static('report.js')}</script>",
     ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join(parts)
-    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head><body>{body}</body></html>\n'
+    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_read_static("report.css")}</style></head><body>{body}</body></html>\n'
 
 
 def write_result_page(

@@ -98,12 +98,12 @@ def measured_scores(
     for split, metric, title, about in _MEASURES:
         part = table[(table.split == split) & (table.metric == metric)]
         part = part[part.data == "average"] if split.isupper() else part[part.data != "average"]
-        own = part[part.method.isin(models)]
-        if not len(models) or set(own.method) != set(models):
+        of_models = part[part.method.isin(models)]
+        if not len(models) or set(of_models.method) != set(models):
             continue
-        seeds = own.seed.astype(object).where(own.seed.notna(), "")
-        wide = own.assign(seed=seeds).pivot_table(index="seed", columns="method", values="value", aggfunc="mean")
-        counts = own.groupby(["method", seeds]).n.sum().groupby(level=0).min()
+        seeds = of_models.seed.astype(object).where(of_models.seed.notna(), "")
+        wide = of_models.assign(seed=seeds).pivot_table(index="seed", columns="method", values="value", aggfunc="mean")
+        counts = of_models.groupby(["method", seeds]).n.sum().groupby(level=0).min()
         levels = _baselines(table, split, metric)
         measured.append(Scores(title, about, wide[models], counts.fillna(0).astype(int).to_dict(), *levels))
     return measured
@@ -179,7 +179,7 @@ def _main_sentences(scores: Scores, others: list[str], reference: str) -> list[s
 
 def _other_measures(measured: list[Scores], others: list[str], reference: str) -> list[str]:
     "Differences in the other measures, in one sentence."
-    shown, not_shown = [], []
+    differing, not_shown = [], []
     for scores in measured:
         tests = {name: _difference(scores, name, reference) for name in others}
         parts = [
@@ -188,10 +188,10 @@ def _other_measures(measured: list[Scores], others: list[str], reference: str) -
             if _word(test) in ("better", "worse")
         ]
         if parts:
-            shown.append(f"{scores.title}: {', '.join(parts)}")
+            differing.append(f"{scores.title}: {', '.join(parts)}")
         else:
             not_shown.append(scores.title)
-    text = [f"Elsewhere, beside {model_title(reference)}: {'; '.join(shown)}."] if shown else []
+    text = [f"Elsewhere, beside {model_title(reference)}: {'; '.join(differing)}."] if differing else []
     return text + ([f"No difference is shown in {', '.join(not_shown)}."] if not_shown else [])
 
 

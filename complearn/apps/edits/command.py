@@ -252,10 +252,10 @@ def _generator_version(
     from huggingface_hub.errors import HFValidationError
 
     try:
-        kept = try_to_load_from_cache(generator, "config.json")
+        file = try_to_load_from_cache(generator, "config.json")
     except HFValidationError:
         return ""
-    return Path(kept).parent.name[:12] if isinstance(kept, str) else ""
+    return Path(file).parent.name[:12] if isinstance(file, str) else ""
 
 
 def _pictures_version(
@@ -491,9 +491,9 @@ class _Numbers:
         name: str,
     ) -> list[int]:  # ascending
         "The rows with a name."
-        wanted = name_number(name)
-        start = np.searchsorted(self.hashes, wanted, "left")
-        stop = np.searchsorted(self.hashes, wanted, "right")
+        number = name_number(name)
+        start = np.searchsorted(self.hashes, number, "left")
+        stop = np.searchsorted(self.hashes, number, "right")
         return self.order[start:stop].tolist()
 
 # %% ../../../nbs/apps/edits/command.ipynb #a3a9ea8d
@@ -838,11 +838,11 @@ def edit_captions(
 
     with write_errors(path):
         _check_parts(path)
-        known = note()
-        if len(_written_rows(path, known, rows)) == len(rows):
+        before = note()
+        if len(_written_rows(path, before, rows)) == len(rows):
             return path
         with _hold_file(path):
-            written = _written_rows(path, known, rows)
+            written = _written_rows(path, before, rows)
             is_open = np.ones(len(rows), bool)
             is_open[written] = False
             numbers = np.flatnonzero(is_open)
@@ -1116,8 +1116,8 @@ def _read_rows_of(
             f"with --reader the first argument holds the reader's arguments, such as '{{folder: {options.captions}}}'"
         )
     pairs = read(options.reader, **values)
-    shown = options.rank_by or not options.negatives.endswith(".jsonl")
-    return pair_captions(pairs), _images_of(pairs) if shown else {}
+    scored = options.rank_by or not options.negatives.endswith(".jsonl")
+    return pair_captions(pairs), _images_of(pairs) if scored else {}
 
 
 def _export(
@@ -1174,9 +1174,9 @@ def main(
         rows, images = _read_rows_of(options)
         if options.plausible:
             _other_captions(options.plausible, {row.caption for row in rows})
-        own = [name for name in names if ":" in name]
+        modules = [name for name in names if ":" in name]
         ranked = images if settings.rank_by else {}
-        edit_captions(rows, path, settings, options.workers, not options.quiet, ranked, options.concurrency, own)
+        edit_captions(rows, path, settings, options.workers, not options.quiet, ranked, options.concurrency, modules)
         table, remarks = _summarize(path, settings.negatives)
         if target != path:
             remarks.append(_export(path, target, "" if options.reader else options.captions, images))

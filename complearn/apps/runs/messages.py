@@ -126,7 +126,7 @@ def table_message(
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.date)) if entry.date else ""
         row |= {"tags": list(note.tags), "note": note.text, "selected": entry.name in view.selected, "date": date}
         rows.append(row)
-    there = {entry.name for entry in entries}
+    present = {entry.name for entry in entries}
     content = {
         "type": "table",
         "rows": rows,
@@ -134,9 +134,13 @@ def table_message(
         "total": len(entries),
         "groups": list(groups.items()),
     }
-    content |= {"n_hidden": sum(memory[name].hidden for name in there), "folder": str(folder), "remark": memory.remark}
+    content |= {
+        "n_hidden": sum(memory[name].hidden for name in present),
+        "folder": str(folder),
+        "remark": memory.remark,
+    }
     content |= {"view": asdict(view), "empty": _empty_text(entries, folder), "trains": _trains(entries)}
-    content["selected"] = [name for name in view.selected if name in there]
+    content["selected"] = [name for name in view.selected if name in present]
     return plain(content), []
 
 
@@ -283,9 +287,11 @@ def scores_message(
     span = max(values, default=0.0) - least
     out = []
     for label, rows, points in table:
-        found = {(point.split, point.metric): point for point in points.itertuples()}
+        by_cell = {(point.split, point.metric): point for point in points.itertuples()}
         counts = {(row["split"], row["metric"]): row["n"] for row in rows}
-        cells = [_cell(found.get(key), name, label, counts.get(key), least, span) for key, name in zip(columns, names)]
+        cells = [
+            _cell(by_cell.get(key), name, label, counts.get(key), least, span) for key, name in zip(columns, names)
+        ]
         out.append({"label": label, "cells": cells})
     content = {"type": "scores", "columns": names, "rows": out, "sets": sets, "chosen": chosen, "text": text}
     return plain(content), []

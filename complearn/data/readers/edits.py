@@ -81,8 +81,10 @@ def _json_rows(
         )
     keys = list(dict.fromkeys(str(key) for row in rows if isinstance(row, dict) for key in row))
     if keys and column not in keys:
-        there = ", ".join(keys)[:200]
-        raise BadData(f"{path.name}: no annotation has a {column!r}; there are {there}; name the right one: {_NAME_IT}")
+        listing = ", ".join(keys)[:200]
+        raise BadData(
+            f"{path.name}: no annotation has a {column!r}; there are {listing}; name the right one: {_NAME_IT}"
+        )
     if column != "caption":
         rows = [{**row, "caption": row.get(column)} if isinstance(row, dict) else row for row in rows]
     return [(f"{path.name} annotation {k}", row, "") for k, row in enumerate(rows)]
@@ -161,13 +163,13 @@ class CaptionReader:
         self.rows = _file_rows(path, column, separator, self.report.notes)
 
     def __iter__(self) -> Iterator[CaptionRow]:
-        kept = 0
+        count = 0
         row_like = []  # places of captions with lines that look like rows
         for row in _caption_rows(self.rows, self.collector, row_like):
-            kept += 1
+            count += 1
             yield row
         self.report.notes += row_notes(row_like)
-        self.collector.records(range(kept), "no caption is left; give a file with a caption in each row")
+        self.collector.records(range(count), "no caption is left; give a file with a caption in each row")
 
 
 def read_captions(

@@ -239,14 +239,14 @@ class Table:
             return name or wanted
         similar = get_close_matches(wanted, self.columns, n=1)
         suggestion = f" (did you mean {similar[0]!r}?)" if similar else ""
-        there = ", ".join(map(repr, self.columns))[:400]
+        listing = ", ".join(map(repr, self.columns))[:400]
         remedy = remedy or f"name the right one with {argument}="
         if PurePath(self.columns[0]).suffix.lower() in EXTENSIONS:
             remedy = "this looks like a row: write a header above it, such as image,caption"
         elif sign := next((sign for sign in _SEPARATORS if any(sign in column for column in self.columns)), None):
             remedy += f", or say separator={sign!r} if {_SEPARATORS[sign]} are between its cells"
         raise BadData(
-            f"{self.path.name} line {self.line}: no column {wanted!r}{suggestion}; there are {there}; {remedy}"
+            f"{self.path.name} line {self.line}: no column {wanted!r}{suggestion}; there are {listing}; {remedy}"
         )
 
     def __iter__(self) -> Iterator[Row]:
@@ -297,8 +297,8 @@ def open_table(
     ending = path.suffix.lower()
     separator = _check_separator(separator)
     if ending not in (*_ENDINGS, *_LINES):
-        known = ".csv, .tsv or .jsonl, or in .txt with a header"
-        raise BadData(f"{path.name}: a captions file ends in {known}; convert it to one of these")
+        endings = ".csv, .tsv or .jsonl, or in .txt with a header"
+        raise BadData(f"{path.name}: a captions file ends in {endings}; convert it to one of these")
     if ending in _LINES:
         if separator:
             raise RequestError(f"{path.name} holds JSON objects, and no separator; leave separator= out")

@@ -74,8 +74,8 @@ def _row_pairs(
 def _check_columns(source: str, columns: Sequence[str], arguments: dict[str, str | None]) -> None:
     for argument, column in arguments.items():
         if column is not None and column not in columns:
-            known = ", ".join(map(repr, columns))
-            raise BadData(f"{source}: no column {column!r}; there are {known}; name the right one with {argument}=")
+            listing = ", ".join(map(repr, columns))
+            raise BadData(f"{source}: no column {column!r}; there are {listing}; name the right one with {argument}=")
 
 # %% ../../../nbs/data/readers/tables.ipynb #c012
 def _parquet_files(
@@ -336,8 +336,8 @@ def _pick_split(dataset: Any, split: str) -> Any:
             raise BadData(f"no split {split!r}; there are {', '.join(dataset)}; name one with split=")
         return dataset[split]
     if split and split != str(dataset.split or "train"):
-        own = f"split {str(dataset.split)!r} alone" if dataset.split else "a data set without splits"
-        raise BadData(f"no split {split!r}: what was given is {own}; give the whole DatasetDict, or leave split out")
+        which = f"split {str(dataset.split)!r} alone" if dataset.split else "a data set without splits"
+        raise BadData(f"no split {split!r}: what was given is {which}; give the whole DatasetDict, or leave split out")
     return dataset
 
 # %% ../../../nbs/data/readers/tables.ipynb #st0hf001
@@ -372,9 +372,9 @@ def _open_stream(library: Any, dataset: Any, split: str, inside: Inside | None) 
         return table
     with parsing(f"{split or table.split or 'the table'}: cannot be read", "save the data set again"):
         table.data.validate(full=True)  # a damaged offset in a mapped file would end the process
-    made = table.to_iterable_dataset(num_shards=max(1, min(len(table), len(table) // _ROWS_OF_SHARD)))
-    made.shard_files = [entry["filename"] for entry in table.cache_files]
-    return made
+    stream = table.to_iterable_dataset(num_shards=max(1, min(len(table), len(table) // _ROWS_OF_SHARD)))
+    stream.shard_files = [entry["filename"] for entry in table.cache_files]
+    return stream
 
 
 def _mark_rows(
@@ -418,12 +418,12 @@ def _stream_rows(
                 cell = _StreamedImage(cell, name)
             with collector.sample(name, "bad row"):
                 with parsing(name):
-                    given = {
+                    arguments = {
                         column: labels_of[column](values[column]) if column in labels_of else values[column]
                         for column in (text, labels)
                         if column
                     }
-                for pair in _row_pairs(cell, given[text], name, template, given[labels] if labels else None):
+                for pair in _row_pairs(cell, arguments[text], name, template, arguments[labels] if labels else None):
                     collector.add(pair, name)
         yield collector.take()
         if len(part) < _ROWS_AT_ONCE:

@@ -80,7 +80,7 @@ class _Skeleton:
             if isinstance(stack[-1], dict):
                 stack[-1].update((key, one) for key, one in zip(items[::2], items[1::2]) if isinstance(key, (str, int)))
         elif code in ("APPEND", "APPENDS", "ADDITEMS"):
-            self._marked() if code != "APPEND" else stack.pop()
+            _ = stack.pop() if code == "APPEND" else self._marked()
         elif code in ("STACK_GLOBAL", "REDUCE", "NEWOBJ"):
             argument = stack.pop()
             stack[-1] = f"{stack[-1]} {argument}" if code == "STACK_GLOBAL" else self._called(stack[-1], argument)
@@ -150,8 +150,8 @@ def _blocks(
     prefix: str,  # of the names of a tower's blocks
 ) -> int | None:  # None: there are none
     "How many blocks a transformer has."
-    found = [re.match(rf"{re.escape(prefix)}resblocks\.(\d+)\.", name) for name in shapes]
-    return max((int(match[1]) + 1 for match in found if match), default=None)
+    numbers = [re.match(rf"{re.escape(prefix)}resblocks\.(\d+)\.", name) for name in shapes]
+    return max((int(match[1]) + 1 for match in numbers if match), default=None)
 
 
 def _file_facts(
@@ -216,8 +216,8 @@ def check_weights_name(
     facts = _file_facts(tensor_shapes(path))
     if not facts:
         return
-    known = _configurations()
-    settings = {other: json.loads(config.read_bytes()) for other, config in known.items()}
+    configurations = _configurations()
+    settings = {other: json.loads(config.read_bytes()) for other, config in configurations.items()}
     fitting = [other for other, config in settings.items() if _model_facts(config) == facts]
     fitting = [other for other in fitting if "multimodal_cfg" not in settings[other]]
     fitting = sorted(fitting, key=len)[:4]
@@ -226,8 +226,8 @@ def check_weights_name(
         raise RequestError(
             f"{function}: {name} is a file of weights, and does not say its model; give MODEL:FILE, e.g. {example}"
         )
-    if model not in known:
-        similar = get_close_matches(model, known, n=1)
+    if model not in configurations:
+        similar = get_close_matches(model, configurations, n=1)
         if similar:
             raise RequestError(
                 f"{function}: open_clip has no model {model!r} (did you mean {similar[0]!r}?); "

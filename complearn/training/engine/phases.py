@@ -59,12 +59,12 @@ class Phase:
                 "another name for the cosine that several phases share"
             )
         if self.steps < 1 or min(self.ramp, self.halve) < 0:
-            given = f"steps={self.steps}, ramp={self.ramp}, halve={self.halve}"
-            raise ValueError(f"phase '{self.name}': needs steps >= 1, ramp >= 0 and halve >= 0, not {given}")
+            numbers = f"steps={self.steps}, ramp={self.ramp}, halve={self.halve}"
+            raise ValueError(f"phase '{self.name}': needs steps >= 1, ramp >= 0 and halve >= 0, not {numbers}")
         unknown = set(self.optim or {}) - {"lr", "weight_decay", "betas", "eps", "shares", "decoupled"}
         if unknown:
-            known = "lr, weight_decay, betas, eps, shares and decoupled"
-            raise ValueError(f"phase '{self.name}': optim knows {known}, not {sorted(unknown)}")
+            names = "lr, weight_decay, betas, eps, shares and decoupled"
+            raise ValueError(f"phase '{self.name}': optim knows {names}, not {sorted(unknown)}")
 
 # %% ../../../nbs/training/engine/phases.ipynb #c009
 @dataclass

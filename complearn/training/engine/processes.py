@@ -73,12 +73,12 @@ class Processes:
         try:
             yield
         except RuntimeError as error:
-            said = str(error).lower()
+            text = str(error).lower()
             here = f"process {self.rank} of {self.world} on {socket.gethostname()}"
-            absent = re.search(r"ranks? ([\d, ]*\d) failed to pass", said)
+            absent = re.search(r"ranks? ([\d, ]*\d) failed to pass", text)
             other = f"process {absent[1]}" if absent else "another process"
-            told = "failed to pass", "timed out", "successfully reached", "by peer"
-            if not any(words in said for words in told):
+            marks = "failed to pass", "timed out", "successfully reached", "by peer"
+            if not any(words in text for words in marks):
                 raise
             # a connection that is lost ends the wait at once
             if time.monotonic() - began < 30 * self.minutes:

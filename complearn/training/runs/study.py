@@ -227,15 +227,15 @@ class Study:
         towers a method replaces."""
         rows: dict[str, list[str]] = {}
         for label, entry in self.table.items():
-            made = self.configuration(label, self.seeds[0])
-            args = made["method"]["args"]
-            train = made["train"]
-            if entry.method.pace(made["model"], args, self.scale.lr, self.steps):
+            configuration = self.configuration(label, self.seeds[0])
+            args = configuration["method"]["args"]
+            train = configuration["train"]
+            if entry.method.pace(configuration["model"], args, self.scale.lr, self.steps):
                 pace = Pace(train["lr"], train.get("shares", {}), args.get("ramp", 0))
                 rows.setdefault(f"from pretrained towers; {pace} (lr and ramp change it)", []).append(label)
-            if note := temperature_note(made["model"]):
+            if note := temperature_note(configuration["model"]):
                 rows.setdefault(note, []).append(label)
-            if note := _replacement_note(entry.method, made["model"], args):
+            if note := _replacement_note(entry.method, configuration["model"], args):
                 rows.setdefault(note, []).append(label)
         return [f"{', '.join(labels)}: {said}" for said, labels in rows.items()]
 
@@ -376,12 +376,12 @@ class Study:
         """Train and judge every run; the results file is written as each ends, and runs in it are neither trained nor
         judged again."""
         self.measured.check(self.common | {"asked": asked})
-        known = {key: self.measured.holds(self.name(*key), self.configuration(*key)) for key in self.keys}
-        waiting = {self.run(*key): key for key, done in known.items() if not done}
+        measured = {key: self.measured.holds(self.name(*key), self.configuration(*key)) for key in self.keys}
+        waiting = {self.run(*key): key for key, done in measured.items() if not done}
         needed = self._starts(list(waiting.values()))
         for line in self.describe_start():
             print(line)
-        print(f"{len(known)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
+        print(f"{len(measured)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
         about = self.setting | self.common | {"asked": asked} | dict(setting)
 
         def ended(run: Run) -> None:
@@ -404,10 +404,10 @@ class Study:
 
             self.measured.add(run.path.name, record, rows, about, means, run_curves(log, label, seed))
 
-        how = {"device": device, "at_once": int(at_once), "processes": int(processes), "total": len(known)}
+        how = {"device": device, "at_once": int(at_once), "processes": int(processes), "total": len(measured)}
         how |= {"executor": executor}
         for labels in self.rounds:
-            keys = [key for key in self.keys if key[0] in labels and (not known[key] or key in needed)]
+            keys = [key for key in self.keys if key[0] in labels and (not measured[key] or key in needed)]
             if keys:
                 run_all([self.run(*key) for key in keys], self.steps, **how, on_end=ended)
         result = self.measured.read()
