@@ -189,8 +189,8 @@ def _check_columns(
     named = "".join(f", {name}: COLUMN" for name in missing)
     where = "".join(f", captions_file: {args[key]}" for key in ("captions_file",) if key in args)
     raise RequestError(
-        f"{function}: {file} line 1: no column {' and none '.join(map(repr, missing))}; there are {listing}; rename the "
-        f"right one, write a header where there is none, or name it: "
+        f"{function}: {file} line 1: no column {' and none '.join(map(repr, missing))}; there are {listing}; rename "
+        f"the right one, write a header where there is none, or name it: "
         f"'{{name: folder, args: {{folder: {args['folder']}{where}{named}}}}}'"
     )
 

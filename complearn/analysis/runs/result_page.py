@@ -205,7 +205,8 @@ def _result_page(
     ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join(parts)
-    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_read_static("report.css")}</style></head><body>{body}</body></html>\n'
+    head += f"<style>{_read_static('report.css')}</style>"
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
 def write_result_page(
