@@ -1,5 +1,7 @@
 """Parts of other packages and of files: found by name, allowed by a person, handed on to other processes."""
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -86,3 +88,21 @@ def test_the_front_door_names_its_functions():
     with pytest.raises(AttributeError, match="its functions are load, export, read, train, judge, study, runs, search"):
         complearn.nothing  # noqa: B018
     assert {"load", "read"} <= set(dir(complearn))
+
+
+def test_a_page_imports_the_module_of_its_own_app_alone():
+    code = """if True:
+        import sys
+        from complearn.core.plugins import import_declared
+        from complearn.apps.pages import APPS
+        import_declared("app", "runs")
+        assert list(APPS) == ["runs"], list(APPS)
+        assert "complearn.apps.search.controller" not in sys.modules
+        import_declared("app", "my_file:mine")
+        assert list(APPS) == ["runs"]
+        import_declared("app")
+        print(*sorted(APPS))
+    """
+    env = {**os.environ, "COMPLEARN_TYPECHECK": "0"}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert ended.stdout.split() == ["codes", "concepts", "edits", "review", "runs", "search", "stages"], ended.stderr

@@ -17,7 +17,6 @@ from test_language_parsing import with_spacy
 
 import complearn
 from complearn.analysis.figures import draw, main as draw_main
-from complearn.apps import catalogue  # noqa: F401  registers the apps
 from complearn.apps.edits.command import main as edit_main
 from complearn.apps.parses import main as parses_main
 from complearn.core import config, plugins
@@ -42,6 +41,7 @@ from complearn.training.runs.study import Study
 from complearn.training.runs.sweep import RunFailed, command
 
 GUESTS = Path(__file__).parent / "guests"
+plugins.import_declared("app")  # before a test keeps the registries apart
 COLOURS = "red\nlime\nblue\nwhite\nblack\nyellow\ncyan\nmagenta"
 
 

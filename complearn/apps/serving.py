@@ -29,7 +29,7 @@ from .pages import APPS, PAGE, read_static
 from ..core.config import RequestError, note_typed
 from ..core.extras import need
 from ..core.files import write_json
-from ..core.plugins import allowed_modules
+from ..core.plugins import allowed_modules, import_declared
 
 # %% ../../nbs/apps/serving.ipynb #c004
 def _free_port() -> int:
@@ -267,6 +267,7 @@ def _app_settings(
                 raise RequestError(f"{app} needs --{name}: the {meaning}")
             continue
         if name not in parameters:
+            import_declared("app")
             apps = [other for other in APPS if name in signature(APPS[other]).parameters]
             raise RequestError(f"--{name} belongs to {' and '.join(sorted(apps))}; leave it out for {app}")
         is_reader = name == "captions" and path.lstrip().startswith("{")
@@ -284,14 +285,17 @@ def main(
     arguments: list[str] | None = None,  # None: the command line's
 ) -> None:
     "Show an app at an address of this machine until it is interrupted."
-    import complearn.apps.catalogue  # noqa: F401  registers the apps; a server needs none of them
-
+    words = sys.argv[1:] if arguments is None else arguments
+    app = next((word for word in words if not word.startswith("-")), None)
+    import_declared("app", app)
+    if app not in APPS and ":" not in str(app):
+        import_declared("app")  # for the message that names them
     parser = argparse.ArgumentParser(prog="python -m complearn.apps.serving", description=main.__doc__)
     parser.add_argument("app", help=f"{', '.join(sorted(APPS.names()))}, or my_file:mine")
     notes = {"captions": "; or a reader and its arguments, '{name: coco, args: {...}}', with pictures"}
     for name, meaning in OPTIONS.items():
         parser.add_argument(f"--{name}", help=meaning + notes.get(name, ""))
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     note_typed(vars(options))
     try:
         page = {"app": options.app, "folder": os.getcwd(), "arguments": _app_settings(options.app, vars(options))}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GROUP', 'ALLOWED', 'allow_code', 'allowed_modules', 'Registry', 'declared_kinds', 'registering_modules',
-           'check_declared']
+           'import_declared', 'check_declared']
 
 # %% ../../nbs/core/plugins.ipynb #5b1d0003
 import importlib
@@ -287,6 +287,19 @@ def registering_modules(
     marks = [f"{what}(", *names]
     sources = _own_sources()
     return [name for name, text in sources.items() if any(mark in text for mark in marks) and pattern.search(text)]
+
+
+def import_declared(
+    what: str,  # a kind of part, e.g. "app"
+    name: str | None = None,  # that a person typed; None: all parts of the kind
+) -> None:
+    """Import the modules of complearn that register a part by writing out its name; any other name is left to the
+    registry."""
+    pattern = re.compile(rf'{_registrations(what)}"([^"]+)"')
+    for module in registering_modules(what):
+        written = pattern.findall(_own_sources()[module])
+        if written and (name is None or name in written):
+            importlib.import_module(module)
 
 
 def check_declared(
