@@ -61,7 +61,7 @@ def test_the_largest_picture_becomes_smaller_and_at_last_is_left_out(painter, tm
     path = notebook_of(tmp_path / "a.ipynb", cell_of(40), cell_of(200))
     assert reports.draw_pictures(path) == []
     assert [picture.size[0] for picture in pictures(path)] == [80, 200]
-    path = notebook_of(tmp_path / "b.ipynb", cell_of(40), cell_of(900, "a tall one"))
+    path = notebook_of(tmp_path / "b.ipynb", cell_of(40), cell_of(650, "a tall one"))
     assert reports.draw_pictures(path) == ["a tall one: no picture of it fits into 60 kB"]
     assert pictures(path)[0].size == (80, 80) and pictures(path)[1] is None
     assert sum(len(json.dumps(output)) for cell in nbformat.read(path, 4).cells for output in cell.outputs) < 60_000

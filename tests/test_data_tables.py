@@ -298,7 +298,8 @@ def test_a_streamed_data_set_is_told_so(photos):
     stream = table.to_iterable_dataset()
     for given in (stream, datasets.IterableDatasetDict({"train": stream})):
         with pytest.raises(
-            BadData, match="it is streamed, and a stream cannot be read again; load it without streaming"
+            BadData,
+            match="it is streamed, and a stream has no list of pairs; say stream=True to train on it, load it without",
         ):
             read("hf", dataset=given)
     taken = datasets.Dataset.from_list(list(stream.take(2)), features=stream.features)

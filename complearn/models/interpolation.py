@@ -141,7 +141,9 @@ def interpolate(
         tensors = second
     else:
         tensors = {name: _average(tensor, second[name], alpha) for name, tensor in first.items()}
-    average = copy.deepcopy(start if isinstance(end, OpenClipScorer) else end)
+    source = start if isinstance(end, OpenClipScorer) else end
+    tokenizer = source.collate.tokenizer
+    average = copy.deepcopy(source, {id(tokenizer): tokenizer})  # nobody changes a tokenizer
     module = average.model if isinstance(average, OpenClipScorer) else average
     for target, tensor in zip(module.state_dict().values(), _in_order(average, tensors), strict=True):
         target.copy_(tensor.reshape(target.shape))

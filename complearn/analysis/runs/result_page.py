@@ -68,8 +68,8 @@ def _figure_html(
     return f"<figure>{drawn}</figure>"
 
 
-def _main_figure(measured: list[Scores]) -> go.Figure:
-    "Every model in every measure, with chance."
+def _measure_rows(measured: list[Scores]) -> pd.DataFrame:
+    "Every model in every measure, with chance, as rows that a figure takes."
     lines = []
     for scores in measured:
         for name in scores.by_seed:
@@ -79,14 +79,20 @@ def _main_figure(measured: list[Scores]) -> go.Figure:
         if scores.chance is not None:
             line = {"split": scores.title, "metric": "accuracy", "value": scores.chance, "low": None, "high": None}
             lines.append({"method": "chance", "seed": 0, **line})
-    figure = comparison_figure(pd.DataFrame(lines), blind=("chance",), title="What each model gets right")
-    one_each = len(measured[0].by_seed) == 1
-    about = "over the questions of one model" if one_each else f"over {len(measured[0].by_seed)} seeds"
-    figure.update_layout(title={"text": f"What each model gets right<br><sup>95 % intervals {about}</sup>"})
-    return figure.update_layout(
+    return pd.DataFrame(lines)
+
+
+def _main_figure_html(measured: list[Scores]) -> str:
+    "The main figure as part of a page."
+    figure = comparison_figure(_measure_rows(measured), blind=("chance",), title="What each model gets right")
+    seeds = len(measured[0].by_seed)
+    about = "over the questions of one model" if seeds == 1 else f"over {seeds} seeds"
+    figure.update_layout(
+        title={"text": f"What each model gets right<br><sup>95 % intervals {about}</sup>"},
         legend={"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)"},
         margin={"l": 160, "r": 10, "b": 110},
     )
+    return _figure_html(figure, True)
 
 
 def _plain_table(result: Result) -> str:
@@ -185,7 +191,7 @@ def _result_page(
     folded = [("answers", "All answers", f"<p class='note'>{_ABOUT_ANSWERS}</p>{_plain_table(result)}")]
     figures = []
     if measured := measured_scores(result):
-        figures.append(_figure_html(_main_figure(measured), True))
+        figures.append(_main_figure_html(measured))
         glosses = "; ".join(f"{scores.title}: {scores.about}" for scores in measured)
         figures.append(f"<p class='note'>{escape(glosses)}.</p>")
     for name, figure in _curves(result):
