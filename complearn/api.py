@@ -7,9 +7,12 @@ __all__ = ['GENERATED', 'load', 'export', 'read', 'train', 'judge', 'study', 'ru
            'stages']
 
 # %% ../nbs/api.ipynb #ap1f0003
+import csv
 import inspect
 import os
+import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +172,8 @@ def _check_columns(
     source: Mapping[str, Any],  # how pairs are read
     function: str,  # that was called, for messages
 ) -> None:
-    "Raise RequestError if the header of a table of captions lacks a usual column; nothing is imported for it."
+    """Raise RequestError if the header of a table of captions lacks a usual column, or none of the first images is
+    there; nothing is imported for it."""
     from complearn.core.config import RequestError
     from complearn.core.files import CAPTION_COLUMNS, IMAGE_COLUMNS
 
@@ -179,11 +183,21 @@ def _check_columns(
         return
     with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
         header = lines.readline().strip("\r\n")
-    separator = max(",;\t|", key=header.count)
+        separator = max(",;\t|", key=header.count)
+        rows = list(islice(csv.reader(lines, delimiter=separator), 20))
     columns = [column.strip(' "') for column in header.split(separator)]
-    spelt = {column.lower() for column in columns}
-    missing = [usual[0] for usual in (IMAGE_COLUMNS, CAPTION_COLUMNS) if not spelt & set(usual)]
-    if len(columns) < 2 or not missing:
+    spelt = [column.lower() for column in columns]
+    missing = [usual[0] for usual in (IMAGE_COLUMNS, CAPTION_COLUMNS) if not set(spelt) & set(usual)]
+    if len(columns) < 2:
+        return
+    if not missing:
+        place = next(number for number, column in enumerate(spelt) if column in IMAGE_COLUMNS)
+        names = [row[place] for row in rows if len(row) > place and row[place].strip()]
+        if names and "images" not in args and not any((file.parent / name.strip()).exists() for name in names):
+            raise RequestError(
+                f"{function}: {file} line 2: there is no image {file.parent / names[0].strip()}, nor any of the "
+                f"{len(names)} images named first; images are named from the folder of the table on"
+            )
         return
     listing = ", ".join(map(repr, columns))[:300]
     named = "".join(f", {name}: COLUMN" for name in missing)
@@ -233,6 +247,19 @@ def _check_rows(
     for name in names:
         check_declared("method", name)
     check_declared("preset", preset)
+
+
+def _check_benchmarks(
+    names: Sequence[str],  # of benchmarks, or of families of them
+) -> None:
+    "Raise RequestError for a benchmark that is not there; nothing is imported for it."
+    from complearn.core.plugins import check_declared
+
+    suites = (Path(__file__).parent / "evaluation" / "bench" / "suites.py").read_text(encoding="utf-8")
+    families = re.findall(r'family="(\w+)"', suites)
+    for name in names:
+        if name not in families:
+            check_declared("benchmark", name)
 
 
 def _check_models(
@@ -378,6 +405,7 @@ def judge(
             f"sugarcrepe/, coco/val2017/ and the like"
         )
     _check_models(models, "judge")
+    _check_benchmarks([only] if isinstance(only, str) else only)
     from complearn.core.config import RequestError
     from complearn.core.device import pick_device
     from complearn.core.own_files import follow_outside

@@ -39,6 +39,8 @@ MISTAKES = {
     "train negclip photos --batch-size 64": "has 45 lines of captions, which do not fill a batch of 64",
     "train negclip photos --steps many": "Invalid value for '--steps'",
     "train negclip renamed.csv": "line 1: no column 'caption'; there are 'image', 'words'; rename the right one",
+    "train negclip moved.csv": "csv line 2: there is no image {folder}/gone.png, nor any of the 2 images named first",
+    "judge photos --benchmarks photos --only sugarcrape": "no benchmark 'sugarcrape' (did you mean 'sugarcrepe'?)",
     "train negclip photos --start ViT-B-16:tiny.pt": "tiny.pt holds no weights of ViT-B-16: pixels of a patch: 16",
     "train negclip photos --start ViT-B-32:typo.pt": "there is no {folder}/typo.pt; give the file that holds",
     "judge ViT-B-16:tiny.pt": "judge: tiny.pt holds no weights of ViT-B-16",
@@ -106,6 +108,7 @@ def many(lists, cwd):
 
 def test_mistakes_are_one_line_with_status_2_before_torch_is_imported(album):
     (album.parent / "renamed.csv").write_text("image,words\na.png,a red circle\n")
+    (album.parent / "moved.csv").write_text("image,caption\ngone.png,a red circle\ngone too.png,a blue one\n")
     torch.save({"visual.conv1.weight": torch.zeros(8, 3, 32, 32)}, album.parent / "tiny.pt")
     answers = many([mistake.split() for mistake in MISTAKES], album.parent)
     for (mistake, expected), (status, out, err, torch_is_there) in zip(MISTAKES.items(), answers, strict=True):
