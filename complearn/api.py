@@ -12,6 +12,7 @@ import inspect
 import os
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -253,13 +254,23 @@ def _check_benchmarks(
     names: Sequence[str],  # of benchmarks, or of families of them
 ) -> None:
     "Raise RequestError for a benchmark that is not there; nothing is imported for it."
+    from complearn.core.config import RequestError
     from complearn.core.plugins import check_declared
 
     suites = (Path(__file__).parent / "evaluation" / "bench" / "suites.py").read_text(encoding="utf-8")
     families = re.findall(r'family="(\w+)"', suites)
     for name in names:
-        if name not in families:
+        if name in families:
+            continue
+        try:
             check_declared("benchmark", name)
+        except RequestError:
+            similar = get_close_matches(name, re.findall(r'"([a-z]\w+)"', suites), n=1, cutoff=0.75)
+            if not similar:
+                raise
+            raise RequestError(
+                f"no benchmark {name!r} (did you mean {similar[0]!r}?); complearn list benchmark names them"
+            ) from None
 
 
 def _check_models(
