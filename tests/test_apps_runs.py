@@ -13,7 +13,7 @@ import pytest
 from browser import attach, check_requests, open_chromium, screenshot
 
 import complearn
-from complearn.analysis.runs.inventory import Inventory, entries_table, last_rows, main_scores
+from complearn.analysis.runs.inventory import Inventory, entries_table, last_rows, main_scores, study_scores
 from complearn.analysis.runs.logs import RunLog, drawn_curves, smoothed, thinned
 from complearn.apps.runs.controller import RunsController, runs
 from complearn.apps.runs.memory import FILE, Memory, Note
@@ -657,3 +657,12 @@ def test_a_page_shows_a_new_step_within_two_seconds(tmp_path):
         begun = time.monotonic()
         page.wait_for_function("document.querySelector('.cl-picture').ariaLabel.includes('1.25')", timeout=15_000)
         assert time.monotonic() - begun < 10, "two seconds on a quiet machine"
+
+
+def test_the_scores_of_a_study_begin_with_binding():
+    rows = [
+        row("clip", 0, "end", 9, "average", split, "accuracy", value)
+        for split, value in {"COMP": 0.9, "BIND": 0.8, "NOUN": 0.7, "REL": 0.6}.items()
+    ]
+    assert main_scores(rows) == [("BIND", 0.8), ("NOUN", 0.7), ("REL", 0.6)]
+    assert study_scores(rows) == [("clip BIND", 0.8)]

@@ -67,9 +67,10 @@ def score_name(
 def main_scores(
     rows: Iterable[Mapping[str, Any]],  # of one model
 ) -> list[tuple[str, float]]:  # by name
-    "The main scores of a model: the averages of a study, or the first shares that were measured."
+    """The main scores of a model: the averages of a study, binding first and COMP, which mixes it with others, last; or
+    the first shares that were measured."""
     rows = [row for row in rows if isinstance(row["value"], (int, float)) and 0 <= row["value"] <= 1]
-    averages = [row for row in rows if row["data"] == "average"]
+    averages = sorted((row for row in rows if row["data"] == "average"), key=lambda row: row["split"] == "COMP")
     main = averages or next(
         (found for name in _MAIN_METRICS if (found := [r for r in rows if r["metric"] == name])), []
     )
