@@ -123,7 +123,7 @@ def _describe_setting(setting: Mapping[str, Any]) -> list[str]:
         steps = f", {args['steps']:,} steps" if "steps" in args else ""
         lines.append(
             f"Trained: {model_title(training['method']['name'].rpartition(':')[2])}{steps} of "
-            f"{training['train']['batch_size']} pairs, on {training['data']['name']} data."
+            f"{training['train']['batch_size']} pairs."
         )
     if questions := setting.get("questions"):
         if all(isinstance(count, int) for count in questions.values()):

@@ -220,10 +220,8 @@ def _model_limits(scores: Scores, models: list[str]) -> list[str]:
     limits = []
     low = [model_title(name) for name in models if scores.chance and scores.interval(name)[0] <= scores.chance]
     if low:
-        limits.append(
-            f"At chance ({_percent(scores.chance)} %) in {scores.title}: {_list_names(low)}; a "
-            f"comparison with them says nothing about the methods."
-        )
+        meaning = "a comparison with them says nothing about the methods" if len(models) > 1 else "nothing is shown yet"
+        limits.append(f"At chance ({_percent(scores.chance)} %) in {scores.title}: {_list_names(low)}; {meaning}.")
     if all(scores.mean(name) >= _CEILING for name in models):
         limits.append(f"All are at the ceiling in {scores.title}; harder questions are needed.")
     seen_through = [model_title(name) for name in models if scores.blind and scores.mean(name) <= scores.blind]
