@@ -11,6 +11,7 @@ import time
 import pandas as pd
 import pytest
 from browser import attach, check_requests, open_chromium, screenshot
+from test_apps_editing import asked, refusal
 
 import complearn
 from complearn.analysis.runs.inventory import Inventory, entries_table, last_rows, main_scores, study_scores
@@ -94,19 +95,6 @@ def folder(tmp_path):
     (root / "study" / "figures").mkdir()
     (root / "study" / "figures" / "loss.png").write_bytes(b"")
     return root
-
-
-def asked(controller, action, **arguments):
-    """The messages of an action by their type; an error is a failure."""
-    messages = {content["type"]: content for content, _ in controller.handle({"action": action, **arguments})}
-    assert "error" not in messages, messages
-    return messages
-
-
-def refusal(controller, action, **arguments):
-    [(content, _)] = controller.handle({"action": action, **arguments})
-    assert content["type"] == "error"
-    return content["text"]
 
 
 # --- what is found
