@@ -84,9 +84,19 @@ def export(
     return export_model(opened, place, form, force)
 
 
+def _reader_of_files(
+    source: Any,  # a folder or a file
+) -> dict[str, Any] | None:  # {"name": reader, "args": {...}}; None: nothing is there, or no captions
+    "Return how captioned pictures are read, by the names of their files."
+    from complearn.core.files import photo_reader
+
+    place = Path(source).expanduser()
+    return photo_reader(place) if place.exists() else None
+
+
 def read(
     source: Any,  # a folder or a file of the reader, or whatever its first argument is
-    reader: str = "folder",  # a registered reader, or my_file:mine; "folder" reads images with a captions.csv
+    reader: str = "",  # a registered reader, or my_file:mine; empty: by the names of its files, see `photo_reader`
     **arguments: Any,  # the reader's others
 ) -> Sequence:  # of `Pair`
     """Read a data set of images and captions.
@@ -96,11 +106,15 @@ def read(
     from complearn.core.plugins import check_declared
 
     note_typed([source, reader, arguments])
-    check_declared("reader", reader)
+    named = None if reader else _reader_of_files(source)
+    name = reader or (named["name"] if named else "folder")
+    check_declared("reader", name)
     from complearn.data.readers.registry import READERS, read as read_by_name
 
-    first = next(iter(inspect.signature(READERS[reader]).parameters))
-    return read_by_name(reader, **{first: str(source) if isinstance(source, Path) else source}, **arguments)
+    if named is None:
+        first = next(iter(inspect.signature(READERS[name]).parameters))
+        named = {"args": {first: str(source) if isinstance(source, Path) else source}}
+    return read_by_name(name, **named["args"] | arguments)
 
 # %% ../nbs/api.ipynb #tr02
 GENERATED = "generated"  # in the place of a folder: pictures that complearn draws
@@ -113,26 +127,18 @@ def _photo_source(
     """Return how a folder of photos is read, by the files that lie in it; raise FileNotFoundError or RequestError where
     there are no captions."""
     from complearn.core.config import RequestError
-    from complearn.core.files import CAPTION_TABLES, find_captions
+    from complearn.core.files import photo_reader
 
     place = Path(path).expanduser().absolute()
-    forms = "a folder with captions.csv (columns image and caption), a .txt beside each picture, or .parquet files"
+    forms = (
+        "a folder with captions.csv (columns image and caption), a .txt beside each picture, WebDataset shards, or "
+        ".parquet files"
+    )
     if not place.exists():
         raise FileNotFoundError(f"{function}: there is no {place}; give {forms}")
-    if place.is_file():
-        if place.suffix == ".parquet":
-            return {"name": "parquet", "args": {"path": str(place)}}
-        return {"name": "folder", "args": {"folder": str(place.parent), "captions_file": place.name}}
-    table = find_captions(place)
-    if table is not None:
-        named = {} if table.name == CAPTION_TABLES[0] else {"captions_file": table.name}
-        return {"name": "folder", "args": {"folder": str(place), **named}}
-    for _, _, files in os.walk(place):
-        if any(file.endswith(".parquet") for file in files):
-            return {"name": "parquet", "args": {"path": str(place)}}
-        texts = {Path(file).stem for file in files if file.endswith(".txt")}
-        if texts & {Path(file).stem for file in files if not file.endswith(".txt")}:
-            return {"name": "sidecar", "args": {"folder": str(place)}}
+    source = photo_reader(place)
+    if source is not None:
+        return source
     holds = "is empty" if not any(place.iterdir()) else "holds no captions"
     raise RequestError(f"{function}: {place} {holds}; give {forms}, or what complearn.read returns")
 
@@ -299,7 +305,8 @@ def _usual_folder(
 ) -> Path:
     "Where results go that a person has named no folder for."
     args = {} if source is None else source["args"]
-    named = args.get("folder") or args.get("path") or ("pairs" if source is None else source["name"])
+    places = (args.get(argument) for argument in ("folder", "path", "shards", "token_file"))
+    named = next(filter(None, places), "pairs" if source is None else source["name"])
     return Path("results") / f"{name.rpartition(':')[2]}-{Path(str(named)).stem}".replace(" ", "_")
 
 # %% ../nbs/api.ipynb #tr03

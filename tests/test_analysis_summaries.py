@@ -5,7 +5,7 @@ import pytest
 from conftest import ROOT
 
 from complearn.analysis.runs.summaries import BY_KIND, CELLS, _cell_kind, averages, compositional_names, with_averages
-from complearn.core.results import Result
+from complearn.core.results import Result, row
 from complearn.evaluation.bench.suites import SUITES
 from complearn.evaluation.statistics import comparison
 
@@ -123,11 +123,21 @@ def test_a_new_run_and_an_old_file_have_equal_averages():
         ("vl_checklist", "Attribute/vg/color", "accuracy", "ATT"),
         ("vsr", "statements", "accuracy", None),
         ("swaps", "swap_phrase", "accuracy", "BIND"),
+        ("held out/exchanges", "swap_phrase", "accuracy", "BIND"),
     ],
 )
 def test_each_cell_belongs_to_one_average_or_to_none(data, split, metric, kind):
     assert _cell_kind(data, split, metric) == kind
 
 
+def test_a_model_without_seed_phase_and_step_has_averages_too():
+    rows = [
+        row("mine", None, None, None, "sugarcrepe", split, "accuracy", 0.5, n=10) for split in ("swap_obj", "swap_att")
+    ]
+    *same, bind = with_averages(rows)
+    assert same == rows
+    assert bind == row("mine", None, None, None, "average", "BIND", "accuracy", 0.5, n=20)
+
+
 def test_every_benchmark_of_the_table_can_be_asked():
-    assert {form for _, form, _, _ in CELLS} <= {*SUITES, "crepe_productivity"}
+    assert {form for _, form, _, _ in CELLS} <= {*SUITES, "crepe_productivity", "exchanges"}

@@ -123,6 +123,19 @@ def test_photos_without_hard_negatives_are_judged_by_retrieval():
     assert "start 20.0 % [" in write_verdict(Result({}, rows)).sentences[0]
 
 
+def test_photos_with_exchanged_captions_are_judged_by_binding_first():
+    rows = [
+        row(method, None, None, None, f"held out/{data}", split, metric, value, n=50)
+        for method in ("start", "negclip")
+        for data, split, metric, value in (
+            ("retrieval", "text_to_image", "r@1", 0.2),
+            ("exchanges", "swap_phrase", "accuracy", 0.7),
+        )
+    ]
+    assert [scores.title for scores in measured_scores(Result({}, rows))] == ["binding", "pictures for captions"]
+    assert write_verdict(Result({}, rows)).sentences[0].startswith("In binding")
+
+
 def test_without_a_common_measure_the_page_says_so_and_has_the_numbers(tmp_path):
     result = Result({}, [row("mine", 0, None, 1, "words", "nouns", "accuracy", 0.25, n=4)])
     assert "no hard negatives" in write_verdict(result).sentences[0]

@@ -37,6 +37,7 @@ from PIL import Image
 from complearn.apps.search.controller import SearchController, _hits_table, _selection_table, search
 from complearn.apps.search.sources import _run_source, search_sources
 from complearn.apps.serving import OPTIONS, _app_settings, serving
+from complearn.core.plugins import import_declared
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
 from complearn.models.scoring import Encoded, cosine
@@ -389,6 +390,17 @@ def test_the_launcher_tells_a_file_from_a_name_of_nothing(tmp_path):
     ):
         with pytest.raises(ValueError, match=re.escape(f"--{option} {path} {message}")):
             _app_settings("search", {**dict.fromkeys(OPTIONS), option: str(path)})
+
+
+def test_the_launcher_refuses_a_table_without_captions(tmp_path):
+    import_declared("app", "edits")
+    table = tmp_path / "labels.csv"
+    table.write_text("image,label\n1.png,3\n")
+    with pytest.raises(ValueError, match="labels.csv line 1: no column 'caption'; there are 'image', 'label'"):
+        _app_settings("edits", {**dict.fromkeys(OPTIONS), "captions": str(table)})
+    table.write_text("image,caption\n1.png,a red dog\n")
+    settings = _app_settings("edits", {**dict.fromkeys(OPTIONS), "captions": str(table)})
+    assert settings == {"captions": str(table)}
 
 
 class Ragged:

@@ -20,6 +20,7 @@ import complearn
 from complearn import api, command
 from complearn.core.plugins import Registry, _declared_names, check_declared
 from complearn.core.runs import Run
+from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.training.runs.sweep import _progress_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -247,6 +248,15 @@ def test_runs_are_judged_listed_and_checked(trained, capsys):
     assert command.main(["runs", str(trained), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["state"] == "done"
     assert command.main(["check", run]) == 0 and "method negclip, seed 0: done, 4 steps" in capsys.readouterr().out
+
+
+def test_benchmarks_are_recognised_and_the_folder_of_one_names_the_folder_above(tmp_path, capsys):
+    write_benchmarks(tmp_path)
+    assert command.main(["check", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path}: benchmarks\n")
+    assert command.main(["check", str(tmp_path / "sugarcrepe")]) == 0
+    line = f"complearn judge ViT-B-32:mine.pt --benchmarks {tmp_path} --only sugarcrepe"
+    assert line in capsys.readouterr().out
 
 
 def test_what_is_wrong_with_a_place_is_said_with_status_1(album, trained, tmp_path, capsys):

@@ -17,7 +17,7 @@ from PIL import Image
 
 import complearn
 from complearn.core.results import Result
-from complearn.data.fixtures.specimens import write_benchmarks
+from complearn.data.fixtures.specimens import _write_shard, write_benchmarks
 from complearn.data.readers.held_out import held_out_part
 from complearn.data.readers.registry import read_source
 from complearn.evaluation.bench.bench import judge as judge_bench
@@ -68,6 +68,47 @@ def test_captions_are_taken_as_a_folder_as_a_path_and_as_pairs(photos):
     pairs = complearn.read(photos)
     for given in (str(photos), photos, photos / "captions.csv", pairs, [pair.caption for pair in pairs]):
         assert len(complearn.edits(given).controller.gallery.pairs) == 3
+
+
+def test_published_forms_are_read_by_the_names_of_their_files(tmp_path):
+    write_benchmarks(tmp_path)
+    flickr = tmp_path / "flickr8k"
+    of_folder = complearn.read(flickr)
+    assert (
+        len(of_folder)
+        == len({pair.image_id for pair in of_folder})
+        == len(complearn.read(flickr / "Flickr8k.token.txt"))
+    )
+    assert {pair.image.parent for pair in of_folder} == {flickr / "images"}
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    samples = [{"jpg": pair.image.read_bytes(), "txt": pair.caption.encode()} for pair in of_folder]
+    _write_shard(shards / "00000.tar", {f"{k:05d}": sample for k, sample in enumerate(samples)})
+    captions = [pair.caption for pair in of_folder]
+    for place in (shards, shards / "00000.tar"):
+        assert [pair.caption for pair in complearn.read(place)] == captions
+
+
+def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, photos):
+    broken = tmp_path / "broken"
+    shutil.copytree(photos, broken)
+    next(iter(sorted(broken.glob("*.png")))).write_bytes(b"no picture")
+    out = tmp_path / "results"
+    with pytest.raises(ValueError, match="unreadable"):
+        complearn.train("clip", broken, out=out)
+    assert not out.exists()
+    out.mkdir()  # a person's own
+    with pytest.raises(ValueError, match="unreadable"):
+        complearn.train("clip", broken, out=out)
+    assert out.is_dir()
+
+
+def test_a_token_file_without_its_photos_is_no_data(tmp_path):
+    (tmp_path / "Flickr8k.token.txt").write_text("1.jpg#0\ta red dog\n")
+    with pytest.raises(ValueError, match="captions.csv: the captions file does not exist"):
+        complearn.read(tmp_path)
+    with pytest.raises(ValueError, match="holds no captions; give a folder with captions.csv"):
+        complearn.train("clip", tmp_path)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -22,6 +22,8 @@ WITH_PICTURES = [  # these save a page or a figure, and a picture of it where th
     "core/figures",
 ]
 
+# these measure processes from their start, towers, or a million pairs: minutes of a core even in their smallest setting
+SLOW = [f"benchmarks/{name}" for name in ("rendering", "scale", "search", "simclr", "startup")]
 
 # addresses, paths, hashes, numbers
 CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|(?:tmp|complearn-)\w{8}\b|\w*\d\w*")
@@ -69,7 +71,8 @@ def marked(name):
     """A notebook that draws pictures or looks for real data does more where there is a Chromium, or where there are
     some."""
     text = (ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8")
-    return pytest.param(name, marks=[pytest.mark.adapts] * (name in WITH_PICTURES or "open_lexicon(" in text))
+    adapts = [pytest.mark.adapts] * (name in WITH_PICTURES or "open_lexicon(" in text)
+    return pytest.param(name, marks=adapts + [pytest.mark.slow] * (name in SLOW))
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
 from complearn.core.runs import Run
 from complearn.models.scoring import Progress
+from complearn.training.runs import sweep
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.sweep import RunFailed, _progress_of, _share_machine, command, run_all
 
@@ -44,6 +46,37 @@ def test_one_folder_one_trainer(tmp_path):
         with pytest.raises(RuntimeError, match="in training already, by process 4242; wait for it, or stop it"):
             launch(run.path, progress=False)
     assert launch(run.path, progress=False).done["step"] == 8  # the lock went with its holder
+
+
+def test_the_time_left_is_told_from_the_first_step_on(monkeypatch, tmp_path):
+    """A run reads its data for a minute and then takes ten steps a second: after four steps an hour is not left."""
+    told = []
+
+    class Told(Progress):
+        def unpause(self):
+            told.append("waits")
+            super().unpause()
+
+        def update(self, n=1):
+            told.append(n)
+
+    done_now, later = [0], iter([0, 0, 3, 6])
+
+    def take_ended(children, commands):
+        done_now[0] = next(later)
+        if done_now[0] == 6:
+            children.clear()
+        return []
+
+    monkeypatch.setattr(sweep, "Progress", Told)
+    monkeypatch.setattr(sweep, "command", lambda *_: [])
+    monkeypatch.setattr(sweep, "_starter", lambda *_: nullcontext(lambda run: None))
+    monkeypatch.setattr(sweep, "_take_ended", take_ended)
+    monkeypatch.setattr(sweep, "_progress_of", lambda run: done_now[0])
+    monkeypatch.setattr(sweep, "stop", lambda children: None)
+    monkeypatch.setattr(sweep.time, "sleep", lambda seconds: None)
+    run_all([prepared(tmp_path / "run")], 6)
+    assert told == ["waits", 0, "waits", 0, 3, 6]
 
 
 def test_progress_is_a_line_in_the_terminal_behind_a_notebook(monkeypatch):

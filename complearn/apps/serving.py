@@ -28,7 +28,7 @@ from typing import Any
 from .pages import APPS, PAGE, read_static
 from ..core.config import RequestError, note_typed
 from ..core.extras import need
-from ..core.files import write_json
+from ..core.files import BadData, write_json
 from ..core.plugins import allowed_modules, import_declared
 
 # %% ../../nbs/apps/serving.ipynb #c004
@@ -256,7 +256,8 @@ def _app_settings(
     app: str,  # a name of `APPS`
     options: Mapping[str, str | None],  # of the command line
 ) -> dict[str, str]:  # the app's arguments
-    "An app's arguments; raise RequestError if an option is not the app's, is missing, or names nothing that is there."
+    """An app's arguments; raise RequestError if an option is not the app's, is missing, or names nothing that is there,
+    BadData for a table without captions."""
     parameters = signature(APPS[app]).parameters
     settings = {}
     for name, meaning in OPTIONS.items():
@@ -277,6 +278,10 @@ def _app_settings(
             else:
                 fault = f"is not a {kind} that exists"
             raise RequestError(f"--{name} {path} {fault}; give the {meaning}")
+        if name == "captions" and not is_reader:
+            from complearn.data.readers.edits import CaptionReader
+
+            next(iter(CaptionReader(path)), None)  # what is wrong with its columns is said here, and not in the page
         settings[name] = path if is_reader else str(Path(path).resolve())
     return settings
 
@@ -299,7 +304,7 @@ def main(
     note_typed(vars(options))
     try:
         page = {"app": options.app, "folder": os.getcwd(), "arguments": _app_settings(options.app, vars(options))}
-    except RequestError as error:
+    except (RequestError, BadData) as error:
         parser.error(str(error))
     env = {PAGE: json.dumps(page)}
     if allowed_modules(page):  # its file is found where this process found it

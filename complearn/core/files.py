@@ -6,7 +6,7 @@
 __all__ = ['FILE_KINDS', 'JSON_DECODER', 'REFUSALS', 'CAPTION_TABLES', 'IMAGE_COLUMNS', 'CAPTION_COLUMNS', 'BadData',
            'describe_fault', 'parsing', 'refuse_devices', 'reading', 'read_text', 'parse_json', 'plain', 'write_errors',
            'write_bytes_atomic', 'write_json', 'read_json', 'check_replaceable', 'atomic_folder', 'remove_folder',
-           'out_folder', 'find_captions', 'cache_dir', 'write_cache']
+           'out_folder', 'made_folder', 'find_captions', 'photo_reader', 'cache_dir', 'write_cache']
 
 # %% ../../nbs/core/files.ipynb #c002
 import dataclasses
@@ -21,6 +21,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -386,6 +387,22 @@ def out_folder(
         raise PermissionError(f"out_dir {folder} cannot be written to; choose another out_dir")
     return folder
 
+
+@contextmanager
+def made_folder(
+    out_dir: str | Path | int,  # as of `out_folder`
+) -> Iterator[Path]:  # the folder
+    "The folder for an output; one that was made here goes again where an error leaves it empty."
+    was_there = bool(str(out_dir).strip()) and Path(str(out_dir)).expanduser().exists()
+    folder = out_folder(out_dir)
+    try:
+        yield folder
+    except BaseException:
+        if not was_there:
+            with suppress(OSError):  # it holds something
+                folder.rmdir()
+        raise
+
 # %% ../../nbs/core/files.ipynb #ct001
 CAPTION_TABLES = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.txt", "metadata.csv", "metadata.jsonl")
 IMAGE_COLUMNS = ("image", "filepath", "image_name", "filename", "file_name")  # of such a table, in small letters
@@ -400,6 +417,56 @@ def find_captions(
         return None
     names = {name.lower(): name for name in sorted(os.listdir(folder), reverse=True)}
     return next((folder / names[name] for name in CAPTION_TABLES if name in names), None)
+
+
+_TOKEN_FILES = (".token.txt", ".token")  # ends of the names of Flickr8k's and Flickr30k's captions
+
+
+def _flickr_photos(
+    token_file: Path,  # lines of "photo.jpg#0", a tab and a caption
+) -> Path | None:  # None: none of the first photos is there
+    "The folder of photos that a token file of Flickr8k or Flickr30k names: its own folder, or one in it."
+    with token_file.open(encoding="utf-8", errors="replace") as lines:
+        photos = [line.partition("#")[0] for line in islice(lines, 100)]
+    folders = [token_file.parent, *sorted(place for place in token_file.parent.iterdir() if place.is_dir())]
+    return next((place for place in folders for photo in photos if (place / photo).is_file()), None)
+
+
+def _token_reader(
+    file: Path,  # Flickr8k.token.txt, or results_20130124.token
+) -> dict[str, Any] | None:  # as `photo_reader` returns it; None: there are no photos beside it
+    photos = _flickr_photos(file)
+    return None if photos is None else {"name": "flickr", "args": {"images": str(photos), "token_file": str(file)}}
+
+
+def photo_reader(
+    place: Path,  # a folder or a file that a person gave
+) -> dict[str, Any] | None:  # {"name": reader, "args": {...}}; None: a folder without captioned pictures
+    """How captioned pictures are read, by the names of their files: a table as of `find_captions`, Flickr8k's or
+    Flickr30k's token file, WebDataset shards, parquet, or a .txt beside each picture."""
+    if place.is_file():
+        if place.suffix in (".parquet", ".tar"):
+            name, argument = {".parquet": ("parquet", "path"), ".tar": ("webdataset", "shards")}[place.suffix]
+            return {"name": name, "args": {argument: str(place)}}
+        named = _token_reader(place) if place.name.endswith(_TOKEN_FILES) else None
+        return named or {"name": "folder", "args": {"folder": str(place.parent), "captions_file": place.name}}
+    table = find_captions(place)
+    if table is not None:
+        named = {} if table.name == CAPTION_TABLES[0] else {"captions_file": table.name}
+        return {"name": "folder", "args": {"folder": str(place), **named}}
+    names = sorted(os.listdir(place))
+    for file in [place / name for name in names if name.endswith(_TOKEN_FILES)]:
+        if (named := _token_reader(file)) is not None:
+            return named
+    if any(name.endswith(".tar") for name in names):
+        return {"name": "webdataset", "args": {"shards": str(place)}}
+    for _, _, files in os.walk(place):
+        if any(file.endswith(".parquet") for file in files):
+            return {"name": "parquet", "args": {"path": str(place)}}
+        texts = {Path(file).stem for file in files if file.endswith(".txt")}
+        if texts & {Path(file).stem for file in files if not file.endswith(".txt")}:
+            return {"name": "sidecar", "args": {"folder": str(place)}}
+    return None
 
 # %% ../../nbs/core/files.ipynb #c025
 def cache_dir(

@@ -6,22 +6,17 @@
 __all__ = ['Place', 'describe_place']
 
 # %% ../../../nbs/analysis/runs/places.ipynb #pc03
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from .inventory import model_form
-from ...core.files import find_captions, read_json
+from ...core.files import photo_reader, read_json
 from ...core.results import Result
 from ...core.runs import find, runs_table
-from ...data.divergence.measure import read_split
-from ...data.images import EXTENSIONS
 from ...data.readers.edits import read_captions, read_edits
 from ...data.readers.files import read_pictures, read_rows
 from ...data.readers.registry import read
-from ...evaluation.bench.suites import find_suites
-from ...models.generative import is_generative
-from ...models.towers.checkpoints import is_torchscript
-from ...training.runs.opening import describe_model, load_scorer
 
 # %% ../../../nbs/analysis/runs/places.ipynb #pc04
 @dataclass(frozen=True)
@@ -43,6 +38,8 @@ def _json_place(path: Path) -> Place:
         methods = ", ".join(dict.fromkeys(str(row["method"]) for row in result.rows))
         return Place("results", (f"{len(result.rows)} measured numbers of {methods}",))
     if {"parts", "divergences"} <= keys:
+        from complearn.data.divergence.measure import read_split
+
         split = read_split(path)
         parts = ", ".join(f"{name} ({len(ids)} images)" for name, ids in split.parts.items())
         return Place("a split of a data set", (f"its parts are {parts}",))
@@ -64,15 +61,17 @@ def _captions_place(path: Path) -> Place:
 
 
 def _file_place(path: Path) -> Place:
-    "What a file holds."
+    "What a file holds; what only one form needs is imported there, since libraries of models take seconds."
     if path.suffix in (".pt", ".pth", ".bin", ".safetensors", ".npz"):
+        from complearn.models.towers.checkpoints import is_torchscript
+
         if is_torchscript(path):
             return Place("a model in OpenAI's archive", commands=(f"complearn judge {path} --pairs photos/",))
         model = f"ViT-B-32:{path}"
         lines = (f"weights without a configuration: name the model that they belong to, such as {model}",)
         return Place("weights", lines, commands=(f"complearn judge {model} --pairs photos/",))
-    if path.suffix == ".parquet":
-        return Place("images with captions", (str(read("parquet", path=str(path)).report),), commands=_training(path))
+    if path.suffix in (".parquet", ".tar"):
+        return _photo_place(path, photo_reader(path))
     if path.suffix == ".ipynb":
         return Place("a notebook", commands=(f"complearn study {path}",))
     return _json_place(path) if path.suffix == ".json" else _captions_place(path)
@@ -113,6 +112,11 @@ def _run_place(path: Path) -> Place | None:
 
 def _model_place(path: Path) -> Place | None:
     "A folder with a model that is no run; None where there is none."
+    if not any((path / name).is_file() for name in ("config.json", "open_clip_config.json", "model.safetensors")):
+        return None
+    from complearn.models.generative import is_generative
+    from complearn.training.runs.opening import describe_model, load_scorer
+
     if is_generative(str(path)):
         lines = ("it writes text about an image, and is scored by the likelihood of captions",)
         return Place("a generative model", lines, commands=(f"complearn judge generative:{path} --pairs photos/",))
@@ -124,29 +128,49 @@ def _model_place(path: Path) -> Place | None:
     return Place(kind, lines, commands=(f"complearn train negclip photos/ --start {path}",))
 
 
-def _photo_place(path: Path, reader: str, **arguments: str) -> Place:
-    "A folder of captioned pictures."
-    pairs = read(reader, **arguments)
+def _photo_place(path: Path, source: dict | None) -> Place | None:
+    "Captioned pictures; None where there is no way to read them."
+    if source is None:
+        return None
+    pairs = read(source["name"], **source["args"])
     images = len({pair.image_id for pair in pairs})
     lines = (f"{len(pairs)} captions of {images} images", str(pairs.report))
     return Place("images with captions", lines, commands=_training(path))
 
 
+_BELOW = ("parquet", "sidecar")  # readers of files that may lie anywhere below a folder
+
+
 def _table_place(path: Path) -> Place | None:
-    "A folder of pictures with a table of captions; None without one."
-    table = find_captions(path)
-    if table is None:
-        return None
-    return _photo_place(path, "folder", folder=str(path), captions_file=table.name)
+    "A folder with a table of its pictures' captions or with shards; None without them."
+    source = photo_reader(path)
+    return None if source is None or source["name"] in _BELOW else _photo_place(path, source)
 
 
-def _other_photos(path: Path) -> Place | None:
+def _photos_below(path: Path) -> Place | None:
     "A folder of tables with pictures in them, or of pictures with texts beside them; None where there are neither."
-    if any(path.rglob("*.parquet")):
-        return _photo_place(path, "parquet", path=str(path))
-    pictures = {file.with_suffix("") for file in path.rglob("*") if file.suffix.lower() in EXTENSIONS}
-    if pictures & {file.with_suffix("") for file in path.rglob("*.txt")}:
-        return _photo_place(path, "sidecar", folder=str(path))
+    return _photo_place(path, photo_reader(path))
+
+
+def _lies_in(folder: Path, places: Iterable[Path | None]) -> bool:
+    "Whether one of the places is a folder or lies in it."
+    return any(place and place.absolute().is_relative_to(folder.absolute()) for place in places)
+
+
+def _benchmark_place(path: Path) -> Place | None:
+    "A folder of benchmarks, or that of one benchmark; None where there is none."
+    from complearn.evaluation.bench.suites import find_suites
+
+    for folder in (path, path.absolute().parent):
+        suites = [suite for suite in find_suites(folder) if suite.state != "missing"]
+        if folder != path:
+            suites = [suite for suite in suites if _lies_in(path, suite.args.values())]
+        names = [suite.name for suite in suites]
+        if names:
+            only = f" --only {','.join(names)}" if folder != path else ""
+            command = f"complearn judge ViT-B-32:mine.pt --benchmarks {folder}{only}"
+            kind = "benchmarks" if folder == path else "a part of benchmarks, which are named by the folder above it"
+            return Place(kind, (f"{len(names)} of them: {', '.join(names)}",), commands=(command,))
     return None
 
 
@@ -154,13 +178,10 @@ def _folder_place(path: Path) -> Place:
     "What a folder holds."
     if (path / "graph.json").is_file():
         return Place("a concept graph", commands=(f"complearn open concepts --graph {path}",))
-    for look in (_run_place, _model_place, _table_place, _runs_place, _other_photos):
+    looks = (_run_place, _model_place, _table_place, _runs_place, _benchmark_place, _photos_below)
+    for look in looks:
         if (place := look(path)) is not None:
             return place
-    suites = [suite.name for suite in find_suites(path) if suite.state != "missing"]
-    if suites:
-        command = f"complearn judge ViT-B-32:mine.pt --benchmarks {path}"
-        return Place("benchmarks", (f"{len(suites)} of them: {', '.join(suites)}",), commands=(command,))
     pictures = read_pictures(path)
     return Place(
         "pictures without captions",

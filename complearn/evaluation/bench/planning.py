@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...core.config import RequestError
-from ...core.files import out_folder
+from ...core.files import made_folder
 from ...core.runs import Run, differences
 from ...data.pairs import Pair
 from complearn.data.readers.held_out import (
@@ -104,36 +104,36 @@ def plan_study(
     begin = read_start(start, scale, frozen, quick_gelu)
     table = dict(rows) if isinstance(rows, Mapping) else method_rows(rows)
     table = {label: {**begin.row, **row} for label, row in table.items()}
-    where = out_folder(out)
-    source = dict(pairs) if isinstance(pairs, Mapping) else write_source(pairs, where)
-    if source["name"] == "generated":
-        source["args"] = {**scale.world, **source["args"]}
-        data = StudyData(source, benchmarks, scale.n, overlap)
-        count = known_count("generated", source["args"])
-        counted = f"{count} generated pairs"
-    else:
-        split = where / "split.json"
-        chosen_before = split.exists()
-        data = _photo_data(source, split, hold_out, seeds[0], benchmarks, scale.n, overlap)
-        count, counted = _count(data, seeds[0])
-        try:
-            counted += _leave_out_known(begin, data.at(seeds[0]), overlap)
-        except ValueError:
-            if not chosen_before:  # no run was trained on its rest
-                split.unlink()
-            raise
-    batch = fit_batch(count, batch_size, scale)
-    steps = steps or fit_steps(count, batch, scale, begin)
-    smaller = "" if batch_size or batch == scale.batch else f" (all of them; the preset's {scale.batch} are more)"
-    settings = scale.train(steps, batch, source["name"])
-    if begin.lr is not None and not lr:
-        settings["lr"] = begin.lr
+    with made_folder(out) as where:
+        source = dict(pairs) if isinstance(pairs, Mapping) else write_source(pairs, where)
+        if source["name"] == "generated":
+            source["args"] = {**scale.world, **source["args"]}
+            data = StudyData(source, benchmarks, scale.n, overlap)
+            count = known_count("generated", source["args"])
+            counted = f"{count} generated pairs"
+        else:
+            split = where / "split.json"
+            chosen_before = split.exists()
+            data = _photo_data(source, split, hold_out, seeds[0], benchmarks, scale.n, overlap)
+            count, counted = _count(data, seeds[0])
+            try:
+                counted += _leave_out_known(begin, data.at(seeds[0]), overlap)
+            except ValueError:
+                if not chosen_before:  # no run was trained on its rest
+                    split.unlink()
+                raise
+        batch = fit_batch(count, batch_size, scale)
+        steps = steps or fit_steps(count, batch, scale, begin)
+        smaller = "" if batch_size or batch == scale.batch else f" (all of them; the preset's {scale.batch} are more)"
+        settings = scale.train(steps, batch, source["name"])
+        if begin.lr is not None and not lr:
+            settings["lr"] = begin.lr
 
-    def monitors(seed: int) -> dict[str, dict]:
-        return monitor_settings(data.source_of(seed), benchmarks, scale.n_monitor)
+        def monitors(seed: int) -> dict[str, dict]:
+            return monitor_settings(data.source_of(seed), benchmarks, scale.n_monitor)
 
-    study = Study(where, table, seeds, data.source_of, scale, steps, begin.model, settings, switches, monitors)
-    return Plan(study, data, begin, f"{counted}; {steps} steps of {batch} pairs{smaller}")
+        study = Study(where, table, seeds, data.source_of, scale, steps, begin.model, settings, switches, monitors)
+        return Plan(study, data, begin, f"{counted}; {steps} steps of {batch} pairs{smaller}")
 
 
 def _leave_out_known(

@@ -204,9 +204,13 @@ def run_all(
             on_end(run)
     commands = {run: command(run, device, processes) for run in waiting}
     forked = len(waiting) > 1 and processes == 1 and sys.platform == "linux"
-    bar = Progress(
-        total=steps * len(runs), unit="step", desc=f"{len(waiting)} runs, {many} at once", dynamic_ncols=True
-    )
+
+    def steps_done() -> int:
+        return sum(min(steps, _progress_of(run)) for run in runs)
+
+    begun = steps_done()
+    title = f"{len(waiting)} runs, {many} at once"
+    bar = Progress(total=steps * len(runs), initial=begun, unit="step", desc=title, dynamic_ncols=True)
     with bar, _starter(commands, threads, forked, queue) as start_run:
         try:
             while waiting or children:
@@ -216,7 +220,10 @@ def run_all(
                 time.sleep(0.25)
                 for run in _take_ended(children, commands):
                     on_end(run)
-                bar.update(sum(min(steps, _progress_of(run)) for run in runs) - bar.n)
+                done = steps_done()
+                if done == begun:  # the time left is told from the first step on, and not from the start of a process
+                    bar.unpause()
+                bar.update(done - bar.n)
                 bar.set_postfix_str(
                     ", ".join(run.path.name + " (reads its data)" * (not _progress_of(run)) for run in children)
                 )
