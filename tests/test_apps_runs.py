@@ -377,6 +377,77 @@ def test_runs_share_a_curve_only_if_they_differ_in_the_seed_alone(tmp_path):
     assert labels == {"clip (a/x)": 1, "clip (b/x)": 2, "fast": 1, "slow": 1}
 
 
+def with_phases(run, names):
+    """A run whose log says where each of its phases begins, with the weights at the end of all but the last."""
+    steps = run.records()
+    length = len(steps) // len(names)
+    run.truncate_metrics(0)
+    for number, name in enumerate(names):
+        run.log({"kind": "phase", "event": "start", "step": number * length, "phase": name})
+        for record in steps[number * length : (number + 1) * length]:
+            run.log(record | {"phase": name})
+        (run.path / "phases").mkdir(exist_ok=True)
+        if number < len(names) - 1:
+            (run.path / "phases" / f"{number}-{name}.safetensors").write_bytes(b"")
+    return run
+
+
+def test_the_phases_of_runs_stand_behind_their_curves_where_they_agree(tmp_path):
+    names = ["warmup", "spawn-1", "interact-1"]
+    with_phases(make_run(tmp_path / "il_clip-s0", "il_clip", 0, 30), names)
+    with_phases(make_run(tmp_path / "il_clip-s1", "il_clip", 1, 30, done=False), names)
+    page = RunsController(tmp_path)
+    page.look()
+    curves = asked(page, "pick_all")["curves"]
+    assert curves["phases"] == [["warmup", 0], ["spawn-1", 10], ["interact-1", 20]]
+    make_run(tmp_path / "clip-s0", "clip", 0, 30)
+    page.look()
+    assert asked(page, "pick", name="clip-s0")["curves"]["phases"] == [
+        ["warmup", 0],
+        ["spawn-1", 10],
+        ["interact-1", 20],
+    ], "a run without phases of its own says nothing against them"
+    with_phases(make_run(tmp_path / "codebook-s0", "codebook", 0, 30), ["all", "end"])
+    page.look()
+    assert asked(page, "pick", name="codebook-s0")["curves"]["phases"] == []
+
+
+def test_the_facts_of_a_run_name_what_opens_its_parts_and_its_phases(tmp_path):
+    run = with_phases(make_run(tmp_path / "il_clip-s0", "il_clip", 0, 30), ["warmup", "spawn-1", "interact-1"])
+    page = RunsController(tmp_path)
+    page.look()
+    asked(page, "pick_all")
+    about = asked(page, "show_panel", panel="about")["about"]
+    assert ["Weights of earlier phases", "warmup"] in about["facts"]
+    assert about["commands"][-1] == f"complearn judge {run.path}@warmup"
+    assert not any("open codes" in line for line in about["commands"])
+    config = {"method": {"name": "codebook_clip"}, "model": {"codebook": {"size": 8}}, "seed": 0}
+    run = Run.create(tmp_path / "codebook-s0", config)
+    page.look()
+    asked(page, "pick_these", names=["codebook-s0"])
+    commands = asked(page, "show_panel", panel="about")["about"]["commands"]
+    assert f"complearn open codes --runs {run.path}" in commands
+
+
+def test_a_comparison_is_a_notebook_that_runs(folder, warm, tmp_path):
+    page = RunsController(folder)
+    page.look()
+    with pytest.raises(RequestError, match="nothing is selected"):
+        page.export_notebook()
+    names = ["study/runs/clip-s0", "study/runs/negclip-s1", "study/results.json"]
+    asked(page, "pick_these", names=names)
+    file = asked(page, "export_notebook")["file"]
+    assert file["name"] == "comparison.ipynb"
+    written = tmp_path / "comparison.ipynb"
+    written.write_text(file["text"])
+    executed = tmp_path / "executed.ipynb"
+    result = warm.run(written, report=executed)
+    assert result.good, result.message
+    shown = executed.read_text()
+    for said in ("BIND", "method.name", "application/vnd.plotly.v1+json", "negclip"):
+        assert said in shown
+
+
 def test_only_what_is_new_is_told(folder):
     page = RunsController(folder)
     asked(page, "pick", name="stopped-s0")
@@ -398,7 +469,7 @@ def test_the_selection_is_a_table_and_python(folder):
     names = {}
     exec(code.rpartition("\n")[0], names)
     assert list(names["table"].selection.run) == ["stopped-s0", "study/results.json"]
-    assert "stopped-s0" in asked(page.controller, "export_table")["csv"]["text"]
+    assert "stopped-s0" in asked(page.controller, "export_table")["file"]["text"]
     with pytest.raises(RequestError, match="there is no 'typo'"):
         page.select(["typo"])
 

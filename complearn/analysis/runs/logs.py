@@ -49,6 +49,7 @@ class RunLog:
         self._offset = 0
         self._curves: dict[str, tuple[list[int], list[float]]] = {}
         self.scores: list[str] = []  # names of the curves that come from questions
+        self.phases: list[tuple[str, int]] = []  # name, and the step before its first one
 
     def update(self) -> bool:  # whether there was anything new
         "Read the whole lines that were added; raise BadData that says which line is not complearn's."
@@ -81,7 +82,10 @@ class RunLog:
     def _add(self, record: Mapping) -> None:
         "Add the numbers of one record to the curves, all or none."
         points = {}
-        if record["kind"] == "step":
+        if record["kind"] == "phase" and record["event"] == "start":
+            phase = (str(record["phase"]), int(record["step"]))
+            self.phases += [] if phase in self.phases else [phase]
+        elif record["kind"] == "step":
             points = {name: value for name, value in record.items() if name in ("loss", "lr") or name.endswith("_loss")}
         elif record["kind"] == "evaluate":
             points = {f"{row['data']}: {score_name(row)}": row["value"] for row in record["rows"]}

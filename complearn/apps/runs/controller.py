@@ -6,6 +6,7 @@
 __all__ = ['RunsController', 'RunsPage', 'runs']
 
 # %% ../../../nbs/apps/runs/controller.ipynb #e54d67ca
+import json
 import signal
 import subprocess
 import time
@@ -27,6 +28,7 @@ from complearn.apps.runs.messages import (
     RunsView,
     about_message,
     code_text,
+    comparison_notebook,
     curves_message,
     difference_message,
     scores_message,
@@ -288,7 +290,13 @@ class RunsController(Controller):
         "What is selected, or else all that is shown, as CSV."
         entries = self.selected or shown_entries(self.entries, self.view, self.memory)
         text = selection_table(entries, self.memory).to_csv(index=False)
-        return [({"type": "csv", "name": "runs.csv", "text": text}, [])]
+        return [({"type": "file", "name": "runs.csv", "text": text}, [])]
+
+    @action()
+    def export_notebook(self) -> list[Message]:
+        "A notebook that compares what is selected."
+        notebook = comparison_notebook(self._chosen(), self.folder)
+        return [({"type": "file", "name": "comparison.ipynb", "text": json.dumps(notebook, indent=1)}, [])]
 
     # panels
 

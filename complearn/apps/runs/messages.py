@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Panel', 'Column', 'Group', 'RunsView', 'shown_entries', 'table_message', 'curves_message', 'scores_message',
-           'difference_message', 'about_message', 'selection_table', 'code_text']
+           'difference_message', 'about_message', 'selection_table', 'code_text', 'comparison_notebook']
 
 # %% ../../../nbs/apps/runs/messages.ipynb #2ef960ec
 import json
@@ -23,7 +23,7 @@ from .memory import Memory
 from ..widgets import Message
 from ...core.figures import PALETTE
 from ...core.files import plain
-from ...core.runs import differing_values
+from ...core.runs import Run, differing_values
 
 # %% ../../../nbs/apps/runs/messages.ipynb #3e3e4cde
 Panel = Literal["curves", "scores", "difference", "about"]
@@ -204,6 +204,15 @@ def _drawing(
     return {"title": title, "name": name, "names": list(names), "series": series}
 
 
+def _common_phases(
+    logs: Sequence[RunLog],
+) -> list[tuple[str, int]]:  # name, and where it begins; empty where runs differ, and for a single phase
+    "The phases of several runs, of which some may not have come as far as others."
+    longest = max((log.phases for log in logs), key=len, default=[])
+    is_common = all(log.phases == longest[: len(log.phases)] for log in logs)
+    return longest if is_common and len(longest) > 1 else []
+
+
 def curves_message(
     entries: Sequence[Entry],  # the selected runs
     logs: Mapping[str, RunLog],  # by name of the run, up to date
@@ -233,6 +242,7 @@ def curves_message(
     if entries and not panels:
         text = "What is selected has no curves: curves come from the logs of runs that took a step."
     content = {"type": "curves", "panels": panels, "text": text, "problems": list(problems)}
+    content["phases"] = _common_phases(known)
     return plain(content | {"weight": view.weight, "band": view.band}), []
 
 # %% ../../../nbs/apps/runs/messages.ipynb #f262064a
@@ -352,6 +362,26 @@ _OPENING = {  # kind -> what can be done with it
 }
 
 
+# part of a run's model, or of its method, that an app shows -> what opens it
+_SHOWN_BY = {
+    "codebook": "complearn open codes --runs {path}",
+    "stages": "complearn open stages --runs {path}",
+}
+
+
+def _run_facts(
+    entry: Entry,  # a run that is whole
+) -> tuple[list[list[str]], list[str]]:  # facts, and commands
+    "What else there is to know of a run and to do with it: apps that show its parts, and the weights of its phases."
+    config = Run(entry.path).config
+    parts = {**(config.get("model") or {}), **((config.get("method") or {}).get("args") or {})}
+    commands = [line for part, line in _SHOWN_BY.items() if parts.get(part)]
+    phases = Run(entry.path).phase_names()[:-1]
+    if not phases:
+        return [], commands
+    return [["Weights of earlier phases", ", ".join(phases)]], [*commands, f"complearn judge {{path}}@{phases[-1]}"]
+
+
 def about_message(
     entries: Sequence[Entry],  # the selected ones
     memory: Memory,
@@ -368,7 +398,12 @@ def about_message(
     named = {"Method": entry.method, "Seed": entry.seed, "Data": entry.data, "Last step": entry.step}
     facts += [[name, str(value)] for name, value in named.items() if value not in ("", None)]
     facts += [[name, f"{_percent(value)} %"] for name, value in entry.scores]
-    commands = [] if entry.state == DAMAGED else [line.format(path=entry.path) for line in _OPENING[entry.kind]]
+    commands = [] if entry.state == DAMAGED else [*_OPENING[entry.kind]]
+    if commands and entry.kind == "run":
+        more, further = _run_facts(entry)
+        facts += more
+        commands += further
+    commands = [line.format(path=entry.path) for line in commands]
     content |= {"name": entry.name, "facts": facts, "commands": commands, "text": ""}
     return content | {"tags": " ".join(note.tags), "note": note.text}, []
 
@@ -395,3 +430,58 @@ def code_text(
     else:
         lines.append("table.page")
     return "\n".join(lines)
+
+
+def comparison_notebook(
+    entries: Sequence[Entry],  # the selected ones
+    folder: Path,  # that is shown
+) -> dict[str, Any]:  # a notebook, in plain values
+    """A notebook that compares what is selected: the lines of the table, the loss of its runs, their scores, and in
+    what the settings of others differ from those of the first."""
+    names = [entry.name for entry in entries]
+    runs = [entry.name for entry in entries if entry.kind == "run"]
+    about = f"# Comparison of {', '.join(names)}\n\nFrom the runs below `{folder}`, {time.strftime('%Y-%m-%d')}."
+    cells = [("markdown", about), ("code", code_text(names, folder))]
+    if runs:
+        loss = (
+            "from complearn.analysis.runs.figures import loss_curve\n"
+            "from complearn.core.runs import Run\n\n"
+            f"runs = {{name: Run.open({str(folder)!r} + '/' + name) for name in {runs!r}}}\n"
+            "loss_curve({name: run.metrics() for name, run in runs.items() if run.records()}, 'loss')"
+        )
+        cells += [("markdown", "## Loss"), ("code", loss)]
+    scores = (
+        "import pandas as pd\n\n"
+        "from complearn.analysis.runs.inventory import Inventory\n\n"
+        f"entries = {{entry.name: entry for entry in Inventory({str(folder)!r}).look()}}\n"
+        f"rows = [row | {{'run': name}} for name in {names!r} for row in entries[name].rows]\n"
+        "keys = ['data', 'split', 'metric']\n"
+        "pd.DataFrame(rows).pivot_table('value', keys, ['run', 'method']) if rows else 'nothing was measured'"
+    )
+    cells += [("markdown", "## Scores"), ("code", scores)]
+    if len(runs) > 1:
+        difference = (
+            "from complearn.core.runs import differing_values\n\n"
+            f"first = {runs[0]!r}\n"
+            "for name in list(runs)[1:]:\n"
+            "    lines = differing_values(runs[first].config, runs[name].config)\n"
+            "    display(pd.DataFrame(lines, columns=['setting', first, name]))"
+        )
+        asked = f"complearn.judge({[str(folder / name) for name in runs]!r})"
+        again = f"The images that were held out are asked again, of all of them, by `{asked}`."
+        cells += [("markdown", "## Settings"), ("code", difference), ("markdown", again)]
+    return _notebook(cells)
+
+
+def _notebook(
+    cells: Sequence[tuple[str, str]],  # kind, and source
+) -> dict[str, Any]:
+    "Cells as a notebook without outputs."
+    of_code = {"execution_count": None, "outputs": []}
+    made = [
+        {"cell_type": kind, "id": f"c{number}", "metadata": {}, "source": source.splitlines(keepends=True)}
+        | (of_code if kind == "code" else {})
+        for number, (kind, source) in enumerate(cells)
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}

@@ -109,6 +109,7 @@ class Runs {
       act("Resume…", "resume", {}, "go on from the last checkpoint"),
       act("Delete…", "delete", {}, "delete the folders of runs for good"),
     ];
+    this.onSelection.push(act("Save as notebook", "export_notebook", {}, "a notebook that compares what is selected"));
     const others = [act("Select all", "pick_all"), act("Copy as Python", "copy_code"), act("Save as CSV", "export_table")];
     this.code = h("pre", { class: "cl-code", tabindex: "0", "aria-label": "in Python", hidden: true });
     const actions = h("div", { class: "cl-row" }, this.picked, this.onSelection, others);
@@ -140,7 +141,7 @@ class Runs {
       about: () => this.show(content, () => this.showAbout(content)),
       question: () => this.ask(content),
       code: () => this.showCode(content),
-      csv: () => download(content.name, content.text),
+      file: () => download(content.name, content.text),
       told: () => fill(this.told, content.text),
       busy: () => this.status.report(content.text, true),
       error: () => this.receiveError(content),
@@ -288,7 +289,7 @@ class Runs {
     make();
     if (focused) this.content.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
-  showCurves({ panels, text, problems, weight, band }) {
+  showCurves({ panels, text, problems, weight, band, phases }) {
     if (!panels.length) return fill(this.content, problemLines(problems), h("p", { class: "cl-muted" }, text));
     const smooth = () => this.send({ action: "smooth", weight: +slider.value });
     const slider = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "smoothing", "data-key": "smooth" });
@@ -300,6 +301,7 @@ class Runs {
       onchange: () => this.send({ action: "show_bands", band: bands.checked }),
     });
     bands.checked = band;
+    this.phases = phases;
     this.charts = panels.map(panel => this.makeChart(panel));
     fill(
       this.content,
@@ -353,7 +355,7 @@ class Runs {
     const { series } = chart.panel;
     const width = Math.max(200, chart.picture.clientWidth);
     const height = 220;
-    const box = { left: 52, right: width - 10, top: 8, bottom: height - 34 };
+    const box = { left: 52, right: width - 18, top: this.phases.length ? 20 : 8, bottom: height - 34 };
     const xs = series.flatMap(({ x }) => [x[0], x.at(-1)]);
     const ys = series.flatMap(({ y }) => y);
     const [first, last] = [Math.min(...xs), Math.max(...xs)];
@@ -374,6 +376,14 @@ class Runs {
       parts.push(line("cl-grid", [box.left, y(value)], [box.right, y(value)]), text(number(value), [box.left - 6, y(value) + 4], "end"));
     for (const step of ticks(first, last, Math.max(2, Math.floor(width / 110))).filter(Number.isInteger))
       parts.push(text(count(step), [x(step), box.bottom + 16], "middle"));
+    this.phases.forEach(([name, begins], number) => {
+      const [from, to] = [begins, this.phases[number + 1]?.[1] ?? last].map(step => Math.min(box.right, Math.max(box.left, x(step))));
+      if (to <= from) return;
+      const shade = draw("rect", { class: "cl-phase", x: from, y: box.top, width: to - from, height: box.bottom - box.top });
+      shade.append(draw("title", {}, name));
+      parts.push(shade);
+      if (to - from > 7 * name.length) parts.push(text(name, [(from + to) / 2, box.top - 6], "middle"));
+    });
     parts.push(
       text("steps", [(box.left + box.right) / 2, height - 4], "middle"),
       line("cl-axis", [box.left, box.bottom], [box.right, box.bottom]),
@@ -427,7 +437,8 @@ class Runs {
       if (k < 0) return null;
       return n > 1 ? `${label} ${number(y[k])} [${number(low[k])}, ${number(high[k])}]` : `${label} ${number(y[k])}`;
     });
-    chart.said.textContent = `step ${count(at)}: ${values.filter(Boolean).join(", ")}`;
+    const phase = this.phases.findLast(([, begins]) => begins < at)?.[0];
+    chart.said.textContent = `step ${count(at)}${phase ? ` (${phase})` : ""}: ${values.filter(Boolean).join(", ")}`;
   }
   showScores({ columns, rows, sets, chosen, text }) {
     if (!sets.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
