@@ -3,6 +3,7 @@ page in a browser."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from browser import attach, check_requests, open_chromium, screenshot
 from test_apps_editing import asked, refusal
 
 import complearn
+from complearn.analysis.pictures.galleries import own_wins
 from complearn.analysis.runs.inventory import Inventory, entries_table, last_rows, main_scores, study_scores
 from complearn.analysis.runs.logs import RunLog, drawn_curves, smoothed, thinned
 from complearn.apps.runs.controller import RunsController, runs
@@ -23,6 +25,7 @@ from complearn.core.own_files import ForeignFile
 from complearn.core.results import Result, row
 from complearn.core.runs import Run, differing_values, runs_table, training_process
 from complearn.training.runs.control import delete_run, resume_run, stop_run
+from complearn.training.runs.launch import launch, prepare
 
 HOLDER = """
 import fcntl, os, signal, sys, time
@@ -429,6 +432,60 @@ def test_the_facts_of_a_run_name_what_opens_its_parts_and_its_phases(tmp_path):
     assert f"complearn open codes --runs {run.path}" in commands
 
 
+@pytest.fixture(scope="module")
+def trained_pair(tmp_path_factory):
+    """Two runs on one small world, which bring the world's questions."""
+    root = tmp_path_factory.mktemp("pair")
+    tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}
+    data = {"name": "generated", "args": {"preset": "small", "n_train": 64, "n_test": 64}}
+    for seed in range(2):
+        settings = {"batch_size": 16, "device": "cpu", "precision": "fp32", "checkpoint_every": 4, "log_every": 1}
+        config = {"method": {"name": "clip", "args": {"steps": 4, "ramp": 2}}, "data": data, "train": settings}
+        run = prepare(root / f"clip-s{seed}", config | {"model": {"vision": tower, "text": tower}, "seed": seed})
+        launch(run.path, progress=False)
+    return root
+
+
+def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pair):
+    page = RunsController(trained_pair)
+    page.look()
+    asked(page, "pick_all")
+    before = asked(page, "show_panel", panel="answers")["answers"]
+    assert before["can_ask"] and "Both are asked the same questions" in before["text"]
+    answers = asked(page, "ask_both")["answers"]
+    first, second = (f"clip-s{seed}" for seed in (1, 0))
+    for question in answers["sets"]:
+        shown = asked(page, "choose_questions", name=question)["answers"]
+        told = re.match(rf"Only {first} is right in ([\d,]+), only {second} in ([\d,]+), both in", shown["counts"])
+        counts = {name: int(count.replace(",", "")) for name, count in zip((first, second), told.groups())}
+        assert shown["chosen"] == question
+        for name in (first, second):
+            items = [item for item in shown["items"] if item["winner"] == name]
+            assert len(items) == min(12, counts[name])
+            for item in items:
+                assert item["heading"].endswith(f"{name} is right") and item["texts"][0].startswith("✓")
+                assert all(uri.startswith("data:image/png;base64,") for uri in item["pictures"])
+    assert sum(len(asked(page, "choose_questions", name=name)["answers"]["items"]) for name in answers["sets"]) > 4
+    table = complearn.judge([trained_pair / "clip-s1", trained_pair / "clip-s0"], device="cpu")
+    wins = own_wins([trained_pair / "clip-s1", trained_pair / "clip-s0"], device="cpu")
+    scores = {(row["seed"], row["data"], row["split"], row["metric"]): row["value"] for row in table.rows}
+    for question, of_set in wins.items():
+        for (split, metric), part in of_set.lines.groupby(["split", "metric"]):
+            for place, seed in enumerate((1, 0)):
+                assert part[f"right_{place}"].mean() == pytest.approx(scores[seed, question, split, metric])
+
+
+def test_answers_are_compared_of_two_runs_that_bring_the_same_questions(trained_pair, folder):
+    page = RunsController(folder)
+    page.look()
+    asked(page, "pick_these", names=["study/results.json", "study/runs/clip-s0"])
+    assert "exactly two runs" in asked(page, "show_panel", panel="answers")["answers"]["text"]
+    with pytest.raises(RequestError, match="select two runs"):
+        page.ask_both()
+    with pytest.raises(RequestError, match="compared of two models, and 1 were given"):
+        own_wins([trained_pair / "clip-s0"])
+
+
 def test_a_comparison_is_a_notebook_that_runs(folder, warm, tmp_path):
     page = RunsController(folder)
     page.look()
@@ -670,6 +727,9 @@ def test_on_a_page_runs_are_compared_noted_and_deleted(folder, dark):
         assert "BIND: 50.0" in page.locator(".cl-said").inner_text()
         screenshot(page, f"runs-scores-{theme}")
         page.locator("input[data-name='study/runs/clip-s1']").click()
+        page.locator("[data-panel=answers]").click()
+        page.wait_for_selector("[data-key=ask]")
+        assert "Both are asked the same questions" in page.locator(".cl-panel").inner_text()
         page.locator("[data-panel=difference]").click()
         page.wait_for_selector(".cl-plain")
         assert "method.name" in page.locator(".cl-plain").inner_text()

@@ -27,6 +27,7 @@ from complearn.apps.runs.messages import (
     Panel,
     RunsView,
     about_message,
+    answers_message,
     code_text,
     comparison_notebook,
     curves_message,
@@ -77,6 +78,7 @@ class RunsController(Controller):
         self.memory = Memory(self.inventory.folder)
         self.entries: list[Entry] = []
         self.logs: dict[str, RunLog] = {}
+        self.wins: dict[tuple, dict[str, Any]] = {}  # of the two runs that were asked last, see `own_wins`
         self.children: dict[str, subprocess.Popen] = {}  # runs that were resumed from here, by name
         self._looked = 0.0
         self._sent: dict[str, dict] = {}  # the last message of each type
@@ -141,6 +143,8 @@ class RunsController(Controller):
             return self._curves()
         if self.view.panel == "scores":
             return scores_message(self.selected, self.view)
+        if self.view.panel == "answers":
+            return answers_message(self.selected, self.view, self.wins.get(self._asked_of(self.selected)))
         if self.view.panel == "difference":
             try:
                 return difference_message(self.selected)
@@ -332,6 +336,23 @@ class RunsController(Controller):
     def choose_questions(self, name: str) -> list[Message]:
         "Compare the answers to other questions."
         self.change(questions=name[:500])
+        return self.page_messages()
+
+    @staticmethod
+    def _asked_of(entries: Sequence[Entry]) -> tuple:
+        "What answers belong to: runs at their last steps."
+        return tuple((entry.name, entry.step) for entry in entries)
+
+    @action()
+    def ask_both(self) -> list[Message]:
+        "Ask two runs the questions that they bring, and show where one is right and the other wrong."
+        runs = self._chosen()
+        if len(runs) != 2 or any(entry.kind != "run" for entry in runs):
+            raise RequestError(f"answers are compared of two runs, and {len(runs)} lines are selected; select two runs")
+        self.progress("asking both runs the same questions")
+        from complearn.analysis.pictures.galleries import own_wins  # with models: only where somebody asks
+
+        self.wins = {self._asked_of(runs): own_wins([entry.path for entry in runs])}
         return self.page_messages()
 
     # notes

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Panel', 'Column', 'Group', 'RunsView', 'shown_entries', 'table_message', 'curves_message', 'scores_message',
-           'difference_message', 'about_message', 'selection_table', 'code_text', 'comparison_notebook']
+           'difference_message', 'answers_message', 'about_message', 'selection_table', 'code_text',
+           'comparison_notebook']
 
 # %% ../../../nbs/apps/runs/messages.ipynb #2ef960ec
 import json
@@ -26,7 +27,7 @@ from ...core.files import plain
 from ...core.runs import Run, differing_values
 
 # %% ../../../nbs/apps/runs/messages.ipynb #3e3e4cde
-Panel = Literal["curves", "scores", "difference", "about"]
+Panel = Literal["curves", "scores", "answers", "difference", "about"]
 Column = Literal["run", "kind", "method", "data", "step", "state", "score", "date"]
 Group = Literal["", "method", "kind", "state", "data"]
 
@@ -350,6 +351,46 @@ def difference_message(
     content["rows"] = [[key, _shown_value(one), _shown_value(other)] for key, one, other in rows]
     content["text"] = "" if rows else "Both have the same settings."
     return content, []
+
+
+_MOST_ITEMS = 12  # of each model that is right alone
+
+
+def answers_message(
+    entries: Sequence[Entry],  # the selected ones
+    view: RunsView,
+    wins: Mapping[str, Any] | None,  # `galleries.Wins` by set of questions; None: the two were not asked yet
+) -> Message:
+    "The pictures and captions on which one of two runs is right and the other wrong."
+    content = {"type": "answers", "sets": [], "chosen": "", "counts": "", "items": [], "text": "", "can_ask": False}
+    if len(entries) != 2 or any(entry.kind != "run" for entry in entries):
+        content["text"] = (
+            f"Select exactly two runs to see on which pictures one is right and the other wrong; {len(entries)} "
+            f"selected."
+        )
+        return content, []
+    if wins is None:
+        content["text"] = (
+            "Both are asked the same questions: the photos that were held out of their training, each caption against "
+            "exchanges of its parts, or the questions of their generated world. This takes seconds for small models "
+            "and minutes for large ones."
+        )
+        return content | {"can_ask": True}, []
+    from complearn.analysis.pictures.galleries import win_items  # with models: only where somebody asks
+
+    chosen = view.questions if view.questions in wins else next(iter(wins))
+    of_set = wins[chosen]
+    items = [item for name in of_set.names for item in win_items(of_set.select(winner=name, n=_MOST_ITEMS))]
+    counts = of_set.lines.winner.value_counts()
+    first, second, both, neither = (int(counts.get(name, 0)) for name in (*of_set.names, "both", "neither"))
+    content["counts"] = (
+        f"Only {of_set.names[0]} is right in {first:,}, only {of_set.names[1]} in {second:,}, both in {both:,}, "
+        f"neither in {neither:,}. The clearest of each come first."
+    )
+    content |= {"sets": list(wins), "chosen": chosen, "items": items}
+    if not items:
+        content["text"] = "There is no question to which one of them is right and the other wrong."
+    return plain(content), []
 
 
 _OPENING = {  # kind -> what can be done with it

@@ -22,6 +22,7 @@ const GROUPS = [
 const PANELS = [
   ["curves", "Curves"],
   ["scores", "Scores"],
+  ["answers", "Answers"],
   ["difference", "Difference"],
   ["about", "Facts and notes"],
 ];
@@ -137,6 +138,7 @@ class Runs {
       table: () => this.receiveTable(content),
       curves: () => this.show(content, () => this.showCurves(content)),
       scores: () => this.show(content, () => this.showScores(content)),
+      answers: () => this.show(content, () => this.showAnswers(content)),
       difference: () => this.show(content, () => this.showDifference(content)),
       about: () => this.show(content, () => this.showAbout(content)),
       question: () => this.ask(content),
@@ -440,8 +442,7 @@ class Runs {
     const phase = this.phases.findLast(([, begins]) => begins < at)?.[0];
     chart.said.textContent = `step ${count(at)}${phase ? ` (${phase})` : ""}: ${values.filter(Boolean).join(", ")}`;
   }
-  showScores({ columns, rows, sets, chosen, text }) {
-    if (!sets.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
+  chooseQuestions(sets, chosen) {
     const choose = () => this.send({ action: "choose_questions", name: select.value });
     const select = h(
       "select",
@@ -449,6 +450,37 @@ class Runs {
       sets.map(each => h("option", { value: each }, each)),
     );
     select.value = chosen;
+    return h("label", { class: "cl-row cl-small" }, "Questions", select);
+  }
+  // Pictures to which one of two runs gave the right caption and the other a wrong one.
+  showAnswers({ sets, chosen, counts, items, text, can_ask }) {
+    const said = text && h("p", { class: "cl-muted" }, text);
+    if (!sets.length) {
+      const ask = can_ask && button("Ask both", () => this.send({ action: "ask_both" }), { class: "cl-primary", "data-key": "ask" });
+      return fill(this.content, said, ask);
+    }
+    const item = ({ winner, heading, texts, pictures }) =>
+      h(
+        "li",
+        { class: "cl-item", "data-winner": winner },
+        h(
+          "div",
+          { class: "cl-row" },
+          pictures.map((src, k) => h("img", { src, alt: `picture ${k + 1} of: ${texts[0]}` })),
+        ),
+        h("p", { class: "cl-small" }, h("b", {}, heading)),
+        texts.map(line => h("p", { class: "cl-small" }, line)),
+      );
+    fill(
+      this.content,
+      this.chooseQuestions(sets, chosen),
+      h("p", { class: "cl-small cl-said" }, counts),
+      said,
+      h("ul", { class: "cl-items", tabindex: "0", "aria-label": "answers" }, items.map(item)),
+    );
+  }
+  showScores({ columns, rows, sets, chosen, text }) {
+    if (!sets.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
     const said = h(
       "p",
       { class: "cl-small cl-said", "aria-live": "polite" },
@@ -469,7 +501,7 @@ class Runs {
     const lines = rows.map(({ label, cells }) => h("tr", {}, h("th", { scope: "row" }, label), cells.map(cell)));
     const table = h("table", { class: "cl-map" }, h("thead", {}, head), h("tbody", {}, lines));
     const list = h("div", { class: "cl-wide", tabindex: "0", role: "region", "aria-label": "scores" }, table);
-    fill(this.content, h("label", { class: "cl-row cl-small" }, "Questions", select), said, list);
+    fill(this.content, this.chooseQuestions(sets, chosen), said, list);
   }
   showDifference({ names, rows, text }) {
     if (!rows.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
