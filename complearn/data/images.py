@@ -346,7 +346,6 @@ def whole_pictures(
     for i, image in enumerate(images):
         yield whole.get(i) or open_image(drawn.get(i, image))
 
-
 # %% ../../nbs/data/images.ipynb #c020
 @dataclass(frozen=True)
 class Transform:

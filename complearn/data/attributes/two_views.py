@@ -143,7 +143,6 @@ class Views:
             return torch.cat([self.recolour(pixels[:, :3], chances[:, 5:]), pixels[:, 3:]], 1)
         return pixels
 
-
 # %% ../../../nbs/data/attributes/two_views.ipynb #3f22b63c
 @torch.no_grad()
 def two_views(
@@ -257,4 +256,3 @@ def with_views(
     if not is_larger or transform.augments or len(transform.mean) != 3:
         return collate.with_steps(DrawChances())
     return replace(collate, pixels=False).with_steps(CropViews(views, transform))
-
