@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -70,10 +71,55 @@ def test_a_folder_of_photographs_is_never_replaced_by_a_graph(files, capsys, mon
     photos.mkdir()
     for k in range(4):
         (photos / f"{k}.jpg").write_bytes(b"a photo")
-    monkeypatch.setattr(command, "caption_pairs", lambda source: pytest.fail("it is said before captions are read"))
+    monkeypatch.setattr(command, "_each_pair", lambda *source: pytest.fail("it is said before captions are read"))
     assert main(["graph", str(files / "captions.csv"), str(photos), "--parser", "rules", "--quiet"]) == 2
     assert "photos holds other files (0.jpg, 1.jpg, 2.jpg, ...); name a new folder" in capsys.readouterr().err
     assert len(list(photos.iterdir())) == 4
+
+
+@pytest.mark.parametrize("source", ["rules", "parses", "given trees"])
+def test_graph_is_the_same_in_portions_and_goes_on_after_a_stop(source, files, monkeypatch):
+    captions = str(files / "captions.csv")
+    further = []
+    if source == "rules":
+        further = ["--parser", "rules"]
+    if source == "parses":
+        further = ["--parses", str(files / "parses.jsonl")]
+    if source == "given trees":
+        trees = [json.dumps({"caption": caption, "tree": tree}) for caption, tree in TREES.items()]
+        (files / "trees.jsonl").write_text("\n".join(trees) + "\n")
+        captions = f"{{name: captions, args: {{files: {captions}}}}}"
+        captions = f"{{name: corrected, args: {{source: {captions}, file: {files / 'trees.jsonl'}, parser: ''}}}}"
+    arguments = ["graph", captions, str(files / "graph"), *further, "--quiet"]
+    assert main(arguments) == 0
+    once = {path.name: path.read_bytes() for path in (files / "graph").iterdir()}
+    monkeypatch.setattr(command, "_CAPTIONS", 2)
+    built = []
+    prune = command.prune_parse
+
+    def counted(parse, stops, **options):
+        if stops and len(built) == 2:
+            raise KeyboardInterrupt
+        built.append(parse.caption)
+        return prune(parse, **options)
+
+    monkeypatch.setattr(command, "prune_parse", partial(counted, stops=True))
+    with pytest.raises(KeyboardInterrupt):
+        main(arguments)
+    monkeypatch.setattr(command, "prune_parse", partial(counted, stops=False))
+    assert main(arguments) == 0
+    assert len(built) == 3  # the first portion was not parsed again
+    assert {path.name: path.read_bytes() for path in (files / "graph").iterdir()} == once
+
+
+@pytest.mark.parametrize("n_parses", [1, 2, 4, 5])
+def test_graph_counts_parses_and_captions_that_differ_in_any_portion(n_parses, files, monkeypatch, capsys):
+    monkeypatch.setattr(command, "_CAPTIONS", 1)
+    lines = (files / "parses.jsonl").read_text().splitlines()
+    (files / "other.jsonl").write_text("\n".join((lines * 2)[:n_parses]))
+    arguments = ["graph", str(files / "captions.csv"), str(files / "graph"), "--parses", str(files / "other.jsonl")]
+    assert main(arguments) == 2
+    assert f"{n_parses} parses for 3 captions; parse that file of captions again" in capsys.readouterr().err
 
 
 def test_what_training_never_shows_is_listed(files, capsys):

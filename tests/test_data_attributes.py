@@ -1,6 +1,7 @@
 """Data sets of independent attributes, two views of a batch, and batches of one group each."""
 
 import gzip
+import math
 from collections import Counter
 
 import numpy as np
@@ -14,7 +15,16 @@ from complearn.data.attributes.cifar_mnist import _labelled_pixels, _shrink, rea
 from complearn.data.attributes.cluster_sampler import ClusterSampler
 from complearn.data.attributes.stl10 import read_stl10
 from complearn.data.attributes.trifeature import Trifeature, read_trifeature
-from complearn.data.attributes.two_views import NUMBERS, Chances, DrawChances, Views
+from complearn.data.attributes.two_views import (
+    NUMBERS,
+    Chances,
+    Crops,
+    CropViews,
+    DrawChances,
+    Views,
+    two_views,
+    with_views,
+)
 from complearn.data.fixtures.specimens import _write_celeba, _write_cifar_mnist, _write_stl10
 from complearn.data.images import BrokenImage, Transform, load_images
 from complearn.data.loading import Loader, fingerprint
@@ -97,6 +107,81 @@ def test_a_damaged_file_is_named(tmp_path, file, content, message):
     (tmp_path / file).write_bytes(content)
     with pytest.raises(BadData, match=message):
         read_cifar_mnist(tmp_path, tmp_path)
+
+
+def ramp(width, height):
+    "A picture whose red tells the column and whose green tells the line."
+    x, y = np.meshgrid(np.arange(width), np.arange(height))
+    return np.stack([x, y, 0 * x], -1).astype(np.uint8)
+
+
+def test_views_box_is_that_of_boxes_on_a_square_and_keeps_the_stated_area_and_ratio():
+    views = Views(area=(0.2, 0.5))
+    chances = torch.rand(200, NUMBERS, generator=torch.Generator().manual_seed(0))
+    for row, (x, y) in zip(chances.tolist(), views.boxes(chances)):
+        (left, top, right, bottom), mirrored = views.box(row, 90, 90)
+        place = [(x[2] - abs(x[0])) * 45 + 45, (y[2] - y[1]) * 45 + 45]
+        size = [abs(x[0]) * 90, y[1] * 90]
+        assert np.allclose([left, top, right - left, bottom - top], [*place, *size], atol=1e-4)
+        assert mirrored == (x[0] < 0)
+        (left, top, right, bottom), _ = views.box(row, 200, 100)
+        width, height = right - left, bottom - top
+        assert 0 <= left and right <= 200 + 1e-9 and 0 <= top and bottom <= 100 + 1e-9
+        share = 0.2 + 0.3 * row[0]
+        ratio = math.exp(math.log(0.75) + math.log(16 / 9) * row[1])
+        assert height == 100 or np.isclose(width / height, ratio) and np.isclose(width * height, share * 20_000)
+
+
+@pytest.mark.parametrize("fit", ["crop", "pad", "squash"])
+def test_crop_views_cuts_its_crops_out_of_the_whole_picture(fit, tmp_path):
+    Image.fromarray(ramp(240, 120)).save(tmp_path / "wide.png")
+    transform = Transform(16, (0.5,) * 3, (0.5,) * 3, fit)
+    views = Views(area=(0.05, 0.1), jitter=0, grey=0)
+    pair = Pair(tmp_path / "wide.png", None, "wide", "wide")
+    draws = list(range(40))
+    chances, crops = CropViews(views, transform)([pair] * 40, draws)
+    assert torch.equal(chances.numbers, DrawChances()([pair] * 40, draws).numbers)
+    assert crops.images.shape == (40, 2, 3, 16, 16)
+    scaled = two_views(transform([pair.image] * 40), chances.numbers, views, transform.mean, transform.std)
+    whole = two_views(None, chances.numbers, views, transform.mean, transform.std, crops.images)
+    assert whole.shape == scaled.shape == (80, 3, 16, 16)
+    reds = (255 * (crops.images[:, :, 0] / 2 + 0.5)).round()
+    if fit == "crop":  # crops lie in all of the picture, not in its middle alone
+        assert reds.min() < 40 and reds.max() > 200
+    if fit == "squash":
+        assert (whole - scaled).abs().mean() < 0.03  # the same places
+    again = CropViews(views, transform)([pair] * 2, [7, 3])[1].images
+    assert torch.equal(again, crops.images[[7, 3]]) and CropViews(views, transform)([pair]) is None
+
+
+def test_crop_views_shows_what_a_scaled_picture_has_lost():
+    stripes = np.zeros((256, 256, 3), np.uint8)
+    stripes[:, ::4] = 255  # of four pixels each: scaled to 16 pixels they are grey
+    stripes[:, 1::4] = 255
+    transform = Transform(16, (0.5,) * 3, (0.5,) * 3)
+    views = Views(area=(1 / 256, 1 / 256), ratio=(1, 1), jitter=0, grey=0)
+    chances, crops = CropViews(views, transform)([Pair(stripes, None, "a", "a")], [1])
+    scaled = two_views(transform([stripes]), chances.numbers, views, transform.mean, transform.std)
+    assert crops.images.std() > 0.5 and scaled.std() < 0.1
+
+
+def test_with_views_leaves_pictures_of_the_towers_size_to_the_device():
+    world = read("trifeature", samples=1, shapes=2, textures=2, colours=2)
+    collate = Collate(Transform(32, (0.5,) * 3, (0.5,) * 3), None)
+    views = Views(area=(0.5, 1.0))
+    drawn = with_views(collate, views, world)
+    assert drawn.steps == (DrawChances(),) and drawn.pixels
+    held = preload(world, 32)
+    assert with_views(collate, views, held).steps == (DrawChances(),) and not held.scaled
+    four = [Pair(np.zeros((32, 32, 4), np.uint8), None, "a", "a")]
+    assert with_views(Collate(FOUR, None), views, four).steps == (DrawChances(),)
+    photos = [Pair(ramp(40, 33), None, "a", "a")]
+    cut = with_views(collate, views, photos)
+    assert cut.steps == (CropViews(views, collate.transform),) and preload(photos, 32).scaled
+    batch = cut(photos, [5])
+    assert batch.images is None and batch[Crops].images.shape == (1, 2, 3, 32, 32) and len(batch) == 1
+    mixed = with_views(collate, views, [*world, *photos])([world[0], *photos], [1, 2])
+    assert mixed[Crops].images.shape == (2, 2, 3, 32, 32)
 
 
 def test_photographs_and_digits_from_folders_of_classes(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from complearn.data.fixtures.specimens import write_clipart
-from complearn.data.images import load_images
+from complearn.data.images import Transform, load_images
 from complearn.data.readers.registry import read
 from complearn.data.reports import BadData
 from complearn.data.visual_genome.triplets import graph_triplets
@@ -51,6 +51,18 @@ def test_a_scene_has_the_pixels_that_are_drawn_by_hand(folder):
     difference = np.abs(np.asarray(scene.draw()).astype(int) - canvas).max(-1)
     difference[180:320, 195:205] = 0  # the smaller tree's colours mix where they meet
     assert difference.max() <= 2
+
+
+def test_crops_of_a_clipart_scene_are_cut_out_of_the_whole_picture(folder):
+    scene = read("abstract_scenes", folder=folder)[2].image
+    plain = Transform(32)
+    whole = np.asarray(scene.whole())
+    assert whole.shape == (500, 500, 3)
+    inside = slice(6, 26)  # without the lines where the white margins begin
+    assert np.abs(plain.pixels([whole])[0].astype(int) - plain.pixels([scene])[0])[inside].mean() < 2
+    cropped = Transform(32, area=(0.1, 0.2))
+    assert np.array_equal(cropped.pixels([scene] * 5, range(5)), cropped.pixels([whole] * 5, range(5)))
+    assert np.array_equal(cropped.pixels([scene]), plain.pixels([scene]))  # without draws nothing is cropped
 
 
 def test_far_pieces_and_the_sky_come_first_and_pieces_may_leave_the_canvas(folder):

@@ -41,7 +41,7 @@ from complearn.data.fixtures.specimens import (
     write_clipart,
 )
 from complearn.data.images import open_image
-from complearn.data.readers.edits import read_captions, read_edits
+from complearn.data.readers.edits import _TakenIds, read_captions, read_edits
 from complearn.data.readers.files import read_pictures, read_rows, read_upload
 from complearn.data.readers.registry import read
 from complearn.data.readers.shards import _index_shard
@@ -894,3 +894,12 @@ def test_attribute_sets_and_scenes_open_no_pipe(name, kind, tmp_path, watch):
             read(name, **arguments)
         path.unlink()
         path.write_bytes(content)
+
+
+def test_taken_ids_are_found_wherever_they_are_kept():
+    taken = _TakenIds(most=8)
+    seen = set()
+    for number in np.random.default_rng(0).integers(0, 60, 400):
+        assert taken.add(f"id {number}") == (number not in seen)
+        seen.add(number)
+    assert len(taken.sorted) + len(taken.newest) == len(seen) and len(taken.newest) < 8

@@ -246,6 +246,32 @@ def test_read_folder_reads_negclips_lists_of_wrong_captions(photos):
     assert [list(pair.negatives) for pair in read_folder(photos, "t.jsonl")] == wrong[:2]
 
 
+def test_read_folder_reads_negclips_wrong_captions_without_neg_image(photos):
+    wrong = [["A barn beside a pier's end"], ["One", "Two"], []]
+    frame = pd.DataFrame({"title": TEXTS, "filepath": NAMES, "neg_caption": wrong})
+    frame.to_csv(photos / "train.tsv", sep="\t")
+    pairs = read_folder(photos, "train.tsv")
+    assert [list(pair.negatives) for pair in pairs] == wrong and "neg_image" not in str(pairs.report)
+    frame.assign(neg_image=[[1, 2]] * 3).to_csv(photos / "both.tsv", sep="\t")
+    both = read_folder(photos, "both.tsv")
+    assert [(pair.caption, pair.negatives) for pair in both] == [(pair.caption, pair.negatives) for pair in pairs]
+
+
+def test_read_folder_says_that_neg_image_alone_holds_no_wrong_captions(photos):
+    frame = pd.DataFrame({"title": TEXTS, "filepath": NAMES, "neg_image": [[1, 2]] * 3, "wrong": ["No."] * 3})
+    frame.to_csv(photos / "train.tsv", sep="\t")
+    pairs = read_folder(photos, "train.tsv")
+    assert all(pair.negatives is None for pair in pairs)
+    told = "column 'neg_image' is not read: it numbers other rows, and there is no column of wrong captions, "
+    assert told + "'negative' or 'negative_caption' or 'neg_caption'; if it has another" in str(pairs.report)
+    named = read_folder(photos, "train.tsv", negative="wrong")
+    assert [list(pair.negatives) for pair in named] == [["No."]] * 3 and "not read" not in str(named.report)
+    with pytest.raises(
+        BadData, match=r"no column 'neg_caption'; there are '', 'title', 'filepath', 'neg_image', 'wrong'; name"
+    ):
+        read_folder(photos, "train.tsv", negative="neg_caption")
+
+
 def test_parse_list_takes_no_texts_that_only_stand_side_by_side():
     assert parse_list("['a' 'b']") is None and parse_list("['a'\n 'b']") is None
     assert parse_list("['a, b', \"it's\"]") == ["a, b", "it's"] and parse_list("[]") == []

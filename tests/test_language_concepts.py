@@ -1,14 +1,23 @@
 """Concepts and predicates by the rules of Appendix A, the graph of many captions, and what it answers."""
 
 import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from complearn.core.config import RequestError
 from complearn.core.files import BadData
 from complearn.core.seeds import rng
+from complearn.language.concepts import graph as graphs
 from complearn.language.concepts.denotations import (
     compositions,
     denotation,
@@ -20,7 +29,15 @@ from complearn.language.concepts.denotations import (
     unseen,
     wholes,
 )
-from complearn.language.concepts.graph import TABLES, build_graph, read_graph, write_graph
+from complearn.language.concepts.graph import (
+    FILES,
+    TABLES,
+    GraphPart,
+    build_graph,
+    read_graph,
+    write_graph,
+    write_graph_parts,
+)
 from complearn.language.concepts.rules import (
     GOVERNORS,
     LABELS,
@@ -32,6 +49,7 @@ from complearn.language.concepts.rules import (
     prune_parse,
     prune_tree,
 )
+from complearn.language.parsing.base import Parse, Word
 from complearn.language.parsing.brackets import tree_parse
 from complearn.language.parsing.registry import parse
 from complearn.language.trees import Tree, parse_bracketed
@@ -250,6 +268,149 @@ def test_a_graph_comes_back_from_its_folder_and_a_broken_one_is_named(graph, tmp
     (folder / "graph.json").write_text(json.dumps({"schema": 9, "report": {}, "statistics": {}}))
     with pytest.raises(BadData, match="schema 9"):
         read_graph(folder)
+
+
+def numbered_caption(number):
+    "A caption that shares its nouns with many others."
+    return f"a tone{number % 11} dog{number % 7} on mat{number % 97} cloth{number}"
+
+
+def numbered_parse(number):
+    caption = numbered_caption(number)
+    words = caption.split(" ")
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
+    spans = [(start, start + len(word)) for start, word in zip(starts, words)]
+    leaves = [Tree(tag, (word,)) for tag, word in zip(("DT", "JJ", "NN", "IN", "NN", "NN"), words)]
+    place = Tree("PP", (leaves[3], Tree("NP", tuple(leaves[4:]))))
+    tree = Tree("NP", (Tree("NP", tuple(leaves[:3])), place))
+    return Parse(caption, tuple(map(Word, words, spans)), tree, parser="numbers")
+
+
+def numbered_parses(numbers):
+    return map(numbered_parse, numbers)
+
+
+def numbered_part(numbers, parses=None, named=True):
+    captions = [numbered_caption(number) for number in numbers]
+    ids = [f"id {number}" if named else "" for number in numbers]
+    images = [f"{number // 3}.jpg" for number in numbers]
+    return GraphPart(captions, images, ids, parses or partial(numbered_parses, numbers))
+
+
+def same_files(folder, other):
+    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in FILES)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("ends", [[60], [1, 3, 30, 30, 60], [*range(0, 61, 7), 60]])
+def test_write_graph_parts_writes_what_write_graph_writes_of_all(named, ends, tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "_ROWS", 25)  # tables have several groups of rows
+    monkeypatch.setattr(graphs, "_BLOCK", 16)
+    parses = list(numbered_parses(range(60)))
+    parses[10] = parse(["run away"], "rules", progress=False)[0]
+    parses[40] = parse([" "], "rules", progress=False)[0]
+    whole = numbered_part(range(60), named=named)
+    once = write_graph(tmp_path / "once", build_graph(parses, whole.images, whole.ids))
+    parts = []
+    for start, end in zip([0, *ends], ends):
+        texts = [parse.caption for parse in parses[start:end]]
+        parts.append(
+            GraphPart(texts, whole.images[start:end], whole.ids[start:end], lambda k=start, n=end: parses[k:n])
+        )
+    header = write_graph_parts(tmp_path / "parts", parts)
+    assert same_files(once, tmp_path / "parts")
+    assert header.report.captions == 59 and header.report.counts == {
+        "without a noun": 1,
+        "without a tree": 1,
+        "left out": 1,
+    }
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["once", "parts"]
+
+
+def test_write_graph_parts_of_no_captions_is_an_empty_graph(tmp_path):
+    write_graph_parts(tmp_path / "parts", [])
+    assert same_files(write_graph(tmp_path / "once", build_graph([])), tmp_path / "parts")
+
+
+def killed_parses(numbers):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_build(folder):
+    parts = [numbered_part(range(20)), numbered_part(range(20, 40)), numbered_part(range(40, 60), dict)]
+    parts[2] = numbered_part(range(40, 60), partial(killed_parses, range(40, 60)))
+    write_graph_parts(folder, parts)
+
+
+@pytest.mark.parametrize("changed", ["nothing", "a damaged part", "a missing part", "another caption"])
+def test_write_graph_parts_goes_on_after_a_kill(changed, tmp_path):
+    folder = tmp_path / "graph"
+    process = multiprocessing.get_context("fork").Process(target=killed_build, args=(folder,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and not folder.exists()
+    work = tmp_path / ".graph.parts"
+    built = []
+
+    def counted(numbers):
+        built.append(numbers.start)
+        return numbered_parses(numbers)
+
+    numbers = [range(20), range(20, 40), range(40, 60)]
+    if changed == "a damaged part":
+        content = (work / "000000" / "parts.parquet").read_bytes()
+        (work / "000000" / "parts.parquet").write_bytes(content[:-9] + b"?" + content[-8:])
+    if changed == "a missing part":
+        (work / "000001" / "concepts.parquet").unlink()
+    if changed == "another caption":
+        numbers[1] = range(21, 41)
+    write_graph_parts(folder, [numbered_part(each, partial(counted, each)) for each in numbers])
+    also = {"nothing": [], "a damaged part": [0], "a missing part": [20], "another caption": [21]}[changed]
+    assert built == [*also, 40] and not work.exists()
+    parses = [parse for each in numbers for parse in numbered_parses(each)]
+    parts = [numbered_part(each) for each in numbers]
+    images, ids = ([value for part in parts for value in getattr(part, name)] for name in ("images", "ids"))
+    assert same_files(write_graph(tmp_path / "once", build_graph(parses, images, ids)), folder)
+
+
+def test_write_graph_parts_is_for_one_process_and_leaves_nothing_behind_an_error(tmp_path):
+    def second():
+        with pytest.raises(RequestError, match="graph is being built by another process; wait for it, stop it, or"):
+            write_graph_parts(tmp_path / "graph", [numbered_part(range(2))])
+        return numbered_parses(range(2))
+
+    write_graph_parts(tmp_path / "graph", [numbered_part(range(2), second)])
+    with pytest.raises(ZeroDivisionError):
+        write_graph_parts(tmp_path / "other", [numbered_part(range(2), lambda: 1 / 0)])
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(b"a photo")
+    with pytest.raises(FileExistsError, match="photos holds other files"):
+        write_graph_parts(tmp_path / "photos", [])
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["graph", "photos"]
+
+
+PEAK = """
+import resource, sys
+sys.path[:0] = {paths!r}
+import test_language_concepts as tests
+tests.graphs._ROWS = 2048  # what is held of a table is held from the first size on
+peaks = []
+for n in (3_000, 12_000):
+    numbers = [range(start, start + 500) for start in range(0, n, 500)]
+    tests.write_graph_parts({folder!r}, map(tests.numbered_part, numbers))
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print((peaks[1] - peaks[0]) * 1024 / 9_000)
+"""
+
+
+def test_write_graph_parts_needs_under_400_bytes_of_memory_for_a_further_caption(tmp_path):
+    paths = [str(Path(__file__).parent), *sys.path]
+    code = PEAK.format(paths=paths, folder=str(tmp_path / "graph"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"COMPLEARN_TYPECHECK": ""}
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 400  # bytes; 1,100 when all captions were held
 
 
 def test_trees_that_do_not_fit_are_counted_and_replaced(tmp_path):

@@ -22,7 +22,15 @@ from complearn.language.parsing.brackets import _leaf_spans, given_trees, tree_p
 from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, _uncrossed, constituents
 from complearn.language.parsing.dependencies import _folder_state
 from complearn.language.parsing.quality import bracket_scores, checked_captions
-from complearn.language.parsing.registry import PARSERS, ParseCache, _parse_key, parse, read_parses, write_parses
+from complearn.language.parsing.registry import (
+    PARSERS,
+    ParseCache,
+    _parse_key,
+    parse,
+    parse_lines,
+    read_parses,
+    write_parses,
+)
 from complearn.language.scenes.grammar import say
 from complearn.language.scenes.propositions import Exists, Phrase, Statement
 from complearn.language.trees import Tree, parse_bracketed
@@ -468,6 +476,18 @@ def test_a_callable_may_return_trees_and_what_does_not_fit_is_an_error():
 
 
 # --- files, the command, and how good the parses are
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "a", "a\n", "a\r\nb\r\n", "\na\n\n\nb\n\n\n", "a\u2028b\x0cc\nd", "a\n\r\n"]
+)
+def test_parse_lines_gives_the_lines_of_the_text(text, tmp_path):
+    (tmp_path / "parses.jsonl").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    expected = [line.rstrip("\r") for line in text.rstrip("\r\n").split("\n")]
+    assert list(parse_lines(tmp_path / "parses.jsonl")) == expected
+    (tmp_path / "parses.jsonl").write_bytes(b"a\n\xe9\n")
+    with pytest.raises(BadData, match="parses.jsonl line 2: not UTF-8"):
+        list(parse_lines(tmp_path / "parses.jsonl"))
 
 
 def test_parses_come_back_from_a_file_and_a_bad_line_is_named(tmp_path):

@@ -362,6 +362,24 @@ def test_a_run_that_noted_the_sizes_of_files_is_compared_by_them(tmp_path, photo
         _check_data(run, pairs)
 
 
+def test_given_negatives_that_no_pair_has_are_refused_before_training(tmp_path, photos):
+    rows = list(csv.DictReader((photos / "captions.csv").open()))
+    table = [[row["image"], row["caption"], f"['not {row['caption']}']"] for row in rows]
+
+    def run_of(name, columns):
+        with (photos / f"{name}.tsv").open("w") as file:
+            lines = [columns, *(row[: len(columns)] for row in table)]
+            file.writelines("\t".join(line) + "\n" for line in lines)
+        data = {"name": "folder", "args": {"folder": str(photos), "captions_file": f"{name}.tsv"}}
+        return prepare(tmp_path / name, changed(data=data, train=GOOD["train"] | {"negatives": "given"}))
+
+    told = "train.negatives is 'given', and none of the .* pairs has a wrong caption; .* column .*'neg_caption'"
+    with pytest.raises(ValueError, match=told):
+        make_trainer(run_of("none", ["filepath", "title"]), progress=False)
+    loader = make_trainer(run_of("negclip", ["filepath", "title", "neg_caption"]), progress=False).loader
+    assert all(pair.negatives[0] == f"not {pair.caption}" for pair in loader.pairs)
+
+
 def test_photos_held_in_memory_train_the_same_model(tmp_path, photos):
     data = {"name": "folder", "args": {"folder": str(photos), "captions_file": "captions.csv"}}
     losses = []

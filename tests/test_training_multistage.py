@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,18 +15,21 @@ import numpy as np
 import pytest
 import torch
 import training_runs
+from PIL import Image
 from sklearn.cluster import MiniBatchKMeans
 from training_runs import assert_same
 
 from complearn.core.runs import Run
-from complearn.core.seeds import derive
+from complearn.core.seeds import derive, rng
 from complearn.data.attributes.cluster_sampler import Groups
-from complearn.data.attributes.two_views import NUMBERS, Chances, DrawChances, Views
-from complearn.data.pairs import Batch
+from complearn.data.attributes.two_views import NUMBERS, Chances, Crops, DrawChances, Views, with_views
+from complearn.data.loading import Loader
+from complearn.data.pairs import Batch, Pair, preload
 from complearn.data.readers.registry import read
 from complearn.models.registry import build, needs_tokenizer, search_fault
 from complearn.models.stages.model import soup
 from complearn.training.engine.encoding import StoredVectors, encode_set
+from complearn.training.engine.phases import State
 from complearn.training.methods.multistage import clusters
 from complearn.training.methods.multistage.clusters import (
     LARGE,
@@ -37,7 +41,13 @@ from complearn.training.methods.multistage.clusters import (
     pseudo_labels,
     stage_vectors,
 )
-from complearn.training.methods.multistage.stages import Grouping, _group_images, multistage, training_groups
+from complearn.training.methods.multistage.stages import (
+    Grouping,
+    _group_images,
+    multistage,
+    stage_loader,
+    training_groups,
+)
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.objectives.unimodal.baselines import IFM, UNIMODAL, FeatureDropout, TemperatureSchedule
 from complearn.training.objectives.unimodal.contrastive import MoCo, SimCLR
@@ -163,6 +173,43 @@ def test_every_objective_moves_its_own_stage_alone(name):
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.encoders[1].parameters())
     with pytest.raises(ValueError, match="no Chances .*made by DrawChances"):
         objective(model, model.collate(pairs))
+
+
+@pytest.mark.parametrize("name", list(UNIMODAL))
+def test_every_objective_reads_crops_of_whole_pictures(name):
+    model = build(MODEL | {"stages": 1})
+    photos = [rng(0, "photo", k).integers(0, 256, (50, 70, 3)).astype(np.uint8) for k in range(8)]
+    pairs = [Pair(photo, None, str(k), str(k)) for k, photo in enumerate(photos)]
+    (phase,) = multistage(model, 4, name, views={"area": [0.2, 1.0]})
+    batch = with_views(model.collate, phase.objective.views, pairs)(pairs, list(range(8)))
+    assert batch.images is None
+    for _ in range(2):  # the first batch of MoCo finds an empty queue
+        measures = phase.objective(model, batch)
+    loss = sum(value for key, value in measures.items() if key.endswith("_loss"))
+    loss.backward()
+    assert torch.isfinite(loss) and any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_stage_loader_crops_photos_in_its_workers_and_says_where_preload_has_scaled_them(tmp_path):
+    for k in range(8):
+        picture = rng(0, "photo", k).integers(0, 256, (50, 70, 3)).astype(np.uint8)
+        Image.fromarray(picture).save(tmp_path / f"{k}.png")
+    pairs = [Pair(tmp_path / f"{k}.png", None, str(k), str(k)) for k in range(8)]
+    model = build(MODEL | {"stages": 1})
+    collate = replace(model.collate, tokenizer=None)
+    first = []
+    for workers in (0, 2):
+        loader = Loader(pairs, collate, 4, seed=3, workers=workers)
+        made = stage_loader(0, "merge", Views())(State(model, loader=loader))
+        batches = made.batches()
+        first.append([next(batches)[Crops].images for _ in range(2)])
+        batches.close()
+        assert loader.collate is collate
+    assert all(torch.equal(*each) for each in zip(*first))
+    held = Loader(preload(pairs, collate.transform.size), collate, 4, seed=3)
+    with pytest.warns(UserWarning, match=r"cropped from pictures that preload has scaled to \d+ pixels; leave preload"):
+        made = stage_loader(0, "merge", Views())(State(model, loader=held))
+    assert Crops not in made.batch(0) and Chances in made.batch(0)
 
 
 def test_feature_dropout_hides_what_the_loss_depends_on_most():

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORMATS', 'EXTENSIONS', 'MAX_PIXELS', 'BAND', 'FITS', 'BrokenImage', 'FileSlice', 'image_name', 'open_header',
            'check_pixels', 'to_rgb', 'upright_rgb', 'decoding', 'decode_image', 'open_image', 'fit_image', 'Renderable',
-           'load_images', 'Transform', 'image_hash']
+           'load_images', 'exceeds_size', 'whole_pictures', 'Transform', 'image_hash']
 
 # %% ../../nbs/data/images.ipynb #c002
 import hashlib
@@ -276,6 +276,10 @@ class Renderable(ABC):
     ) -> UInt8[np.ndarray, "image size size 3"]:
         "Draw a batch of images; the same image has the same pixels in any batch."
 
+    def whole(self) -> Image.Image | None:  # RGB; None: its class draws at any size
+        "The picture at its own size and in the form in which `render_batch` shows it, out of which crops are cut."
+        return None
+
     def content(self) -> str:
         "What decides its pixels, the same wherever its files lie; a class that reads files names their content."
         return repr(self)
@@ -316,6 +320,32 @@ def load_images(
             out[i] = np.asarray(fit_image(open_image(image), size, fit))
     return out
 
+
+def exceeds_size(
+    image: Any,  # of any kind, or None
+    size: int,  # pixels of a side, of the tower
+) -> bool:
+    "Whether an image is scaled to a tower's size: not one that is drawn at it, nor an array or a picture that has it."
+    if image is None:
+        return False
+    if isinstance(image, Renderable):
+        return type(image).whole is not Renderable.whole
+    if isinstance(image, np.ndarray):
+        return image.shape[:2] != (size, size)
+    return not (isinstance(image, Image.Image) and image.size == (size, size))
+
+
+def whole_pictures(
+    images: Sequence[Any],  # any mixture of kinds
+    size: int,  # pixels of a side, of images that are drawn at any size
+) -> Iterator[Image.Image]:  # RGB
+    "Images as whole pictures, one after the other, out of which crops are cut."
+    whole = {i: image.whole() for i, image in enumerate(images) if isinstance(image, Renderable)}
+    places = [i for i, picture in whole.items() if picture is None]
+    drawn = dict(zip(places, load_images([images[i] for i in places], size)))
+    for i, image in enumerate(images):
+        yield whole.get(i) or open_image(drawn.get(i, image))
+
 # %% ../../nbs/data/images.ipynb #c020
 @dataclass(frozen=True)
 class Transform:
@@ -351,10 +381,8 @@ class Transform:
             raise ValueError(f"crops, mirroring and jitter are for three channels, not for {len(self.mean)}; {remedy}")
         for image in images:
             _check_channels(image, 3)
-        images, places = list(images), [i for i, image in enumerate(images) if isinstance(image, Renderable)]
-        for i, pixels in zip(places, load_images([images[i] for i in places], self.size)):
-            images[i] = pixels
-        return np.stack([self._augment(open_image(image), draw) for image, draw in zip(images, draws)])
+        pictures = whole_pictures(images, self.size)
+        return np.stack([self._augment(picture, draw) for picture, draw in zip(pictures, draws)])
 
     def _augment(self, picture: Image.Image, draw: int) -> np.ndarray:
         chance = rng(draw, "augment")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core.seeds import derive, rng
 from .identities import images_by_id
-from .images import BrokenImage, Transform, load_images  # noqa: F401
+from .images import BrokenImage, Transform, exceeds_size, load_images  # noqa: F401
 from .word_tokenizer import EmptyCaption, Tokens, WordTokenizer, normalize_caption  # noqa: F401
 
 # %% ../../nbs/data/pairs.ipynb #c004
@@ -311,6 +311,12 @@ def preloaded_bytes(
     return len(_images_of(pairs)) * size**2 * channels
 
 
+class _Preloaded(list):
+    "Pairs whose images are arrays; `scaled` says whether some of them were larger before."
+
+    scaled = False
+
+
 def preload(
     pairs: Sequence[Pair],  # with images of any kind
     size: int,  # pixels of a side; what the transform will ask for, or more where it crops at random
@@ -331,4 +337,6 @@ def preload(
         }
         return replace(pair, image=pixels[pair.image_id], negative_images=negatives)
 
-    return [with_pixels(pair) for pair in pairs]
+    loaded = _Preloaded(with_pixels(pair) for pair in pairs)
+    loaded.scaled = any(exceeds_size(image, size) for image in first.values())
+    return loaded

@@ -7,13 +7,18 @@ __all__ = ['caption_pairs', 'make_parser', 'main']
 
 # %% ../../../nbs/apps/concepts/command.ipynb #0fb69ffb
 import argparse
+import hashlib
+import json
+import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import pandas as pd
+from tqdm.auto import tqdm
 
 from ...analysis.trees.figures import lost_words, node_scores
 from .. import parses
@@ -32,24 +37,52 @@ from complearn.data.divergence.measure import (
     write_split,
 )
 from ...data.pairs import Pair
-from ...data.readers.edits import read_captions
+from ...data.readers.edits import CaptionReader, read_captions
 from ...data.readers.registry import read_source
-from ...data.reports import Records
+from ...data.reports import Records, Report
 from ...language.concepts.denotations import unseen
-from ...language.concepts.graph import FILES, ConceptGraph, read_graph, write_graph
+from ...language.concepts.graph import FILES, ConceptGraph, GraphPart, read_graph, write_graph_parts
 from ...language.concepts.rules import prune_parse
 from ...language.parsing.base import Parse
+from ...language.parsing.brackets import given_trees
 from complearn.language.parsing.registry import (
     PARSERS,
     ParseCache,
     corrections_path,
+    find_parser,
+    line_parse,
+    parse_each,
+    parse_lines,
     read_corrections,
-    read_parses,
     with_corrections,
 )
 from ...training.runs.snapshots import latest_snapshot
 
 # %% ../../../nbs/apps/concepts/command.ipynb #2e737493
+class _FilePairs:
+    "The captions of a file as pairs, one by one; `report` is whole at their end."
+
+    def __init__(
+        self,
+        path: str,  # of captions
+        column: str | None,  # see `read_captions`
+    ):
+        self.reader = CaptionReader(path, column)
+        self.report = self.reader.report
+
+    def __iter__(self) -> Iterator[Pair]:
+        return (Pair(None, row.caption, row.id, row.image_id) for row in self.reader)
+
+
+def _each_pair(
+    source: str,  # as for `caption_pairs`
+    column: str | None = None,  # likewise
+) -> Iterable[Pair]:  # some of them without a caption
+    "As `caption_pairs`, but a file is read while one goes through its pairs."
+    values = parse_yaml(source, "captions")
+    return _FilePairs(values, column) if isinstance(values, str) else read_source(values)
+
+
 def caption_pairs(
     source: str,  # a file of captions, or a reader and its arguments: '{name: coco, args: {...}}'
     column: str | None = None,  # of a table, that holds the captions; None: see `read_captions`
@@ -172,25 +205,113 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 # %% ../../../nbs/apps/concepts/command.ipynb #65cc981c
-def _file_parses(
-    path: str,  # JSON lines, from the command `parse`
+_CAPTIONS = 10_000  # of a part of a graph
+
+
+def _portions(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    "The pairs with a caption, some at a time."
+    captioned = (pair for pair in pairs if pair.caption)
+    while portion := list(islice(captioned, _CAPTIONS)):
+        yield portion
+
+
+def _graph_part(
     pairs: Sequence[Pair],
-) -> list[Parse]:  # one per pair
-    "Read the parses of captions, with the trees that were corrected since; raise BadData if they are others'."
-    read = read_parses(path)
-    if len(read) != len(pairs):
-        raise BadData(f"{path}: {len(read)} parses for {len(pairs)} captions; parse that file of captions again")
-    for number, (each, pair) in enumerate(zip(read, pairs), 1):
-        if not each.error and each.caption != pair.caption:
-            raise BadData(
-                f"{path} line {number}: the parse of {each.caption[:40]!r}, and the caption is {pair.caption[:40]!r}"
-            )
-    trees = read_corrections(corrections_path(ParseCache().path))
-    return list(
-        with_corrections(
-            (replace(each, caption=pair.caption) if each.error else each for each, pair in zip(read, pairs)), trees
-        )
+    parses: Callable[[], Iterable[Parse]],  # of their captions
+    basis: Sequence,  # what decides the parses beside the captions
+) -> GraphPart:
+    "Some pairs as a part of a graph."
+    trees = [str(pair.tree) for pair in pairs if pair.tree is not None]
+    return GraphPart(
+        [pair.caption for pair in pairs],
+        [pair.image_id for pair in pairs],
+        [pair.id for pair in pairs],
+        parses,
+        json.dumps([*basis, trees]),
     )
+
+
+def _parser_version(
+    parser: str,  # its name
+) -> str:
+    "What tells a parser's results from those of another version."
+    entry = find_parser(parser, {})[1]
+    if entry.version:
+        return entry.version()
+    # nobody knows whether a parser of somebody's own is the same the next time
+    return "" if entry.function.__module__.startswith("complearn.") else secrets.token_hex()
+
+
+def _parser_parts(
+    pairs: Iterable[Pair],
+    parser: str,  # its name, for pairs without trees
+    progress: bool,  # whether a bar is shown
+    change: Callable[[Parse], Parse],  # of each parse
+    basis: Sequence,  # what decides the change
+) -> Iterator[GraphPart]:
+    "The parts of a graph, parsed as they are built."
+    total = len(pairs) if hasattr(pairs, "__len__") else None
+    has_trees = total is not None and all(pair.tree is not None for pair in pairs if pair.caption)
+    name, version = ("given trees", "") if has_trees else (parser, _parser_version(parser))
+    corrections = corrections_path(ParseCache().path)
+    corrected = hashlib.blake2b(corrections.read_bytes()).hexdigest() if corrections.is_file() else ""
+    n_before = 0
+    with tqdm(total=total, unit=" captions", desc=f"parsing ({name})", delay=2, disable=not progress) as bar:
+
+        def parses_of(portion: Sequence[Pair]) -> Iterator[Parse]:
+            "The parses of some captions."
+            trees = given_trees([pair.tree for pair in portion]) if has_trees else parser
+            for parse in parse_each([pair.caption for pair in portion], trees, progress=False):
+                yield change(parse)
+                bar.update()
+
+        for portion in _portions(pairs):
+            yield _graph_part(portion, partial(parses_of, portion), [*basis, name, version, corrected])
+            n_before += len(portion)
+            bar.update(n_before - bar.n)  # those of a part that is on disk
+
+
+def _file_parts(
+    path: str,  # of parses, from the command `parse`
+    pairs: Iterable[Pair],
+    change: Callable[[Parse], Parse],  # of each parse
+    basis: Sequence,  # what decides the change
+) -> Iterator[GraphPart]:
+    """The parts of a graph, with the parses of a file, and the trees that were corrected since; raise BadData if they
+    are others'."""
+    trees = read_corrections(corrections_path(ParseCache().path))
+    lines = parse_lines(path)
+
+    def parses_of(portion: Sequence[Pair], texts: Sequence[str], first: int) -> Iterator[Parse]:
+        "The parses that some lines hold."
+        for number, (pair, text) in enumerate(zip(portion, texts), first):
+            parse = line_parse(text, f"{Path(path).name} line {number}")
+            if not parse.error and parse.caption != pair.caption:
+                raise BadData(
+                    f"{path} line {number}: the parse of {parse.caption[:40]!r}, and the caption is "
+                    f"{pair.caption[:40]!r}"
+                )
+            yield replace(parse, caption=pair.caption) if parse.error else parse
+
+    def changed(portion: Sequence[Pair], texts: Sequence[str], first: int) -> Iterator[Parse]:
+        "The parses as they are in the graph."
+        return map(change, with_corrections(parses_of(portion, texts, first), trees))
+
+    n_before = 0
+    portions = _portions(pairs)
+    portion = next(portions, [])
+    while portion:
+        texts = list(islice(lines, len(portion)))
+        following = next(portions, [])
+        n_unused = 0 if following else sum(1 for _ in lines)
+        if len(texts) < len(portion) or n_unused:
+            n_parses = n_before + len(texts) + n_unused
+            n_captions = n_before + len(portion) + len(following) + sum(map(len, portions))
+            raise BadData(f"{path}: {n_parses} parses for {n_captions} captions; parse that file of captions again")
+        known = {pair.caption: trees[pair.caption] for pair in portion if pair.caption in trees}
+        yield _graph_part(portion, partial(changed, portion, texts, n_before + 1), [*basis, texts, known])
+        n_before += len(portion)
+        portion = following
 
 # %% ../../../nbs/apps/concepts/command.ipynb #bcc654b9
 def _graph_command(
@@ -198,16 +319,17 @@ def _graph_command(
 ) -> None:
     "Make a concept graph."
     check_replaceable(options.folder, FILES)  # before the captions are parsed, which may take hours
-    pairs = caption_pairs(options.captions, options.column)
+    pairs = _each_pair(options.captions, options.column)
+    change = partial(prune_parse, share=options.prune, seed=options.seed)
+    basis = [options.prune, options.seed]
     if options.parses:
-        trees = _file_parses(options.parses, pairs)
+        parts = _file_parts(options.parses, pairs, change, basis)
     else:
-        trees = pairs_parses(pairs, options.parser, not options.quiet)
-    graph = pairs_graph(pairs, (prune_parse(each, options.prune, options.seed) for each in trees))
-    print(pairs.report)
-    write_graph(options.folder, graph)
-    print(f"{options.folder}: {graph.report}")
-    for name, value in graph.statistics().items():
+        parts = _parser_parts(pairs, options.parser, not options.quiet, change, basis)
+    header = write_graph_parts(options.folder, parts)
+    print(getattr(pairs, "report", None) or Report("in memory"))
+    print(f"{options.folder}: {header.report}")
+    for name, value in header.statistics.items():
         print(f"{name:24}{f'{value:,}' if isinstance(value, int) else f'{value:.2f}':>10}")
 
 # %% ../../../nbs/apps/concepts/command.ipynb #7b1de033

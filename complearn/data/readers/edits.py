@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ...core.bounds import inflate
 from ...core.config import Identifier, RequestError, Text, read_record
 from complearn.core.files import (
@@ -140,10 +142,32 @@ def _file_rows(
     return _table_rows(path, column, separator, notes)
 
 # %% ../../../nbs/data/readers/edits.ipynb #8748693c
+class _TakenIds:
+    "The ids of captions so far, eight bytes for each."
+
+    def __init__(self, most: int = 2**16):
+        self.most = most  # hashes in the set of the newest
+        self.newest: set[int] = set()
+        self.sorted = np.zeros(0, np.int64)  # the hashes of the others
+
+    def add(self, name: str) -> bool:  # False: it is there already
+        "Add an id."
+        value = hash(name)
+        place = int(np.searchsorted(self.sorted, value))
+        if value in self.newest or place < len(self.sorted) and self.sorted[place] == value:
+            return False
+        self.newest.add(value)
+        if len(self.newest) >= self.most:
+            newest = np.fromiter(self.newest, np.int64, len(self.newest))
+            self.sorted = np.sort(np.concatenate([self.sorted, newest]))
+            self.newest.clear()
+        return True
+
+
 class CaptionReader:
     """Goes through the captions of a file, one by one; at its end `report` names what was left out.
 
-    Only COCO's .json and packed files are held in memory as a whole; of others, a number for each id is."""
+    Only COCO's .json and packed files are held in memory as a whole; of others, eight bytes for each id are."""
 
     def __init__(
         self,
@@ -187,7 +211,7 @@ def _caption_rows(
     collector: Collector,  # notes what is left out
     row_like: list[str],  # grows
 ) -> Iterator[CaptionRow]:
-    taken = set()  # hashes of the ids so far
+    taken = _TakenIds()
     names = [item.name for item in fields(_Cells)]
     for where, values, fault in rows:
         with collector.sample(where, "bad row"):
@@ -208,11 +232,10 @@ def _caption_rows(
                 collector.skip("missing caption", where, f"{where}: {fault}", detail=fault)
             elif fault := listed_captions(cells.caption):
                 collector.skip("list in one cell", where, f"{where}: {fault}", detail=fault)
-            elif hash(name) in taken:
+            elif not taken.add(name):
                 collector.skip("repeated id", where, f"{where}: a caption with the id {name!r} stands there already")
             else:
                 image = cells.image_id or cells.image or cells.id or f"image of {normalize_caption(cells.caption)}"
-                taken.add(hash(name))
                 yield CaptionRow(cells.caption, name, image)
 
 

@@ -203,6 +203,12 @@ def read_folder(
     if splits and not chosen:
         counts = ", ".join(f"{name} {count}" for name, count in [*splits.items()][:8]) + ", ..." * (len(splits) > 8)
         notes.append(f"rows of all splits ({counts}); choose with split=")
+    if columns.negative is None and negative is None and (numbers := table.find(None, ("neg_image",))):
+        wanted = " or ".join(map(repr, NEGATIVE_COLUMNS))
+        notes.append(
+            f"column {numbers!r} is not read: it numbers other rows, and there is no column of wrong captions, "
+            f"{wanted}; if it has another name, say negative="
+        )
     if columns.negative is not None:
         notes += _joined_negatives(samples, collector, columns.negative)
     return collector.finish([*notes, *row_notes(row_like)])

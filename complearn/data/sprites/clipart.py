@@ -99,6 +99,10 @@ class ClipartScene(Renderable):
             canvas = Image.alpha_composite(canvas, layer)
         return canvas.convert("RGB")
 
+    def whole(self) -> Image.Image:  # RGB, 500 x 500
+        picture = self.draw()
+        return fit_image(picture, max(picture.size), "pad")
+
     @classmethod
     def render_batch(
         cls,

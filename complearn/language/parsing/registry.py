@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PORTION', 'ParseCache', 'corrections_path', 'write_correction', 'read_corrections', 'with_corrections', 'find_parser',
-           'parse_each', 'parse', 'write_parses', 'read_parses']
+           'parse_each', 'parse', 'write_parses', 'parse_lines', 'line_parse', 'read_parses']
 
 # %% ../../../nbs/language/parsing/registry.ipynb #imports0
 import hashlib
@@ -29,7 +29,7 @@ from complearn.core.files import (
     parse_json,
     parsing,
     plain,
-    read_text,
+    reading,
     write_bytes_atomic,
 )
 from ...core.own_files import own_path
@@ -387,15 +387,42 @@ def write_parses(
     return failed
 
 
+def parse_lines(
+    path: str | Path,  # JSON lines
+) -> Iterator[str]:
+    "The lines of a file of parses, one by one, without empty ones at its end; an empty file has one empty line."
+    n_empty = 0  # lines without a text after the last one with a text
+    is_empty = True
+    with (
+        reading(path, "check that the file is whole and may be read"),
+        open(path, encoding="utf-8-sig", newline="\n") as file,
+    ):
+        for line in (each.rstrip("\r\n") for each in file):
+            if line:
+                yield from [""] * n_empty
+                yield line
+                n_empty = 0
+                is_empty = False
+            else:
+                n_empty += 1
+    if is_empty:
+        yield ""
+
+
+def line_parse(
+    line: str,  # of a file of parses
+    place: str,  # for messages, e.g. "parses.jsonl line 3"
+) -> Parse:  # a failed one where the line cannot be read
+    "The parse that a line of a file holds."
+    try:
+        return Parse.of(parse_json(line, place, "mend the line"), place)
+    except BadData as error:
+        return Parse("", error=str(error))
+
+
 def read_parses(
     path: str | Path,  # JSON lines
 ) -> _Parses:
     "Read parses; a line that cannot be read is a failed one."
-    parses = _Parses()
-    for number, line in enumerate(read_text(path).rstrip("\r\n").split("\n"), 1):
-        place = f"{Path(path).name} line {number}"
-        try:
-            parses.append(Parse.of(parse_json(line, place, "mend the line"), place))
-        except BadData as error:
-            parses.append(Parse("", error=str(error)))
-    return parses
+    name = Path(path).name
+    return _Parses(line_parse(line, f"{name} line {number}") for number, line in enumerate(parse_lines(path), 1))

@@ -19,6 +19,7 @@ from typing import Any
 from torch import nn
 
 from ...core.checksums import read_checksums, verify, write_listed
+from ...core.config import RequestError
 from ...core.device import available_memory
 from ...core.files import read_json, write_bytes_atomic, write_errors
 from ...core.own_files import open_own
@@ -26,8 +27,9 @@ from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...core.trust import offline
 from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint
-from ...data.negatives import with_negatives
+from ...data.negatives import Negatives, with_negatives
 from ...data.pairs import Collate, number_captions, preload, preloaded_bytes
+from ...data.readers.files import NEGATIVE_COLUMNS
 from ...data.readers.registry import is_drawn, known_count, portable, read
 from ...data.streams import PairStream, StreamLoader
 from ...data.word_tokenizer import WordTokenizer
@@ -250,6 +252,21 @@ def make_collate(
     return collate
 
 # %% ../../../nbs/training/runs/launch.ipynb #c022
+def _check_negatives(
+    negatives: Negatives | None,  # which wrong captions a run trains on
+    pairs: Sequence,  # the training set
+) -> None:
+    "Raise RequestError if the data's own wrong captions are asked for, and not a single pair has one."
+    if negatives is None or negatives.source != "given" or any(pair.negatives for pair in pairs):
+        return
+    columns = ", ".join(map(repr, NEGATIVE_COLUMNS))
+    raise RequestError(
+        f"train.negatives is 'given', and none of the {len(pairs)} pairs has a wrong caption; the reader 'folder' "
+        f"takes them from a column {columns}, as NegCLIP's table has it, and the reader 'edited' from a file of the "
+        f"command edits; or say 'auto', which exchanges words by rules"
+    )
+
+
 def _fits_in_memory(
     pairs: Sequence,  # the training set
     transform: Any,  # how its pictures are made
@@ -303,6 +320,7 @@ def make_trainer(
         found = f"a stream with fingerprint {data_fingerprint}"
     else:
         check_batch(len(pairs), train.batch_size)
+        _check_negatives(train.negatives, pairs)
         data_fingerprint = _check_data(run, pairs, processes.main)
         found = f"{len(pairs)} pairs with fingerprint {data_fingerprint}"
     processes.check_same(found, "the training data", "bring the same data to every machine, at the same path")

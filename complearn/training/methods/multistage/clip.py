@@ -105,7 +105,7 @@ def multistage_clip(
         trained = last_blocks(model.encoders[stage].tower, blocks, f"encoders.{stage}.tower")
         begin = begin_stage(stage, count, grouping, loss, inherit, begins)
         start = in_order(_place_weights(stage, inherit, pretrained), begin, calibrate if stage == begins else None)
-        loader = stage_loader(stage, grouping.small, views=False)
+        loader = stage_loader(stage, grouping.small)
         hooks = {"schedule": "phase", "ramp": min(ramp, length // 2), "on_start": start, "on_end": end_stage(stage)}
         phases.append(Phase(f"stage-{stage}", length, loss, trained, loader, **hooks))
     return phases

@@ -23,7 +23,7 @@ from torch import nn
 from ....core.config import check_arguments, strict
 from ....core.seeds import derive, rng
 from ....data.attributes.cluster_sampler import AssignGroups, ClusterSampler
-from ....data.attributes.two_views import DrawChances, Views
+from ....data.attributes.two_views import Views, with_views
 from ....data.loading import Loader
 from ....data.pairs import Collate, Pair
 from ...engine.encoding import StoredVectors
@@ -238,12 +238,21 @@ def end_stage(
 def stage_loader(
     stage: int,  # from 0
     small: str,  # see `Grouping`
-    views: bool = True,  # the batches bring random numbers for views
+    views: Views | None = None,  # that the batches bring; None: none
 ) -> Callable[[State], Loader]:  # for a phase's `loader`
     "The batches of a stage."
 
     def make(state: State) -> Loader:
-        loader = state.loader.with_steps(DrawChances()) if views else copy.copy(state.loader)
+        loader = copy.copy(state.loader)
+        if views is not None:
+            loader.collate = with_views(loader.collate, views, loader.pairs)
+            if getattr(loader.pairs, "scaled", False):
+                size = loader.collate.transform.size
+                warnings.warn(
+                    f"views are cropped from pictures that preload has scaled to {size} pixels; leave preload out, and "
+                    f"they are cropped from the whole pictures",
+                    stacklevel=2,
+                )
         if stage:
             groups = state.extra["groups"].cpu().numpy()
             loader.sampler = ClusterSampler(
@@ -307,7 +316,7 @@ def multistage(
         encoder = (model.encoders[stage],) if objective == "moco" else ()
         loss = UNIMODAL[objective](*encoder, stage=stage, temperature=float(temperature), views=views, **options)
         hooks = {"on_start": begin_stage(stage, count, grouping, loss, inherit, first), "on_end": end_stage(stage)}
-        loader = stage_loader(stage, grouping.small)
+        loader = stage_loader(stage, grouping.small, views)
         trained = (f"encoders.{stage}.*",)
         phases.append(
             Phase(

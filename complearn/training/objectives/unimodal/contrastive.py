@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ....data.attributes.cluster_sampler import Groups
-from ....data.attributes.two_views import Chances, Views, two_views
+from ....data.attributes.two_views import Chances, Crops, Views, two_views
 from ....data.pairs import Batch
 from ....models.agents import copy_weights
 from ...engine.phases import Objective, unwrap
@@ -22,13 +22,21 @@ from ..losses import gather, info_nce, joint_pairs
 
 # %% ../../../../nbs/training/objectives/unimodal/contrastive.ipynb #d9088381
 def double(
-    batch: Batch,  # of images, with `Chances`
+    batch: Batch,  # of images or of their `Crops`, with `Chances`
     model: Any,  # whose `collate` says how images are normalised
     views: Views,  # how they are drawn
 ) -> Batch:  # twice as many
     "Two views of every image of a batch; raise ValueError if the batch has no random numbers for them."
     transform = model.collate.transform
-    images = two_views(batch.images, batch[Chances].numbers, views, transform.mean, transform.std)
+    crops = batch.get(Crops)
+    images = two_views(
+        batch.images,
+        batch[Chances].numbers,
+        views,
+        transform.mean,
+        transform.std,
+        None if crops is None else crops.images,
+    )
     ids = torch.cat([batch.image_ids] * 2)
     doubled = Batch(images, None, None, ids, batch.keys * 2)
     if Groups not in batch:
