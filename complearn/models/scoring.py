@@ -262,7 +262,6 @@ def encode_items(
         parts = task.encode(scorer, range(len(task)), device)
     return type(parts[0]).cat(parts)
 
-
 # %% ../../nbs/models/scoring.ipynb #c025
 def encode_all(
     scorer: Scorer | ImageEncoder,  # any

@@ -6,8 +6,8 @@
 __all__ = ['HELD', 'StoredVectors', 'parts_of', 'encode_set', 'SharedEvaluations']
 
 # %% ../../../nbs/training/engine/encoding.ipynb #e5c00003
+import io
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -276,16 +276,24 @@ class SharedEvaluations:
     def help(self) -> None:
         "In another process: encode shares until the main process needs no more."
         with evaluation_mode(self.model):
-            while (request := self.processes.give(None, self.work)) is not None:
+            while (request := self._request()) is not None:
                 self._help_with(request)
 
-    def _help_with(self, request: bytes) -> None:
+    def _request(self) -> Any:  # what to encode; an error where this process does not know its parts; None: no more
+        try:
+            return self.processes.give(None, self.work)
+        except (AttributeError, ImportError) as error:  # of a class that a notebook's cell defines
+            return error
+
+    def _help_with(self, request: Any) -> None:
         "Encode a share, and give it to the main process."
         self._share_buffers()
         parts = None
         fault = ""
         try:
-            task, has_device, precision = pickle.loads(request)
+            if isinstance(request, Exception):
+                raise request
+            task, has_device, precision = request
             parts = self._encode(task, self.processes.device if has_device else None, precision)
         except Exception as error:  # the main process says so, and encodes the share itself
             fault = f"{type(error).__name__}: {describe_fault(error)}"
@@ -308,10 +316,10 @@ class SharedEvaluations:
             return None
         precision = _Precision.now(self.processes.device)
         try:
-            request = pickle.dumps((task, device is not None, precision))
+            torch.save(task, io.BytesIO())
         except Exception:  # whatever an object raises that cannot be sent
             return None
-        self.processes.give(request, self.work)
+        self.processes.give((task, device is not None, precision), self.work)
         self._share_buffers()
         own = None
         failed = None
@@ -329,4 +337,3 @@ class SharedEvaluations:
                 share = task.encode(scorer, _share(len(task), rank, self.processes.world), device)
             parts += [part.to(self.processes.device) for part in share]
         return parts
-
