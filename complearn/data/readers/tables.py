@@ -22,6 +22,7 @@ import pyarrow.parquet as parquet
 import yaml
 from pyarrow import types
 from pydantic import BeforeValidator, Field
+from tqdm.auto import tqdm
 
 from ...core.bounds import check_packed, check_parquet, parquet_batches
 from ...core.config import Identifier, read_record
@@ -33,7 +34,7 @@ from ..identities import distinct_names, path_identity
 from ..images import EXTENSIONS
 from ..pair_table import RowImage, RowImages, files_state, with_folders
 from ..pairs import Pair
-from ..reports import READERS, Collector, Pairs, PartReader, Report, existing_path
+from ..reports import FEW_IMAGES, READERS, Collector, Pairs, PartReader, Report, existing_path
 from ..streams import PairStream, Stream, Streamed, file_mark
 
 # %% ../../../nbs/data/readers/tables.ipynb #c004
@@ -183,7 +184,8 @@ def _parquet_parts(
     sizes = []
     files = _parquet_files(path, allow_outside)
     shared = Path(os.path.commonpath([os.path.abspath(file.parent) for file in files]))
-    for file, file_name in zip(files, distinct_names(files)):
+    named = list(zip(files, distinct_names(files)))
+    for file, file_name in tqdm(named, f"reading {home.name}", unit="file", disable=len(named) < 4):
         try:
             rows = parquet_rows(file, [image, text, *([labels] if labels else [])], step)
         except _UnreadableFile as error:
@@ -627,6 +629,21 @@ def _stream_pairs(
 _HANDED_OUT = 2048  # rows whose images are checked together
 
 
+def _plain_cells(
+    texts: Any,  # a data set, images left out
+    rows: Sequence[int],  # their numbers
+) -> dict[str, list] | None:  # by column; None: read row by row, so that the one at fault is named
+    "The cells of rows of texts and numbers, or lists of them, all at once."
+    kinds = {getattr(feature, "_type", "") for feature in texts.features.values()}
+    kinds |= {getattr(getattr(feature, "feature", None), "_type", "Value") for feature in texts.features.values()}
+    if texts.format["type"] is not None or not kinds <= {"Value", "ClassLabel", "Sequence", "List", "LargeList"}:
+        return None
+    try:
+        return texts[rows]
+    except Exception:  # whatever the library raises
+        return None
+
+
 def _hf_parts(
     dataset: Any,  # this and the others as for `read_hf`
     image: str = "image",
@@ -668,16 +685,22 @@ def _hf_parts(
     texts = table.select_columns(columns)
     folder = os.path.abspath(dataset) if inside is not None and not inside.allow_outside else ""
     images = _ImageColumn(image, split, folder, inside, table.select_columns([image]))
-    for count, row in enumerate(range(len(table)) if rows is None else rows):
-        if count and count % _HANDED_OUT == 0:
+    place = f"{Path(str(source)).name} {split or table.split or 'train'}"
+    numbers = iter(range(len(table)) if rows is None else rows)
+    with tqdm(desc=f"reading {place}", total=len(table), unit="row", disable=len(table) < FEW_IMAGES) as bar:
+        while part := list(islice(numbers, _HANDED_OUT)):
+            together = _plain_cells(texts, part)
+            for k, row in enumerate(part):
+                name = f"{place} row {row}"
+                with collector.sample(name, "bad row"):
+                    with parsing(name):
+                        values = texts[row] if together is None else {column: together[column][k] for column in columns}
+                        cells = {column: to_name(column, cell) for column, cell in values.items()}
+                    label = cells[labels] if labels else None
+                    for pair in _row_pairs(RowImage(images, row, name), cells[text], name, template, label):
+                        collector.add(pair, name)
+            bar.update(len(part))
             yield collector.hand_out()
-        name = f"{Path(str(source)).name} {split or table.split or 'train'} row {row}"
-        with collector.sample(name, "bad row"):
-            with parsing(name):
-                cells = {column: to_name(column, cell) for column, cell in texts[row].items()}
-            label = cells[labels] if labels else None
-            for pair in _row_pairs(RowImage(images, row, name), cells[text], name, template, label):
-                collector.add(pair, name)
     pairs = collector.finish()
     yield pairs
     return pairs.report
