@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import os
+import stat
 import time
 import warnings
 import zlib
@@ -511,12 +512,33 @@ def with_folders(
 def with_contents(
     paths: Iterable[Path | str],  # files and folders, and texts, see `read_stored`
 ) -> Iterator[Path | str]:
-    "The paths, and the files in each folder: what tells that one of them was written again."
+    "The paths, and of each folder the state of its files and the one that changed last: all that is written again."
     for path in paths:
         yield path
         if isinstance(path, Path) and path.is_dir():
-            with os.scandir(path) as entries:
-                yield from sorted(Path(entry.path) for entry in entries if entry.is_file())
+            yield from _folder_state(path)
+
+
+def _folder_state(folder: Path) -> Iterator[Path | str]:
+    "A hash of the states of a folder's files (see `file_state`), and the file that changed last."
+    digest = hashlib.blake2b(digest_size=16)
+    changed = 0
+    last = None
+    with os.scandir(folder) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    for entry in listed:
+        with suppress(FileNotFoundError):  # a link to nothing
+            state = entry.stat()
+            facts = state.st_mode, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+            if not stat.S_ISREG(state.st_mode):
+                continue
+            digest.update(f"{entry.name}\0{facts}".encode(errors="surrogateescape"))
+            if state.st_ctime_ns > changed:
+                changed = state.st_ctime_ns
+                last = entry.path
+    yield digest.hexdigest()
+    if last is not None:
+        yield Path(last)
 
 
 def files_state(
@@ -746,8 +768,6 @@ def read_stored(
 
     try:
         path = cache_dir("pairs") / f"{key()}{_ENDING}"
-        files = reader.files(**arguments)
-        settled = all(isinstance(file, str) or is_settled(file_state(file)) for file in files)
     except (OSError, TypeError, ValueError):  # the reader says what is wrong
         return reader(**arguments)
     table = _open_table(path)
@@ -755,6 +775,11 @@ def read_stored(
         if table.report.n_skipped:
             warnings.warn(str(table.report), stacklevel=4)
         return table
+    try:
+        files = reader.files(**arguments)
+        settled = all(isinstance(file, str) or is_settled(file_state(file)) for file in files)
+    except (OSError, TypeError, ValueError):  # they have changed meanwhile
+        settled = False
     reading = PartReader(_parts(reader, arguments))
     parts = iter(reading)
     held = []
