@@ -11,6 +11,7 @@ import signal
 import tarfile
 import time
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -22,12 +23,14 @@ from safetensors.torch import load_file
 from complearn.core import files
 from complearn.data import pair_table
 from complearn.data.loading import content_fingerprint, fingerprint
+from complearn.data.negatives import EditedCaptions
 from complearn.data.overlap import without_pairs
 from complearn.data.pair_table import PairTable, _record_batch, read_stored, table_key
 from complearn.data.pairs import Pair
 from complearn.data.readers import shards
 from complearn.data.readers.registry import READERS, read
 from complearn.data.reports import BadData, Pairs, Report
+from complearn.language.trees import Tree
 from complearn.training.runs.launch import _check_data, launch, prepare
 
 
@@ -112,15 +115,27 @@ images = st.one_of(
 )
 labels = st.one_of(st.none(), texts, st.integers(-9, 9), st.dictionaries(texts, st.booleans(), max_size=2))
 listed = st.one_of(st.none(), st.lists(texts, max_size=2).map(tuple))
+operators = st.lists(st.lists(texts, max_size=2).map(tuple), max_size=2).map(tuple)
+edited = st.builds(EditedCaptions, st.lists(texts, max_size=2).map(tuple), operators)
+trees = st.recursive(
+    texts, lambda parts: st.builds(Tree, texts, st.lists(parts, min_size=1, max_size=3).map(tuple)), max_leaves=5
+).filter(lambda tree: isinstance(tree, Tree))
+facts = st.fixed_dictionaries(
+    {},
+    optional={
+        "negatives": st.one_of(listed, edited),
+        "negative_images": st.dictionaries(texts, images, max_size=2),
+        "views": listed,
+        "labels": labels,
+        "tree": trees,
+    },
+)
 
 
 @settings(max_examples=80, deadline=None)
-@given(rows=st.lists(st.tuples(images, st.one_of(st.none(), texts), texts, texts, listed, listed, labels), max_size=5))
+@given(rows=st.lists(st.tuples(images, st.one_of(st.none(), texts), texts, texts, facts), max_size=5))
 def test_whatever_fits_into_columns_comes_back(rows):
-    pairs = [
-        Pair(image, caption, name, image_id, negatives=negatives, views=views, labels=label)
-        for image, caption, name, image_id, negatives, views, label in rows
-    ]
+    pairs = [Pair(image, caption, name, image_id, **given) for image, caption, name, image_id, given in rows]
     numbers = {}
     batch = _record_batch(pairs, numbers)
     assert [pair_table._pair_of(row, list(numbers)) for row in batch.to_pylist()] == pairs
@@ -131,9 +146,11 @@ def test_whatever_fits_into_columns_comes_back(rows):
     [
         {"tree": "(S a)"},
         {"regions": object()},
-        {"negative_images": {}},
+        {"negative_images": {"a boat": np.zeros((2, 2, 3), np.uint8)}},
+        {"negative_images": MappingProxyType({})},
+        {"graph": object()},
         {"image": np.zeros((2, 2, 3), np.uint8)},
-        {"image": b"bytes"},
+        {"image": bytearray(b"bytes")},
         {"negatives": ["a list"]},
         {"labels": (1, 2)},
         {"labels": {1, 2}},

@@ -164,6 +164,21 @@ def test_a_learned_bias_is_the_same_in_both_processes_and_in_one(together, tmp_p
 
 
 @pytest.mark.slow
+def test_an_evaluation_of_two_processes_encodes_together_what_one_does(together):
+    (helped, unhelped, alone), batches = torch.load(together / "shared-0.pt", weights_only=True)
+    nothing, others = torch.load(together / "shared-1.pt", weights_only=True)
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(helped, unhelped, alone))  # bit for bit
+    n_images = len(torch.unique(alone[0], dim=0))
+    assert not nothing and sum(batches) - 3 + sum(others) >= n_images > 12  # each batch once, and three images again
+    assert len(batches) - 1 <= len(others) <= len(batches) and set(others[:-1]) == {4}
+    run = Run.open(together / "parts")
+    rows = [record["rows"] for record in run.records() if record["kind"] == "evaluate"]
+    assert rows == [[{"vectors": 49}]] * 2  # of the main process alone
+    [note] = [r["message"] for r in run.records() if r["kind"] == "note" and "evaluations" in r["message"]]
+    assert note == "process 1 encodes nothing for the evaluations: MemoryError: no room"
+
+
+@pytest.mark.slow
 def test_a_lesson_of_two_processes_encodes_its_images_together(alone, tmp_path, monkeypatch):
     losses = []
     kept = []

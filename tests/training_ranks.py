@@ -77,6 +77,43 @@ def sigmoid_run(folder, processes):
     return torch.tensor(values)
 
 
+def shared_evaluation(trainer, folder):
+    """What an evaluation encodes with the help of the other process, without it where that one fails, and alone; and
+    how many images each batch of this process had."""
+    from complearn.models.scoring import encode_all, evaluation_mode
+
+    model = trainer.model
+    pairs = [trainer.loader.pairs[k] for k in range(23)]
+    vectors = []
+    batches = []
+    encode = model.encode_images
+
+    def counted(batch):
+        batches.append(len(batch))
+        return encode(batch)
+
+    def broken(batch):
+        raise MemoryError("no room")
+
+    def evaluation(model):
+        sides = {"images": [pair.image for pair in pairs], "texts": [pair.caption for pair in pairs]}
+        encoded = [encode_all(model, **{side: items}, batch_size=4) for side, items in sides.items()]
+        encoded.append(encode_all(model, images=sides["images"][:3]))  # a batch, which is not divided
+        vectors.append([each.values for each in encoded])
+        return [{"vectors": sum(map(len, encoded))}]
+
+    trainer.evaluations = {"vectors": evaluation}
+    model.encode_images = counted
+    trainer.evaluate()
+    model.encode_images = broken if trainer.processes.rank else encode
+    trainer.evaluate()
+    del model.encode_images
+    if trainer.processes.main:
+        with evaluation_mode(model):
+            evaluation(model)
+    torch.save([vectors, batches], folder / f"shared-{trainer.processes.rank}.pt")
+
+
 def main(folder):
     from complearn.core.runs import Run
     from complearn.training.engine.processes import start_processes
@@ -100,6 +137,8 @@ def main(folder):
         trainer.end_phase = end_phase
         trainer.fit()
         torch.save(at_phases, folder / f"{name}-{processes.rank}.pt")
+        if name == "parts":
+            shared_evaluation(trainer, folder)
     torch.save(sigmoid_run(folder / "sigmoid", processes), folder / f"sigmoid-{processes.rank}.pt")
     dist.destroy_process_group()
 

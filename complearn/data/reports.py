@@ -8,6 +8,7 @@ __all__ = ['READERS', 'CHECKS', 'INVISIBLE', 'MISSING', 'FEW_IMAGES', 'Report', 
 
 # %% ../../nbs/data/reports.ipynb #c002
 import ast
+import hashlib
 import itertools
 import os
 import unicodedata
@@ -317,6 +318,9 @@ class Collector:
         self.n_taken = 0  # of those that were handed out already, see `take`
         self.n_left_out = 0  # of the skipped ones: whole, but of no use
         self.messages: list[str] = []  # one for each fault
+        self._n_seen = 0  # samples whose images `hand_out` has counted
+        self._images: set = set()  # distinct images of these
+        self._hashed: tuple[Any, Any] = (None, None)  # the last encoded image in memory, and its hash
         self._below: dict[str, list[str]] | None = None  # paths below the folder by file name, once they are needed
 
     def add(
@@ -339,13 +343,21 @@ class Collector:
             return self.skip("missing caption", where, f"{where}: {fault}", detail=fault)
         if pair.caption is not None and (fault := listed_captions(pair.caption)):
             return self.skip("list in one cell", where, f"{where}: {fault}", detail=fault)
-        key = (_image_key(pair.image), pair.caption)
+        key = (self._captioned_image(pair.image), pair.caption)
         if pair.caption is not None and key in self.captions:
             self.repeated.append(where)
         self.captions.add(key)
         self.ids.add(pair.id)
         self.n_samples += 1
         self.samples.append((pair, where))
+
+    def _captioned_image(self, image: Any) -> Any:
+        "What two samples of one image share; an encoded image in memory is known by its hash, and can be forgotten."
+        if not isinstance(image, bytes):
+            return _image_key(image)
+        if self._hashed[0] is not image:
+            self._hashed = image, hashlib.blake2b(image, digest_size=16).digest()
+        return self._hashed[1]
 
     def is_blank(
         self,
@@ -501,6 +513,23 @@ class Collector:
         self.samples = []
         self.ids = set()
         self.captions = set()
+        return pairs
+
+    def hand_out(self) -> list[Pair]:
+        """As `take`, for sources that are read in parts but of which every sample is compared with all others, as when
+        they are read at once; with `check="auto"` none is handed out until there are more images than are decoded."""
+        if self.check == "auto":
+            self._images.update(_image_key(pair.image) for pair, _ in self.samples[self._n_seen :])
+            self._n_seen = len(self.samples)
+            if len(self._images) <= FEW_IMAGES:
+                return []
+            self.check = "header"
+            self._images = set()
+        ids = self.ids
+        captions = self.captions
+        pairs = self.take()
+        self.ids = ids
+        self.captions = captions
         return pairs
 
     def finish(

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from ...core.config import RequestError, read_record, unknown_name
 from ...core.files import BadData, read_json, write_json
 from ...core.plugins import Registry
+from ..pair_table import PairTable
 from ..pairs import Pair
 from ..reports import Pairs, Report, existing_path
 from ..word_tokenizer import split_words
@@ -377,7 +378,7 @@ def take_part(
     split: DivergenceSplit,
     part: str,  # a part's name, or "rest": what is in no part
     source: str = "split",  # how the report calls it
-) -> Pairs:
+) -> Pairs | PairTable:  # as the given ones
     "The pairs of one part; raise ValueError if there is no such part, or if none of its images is there."
     if part not in split.parts and part != "rest":
         raise RequestError(unknown_name("part of the split", part, [*split.parts, "rest"]))
@@ -385,12 +386,16 @@ def take_part(
         named = set().union(*split.parts.values())
     else:
         named = set(split.parts[part])
-    chosen = [pair for pair in pairs if (pair.image_id in named) != (part == "rest")]
+    if isinstance(pairs, PairTable):
+        images = pairs.image_ids()
+    else:
+        images = [pair.image_id for pair in pairs]
+    chosen = [place for place, name in enumerate(images) if (name in named) != (part == "rest")]
     before = getattr(pairs, "report", Report("data set", len(pairs)))
-    missing = sorted(named - {pair.image_id for pair in pairs})
+    missing = sorted(named.difference(images))
     if not chosen:
         theirs = next(iter(sorted(named)), "none")
-        ours = next((pair.image_id for pair in pairs), "none")
+        ours = next(iter(images), "none")
         remedy = (
             f"the split names images such as {theirs!r}, the data set such as {ours!r}; split the captions of that "
             f"data set"
@@ -402,4 +407,5 @@ def take_part(
             f"{len(missing)} images of the split are not there "
             f"({', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''})"
         )
-    return Pairs(chosen, Report(before.source, len(chosen), before.skipped, notes, before.details))
+    report = Report(before.source, len(chosen), before.skipped, notes, before.details)
+    return pairs.select(chosen, report) if isinstance(pairs, PairTable) else Pairs([pairs[k] for k in chosen], report)

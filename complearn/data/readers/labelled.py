@@ -7,12 +7,13 @@ __all__ = ['TEMPLATES', 'LabelledImages', 'read_labelled_images', 'read_labels',
 
 # %% ../../../nbs/data/readers/labelled.ipynb #c002
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.config import check_choice
 from ..images import EXTENSIONS, image_hash, load_images
+from ..pair_table import with_folders
 from ..pairs import Pair
 from .tables import read_parquet, read_parquet_column
 from ..reports import READERS, BadData, Collector, Pairs, Records, Report, existing_path
@@ -111,6 +112,18 @@ def read_labels(
     return Pairs(
         [Pair(picture, None, key, key, labels=classes[k]) for (picture, k), key in zip(items, keys)], items.report
     )
+
+
+def _label_files(
+    folder: Path | str, image: str = "image", allow_outside: bool = False, **options: Any
+) -> Iterable[Path]:
+    path = Path(folder).expanduser()
+    if path.is_dir() and not any(path.glob("*.parquet")):
+        return with_folders(path)
+    return read_parquet.files(path, image, allow_outside)
+
+
+read_labels.files = _label_files  # see `data.pair_table`
 
 # %% ../../../nbs/data/readers/labelled.ipynb #c013
 def _image_hashes(

@@ -8,7 +8,7 @@ __all__ = ['Part', 'read', 'source_of', 'known_count', 'is_drawn', 'world_of', '
 
 # %% ../../../nbs/data/readers/registry.ipynb #9e953dce
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from ..benchmarks import nlvr  # noqa: F401
 from ..divergence.measure import read_split, take_part
 from ..identities import distinct_names
 from ..overlap import resolve_overlap, without_pairs
-from ..pair_table import read_stored
+from ..pair_table import read_stored, with_contents
 from ..pairs import Pair
 from . import coco, folders, labelled, shards, sidecars, tables  # noqa: F401
 from .edits import read_captions, read_edits, with_negatives
@@ -32,7 +32,14 @@ from ..visual_genome import reader  # noqa: F401
 from ..worlds import world  # noqa: F401
 from ...language.parsing.base import Parse
 from ...language.parsing.brackets import given_trees
-from ...language.parsing.registry import parse, read_corrections, with_corrections
+from complearn.language.parsing.registry import (
+    ParseCache,
+    corrections_path,
+    find_parser,
+    parse,
+    read_corrections,
+    with_corrections,
+)
 from ...language.trees import Tree
 
 # %% ../../../nbs/data/readers/registry.ipynb #c010
@@ -55,7 +62,7 @@ def read(
     if unknown and not takes_any:
         raise ValueError(f"reader {name!r}: {unknown_name('argument', unknown[0], list(parameters))}")
     if hasattr(function, "files") and not arguments.get("stream"):
-        pairs = read_stored(name, function, arguments)
+        pairs = read_stored(name, function, {key: value for key, value in arguments.items() if key != "stream"})
     else:
         pairs = function(**arguments)
     if isinstance(pairs, PairStream):
@@ -139,6 +146,20 @@ def read_source(
     _check_part(source)
     return read(source["name"], **source.get("args", {}))
 
+
+def _part_files(
+    source: Mapping[str, Any],  # {"name": reader, "args": {...}}
+    contents: bool = False,  # whether the pixels of the images count, too, as where images are compared
+) -> Iterator[Path | str]:
+    """What a data set that a reader is given depends on, for the attribute `files` of that reader (see
+    `data.pair_table`); raise ValueError where it cannot be told."""
+    _check_part(source)
+    arguments = dict(source.get("args", {}))
+    files = getattr(READERS[source["name"]], "files", None)
+    if files is None or arguments.pop("stream", None):
+        raise ValueError(f"nobody can tell when the pairs of {source['name']!r} change")
+    return with_contents(files(**arguments)) if contents else files(**arguments)
+
 # %% ../../../nbs/data/readers/registry.ipynb #c014
 def portable(
     values: Any,  # plain values, such as the data of a run's configuration
@@ -163,7 +184,20 @@ def read_joined(
         raise ValueError("no parts to join; give at least one {'name': ..., 'args': {...}}")
     return join_pairs([read_source(part) for part in parts])
 
+
+def _joined_files(parts: Sequence[Mapping]) -> Iterator[Path | str]:
+    "Images of one name in two parts are compared, so their pixels count."
+    for part in parts:
+        yield from _part_files(part, contents=len(parts) > 1)
+
+
+read_joined.files = _joined_files  # see `data.pair_table`
+
 # %% ../../../nbs/data/readers/registry.ipynb #acc9f559
+def _caption_files(files: str | Sequence[str], **options: Any) -> list[Path]:
+    return [Path(path) for path in ([files] if isinstance(files, str) else files)]
+
+
 @READERS.register("captions")
 def read_captions_alone(
     files: str | Sequence[str],  # of captions, see `read_captions`
@@ -171,7 +205,7 @@ def read_captions_alone(
     separator: str = "",  # between the cells of a table, e.g. ";" or "tab"; empty: told from its header
 ) -> Pairs:
     "Read the captions of files as pairs without an image."
-    paths = [Path(path) for path in ([files] if isinstance(files, str) else files)]
+    paths = _caption_files(files)
     if not paths:
         raise ValueError("no file of captions; name at least one")
     if again := [
@@ -185,6 +219,9 @@ def read_captions_alone(
             Pairs([Pair(None, row.caption, f"{name}:{row.id}", f"{name}:{row.image_id}") for row in rows], rows.report)
         )
     return join_pairs(parts)
+
+
+read_captions_alone.files = _caption_files  # see `data.pair_table`
 
 # %% ../../../nbs/data/readers/registry.ipynb #e0842c74
 @READERS.register("disjoint")
@@ -216,7 +253,18 @@ def _left_pairs(
     return whole - len(set(arguments.get("exclude", ())))
 
 
+def _disjoint_files(
+    source: Mapping,
+    evaluation: Sequence[Mapping] = (),
+    **options: Any,  # the others of `read_disjoint`
+) -> Iterator[Path | str]:
+    "Images of both are compared, so their pixels count."
+    for part in (source, *evaluation):
+        yield from _part_files(part, contents=len(evaluation) > 0)
+
+
 read_disjoint.count = _left_pairs
+read_disjoint.files = _disjoint_files  # see `data.pair_table`
 
 # %% ../../../nbs/data/readers/registry.ipynb #6ce84634
 @READERS.register("edited")
@@ -256,6 +304,20 @@ def read_edited(
             f"{getattr(pictures, 'report', images['name'])}"
         )
     return Pairs(edited, Report(report.source, len(edited), report.skipped, notes, report.details))
+
+
+def _edited_files(
+    source: Mapping,
+    edits: str | Sequence[str],
+    images: Mapping | None = None,
+) -> Iterator[Path | str]:
+    yield from _part_files(source)
+    yield from map(Path, [edits] if isinstance(edits, str) else edits)
+    if images is not None:
+        yield from _part_files(images)
+
+
+read_edited.files = _edited_files  # see `data.pair_table`
 
 # %% ../../../nbs/data/readers/registry.ipynb #dfabe382
 def _correct_trees(
@@ -308,13 +370,31 @@ def read_corrected(
         )
     return _correct_trees(pairs, path / "corrections.jsonl" if path.is_dir() else path, parser)
 
+
+def _corrected_files(source: Mapping, file: str, parser: str = "spacy") -> Iterator[Path | str]:
+    "Besides files, the version of the parser counts, and what a person has corrected in its parses."
+    yield from _part_files(source)
+    path = Path(file).expanduser()
+    yield path / "corrections.jsonl" if path.is_dir() else path
+    if parser:
+        version = find_parser(parser, {})[1].version
+        if version is None or not version():
+            raise ValueError(f"nobody can tell when the parses of {parser!r} change")
+        yield version()
+        others = corrections_path(ParseCache().path)
+        if others.is_file():
+            yield others
+
+
+read_corrected.files = _corrected_files  # see `data.pair_table`
+
 # %% ../../../nbs/data/readers/registry.ipynb #e7cf0200
 @READERS.register("split")
 def read_split_part(
     source: Part,  # the data set that was split: {"name": reader, "args": {...}}
     file: str,  # the .json file of the split
     part: str = "test",  # its name in the file, or "rest": the images in no part
-) -> Pairs:
+) -> Sequence:  # of pairs
     "Read a part of a split data set; the report says which images of it are not there."
     split = read_split(file)
     pairs = read_source(source)
@@ -323,3 +403,11 @@ def read_split_part(
             "a generated world makes its pairs on demand and splits itself; say data_args={'split': 'divergence'}"
         )
     return take_part(pairs, split, part, Path(file).name)
+
+
+def _split_files(source: Mapping, file: str, part: str = "test") -> Iterator[Path | str]:
+    yield from _part_files(source)
+    yield Path(file).expanduser()
+
+
+read_split_part.files = _split_files  # see `data.pair_table`

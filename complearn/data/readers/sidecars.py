@@ -6,7 +6,10 @@
 __all__ = ['read_sidecars']
 
 # %% ../../../nbs/data/readers/sidecars.ipynb #sc03
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ...core.files import BadData, read_text
 from ...core.own_files import ForeignFile, Inside
@@ -47,3 +50,13 @@ def read_sidecars(
             for number, caption in enumerate(captions):
                 collector.add(Pair(path, caption, f"{where}:{number}", name.as_posix()), where)
     return collector.finish()
+
+
+def _sidecar_files(folder: Path | str, ending: str = ".txt", **options: Any) -> Iterator[Path]:
+    for place, folders, names in os.walk(Path(folder).expanduser()):
+        folders.sort()
+        yield Path(place)
+        yield from (Path(place, name) for name in sorted(names) if name.endswith(ending))
+
+
+read_sidecars.files = _sidecar_files  # see `data.pair_table`

@@ -12,7 +12,7 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ import pyarrow.parquet as parquet
 import yaml
 from pyarrow import types
 from pydantic import BeforeValidator, Field
+from tqdm.auto import tqdm
 
 from ...core.bounds import check_packed, check_parquet, parquet_batches
 from ...core.config import Identifier, read_record
@@ -31,8 +32,9 @@ from ...core.own_files import ForeignFile, Inside
 from ...core.trust import offline
 from ..identities import distinct_names, path_identity
 from ..images import EXTENSIONS
+from ..pair_table import RowImage, RowImages, files_state, with_folders
 from ..pairs import Pair
-from ..reports import READERS, Collector, Pairs, Report, existing_path
+from ..reports import FEW_IMAGES, READERS, Collector, Pairs, PartReader, Report, existing_path
 from ..streams import PairStream, Stream, Streamed, file_mark
 
 # %% ../../../nbs/data/readers/tables.ipynb #c004
@@ -162,19 +164,18 @@ def read_parquet_column(
     return cells
 
 # %% ../../../nbs/data/readers/tables.ipynb #c015
-@READERS.register("parquet")
-def read_parquet(
-    path: Path | str,  # a .parquet file, or a folder of them
-    image: str = "image",  # column of encoded bytes, of {bytes, path}, or of paths relative to the file
-    text: str = "text",  # column of captions (or lists of them), or of labels
-    template: str = "{}",  # caption from text, e.g. "a photo of a {}."
-    labels: str | None = None,  # column of class labels
-    max_bad: float = 0.01,  # share of samples that may be skipped
-    check: str = "auto",  # how images are checked, see `image_fault`
-    step: int = 1,  # only every so many rows of each file
-    allow_outside: bool = False,  # follow links, and paths in the table, that lead out of the folder
-) -> Pairs:
-    "Read pairs from parquet files; a truncated file is named, and its samples are counted as lost."
+def _parquet_parts(
+    path: Path | str,  # this and the others as for `read_parquet`
+    image: str = "image",
+    text: str = "text",
+    template: str = "{}",
+    labels: str | None = None,
+    max_bad: float = 0.01,
+    check: str = "auto",
+    step: int = 1,
+    allow_outside: bool = False,
+) -> Generator[list[Pair], None, Report]:  # returns the report at its end
+    "The pairs of each file, as `read_parquet` reads them; images of a file that were handed out are forgotten."
     home = Path(path).expanduser().absolute()
     collector = Collector(
         home.name, max_bad, check, root=home if home.is_dir() else home.parent, allow_outside=allow_outside
@@ -183,7 +184,8 @@ def read_parquet(
     sizes = []
     files = _parquet_files(path, allow_outside)
     shared = Path(os.path.commonpath([os.path.abspath(file.parent) for file in files]))
-    for file, file_name in zip(files, distinct_names(files)):
+    named = list(zip(files, distinct_names(files)))
+    for file, file_name in tqdm(named, f"reading {home.name}", unit="file", disable=len(named) < 4):
         try:
             rows = parquet_rows(file, [image, text, *([labels] if labels else [])], step)
         except _UnreadableFile as error:
@@ -209,31 +211,68 @@ def read_parquet(
                 with collector.sample(name, "bad row"):
                     for pair in _row_pairs(cell, row[text], name, template, row[labels] if labels else None, identity):
                         collector.add(pair, name)
+        del rows
+        yield collector.hand_out()
     for name, message in broken:
         collector.skip("parquet file unreadable", name, message, estimate_lost_samples(0, sizes))
-    return collector.finish()
+    pairs = collector.finish()
+    yield pairs
+    return pairs.report
 
-# %% ../../../nbs/data/readers/tables.ipynb #c020
-@dataclass(frozen=True)
-class _ImageCell:
-    "An image cell of a Hugging Face data set, read when it is needed."
 
-    table: Any  # the data set, images undecoded
-    column: str  # of images
-    row: int  # number of the row
-    name: str  # for messages
-    inside: Inside | None = None  # the folder that its path stays in; None: whatever it says
+@READERS.register("parquet")
+def read_parquet(
+    path: Path | str,  # a .parquet file, or a folder of them
+    image: str = "image",  # column of encoded bytes, of {bytes, path}, or of paths relative to the file
+    text: str = "text",  # column of captions (or lists of them), or of labels
+    template: str = "{}",  # caption from text, e.g. "a photo of a {}."
+    labels: str | None = None,  # column of class labels
+    max_bad: float = 0.01,  # share of samples that may be skipped
+    check: str = "auto",  # how images are checked, see `image_fault`
+    step: int = 1,  # only every so many rows of each file
+    allow_outside: bool = False,  # follow links, and paths in the table, that lead out of the folder
+) -> Pairs:
+    "Read pairs from parquet files; a truncated file is named, and its samples are counted as lost."
+    parts = PartReader(_parquet_parts(path, image, text, template, labels, max_bad, check, step, allow_outside))
+    pairs = [pair for part in parts for pair in part]
+    return Pairs(pairs, parts.report)
 
-    def read_bytes(self) -> bytes:
-        "The encoded image; raise `ForeignFile` if it lies outside the folder that was read."
-        cell = self.table[self.row][self.column]
-        content = cell if isinstance(cell, bytes) else cell.get("bytes") if isinstance(cell, dict) else None
-        if content:
-            return content
-        path = cell["path"] if isinstance(cell, dict) else cell
-        path = Path(path if self.inside is None else self.inside(path))
-        refuse_devices(path)
-        return path.read_bytes()
+
+def _may_name_files(
+    file: Path,  # a .parquet file
+    image: str,  # its column of images
+) -> bool:
+    "Whether the column may hold paths; a file that cannot be read holds none."
+    refuse_devices(file)
+    try:
+        metadata = parquet.ParquetFile(file).metadata
+    except (OSError, ValueError):
+        return False
+    leaves = {metadata.schema.column(k).path: k for k in range(metadata.num_columns)}
+    if image in leaves:
+        return metadata.schema.column(leaves[image]).logical_type.type == "STRING"
+    leaf = leaves.get(f"{image}.bytes")
+    chunks = [] if leaf is None else [metadata.row_group(k).column(leaf) for k in range(metadata.num_row_groups)]
+    counts = [chunk.statistics.null_count if chunk.statistics else None for chunk in chunks]
+    return leaf is None or any(counts) or None in counts
+
+
+def _parquet_sources(
+    path: Any,  # as for `read_parquet`
+    image: str = "image",  # likewise
+    allow_outside: bool = False,  # likewise
+    **options: Any,
+) -> Iterator[Path]:
+    "The parquet files, and where they name pictures the folders that hold these."
+    files = _parquet_files(path, allow_outside)
+    yield from files
+    if any(_may_name_files(file, image) for file in files):
+        home = Path(path).expanduser().absolute()
+        yield from with_folders(home if home.is_dir() else home.parent)
+
+
+read_parquet.parts = _parquet_parts
+read_parquet.files = _parquet_sources  # see `data.pair_table`
 
 # %% ../../../nbs/data/readers/tables.ipynb #c022
 def _check_saved(folder: Path, inside: Inside) -> None:
@@ -315,6 +354,17 @@ def _load_folder(library: Any, folder: Path, split: str, inside: Inside, streami
         return loaded
 
 
+def _undecoded(
+    library: Any,  # `datasets`
+    table: Any,  # a data set
+    image: str,  # its column of images
+) -> Any:
+    "A data set whose images are cells as they are stored."
+    if isinstance(table.features[image], library.Image):
+        return table.cast_column(image, library.Image(decode=False))
+    return table
+
+
 def _load_table(library: Any, dataset: Any, split: str, inside: Inside | None) -> Any:
     if isinstance(dataset, (str, Path)):
         with parsing(f"{dataset}: cannot be loaded", "give a folder made by save_to_disk, or a name and a network"):
@@ -339,6 +389,100 @@ def _pick_split(dataset: Any, split: str) -> Any:
         which = f"split {str(dataset.split)!r} alone" if dataset.split else "a data set without splits"
         raise BadData(f"no split {split!r}: what was given is {which}; give the whole DatasetDict, or leave split out")
     return dataset
+
+# %% ../../../nbs/data/readers/tables.ipynb #c020
+def _folder_sources(
+    folder: Path | str,  # of a data set
+) -> Iterator[Path]:
+    "A folder, those below it, and their files but for pictures: what tells that its rows have changed."
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        yield Path(place)
+        yield from (Path(place, name) for name in sorted(names) if Path(name).suffix.lower() not in EXTENSIONS)
+
+
+class _ImageColumn(RowImages):
+    "The images of a Hugging Face data set; one in a folder is opened again by each process that needs it."
+
+    def __init__(
+        self,
+        image: str,  # the column
+        split: str = "",  # as for `read_hf`
+        folder: str = "",  # of the data set; empty: it is in memory, or elsewhere
+        inside: Inside | None = None,  # the folder that paths stay in; None: whatever they say
+        table: Any = None,  # the data set, images undecoded; None: it is opened with the first image
+        state: str = "",  # of the folder's files when the pairs were read; empty: they are read now
+    ):
+        self.image = image
+        self.split = split
+        self.folder = folder
+        self.inside = inside
+        self._table = table
+        self._state = state
+
+    def __getstate__(self) -> dict:
+        return vars(self) | ({"_table": None, "_state": self.state} if self.folder else {})
+
+    @property
+    def state(self) -> str:
+        "The state of the folder's files."
+        if not self._state:
+            self._state = files_state(_folder_sources(self.folder))
+        return self._state
+
+    @property
+    def source(self) -> dict[str, Any] | None:
+        "As for `RowImages`."
+        if not self.folder:
+            return None
+        return {
+            "name": "hf",
+            "args": {"image": self.image, "split": self.split, "folder": self.folder, "state": self.state},
+        }
+
+    @property
+    def table(self) -> Any:
+        "The data set; raise `BadData` if its folder is no longer the one whose pairs were read."
+        if self._table is None:
+            if files_state(_folder_sources(self.folder)) != self.state:
+                raise BadData(f"{self.folder} has changed since its pairs were read; start again, and it is read again")
+            library = need("datasets", extra="readers")
+            self._table = _undecoded(
+                library, _load_table(library, self.folder, self.split, self.inside), self.image
+            ).select_columns([self.image])
+        return self._table
+
+    @cached_property
+    def are_inside(self) -> bool:
+        "As for `RowImages`: whether every row holds its image itself, not a path."
+        chunks = self.table.data.column(self.image).chunks
+        parts = [chunk.field("bytes") if types.is_struct(chunk.type) else chunk for chunk in chunks]
+        whole = all(not part.null_count and types.is_binary(part.type) for part in parts)
+        return whole and all(compute.min(compute.binary_length(part)).as_py() != 0 for part in parts)
+
+    def read(
+        self,
+        row: int,  # its number
+    ) -> bytes:
+        "The encoded image of a row; raise `ForeignFile` if it lies outside the folder that was read."
+        cell = self.table[row][self.image]
+        content = cell if isinstance(cell, bytes) else cell.get("bytes") if isinstance(cell, dict) else None
+        if content:
+            return content
+        path = cell["path"] if isinstance(cell, dict) else cell
+        path = Path(path if self.inside is None else self.inside(path))
+        refuse_devices(path)
+        return path.read_bytes()
+
+
+def _open_images(
+    image: str,  # as for `_ImageColumn`
+    split: str,
+    folder: str,
+    state: str,
+) -> _ImageColumn:
+    "The images of a folder's data set, which is opened with the first one."
+    return _ImageColumn(image, split, folder, Inside(folder), None, state)
 
 # %% ../../../nbs/data/readers/tables.ipynb #st0hf001
 _ROWS_AT_ONCE = 256  # rows of a stream whose images are checked together
@@ -482,6 +626,86 @@ def _stream_pairs(
     return PairStream(source, names, read_shard, mark, options, max_bad)
 
 # %% ../../../nbs/data/readers/tables.ipynb #c024
+_HANDED_OUT = 2048  # rows whose images are checked together
+
+
+def _plain_cells(
+    texts: Any,  # a data set, images left out
+    rows: Sequence[int],  # their numbers
+) -> dict[str, list] | None:  # by column; None: read row by row, so that the one at fault is named
+    "The cells of rows of texts and numbers, or lists of them, all at once."
+    kinds = {getattr(feature, "_type", "") for feature in texts.features.values()}
+    kinds |= {getattr(getattr(feature, "feature", None), "_type", "Value") for feature in texts.features.values()}
+    if texts.format["type"] is not None or not kinds <= {"Value", "ClassLabel", "Sequence", "List", "LargeList"}:
+        return None
+    try:
+        return texts[rows]
+    except Exception:  # whatever the library raises
+        return None
+
+
+def _hf_parts(
+    dataset: Any,  # this and the others as for `read_hf`
+    image: str = "image",
+    text: str = "text",
+    split: str = "",
+    template: str = "{}",
+    labels: str | None = None,
+    max_bad: float = 0.01,
+    check: str = "auto",
+    rows: Iterable[int] | None = None,
+    allow_outside: bool = False,
+) -> Generator[list[Pair], None, Report]:  # returns the report at its end
+    "The pairs of some rows after the other, as `read_hf` reads them."
+    library = need("datasets", extra="readers")
+    dataset_name = getattr(getattr(dataset, "info", None), "dataset_name", None) or "data set"
+    source = dataset if isinstance(dataset, (str, Path)) else dataset_name
+    is_folder = isinstance(dataset, (str, Path)) and Path(dataset).is_dir()
+    inside = Inside(dataset, allow_outside) if is_folder else None
+    table = _load_table(library, dataset, split, None if allow_outside else inside)
+    if not hasattr(table, "__len__"):
+        raise BadData(
+            f"{source}: it is streamed, and a stream has no list of pairs; say stream=True to train on it, load it "
+            f"without streaming=True, or take rows of it: datasets.Dataset.from_list(list(stream.take(1000)), "
+            f"features=stream.features)"
+        )
+    _check_columns(str(source), table.column_names, {"image": image, "text": text, "labels": labels})
+    table = _undecoded(library, table, image)
+    columns = [column for column in dict.fromkeys((text, labels)) if column]
+    names = {
+        column: table.features[column].int2str
+        for column in columns
+        if isinstance(table.features[column], library.ClassLabel)
+    }
+
+    def to_name(column, value):
+        return names[column](value) if column in names else value
+
+    collector = Collector(str(source), max_bad, check)
+    texts = table.select_columns(columns)
+    folder = os.path.abspath(dataset) if inside is not None and not inside.allow_outside else ""
+    images = _ImageColumn(image, split, folder, inside, table.select_columns([image]))
+    place = f"{Path(str(source)).name} {split or table.split or 'train'}"
+    numbers = iter(range(len(table)) if rows is None else rows)
+    with tqdm(desc=f"reading {place}", total=len(table), unit="row", disable=len(table) < FEW_IMAGES) as bar:
+        while part := list(islice(numbers, _HANDED_OUT)):
+            together = _plain_cells(texts, part)
+            for k, row in enumerate(part):
+                name = f"{place} row {row}"
+                with collector.sample(name, "bad row"):
+                    with parsing(name):
+                        values = texts[row] if together is None else {column: together[column][k] for column in columns}
+                        cells = {column: to_name(column, cell) for column, cell in values.items()}
+                    label = cells[labels] if labels else None
+                    for pair in _row_pairs(RowImage(images, row, name), cells[text], name, template, label):
+                        collector.add(pair, name)
+            bar.update(len(part))
+            yield collector.hand_out()
+    pairs = collector.finish()
+    yield pairs
+    return pairs.report
+
+
 @READERS.register("hf")
 def read_hf(
     dataset: Any,  # a `datasets.Dataset`, a folder made by `save_to_disk`, or a name for `load_dataset`
@@ -505,39 +729,24 @@ def read_hf(
             raise ValueError("a stream has no numbered rows; leave out rows, or stream")
         columns = {"image": image, "text": text, "labels": labels}
         return _stream_pairs(dataset, split, columns, template, max_bad, check, allow_outside, options)
-    library = need("datasets", extra="readers")
-    dataset_name = getattr(getattr(dataset, "info", None), "dataset_name", None) or "data set"
-    source = dataset if isinstance(dataset, (str, Path)) else dataset_name
-    is_folder = isinstance(dataset, (str, Path)) and Path(dataset).is_dir()
-    inside = Inside(dataset, allow_outside) if is_folder else None
-    table = _load_table(library, dataset, split, None if allow_outside else inside)
-    if not hasattr(table, "__len__"):
-        raise BadData(
-            f"{source}: it is streamed, and a stream has no list of pairs; say stream=True to train on it, load it "
-            f"without streaming=True, or take rows of it: datasets.Dataset.from_list(list(stream.take(1000)), "
-            f"features=stream.features)"
-        )
-    _check_columns(str(source), table.column_names, {"image": image, "text": text, "labels": labels})
-    if isinstance(table.features[image], library.Image):
-        table = table.cast_column(image, library.Image(decode=False))
-    columns = [column for column in dict.fromkeys((text, labels)) if column]
-    names = {
-        column: table.features[column].int2str
-        for column in columns
-        if isinstance(table.features[column], library.ClassLabel)
-    }
+    parts = PartReader(_hf_parts(dataset, image, text, split, template, labels, max_bad, check, rows, allow_outside))
+    pairs = [pair for part in parts for pair in part]
+    return Pairs(pairs, parts.report)
 
-    def to_name(column, value):
-        return names[column](value) if column in names else value
 
-    collector = Collector(str(source), max_bad, check)
-    texts = table.select_columns(columns)
-    for row in range(len(table)) if rows is None else rows:
-        name = f"{Path(str(source)).name} {split or table.split or 'train'} row {row}"
-        with collector.sample(name, "bad row"):
-            with parsing(name):
-                cells = {column: to_name(column, cell) for column, cell in texts[row].items()}
-            label = cells[labels] if labels else None
-            for pair in _row_pairs(_ImageCell(table, image, row, name, inside), cells[text], name, template, label):
-                collector.add(pair, name)
-    return collector.finish()
+def _hf_sources(
+    dataset: Any,  # as for `read_hf`
+    allow_outside: bool = False,  # likewise
+    **options: Any,
+) -> Iterator[Path]:
+    "The files of a data set in a folder; raise ValueError where it is none, or may lie elsewhere, too."
+    if not isinstance(dataset, (str, Path)) or not Path(dataset).is_dir():
+        raise ValueError(f"{dataset!r} is no folder, so nobody can tell when its rows change")
+    if Inside(dataset, allow_outside).allow_outside:
+        raise ValueError(f"{dataset} may name files elsewhere, so nobody can tell when its rows change")
+    return _folder_sources(dataset)
+
+
+read_hf.parts = _hf_parts
+read_hf.files = _hf_sources  # see `data.pair_table`
+read_hf.images = _open_images

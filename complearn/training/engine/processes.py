@@ -133,6 +133,32 @@ class Processes:
             dist.broadcast(values, 0, self.group)
         return values
 
+    def give(
+        self,
+        value: Any = None,  # of the main process
+        work: str = "the main process",  # what it may still be doing, for the message
+    ) -> Any:  # that of the main process, in each process
+        "Give each process a value of the main process."
+        if self.world == 1:
+            return value
+        self.wait(work)
+        values = [value]
+        dist.broadcast_object_list(values, 0, self.group)
+        return values[0]
+
+    def bring(
+        self,
+        value: Any,  # of this process
+        work: str,  # what the others may still be doing, for the message
+    ) -> list[Any] | None:  # of every process in the main process, None in the others
+        "Give the main process the values of all."
+        if self.world == 1:
+            return [value]
+        self.wait(work)
+        values = [None] * self.world if self.main else None
+        dist.gather_object(value, values, 0, self.group)
+        return values
+
     def check_same(
         self,
         value: Any,  # of this process; text or number

@@ -28,6 +28,7 @@ from ...core.seeds import seed_everything
 from ...models.towers.base import compile_towers
 from .accumulation import GradCache
 from .checkpoints import Checkpointer, identity_of, remove_leftovers
+from .encoding import SharedEvaluations
 from .journal import Journal, check_loss, count_tokens
 from .loggers import open_logger
 from .optimization import MovingAverage, adamw, objective_parameters
@@ -289,10 +290,15 @@ class Trainer:
         state.phase_step = 0
 
     def evaluate(self) -> None:
-        "Evaluate the model, or its moving average; the main process does, the others wait."
-        if self.evaluations and self.processes.main:
+        "Evaluate the model, or its moving average; the main process does, and the others help it to encode."
+        if self.evaluations or self.processes.world > 1:
+            shared = SharedEvaluations(self.model, self.state)
             with nullcontext() if self.average is None else self.average.swapped(self.model):
-                self.journal.log_evaluations(self.model, self.evaluations)
+                if self.processes.main:
+                    with shared.ask():
+                        self.journal.log_evaluations(self.model, self.evaluations)
+                else:
+                    shared.help()
         self.processes.wait("the evaluations of the main process")
         self.journal.stopwatch.restart()
 
