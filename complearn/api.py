@@ -406,6 +406,7 @@ def judge(
     overlap: str = "drop",  # drop, keep or refuse questions with a photo or a caption that a run was trained on
     batch_size: int = 256,  # images, or captions, encoded at once
     device: str = "auto",  # where to compute: auto, cpu or cuda
+    quick_gelu: bool | None = None,  # activation of weights that do not say it; None: as the weights say
     # follow links out of the folder of benchmarks, and out of those of the runs' data where their configuration says so
     allow_outside: bool = False,
 ) -> Any:  # a `Result`
@@ -439,7 +440,7 @@ def judge(
     from complearn.evaluation.bench.suites import absent_notes, find_suites, read_bench, read_suites
 
     device = str(pick_device(device))
-    judged = judged_models(models, device)
+    judged = judged_models(models, device, quick_gelu)
     between = {}
     if shares := read_alphas(alphas):
         judged, between = interpolated_models(judged, shares)

@@ -136,6 +136,15 @@ def test_photos_with_exchanged_captions_are_judged_by_binding_first():
     assert write_verdict(Result({}, rows)).sentences[0].startswith("In binding")
 
 
+@pytest.mark.parametrize("n, few", [(4, True), (29, True), (30, False), (0, False)])
+def test_too_few_questions_are_counted(n, few):
+    rows = [
+        row(method, None, None, None, "sugarcrepe", "swap_obj", "accuracy", 0.7, n=n) for method in ("start", "negclip")
+    ]
+    limits = " ".join(write_verdict(Result({}, rows)).limits)
+    assert (f"Only {n} questions were asked in binding: too few to tell models apart." in limits) == few
+
+
 def test_without_a_common_measure_the_page_says_so_and_has_the_numbers(tmp_path):
     result = Result({}, [row("mine", 0, None, 1, "words", "nouns", "accuracy", 0.25, n=4)])
     assert "no hard negatives" in write_verdict(result).sentences[0]

@@ -19,7 +19,7 @@ import torch
 import complearn
 from complearn import api, command
 from complearn.core.plugins import Registry, _declared_names, check_declared
-from complearn.core.runs import Run
+from complearn.core.runs import Run, training_process
 from complearn.data.fixtures.specimens import write_benchmarks
 from complearn.training.runs.sweep import _progress_of
 
@@ -73,7 +73,7 @@ MISTAKES = {
     "parse caption.csv out.jsonl": "parse caption.csv: there is no {folder}/caption.csv",
     "graph caption.csv out": "graph caption.csv: there is no {folder}/caption.csv",
     "split caption.csv out.json": "split caption.csv: there is no {folder}/caption.csv",
-    "review negatives.jsonl": "--edits negatives.jsonl: there is no {folder}/negatives.jsonl",
+    "review negatives.jsonl": "review: there is no {folder}/negatives.jsonl; make it: complearn edits captions.csv",
     "list methods": "no kind 'methods' (did you mean 'method'?)",
     "check fotos": "check fotos: there is no {folder}/fotos",
     "trian negclip photos": "No such command 'trian'",
@@ -388,7 +388,8 @@ def test_an_interruption_says_how_to_go_on(album, tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.slow
-def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tmp_path):
+@pytest.mark.parametrize("asked, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tmp_path, asked, status):
     line = f"train negclip {album} --preset smoke --steps 300 --device cpu --hold-out 0 --out {tmp_path}"
     words = [sys.executable, "-m", "complearn", *line.split()]
     run = tmp_path / "runs" / "negclip-s0"
@@ -396,9 +397,10 @@ def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tm
     until = time.monotonic() + 600
     while time.monotonic() < until and not ((run / "metrics.jsonl").exists() and _progress_of(Run.open(run)) > 20):
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(asked)
     _, said = process.communicate(timeout=300)
-    assert process.returncode == 130 and "the same command goes on where it stopped" in said
+    assert training_process(run) is None, "what was started for it has ended, too"
+    assert process.returncode == status and "the same command goes on where it stopped" in said
     assert Run.open(run).done is None
     before = _progress_of(Run.open(run))
     done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=600)

@@ -162,7 +162,7 @@ def serving(
     notebook: str | Path,  # to serve
     program: str = "voila",  # "voila" or "jupyterlab"
     env: Mapping[str, str] | None = None,  # further environment variables, such as COMPLEARN_RUNS
-    patience: float = 60.0,  # seconds until the server must answer
+    patience: float = 300.0,  # seconds until the server must answer; some three are usual
 ) -> Iterator[str]:  # the address
     "Serve a notebook on this machine while the context lasts."
     need(program, "lab")
@@ -221,7 +221,11 @@ def _wait_for(
                     return
         time.sleep(0.1)
     last = " ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
-    raise RuntimeError(f"the server did not answer within {patience:g} s; its last lines were: {last or 'none'}")
+    if server.poll() is None:
+        fault = f"the server did not answer within {patience:g} s; is the machine busy? Try again"
+    else:
+        fault = f"the server ended with exit code {server.poll()}"
+    raise RuntimeError(f"{fault}; its last lines were: {last or 'none'}")
 
 # %% ../../nbs/apps/serving.ipynb #e0c1cfcf
 def _app_notebook(

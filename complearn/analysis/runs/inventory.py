@@ -211,7 +211,10 @@ def _source_name(
     if not isinstance(source, Mapping):
         return ""
     args = source.get("args") if isinstance(source.get("args"), Mapping) else {}
-    place = next((args[name] for name in ("folder", "path", "root", "annotations") if args.get(name)), "")
+    if isinstance(args.get("source"), Mapping):  # a part of it, or with edits
+        return _source_name(args["source"])
+    names = ("folder", "path", "root", "annotations", "token_file", "shards")
+    place = next((args[name] for name in names if isinstance(args.get(name), str) and args[name]), "")
     return " ".join(filter(None, [str(source.get("name", "")), Path(str(place)).name]))
 
 

@@ -208,9 +208,15 @@ def _list_names(names: list[str]) -> str:
     return "; ".join(names) if len(names) <= 4 else f"{'; '.join(names[:3])}; and {len(names) - 3} more"
 
 
+_MANY = 30  # questions; an interval over fewer is wider than most differences between models
+
+
 def _model_limits(scores: Scores, models: list[str]) -> list[str]:
     "Models at chance, at the ceiling, below a blind baseline."
     limits = []
+    fewest = min(scores.n[name] for name in models)
+    if 0 < fewest < _MANY:
+        limits.append(f"Only {fewest} questions were asked in {scores.title}: too few to tell models apart.")
     low = [model_title(name) for name in models if scores.chance and scores.interval(name)[0] <= scores.chance]
     if low:
         meaning = "a comparison with them says nothing about the methods" if len(models) > 1 else "nothing is shown yet"

@@ -50,19 +50,22 @@ class Judged:
 def judged_models(
     models: Any,  # a model, a run or its folder, or a name that `load_scorer` takes; a list, or a mapping by name
     device: str = "cpu",  # where they go when they are opened
+    quick_gelu: bool | None = None,  # activation of weights that do not say it; None: as the weights say
 ) -> list[Judged]:  # at least one; no two of one name and seed
     "Return the models that are to be asked; raise RequestError for what is none."
     if isinstance(models, Mapping):
-        entries = [replace(entry, name=name) for name, source in models.items() for entry in _find(source, device)]
+        entries = [
+            replace(entry, name=name) for name, source in models.items() for entry in _find(source, device, quick_gelu)
+        ]
     else:
         listed = list(models) if isinstance(models, (list, tuple)) else [models]
-        entries = [entry for source in listed for entry in _find(source, device)]
+        entries = [entry for source in listed for entry in _find(source, device, quick_gelu)]
     if not entries:
         raise RequestError("no model to judge; give a run, or the name of a model, such as ViT-B-32:mine.pt")
     return _told_apart(entries)
 
 
-def _find(source: Any, device: str) -> list[Judged]:
+def _find(source: Any, device: str, quick_gelu: bool | None) -> list[Judged]:
     run = source.run if isinstance(source, Snapshot) else source
     if isinstance(source, Snapshot):
         source = f"{run.path}@{source.name}"
@@ -70,7 +73,7 @@ def _find(source: Any, device: str) -> list[Judged]:
         source = str(run.path)
     if isinstance(source, (str, Path)):
         phase = split_name(str(source))[2]
-        entries = find_models(str(source), device)
+        entries = find_models(str(source), device, quick_gelu)
         if isinstance(run, Run):  # what a person configured in this process stays so
             entries = [replace(entry, run=run) for entry in entries]
         return [_of_name(entry, phase) for entry in entries]

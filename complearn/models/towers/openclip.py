@@ -102,15 +102,15 @@ def _choose_quick_gelu(
     if requested is None and weights and tag is None:
         used = "QuickGELU" if expected else "GELU"
         warnings.warn(
-            f"{model} with {Path(weights).name}: a file does not say its activation, {used} is assumed; pass "
-            f"quick_gelu=True or False ({_WHEN_QUICK})",
+            f"{model} with {Path(weights).name}: a file does not say its activation, {used} is assumed; say "
+            f"quick_gelu=True or False, or --quick-gelu or --no-quick-gelu ({_WHEN_QUICK})",
             stacklevel=3,
         )
     place = model.removeprefix("local-dir:")
     if requested is None and expected is None and place != model and not weights:
         warnings.warn(
-            f"{place}/open_clip_config.json does not say the activation, GELU is assumed, as open_clip does; pass "
-            f"quick_gelu=True or False ({_WHEN_QUICK})",
+            f"{place}/open_clip_config.json does not say the activation, GELU is assumed, as open_clip does; say "
+            f"quick_gelu=True or False, or --quick-gelu or --no-quick-gelu ({_WHEN_QUICK})",
             stacklevel=3,
         )
     return bool(expected if requested is None else requested)
