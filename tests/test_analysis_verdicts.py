@@ -136,6 +136,15 @@ def test_photos_with_exchanged_captions_are_judged_by_binding_first():
     assert write_verdict(Result({}, rows)).sentences[0].startswith("In binding")
 
 
+def test_the_interval_of_a_single_row_is_that_of_the_table():
+    place = ("held out/retrieval", "text_to_image", "r@1")
+    rows = [row("start", None, None, None, *place, 0.75, low=0.25, high=1.0, n=4)]
+    (scores,) = measured_scores(Result({}, rows))
+    assert scores.interval("start") == (0.25, 1.0)
+    (scores,) = measured_scores(Result({}, [row("start", None, None, None, *place, 0.75, n=4)]))
+    assert scores.interval("start") == pytest.approx((0.3006, 0.9544), abs=1e-4)
+
+
 @pytest.mark.parametrize("n, few", [(4, True), (29, True), (30, False), (0, False)])
 def test_too_few_questions_are_counted(n, few):
     rows = [

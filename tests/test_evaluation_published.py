@@ -154,7 +154,7 @@ def test_published_numbers_stand_beside_the_model_of_their_name():
     table, notes = with_published(answers_table(result), result, KNOWN)
     assert list(table) == ["mine", "published", "other", "chance"]
     assert table.published.tolist() == ["61.5 [1], 62.0 [2]", "", "54.5 [3]"]
-    assert notes[1] == "[2] B, Table 2: another prompt"
+    assert notes[1] == "[2] ViT-B-32:openai, B, Table 2: another prompt"
     assert notes[2] == "[3] C, Table 3: zero-shot; it is accuracy, and ours is auc"
 
 
@@ -174,7 +174,7 @@ def test_the_command_prints_them_faintly_in_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(published, "read_published", lambda: KNOWN)
     command._print_answers(judged("mine"))
     plain = capsys.readouterr().out
-    assert "61.5 [1], 62.0 [2]" in plain and "[1] A, Table 1: zero-shot" in plain and "\033" not in plain
+    assert "61.5 [1], 62.0 [2]" in plain and "[1] ViT-B-32:openai, A, Table 1: zero-shot" in plain and "\033" not in plain
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     command._print_answers(judged("mine"))
     assert "\033[2m61.5 [1], 62.0 [2]\033[0m" in capsys.readouterr().out

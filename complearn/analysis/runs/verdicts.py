@@ -58,16 +58,21 @@ class Scores:
     n: dict[str, int]  # method -> questions of one model
     chance: float | None  # share that guessing gets
     blind: float | None  # share of the best baseline that never saw the image
+    # method -> the interval that its only row has, which tables of answers show too
+    given: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def mean(self, method: str) -> float:
         "The mean over seeds."
         return float(self.by_seed[method].mean())
 
     def interval(self, method: str) -> tuple[float, float]:
-        "95 % interval: over seeds where there are several, else Wilson's over questions; NaN where none were counted."
+        """95 % interval: over seeds where there are several, else that of the only row, else Wilson's over questions;
+        NaN where none were counted."""
         values = self.by_seed[method].dropna()
         if len(values) > 1:
             return over_seeds(values)[1:]
+        if method in self.given:
+            return self.given[method]
         if not self.n[method]:
             return float("nan"), float("nan")
         return wilson(round(self.mean(method) * self.n[method]), self.n[method])
@@ -98,7 +103,10 @@ def measured_scores(
         wide = of_models.assign(seed=seeds).pivot_table(index="seed", columns="method", values="value", aggfunc="mean")
         counts = of_models.groupby(["method", seeds]).n.sum().groupby(level=0).min()
         levels = _baselines(table, split, metric)
-        measured.append(Scores(title, about, wide[models], counts.fillna(0).astype(int).to_dict(), *levels))
+        given = {}
+        for line in of_models.drop_duplicates("method", keep=False).dropna(subset=["low", "high"]).itertuples():
+            given[line.method] = (float(line.low), float(line.high))
+        measured.append(Scores(title, about, wide[models], counts.fillna(0).astype(int).to_dict(), *levels, given))
     return measured
 
 

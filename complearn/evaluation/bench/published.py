@@ -176,7 +176,7 @@ def with_published(
             texts = []
             for one in same or (here if only_one else ()):
                 differs = "" if one.metric == metric else f"; it is {one.metric}, and ours is {metric}"
-                note = (one.source, one.table, one.setting + differs)
+                note = (one.model, one.source, one.table, one.setting + differs)
                 texts.append(f"{one.value:.1f} [{numbers.setdefault(note, len(numbers) + 1)}]")
             if texts:
                 columns.setdefault(method, {})[key] = ", ".join(texts)
@@ -185,4 +185,4 @@ def with_published(
         name = "published" if len(columns) == 1 else f"published {method}"
         column = [cells.get(key, "") for key in table.index]
         table.insert(table.columns.get_loc(method) + 1, name, column)
-    return table, [f"[{number}] {', '.join(note[:2])}: {note[2]}" for note, number in numbers.items()]
+    return table, [f"[{number}] {', '.join(note[:3])}: {note[3]}" for note, number in numbers.items()]
