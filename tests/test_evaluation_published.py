@@ -155,7 +155,7 @@ def test_published_numbers_stand_beside_the_model_of_their_name():
     assert list(table) == ["mine", "published", "other", "chance"]
     assert table.published.tolist() == ["61.5 [1], 62.0 [2]", "", "54.5 [3]"]
     assert notes[1] == "[2] ViT-B-32:openai, B, Table 2: another prompt"
-    assert notes[2] == "[3] C, Table 3: zero-shot; it is accuracy, and ours is auc"
+    assert notes[2] == "[3] ViT-B-32:openai, C, Table 3: zero-shot; it is accuracy, and ours is auc"
 
 
 def test_several_models_have_a_column_each_and_unknown_ones_none():
