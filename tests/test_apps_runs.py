@@ -16,7 +16,14 @@ from test_apps_editing import asked, refusal
 
 import complearn
 from complearn.analysis.pictures.galleries import own_wins
-from complearn.analysis.runs.inventory import Inventory, entries_table, last_rows, main_scores, study_scores
+from complearn.analysis.runs.inventory import (
+    Inventory,
+    _source_name,
+    entries_table,
+    last_rows,
+    main_scores,
+    study_scores,
+)
 from complearn.analysis.runs.logs import RunLog, drawn_curves, smoothed, thinned
 from complearn.apps.runs.controller import RunsController, runs
 from complearn.apps.runs.memory import FILE, Memory, Note
@@ -207,6 +214,20 @@ def test_two_hundred_runs_open_at_once(tmp_path):
         (entry,) = Inventory(tmp_path).look()
     lines = log.read_bytes().splitlines()
     assert entry.step == 500 and len([text for text in parsed if text in lines]) == 3
+
+
+@pytest.mark.parametrize(
+    "source, name",
+    [
+        ({"name": "folder", "args": {"folder": "a/photos"}}, "folder photos"),
+        ({"name": "split", "args": {"source": {"name": "folder", "args": {"folder": "photos"}}}}, "folder photos"),
+        ({"name": "webdataset", "args": {"shards": "cc3m"}}, "webdataset cc3m"),
+        ({"name": "generated", "args": {}}, "generated"),
+        (None, ""),
+    ],
+)
+def test_data_are_named_by_what_they_are_read_from(source, name):
+    assert _source_name(source) == name
 
 
 def test_configurations_differ_in_keys():

@@ -250,6 +250,11 @@ def test_runs_are_judged_listed_and_checked(trained, capsys):
     assert command.main(["check", run]) == 0 and "method negclip, seed 0: done, 4 steps" in capsys.readouterr().out
 
 
+def test_stages_are_not_opened_where_no_run_has_any(trained, capsys):
+    assert command.main(["open", "stages", "--runs", str(trained)]) == 2
+    assert "no run in" in (said := capsys.readouterr().err) and "has stages (negclip)" in said
+
+
 def test_benchmarks_are_recognised_and_the_folder_of_one_names_the_folder_above(tmp_path, capsys):
     write_benchmarks(tmp_path)
     assert command.main(["check", str(tmp_path)]) == 0

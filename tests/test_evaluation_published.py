@@ -174,7 +174,9 @@ def test_the_command_prints_them_faintly_in_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(published, "read_published", lambda: KNOWN)
     command._print_answers(judged("mine"))
     plain = capsys.readouterr().out
-    assert "61.5 [1], 62.0 [2]" in plain and "[1] ViT-B-32:openai, A, Table 1: zero-shot" in plain and "\033" not in plain
+    assert (
+        "61.5 [1], 62.0 [2]" in plain and "[1] ViT-B-32:openai, A, Table 1: zero-shot" in plain and "\033" not in plain
+    )
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     command._print_answers(judged("mine"))
     assert "\033[2m61.5 [1], 62.0 [2]\033[0m" in capsys.readouterr().out

@@ -20,6 +20,7 @@ from complearn.core.results import Result
 from complearn.data.fixtures.specimens import _write_shard, write_benchmarks
 from complearn.data.readers.held_out import held_out_part
 from complearn.data.readers.registry import read_source
+from complearn.evaluation.bench import judging
 from complearn.evaluation.bench.bench import judge as judge_bench
 from complearn.evaluation.bench.judging import answers_table, judged_models, with_intervals
 from complearn.evaluation.bench.photos import photo_bench
@@ -397,6 +398,15 @@ def test_a_pretrained_folder_is_fine_tuned_at_its_rate_and_temperature(form, alb
     torch.testing.assert_close(batches[0].images, batches[1].images)
     result = complearn.judge({"before": folder, "after": run}, device="cpu")
     assert {"before", "after"} <= {row["method"] for row in result.rows}
+
+
+def test_the_activation_of_judged_weights_can_be_said(monkeypatch):
+    said = []
+    monkeypatch.setattr(judging, "find_models", lambda name, device, quick_gelu: said.append(quick_gelu) or [])
+    for quick_gelu in (True, False, None):
+        with pytest.raises(ValueError, match="no model to judge"):
+            judging.judged_models("ViT-B-32:mine.pt", "cpu", quick_gelu)
+    assert said == [True, False, None]
 
 
 def test_a_training_starts_from_every_form_that_load_takes(trained, album, tmp_path):
