@@ -321,6 +321,7 @@ OPTIONAL = {
     "webdataset",
     "torchvision",
     "umap",
+    "jscatter",
     "faiss",
     "playwright",
 }

@@ -16,6 +16,7 @@ from complearn.apps.edits import (
     controller as edits,  # noqa: F401
     review,  # noqa: F401
 )
+from .map import controller as map_app  # noqa: F401
 from .pages import APPS, PAGE
 from .runs import controller as runs  # noqa: F401
 from .search import controller as search  # noqa: F401

@@ -1,0 +1,228 @@
+// Maps of one model or two: what to show at the top, the maps, the legend, and the selected points as pictures or as a
+// table. The maps are widgets of jupyter-scatter, shown inside this one. The kernel's side is
+// complearn.apps.map.controller.
+import { button, bytes, connect, count, download, fill, h, objectURL, picture, some, statusLine, toggle } from "./shared.js";
+
+const METHODS = { pca: "principal components", umap: "UMAP" };
+const TIPS = {
+  pca: "the plane in which the points spread most; at once",
+  umap: "near points stay near; takes a while the first time",
+};
+
+// "rgb(17, 17, 17)" as "#111111".
+const hex = colour => `#${(colour.match(/\d+/g) ?? [255, 255, 255]).slice(0, 3).map(part => (+part).toString(16).padStart(2, "0")).join("")}`;
+
+class LinkedMaps {
+  constructor(model, node) {
+    Object.assign(this, { model, views: [], titles: [], shown: "", form: "pictures", legendEntries: [] });
+    this.status = statusLine({ role: "alert" });
+    this.maps = h("div", { class: "cl-maps" });
+    this.legend = h("div", { class: "cl-row cl-legend", role: "group", "aria-label": "legend; a name selects its points" });
+    this.hint = h("p", { class: "cl-small cl-muted" });
+    const left = h("div", { class: "cl-charts" }, this.maps, this.legend, this.hint);
+    const body = h("div", { class: "cl-body" }, left, this.makeSelection());
+    this.node = h("div", { class: "cl cl-map" }, this.makeTop(), this.status, body);
+    fill(node, this.node);
+  }
+  makeTop() {
+    const choose = (label, change, title = "") => {
+      const list = h("select", { "aria-label": label, title, onchange: () => change(list.value) });
+      list.row = h("label", { class: "cl-row cl-small" }, label, list);
+      return list;
+    };
+    const open = () => {
+      const second = this.second.value;
+      this.send({ action: "open_models", first: +this.first.value, ...(second === "" ? {} : { second: +second }) }, "opening");
+    };
+    this.first = choose("Model", open);
+    this.second = choose("next to", open, "a second map of the same points, with one selection");
+    this.stages = [0, 1].map(place =>
+      choose(place ? "stage of the second" : "stage", stage => this.send({ action: "show_stage", stage, place }, "opening")),
+    );
+    this.of = choose("Points", of => this.send({ action: "show_points", of }, "reading"), "what each point stands for");
+    this.method = choose("Placed by", method => this.send({ action: "place_points", method }, "placing"));
+    this.colour = choose("Colour by", column => this.send({ action: "colour_by", column }));
+    const lists = [this.of, this.first, this.stages[0], this.second, this.stages[1], this.method, this.colour];
+    return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Map"), lists.map(list => list.row));
+  }
+  makeSelection() {
+    this.head = h("h3", { class: "cl-grow" }, "Nothing is selected");
+    this.turns = h("span", { class: "cl-row" });
+    const form = name => toggle(name === "pictures" ? "Pictures" : "Table", this.form === name, () => this.show(name));
+    this.forms = h("span", { class: "cl-group" }, form("pictures"), form("table"));
+    this.none = button("Select none", () => this.send({ action: "clear" }));
+    this.save = button("Save as CSV", () => this.send({ action: "export_table" }), { title: "all selected points, with their places and columns" });
+    this.points = h("div", { class: "cl-points" });
+    return h(
+      "section",
+      { class: "cl-chosen", "aria-label": "selected points" },
+      h("div", { class: "cl-row" }, this.head, this.turns),
+      h("div", { class: "cl-row" }, this.forms, this.none, this.save),
+      this.points,
+    );
+  }
+  send(request, busy = "") {
+    if (busy) this.status.report(busy, true);
+    if (request.action === "connect") {
+      this.background = hex(getComputedStyle(this.node).backgroundColor);
+      request.background = this.background;
+    }
+    this.model.send(request);
+  }
+  // The theme has changed: the kernel gives the points colours that can be seen on it.
+  follow() {
+    const background = hex(getComputedStyle(this.node).backgroundColor);
+    if (background === this.background) return;
+    this.background = background;
+    this.send({ action: "set_background", background });
+  }
+
+  // What each message of the kernel changes. An error stays until something works.
+  receive(content, buffers) {
+    const receivers = {
+      models: () => this.receiveModels(content),
+      maps: () => this.receiveMaps(content),
+      pictures: () => this.receivePictures(buffers),
+      selection: () => this.receiveSelection(content, buffers),
+      table: () => download(content.name, content.text),
+      busy: () => this.status.report(content.text, true),
+      error: () => this.receiveError(content),
+    };
+    if (!["busy", "error"].includes(content.type)) this.status.report("");
+    receivers[content.type]?.();
+  }
+  receiveError({ text }) {
+    this.status.report(text);
+    if (this.choices) this.receiveModels(this.choices); // what was asked for is not what is shown
+  }
+  receiveModels(content) {
+    this.choices = content;
+    const { models, open, of, kinds, method, methods, stages, stage } = content;
+    const options = models.map(([name, state], value) =>
+      h("option", { value, disabled: Boolean(state), title: state }, state ? `${name} (${state})` : name),
+    );
+    const set = (list, entries, value, hidden = false) => {
+      fill(list, entries);
+      list.value = value;
+      list.row.hidden = hidden;
+    };
+    const names = (list, labels = {}) => list.map(name => h("option", { value: name }, labels[name] ?? name));
+    set(this.first, options, open[0], models.length < 2);
+    const others = options.map(option => option.cloneNode(true));
+    const alone = kinds.length === 0 || (models.length < 2 && !(stages[0].length > 1));
+    set(this.second, [h("option", { value: "" }, "no second map"), ...others], open[1] ?? "", alone);
+    for (const place of [0, 1]) set(this.stages[place], names(stages[place] ?? []), stage[place] ?? "", !stages[place]?.length);
+    set(this.of, names(kinds), of, !kinds.length);
+    set(this.method, names(methods, METHODS), method, !methods.length);
+    this.method.title = TIPS[method] ?? "";
+  }
+  receiveMaps({ titles, points, columns, colour, legend }) {
+    const named = column => h("option", { value: column }, column);
+    fill(this.colour, h("option", { value: "" }, "one colour"), columns.map(named));
+    this.colour.value = colour;
+    this.titles = titles;
+    const link = titles.length > 1 ? " What is selected in one map is selected in the other." : "";
+    this.hint.textContent = `${some(points, "point")}. Drag to select with a lasso, hold Shift to move the map, turn the wheel to zoom.${link}`;
+    this.showLegend(legend);
+    this.showMaps();
+  }
+  showLegend({ kind, entries = [], colours = [], low, high, unknown }) {
+    const swatch = colour => h("i", { style: `background:${colour}` });
+    const entry = ([name, colour, size]) =>
+      button([swatch(colour), h("span", { class: "cl-name" }, name), h("span", { class: "cl-number" }, count(size))], () =>
+        this.send({ action: "select_value", value: name }), { title: `select ${name}` });
+    const short = number => String(+number.toPrecision(3));
+    const scale = () => [
+      h("span", { class: "cl-number" }, short(low)),
+      h("span", { class: "cl-scale", style: `background:linear-gradient(90deg, ${colours.join(", ")})` }),
+      h("span", { class: "cl-number" }, short(high)),
+      unknown ? h("span", { class: "cl-small cl-muted" }, `${some(unknown, "point")} without a value: as the lowest`) : null,
+    ];
+    fill(this.legend, kind === "numbers" ? scale() : entries.map(entry));
+  }
+  // The library's widgets, each under its title; those that are shown already stay.
+  async showMaps() {
+    const manager = this.model.widget_manager;
+    const references = this.model.get("maps") ?? [];
+    const shown = references.join();
+    if (!manager || shown === this.shown) return;
+    this.shown = shown;
+    const hosts = references.map(() => h("div", { class: "cl-host" }));
+    const former = this.views;
+    this.views = [];
+    fill(
+      this.maps,
+      hosts.map((host, k) => h("figure", {}, h("figcaption", { class: "cl-name", title: this.titles[k] }, this.titles[k]), host)),
+    );
+    for (const view of former) view.remove();
+    for (const [k, reference] of references.entries()) {
+      const child = await manager.get_model(reference.replace("IPY_MODEL_", ""));
+      const view = await manager.create_view(child);
+      if (shown !== this.shown) return view.remove();
+      this.views.push(view);
+      hosts[k].append(view.el);
+    }
+    window.dispatchEvent(new Event("resize"));
+  }
+  // A saved page has no widgets.
+  receivePictures(buffers) {
+    const figure = (buffer, k) =>
+      h("figure", {}, h("figcaption", { class: "cl-name" }, this.titles[k]), h("img", { src: objectURL(buffer), alt: `map of ${this.titles[k]}` }));
+    fill(this.maps, buffers.map(figure));
+  }
+  show(form) {
+    this.form = form;
+    for (const [k, each] of ["pictures", "table"].entries()) this.forms.children[k].setAttribute("aria-pressed", String(each === form));
+    if (this.selection) this.receiveSelection(...this.selection);
+  }
+  receiveSelection(content, buffers) {
+    this.selection = [content, buffers];
+    const { total, start, page, lines, columns } = content;
+    this.head.textContent = total ? `${some(total, "point")} selected` : "Nothing is selected";
+    for (const each of [this.none, this.save]) each.disabled = !total;
+    const next = start + lines.length;
+    const turn = (label, to, disabled, name) =>
+      button(label, () => this.send({ action: "show_page", start: to }), { disabled, "aria-label": name });
+    const turns = [
+      h("span", { class: "cl-number" }, `${count(start + 1)} to ${count(next)}`),
+      turn("←", Math.max(0, start - page), start === 0, "previous points"),
+      turn("→", next, next >= total, "next points"),
+    ];
+    fill(this.turns, total > page ? turns : []);
+    const draw = (k, text) => (bytes(buffers[k]).length ? picture(buffers[k], text) : null);
+    const tile = ({ row, label, caption, values }, k) => {
+      const facts = columns.map((column, i) => `${column}: ${values[i]}`);
+      return h(
+        "figure",
+        { "data-row": row, title: [label, caption === label ? "" : caption, ...facts].filter(Boolean).join("\n") },
+        draw(k, label),
+        h("figcaption", {}, label),
+      );
+    };
+    const cells = ({ row, label, caption, values }, k) =>
+      h("tr", { "data-row": row }, h("td", {}, draw(k, label)), [label, caption === label ? "" : caption, ...values].map(text => h("td", {}, text)));
+    const head = h("tr", {}, ["", "label", "caption", ...columns].map(name => h("th", {}, name)));
+    const empty = h("p", { class: "cl-muted" }, "Drag around points, or choose a name in the legend.");
+    this.points.classList.toggle("cl-tiles", this.form === "pictures" && total > 0);
+    if (!total) fill(this.points, empty);
+    else if (this.form === "pictures") fill(this.points, lines.map(tile));
+    else fill(this.points, h("table", {}, h("thead", {}, head), h("tbody", {}, lines.map(cells))));
+  }
+  onKey(event) {
+    // letters, Enter and arrows are the lists' and the buttons' own
+    if (this.node.contains(event.target) && !event.ctrlKey && !event.metaKey) event.stopPropagation();
+  }
+}
+
+function render({ model, el }) {
+  const app = new LinkedMaps(model, el);
+  const disconnect = connect(app, model, {});
+  const watcher = new MutationObserver(() => app.follow());
+  for (const node of [document.documentElement, document.body]) watcher.observe(node, { attributes: true });
+  return () => {
+    watcher.disconnect();
+    for (const view of app.views) view.remove();
+    disconnect();
+  };
+}
+export default { render };
