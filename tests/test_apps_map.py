@@ -1,5 +1,5 @@
-"""The app of maps: its controller's answers and errors, selections at the widgets' traits, linked maps, and the app on a
-served page."""
+"""The app of maps: its controller's answers and errors, selections at the widgets' traits, linked maps, and the app on
+a served page."""
 
 import base64
 
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import training_runs
-from browser import check_requests
+from browser import attach, check_requests, open_chromium, requests_of, requests_of_file, screenshot, write_notebook
 
 import complearn
 from complearn.analysis.maps.planes import principal_plane
@@ -16,6 +16,7 @@ from complearn.analysis.maps.points import read_points
 from complearn.apps.map.controller import MapController, open_map
 from complearn.apps.map.messages import ShownMaps, colour_points, join_tables, map_picture, selection_table
 from complearn.apps.map.sources import MapSource, map_sources, small_picture
+from complearn.apps.serving import serving
 from complearn.core.config import RequestError
 from complearn.core.extras import MissingLibrary
 from complearn.data.readers.registry import read
@@ -223,7 +224,7 @@ def test_a_picture_of_a_map_shows_every_point_in_its_colour():
 
     pixels = np.asarray(Image.open(BytesIO(file)))
     found = {tuple(pixels[row, column]) for row, column in ((47, 16), (16, 47))}
-    assert {"#%02X%02X%02X" % colour for colour in found} == {colour.upper() for colour in coloured.colours}
+    assert {bytes(colour).hex() for colour in found} == {colour[1:].lower() for colour in coloured.colours}
 
 
 def test_a_picture_that_cannot_be_read_is_left_out(tmp_path):
@@ -308,10 +309,8 @@ def test_a_tooltip_has_a_label_and_a_small_picture(stages, library, monkeypatch)
     sent = []
     monkeypatch.setattr(widget, "send", lambda content, buffers=None: sent.append(content))
     for index in (4, -1, 999_999, "4", None):
-        widget._handle_custom_msg(
-            {"type": "tooltip", "index": index, "preview": "picture", "properties": ["label"]}, []
-        )
-        app.scatters._answer(widget, {"type": "tooltip", "index": index}, [])
+        request = {"type": "tooltip", "index": index, "preview": "picture", "properties": ["label"]}
+        widget._handle_msg({"content": {"data": {"method": "custom", "content": request}}, "buffers": []})
     assert len(sent) == 1 and sent[0]["properties"] == {"label": app.controller.shown.table.label.iloc[4]}
     head, _, data = sent[0]["preview"].partition(",")
     assert head.startswith("data:image/") and len(base64.b64decode(data)) < 100_000
@@ -334,3 +333,100 @@ def test_columns_and_places_of_shown_maps():
     table = pd.DataFrame({"label": ["a"], "caption": [""], "image": [""], "shape": ["round"]})
     shown = ShownMaps(("one",), (np.zeros((1, 2), np.float32),), table, (None,))
     assert shown.columns == ["shape"]
+
+
+# --- pages
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_page_points_are_chosen_by_the_legend_and_shown_as_pictures_and_as_a_table(stages, dark):
+    controller = MapController(map_sources(stages, pairs=PAIRS))
+    with open_chromium() as browser:
+        page = attach(browser, "map", controller, dark)
+        page.wait_for_selector(".cl-legend button")
+        assert controller.dark == dark and page.locator(".cl-chosen h3").inner_text() == "Nothing is selected"
+        page.get_by_role("button", name="triangle").click()
+        page.wait_for_selector(".cl-tiles img")
+        assert page.locator(".cl-tiles figure").count() == 12 and len(controller.rows) == 12
+        page.get_by_role("button", name="Table").click()
+        heads = page.locator(".cl-points th").all_inner_texts()
+        assert heads == ["label", "shape", "texture", "colour", "cluster"], "a column without values is left out"
+        assert page.locator(".cl-points td img").first.bounding_box()["width"] == 36
+        page.get_by_label("Colour by").select_option("colour")
+        page.get_by_role("button", name="red").wait_for()
+        assert page.locator(".cl-chosen h3").inner_text() == "12 points selected", "the selection stays"
+        page.get_by_label("Points", exact=True).select_option("codes")
+        page.wait_for_selector(".cl-status:not(:empty)")
+        assert "has no codebook" in page.locator(".cl-status").inner_text()
+        assert page.get_by_label("Points", exact=True).input_value() == "images"
+        page.set_viewport_size({"width": 420, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth <= 420"), "no part is wider than a narrow page"
+        screenshot(page, f"map-narrow-{'dark' if dark else 'light'}")
+
+
+@pytest.mark.browser
+def test_a_saved_map_is_a_picture_with_its_selection(stages, library, tmp_path):
+    app = complearn.map(stages, PAIRS).run_action("select", rows=[1, 2])
+    [html, *_] = app.save(tmp_path / "map")
+    with open_chromium() as browser:
+        assert requests_of_file(browser, html, ".cl-maps img") == []
+        page = browser.new_page()
+        page.goto(html.as_uri())
+        page.wait_for_selector(".cl-maps img")
+        assert page.evaluate("document.querySelector('.cl-maps img').naturalWidth") == 640
+        assert page.locator(".cl-tiles figure").count() == 2
+
+
+SERVED = """
+import complearn
+from complearn.data.readers.registry import read
+from complearn.models.registry import build
+
+tower = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1}
+model = build({"kind": "stages", "vision": tower, "projection": 8, "stages": 2})
+model.learned.fill_(2)
+pairs = read("trifeature", samples=2, shapes=3, textures=2, colours=3)
+app = complearn.map({"before": model.eval(), "after": model}, pairs)
+app
+"""
+
+
+def coloured_pixels(page, place):
+    """How many pixels of a map are no shade of grey."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    pixels = np.asarray(Image.open(BytesIO(page.locator(".cl-host").nth(place).screenshot())))[..., :3].astype(int)
+    return int((np.ptp(pixels, axis=2) > 60).sum())
+
+
+@pytest.mark.browser
+def test_in_a_served_page_two_maps_are_drawn_and_a_lasso_fills_the_grid(library, tmp_path):
+    notebook = write_notebook(tmp_path / "map.ipynb", [SERVED])
+    with serving(notebook) as address, open_chromium() as browser:
+        page = browser.new_page(viewport={"width": 1600, "height": 1000})
+        foreign = requests_of(page)
+        page.goto(address, timeout=120_000)
+        for place in (0, 1):
+            page.locator(".cl-host").nth(place).locator("canvas").first.wait_for(timeout=180_000)
+        page.wait_for_timeout(2000)
+        assert page.locator(".cl-host").count() == 2
+        assert min(coloured_pixels(page, place) for place in (0, 1)) > 200, "the points are drawn"
+        assert page.locator(".cl-maps figcaption").all_inner_texts() == ["before", "after"]
+        box = page.locator(".cl-host").first.bounding_box()
+        corners = [(0.12, 0.02), (0.98, 0.02), (0.98, 0.98), (0.12, 0.98), (0.12, 0.05)]
+        for number, (right, down) in enumerate(corners):
+            page.mouse.move(box["x"] + right * box["width"], box["y"] + down * box["height"], steps=12)
+            if number == 0:
+                page.mouse.down()
+        page.mouse.up()
+        page.wait_for_selector(".cl-tiles img", timeout=30_000)
+        chosen = int(page.locator(".cl-chosen h3").inner_text().split()[0])
+        assert 24 <= chosen <= len(PAIRS) and page.locator(".cl-tiles figure").count() == 24
+        screenshot(page, "map-served")
+        page.get_by_label("Colour by").select_option("colour")
+        page.get_by_role("button", name="red").wait_for()
+        assert page.locator(".cl-chosen h3").inner_text() == f"{chosen} points selected"
+        assert foreign == []

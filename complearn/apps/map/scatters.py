@@ -8,6 +8,7 @@ __all__ = ['LinkedScatters']
 # %% ../../../nbs/apps/map/scatters.ipynb #mp333e63
 import base64
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,19 +49,20 @@ class LinkedScatters:
         self.frames = [pd.DataFrame({"x": place[:, 0], "y": place[:, 1], _LABEL: ""}) for place in places]
         look = {"axes": False, "height": height, "size": _point_size(self.count), "background_color": background}
         look |= {"opacity_by": "density"} if self.count > 5000 else {"opacity_by": None, "opacity": 0.9}
-        look |= {"lasso_on_long_press": True, "mouse_mode": "lasso", "color_selected": "#D55E00"}
+        look |= {"lasso_on_long_press": True, "mouse_mode": "lasso", "camera_distance": 1.1}
         self.scatters = [jscatter.Scatter(data=frame, x="x", y="y", **look) for frame in self.frames]
         for scatter in self.scatters:
             scatter.tooltip(
                 True, properties=[_LABEL], histograms=False, preview="picture", preview_type="image",
                 preview_image_height=112, size="medium",
             )  # fmt: skip
+            scatter.options(regl_scatterplot_options={"actionKeyMap": {"merge": "shift", "remove": "alt"}})
         self.colour(colouring)
         self.widgets = [scatter.widget for scatter in self.scatters]
         for scatter, widget in zip(self.scatters, self.widgets):
             scatter.selection(rows)
             widget.data = None
-            widget.on_msg(self._answer)
+            widget._handle_custom_msg = partial(self._answer, widget)
             widget.observe(self._note, "selection")
         if len(self.scatters) > 1:
             grid = jscatter.compose(self.scatters, sync_selection=True, sync_hover=True, row_height=height)

@@ -10,7 +10,11 @@ const TIPS = {
 };
 
 // "rgb(17, 17, 17)" as "#111111".
-const hex = colour => `#${(colour.match(/\d+/g) ?? [255, 255, 255]).slice(0, 3).map(part => (+part).toString(16).padStart(2, "0")).join("")}`;
+const hex = colour =>
+  `#${(colour.match(/\d+/g) ?? [255, 255, 255])
+    .slice(0, 3)
+    .map(part => (+part).toString(16).padStart(2, "0"))
+    .join("")}`;
 
 class LinkedMaps {
   constructor(model, node) {
@@ -43,7 +47,12 @@ class LinkedMaps {
     this.method = choose("Placed by", method => this.send({ action: "place_points", method }, "placing"));
     this.colour = choose("Colour by", column => this.send({ action: "colour_by", column }));
     const lists = [this.of, this.first, this.stages[0], this.second, this.stages[1], this.method, this.colour];
-    return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Map"), lists.map(list => list.row));
+    return h(
+      "div",
+      { class: "cl-row cl-top" },
+      h("h2", {}, "Map"),
+      lists.map(list => list.row),
+    );
   }
   makeSelection() {
     this.head = h("h3", { class: "cl-grow" }, "Nothing is selected");
@@ -51,7 +60,9 @@ class LinkedMaps {
     const form = name => toggle(name === "pictures" ? "Pictures" : "Table", this.form === name, () => this.show(name));
     this.forms = h("span", { class: "cl-group" }, form("pictures"), form("table"));
     this.none = button("Select none", () => this.send({ action: "clear" }));
-    this.save = button("Save as CSV", () => this.send({ action: "export_table" }), { title: "all selected points, with their places and columns" });
+    this.save = button("Save as CSV", () => this.send({ action: "export_table" }), {
+      title: "all selected points, with their places and columns",
+    });
     this.points = h("div", { class: "cl-points" });
     return h(
       "section",
@@ -121,16 +132,20 @@ class LinkedMaps {
     fill(this.colour, h("option", { value: "" }, "one colour"), columns.map(named));
     this.colour.value = colour;
     this.titles = titles;
-    const link = titles.length > 1 ? " What is selected in one map is selected in the other." : "";
-    this.hint.textContent = `${some(points, "point")}. Drag to select with a lasso, hold Shift to move the map, turn the wheel to zoom.${link}`;
+    const link = titles.length > 1 ? " A selection in one map is one in the other too." : "";
+    const how = "Drag around points to select them, with Shift to add more and with Alt to take some away.";
+    this.hint.textContent = `${some(points, "point")}. ${how} Turn the wheel to zoom; the first button moves the map.${link}`;
     this.showLegend(legend);
     this.showMaps();
   }
   showLegend({ kind, entries = [], colours = [], low, high, unknown }) {
     const swatch = colour => h("i", { style: `background:${colour}` });
     const entry = ([name, colour, size]) =>
-      button([swatch(colour), h("span", { class: "cl-name" }, name), h("span", { class: "cl-number" }, count(size))], () =>
-        this.send({ action: "select_value", value: name }), { title: `select ${name}` });
+      button(
+        [swatch(colour), h("span", { class: "cl-name" }, name), h("span", { class: "cl-number" }, count(size))],
+        () => this.send({ action: "select_value", value: name }),
+        { title: `select ${name}` },
+      );
     const short = number => String(+number.toPrecision(3));
     const scale = () => [
       h("span", { class: "cl-number" }, short(low)),
@@ -162,12 +177,28 @@ class LinkedMaps {
       this.views.push(view);
       hosts[k].append(view.el);
     }
+    this.fit();
+  }
+  // A map is no higher than it is wide: the library fits the points to the height.
+  fit() {
+    const highest = this.views.length > 1 ? 460 : 560;
+    for (const view of this.views) {
+      const height = Math.round(Math.min(highest, Math.max(240, view.el.clientWidth)));
+      if (!view.el.clientWidth || view.model.get("height") === height) continue;
+      view.model.set("height", height);
+      view.model.save_changes();
+    }
     window.dispatchEvent(new Event("resize"));
   }
   // A saved page has no widgets.
   receivePictures(buffers) {
     const figure = (buffer, k) =>
-      h("figure", {}, h("figcaption", { class: "cl-name" }, this.titles[k]), h("img", { src: objectURL(buffer), alt: `map of ${this.titles[k]}` }));
+      h(
+        "figure",
+        {},
+        h("figcaption", { class: "cl-name" }, this.titles[k]),
+        h("img", { src: objectURL(buffer), alt: `map of ${this.titles[k]}` }),
+      );
     fill(this.maps, buffers.map(figure));
   }
   show(form) {
@@ -190,18 +221,24 @@ class LinkedMaps {
     ];
     fill(this.turns, total > page ? turns : []);
     const draw = (k, text) => (bytes(buffers[k]).length ? picture(buffers[k], text) : null);
-    const tile = ({ row, label, caption, values }, k) => {
-      const facts = columns.map((column, i) => `${column}: ${values[i]}`);
-      return h(
-        "figure",
-        { "data-row": row, title: [label, caption === label ? "" : caption, ...facts].filter(Boolean).join("\n") },
-        draw(k, label),
-        h("figcaption", {}, label),
-      );
+    const known = ({ label, caption, values }) => [caption === label ? "" : caption, ...values];
+    const facts = lines.map(known);
+    const names = ["caption", ...columns];
+    const used = names.map((_, i) => i).filter(i => facts.some(values => values[i] !== ""));
+    const tile = ({ row, label }, k) => {
+      const title = [label, ...used.map(i => `${names[i]}: ${facts[k][i]}`)].join("\n");
+      return h("figure", { "data-row": row, title }, draw(k, label), h("figcaption", {}, label));
     };
-    const cells = ({ row, label, caption, values }, k) =>
-      h("tr", { "data-row": row }, h("td", {}, draw(k, label)), [label, caption === label ? "" : caption, ...values].map(text => h("td", {}, text)));
-    const head = h("tr", {}, ["", "label", "caption", ...columns].map(name => h("th", {}, name)));
+    const cell = text => h("td", {}, text);
+    const cells = ({ row, label }, k) =>
+      h(
+        "tr",
+        { "data-row": row },
+        cell(draw(k, label)),
+        cell(label),
+        used.map(i => cell(facts[k][i])),
+      );
+    const head = h("tr", {}, [h("td"), ...["label", ...used.map(i => names[i])].map(name => h("th", { scope: "col" }, name))]);
     const empty = h("p", { class: "cl-muted" }, "Drag around points, or choose a name in the legend.");
     this.points.classList.toggle("cl-tiles", this.form === "pictures" && total > 0);
     if (!total) fill(this.points, empty);
@@ -218,9 +255,12 @@ function render({ model, el }) {
   const app = new LinkedMaps(model, el);
   const disconnect = connect(app, model, {});
   const watcher = new MutationObserver(() => app.follow());
+  const sizer = new ResizeObserver(() => app.fit());
+  sizer.observe(app.maps);
   for (const node of [document.documentElement, document.body]) watcher.observe(node, { attributes: true });
   return () => {
     watcher.disconnect();
+    sizer.disconnect();
     for (const view of app.views) view.remove();
     disconnect();
   };
