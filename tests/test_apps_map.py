@@ -298,8 +298,11 @@ def test_a_dark_page_gets_a_dark_map(stages, library):
     app.answer({"action": "connect", "background": "#15181c"})
     [widget] = app.scatters.widgets
     assert max(widget.background_color[:3]) < 0.2
+    app.run_action("select", rows=[4])
     app.answer({"action": "set_background", "background": "#ffffff"})
-    assert min(widget.background_color[:3]) > 0.9
+    [other] = app.scatters.widgets
+    assert min(other.background_color[:3]) > 0.9 and other.selection.tolist() == [4] and app.maps == [other]
+    assert not other.axes and not other.legend
 
 
 def test_a_tooltip_has_a_label_and_a_small_picture(stages, library, monkeypatch):

@@ -314,10 +314,9 @@ class MapExplorer(AppWidget):
             return
         shown, colour, background = self._drawn
         now = (controller.shown, controller.colour, controller.background)
-        coloured = None
         if now != self._drawn:
             coloured = colour_points(controller.shown.table, controller.colour, controller.dark)
-        if shown is not controller.shown:
+        if shown is not controller.shown or background != controller.background:
             former = self.scatters
             self.scatters = LinkedScatters(
                 controller.shown.places, coloured, controller.rows, controller.background, self._describe, self._note
@@ -325,9 +324,7 @@ class MapExplorer(AppWidget):
             self.maps = self.scatters.widgets
             if former is not None:
                 former.close()
-        elif coloured is not None:
-            if background != controller.background:
-                self.scatters.paint_background(controller.background)
+        elif colour != controller.colour:
             self.scatters.colour(coloured)
         self._drawn = now
         self.scatters.mark(controller.rows)

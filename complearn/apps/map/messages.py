@@ -70,24 +70,39 @@ def colour_points(
         low, high = float(numbers.min()), float(numbers.max())
         legend = {"kind": "numbers", "low": low, "high": high, "unknown": int(numbers.isna().sum())}
         return Colouring(name, numbers.fillna(low), _SCALE, legend | {"colours": list(_SCALE)})
-    if pd.api.types.is_bool_dtype(column):
-        column = column.map({True: "yes", False: "no"})
-    if is_number:
-        names = [f"{value:g}" for value in sorted(column.dropna().unique())]
-        texts = column.map(lambda value: f"{value:g}", na_action="ignore")
-        counts = texts.value_counts().reindex(names)
-    else:
-        texts = column.map(str, na_action="ignore")
-        counts = texts.value_counts(sort=True)
-    shown = list(counts.index[:24])
-    texts = texts.where(texts.isin(shown) | texts.isna(), _OTHER).fillna(_UNKNOWN)
-    grey = "#8A8F96"
+    places, texts = _text_places(column, is_number)
+    counts = np.bincount(places[places >= 0], minlength=len(texts))
+    order = np.arange(len(texts)) if is_number else np.argsort(-counts, kind="stable")
+    shown = [texts[k] for k in order[:24]]
     colours = dict(zip(shown, _category_colours(len(shown), dark)))
-    colours |= {extra: grey for extra in (_OTHER, _UNKNOWN) if (texts == extra).any()}
-    numbered = texts.value_counts()
-    entries = [[value, colour, int(numbered[value])] for value, colour in colours.items()]
-    values = pd.Series(pd.Categorical(texts, categories=list(colours)), index=table.index)
+    grey = "#8A8F96"
+    if len(order) > len(shown):
+        colours[_OTHER] = grey
+    if (places < 0).any():
+        colours[_UNKNOWN] = grey
+    # a place beyond the last text stands for a missing value
+    numbers = np.full(len(texts) + 1, len(shown))
+    numbers[order[:24]] = np.arange(len(shown))
+    numbers[-1] = len(colours) - 1
+    values = pd.Series(pd.Categorical.from_codes(numbers[places], list(colours)), index=table.index)
+    sizes = np.bincount(numbers[places], minlength=len(colours)).tolist()
+    entries = [[value, colour, size] for (value, colour), size in zip(colours.items(), sizes)]
     return Colouring(name, values, tuple(colours.values()), {"kind": "categories", "entries": entries})
+
+
+def _text_places(
+    column: pd.Series,  # of names, or of a few numbers
+    is_number: bool,  # whether it holds numbers
+) -> tuple[np.ndarray, list[str]]:  # the place of each value's text, -1 where it is missing; numbers ascend
+    "Return the values of a column as texts."
+    places, values = pd.factorize(column, sort=is_number)
+    if is_number:
+        texts = [f"{value:g}" for value in values]
+        if len({*texts}) == len(texts):
+            return places, texts
+    written = {True: "yes", False: "no"} if pd.api.types.is_bool_dtype(column) else {}
+    again, texts = pd.factorize(np.array([written.get(value, str(value)) for value in values], dtype=object))
+    return np.append(again, -1)[places], list(texts)
 
 # %% ../../../nbs/apps/map/messages.ipynb #mp9c0c70
 @dataclass(frozen=True, eq=False)

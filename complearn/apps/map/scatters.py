@@ -76,21 +76,11 @@ class LinkedScatters:
         column = f"colour: {colouring.name}"
         for frame, scatter in zip(self.frames, self.scatters):
             if colouring.name:
-                frame[column] = (
-                    colouring.values.to_numpy() if _is_number(colouring) else pd.Categorical(colouring.values)
-                )
+                frame[column] = colouring.values.array
                 norm = (float(frame[column].min()), float(frame[column].max())) if _is_number(colouring) else None
                 scatter.color(by=column, map=_spread(colouring), norm=norm)
             else:
                 scatter.color(by=None, default=colouring.colours[0])
-
-    def paint_background(
-        self,
-        background: str,  # "#ffffff"
-    ) -> None:
-        "Change the colour behind the points."
-        for scatter in self.scatters:
-            scatter.background(background)
 
     def mark(
         self,

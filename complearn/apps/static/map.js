@@ -179,11 +179,11 @@ class LinkedMaps {
     }
     this.fit();
   }
-  // A map is no higher than it is wide: the library fits the points to the height.
+  // A map is no higher than it is wide without its buttons: the library fits the points to the height.
   fit() {
     const highest = this.views.length > 1 ? 460 : 560;
     for (const view of this.views) {
-      const height = Math.round(Math.min(highest, Math.max(240, view.el.clientWidth)));
+      const height = Math.round(Math.min(highest, Math.max(240, view.el.clientWidth - 40)));
       if (!view.el.clientWidth || view.model.get("height") === height) continue;
       view.model.set("height", height);
       view.model.save_changes();
