@@ -445,7 +445,10 @@ def open_app(
 )
 def _open(
     name: Annotated[
-        str, typer.Argument(metavar="APP", help="runs, codes, search, concepts, edits, stages, map, review, or my_file:mine")
+        str,
+        typer.Argument(
+            metavar="APP", help="runs, codes, search, concepts, edits, stages, map, review, or my_file:mine"
+        ),
     ] = "",
     runs: Annotated[str | None, typer.Option(help="folder with runs below it")] = None,
     gallery: Annotated[str | None, typer.Option(help="folder of pictures to search in or to place on a map")] = None,

@@ -148,7 +148,8 @@ def test_every_stage_is_a_map_with_the_clusters_of_all(stages):
         assert (points.table[f"cluster of {label}"].to_numpy() == groups.groups[name] + 1).all()
     table = map_points(stages, pairs, "stages", stage="stage 0", clusters=3)
     assert np.allclose(table[["x", "y"]], principal_plane(groups.vectors["stage-0"].numpy()), atol=1e-5)
-    assert list(table["shape"]) == [pair.labels["shape"] for pair in pairs] and table.label.iloc[0] == "circle solid red"
+    assert list(table["shape"]) == [pair.labels["shape"] for pair in pairs]
+    assert table.label.iloc[0] == "circle solid red"
 
 
 def test_some_points_in_another_order(stages):
