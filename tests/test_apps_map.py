@@ -332,6 +332,25 @@ def test_models_by_name_and_runs_open_maps(runs, stages, library):
         complearn.map(3, PAIRS)
 
 
+def test_a_folder_of_pictures_is_placed_with_or_without_captions(stages, library, tmp_path):
+    from PIL import Image
+
+    for number in range(6):
+        Image.fromarray(np.full((24, 24, 3), 40 * number, np.uint8)).save(tmp_path / f"{number}.png")
+    app = open_map(stages, gallery=str(tmp_path)).run_action("select", rows=[2])
+    assert app.selection.image.iloc[0].endswith("2.png") and len(app.controller.shown.table) == 6
+    lines = [f"{number}.png,a square number {number}\n" for number in range(6)]
+    (tmp_path / "captions.csv").write_text("image,caption\n" + "".join(lines))
+    app = complearn.map(stages, tmp_path).run_action("select", rows=[2])
+    assert app.selection.caption.tolist() == ["a square number 2"]
+
+
+def test_points_without_pictures_have_a_tooltip_without_one(library):
+    table = pd.DataFrame({"x": [0.0, 1.0], "y": [0.0, 1.0]})
+    app = complearn.map(table).run_action("connect")
+    assert app.scatters.widgets[0].tooltip_preview is None and app.scatters.widgets[0].tooltip_enable
+
+
 def test_columns_and_places_of_shown_maps():
     table = pd.DataFrame({"label": ["a"], "caption": [""], "image": [""], "shape": ["round"]})
     shown = ShownMaps(("one",), (np.zeros((1, 2), np.float32),), table, (None,))
@@ -362,6 +381,7 @@ def test_on_a_page_points_are_chosen_by_the_legend_and_shown_as_pictures_and_as_
         page.get_by_label("Points", exact=True).select_option("codes")
         page.wait_for_selector(".cl-status:not(:empty)")
         assert "has no codebook" in page.locator(".cl-status").inner_text()
+        assert page.locator(".cl-map progress").is_hidden(), "an error ends the bar"
         assert page.get_by_label("Points", exact=True).input_value() == "images"
         page.set_viewport_size({"width": 420, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth <= 420"), "no part is wider than a narrow page"

@@ -72,11 +72,11 @@ def plane(
         return principal_plane(vectors)
     if len(vectors) < 5:
         raise RequestError(f"UMAP needs five points or more, and there are {len(vectors)}; choose PCA")
-    maker = need("umap", "lab").UMAP
     near = min(neighbours, len(vectors) - 1)
 
     def make() -> dict[str, torch.Tensor]:
         progress(f"placing {len(vectors):,} points by UMAP; this takes a while, and is kept for the next time")
+        maker = need("umap", "lab").UMAP
         bar = {"disable": False, "desc": "UMAP", "leave": False}
         places = maker(n_neighbors=near, metric="cosine", random_state=seed, tqdm_kwds=bar).fit_transform(vectors)
         return {"places": torch.from_numpy(np.ascontiguousarray(places, dtype=np.float32))}

@@ -319,7 +319,13 @@ class MapExplorer(AppWidget):
         if shown is not controller.shown or background != controller.background:
             former = self.scatters
             self.scatters = LinkedScatters(
-                controller.shown.places, coloured, controller.rows, controller.background, self._describe, self._note
+                controller.shown.places,
+                coloured,
+                controller.rows,
+                controller.background,
+                self._describe,
+                any(picture is not None for picture in controller.shown.pictures),
+                self._note,
             )
             self.maps = self.scatters.widgets
             if former is not None:

@@ -39,6 +39,7 @@ class LinkedScatters:
         rows: Int[np.ndarray, "selected"],  # selected points
         background: str,  # "#ffffff"
         describe: Callable[[int], tuple[str, bytes]],  # point -> its label, and its picture's file
+        pictured: bool,  # whether any point has a picture
         select: Callable[[Int[np.ndarray, "selected"]], None],  # receives what was selected in a page
         height: int = 460,  # pixels
     ):
@@ -53,8 +54,8 @@ class LinkedScatters:
         self.scatters = [jscatter.Scatter(data=frame, x="x", y="y", **look) for frame in self.frames]
         for scatter in self.scatters:
             scatter.tooltip(
-                True, properties=[_LABEL], histograms=False, preview="picture", preview_type="image",
-                preview_image_height=112, size="medium",
+                True, properties=[_LABEL], histograms=False, size="medium", preview="picture" if pictured else None,
+                preview_type="image", preview_image_height=112,
             )  # fmt: skip
             scatter.options(regl_scatterplot_options={"actionKeyMap": {"merge": "shift", "remove": "alt"}})
         self.colour(colouring)

@@ -20,12 +20,13 @@ class LinkedMaps {
   constructor(model, node) {
     Object.assign(this, { model, views: [], titles: [], shown: "", form: "pictures", legendEntries: [] });
     this.status = statusLine({ role: "alert" });
+    this.work = h("progress", { "aria-label": "work goes on", hidden: true });
     this.maps = h("div", { class: "cl-maps" });
     this.legend = h("div", { class: "cl-row cl-legend", role: "group", "aria-label": "legend; a name selects its points" });
     this.hint = h("p", { class: "cl-small cl-muted" });
     const left = h("div", { class: "cl-charts" }, this.maps, this.legend, this.hint);
     const body = h("div", { class: "cl-body" }, left, this.makeSelection());
-    this.node = h("div", { class: "cl cl-map" }, this.makeTop(), this.status, body);
+    this.node = h("div", { class: "cl cl-map" }, this.makeTop(), this.status, this.work, body);
     fill(node, this.node);
   }
   makeTop() {
@@ -73,7 +74,7 @@ class LinkedMaps {
     );
   }
   send(request, busy = "") {
-    if (busy) this.status.report(busy, true);
+    if (busy) this.report(busy, true);
     if (request.action === "connect") {
       this.background = hex(getComputedStyle(this.node).backgroundColor);
       request.background = this.background;
@@ -88,6 +89,11 @@ class LinkedMaps {
     this.send({ action: "set_background", background });
   }
 
+  report(text, busy = false) {
+    this.status.report(text, busy);
+    this.work.hidden = !busy;
+  }
+
   // What each message of the kernel changes. An error stays until something works.
   receive(content, buffers) {
     const receivers = {
@@ -96,14 +102,14 @@ class LinkedMaps {
       pictures: () => this.receivePictures(buffers),
       selection: () => this.receiveSelection(content, buffers),
       table: () => download(content.name, content.text),
-      busy: () => this.status.report(content.text, true),
+      busy: () => this.report(content.text, true),
       error: () => this.receiveError(content),
     };
-    if (!["busy", "error"].includes(content.type)) this.status.report("");
+    if (!["busy", "error"].includes(content.type)) this.report("");
     receivers[content.type]?.();
   }
   receiveError({ text }) {
-    this.status.report(text);
+    this.report(text);
     if (this.choices) this.receiveModels(this.choices); // what was asked for is not what is shown
   }
   receiveModels(content) {
