@@ -18,7 +18,7 @@ const hex = colour =>
 
 class LinkedMaps {
   constructor(model, node) {
-    Object.assign(this, { model, views: [], titles: [], shown: "", form: "pictures", legendEntries: [] });
+    Object.assign(this, { model, views: [], titles: [], shown: "", round: 0, form: "pictures", legendEntries: [] });
     this.status = statusLine({ role: "alert" });
     this.work = h("progress", { "aria-label": "work goes on", hidden: true });
     this.maps = h("div", { class: "cl-maps" });
@@ -168,6 +168,8 @@ class LinkedMaps {
     const shown = references.join();
     if (!manager || shown === this.shown) return;
     this.shown = shown;
+    this.round += 1;
+    const round = this.round;
     const hosts = references.map(() => h("div", { class: "cl-host" }));
     const former = this.views;
     this.views = [];
@@ -178,23 +180,29 @@ class LinkedMaps {
     for (const view of former) view.remove();
     for (const [k, reference] of references.entries()) {
       const child = await manager.get_model(reference.replace("IPY_MODEL_", ""));
+      child.set("height", this.heightOf(hosts[k]));
+      child.save_changes();
       const view = await manager.create_view(child);
-      if (shown !== this.shown) return view.remove();
+      if (round !== this.round) return view.remove(); // other maps are drawn by now
       this.views.push(view);
       hosts[k].append(view.el);
     }
-    this.fit();
   }
   // A map is no higher than it is wide without its buttons: the library fits the points to the height.
+  heightOf(host) {
+    const highest = this.titles.length > 1 ? 460 : 560;
+    return Math.round(Math.min(highest, Math.max(240, host.clientWidth - 40)));
+  }
+  // The page has another width: maps that do not fit it are drawn again. A scroll bar alone changes nothing.
   fit() {
-    const highest = this.views.length > 1 ? 460 : 560;
-    for (const view of this.views) {
-      const height = Math.round(Math.min(highest, Math.max(240, view.el.clientWidth - 40)));
-      if (!view.el.clientWidth || view.model.get("height") === height) continue;
-      view.model.set("height", height);
-      view.model.save_changes();
-    }
-    window.dispatchEvent(new Event("resize"));
+    clearTimeout(this.timer);
+    const isOff = view => view.el.clientWidth && Math.abs(view.model.get("height") - this.heightOf(view.el)) > 24;
+    const draw = () => {
+      if (!this.views.some(isOff)) return;
+      this.shown = "";
+      this.showMaps();
+    };
+    this.timer = setTimeout(draw, 250);
   }
   // A saved page has no widgets.
   receivePictures(buffers) {
@@ -267,6 +275,7 @@ function render({ model, el }) {
   return () => {
     watcher.disconnect();
     sizer.disconnect();
+    clearTimeout(app.timer);
     for (const view of app.views) view.remove();
     disconnect();
   };
