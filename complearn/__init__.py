@@ -20,7 +20,21 @@ if os.environ.get("COMPLEARN_OFFLINE") == "1":
     from complearn.core import trust  # noqa: F401
 
 # functions of complearn.api, imported when they are asked for
-_DOOR = ("load", "export", "read", "train", "judge", "study", "runs", "search", "codes", "edits", "concepts", "stages")
+_DOOR = (
+    "load",
+    "export",
+    "read",
+    "train",
+    "judge",
+    "study",
+    "runs",
+    "search",
+    "codes",
+    "edits",
+    "concepts",
+    "stages",
+    "map",
+)
 
 
 def __getattr__(name: str):

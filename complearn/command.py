@@ -454,10 +454,13 @@ def open_app(
 )
 def _open(
     name: Annotated[
-        str, typer.Argument(metavar="APP", help="runs, codes, search, concepts, edits, stages, review, or my_file:mine")
+        str,
+        typer.Argument(
+            metavar="APP", help="runs, codes, search, concepts, edits, stages, map, review, or my_file:mine"
+        ),
     ] = "",
     runs: Annotated[str | None, typer.Option(help="folder with runs below it")] = None,
-    gallery: Annotated[str | None, typer.Option(help="folder of pictures to search in")] = None,
+    gallery: Annotated[str | None, typer.Option(help="folder of pictures to search in or to place on a map")] = None,
     captions: Annotated[str | None, typer.Option(help="file of captions")] = None,
     graph: Annotated[str | None, typer.Option(help="folder of a concept graph")] = None,
     edits: Annotated[str | None, typer.Option(help="file of edits to review")] = None,

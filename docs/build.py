@@ -34,6 +34,7 @@ GUIDES = [
     "hard-negatives",
     "concepts",
     "stages",
+    "maps",
     "grounding",
     "codebooks",
     "scale",

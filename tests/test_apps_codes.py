@@ -32,7 +32,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 from scipy.sparse import csc_matrix
 
-from complearn.analysis.codes.figures import _principal_plane, code_map
+from complearn.analysis.codes.figures import code_map
 from complearn.analysis.codes.matches import (
     match_codes,
     match_quality,
@@ -44,6 +44,7 @@ from complearn.analysis.codes.readings import code_table
 from complearn.analysis.codes.store import CodeStore, _first_images, code_sources, code_store
 from complearn.analysis.codes.surgery import _ranks_of, edit_and_rank, reweigh
 from complearn.analysis.codes.tables import UnknownWord
+from complearn.analysis.maps.planes import principal_plane
 from complearn.apps import serving as server
 from complearn.apps.codes.controller import CodesController, _hits_table, _selection_table, codes
 from complearn.apps.serving import serving
@@ -226,7 +227,7 @@ def test_other_pictures_under_the_same_names_are_another_store(folder, tmp_path)
 
 def test_maps_are_deterministic_ignore_length_and_are_kept(monkeypatch):
     vectors = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
-    assert np.allclose(code_map(vectors), _principal_plane(3 * vectors), atol=1e-5)
+    assert np.allclose(code_map(vectors), principal_plane(3 * vectors), atol=1e-5)
     fits = []
 
     class UMAP:  # the real one takes most of a minute to start
@@ -515,7 +516,7 @@ time.sleep(120)"""
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["codes", "--gallery", "."], "--gallery belongs to search; leave it out for codes"),
+        (["codes", "--gallery", "."], "--gallery belongs to map and search; leave it out for codes"),
         (["codes", "--runs", "none"], "--runs none is not a folder that exists"),
         (["search", "--runs", __file__], f"--runs {__file__} is a file; give the folder with trained models"),
         (["edits", "--captions", "none.csv"], "--captions none.csv is not a file that exists"),

@@ -18,7 +18,7 @@ def node(*arguments):
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("app", ["codes", "concepts", "edits", "review", "runs", "search", "stages"])
+@pytest.mark.parametrize("app", ["codes", "concepts", "edits", "map", "review", "runs", "search", "stages"])
 def test_a_script_parses_alone_and_joined_and_imports_only_what_there_is(app, tmp_path):
     (tmp_path / "package.json").write_text('{"type": "module"}')
     for name in ("shared", app):
@@ -37,7 +37,7 @@ def test_the_check_sees_a_broken_script(tmp_path):
     assert "SyntaxError" in node("--check", tmp_path / "broken.js").stderr
 
 
-@pytest.mark.parametrize("app", ["codes", "concepts", "edits", "review", "runs", "search", "stages"])
+@pytest.mark.parametrize("app", ["codes", "concepts", "edits", "map", "review", "runs", "search", "stages"])
 def test_every_class_of_a_sheet_is_used_and_every_rule_names_its_app(app):
     """Several apps may stand on one page."""
     sheet = re.sub(r"/\*.*?\*/", "", read_static(f"{app}.css"), flags=re.S)
@@ -50,7 +50,7 @@ def test_every_class_of_a_sheet_is_used_and_every_rule_names_its_app(app):
 
 
 def test_nothing_asks_a_network_and_text_is_never_markup():
-    for app in ("codes", "concepts", "edits", "review", "runs", "search", "stages"):
+    for app in ("codes", "concepts", "edits", "map", "review", "runs", "search", "stages"):
         assert "innerHTML" not in join_script(app) and "http" not in join_script(app)
         assert "http" not in join_style(app) and "@import" not in join_style(app)
 

@@ -322,6 +322,7 @@ OPTIONAL = {
     "webdataset",
     "torchvision",
     "umap",
+    "jscatter",
     "faiss",
     "playwright",
 }

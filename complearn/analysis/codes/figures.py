@@ -8,7 +8,6 @@ __all__ = ['SIDE', 'MAPS', 'overlay', 'picture_uri', 'code_label', 'add_pictures
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #imports0
 import base64
-import hashlib
 import io
 from collections.abc import Sequence
 
@@ -21,11 +20,10 @@ from PIL import Image
 from plotly.subplots import make_subplots
 
 from .tables import CodeTable
+from ..maps.planes import PLANES, plane
 from ..runs.summaries import method_colour
 from ...core.config import check_choice
-from ...core.extras import need
 from ...core.figures import PALETTE, figure_of_texts, theme
-from ...core.files import cache_dir, write_cache
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c004
 def overlay(
@@ -269,19 +267,8 @@ def support_figure(
         template=theme, title={"text": "Codes per item"}, width=900, height=420, showlegend=True
     )
 
-# %% ../../../nbs/analysis/codes/figures.ipynb #25990580
-def _principal_plane(
-    vectors: Float[np.ndarray, "code width"],  # at least one code, of width two or more
-) -> Float[np.ndarray, "code 2"]:
-    "The first two principal components of the codes' directions."
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    unit = (unit - unit.mean(axis=0)).astype(np.float64)
-    axes = np.linalg.eigh(unit.T @ unit)[1][:, :-3:-1]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
-    return (unit @ axes).astype(np.float32)
-
 # %% ../../../nbs/analysis/codes/figures.ipynb #63fa7e95
-MAPS = ("pca", "umap")
+MAPS = PLANES
 
 
 def code_map(
@@ -291,20 +278,7 @@ def code_map(
 ) -> Float[np.ndarray, "code 2"]:
     "A place in the plane for every code, from the cache where it is there."
     check_choice("code map", method, MAPS)
-    if method == "pca":
-        return _principal_plane(np.asarray(vectors))
-    umap = need("umap", "lab")
-    vectors = np.ascontiguousarray(vectors)
-    path = (
-        cache_dir("code-maps") / f"{method}-{seed}-{hashlib.blake2b(vectors.tobytes(), digest_size=12).hexdigest()}.npy"
-    )
-    if not path.exists():
-        plane = umap.UMAP(
-            metric="cosine", random_state=seed, n_neighbors=min(15, max(2, len(vectors) - 1))
-        ).fit_transform(vectors)
-        write_cache(path, lambda file: np.save(file, plane.astype(np.float32)))
-        return plane.astype(np.float32)
-    return np.load(path)
+    return plane(np.asarray(vectors), method, seed)
 
 # %% ../../../nbs/analysis/codes/figures.ipynb #c6f201b6
 @figure_of_texts
