@@ -33,7 +33,7 @@ _DOOR = (
     "edits",
     "concepts",
     "stages",
-    "map",
+    "maps",
 )
 
 

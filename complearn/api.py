@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GENERATED', 'load', 'export', 'read', 'train', 'judge', 'study', 'runs', 'search', 'codes', 'edits', 'concepts',
-           'stages', 'map']
+           'stages', 'maps']
 
 # %% ../nbs/api.ipynb #ap1f0003
 import csv
@@ -728,7 +728,7 @@ def stages(
     return app(**arguments)
 
 
-def map(
+def maps(
     # a model or what `load` opens, two of them by name, a folder with runs below it, or a table with columns x and y
     model: Any = None,
     pairs: Any = None,  # images and captions: pairs, or a folder of pictures; None: the held-out pairs of the runs
@@ -736,16 +736,16 @@ def map(
 ) -> Any:  # a widget
     """Show images, captions, words, codes or stages of one or two models as maps that are linked.
 
-    `complearn.map({"before": "ViT-B-32:mine.pt", "after": "results/tuned"}, "photos/")` shows two maps with one
+    `complearn.maps({"before": "ViT-B-32:mine.pt", "after": "results/tuned"}, "photos/")` shows two maps with one
     selection; `.selection` is a DataFrame."""
-    options = _checked(options, "map")
-    pairs = _pictures(pairs, "map")
+    options = _checked(options, "maps")
+    pairs = _pictures(pairs, "maps")
     from complearn.apps.map.controller import open_map
     from complearn.core.runs import Run, find
 
     is_folder = isinstance(model, (str, Path)) and Path(model).expanduser().is_dir()
     if isinstance(model, Run) or is_folder and find(Path(model).expanduser()):
-        return open_map(runs=_runs(model, "map"), gallery=pairs, **options)
+        return open_map(runs=_runs(model, "maps"), gallery=pairs, **options)
     if type(model).__name__ != "DataFrame":
-        model = _opened(model, "map")
+        model = _opened(model, "maps")
     return open_map(model, gallery=pairs, **options)

@@ -147,7 +147,7 @@ def test_what_cannot_be_shown_says_what_to_do_and_changes_nothing(stages):
     broken = MapSource("old run", None, lambda: [], "is damaged: no weights")
     assert "old run is damaged: no weights" in refusal(MapController([broken]), "connect")
     assert "there is no model" in refusal(MapController([]), "connect")
-    with pytest.raises(RequestError, match=r"nothing to place; give images: complearn.map\(model, 'photos/'\)"):
+    with pytest.raises(RequestError, match=r"nothing to place; give images: complearn.maps\(model, 'photos/'\)"):
         map_sources(stages)
 
 
@@ -254,7 +254,7 @@ def lasso(widget, rows):
 
 
 def test_a_lasso_reaches_selection_and_the_other_map(stages, library):
-    app = complearn.map(stages, PAIRS, of="stages").run_action("open_models", first=0, second=0)
+    app = complearn.maps(stages, PAIRS, of="stages").run_action("open_models", first=0, second=0)
     app.run_action("show_stage", stage="stage 0", place=0)
     first, second = app.scatters.widgets
     assert app.maps == [first, second]
@@ -270,7 +270,7 @@ def test_a_lasso_reaches_selection_and_the_other_map(stages, library):
 
 
 def test_selecting_in_python_marks_the_points_and_recolouring_keeps_them(stages, library):
-    app = complearn.map(stages, PAIRS)
+    app = complearn.maps(stages, PAIRS)
     app.run_action("select", rows=[3, 9])
     [widget] = app.scatters.widgets
     assert widget.selection.tolist() == [3, 9]
@@ -294,7 +294,7 @@ def test_selecting_in_python_marks_the_points_and_recolouring_keeps_them(stages,
 
 
 def test_a_dark_page_gets_a_dark_map(stages, library):
-    app = complearn.map(stages, PAIRS)
+    app = complearn.maps(stages, PAIRS)
     app.answer({"action": "connect", "background": "#15181c"})
     [widget] = app.scatters.widgets
     assert max(widget.background_color[:3]) < 0.2
@@ -306,7 +306,7 @@ def test_a_dark_page_gets_a_dark_map(stages, library):
 
 
 def test_a_tooltip_has_a_label_and_a_small_picture(stages, library, monkeypatch):
-    app = complearn.map(stages, PAIRS)
+    app = complearn.maps(stages, PAIRS)
     app.run_action("connect")
     [widget] = app.scatters.widgets
     sent = []
@@ -320,16 +320,16 @@ def test_a_tooltip_has_a_label_and_a_small_picture(stages, library, monkeypatch)
 
 
 def test_models_by_name_and_runs_open_maps(runs, stages, library):
-    app = complearn.map({"before": stages, "after": stages}, PAIRS)
+    app = complearn.maps({"before": stages, "after": stages}, PAIRS)
     app.run_action("connect")
     assert app.controller.shown.titles == ("before", "after"), "two models are shown next to each other"
-    app = complearn.map(runs)
+    app = complearn.maps(runs)
     app.run_action("select", rows=[0])
     assert len(app.selection) == 1
     with pytest.raises(FileNotFoundError, match="holds no run"):
-        complearn.map(runs=[runs / "clip-s0" / "phases"])
+        complearn.maps(runs=[runs / "clip-s0" / "phases"])
     with pytest.raises(RequestError, match="is no model"):
-        complearn.map(3, PAIRS)
+        complearn.maps(3, PAIRS)
 
 
 def test_a_folder_of_pictures_is_placed_with_or_without_captions(stages, library, tmp_path):
@@ -341,13 +341,13 @@ def test_a_folder_of_pictures_is_placed_with_or_without_captions(stages, library
     assert app.selection.image.iloc[0].endswith("2.png") and len(app.controller.shown.table) == 6
     lines = [f"{number}.png,a square number {number}\n" for number in range(6)]
     (tmp_path / "captions.csv").write_text("image,caption\n" + "".join(lines))
-    app = complearn.map(stages, tmp_path).run_action("select", rows=[2])
+    app = complearn.maps(stages, tmp_path).run_action("select", rows=[2])
     assert app.selection.caption.tolist() == ["a square number 2"]
 
 
 def test_points_without_pictures_have_a_tooltip_without_one(library):
     table = pd.DataFrame({"x": [0.0, 1.0], "y": [0.0, 1.0]})
-    app = complearn.map(table).run_action("connect")
+    app = complearn.maps(table).run_action("connect")
     assert app.scatters.widgets[0].tooltip_preview is None and app.scatters.widgets[0].tooltip_enable
 
 
@@ -390,7 +390,7 @@ def test_on_a_page_points_are_chosen_by_the_legend_and_shown_as_pictures_and_as_
 
 @pytest.mark.browser
 def test_a_saved_map_is_a_picture_with_its_selection(stages, library, tmp_path):
-    app = complearn.map(stages, PAIRS).run_action("select", rows=[1, 2])
+    app = complearn.maps(stages, PAIRS).run_action("select", rows=[1, 2])
     [html, *_] = app.save(tmp_path / "map")
     with open_chromium() as browser:
         assert requests_of_file(browser, html, ".cl-maps img") == []
@@ -410,7 +410,7 @@ tower = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "head
 model = build({"kind": "stages", "vision": tower, "projection": 8, "stages": 2})
 model.learned.fill_(2)
 pairs = read("trifeature", samples=2, shapes=3, textures=2, colours=3)
-app = complearn.map({"before": model.eval(), "after": model}, pairs)
+app = complearn.maps({"before": model.eval(), "after": model}, pairs)
 app
 """
 

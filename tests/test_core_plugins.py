@@ -105,4 +105,6 @@ def test_a_page_imports_the_module_of_its_own_app_alone():
     """
     env = {**os.environ, "COMPLEARN_TYPECHECK": "0"}
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
-    assert ended.stdout.split() == ["codes", "concepts", "edits", "review", "runs", "search", "stages"], ended.stderr
+    assert ended.stdout.split() == ["codes", "concepts", "edits", "map", "review", "runs", "search", "stages"], (
+        ended.stderr
+    )

@@ -169,7 +169,7 @@ def map_sources(
         return [TableSource(models)]
     named = dict(models) if isinstance(models, Mapping) else {} if models is None else {"model": models}
     if named and pairs is None:
-        raise RequestError("a model alone has nothing to place; give images: complearn.map(model, 'photos/')")
+        raise RequestError("a model alone has nothing to place; give images: complearn.maps(model, 'photos/')")
     places = [runs] if isinstance(runs, (str, Path, Run)) else list(runs or [])
     members = [run for place in places for run in ([place] if isinstance(place, Run) else find(place))]
     given = [MapSource(name, lambda model=model: model, lambda: pairs, **options) for name, model in named.items()]
