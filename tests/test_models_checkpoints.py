@@ -336,7 +336,7 @@ def test_folders_and_files_that_say_too_little_name_the_remedy(tmp_path):
     with pytest.raises(ValueError, match="linear.pt is a TorchScript archive, but not of CLIP"):
         load_open_clip(str(tmp_path / "linear.pt"))
     with pytest.warns(
-        UserWarning, match="a file does not say its activation, GELU is assumed; pass quick_gelu=True or False"
+        UserWarning, match="a file does not say its activation, GELU is assumed; say quick_gelu=True or False"
     ):
         load_open_clip(f"{NAME}:{tmp_path}/mine.pt")
 
