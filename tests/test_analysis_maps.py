@@ -16,19 +16,14 @@ from complearn.analysis.stages.stability import stage_groups
 from complearn.core.config import RequestError
 from complearn.data.pairs import Pair
 from complearn.data.readers.registry import read
-from complearn.models.registry import build
 from complearn.models.scoring import encode_all
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import latest_snapshot
 
-TOWER = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1}
-
 
 @pytest.fixture(scope="module")
 def stages():
-    model = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 2})
-    model.learned.fill_(2)
-    return model.eval()
+    return training_runs.stages_model()
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def asked(controller, action, **arguments):
 
 def refusal(controller, action, **arguments):
     [(content, _)] = controller.handle({"action": action, **arguments})
-    assert content["type"] == "error"
+    assert content["type"] == "error" and "\n" not in content["text"]
     return content["text"]
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import training_runs
 from browser import attach, check_requests, open_chromium, requests_of, requests_of_file, screenshot, write_notebook
+from test_apps_editing import asked, refusal
 
 import complearn
 from complearn.analysis.maps.planes import principal_plane
@@ -20,10 +21,8 @@ from complearn.apps.serving import serving
 from complearn.core.config import RequestError
 from complearn.core.extras import MissingLibrary
 from complearn.data.readers.registry import read
-from complearn.models.registry import build
 from complearn.training.runs.launch import launch, prepare
 
-TOWER = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1}
 PAIRS = read("trifeature", samples=2, shapes=3, textures=2, colours=3)
 
 
@@ -35,9 +34,7 @@ def library():
 
 @pytest.fixture(scope="module")
 def stages():
-    model = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 2})
-    model.learned.fill_(2)
-    return model.eval()
+    return training_runs.stages_model()
 
 
 @pytest.fixture(scope="module")
@@ -56,19 +53,6 @@ def controller_of(stages, of="images", **options):
     controller = MapController(map_sources(stages, pairs=PAIRS, **options), of)
     asked(controller, "connect")
     return controller
-
-
-def asked(controller, action, **arguments):
-    """The messages of an action by their type; an error is a failure."""
-    messages = {content["type"]: content for content, _ in controller.handle({"action": action, **arguments})}
-    assert "error" not in messages, messages
-    return messages
-
-
-def refusal(controller, action, **arguments):
-    [(content, _)] = controller.handle({"action": action, **arguments})
-    assert content["type"] == "error" and "\n" not in content["text"]
-    return content["text"]
 
 
 # --- the controller

@@ -19,9 +19,9 @@ from complearn.data.attributes.two_views import (
     NUMBERS,
     Chances,
     Crops,
-    CropViews,
     DrawChances,
     Views,
+    _CropViews,
     two_views,
     with_views,
 )
@@ -139,7 +139,7 @@ def test_crop_views_cuts_its_crops_out_of_the_whole_picture(fit, tmp_path):
     views = Views(area=(0.05, 0.1), jitter=0, grey=0)
     pair = Pair(tmp_path / "wide.png", None, "wide", "wide")
     draws = list(range(40))
-    chances, crops = CropViews(views, transform)([pair] * 40, draws)
+    chances, crops = _CropViews(views, transform)([pair] * 40, draws)
     assert torch.equal(chances.numbers, DrawChances()([pair] * 40, draws).numbers)
     assert crops.images.shape == (40, 2, 3, 16, 16)
     scaled = two_views(transform([pair.image] * 40), chances.numbers, views, transform.mean, transform.std)
@@ -150,8 +150,8 @@ def test_crop_views_cuts_its_crops_out_of_the_whole_picture(fit, tmp_path):
         assert reds.min() < 40 and reds.max() > 200
     if fit == "squash":
         assert (whole - scaled).abs().mean() < 0.03  # the same places
-    again = CropViews(views, transform)([pair] * 2, [7, 3])[1].images
-    assert torch.equal(again, crops.images[[7, 3]]) and CropViews(views, transform)([pair]) is None
+    again = _CropViews(views, transform)([pair] * 2, [7, 3])[1].images
+    assert torch.equal(again, crops.images[[7, 3]]) and _CropViews(views, transform)([pair]) is None
 
 
 def test_crop_views_shows_what_a_scaled_picture_has_lost():
@@ -160,7 +160,7 @@ def test_crop_views_shows_what_a_scaled_picture_has_lost():
     stripes[:, 1::4] = 255
     transform = Transform(16, (0.5,) * 3, (0.5,) * 3)
     views = Views(area=(1 / 256, 1 / 256), ratio=(1, 1), jitter=0, grey=0)
-    chances, crops = CropViews(views, transform)([Pair(stripes, None, "a", "a")], [1])
+    chances, crops = _CropViews(views, transform)([Pair(stripes, None, "a", "a")], [1])
     scaled = two_views(transform([stripes]), chances.numbers, views, transform.mean, transform.std)
     assert crops.images.std() > 0.5 and scaled.std() < 0.1
 
@@ -177,7 +177,7 @@ def test_with_views_leaves_pictures_of_the_towers_size_to_the_device():
     assert with_views(Collate(FOUR, None), views, four).steps == (DrawChances(),)
     photos = [Pair(ramp(40, 33), None, "a", "a")]
     cut = with_views(collate, views, photos)
-    assert cut.steps == (CropViews(views, collate.transform),) and preload(photos, 32).scaled
+    assert cut.steps == (_CropViews(views, collate.transform),) and preload(photos, 32).scaled
     batch = cut(photos, [5])
     assert batch.images is None and batch[Crops].images.shape == (1, 2, 3, 32, 32) and len(batch) == 1
     mixed = with_views(collate, views, [*world, *photos])([world[0], *photos], [1, 2])

@@ -22,7 +22,7 @@ from complearn.core.own_files import follow_outside
 from complearn.data import pair_table, reports
 from complearn.data.images import BrokenImage
 from complearn.data.loading import Loader, content_fingerprint, fingerprint
-from complearn.data.pair_table import HeldImage, PairTable, RowImage
+from complearn.data.pair_table import PairTable, RowImage, _HeldImage
 from complearn.data.pairs import Collate, Transform, WordTokenizer
 from complearn.data.readers import tables as reader_tables
 from complearn.data.readers.registry import READERS, read
@@ -363,7 +363,7 @@ def held(tables):
 def test_images_of_a_table_are_copied_once_and_read_by_workers(tmp_path, tables):
     source = parquet_bytes(tmp_path)
     table = read("parquet", **source["args"])
-    assert all(isinstance(pair.image, HeldImage) for pair in table)
+    assert all(isinstance(pair.image, _HeldImage) for pair in table)
     assert table[0].image == table[1].image  # two captions of one row
     [path] = held(tables)
     assert path.stat().st_size == sum(len(picture(50 * file + k)) + 4 for file in (0, 1) for k in range(N))

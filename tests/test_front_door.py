@@ -16,6 +16,7 @@ import training_runs
 from PIL import Image
 
 import complearn
+from complearn.core.files import photo_reader
 from complearn.core.results import Result
 from complearn.data.fixtures.specimens import _write_shard, write_benchmarks
 from complearn.data.readers.held_out import held_out_part
@@ -88,6 +89,28 @@ def test_published_forms_are_read_by_the_names_of_their_files(tmp_path):
     captions = [pair.caption for pair in of_folder]
     for place in (shards, shards / "00000.tar"):
         assert [pair.caption for pair in complearn.read(place)] == captions
+
+
+def test_a_token_file_reads_nothing_behind_a_link(tmp_path):
+    private = tmp_path / "private"
+    private.mkdir()
+    Image.new("RGB", (8, 8)).save(private / "1.jpg")
+    line = "1.jpg#0\ta red dog\n"
+    (private / "captions.token").write_text(line)
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "Flickr8k.token.txt").write_text(line)
+    (strange / "Images").symlink_to(private)
+    assert photo_reader(strange) is None
+    (strange / "Images").unlink()
+    (strange / "Flickr8k.token.txt").unlink()
+    shutil.copy(private / "1.jpg", strange / "1.jpg")
+    (strange / "Flickr8k.token.txt").symlink_to(private / "captions.token")
+    os.mkfifo(strange / "other.token")
+    assert photo_reader(strange) is None
+    (strange / "Flickr8k.token.txt").unlink()
+    (strange / "Flickr8k.token.txt").write_text(line)
+    assert photo_reader(strange)["args"]["images"] == str(strange)
 
 
 def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, photos):

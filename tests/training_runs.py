@@ -26,6 +26,15 @@ IL = {
 STEPS = 7 + 2 * (5 + 6) + 3
 
 
+def stages_model():
+    """A model of two stages that has not been trained, as if both had been."""
+    from complearn.models.registry import build
+
+    model = build({"kind": "stages", "vision": MODEL["vision"], "projection": 8, "stages": 2})
+    model.learned.fill_(2)
+    return model.eval()
+
+
 def config(method=None, model=None, seed=0, **train):
     return {"method": method or IL, "model": model or MODEL, "data": DATA, "train": TRAIN | train, "seed": seed}
 

@@ -425,10 +425,11 @@ _TOKEN_FILES = (".token.txt", ".token")  # ends of the names of Flickr8k's and F
 def _flickr_photos(
     token_file: Path,  # lines of "photo.jpg#0", a tab and a caption
 ) -> Path | None:  # None: none of the first photos is there
-    "The folder of photos that a token file of Flickr8k or Flickr30k names: its own folder, or one in it."
+    "The folder of photos that a token file of Flickr8k or Flickr30k names: its own folder, or one in it; no link."
     with token_file.open(encoding="utf-8", errors="replace") as lines:
         photos = [line.partition("#")[0] for line in islice(lines, 100)]
-    folders = [token_file.parent, *sorted(place for place in token_file.parent.iterdir() if place.is_dir())]
+    below = (place for place in sorted(token_file.parent.iterdir()) if place.is_dir() and not place.is_symlink())
+    folders = [token_file.parent, *below]
     return next((place for place in folders for photo in photos if (place / photo).is_file()), None)
 
 
@@ -455,7 +456,10 @@ def photo_reader(
         named = {} if table.name == CAPTION_TABLES[0] else {"captions_file": table.name}
         return {"name": "folder", "args": {"folder": str(place), **named}}
     names = sorted(os.listdir(place))
-    for file in [place / name for name in names if name.endswith(_TOKEN_FILES)]:
+    token_files = [place / name for name in names if name.endswith(_TOKEN_FILES)]
+    for file in token_files:
+        if file.is_symlink() or not file.is_file():  # a stranger's link may lead out of the folder
+            continue
         if (named := _token_reader(file)) is not None:
             return named
     if any(name.endswith(".tar") for name in names):
