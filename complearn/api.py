@@ -402,6 +402,7 @@ def judge(
     alphas: Any = None,  # of two models: also averages of their weights, at these shares of the second: 0.25,0.5,0.75
     only: Sequence[str] = (),  # benchmarks or families of that folder; none: all
     limit: int | None = None,  # at most so many items of each split of that folder's benchmarks; None: all
+    probe: bool = False,  # also a linear probe where that folder has training images, all of which are encoded
     out: str | Path = "",  # folder that gets results.json; empty: nothing is written
     overlap: str = "drop",  # drop, keep or refuse questions with a photo or a caption that a run was trained on
     batch_size: int = 256,  # images, or captions, encoded at once
@@ -454,7 +455,9 @@ def judge(
         scan = find_suites(benchmarks, only, allow_outside)
         for note in absent_notes(scan, bool(only)):
             print(note)
-        benchmarks_read, text_only, errors = read_suites(scan, limit, check="header", allow_outside=allow_outside)
+        benchmarks_read, text_only, errors = read_suites(
+            scan, limit, probe=probe, check="header", allow_outside=allow_outside
+        )
         for name, error in errors.items():
             print(f"left out: {name}: {error}")
         if not benchmarks_read and not text_only:

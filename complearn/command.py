@@ -169,7 +169,8 @@ def _print_answers(result: Any) -> None:
         table[name] = table[name].map(faint.format)
         table = table.rename(columns={name: faint.format(name)})
     print(f"\n{table.astype(object).where(table.notna(), '').to_string()}")
-    print("(per cent, [95 % interval]; blind: scorers that see no image; gallery: candidates of each question)")
+    gallery = "; gallery: candidates of each question" * ("gallery" in table)
+    print(f"(per cent, [95 % interval]; blind: scorers that see no image{gallery})")
     for note in notes:
         print(faint.format(note))
 

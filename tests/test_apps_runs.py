@@ -467,6 +467,7 @@ def trained_pair(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pair):
     page = RunsController(trained_pair)
     page.look()
@@ -496,6 +497,7 @@ def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pai
                 assert part[f"right_{place}"].mean() == pytest.approx(scores[seed, question, split, metric])
 
 
+@pytest.mark.slow
 def test_answers_are_compared_of_two_runs_that_bring_the_same_questions(trained_pair, folder):
     page = RunsController(folder)
     page.look()

@@ -62,6 +62,7 @@ async def visit(address):
     return answers
 
 
+@pytest.mark.slow
 def test_pages_that_are_left_end_and_their_number_is_bounded(page):
     first, later, *after = asyncio.run(visit(page))
     for status, content in (first, later):  # two that are looked at stay, and a third is told so

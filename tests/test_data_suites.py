@@ -67,6 +67,7 @@ def test_every_benchmark_is_found_where_it_may_lie_and_read(data):
     for name, items in choices_of(bench).items():
         assert len({c.id for c in items}) == len(items) and all(len(c.image_ids) == len(c.images) for c in items), name
     few, _, _ = read_suites(found, limit=2)
+    assert few["cifar10"].train and not read_suites(found, limit=2, probe=False)[0]["cifar10"].train
     assert all(len(part) <= 2 * len({c.split for c in part}) for part in choices_of(few).values())
     assert {c.split for c in few["valse"].items()} == set(VALID_COUNTS)
     pairs = few["coco_retrieval"].items()

@@ -96,6 +96,7 @@ def test_a_result_is_drawn_alike_after_measuring_and_from_its_file(name, smoke, 
         assert now == then, f"cell {number} behind the result shows something else when it is drawn from its file"
 
 
+@pytest.mark.slow
 def test_again_in_the_same_folder_says_what_is_there(copy):
     """By papermill's own command, so that this stays tested too."""
     before = (copy / "runs" / "clip-s0" / "metrics.jsonl").read_bytes()

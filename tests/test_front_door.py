@@ -311,6 +311,9 @@ def test_photos_and_benchmarks_are_asked_of_any_model(trained, album, tmp_path):
     )
     assert {"sugarcrepe", "coco_retrieval"} <= set(result.setting["questions"])
     assert {"chance", "blind_length"} <= {row["method"] for row in result.rows}
+    for probe in (False, True):
+        result = complearn.judge(trained, benchmarks=tmp_path / "data", only=["cifar10"], probe=probe, device="cpu")
+        assert ("linear_probe" in {row["split"] for row in result.rows}) == probe
     (tmp_path / "nothing").mkdir()
     with pytest.raises(ValueError, match="no benchmark was found in .*nothing"):
         complearn.judge(trained, benchmarks=tmp_path / "nothing", device="cpu")

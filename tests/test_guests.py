@@ -265,6 +265,7 @@ def test_a_figure_of_a_results_file_is_drawn_by_its_name(results, bring, capsys)
     assert draw(results, "means:means").data[0].x.tolist() == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_an_app_is_served_by_its_name(results, bring):
     pytest.importorskip("voila", reason="voila is not installed: the app is not served")
     bring("score_page")

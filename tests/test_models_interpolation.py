@@ -138,6 +138,7 @@ def test_alphas_are_read_from_text_and_numbers():
         read_alphas("2")
 
 
+@pytest.mark.slow
 def test_training_with_an_average_is_judged_with_start_and_end(album, tmp_path, here, capsys):
     pytest.importorskip("open_clip")
     folder = albums.write_open_clip(tmp_path / "clip")

@@ -22,9 +22,6 @@ WITH_PICTURES = [  # these save a page or a figure, and a picture of it where th
     "core/figures",
 ]
 
-# these measure processes from their start, towers, or a million pairs: minutes of a core even in their smallest setting
-SLOW = [f"benchmarks/{name}" for name in ("rendering", "scale", "search", "simclr", "startup")]
-
 # addresses, paths, hashes, numbers
 CHANGING = re.compile(r" at 0x[0-9a-f]+|(?:/[\w.-]+){2,}|(?:tmp|complearn-)\w{8}\b|\w*\d\w*")
 
@@ -69,10 +66,10 @@ def test_a_bar_is_no_output():
 
 def marked(name):
     """A notebook that draws pictures or looks for real data does more where there is a Chromium, or where there are
-    some."""
+    some. Benchmarks measure, which takes its time, and are slow."""
     text = (ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8")
     adapts = [pytest.mark.adapts] * (name in WITH_PICTURES or "open_lexicon(" in text)
-    return pytest.param(name, marks=adapts + [pytest.mark.slow] * (name in SLOW))
+    return pytest.param(name, marks=adapts + [pytest.mark.slow] * name.startswith("benchmarks/"))
 
 
 @pytest.mark.parametrize(

@@ -563,6 +563,7 @@ def read_suites(
     scan: Sequence[_FoundSuite],  # from `find_suites`
     limit: int | None = None,  # at most so many items of each split, photos, or labelled images
     tables_from: str | None = None,  # folder of published class names and prompts, see `data.benchmarks.classes`
+    probe: bool = True,  # read training images too where a benchmark has some: a linear probe encodes all of them
     **options: Any,  # for every reader: `max_bad`, `check`, `allow_outside`
 ) -> tuple[Bench, Bench, dict[str, str]]:  # with photos; without photos, for `judge_blind` alone; name -> error
     "Read the benchmarks that a scan has found."
@@ -573,6 +574,8 @@ def read_suites(
         if state == "missing":
             continue
         suite = SUITES[name]
+        if not probe:
+            args = {place: path for place, path in args.items() if place != "train"}
         special = {
             key: value for key, value in (("limit", limit), ("tables_from", tables_from)) if key in suite.options
         }
