@@ -360,18 +360,15 @@ def newcomers(worlds, gain=0.0, count=NEWCOMERS, phases=("interact-01", "interac
 
 def test_the_confirmatory_study_gives_no_verdict_before_all_worlds_stand():
     assert len(WORLDS) == 20 and PRIMARY.b.method == "codebook_restarts" and len(SECONDARY) == 4
-    for rows, stand in (
-        ([], 0),
-        (newcomers(range(12, 31)), 19),
-        (newcomers(WORLDS, phases=("interact-03",)), 0),
-        (newcomers(WORLDS, count=1), 0),
-    ):
+    for rows, stand in (([], 0), (newcomers(range(12, 31)), 19), (newcomers(WORLDS, count=1), 0)):
         told = confirmatory_table(rows)
-        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds are complete"}
+        assert set(told.verdict) == {f"no verdict yet: {stand} of 20 worlds stand"}
         assert "difference" not in told
         assert len(told) == 5
-    without_first = confirmatory_table(newcomers(WORLDS, phases=("interact-03",)))
+    without_first = confirmatory_table(newcomers(WORLDS, 0.02, phases=("interact-03",)))
     assert without_first.worlds.tolist() == ["20 of 20", "20 of 20", "0 of 20", "20 of 20", "20 of 20"]
+    assert without_first.verdict.tolist() == ["confirmed"] + ["no verdict yet: 0 of 20 worlds stand"] * 4
+    assert without_first.difference.notna().tolist() == [True] + [False] * 4
     seen = confirmatory_table(newcomers(range(0, 12)) + newcomers(range(12, 20)))
     assert set(seen.worlds) == {"8 of 20"}, "worlds that had been looked at do not count"
 

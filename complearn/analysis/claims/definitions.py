@@ -725,24 +725,37 @@ def _primary_word(
 def confirmatory_table(
     rows: Sequence[Mapping] = (),  # of the file of newcomers; none: no world stands yet
 ) -> pd.DataFrame:  # role, comparison, worlds, difference, low, high, p_t, p_holm (points of accuracy), verdict
-    "The results of the confirmatory study; while worlds are missing, their number."
+    """The results of the confirmatory study: the primary comparison when its worlds stand, the secondary ones, which
+    are corrected together, when the worlds of all four do. Until then the number of worlds that stand."""
     table = teachers_rows(rows)
-    stand = complete_worlds(table)
-    roles = [("primary", PRIMARY), *(("secondary", claim) for claim in SECONDARY)]
-    lines = [
-        {"role": role, "comparison": claim.headline, "worlds": f"{len(_worlds_of(claim, table))} of {len(WORLDS)}"}
-        for role, claim in roles
-    ]
-    if len(stand) < len(WORLDS):
-        verdict = f"no verdict yet: {len(stand)} of {len(WORLDS)} worlds are complete"
-        return pd.DataFrame([line | {"verdict": verdict} for line in lines])
-    tests = [claim_test(claim, table)[1] for _, claim in roles]
-    corrected = [None, *holm([test["p_t"] for test in tests[1:]])]
-    for line, test, p_holm in zip(lines, tests, corrected):
-        line |= {name: 100 * test[key] for name, key in (("difference", "mean"), ("low", "low"), ("high", "high"))}
-        line |= {"p_t": test["p_t"], "p_holm": p_holm}
-        word = (
-            "not confirmed" if p_holm is None or p_holm >= 0.05 else "confirmed" if test["mean"] > 0 else "the opposite"
-        )
-        line["verdict"] = _primary_word(test["low"], test["high"]) if p_holm is None else word
+    lines = []
+    for role, claims in (("primary", [PRIMARY]), ("secondary", SECONDARY)):
+        worlds = [_worlds_of(claim, table) for claim in claims]
+        stand = len(set.intersection(*worlds))
+        part = [
+            {"role": role, "comparison": claim.headline, "worlds": f"{len(of_claim)} of {len(WORLDS)}"}
+            for claim, of_claim in zip(claims, worlds)
+        ]
+        if stand < len(WORLDS):
+            part = [line | {"verdict": f"no verdict yet: {stand} of {len(WORLDS)} worlds stand"} for line in part]
+        else:
+            tests = [claim_test(claim, table)[1] for claim in claims]
+            corrected = [None] if role == "primary" else holm([test["p_t"] for test in tests])
+            part = [line | _decided(test, p_holm) for line, test, p_holm in zip(part, tests, corrected)]
+        lines += part
     return pd.DataFrame(lines)
+
+
+def _decided(
+    test: Mapping[str, float],  # of `claim_test`
+    p_holm: float | None,  # corrected; None: the primary comparison, which is decided by its interval
+) -> dict[str, float | str | None]:
+    "A comparison's numbers in points, and its verdict."
+    if p_holm is None:
+        word = _primary_word(test["low"], test["high"])
+    elif p_holm >= 0.05:
+        word = "not confirmed"
+    else:
+        word = "confirmed" if test["mean"] > 0 else "the opposite"
+    numbers = {name: 100 * test[key] for name, key in (("difference", "mean"), ("low", "low"), ("high", "high"))}
+    return numbers | {"p_t": test["p_t"], "p_holm": p_holm, "verdict": word}
