@@ -129,13 +129,17 @@ def _verb(
     "Make a command that has the parameters of a function of the front door, and those of its own."
 
     def decorate(command: Callable) -> Callable:
-        own = [one for one in inspect.signature(command).parameters.values() if one.kind is one.KEYWORD_ONLY]
+        extra = [
+            parameter
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
         parameters = command_parameters(function, arguments)
-        parameters = [one for one in parameters if one.name not in {other.name for other in own}]
-        needed = [one for one in [*parameters, *own] if one.default is one.empty]
-        rest = [one for one in [*parameters, *own] if one.default is not one.empty]
+        parameters = [parameter for parameter in parameters if parameter.name not in {other.name for other in extra}]
+        needed = [parameter for parameter in [*parameters, *extra] if parameter.default is parameter.empty]
+        rest = [parameter for parameter in [*parameters, *extra] if parameter.default is not parameter.empty]
         command.__signature__ = inspect.Signature([*needed, *rest])
-        command.__annotations__ = {one.name: one.annotation for one in [*needed, *rest]}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in [*needed, *rest]}
         about = inspect.getdoc(function).partition("\n")[0]
         app.command(name or function.__name__, help=f"{about}\n\nExample: {example}")(command)
         return command

@@ -57,10 +57,10 @@ def allowed_modules(
     Only modules that a person allowed here count, and those that have registered a part here."""
     if isinstance(values, str):
         match = re.fullmatch(r"([A-Za-z_][\w.]*):\S+", values)
-        known = match is not None and (
+        trusted = match is not None and (
             match[1] in ALLOWED or any(match[1] in registry.modules for registry in Registry.kinds.values())
         )
-        return [match[1]] if known else []
+        return [match[1]] if trusted else []
     if isinstance(values, Mapping):
         values = [*values, *values.values()]
     if isinstance(values, (list, tuple)):

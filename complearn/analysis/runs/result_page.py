@@ -145,10 +145,10 @@ def _value_lines(value: Any) -> str:
     "A value of a setting; what it holds as a list in it."
     if isinstance(value, dict) and value:
         return (
-            f"<ul>{''.join(f'<li>{escape(str(name))}: {_value_lines(one)}</li>' for name, one in value.items())}</ul>"
+            f"<ul>{''.join(f'<li>{escape(str(name))}: {_value_lines(item)}</li>' for name, item in value.items())}</ul>"
         )
-    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        return f"<ul>{''.join(f'<li>{_value_lines(one)}</li>' for one in value)}</ul>"
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return f"<ul>{''.join(f'<li>{_value_lines(item)}</li>' for item in value)}</ul>"
     return escape("none" if value in ({}, [], None) else str(value))
 
 
@@ -187,7 +187,7 @@ def _result_page(
     "Return a result as a page: verdict, main figure, setting in words; answers, training and settings fold."
     verdict = write_verdict(result)
     limits = "".join(f"<p class='limits'>{escape(text)}</p>" for text in verdict.limits)
-    shown = "".join(f"<p>{escape(text)}</p>" for text in verdict.sentences)
+    sentences = "".join(f"<p>{escape(text)}</p>" for text in verdict.sentences)
     folded = [("answers", "All answers", f"<p class='note'>{_ABOUT_ANSWERS}</p>{_plain_table(result)}")]
     figures = []
     if measured := measured_scores(result):
@@ -202,7 +202,7 @@ def _result_page(
     parts = [
         f"<h1>{escape(title)}</h1>",
         f"<p class='about'>{escape(_about_line(result.setting, written))}</p>",
-        f"<section class='verdict'>{shown}{limits}</section>",
+        f"<section class='verdict'>{sentences}{limits}</section>",
         *figures,
         f"<h2>Setting</h2>{setting}" if setting else "",
         f"<nav>{links}</nav>",

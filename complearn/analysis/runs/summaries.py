@@ -165,24 +165,26 @@ def with_averages(
 ) -> list[dict]:  # the same, and the averages `BY_KIND` behind each model's COMP; at the end for a model without it
     "Add the averages of exchanges, nouns, relations and attributes to rows that lack them."
     kinds = {place: _cell_kind(*place) for place in {(line["data"], line["split"], line["metric"]) for line in rows}}
-    asked = rows if baselines else [line for line in rows if not is_blind(line["method"])]
+    scored = rows if baselines else [line for line in rows if not is_blind(line["method"])]
     part = pd.DataFrame(
-        [line | {"kind": kind} for line in asked if (kind := kinds[line["data"], line["split"], line["metric"]])]
+        [line | {"kind": kind} for line in scored if (kind := kinds[line["data"], line["split"], line["metric"]])]
     )
     if part.empty:
         return list(rows)
-    part["whose"] = [found[0] if (found := OF_NEWCOMERS.match(data)) else "" for data in part.data]
+    part["whose"] = [match[0] if (match := OF_NEWCOMERS.match(data)) else "" for data in part.data]
     part = part.astype({"value": float, "n": float}).dropna(subset=["value"])
     of_kind = part.groupby([*OF_A_MODEL, "whose", "kind"], sort=False, dropna=False)
     means = of_kind.agg(value=("value", pd.Series.mean), total=("n", "sum"), least=("n", "min"))
-    there = {(line["method"], line["seed"], line["phase"], line["step"], line["data"], line["split"]) for line in rows}
+    present = {
+        (line["method"], line["seed"], line["phase"], line["step"], line["data"], line["split"]) for line in rows
+    }
     added: dict[tuple, list[dict]] = {}
     for line in (
         means.reset_index().sort_values("kind", key=lambda names: names.map(BY_KIND.index), kind="stable").itertuples()
     ):
         phase = None if pd.isna(line.phase) else line.phase
         place = (line.method, _whole(line.seed), phase, _whole(line.step), f"{line.whose}average")
-        if (*place, line.kind) not in there:
+        if (*place, line.kind) not in present:
             n = line.least if line.whose else line.total  # of newcomers a mean counts those, and not the questions
             added.setdefault(place, []).append(
                 row(*place, line.kind, "accuracy", line.value, n=None if pd.isna(n) else int(n))
@@ -203,10 +205,10 @@ def cell_kinds(
     cells = pd.DataFrame(rows)[["data", "split", "metric"]].drop_duplicates()
     cells = cells[cells.data.isin(list(compositional)) & (cells.split != "mean") & cells.metric.isin(FIRST)]
     kinds = [_cell_kind(*cell) for cell in cells.values]
-    known = set(cells.data[[kind is not None for kind in kinds]])
+    with_kind = set(cells.data[[kind is not None for kind in kinds]])
     lines: dict[str, list[str]] = {name: [] for name in (*BY_KIND, "none of them")}
     for (data, split, metric), kind in zip(cells.values, kinds):
-        if kind is not None or data not in known or not any(_cell_kind(data, split, other) for other in FIRST):
+        if kind is not None or data not in with_kind or not any(_cell_kind(data, split, other) for other in FIRST):
             lines[kind or "none of them"].append(f"{data}: {split}" + (f", {metric}" if metric != FIRST[0] else ""))
     table = {name: {"cells": len(names), "which": "; ".join(names)} for name, names in lines.items() if names}
     return pd.DataFrame.from_dict(table, "index", columns=["cells", "which"]).rename_axis("average")

@@ -167,17 +167,17 @@ def with_published(
     numbers: dict[tuple[str, str, str], int] = {}  # of notes
     columns: dict[str, dict[Any, str]] = {}
     for method, names in _asked_names(result).items():
-        own = [one for one in published if _same_name(one.model) in names]
+        of_model = [entry for entry in published if _same_name(entry.model) in names]
         for key in table.index if method in table else ():
             data, split, metric = key
-            here = [one for one in own if (one.benchmark, one.split) == (data, split)]
-            same = [one for one in here if one.metric == metric]
+            here = [entry for entry in of_model if (entry.benchmark, entry.split) == (data, split)]
+            same = [entry for entry in here if entry.metric == metric]
             only_one = sum(other[:2] == key[:2] for other in table.index) == 1
             texts = []
-            for one in same or (here if only_one else ()):
-                differs = "" if one.metric == metric else f"; it is {one.metric}, and ours is {metric}"
-                note = (one.model, one.source, one.table, one.setting + differs)
-                texts.append(f"{one.value:.1f} [{numbers.setdefault(note, len(numbers) + 1)}]")
+            for entry in same or (here if only_one else ()):
+                differs = "" if entry.metric == metric else f"; it is {entry.metric}, and ours is {metric}"
+                note = (entry.model, entry.source, entry.table, entry.setting + differs)
+                texts.append(f"{entry.value:.1f} [{numbers.setdefault(note, len(numbers) + 1)}]")
             if texts:
                 columns.setdefault(method, {})[key] = ", ".join(texts)
     table = table.copy()
