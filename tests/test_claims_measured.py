@@ -408,6 +408,14 @@ def test_what_the_page_on_iterated_learning_says_of_binding_is_what_the_rows_say
             assert " and ".join(found) in said, found
 
 
+def test_what_the_page_says_of_the_confirmatory_study_is_what_its_rows_say():
+    line = confirmatory_table(Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
+    page = document("docs/papers/iterated-learning.md")
+    assert f"Its primary comparison is {line.verdict}" in page
+    assert f"by {line.difference:+.1f} points [{line.low:.1f}, {line.high:.1f}]" in page
+    assert f"over {len(WORLDS)} worlds, p = {line.p_t:.3f})" in page
+
+
 def sentence_points(file):
     """COMPOSER against CLIP: pictures found by a sentence, mean over the windows of divergence, seed by seed."""
     rows = Result.read(MEASURED / f"{file}.results.json").table
