@@ -430,6 +430,7 @@ def sentence_points(file):
 
 def test_the_findings_of_the_readme_are_those_of_the_rows():
     said = document("README.md").partition("## Findings")[2].partition("\n## ")[0]
+    primary = confirmatory_table(Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
     one_call = [(f"clip, {name}, 1 call", "clip, twice the pairs", "BIND") for name in ("negclip", "triplet_clip")]
     found = [
         points("iterated", "il_clip", "codebook_restarts", "BIND"),
@@ -438,5 +439,6 @@ def test_the_findings_of_the_readme_are_those_of_the_rows():
         *(points("hard_negatives", *names) for names in one_call),
         points("composer", "composer", "vse", "BIND"),
         *(sentence_points(file) for file in ("composer_relations", "composer_flickr8k")),
+        f"{primary.difference:+.1f} [{primary.low:.1f}, {primary.high:.1f}]",
     ]
     assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said) == found, "run nbs/index.ipynb, then make readme"
