@@ -412,7 +412,7 @@ def test_what_the_page_says_of_the_confirmatory_study_is_what_its_rows_say():
     line = confirmatory_table(Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
     page = document("docs/papers/iterated-learning.md")
     assert f"Its primary comparison is {line.verdict}" in page
-    assert f"by {line.difference:+.1f} points [{line.low:.1f}, {line.high:.1f}]" in page
+    assert f"by {line.difference:+.2f} points [{line.low:.2f}, {line.high:.2f}]" in page
     assert f"over {len(WORLDS)} worlds, p = {line.p_t:.3f})" in page
 
 
@@ -439,6 +439,6 @@ def test_the_findings_of_the_readme_are_those_of_the_rows():
         *(points("hard_negatives", *names) for names in one_call),
         points("composer", "composer", "vse", "BIND"),
         *(sentence_points(file) for file in ("composer_relations", "composer_flickr8k")),
-        f"{primary.difference:+.1f} [{primary.low:.1f}, {primary.high:.1f}]",
+        f"{primary.difference:+.2f} [{primary.low:.2f}, {primary.high:.2f}]",
     ]
     assert re.findall(r"[+-][\d.]+ \[[^]]*\]", said) == found, "run nbs/index.ipynb, then make readme"
