@@ -173,6 +173,14 @@ def _write_outputs(
     nbformat.write(source, notebook)
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #6c3116fe
+def _few_colours(file: Path) -> bytes:
+    "A drawn picture as a smaller PNG file: lines and texts need few colours."
+    content = BytesIO()
+    picture = Image.open(file).convert("RGB")
+    picture.quantize(64, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
+    return content.getvalue()
+
+
 def _draw_report(
     notebook: str | Path,  # with the parameter `report_from`
     results: str | Path = "",  # a results file; empty leaves the notebook's own parameters
@@ -193,7 +201,7 @@ def _draw_report(
         papermill.execute_notebook(str(notebook), str(executed), arguments, kernel_name="python3", progress_bar=False)
         _write_outputs(executed, notebook)
         for name, copy in figures.items():
-            write_bytes_atomic(copy, (Path(folder) / "out" / "figures" / f"{name}.png").read_bytes())
+            write_bytes_atomic(copy, _few_colours(Path(folder) / "out" / "figures" / f"{name}.png"))
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #606c5cbf
 def main(

@@ -1,0 +1,175 @@
+"""The first screen of claims: one declared line each, the gate, verdicts that say why, and a figure to scale."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from complearn.analysis.claims.definitions import (
+    CAUSAL_LENS,
+    COMPOSER_CLAIMS,
+    GROUNDING_CLAIMS,
+    ITERATED_LEARNING,
+    MULTISTAGE,
+    PRIMARY,
+)
+from complearn.analysis.claims.judging import WORDS, Claim, Side, judge
+from complearn.analysis.claims.screen import (
+    HEADLINES,
+    VERDICTS,
+    claim_cards,
+    claims_screen,
+    declared_line,
+    gate,
+    overlap_line,
+    screen_figure,
+)
+from complearn.analysis.claims.tables import SINCE, StudyResults, claims_table, join_studies, read_studies
+from complearn.core.results import Result, row
+from complearn.evaluation.statistics import holm
+
+MEASURED = ROOT / "data" / "measured"
+CLAIMS = [*ITERATED_LEARNING, *GROUNDING_CLAIMS, *CAUSAL_LENS, *COMPOSER_CLAIMS, *MULTISTAGE]
+
+
+@pytest.fixture(scope="module")
+def studies():
+    return read_studies([MEASURED])
+
+
+@pytest.fixture(scope="module")
+def table(studies):
+    seen = join_studies([study for study in studies if study.name not in SINCE])
+    primary = claims_table([PRIMARY], [study for study in studies if study.name in SINCE]).assign(number=2.0)
+    return pd.concat([claims_table(CLAIMS, seen), primary, pd.DataFrame([overlap_line(seen)])], ignore_index=True)
+
+
+def binding(values, rival, blind=0.5):
+    rows = [
+        row(name, seed, "end", 4, "average", "BIND", "accuracy", value)
+        for name, several in (("a", values), ("b", rival))
+        for seed, value in enumerate(several)
+    ]
+    rows.append(row("chance", None, None, None, "average", "BIND", "accuracy", blind))
+    return pd.DataFrame(rows)
+
+
+CLAIM = Claim("a binds better than b", "", Side("a"), Side("b"), (("average", "BIND", "accuracy"),))
+
+
+@pytest.mark.parametrize(
+    "values, rival, word, why",
+    [
+        ([0.81, 0.82, 0.83], [0.71, 0.73, 0.72], "holds", ""),
+        ([0.71, 0.73, 0.72], [0.81, 0.82, 0.83], "opposite", ""),
+        ([0.801, 0.800, 0.802], [0.800, 0.801, 0.801], "smaller than matters", ""),
+        ([0.80, 0.72, 0.86], [0.78, 0.80, 0.75], "open", ""),
+        ([0.75, 0.8125, 0.875], [0.625, 0.6875, 0.75], "open", "no spread"),
+        ([0.80], [0.70], "open", "one seed"),
+        ([0.50, 0.51, 0.49], [0.49, 0.50, 0.51], "at chance", ""),
+        ([0.996, 0.999, 0.990], [0.997, 0.992, 0.998], "ceiling", ""),
+    ],
+)
+def test_a_verdict_says_whether_the_test_could_have_failed(values, rival, word, why):
+    told = judge(CLAIM, binding(values, rival))
+    assert (told["verdict"], told["why"]) == (word, why) and word in WORDS
+    assert told["least"] == 0.005, "the smallest effect of interest that the confirmatory study fixed"
+
+
+def test_power_is_of_the_smallest_effect_of_interest():
+    values, rival = np.array([0.81, 0.84, 0.80, 0.83]), np.array([0.80, 0.81, 0.81, 0.80])
+    told = judge(CLAIM, binding(values, rival))
+    drawn = np.random.default_rng(0).normal(0.005, (values - rival).std(ddof=1), (40_000, 4))
+    t = drawn.mean(1) / (drawn.std(1, ddof=1) / 2)
+    assert told["power_least"] == pytest.approx((np.abs(t) > 3.182446).mean(), abs=0.01)
+
+
+def test_the_gate_names_what_was_not_measured():
+    rows = binding([0.81, 0.82, 0.83], [0.71, 0.73, 0.72])
+    study = StudyResults("one", {}, rows)
+    levels = gate(CLAIM, study)
+    assert levels["chance"] == "0.5" and levels["side a"] == "0.82" and levels["side b"] == "0.72"
+    assert {levels[name] for name in ("blind", "untrained", "oracle")} == {"not measured"}
+    more = [
+        row(name, None, None, None, "average", "BIND", "accuracy", value)
+        for name, value in (("blind_length", 0.55), ("b, untrained", 0.51), ("best possible", 0.97))
+    ]
+    levels = gate(CLAIM, StudyResults("one", {}, pd.concat([rows, pd.DataFrame(more)])))
+    assert [levels[name] for name in ("blind", "untrained", "oracle")] == ["0.55", "0.51", "0.97"]
+
+
+def test_every_claim_has_its_declared_line_in_the_measured_studies(table):
+    assert [headline.number for headline in HEADLINES] == list(range(1, 25))
+    screen = claims_screen(table)
+    assert set(screen.verdict) <= set(WORDS) == set(VERDICTS)
+    assert max(len(reason.split()) for reason in screen.why) <= 12 and all(screen.why)
+    for headline in HEADLINES:
+        assert declared_line(table, headline) is not None, headline
+
+
+def test_the_screen_says_what_the_rows_say(table):
+    rows = pd.DataFrame(Result.read(MEASURED / "iterated.results.json").rows)
+    part = rows[(rows.data == "average") & (rows.split == "CLS")].pivot(index="seed", columns="method", values="value")
+    difference = (part["il_clip"] - part["codebook_clip"]).dropna()
+    screen = claims_screen(table)
+    assert screen.effect[3].startswith(f"{100 * difference.mean():+.1f} [") and screen.n[3] == str(len(difference))
+    [counted] = [
+        line
+        for line in Result.read(MEASURED / "overlap.results.json").rows
+        if (line["data"], line["method"], line["split"]) == ("sugarcrepe", "random words there", "other words")
+        and line["metric"] == "exact, own minus random"
+    ]
+    assert screen.effect[16].startswith(f"{100 * counted['value']:+.1f} [{100 * counted['low']:+.1f}")
+    assert (screen.verdict[16], screen.verdict[18]) == ("holds", "not testable here")
+
+
+def test_the_figure_is_to_scale(table):
+    figure = screen_figure(table)
+    bars = {
+        name.split()[0]: (trace.name, x, trace.error_x.array[k], trace.error_x.arrayminus[k])
+        for trace in figure.data
+        if trace.name in VERDICTS
+        for k, (x, name) in enumerate(zip(trace.x, trace.y))
+    }
+    screen = claims_screen(table)
+    for number, headline in enumerate(HEADLINES, 1):
+        line = declared_line(table, headline)
+        word, x, above, below = bars[str(number)]
+        assert word == screen.verdict[number]
+        ends = [math.sinh(end) * 2 * line.least for end in (x - below, x, x + above)]
+        assert ends == pytest.approx([line.low, line.difference, line.high], abs=1e-9)
+
+
+def test_holm_corrects_the_measures_of_one_claim_in_one_study(table):
+    part = table[(table.number == 3) & (table.study == "arms + iterated") & (table.variant == "")]
+    assert len(part) == 2
+    assert part.p_holm.tolist() == pytest.approx(holm(part.p_t.tolist()))
+    controls = table[table.headline.str.endswith(": the spawns, not the restarts")]
+    assert len(controls) and controls.p_holm.isna().all()
+
+
+def test_a_card_has_the_chain_of_controls_and_the_command(table, studies):
+    seen = join_studies([study for study in studies if study.name not in SINCE])
+    cards = claim_cards(table, CLAIMS, seen)
+    [first] = [part for part in cards.split("<details>") if "<b>9</b>" in part]
+    assert re.search(r"Controls: [^<]*than at the start \((open|opposite)\)", first)
+    assert "complearn study grounded_words" in first and "chance not measured" in first
+    assert cards.count("<summary>") == 24 and "<script" not in cards
+
+
+def test_the_committed_notebook_is_short():
+    cells = json.loads((ROOT / "nbs/experiments/claims.ipynb").read_text(encoding="utf-8"))["cells"]
+    words = sum(len("".join(cell["source"]).split()) for cell in cells if cell["cell_type"] == "markdown")
+    assert words <= 600
+    unfolded = [
+        output
+        for cell in cells
+        for output in cell.get("outputs", [])
+        if "<table" in "".join(output.get("data", {}).get("text/html", ""))
+        and "<details>" not in "".join(output["data"]["text/html"])
+    ]
+    assert len(unfolded) <= 3
