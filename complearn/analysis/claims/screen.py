@@ -259,9 +259,9 @@ def screen_figure(
     )
     for name, line in zip(names, screen.itertuples()):
         count = f"n {line.n}" if line.n else ""
-        texts = {1.02: f"<b>{line.verdict}</b>", 1.43: line.effect, 2.06: count, 2.2: line.why}
+        texts = {1.02: f"<b>{line.verdict}</b>", 1.47: line.effect, 2.12: count, 2.28: line.why}
         for x, text in texts.items():
-            font = {"size": 11, "color": VERDICTS[line.verdict] if x < 1.1 else "#222222"}
+            font = {"size": 10, "color": VERDICTS[line.verdict] if x < 1.1 else "#222222"}
             place = {"x": x, "xref": "paper", "y": name, "xanchor": "left"}
             figure.add_annotation(**place, text=text, showarrow=False, font=font)
     ticks = (-1000.0, -100.0, -10.0, -1.0, 0.0, 1.0, 10.0, 100.0, 1000.0)
@@ -272,8 +272,8 @@ def screen_figure(
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], title_text="")
     title = "24 claims, each in its declared setting<br><sup>bars: 95 % intervals; shaded: too small to matter</sup>"
     return figure.update_layout(
-        template=theme, title=title, width=1560, height=150 + 26 * len(names),
-        margin={"l": 410, "r": 800, "t": 70, "b": 70},
+        template=theme, title=title, width=1500, height=150 + 26 * len(names),
+        margin={"l": 400, "r": 770, "t": 70, "b": 70},
         legend={"orientation": "h", "x": 1.02, "y": -0.02, "yanchor": "top"},
     )  # fmt: skip
 
