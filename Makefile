@@ -110,7 +110,7 @@ reports: say-reports .venv/.dev
 	@for pair in $(REPORTS); do \
 	  $(BIN)/python -m complearn.analysis.claims.reports "nbs/experiments/$${pair%%:*}.ipynb" "data/measured/$${pair##*:}.results.json"; \
 	done
-	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/claims.ipynb --figure claims nbs/images/claims.png
+	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/claims.ipynb --figure claims-light nbs/images/claims-light.png --figure claims-dark nbs/images/claims-dark.png
 	@$(BIN)/python -m complearn.analysis.claims.reports nbs/experiments/ablations.ipynb data/measured/iterated.results.json --figure differences nbs/images/iterated.png
 	@$(BIN)/python -m complearn.analysis.claims.reports nbs/index.ipynb
 	@$(BIN)/nbdev_clean

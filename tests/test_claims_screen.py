@@ -135,6 +135,9 @@ def test_the_figure_is_to_scale(table):
         if trace.name in VERDICTS
         for k, (x, name) in enumerate(zip(trace.x, trace.y))
     }
+    dark = screen_figure(table, dark=True)
+    assert [trace.x for trace in dark.data] == [trace.x for trace in figure.data]
+    assert (figure.layout.paper_bgcolor, dark.layout.paper_bgcolor) == ("white", "#0D1117")
     screen = claims_screen(table)
     for number, headline in enumerate(HEADLINES, 1):
         line = declared_line(table, headline)

@@ -44,7 +44,7 @@ def test_pages_are_in_plain_english(name):
 
 def test_pictures_of_the_readme_are_small_and_come_in_both_themes():
     names = re.findall(r'"(nbs/images/[^"]+)"', document("README.md"))
-    assert {name.rpartition("-")[2] for name in names} == {"light.png", "dark.png"} and len(names) == 4
+    assert {name.rpartition("-")[2] for name in names} == {"light.png", "dark.png"} and len(names) == 6
     assert all((ROOT / name).stat().st_size < 300_000 for name in names)
 
 

@@ -213,8 +213,10 @@ def _interval_ends(line: Any) -> tuple[float, float]:
 @figure_of_texts
 def screen_figure(
     table: pd.DataFrame,  # from `claims_table`, with the lines of all that `HEADLINES` name
+    dark: bool = False,  # light on dark
 ) -> go.Figure:
     "All claims: effect with interval in units of the smallest effect of interest, the paper's number, verdict."
+    ink, paper, grid = ("#E6EDF3", "#0D1117", "#30363D") if dark else ("#222222", "white", "#E5E5E5")
     screen = claims_screen(table)
     names = [f"{number}  {text}" for number, text in screen.claim.items()]
     figure = go.Figure()
@@ -254,14 +256,13 @@ def screen_figure(
             text=[f"{screen.effect[int(name.split()[0])]}: {screen.why[int(name.split()[0])]}" for name, _ in drawn],
             hovertemplate="%{text}<extra></extra>", showlegend=False,
         )  # fmt: skip
-    figure.add_scatter(
-        **papers, name="the paper's", mode="markers", marker={"symbol": "x-thin", "size": 9, "line": {"width": 2}}
-    )
+    cross = {"symbol": "x-thin", "size": 9, "line": {"width": 2, "color": ink}}
+    figure.add_scatter(**papers, name="the paper's", mode="markers", marker=cross)
     for name, line in zip(names, screen.itertuples()):
         count = f"n {line.n}" if line.n else ""
         texts = {1.02: f"<b>{line.verdict}</b>", 1.47: line.effect, 2.12: count, 2.28: line.why}
         for x, text in texts.items():
-            font = {"size": 10, "color": VERDICTS[line.verdict] if x < 1.1 else "#222222"}
+            font = {"size": 10, "color": VERDICTS[line.verdict] if x < 1.1 else ink}
             place = {"x": x, "xref": "paper", "y": name, "xanchor": "left"}
             figure.add_annotation(**place, text=text, showarrow=False, font=font)
     ticks = (-1000.0, -100.0, -10.0, -1.0, 0.0, 1.0, 10.0, 100.0, 1000.0)
@@ -269,12 +270,14 @@ def screen_figure(
         tickvals=[_compressed(tick) for tick in ticks], ticktext=[f"{tick:g}" for tick in ticks], zeroline=True,
         title={"text": "effect in the paper's direction / the smallest effect of interest", "font": {"size": 12}},
     )  # fmt: skip
-    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], title_text="")
+    figure.update_xaxes(gridcolor=grid)
+    figure.update_yaxes(gridcolor=grid, categoryorder="array", categoryarray=names[::-1], title_text="")
     title = "24 claims, each in its declared setting<br><sup>bars: 95 % intervals; shaded: too small to matter</sup>"
     return figure.update_layout(
-        template=theme, title=title, width=1500, height=150 + 26 * len(names),
+        template=theme, title=title, paper_bgcolor=paper, plot_bgcolor=paper, font={"color": ink},
+        width=1500, height=150 + 26 * len(names),
         margin={"l": 400, "r": 770, "t": 70, "b": 70},
-        legend={"orientation": "h", "x": 1.02, "y": -0.02, "yanchor": "top"},
+        legend={"orientation": "h", "x": 1.02, "y": -0.02, "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
     )  # fmt: skip
 
 # %% ../../../nbs/analysis/claims/screen.ipynb #sc12
