@@ -38,12 +38,12 @@ _BIND = "captions told from their exchanges"
 HEADLINES = (
     Headline(1, "A shared codebook helps binding", "a shared codebook helps binding", "arms + iterated", _BIND,
         "ablations"),
-    Headline(2, "Iterated learning helps a newcomer bind, beyond restarts",
+    Headline(2, "Iterated learning, not restarts, helps a newcomer bind",
         "newcomers of iterated learning bind better than those of the restarts", "confirmatory_newcomers", _BIND,
         "learnability"),
     Headline(3, "Iterated learning does not harm recognition", "iterated learning does not harm recognition",
         "arms + iterated", "objects named right", "ablations"),
-    Headline(4, "The vision agent's Lipschitz bound falls over generations",
+    Headline(4, "The vision agent's bound falls over generations",
         "the vision agent's bound falls over generations, beyond the same steps of Codebook-CLIP", "lipschitz",
         "log10 of the upper bound", "lipschitz"),
     Headline(5, "Later generations are easier to learn",
@@ -260,7 +260,7 @@ def screen_figure(
     figure.add_scatter(**papers, name="the paper's", mode="markers", marker=cross)
     for name, line in zip(names, screen.itertuples()):
         count = f"n {line.n}" if line.n else ""
-        texts = {1.02: f"<b>{line.verdict}</b>", 1.47: line.effect, 2.12: count, 2.28: line.why}
+        texts = {1.02: f"<b>{line.verdict}</b>", 1.46: line.effect, 2.1: count, 2.24: line.why}
         for x, text in texts.items():
             font = {"size": 10, "color": VERDICTS[line.verdict] if x < 1.1 else ink}
             place = {"x": x, "xref": "paper", "y": name, "xanchor": "left"}

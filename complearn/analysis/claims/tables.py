@@ -324,8 +324,9 @@ def claims_table(
         else:
             missing = [{"n": 0, "verdict": "not testable here", "why": "not measured", "compared": str(claim)}]
         lines += [about | line for line in _without_repeats(measured) or missing]
-    texts = dict.fromkeys(("variant", "study", "world", "status", "why", "control"), "")
-    table = pd.DataFrame(lines).reindex(columns=TABLE).fillna(texts)
+    table = pd.DataFrame(lines).reindex(columns=TABLE)
+    for name in ("variant", "study", "world", "status", "why", "control"):
+        table[name] = table[name].astype(object).where(table[name].notna(), "")
     controls = {claim.control.headline for claim in claims if claim.control}
     return _with_holm(table, controls)
 
