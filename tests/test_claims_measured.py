@@ -39,7 +39,7 @@ from complearn.analysis.claims.tables import (
 )
 from complearn.analysis.runs.summaries import with_averages
 from complearn.core.results import Result, row
-from complearn.evaluation.statistics import comparison
+from complearn.evaluation.statistics import comparison, holm
 from complearn.training.methods.composer import COMPOSER_ROWS, _row_label, composer_rows, row_losses
 
 MEASURED = ROOT / "data" / "measured"
@@ -363,7 +363,7 @@ def newcomers(worlds, gain=0.0, count=NEWCOMERS, phases=("interact-01", "interac
     ]  # fmt: skip
 
 
-def test_the_confirmatory_study_gives_no_verdict_before_all_worlds_stand():
+def test_a_comparison_of_the_confirmatory_study_has_no_verdict_before_all_its_worlds_stand():
     assert len(WORLDS) == 20 and PRIMARY.b.method == "codebook_restarts" and len(SECONDARY) == 4
     for rows, stand in (([], 0), (newcomers(range(12, 31)), 19), (newcomers(WORLDS, count=1), 0)):
         told = confirmatory_table(rows)
@@ -372,8 +372,15 @@ def test_the_confirmatory_study_gives_no_verdict_before_all_worlds_stand():
         assert len(told) == 5
     without_first = confirmatory_table(newcomers(WORLDS, 0.02, phases=("interact-03",)))
     assert without_first.worlds.tolist() == ["20 of 20", "20 of 20", "0 of 20", "20 of 20", "20 of 20"]
-    assert without_first.verdict.tolist() == ["confirmed"] + ["no verdict yet: 0 of 20 worlds stand"] * 4
-    assert without_first.difference.notna().tolist() == [True] + [False] * 4
+    waits = "no verdict yet: 0 of 20 worlds stand"
+    assert without_first.verdict.tolist() == ["confirmed", "confirmed", waits, "not confirmed", "not confirmed"]
+    assert without_first.difference.notna().tolist() == [True, True, False, True, True]
+    known = without_first.p_t[[1, 3, 4]].tolist()
+    for p in (0.0, 0.5, 1.0):  # whatever the one that waits will say
+        corrected = holm([known[0], p, *known[1:]])
+        assert all(
+            low <= told + 1e-12 for low, told in zip(corrected[:1] + corrected[2:], without_first.p_holm[[1, 3, 4]])
+        )
     seen = confirmatory_table(newcomers(range(0, 12)) + newcomers(range(12, 20)))
     assert set(seen.worlds) == {"8 of 20"}, "worlds that had been looked at do not count"
 
@@ -414,8 +421,13 @@ def test_what_the_page_on_iterated_learning_says_of_binding_is_what_the_rows_say
 
 
 def test_what_the_page_says_of_the_confirmatory_study_is_what_its_rows_say():
-    line = confirmatory_table(Result.read(MEASURED / "confirmatory_newcomers.results.json").rows).iloc[0]
+    told = confirmatory_table(Result.read(MEASURED / "confirmatory_newcomers.results.json").rows)
+    line = told.iloc[0]
     page = document("docs/papers/iterated-learning.md")
+    for k in (1, 3, 4):
+        assert told.verdict[k] == "confirmed"
+        assert f"{told.difference[k]:+.2f} [{told.low[k]:.2f}, {told.high[k]:.2f}]" in page.replace(" points [", " [")
+    assert "no verdict" in told.verdict[2] and "it has no verdict" in page
     assert f"Its primary comparison is {line.verdict}" in page
     assert f"by {line.difference:+.2f} points [{line.low:.2f}, {line.high:.2f}]" in page
     assert f"over {len(WORLDS)} worlds, p = {line.p_t:.3f})" in page

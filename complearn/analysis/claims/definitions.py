@@ -11,8 +11,7 @@ __all__ = ['FIXED', 'COMP', 'BIND', 'NOUN', 'NEWCOMER', 'NEWCOMER_BIND', 'NEWCOM
            'RELATION', 'CLASS', 'RELATION_CLAIMS', 'R', 'R2', 'MIDDLE', 'ENDS', 'GROUNDING_CLAIMS', 'COMPOSER',
            'SENTENCES', 'NO_MVSA', 'RIVALS', 'EQUAL_LOSSES', 'OURS', 'TENTHS', 'MCD', 'IN_DOMAIN', 'SLOPE', 'RELATIVE',
            'PHRASES', 'COMPOSER_CLAIMS', 'WORLDS', 'NEWCOMERS', 'MATTERS', 'PRIMARY', 'SECONDARY', 'at_temperature',
-           'rises', 'stays', 'pseudo_optimal', 'apart', 'generalises', 'teachers_rows', 'complete_worlds',
-           'confirmatory_table']
+           'rises', 'stays', 'pseudo_optimal', 'apart', 'generalises', 'teachers_rows', 'confirmatory_table']
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #imports0
 import math
@@ -705,13 +704,6 @@ def teachers_rows(
     return pd.DataFrame(with_averages(teacher_rows), columns=[*place, "value", "n"])
 
 
-def complete_worlds(
-    rows: pd.DataFrame,  # of `teachers_rows`
-) -> list[int]:  # seeds
-    "The worlds in which every comparison can be made."
-    return sorted(set.intersection(*(_worlds_of(claim, rows) for claim in (PRIMARY, *SECONDARY))))
-
-
 def _worlds_of(claim: Claim, rows: pd.DataFrame) -> set[int]:
     "The worlds in which a comparison can be made."
     if not len(rows):
@@ -732,24 +724,24 @@ def _primary_word(
 def confirmatory_table(
     rows: Sequence[Mapping] = (),  # of the file of newcomers; none: no world stands yet
 ) -> pd.DataFrame:  # role, comparison, worlds, difference, low, high, p_t, p_holm (points of accuracy), verdict
-    """The results of the confirmatory study: the primary comparison when its worlds stand, the secondary ones, which
-    are corrected together, when the worlds of all four do. Until then the number of worlds that stand."""
+    """The results of the confirmatory study: each comparison when its worlds stand, until then their number.
+    The secondary ones are corrected together (Holm); one whose worlds do not stand counts with p = 1, which makes the
+    corrected p of the others no smaller than it would make them with any p of its own."""
     table = teachers_rows(rows)
     lines = []
     for role, claims in (("primary", [PRIMARY]), ("secondary", SECONDARY)):
-        worlds = [_worlds_of(claim, table) for claim in claims]
-        stand = len(set.intersection(*worlds))
-        part = [
-            {"role": role, "comparison": claim.headline, "worlds": f"{len(of_claim)} of {len(WORLDS)}"}
-            for claim, of_claim in zip(claims, worlds)
+        stand = [len(_worlds_of(claim, table)) for claim in claims]
+        tests = [
+            claim_test(claim, table)[1] if worlds == len(WORLDS) else {"p_t": 1.0}
+            for claim, worlds in zip(claims, stand)
         ]
-        if stand < len(WORLDS):
-            part = [line | {"verdict": f"no verdict yet: {stand} of {len(WORLDS)} worlds stand"} for line in part]
-        else:
-            tests = [claim_test(claim, table)[1] for claim in claims]
-            corrected = [None] if role == "primary" else holm([test["p_t"] for test in tests])
-            part = [line | _decided(test, p_holm) for line, test, p_holm in zip(part, tests, corrected)]
-        lines += part
+        corrected = [None] if role == "primary" else holm([test["p_t"] for test in tests])
+        for claim, worlds, test, p_holm in zip(claims, stand, tests, corrected):
+            line = {"role": role, "comparison": claim.headline, "worlds": f"{worlds} of {len(WORLDS)}"}
+            if worlds == len(WORLDS):
+                lines.append(line | _decided(test, p_holm))
+            else:
+                lines.append(line | {"verdict": f"no verdict yet: {worlds} of {len(WORLDS)} worlds stand"})
     return pd.DataFrame(lines)
 
 

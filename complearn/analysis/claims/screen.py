@@ -36,13 +36,13 @@ class Headline:
 
 _BIND = "captions told from their exchanges"
 HEADLINES = (
-    Headline(1, "A shared codebook helps binding", "a shared codebook helps binding", "arms + iterated", _BIND,
+    Headline(1, "A shared codebook helps binding", "a shared codebook helps binding", "confirmatory", _BIND,
         "ablations"),
     Headline(2, "Iterated learning, not restarts, helps a newcomer bind",
         "newcomers of iterated learning bind better than those of the restarts", "confirmatory_newcomers", _BIND,
         "learnability"),
     Headline(3, "Iterated learning does not harm recognition", "iterated learning does not harm recognition",
-        "arms + iterated", "objects named right", "ablations"),
+        "confirmatory", "objects named right", "ablations"),
     Headline(4, "The vision agent's bound falls over generations",
         "the vision agent's bound falls over generations, beyond the same steps of Codebook-CLIP", "lipschitz",
         "log10 of the upper bound", "lipschitz"),
