@@ -36,7 +36,8 @@ def _content_html(content: Any) -> str:
     "One of the things as HTML."
     html = content._repr_html_() if hasattr(content, "_repr_html_") else None
     if html is None:
-        return f"<pre>{escape(str(content))}</pre>"
+        tag = "pre" if "\n" in str(content) else "p"
+        return f"<{tag}>{escape(str(content))}</{tag}>"
     return html
 
 

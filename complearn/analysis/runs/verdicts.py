@@ -6,7 +6,7 @@
 __all__ = ['model_title', 'Scores', 'measured_scores', 'Verdict', 'write_verdict', 'describe_differences']
 
 # %% ../../../nbs/analysis/runs/verdicts.ipynb #vd03
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from math import log
@@ -47,7 +47,7 @@ def model_title(
     "A method's name as papers write it; another label without underscores."
     name, comma, variant = label.partition(", ")
     if comma:
-        return f"{model_title(name)}, {variant.replace('_', ' ')}"
+        return f"{model_title(name)} ({variant.replace('_', ' ')})"
     tokens = label.split("_")
     if not all(token in _SPELLED for token in tokens) and not label.endswith("_clip"):
         return label.replace("_", " ")
@@ -146,7 +146,7 @@ class Verdict:
         sentences = f"<p><strong>{first}</strong></p>" + "".join(f"<p>{text}</p>" for text in others)
         limits = "".join(f"<li>{escape(text)}</li>" for text in self.limits)
         limits = f"<p><strong>What cannot be said</strong></p><ul>{limits}</ul>" if limits else ""
-        return f'<div style="max-width: 60em">{sentences}{limits}</div>'
+        return f'<div class="verdict" style="max-width: 60em">{sentences}{limits}</div>'
 
     def __repr__(self) -> str:
         return "\n".join([*self.sentences, *(["What cannot be said:"] if self.limits else []), *self.limits])
@@ -177,7 +177,8 @@ def _main_sentence(scores: Scores, model: str, reference: str) -> str:
     points = f"{abs(100 * test.mean):.1f} points {word} than" if word in ("better", "worse") else f"{word} from"
     bounds = "" if test.low is None else f"95 % interval {100 * test.low:+.1f} to {100 * test.high:+.1f}, "
     return (
-        f"In {scores.title}, {model_title(model)} is {points} {model_title(reference)}: {_percent(both[model].mean())} "
+        f"In {scores.title}, {model_title(model)} is {points} {model_title(reference)}: "
+        f"{_percent(both[model].mean())} "
         f"against {_percent(both[reference].mean())} % ({bounds}{test.n} seeds)."
     ).replace("is no difference is shown from", "shows no difference from")
 
@@ -250,7 +251,8 @@ def _model_limits(scores: Scores, models: list[str]) -> list[str]:
     seen_through = [model_title(name) for name in models if scores.blind and scores.mean(name) <= scores.blind]
     if seen_through:
         limits.append(
-            f"A baseline that never sees the image reaches {_percent(scores.blind)} % in {scores.title}, no less than "
+            f"A baseline that never sees the image reaches {_percent(scores.blind)} % in {scores.title}, no "
+            f"less than "
             f"{_list_names(seen_through)}."
         )
     return limits
@@ -307,7 +309,8 @@ def write_verdict(
     if not measured:
         return Verdict(
             [
-                "This result has no hard negatives, recognition or retrieval that all its models were asked; the table "
+                "This result has no hard negatives, recognition or retrieval that all its models were asked; "
+                "the table "
                 "has its numbers."
             ]
         )
@@ -331,6 +334,15 @@ def _join_words(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def _group_differences(found: Sequence[tuple[str, Any]], number: Callable[[Any], str], few: int) -> str:
+    "Others that are all better, or all worse: each with its difference, or the ends of many."
+    if len(found) <= few:
+        return _join_words([f"{other} by {number(test)}" for other, test in found])
+    ends = sorted(found, key=lambda one: abs(one[1].mean))
+    (near, low), (far, high) = ends[0], ends[-1]
+    return f"{len(found)} others, by {number(low)} ({near}) to {number(high)} ({far})"
+
+
 def describe_differences(
     subject: str,  # what is compared, in words
     tests: Mapping[str, Any],  # other -> subject minus the other: a `Paired`, or a line of `comparison`
@@ -340,28 +352,41 @@ def describe_differences(
     digits: int = 1,  # of the numbers
     words: tuple[str, str] = ("better than", "worse than"),  # above and below zero
     over: str = "seeds",  # what intervals are over
+    few: int = 3,  # others that are told one by one
 ) -> str:  # one sentence
     """Say which differences are shown, by how much, and what would be missed where none is.
 
     Example: `describe_differences("IL-CLIP", {"CLIP": paired_test(ours, theirs)}, "In binding")`."""
-    shown: dict[str, list[str]] = {words[0]: [], words[1]: []}
-    open_, single = [], []
-    for other, test in tests.items():
-        mean, low, high = (scale * float("nan" if v is None else v) for v in (test.mean, test.low, test.high))
-        if not low <= high:  # one seed, or seeds that do not differ
-            single.append(f"{other} {mean:+.{digits}f}")
-            continue
-        bounds = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
-        if low > 0 or high < 0:
-            shown[words[low <= 0]].append(f"{other} by {abs(mean):.{digits}f} {unit} {bounds}")
-        else:
-            power = f", {scale * test.detectable:.{digits}f} would be seen" if test.detectable else ""
-            open_.append(f"{other} ({mean:+.{digits}f} {bounds}{power})")
-    parts = [f"is {word} {_join_words(found)}" for word, found in shown.items() if found]
-    parts += [f"is not shown to differ from {_join_words(open_)}"] if open_ else []
-    parts += [f"differs, without an interval, from {_join_words(single)} {unit}"] if single else []
+
+    def bounds(test: Any) -> str:
+        return f"[{scale * test.low:+.{digits}f}, {scale * test.high:+.{digits}f}]"
+
+    def number(test: Any) -> str:
+        return f"{abs(scale * test.mean):.{digits}f} {unit} {bounds(test)}"
+
+    known = {other: test for other, test in tests.items() if getattr(test, "low", None) is not None}
+    known = {other: test for other, test in known.items() if test.low <= test.high}  # else NaN: one seed, or no spread
+    above = [(other, test) for other, test in known.items() if test.low > 0]
+    below = [(other, test) for other, test in known.items() if test.high < 0]
+    unclear = [(other, test) for other, test in known.items() if test.low <= 0 <= test.high]
+    parts = []
+    for word, found in zip(words, (above, below)):
+        if found:
+            parts.append(f"is {word} {_group_differences(found, number, few)}")
+    if 0 < len(unclear) <= few:
+        named = [f"{other} ({scale * test.mean:+.{digits}f} {bounds(test)})" for other, test in unclear]
+        parts.append(f"is not shown to differ from {_join_words(named)}")
+    elif unclear:
+        means = sorted(scale * test.mean for _, test in unclear)
+        ends = f"{means[0]:+.{digits}f} to {means[-1]:+.{digits}f} {unit}"
+        parts.append(f"is not shown to differ from {len(unclear)} others ({ends})")
+    if single := [f"{other} {scale * test.mean:+.{digits}f}" for other, test in tests.items() if other not in known]:
+        parts.append(f"differs, without an interval, from {_join_words(single)} {unit}")
     counts = sorted({int(test.n) for test in tests.values()})
-    n = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    method = f"95 % intervals over {n} {over}" + ("; seen: in four of five such studies" if open_ else "")
-    about = method if shown[words[0]] or shown[words[1]] or open_ else f"{n} {over if n != '1' else over.rstrip('s')}"
+    about = f"{counts[0]} to {counts[-1]} {over}" if len(counts) > 1 else f"{counts[0]} {over}"
+    about = about.rstrip("s") if counts == [1] else about
+    if known:
+        about = f"95 % intervals over {about}"
+    if missed := [scale * test.detectable for _, test in unclear if getattr(test, "detectable", None)]:
+        about += f"; up to {max(missed):.{digits}f} {unit} would be missed in one of five such studies"
     return f"{where + ', ' if where else ''}{subject} {'; it '.join(parts)} ({about})."
