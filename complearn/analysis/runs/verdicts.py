@@ -38,6 +38,7 @@ _SPELLED = {
     "moco": "MoCo-v2",
     "ifm": "IFM",
     "composer": "COMPOSER",
+    "triplet_clip": "TripletCLIP",
 }
 
 
@@ -48,6 +49,8 @@ def model_title(
     name, comma, variant = label.partition(", ")
     if comma:
         return f"{model_title(name)} ({variant.replace('_', ' ')})"
+    if label in _SPELLED:
+        return _SPELLED[label]
     tokens = label.split("_")
     if not all(token in _SPELLED for token in tokens) and not label.endswith("_clip"):
         return label.replace("_", " ")
@@ -388,5 +391,5 @@ def describe_differences(
     if known:
         about = f"95 % intervals over {about}"
     if missed := [scale * test.detectable for _, test in unclear if getattr(test, "detectable", None)]:
-        about += f"; up to {max(missed):.{digits}f} {unit} would be missed in one of five such studies"
+        about += f"; one in five such studies misses {max(missed):.{digits}f} {unit}"
     return f"{where + ', ' if where else ''}{subject} {'; it '.join(parts)} ({about})."
