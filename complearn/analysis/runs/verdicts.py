@@ -212,7 +212,7 @@ def _other_measures(measured: list[Scores], others: list[str], reference: str) -
             differing.append(f"{scores.title}: {', '.join(parts)}")
         else:
             not_shown.append(scores.title)
-    text = [f"Elsewhere, beside {model_title(reference)}: {'; '.join(differing)}."] if differing else []
+    text = [f"Elsewhere, compared with {model_title(reference)}: {'; '.join(differing)}."] if differing else []
     return text + ([f"No difference is shown in {', '.join(not_shown)}."] if not_shown else [])
 
 
@@ -392,4 +392,5 @@ def describe_differences(
         about = f"95 % intervals over {about}"
     if missed := [scale * test.detectable for _, test in unclear if getattr(test, "detectable", None)]:
         about += f"; one in five such studies misses {max(missed):.{digits}f} {unit}"
-    return f"{where + ', ' if where else ''}{subject} {'; it '.join(parts)} ({about})."
+    said = f"{where + ', ' if where else ''}{subject} {'; it '.join(parts)} ({about})."
+    return said[0].upper() + said[1:]
