@@ -192,7 +192,7 @@ def test_the_committed_tables_are_those_of_the_measured_study(experiment, tmp_pa
     assert run.good and not (tmp_path / "runs").exists()
     shown = tables(ROOT / "nbs" / "experiments" / "ablations.ipynb")
     drawn = tables(tmp_path / "report.ipynb")
-    assert len(shown) > 15 and shown == drawn, "`make reports` draws it again"
+    assert len(shown) > 5 and shown == drawn, "`make reports` draws it again"
     check_photos("".join(shown))
     lines = [
         line for line in Result.read(measured).rows if (line["method"], line["data"]) == ("codebook_clip", "average")
