@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ..runs.summaries import averages, compositional_names
-from ...evaluation.statistics import paired_power, paired_test
+from ...evaluation.statistics import over_seeds, paired_power, paired_test
 
 # %% ../../../nbs/analysis/claims/judging.ipynb #c004
 Cell = tuple[str, str, str]  # data, split, metric
@@ -211,8 +211,10 @@ def _above_chance(
 
 def _lies_above(values: pd.Series, level: float) -> bool:
     "Whether values over seeds lie above a level, with their whole interval where there is one."
-    test = paired_test(values, [level] * len(values))
-    return test.mean > 0 and (test.low is None or test.low > 0)
+    above = values.to_numpy(float) - level
+    if len(above) < 2:
+        return bool((above > 0).all())
+    return over_seeds(above)[1] > 0
 
 
 def _reaches_floor(
