@@ -171,11 +171,8 @@ def test_gaps_and_claims_are_paired_tests():
         (mcd.iloc[:, 0] - mcd.iloc[:, 1]).mean()
     )
     assert verdicts["COMPOSER's lead over VSE widens with divergence"]["verdict"] == "holds"
-    assert (
-        verdicts["MVSA lifts phrases"]["verdict"]
-        == verdicts["COMPOSER generalises better than ViLBERT"]["verdict"]
-        == "not measured"
-    )
+    for headline in ("MVSA lifts phrases", "COMPOSER generalises better than ViLBERT"):
+        assert (verdicts[headline]["verdict"], verdicts[headline]["why"]) == ("not testable here", "not measured")
     assert len(RIVALS) == 4
 
 
