@@ -153,7 +153,7 @@ def test_a_report_shows_what_was_measured_and_opens_no_model(small, monkeypatch)
     assert report["axis_ends"] == axes and len(axes) == 9
 
 
-def test_an_axis_that_was_not_turned_is_not_called_turned(small, capsys):
+def test_an_axis_that_was_not_turned_is_not_called_turned(small):
     """It was called turned by poles where no pole was known, and warned of once a run."""
     folder, _ = small
     about = {"lexicon": str(folder / "lexicon"), "models": '["a", "b"]'}
@@ -162,24 +162,25 @@ def test_an_axis_that_was_not_turned_is_not_called_turned(small, capsys):
         return (folder / out / "figures" / "pc1_concreteness.html").read_text(encoding="utf-8")
 
     left, results = run(folder / "out", queries='[["striped horse", "zebra"], ["young dog", "unicorn"]]', **about)
-    told = capsys.readouterr().out
+    told = repr(left["write_words_verdict"]())
     assert (
         told.count(
             "not turned: too few words of its poles are known (low: none; high: none; 2 of either side are needed)"
         )
         == 1
     )
-    assert "added for their own query only: unicorn" in told and left["added"] == ["unicorn"]
+    assert left["added"] == ["unicorn"]
     assert set(left["of_axis"].number) == {"|r|", "r, turned by skew"} and "turned by poles" not in title("out")
     assert "not turned: too few words" in title("out") and "people's ratings" in title("out").replace("\\u0027", "'")
-    run(folder / "report", report_from=str(next((folder / "out").glob("*results.json"))))
-    assert "turned by poles" not in title("report") and capsys.readouterr().out.count("not turned: too few words") == 1
+    report, _ = run(folder / "report", report_from=str(next((folder / "out").glob("*results.json"))))
+    told = repr(report["write_words_verdict"]())
+    assert "turned by poles" not in title("report") and told.count("not turned: too few words") == 1
     for name, members in (("virtue", components.POLES[0][:2]), ("animal", components.POLES[1][:2])):
         with (folder / "lexicon" / "semcat" / f"{name}.txt").open("a") as file:
             file.write("\n" + "\n".join(members))
     left, results = run(folder / "turned", **about)
     assert "r, turned by poles" in set(left["of_axis"].number) and "turned by poles" in title("turned")
-    assert results.setting["unturned"] == "" and "not turned" not in capsys.readouterr().out
+    assert results.setting["unturned"] == "" and "not turned" not in repr(left["write_words_verdict"]())
 
 
 def test_labels_of_our_own_are_not_called_ratings_of_people(small):
@@ -294,7 +295,7 @@ def test_an_interval_stands_where_there_is_one_and_can_be_one(small):
     assert signed("pc1_concreteness_r_skew") == signed("pc1_concreteness_r")
     told = results.methods["before"]
     assert told["queries/mean/in_top_10"]["low"] is None and told["queries/mean/log_rank"]["low"] is not None
-    shown = left["table"]["before, one run"]
+    shown = left["heads_table"]["before, one run"]
     assert "[" not in shown["queries, mean: in_top_10"] and "[" in shown["SemCat, word: pc1_concreteness_abs_r"]
 
 

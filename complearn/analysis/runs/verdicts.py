@@ -387,7 +387,7 @@ def describe_differences(
         parts.append(f"differs, without an interval, from {_join_words(single)} {unit}")
     counts = sorted({int(test.n) for test in tests.values()})
     about = f"{counts[0]} to {counts[-1]} {over}" if len(counts) > 1 else f"{counts[0]} {over}"
-    about = about.rstrip("s") if counts == [1] else about
+    about = about.removesuffix("s") if counts == [1] else about
     if known:
         about = f"95 % intervals over {about}"
     if missed := [scale * test.detectable for _, test in unclear if getattr(test, "detectable", None)]:
