@@ -28,6 +28,7 @@ WORKERS ?= 2
 # one thread each: two workers, and what they start, share two cores
 RUN_TESTS := COMPLEARN_TYPECHECK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 BIOME := @biomejs/biome@2.6.8
+AXE := axe-core@4.14.1
 SITE ?= $(CURDIR)/_docs
 BENCH_OUT ?= $(CURDIR)/reports/bench-$(STAMP)
 # notebook:study, of data/measured
@@ -52,8 +53,8 @@ help:
 .venv/.dev: .venv/.base
 	@echo "installing the extras dev, towers, readers, offline and parsers into .venv"
 	@$(INSTALL)
-	@if command -v npm >/dev/null && npm install --silent --no-save --fetch-retries 0 --prefix .venv $(BIOME) >/dev/null 2>&1; \
-	then true; else echo "no npm, or it cannot install $(BIOME): the style of JavaScript and CSS is not checked"; fi
+	@if command -v npm >/dev/null && npm install --silent --no-save --fetch-retries 0 --prefix .venv $(BIOME) $(AXE) >/dev/null 2>&1; \
+	then true; else echo "no npm, or it cannot install $(BIOME) and $(AXE): style of JavaScript and CSS and accessibility are not checked"; fi
 	@touch $@
 
 .venv/.lab: WANTED := '.[lab]'

@@ -108,7 +108,7 @@ def code_html(source: str, language: str = "python") -> str:
         lexer = get_lexer_by_name(language or "text", stripnl=False)
     except ClassNotFound:
         lexer = get_lexer_by_name("text", stripnl=False)
-    return f'<pre class="code"><code>{highlight(source, lexer, FORMATTER)}</code></pre>'
+    return f'<pre class="code" tabindex="0"><code>{highlight(source, lexer, FORMATTER)}</code></pre>'
 
 
 def slug(text: str) -> str:
@@ -211,7 +211,7 @@ def output_html(output: dict) -> str:
     if output["output_type"] == "stream":
         if output["name"] == "stderr":
             return ""
-        return f'<pre class="out">{html.escape("".join(output["text"]))}</pre>'
+        return f'<pre class="out" tabindex="0">{html.escape("".join(output["text"]))}</pre>'
     data = {kind: value if isinstance(value, (dict, str)) else "".join(value) for kind, value in output["data"].items()}
     if figure := data.get("application/vnd.plotly.v1+json"):
         content = json.dumps({key: figure[key] for key in ("data", "layout")}).replace("</", "<\\/")
@@ -221,10 +221,11 @@ def output_html(output: dict) -> str:
     if "application/vnd.jupyter.widget-view+json" in data:  # a widget lives in a kernel
         return ""
     if "text/html" in data:
-        return f'<div class="out">{data["text/html"]}</div>'
+        shown = data["text/html"].replace("<table ", '<table tabindex="0" ')
+        return f'<div class="out">{shown}</div>'
     if "text/markdown" in data:
         return markdown(data["text/markdown"])
-    return f'<pre class="out">{html.escape(data.get("text/plain", ""))}</pre>'
+    return f'<pre class="out" tabindex="0">{html.escape(data.get("text/plain", ""))}</pre>'
 
 
 def notebook_page(path: str) -> Page:

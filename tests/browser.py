@@ -7,6 +7,8 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
+from conftest import AXE
+
 from complearn.apps.pages import join_script, join_style
 from complearn.core.figures import find_browser
 
@@ -60,8 +62,31 @@ def requests_of_file(browser, path, selector):
     return foreign
 
 
+FIND = """async ([script, include, exclude]) => {
+  if (!window.axe) document.head.append(Object.assign(document.createElement("script"), { textContent: script }));
+  const scope = { include: [include ?? "html"], exclude };
+  const { violations } = await window.axe.run(scope, { resultTypes: ["violations"] });
+  const tell = ({ html, any }) => `${html.slice(0, 150)} ${any[0]?.message ?? ""}`;
+  const found = violations.filter(({ impact }) => impact !== "minor");
+  return found.map(({ id, impact, nodes }) => `${id} (${impact}): ${nodes.slice(0, 4).map(tell).join(" | ")}`);
+}"""
+OTHERS = [[".cl-host"], [".js-plotly-plot"]]  # drawn by jupyter-scatter and plotly
+
+
+def accessibility_findings(page, include=".cl"):
+    """What axe-core finds of moderate weight or more in the apps of a page; include=None: in the whole page.
+    None where axe-core is not installed."""
+    if not AXE.exists():
+        return None
+    script = AXE.read_text(encoding="utf-8")
+    known = [each for each in OTHERS if page.locator(each[0]).count()]
+    return page.evaluate(FIND, [script, include if include and page.locator(include).count() else None, known])
+
+
 def screenshot(page, name):
-    """A picture of the page, where COMPLEARN_SHOTS names a folder."""
+    """A picture of the page, where COMPLEARN_SHOTS names a folder; its apps have no finding of axe-core."""
+    found = accessibility_findings(page)
+    assert not found, f"{name}: {found}"
     if os.environ.get("COMPLEARN_SHOTS"):
         page.screenshot(path=str(Path(os.environ["COMPLEARN_SHOTS"]) / f"{name}.png"))
 
@@ -121,7 +146,10 @@ def attach(browser, app, controller, dark=False):
     """A page with an app whose controller lives in the test's own process: quick, and without a server."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     theme, colour = ("theme-dark", "#111111") if dark else ("", "#ffffff")
-    page.set_content(f"<body class='{theme}' style='margin: 12px; background: {colour}'><main></main>")
+    page.set_content(
+        f"<!doctype html><html lang='en'><title>{app}</title>"
+        f"<body class='{theme}' style='margin: 12px; background: {colour}'><main></main>"
+    )
     page.add_style_tag(content=join_style(app))
 
     def kernel(request, buffers):

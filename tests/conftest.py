@@ -49,7 +49,9 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-BIOME = Path(sys.executable).parents[1] / "node_modules" / ".bin" / "biome"
+NODE_MODULES = Path(sys.executable).parents[1] / "node_modules"
+BIOME = NODE_MODULES / ".bin" / "biome"
+AXE = NODE_MODULES / "axe-core" / "axe.min.js"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ NEEDS = {
         "of the style of JavaScript and CSS",
         "no biome: install Node.js with npm, then remove .venv/.dev and run make again",
         lambda: BIOME.exists() and bool(shutil.which("node")),
+    ),
+    "axe": Need(
+        "of accessibility",
+        "no axe-core: install Node.js with npm, then remove .venv/.dev and run make again",
+        AXE.exists,
     ),
     "zstd": Need("of Zstandard packages", "no program zstd: install it", lambda: bool(shutil.which("zstd"))),
     "compiler": Need("of compiled towers", "no C++ compiler: install g++", lambda: bool(shutil.which("g++"))),

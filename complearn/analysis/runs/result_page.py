@@ -212,7 +212,7 @@ def _result_page(
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join(parts)
     head += f"<style>{_read_static('report.css')}</style>"
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body><main>{body}</main></body></html>\n'
 
 
 def write_result_page(

@@ -203,7 +203,6 @@ class CardGrid {
     node.code = code;
     node.className = `cl-card${content ? "" : " cl-pending"}${share ? "" : " cl-dead"}`;
     node.title = `code ${code}, fires on ${percent(share)} of images${text ? `: ${text}` : ""}`;
-    node.setAttribute("aria-label", node.title);
     strip.hidden = !content;
     blank.hidden = !!content;
     number.textContent = code;
@@ -505,7 +504,7 @@ const factorButtons = (panel, code, factor) =>
     FACTORS.map(([value, label]) =>
       toggle(label, value === factor, () => panel.send({ action: "scale_code", code, factor: value }), {
         "data-factor": value,
-        "aria-label": `code ${code} times ${value}`,
+        "aria-label": `${label}: code ${code} times ${value}`,
       }),
     ),
   );

@@ -64,7 +64,7 @@ class LinkedMaps {
     this.save = button("Save as CSV", () => this.send({ action: "export_table" }), {
       title: "all selected points, with their places and columns",
     });
-    this.points = h("div", { class: "cl-points" });
+    this.points = h("div", { class: "cl-points", tabindex: "0", role: "group", "aria-label": "pictures of the selected points" });
     return h(
       "section",
       { class: "cl-chosen", "aria-label": "selected points" },

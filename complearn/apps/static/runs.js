@@ -539,7 +539,7 @@ class Runs {
           h("label", {}, h("span", { class: "cl-label" }, "Tags, with spaces between them"), tagged),
           h("label", {}, h("span", { class: "cl-label" }, "Note"), written),
           commands.length ? h("span", { class: "cl-label" }, "What you can do with it") : null,
-          commands.map(command => h("pre", { class: "cl-code" }, command)),
+          commands.map(command => h("pre", { class: "cl-code", tabindex: "0" }, command)),
         ),
       ),
     );

@@ -1,0 +1,67 @@
+"""Whole pages before axe-core: reports, the documentation, a saved app. The apps' own tests ask about the apps."""
+
+import importlib.util
+
+import pytest
+from browser import accessibility_findings, open_chromium
+from conftest import ROOT
+
+from complearn.analysis.runs.result_page import write_result_page
+from complearn.apps.pages import join_script, join_style, make_page
+from complearn.core.results import Result, row
+
+pytestmark = [pytest.mark.browser, pytest.mark.axe]
+LOOKS = [("light", 1600), ("dark", 420), ("dark", 2560)]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_chromium() as chromium:
+        yield chromium
+
+
+def findings(browser, path, selector="body"):
+    """What axe-core finds on a page in both themes and at three widths, each said once."""
+    found = {}
+    for scheme, width in LOOKS:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.goto(path.as_uri())
+        page.wait_for_selector(selector)
+        for line in accessibility_findings(page, include=None):
+            found.setdefault(line, []).append(f"{scheme} {width}")
+        page.close()
+    return found
+
+
+def test_a_page_without_a_name_is_found(browser, tmp_path):
+    (tmp_path / "bad.html").write_text("<!doctype html><html><body><main><h1>a</h1><img src='a.png'></main></body>")
+    found = " ".join(findings(browser, tmp_path / "bad.html"))
+    assert "image-alt (critical)" in found and "document-title (serious)" in found and "html-has-lang" in found
+
+
+def test_the_report_of_a_result(browser, tmp_path):
+    rows = [
+        row(name, seed, "end", 20, "held out/exchanges", "swap_att", "accuracy", 0.6 + gain + 0.01 * seed, n=80)
+        for name, gain in (("clip", 0.0), ("negclip", 0.1))
+        for seed in range(3)
+    ]
+    Result({"preset": "demo"}, rows).write(tmp_path)
+    assert not findings(browser, write_result_page(tmp_path, "Mine"), "figure")
+
+
+def test_the_documentation(browser, tmp_path):
+    spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    site = tmp_path / "site"
+    module.build(site, with_notebooks=False)
+    pages = ("index.html", "docs/hard-negatives.html", "docs/papers/composer.html", "api/index.html")
+    pages += ("nbs/experiments/claims.html",)
+    found = {page: findings(browser, site / page) for page in pages}
+    assert not any(found.values()), {page: lines for page, lines in found.items() if lines}
+
+
+@pytest.mark.parametrize("app", ["codes", "concepts", "edits", "map", "review", "runs", "search", "stages"])
+def test_a_saved_page_of_an_app_that_waits(browser, tmp_path, app):
+    (tmp_path / "page.html").write_text(make_page(join_script(app), join_style(app), []))
+    assert not findings(browser, tmp_path / "page.html", ".cl")
