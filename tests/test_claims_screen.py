@@ -181,4 +181,4 @@ def test_the_committed_notebook_is_short():
         if "<table" in "".join(output.get("data", {}).get("text/html", ""))
         and "<details>" not in "".join(output["data"]["text/html"])
     ]
-    assert len(unfolded) <= 3
+    assert len(unfolded) <= 2
