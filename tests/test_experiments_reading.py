@@ -8,6 +8,7 @@ from conftest import ROOT
 
 NAMES = (
     "ablations",
+    "caption_edits",
     "composer",
     "grounded_words",
     "grounding",
@@ -17,6 +18,7 @@ NAMES = (
     "learnability",
     "multistage",
     "multistage_clip",
+    "overlap",
     "semantic_space",
 )
 GETS_THE_RESULT = re.compile(r"^result = Result\.read\(report_from\)", re.M)
