@@ -10,7 +10,6 @@ from complearn.analysis.runs.result_page import write_result_page
 from complearn.apps.pages import join_script, join_style, make_page
 from complearn.core.results import Result, row
 
-pytestmark = [pytest.mark.browser, pytest.mark.axe]
 LOOKS = [("light", 1600), ("dark", 420), ("dark", 2560)]
 
 
@@ -33,12 +32,16 @@ def findings(browser, path, selector="body"):
     return found
 
 
+@pytest.mark.browser
+@pytest.mark.axe
 def test_a_page_without_a_name_is_found(browser, tmp_path):
     (tmp_path / "bad.html").write_text("<!doctype html><html><body><main><h1>a</h1><img src='a.png'></main></body>")
     found = " ".join(findings(browser, tmp_path / "bad.html"))
     assert "image-alt (critical)" in found and "document-title (serious)" in found and "html-has-lang" in found
 
 
+@pytest.mark.browser
+@pytest.mark.axe
 def test_the_report_of_a_result(browser, tmp_path):
     rows = [
         row(name, seed, "end", 20, "held out/exchanges", "swap_att", "accuracy", 0.6 + gain + 0.01 * seed, n=80)
@@ -49,6 +52,8 @@ def test_the_report_of_a_result(browser, tmp_path):
     assert not findings(browser, write_result_page(tmp_path, "Mine"), "figure")
 
 
+@pytest.mark.browser
+@pytest.mark.axe
 def test_the_documentation(browser, tmp_path):
     spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs" / "build.py")
     module = importlib.util.module_from_spec(spec)
@@ -61,6 +66,8 @@ def test_the_documentation(browser, tmp_path):
     assert not any(found.values()), {page: lines for page, lines in found.items() if lines}
 
 
+@pytest.mark.browser
+@pytest.mark.axe
 @pytest.mark.parametrize("app", ["codes", "concepts", "edits", "map", "review", "runs", "search", "stages"])
 def test_a_saved_page_of_an_app_that_waits(browser, tmp_path, app):
     (tmp_path / "page.html").write_text(make_page(join_script(app), join_style(app), []))
