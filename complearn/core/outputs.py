@@ -55,8 +55,8 @@ def folded(
     """Fold tables behind a line that opens them.
 
     Example: `folded("All answers", table)` as the last line of a cell."""
-    known = [content for content in contents if content is not None]
-    return Folded(title, known, note) if known else None
+    shown_contents = [content for content in contents if content is not None]
+    return Folded(title, shown_contents, note) if shown_contents else None
 
 # %% ../../nbs/core/outputs.ipynb #ou10
 class Pictured:

@@ -106,9 +106,9 @@ def overlap_line(
             (rows.data == "sugarcrepe") & (rows.method == _RANDOM) & (rows.metric == "exact" + MORE)
             & (rows.split == NULLS[_RANDOM])
         ]  # fmt: skip
-        for found in part.itertuples():
-            word = "holds" if found.low > 0 else "opposite" if found.high < 0 else "open"
-            values = {"difference": found.value, "low": found.low, "high": found.high, "n": int(found.n)}
+        for counted in part.itertuples():
+            word = "holds" if counted.low > 0 else "opposite" if counted.high < 0 else "open"
+            values = {"difference": counted.value, "low": counted.low, "high": counted.high, "n": int(counted.n)}
             return line | values | {"verdict": word, "why": "", "study": study.name, "world": "sugarcrepe"}
     return line | {"n": 0, "verdict": "not testable here", "why": "not measured", "study": "", "world": ""}
 
@@ -239,8 +239,8 @@ def screen_figure(
     for word, colour in VERDICTS.items():
         lines = [
             (name, declared_line(table, headline))
-            for name, headline, told in zip(names, HEADLINES, screen.verdict)
-            if told == word
+            for name, headline, verdict_word in zip(names, HEADLINES, screen.verdict)
+            if verdict_word == word
         ]
         drawn = [(name, line) for name, line in lines if line is not None and line.n]
         middle = [_compressed(line.difference / line.least) for _, line in drawn]
@@ -296,8 +296,8 @@ def gate(
         for data, split, metric in cells:
             part = every[chosen & (every.data == data) & (every.split == split) & (every.metric == metric)]
             values.append(part.value.dropna().mean())
-        known = [value for value in values if pd.notna(value)]
-        return f"{sum(known) / len(known):.3g}" if known else "not measured"
+        levels = [value for value in values if pd.notna(value)]
+        return f"{sum(levels) / len(levels):.3g}" if levels else "not measured"
 
     chance = [study.chance[cell] for cell in cells if cell in study.chance.index]
     blind = every.method.str.startswith("blind")
@@ -320,16 +320,16 @@ def claim_cards(
     "What each answer rests on, to be opened claim by claim."
     screen = claims_screen(table)
     by_name: Mapping[str, StudyResults] = {study.name: study for study in studies}
-    known = {claim.headline: claim for claim in claims}
+    claim_of = {claim.headline: claim for claim in claims}
     cards = []
     for headline in HEADLINES:
-        told = screen.loc[headline.number]
+        answer = screen.loc[headline.number]
         unit, _ = _unit(headline)
-        paper = f" (the paper: {told.paper})" if told.paper else ""
+        paper = f" (the paper: {answer.paper})" if answer.paper else ""
         about = f"Measure: {headline.measure}, in {unit or 'its own unit'}. Declared setting: {headline.study}."
-        answer = f"{escape(told.effect + paper)} <b>{told.verdict}</b>: {escape(told.why)}."
-        parts = [f"<p>{escape(about)} {answer}</p>"]
-        claim, study = known.get(headline.headline), by_name.get(headline.study)
+        sentence = f"{escape(answer.effect + paper)} <b>{answer.verdict}</b>: {escape(answer.why)}."
+        parts = [f"<p>{escape(about)} {sentence}</p>"]
+        claim, study = claim_of.get(headline.headline), by_name.get(headline.study)
         if claim is not None and study is not None and study.holds(claim):
             levels = ", ".join(f"{name} {value}" for name, value in gate(claim, study).items())
             parts.append(f"<p>Gate: {escape(levels)}; smallest effect of interest {claim.matters:g}.</p>")
@@ -343,6 +343,6 @@ def claim_cards(
         counts = ", ".join(f"{count} {word}" for word, count in others.items())
         parts.append(f"<p>All its lines in the log: {counts or 'none'}.</p>")
         parts.append(f"<p>More seeds: <code>complearn study {headline.notebook} -p preset full</code></p>")
-        title = f"<b>{headline.number}</b> {escape(headline.sentence)}: {told.verdict}"
+        title = f"<b>{headline.number}</b> {escape(headline.sentence)}: {answer.verdict}"
         cards.append(f"<details><summary>{title}</summary>{''.join(parts)}</details>")
     return "".join(cards)

@@ -367,11 +367,13 @@ def describe_differences(
     def number(test: Any) -> str:
         return f"{abs(scale * test.mean):.{digits}f} {unit} {bounds(test)}"
 
-    known = {other: test for other, test in tests.items() if getattr(test, "low", None) is not None}
-    known = {other: test for other, test in known.items() if test.low <= test.high}  # else NaN: one seed, or no spread
-    above = [(other, test) for other, test in known.items() if test.low > 0]
-    below = [(other, test) for other, test in known.items() if test.high < 0]
-    unclear = [(other, test) for other, test in known.items() if test.low <= 0 <= test.high]
+    decided = {other: test for other, test in tests.items() if getattr(test, "low", None) is not None}
+    decided = {
+        other: test for other, test in decided.items() if test.low <= test.high
+    }  # else NaN: one seed, or no spread
+    above = [(other, test) for other, test in decided.items() if test.low > 0]
+    below = [(other, test) for other, test in decided.items() if test.high < 0]
+    unclear = [(other, test) for other, test in decided.items() if test.low <= 0 <= test.high]
     parts = []
     for word, found in zip(words, (above, below)):
         if found:
@@ -383,12 +385,12 @@ def describe_differences(
         means = sorted(scale * test.mean for _, test in unclear)
         ends = f"{means[0]:+.{digits}f} to {means[-1]:+.{digits}f} {unit}"
         parts.append(f"is not shown to differ from {len(unclear)} others ({ends})")
-    if single := [f"{other} {scale * test.mean:+.{digits}f}" for other, test in tests.items() if other not in known]:
+    if single := [f"{other} {scale * test.mean:+.{digits}f}" for other, test in tests.items() if other not in decided]:
         parts.append(f"differs, without an interval, from {_join_words(single)} {unit}")
     counts = sorted({int(test.n) for test in tests.values()})
     about = f"{counts[0]} to {counts[-1]} {over}" if len(counts) > 1 else f"{counts[0]} {over}"
     about = about.removesuffix("s") if counts == [1] else about
-    if known:
+    if decided:
         about = f"95 % intervals over {about}"
     if missed := [scale * test.detectable for _, test in unclear if getattr(test, "detectable", None)]:
         about += f"; one in five such studies misses {max(missed):.{digits}f} {unit}"
