@@ -114,7 +114,9 @@ def test_every_claim_has_its_declared_line_in_the_measured_studies(table):
     assert set(screen.verdict) <= set(WORDS) == set(VERDICTS)
     assert max(len(reason.split()) for reason in screen.why) <= 12 and all(screen.why)
     for headline in HEADLINES:
-        assert declared_line(table, headline) is not None, headline
+        line = declared_line(table, headline)
+        assert line is not None, headline
+        assert line.n == table[(table.headline == line.headline) & (table.variant == "")].n.max(), "most seeds"
 
 
 def test_the_screen_says_what_the_rows_say(table):
