@@ -73,19 +73,44 @@ FIND = """async ([script, include, exclude]) => {
 OTHERS = [[".cl-host"], [".js-plotly-plot"]]  # drawn by jupyter-scatter and plotly
 
 
-def accessibility_findings(page, include=".cl"):
-    """What axe-core finds of moderate weight or more in the apps of a page; include=None: in the whole page.
-    None where axe-core is not installed."""
+LAB = ".jp-LabShell"  # of JupyterLab, whose own parts are not judged
+LOOKS = [("light", 420), ("dark", 2560)]
+
+
+def accessibility_findings(page):
+    """What axe-core finds of moderate weight or more in a page, in JupyterLab in the apps alone. None where axe-core is
+    not installed."""
     if not AXE.exists():
         return None
     script = AXE.read_text(encoding="utf-8")
     known = [each for each in OTHERS if page.locator(each[0]).count()]
-    return page.evaluate(FIND, [script, include if include and page.locator(include).count() else None, known])
+    return page.evaluate(FIND, [script, ".cl" if page.locator(LAB).count() else None, known])
+
+
+def findings_in_looks(page):
+    """What axe-core finds in a page as it is, then in both themes, narrow and wide, each said once; the page is left as
+    it was. JupyterLab keeps its theme and size."""
+    found = dict.fromkeys(accessibility_findings(page) or [], "as it is")
+    if not AXE.exists() or page.locator(LAB).count():
+        return found
+    size, was_dark = page.viewport_size, page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    as_it_was = "dark" if was_dark else "light", size["width"]
+    for scheme, width in [*LOOKS, as_it_was]:
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": size["height"]})
+        page.evaluate(DRAWN)
+        if (scheme, width) != as_it_was:
+            for line in accessibility_findings(page):
+                found.setdefault(line, f"{scheme} {width}")
+    return found
+
+
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"
 
 
 def screenshot(page, name):
-    """A picture of the page, where COMPLEARN_SHOTS names a folder; its apps have no finding of axe-core."""
-    found = accessibility_findings(page)
+    """A picture of the page, where COMPLEARN_SHOTS names a folder; axe-core finds nothing in it."""
+    found = findings_in_looks(page)
     assert not found, f"{name}: {found}"
     if os.environ.get("COMPLEARN_SHOTS"):
         page.screenshot(path=str(Path(os.environ["COMPLEARN_SHOTS"]) / f"{name}.png"))
@@ -138,18 +163,29 @@ ATTACH = """() => {
       });
     },
   };
-  render({ model, el: document.querySelector("main") });
+  render({ model, el: document.getElementById("app") });
 }"""
+
+
+PAGE = """<!doctype html><html lang="en"><title>{app}</title>
+<style>
+  body {{ margin: 12px; background: #ffffff; }}
+  .theme-dark body {{ background: #111111; }}
+  h1 {{ position: absolute; margin: 0; clip-path: inset(50%); }}
+</style>
+<script>
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const follow = () => document.documentElement.classList.toggle("theme-dark", system.matches);
+  system.addEventListener("change", follow);
+  follow();
+</script>
+<body><main><h1>{app}</h1><div id="app"></div></main>"""
 
 
 def attach(browser, app, controller, dark=False):
     """A page with an app whose controller lives in the test's own process: quick, and without a server."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    theme, colour = ("theme-dark", "#111111") if dark else ("", "#ffffff")
-    page.set_content(
-        f"<!doctype html><html lang='en'><title>{app}</title>"
-        f"<body class='{theme}' style='margin: 12px; background: {colour}'><main></main>"
-    )
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="dark" if dark else "light")
+    page.set_content(PAGE.format(app=app))
     page.add_style_tag(content=join_style(app))
 
     def kernel(request, buffers):

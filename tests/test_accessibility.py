@@ -2,12 +2,14 @@
 
 import importlib.util
 
+import plotly.graph_objects as go
 import pytest
 from browser import accessibility_findings, open_chromium
 from conftest import ROOT
 
 from complearn.analysis.runs.result_page import write_result_page
 from complearn.apps.pages import join_script, join_style, make_page
+from complearn.core.figures import save_figure
 from complearn.core.results import Result, row
 
 LOOKS = [("light", 1600), ("dark", 420), ("dark", 2560)]
@@ -26,7 +28,7 @@ def findings(browser, path, selector="body"):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page.goto(path.as_uri())
         page.wait_for_selector(selector)
-        for line in accessibility_findings(page, include=None):
+        for line in accessibility_findings(page):
             found.setdefault(line, []).append(f"{scheme} {width}")
         page.close()
     return found
@@ -50,6 +52,17 @@ def test_the_report_of_a_result(browser, tmp_path):
     ]
     Result({"preset": "demo"}, rows).write(tmp_path)
     assert not findings(browser, write_result_page(tmp_path, "Mine"), "figure")
+
+
+@pytest.mark.browser
+@pytest.mark.axe
+def test_a_saved_figure(browser, tmp_path):
+    figure = (
+        go.Figure().add_scatter(x=[1, 2], y=[3, 4], name="clip").update_layout(title="Loss of A & B<br><sup>x</sup>")
+    )
+    page = save_figure(figure, tmp_path, "loss")[0]
+    assert not findings(browser, page, ".main-svg")
+    assert "<title>Loss of A &amp; B</title>" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.browser

@@ -9,11 +9,12 @@ __all__ = ['FIGURES', 'PALETTE', 'theme', 'BROWSERS', 'colour_of', 'escape_texts
 # %% ../../nbs/core/figures.ipynb #c002
 import dataclasses
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, wraps
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,20 @@ def _print_once(line: str) -> None:
     print(line)
 
 
+def _figure_page(
+    figure: go.Figure,
+    name: str,  # the page's title, where the figure has none
+) -> str:  # HTML that finds plotly's script next to it
+    "A figure as a page with a title, a language, a heading and a main part."
+    title = re.sub(r"<.*", "", figure.layout.title.text or "", flags=re.S).strip()  # without its second line
+    title = escape(unescape(title) or name.replace("_", " "))
+    drawn = figure.to_html(include_plotlyjs="directory", full_html=False)
+    hidden = "position: absolute; margin: 0; clip-path: inset(50%)"
+    head = f'<head><meta charset="utf-8"><title>{title}</title></head>'
+    body = f'<body><main><h1 style="{hidden}">{title}</h1>{drawn}</main></body>'
+    return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'
+
+
 def save_figure(
     figure: go.Figure,  # what to save
     folder: str | Path,  # where; made if need be
@@ -189,7 +204,7 @@ def save_figure(
     folder = own_folder(folder.parent, folder.name)
     if not own_path(folder, "plotly.min.js").exists():
         write_own(folder, "plotly.min.js", get_plotlyjs().encode())
-    page = write_own(folder, f"{name}.html", figure.to_html(include_plotlyjs="directory", full_html=True).encode())
+    page = write_own(folder, f"{name}.html", _figure_page(figure, name).encode())
     problem = start_browser()
     if problem:
         _print_once(problem)

@@ -253,7 +253,7 @@ class Concepts {
   }
   receivePictures({ start, total, page, rows, n_picked, note }, buffers) {
     const tile = ({ image, ids, captions, picked }, k) => {
-      const drawn = bytes(buffers[k]).length ? picture(buffers[k], captions[0]) : null;
+      const drawn = bytes(buffers[k]).length ? picture(buffers[k], "") : null; // its caption is written below
       const attributes = { title: captions.join("\n"), "data-image": image };
       const show = toggle(
         [drawn, h("span", {}, drawn ? captions[0] : captions.join(" · "))],
