@@ -325,15 +325,20 @@ def find_notebook(
     if Path(name).expanduser().is_file():
         return Path(name).expanduser().absolute()
     folder = Path(api.__file__).parents[1] / "nbs"
-    notebooks = {path.name: path for room in ("experiments", "benchmarks") for path in (folder / room).glob("*.ipynb")}
-    if Path(name).name in notebooks:
-        return notebooks[Path(name).name]
+    rooms = {room: list((folder / room).glob("*.ipynb")) for room in ("benchmarks", "experiments")}
+    notebooks = {path.name: path for paths in rooms.values() for path in paths}  # an experiment before a benchmark
+    notebooks |= {f"{room}/{path.name}": path for room, paths in rooms.items() for path in paths}
+    for known in ("/".join(Path(name).parts[-2:]), Path(name).name):
+        if known in notebooks:
+            return notebooks[known]
     if not notebooks:
         raise FileNotFoundError(
             f"there is no {Path(name).absolute()}, and no notebooks of experiments beside complearn; clone its "
             f"repository, and install it from there: pip install -e ."
         )
-    raise FileNotFoundError(f"there is no notebook {name}; there are {', '.join(sorted(notebooks))}")
+    raise FileNotFoundError(
+        f"there is no notebook {name}; there are {', '.join(sorted(known for known in notebooks if '/' not in known))}"
+    )
 
 
 def run_notebook(

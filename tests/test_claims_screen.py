@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
+from PIL import Image, ImageColor
 
 from complearn.analysis.claims.definitions import (
     CAUSAL_LENS,
@@ -27,8 +28,10 @@ from complearn.analysis.claims.screen import (
     gate,
     overlap_line,
     screen_figure,
+    study_command,
 )
 from complearn.analysis.claims.tables import SINCE, StudyResults, claims_table, join_studies, read_studies
+from complearn.command import find_notebook
 from complearn.core.results import Result, row
 from complearn.evaluation.statistics import holm
 
@@ -128,7 +131,7 @@ def test_the_screen_says_what_the_rows_say(table):
     [counted] = [
         line
         for line in Result.read(MEASURED / "overlap.results.json").rows
-        if (line["data"], line["method"], line["split"]) == ("sugarcrepe", "random words there", "other words")
+        if (line["data"], line["method"], line["split"]) == ("sugarcrepe", "words of their class there", "other words")
         and line["metric"] == "exact, own minus random"
     ]
     assert screen.effect[16].startswith(f"{100 * counted['value']:+.1f} [{100 * counted['low']:+.1f}")
@@ -168,7 +171,7 @@ def test_a_card_has_the_chain_of_controls_and_the_command(table, studies):
     cards = claim_cards(table, CLAIMS, seen)
     [first] = [part for part in cards.split("<details>") if "<b>9</b>" in part]
     assert re.search(r"Controls: [^<]*than at the start \((open|opposite)\)", first)
-    assert "complearn study grounded_words" in first and "chance not measured" in first
+    assert "complearn study grounded_words.ipynb" in first and "not measured: chance" in first
     assert cards.count("<summary>") == 24 and "<script" not in cards
 
 
@@ -184,3 +187,21 @@ def test_the_committed_notebook_is_short():
         and "<details>" not in "".join(output["data"]["text/html"])
     ]
     assert len(unfolded) <= 2
+
+
+@pytest.mark.parametrize("headline", HEADLINES, ids=lambda headline: f"claim {headline.number}")
+def test_a_card_names_a_notebook_and_parameters_that_it_has(headline):
+    words = study_command(headline).split()
+    assert words[:2] == ["complearn", "study"] and words[3:5] == ["--preset", "full"]
+    cells = json.loads(find_notebook(words[2]).read_text(encoding="utf-8"))["cells"]
+    [parameters] = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    names = [word.partition("=")[0] for flag, word in zip(words[5:], words[6:]) if flag == "-p"]
+    assert all(f"\n{name}: " in "\n" + "".join(parameters["source"]) for name in names)
+
+
+def test_no_two_verdicts_have_one_colour_in_the_committed_pictures():
+    for name in ("claims-light.png", "claims-dark.png"):
+        picture = Image.open(ROOT / "nbs" / "images" / name).convert("RGB")
+        there = {colour for _, colour in picture.getcolors(picture.width * picture.height)}
+        inks = {ImageColor.getrgb(colour) for word, colour in VERDICTS.items() if word not in ("at chance", "ceiling")}
+        assert inks <= there, name

@@ -267,6 +267,7 @@ def stays(
         alone,
         cells,
         () if suffix else theirs,
+        constructed=True,  # a probe of all stages together reads what stage 0 has, too
         **more,
     )
 

@@ -23,7 +23,7 @@ Cell = tuple[str, str, str]  # data, split, metric
 
 # smallest effects of interest, fixed on 2026-11-27, after the rows of most studies had been seen
 LEAST_BINDING = 0.005  # of BIND, as the confirmatory study fixed it before its runs
-LEAST_SHARE = 0.01  # of other shares of right answers
+LEAST_SHARE = 0.01  # of other shares of right answers, of correlations, F1 and bits
 LEAST = {  # by metric, in its unit
     "lipschitz_upper_log10": 0.05,
     "lipschitz_lower_log10": 0.05,
@@ -339,7 +339,8 @@ def judge(
         if control["verdict"] == "not testable here":
             word, why = "not testable here", "no control"
         elif control["verdict"] not in ("holds", "by construction"):
-            word, why = "open", "not beyond its control"
+            word = "open"
+            why = "below its control" if control["verdict"] == "opposite" else "not beyond its control"
         if why:  # the first control of the chain that was not measured or does not hold
             result["control"] = control.get("control") or claim.control.headline
     return result | {"verdict": word, "why": why}

@@ -18,9 +18,9 @@ from typing import Any
 
 import nbformat
 import plotly.graph_objects as go
-from PIL import Image
+from PIL import Image, ImageColor
 
-from ...core.figures import draw_png, start_browser
+from ...core.figures import PALETTE, draw_png, start_browser
 from ...core.files import write_bytes_atomic
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #9b1f0002
@@ -64,6 +64,28 @@ def _saved_figure(data: Mapping) -> go.Figure:
     return go.Figure({name: _joined_sources(data[_FIGURE].get(name)) for name in ("data", "layout")})
 
 
+def _reduce_colours(
+    picture: Image.Image,  # RGB
+    colours: int,  # at most; fewer than 64 leave colours to what is frequent
+) -> Image.Image:
+    """A picture with few colours, among them those of `PALETTE`: with steps between each and the background lines stay
+    smooth, and no two colours become one."""
+    if colours < 64:
+        return picture.quantize(colours, dither=Image.Dither.NONE)
+    background = max(picture.getcolors(picture.width * picture.height))[1]
+    inks = [ImageColor.getrgb(colour) for colour in (*PALETTE, "#7F7F7F", "#BFBFBF", "#222222", "#E6EDF3", "#56B4E9")]
+    steps = colours // len(inks)
+    ramp = [
+        round(ink + (paper - ink) * step / steps)
+        for colour in inks
+        for step in range(steps)
+        for ink, paper in zip(colour, background)
+    ]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette((ramp + list(background))[: 3 * 256])
+    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
 class _Drawing:
     "A figure as PNG, in sizes that become smaller."
 
@@ -78,7 +100,7 @@ class _Drawing:
         if scale not in self.drawn:
             self.drawn[scale] = Image.open(BytesIO(draw_png(self.figure, scale))).convert("RGB")
         content = BytesIO()
-        self.drawn[scale].quantize(colours, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
+        _reduce_colours(self.drawn[scale], colours).save(content, "PNG", optimize=True)
         return base64.b64encode(content.getvalue()).decode()
 
     @property
@@ -177,7 +199,7 @@ def _few_colours(file: Path) -> bytes:
     "A drawn picture as a smaller PNG file: lines and texts need few colours."
     content = BytesIO()
     picture = Image.open(file).convert("RGB")
-    picture.quantize(64, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
+    _reduce_colours(picture, 256).save(content, "PNG", optimize=True)
     return content.getvalue()
 
 
