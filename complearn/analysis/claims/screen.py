@@ -136,10 +136,11 @@ def _reason(line: Any, factor: float, unit: str) -> str:
     "Why a line has its verdict, in at most twelve words."
     head, _, tail = str(line.control).rpartition(": ")
     control = tail if not head or tail.startswith(("the ", "than ")) else head
+    is_plain = control.startswith("than ")
     if line.why == "not beyond its control":
-        return f"not shown beyond its control: {control}"
+        return f"not shown to be better {control}" if is_plain else f"not shown beyond its control: {control}"
     if line.why == "below its control":
-        return f"worse than its control: {control}"
+        return f"worse {control}" if is_plain else f"its control is opposite: {control}"
     if line.why == "no control":
         return f"control not measured: {control.partition(' generalises')[0]}"
     if line.verdict == "open" and not line.why:
