@@ -327,7 +327,7 @@ def test_the_site_searches_and_draws_figures_in_a_browser(tmp_path):
             page.goto((site / "api" / "index.html").as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= width, "long names of modules"
             page.goto((site / "nbs" / "experiments" / "composer.html").as_uri())
-            page.wait_for_selector("table")
+            page.wait_for_selector("table", state="attached")  # folded
             sides = "[...document.querySelectorAll('table, td')].map(one => getComputedStyle(one).borderLeftWidth)"
             assert set(page.evaluate(sides)) == {"0px"}, "tables of pandas have the borders of the site's"
             page.goto((site / "nbs" / "experiments" / "iterated_learning.html").as_uri())
