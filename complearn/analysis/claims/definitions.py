@@ -11,7 +11,7 @@ __all__ = ['FIXED', 'COMP', 'BIND', 'NOUN', 'NEWCOMER', 'NEWCOMER_BIND', 'NEWCOM
            'RELATION', 'CLASS', 'RELATION_CLAIMS', 'R', 'R2', 'MIDDLE', 'ENDS', 'GROUNDING_CLAIMS', 'COMPOSER',
            'SENTENCES', 'NO_MVSA', 'RIVALS', 'EQUAL_LOSSES', 'OURS', 'TENTHS', 'MCD', 'IN_DOMAIN', 'SLOPE', 'RELATIVE',
            'PHRASES', 'COMPOSER_CLAIMS', 'WORLDS', 'NEWCOMERS', 'MATTERS', 'PRIMARY', 'SECONDARY', 'at_temperature',
-           'rises', 'stays', 'pseudo_optimal', 'apart', 'generalises', 'teachers_rows', 'confirmatory_table']
+           'rises', 'stays', 'pseudo_optimal', 'apart', 'generalises', 'confirmatory_table']
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #imports0
 import math
@@ -682,7 +682,7 @@ SECONDARY = (
 )  # fmt: skip
 
 # %% ../../../nbs/analysis/claims/definitions.ipynb #cf000007
-def teachers_rows(
+def _teachers_rows(
     rows: Sequence[Mapping],  # of the file of newcomers
 ) -> pd.DataFrame:  # rows of data "newcomers: ..."; empty where no teacher has both newcomers
     "The means over the newcomers of each teacher that has both, with the averages of their cells."
@@ -728,7 +728,7 @@ def confirmatory_table(
     """The results of the confirmatory study: each comparison when its worlds stand, until then their number.
     The secondary ones are corrected together (Holm); one whose worlds do not stand counts with p = 1, which makes the
     corrected p of the others no smaller than it would make them with any p of its own."""
-    table = teachers_rows(rows)
+    table = _teachers_rows(rows)
     lines = []
     for role, claims in (("primary", [PRIMARY]), ("secondary", SECONDARY)):
         stand = [len(_worlds_of(claim, table)) for claim in claims]

@@ -144,13 +144,13 @@ class StudyResults:
         of_runs = {
             (record.get("method"), record.get("seed")): record.get("configuration") for record in records.values()
         }
-        found = {}
+        identities = {}
         for seed in seeds:
             configuration = of_runs.get((method, seed))
             if configuration is None:
                 return None
-            found[seed] = json.dumps([method, seed, configuration, lessons], sort_keys=True, default=str)
-        return set(found.values())
+            identities[seed] = json.dumps([method, seed, configuration, lessons], sort_keys=True, default=str)
+        return set(identities.values())
 
     def variants(
         self,
@@ -189,8 +189,8 @@ def read_studies(
             else:
                 name = file.parent.name
             if any(row["seed"] is not None for row in results.rows):
-                seen = file.resolve().parent == MEASURED.resolve() and name not in SINCE
-                studies.append(StudyResults(name, results.setting, pd.DataFrame(with_averages(results.rows)), seen))
+                was_seen = file.resolve().parent == MEASURED.resolve() and name not in SINCE
+                studies.append(StudyResults(name, results.setting, pd.DataFrame(with_averages(results.rows)), was_seen))
     return studies
 
 # %% ../../../nbs/analysis/claims/tables.ipynb #24846dc4
@@ -217,8 +217,10 @@ def join_studies(
             runs = runs | study.setting["runs"]
         rows = pd.concat([study.rows for study in several], ignore_index=True)
         rows = rows.drop_duplicates(["method", "seed", "phase", "step", "data", "split", "metric"], ignore_index=True)
-        seen = any(study.seen for study in several)
-        joined.append(StudyResults(" + ".join(study.name for study in several), setting | {"runs": runs}, rows, seen))
+        was_seen = any(study.seen for study in several)
+        joined.append(
+            StudyResults(" + ".join(study.name for study in several), setting | {"runs": runs}, rows, was_seen)
+        )
     return joined
 
 # %% ../../../nbs/analysis/claims/tables.ipynb #e4b995ca
