@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from complearn.evaluation.costs import Ledger
+from complearn.models.codebook.sparsemax import sparsemax
 from complearn.training.engine.optimization import adamw
 from complearn.training.engine.phases import (
     Phase,
@@ -27,10 +28,15 @@ from complearn.training.objectives.losses import (
     contrastive_loss,
     distil_cosine,
     distil_kl,
+    distil_sampled,
     distil_sparsemax,
     find_temperature,
+    hashed_uniform,
+    heard_shares,
     log_sums,
+    sampled_labels,
     shared_mass,
+    token_numbers,
     vector_info_nce,
 )
 
@@ -181,8 +187,6 @@ def test_kl_is_kl(T):
 
 
 def test_sparsemax_loss_is_convex_with_the_right_gradient():
-    from complearn.models.codebook.sparsemax import sparsemax
-
     target = sparsemax(torch.randn(5, 12))
     scores = torch.randn(5, 12, requires_grad=True)
     loss = distil_sparsemax(target, scores, sparsemax(scores))
@@ -197,6 +201,81 @@ def test_sparsemax_loss_is_convex_with_the_right_gradient():
 def test_cosine_does_not_see_length():
     x = torch.randn(4, 8)
     assert distil_cosine(x, 5 * x).abs() < 1e-6 and distil_cosine(x, -x).item() == pytest.approx(2, abs=1e-5)
+
+
+def splitmix_bits(number, salt):  # Steele et al. 2014, in Python's own integers
+    mask = 2**64 - 1
+    z = (number + (salt + 1) * 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)
+
+
+def splitmix(number, salt):
+    return ((splitmix_bits(number, salt) >> 40) + 0.5) / 2**24
+
+
+@pytest.mark.parametrize("salt", (0, 1, 17))
+def test_hashed_draws_are_splitmix(salt):
+    numbers = [0, 1, 2, -1, 2**62, -(2**63), 12345678901234]
+    found = hashed_uniform(torch.tensor(numbers), salt)
+    assert found.tolist() == pytest.approx([splitmix(number, salt) for number in numbers], abs=1e-7)
+    assert torch.equal(found, hashed_uniform(torch.tensor(numbers), torch.tensor(salt)))
+
+
+@pytest.mark.parametrize("T", (0.3, 1.0, 4.0))
+def test_sampled_labels_follow_the_teacher_and_hang_on_caption_and_generation(T):
+    scores = torch.randn(1, 12)
+    ids = torch.randint(-(2**62), 2**62, (40_000,))
+    labels = sampled_labels(scores.expand(len(ids), 12), T, ids, 3)
+    assert (labels.bincount(minlength=12) / len(ids) - (scores[0] / T).softmax(0)).abs().max() < 0.012
+    order = torch.randperm(len(ids))[:100]
+    assert torch.equal(sampled_labels(scores.expand(100, 12), T, ids[order], 3), labels[order])
+    others = sampled_labels(scores.expand(len(ids), 12), T, ids, 4)
+    alike = ((scores[0] / T).softmax(0) ** 2).sum()  # of independent draws
+    assert abs((labels == others).float().mean() - alike) < 0.02
+
+
+@pytest.mark.parametrize("subset", (0.1, 0.3, 1.0))
+def test_what_is_heard_is_a_share_of_the_captions_and_weighs_as_the_whole(subset):
+    ids = torch.randint(-(2**62), 2**62, (20_000,))
+    shares = heard_shares(ids, subset, 1)
+    assert abs((shares > 0).float().mean() - subset) < 0.015 and abs(shares.sum() - 1) < 0.05
+    assert torch.equal(heard_shares(ids[5:9], subset, 1) > 0, shares[5:9] > 0)
+    both = ((shares > 0) & (heard_shares(ids, subset, 2) > 0)).float().mean()
+    assert abs(both - subset**2) < 0.015  # each generation hears others
+
+
+def test_a_caption_has_one_number_whatever_its_padding():
+    ids = torch.tensor([[5, 7, 9, 0], [7, 5, 9, 0], [5, 7, 9, 9]])
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
+    numbers = token_numbers(ids, mask)
+    assert len(set(numbers.tolist())) == 3
+    assert torch.equal(token_numbers(ids[:2, :3], mask[:2, :3]), numbers[:2])
+    expected = sum(splitmix_bits(token, place) for place, token in enumerate((5, 7, 9))) % 2**64
+    assert numbers[0].item() % 2**64 == expected
+
+
+def test_distillation_of_some_rows_is_the_sum_over_these_rows():
+    old = torch.randn(6, 9)
+    new = torch.randn(6, 9, requires_grad=True)
+    shares = torch.tensor([0.5, 0, 0.5, 0, 0, 0])
+    rows = [0, 2]
+    labels = old.argmax(-1)
+    pairs = [
+        (distil_kl(old, new, 0.5, shares), distil_kl(old[rows], new[rows], 0.5)),
+        (distil_cosine(old, new, shares), distil_cosine(old[rows], new[rows])),
+        (distil_sampled(labels, new, 0.5, shares), F.cross_entropy(2 * new[rows], labels[rows])),
+        (
+            distil_sparsemax(sparsemax(old), new, sparsemax(new), shares),
+            distil_sparsemax(sparsemax(old)[rows], new[rows], sparsemax(new)[rows]),
+        ),
+    ]
+    for found, expected in pairs:
+        assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+        (gradient,) = torch.autograd.grad(found, new)
+        assert gradient[[1, 3, 4, 5]].abs().max() == 0 < gradient[rows].abs().max()
+    assert distil_sampled(labels, new).item() == pytest.approx(F.cross_entropy(new, labels).item(), rel=1e-5)
 
 
 def test_rates_over_a_run():

@@ -25,6 +25,7 @@ from complearn.training.engine.trainer import Trainer
 from complearn.training.methods.clip import calibrate
 from complearn.training.methods.iterated import iterated
 from complearn.training.objectives.contrastive import DISTILLATIONS, Contrastive, Distillation
+from complearn.training.objectives.losses import heard_shares, token_numbers
 
 TOWER = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
 DICE = np.random.default_rng(0)
@@ -97,6 +98,28 @@ def test_switches_of_distillation(tmp_path, switches, rests):
     trainer.fit()
     warmup, distil = trainer.run.phases()[:2]
     assert {part for part in ("vision", "language", "codebook") if not moved(warmup, distil, part)} == rests
+
+
+@pytest.mark.parametrize("target", ("language", "vision"))
+@pytest.mark.parametrize("form", ("kl", "sampled", "sparsemax", "cosine"))
+def test_a_new_agent_hears_its_predecessor_on_a_part_alone(form, target):
+    model = model_of()
+    batch = model.collate(PAIRS[:8])
+    model.calibrate(batch)
+    agent = getattr(model, target)
+    switches = {"form": form, "subset": 0.5, "temperature": 0.1}
+    objective = Distillation(agent, **switches)
+    objective.set_teacher(agent)
+    model.respawn(target, 5)
+    numbers = token_numbers(batch.ids, batch.mask) if target == "language" else batch.image_ids
+    weights = heard_shares(numbers, 0.5, 1)
+    assert 0 < (weights > 0).sum() < 8
+    values = torch.stack([objective(model, model.collate([pair]))["distil_loss"] for pair in PAIRS[:8]])
+    # alone in a batch a heard pair weighs 1 / 0.5, among eight an eighth of that
+    assert objective(model, batch)["distil_loss"].item() == pytest.approx(values.sum().item() / 8, rel=1e-4)
+    assert torch.equal(values == 0, weights == 0)
+    with pytest.raises(ValueError, match="subset is a share of the captions"):
+        Distillation(agent, subset=0.0)
 
 
 @pytest.mark.parametrize("target", ("language", "vision", "alternate"))

@@ -123,10 +123,11 @@ def iterated(
     final: int = 0,  # steps by which the last interaction is longer
     target: str = "language",  # who is replaced: "language", "vision", "alternate"
     reset: str = "all",  # of the new agent's parameters, or "partial": as the released code resets
-    distillation: str = "auto",  # "auto", "kl", "sparsemax", "cosine", "contrastive"
-    temperature: float | None = None,  # T of the KL; None: found at each spawn, from `effective`
+    distillation: str = "auto",  # "auto", "kl", "sampled", "sparsemax", "cosine", "contrastive"
+    temperature: float | None = None,  # T of KL and sampled labels; None: found at each spawn, from `effective`
     effective: float = 8.0,  # codes over which the teacher's softmax spreads, where T is found
     weight: float = 1.0,  # of the distillation loss
+    subset: float = 1.0,  # share of the captions of which a new agent hears its predecessor; each generation others
     freeze_codebook: bool = True,  # in distillation
     # in distillation: the agent that is not replaced (for target "language", the vision agent)
     freeze_vision: bool = False,
@@ -139,11 +140,11 @@ def iterated(
     "Iterated learning as a list of phases (Zheng et al. 2024, Sec. 3.3 and Table 3)."
     codebook = getattr(model, "codebook", None) is not None
     form = ("kl" if codebook else "cosine") if distillation == "auto" else distillation
-    if form in ("kl", "sparsemax") and not codebook:
+    if form in ("kl", "sampled", "sparsemax") and not codebook:
         raise ValueError(
             f"distillation '{form}' compares code scores, and this model has no codebook; use 'auto' or 'cosine'"
         )
-    if form == "kl" and temperature is None and not 1 < effective < len(model.codebook.codes):
+    if form in ("kl", "sampled") and temperature is None and not 1 < effective < len(model.codebook.codes):
         raise ValueError(
             f"effective lies between 1 and the {len(model.codebook.codes)} codes, not at {effective}; or state a "
             f"temperature"
@@ -154,7 +155,8 @@ def iterated(
     contrastive = Contrastive() if negatives is None else hard_negative_objective(model, **negatives)
     phases = []
     targets = [_target_of(target, number) for number in range(1, generations + 1)]
-    switches = {"form": form, "temperature": temperature, "effective": effective, "weight": weight, "base": contrastive}
+    switches = {"form": form, "temperature": temperature, "effective": effective, "weight": weight, "subset": subset}
+    switches |= {"base": contrastive}
     teachers = {which: Distillation(getattr(model, which), **switches) for which in dict.fromkeys(targets)}
     if warmup:
         phases.append(Phase("warmup", warmup, contrastive, schedule="generation-00", ramp=ramp))
@@ -237,6 +239,9 @@ ABLATIONS: dict[str, dict[str, dict]] = {
     "distillation": {f"distil {form}": {"il_clip": {"distillation": form}} for form in ("sparsemax", "cosine",
             "contrastive")},
     "effective": {f"teacher of {codes} codes": {"il_clip": {"effective": codes}} for codes in (2, 32)},
+    "labels": {
+        "sampled labels": {"il_clip": {"distillation": "sampled"}},
+        "sampled labels, 30 % heard": {"il_clip": {"distillation": "sampled", "subset": 0.3}}},
     "temperature": {"distil at T 1": {"il_clip": {"temperature": 1.0}}},
     "schedule": {"one cosine": {"il_clip": {"schedule": "run"}}},
     "reset": {"partial reset": {"il_clip": {"reset": "partial"}}},

@@ -21,11 +21,15 @@ from complearn.training.objectives.losses import (
     contrastive_loss,
     distil_cosine,
     distil_kl,
+    distil_sampled,
     distil_sparsemax,
     find_temperature,
+    heard_shares,
     joint_pairs,
     row_blocks,
+    sampled_labels,
     shared_mass,
+    token_numbers,
 )
 
 # %% ../../../nbs/training/objectives/contrastive.ipynb #n006
@@ -103,7 +107,7 @@ class Contrastive(Objective):
             )
 
 # %% ../../../nbs/training/objectives/contrastive.ipynb #n016
-DISTILLATIONS = ("kl", "sparsemax", "cosine", "contrastive")
+DISTILLATIONS = ("kl", "sampled", "sparsemax", "cosine", "contrastive")
 
 # %% ../../../nbs/training/objectives/contrastive.ipynb #n018
 class Distillation(Objective):
@@ -112,24 +116,30 @@ class Distillation(Objective):
     def __init__(
         self,
         teacher: nn.Module,  # an agent of the same architecture as the student; a copy is kept
-        # "kl", "sparsemax": over code scores; "cosine": outputs; "contrastive": no distillation (the released code)
+        # "kl", "sparsemax": over code scores; "sampled": one code of each caption, drawn from the teacher's; "cosine":
+        # outputs; "contrastive": no distillation (the released code)
         form: str = "kl",
-        temperature: float | None = None,  # T of the KL; None: found by `calibrate`, from `effective`
+        temperature: float | None = None,  # T of KL and labels; None: found by `calibrate`, from `effective`
         effective: float = 8.0,  # codes over which the teacher's softmax spreads, where the temperature is found
         weight: float = 1.0,  # of the distillation loss
         base: Objective | None = None,  # the loss that distillation is added to; None: Contrastive
+        subset: float = 1.0,  # share of the captions of which the student hears the teacher, other ones at each spawn
     ):
         super().__init__()
         if form not in DISTILLATIONS:
             raise ValueError(f"distillation is one of {', '.join(DISTILLATIONS)}, not '{form}'")
+        if not 0 < subset <= 1:
+            raise ValueError(f"subset is a share of the captions, above 0 and at most 1, not {subset}")
         self.teacher = copy.deepcopy(teacher)
         self.form = form
         self.weight = weight
         self.effective = effective
+        self.subset = subset
         self.fixed = temperature is not None
         self.found = False
         self.base = base or Contrastive()
         self.register_buffer("temperature", torch.tensor(math.nan if temperature is None else float(temperature)))
+        self.register_buffer("spawns", torch.tensor(0))  # how many teachers there were: the salt of all draws
         self.teacher.requires_grad_(False)
         self.train()
 
@@ -141,6 +151,7 @@ class Distillation(Objective):
     def set_teacher(self, agent: nn.Module) -> None:
         "Copy an agent's weights, before it is respawned, into the teacher."
         self.teacher.load_state_dict(agent.state_dict())
+        self.spawns += 1
 
     @torch.no_grad()
     def calibrate(
@@ -148,8 +159,8 @@ class Distillation(Objective):
         model: nn.Module,  # whose codebook the teacher reads
         batch: Batch,  # a first batch
     ) -> dict[str, float]:  # what was found; empty where there is nothing to find
-        "Find the temperature of the KL for this teacher, unless it was stated."
-        if self.form == "kl" and not self.fixed:
+        "Find the temperature of the KL, or of the labels, for this teacher, unless it was stated."
+        if self.form in ("kl", "sampled") and not self.fixed:
             self.temperature.fill_(find_temperature(self.scores(model.read(self.teacher, batch)), self.effective))
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.broadcast(self.temperature, src=0)
@@ -183,24 +194,31 @@ class Distillation(Objective):
         with torch.no_grad():
             old = model.read(self.teacher, batch)
         side = {"language": "text", "vision": "image"}[self.teacher.modality]
+        numbers = token_numbers(batch.ids, batch.mask) if side == "text" else batch.image_ids
+        shares = None if self.subset == 1 else heard_shares(numbers, self.subset, self.spawns)
         if self.form == "cosine":
-            loss = distil_cosine(old.embedding, getattr(out, side))
+            loss = distil_cosine(old.embedding, getattr(out, side), shares)
             return {"distil_loss": self.weight * loss, "agreement": 1 - loss.detach()}
         old_scores = self.scores(old)
         new_scores = getattr(out, f"{side}_scores")
-        if self.form == "kl":
+        if self.form in ("kl", "sampled"):
             if not self.found and self.temperature.isnan():
                 raise ValueError(
                     "the distillation's temperature was not found; call calibrate(model, batch), or state one"
                 )
             self.found = True  # asked once: the question waits for the device
-            loss = distil_kl(old_scores, new_scores, self.temperature)
+            if self.form == "kl":
+                loss = distil_kl(old_scores, new_scores, self.temperature, shares)
+            else:
+                labels = sampled_labels(old_scores, self.temperature, numbers, self.spawns)
+                loss = distil_sampled(labels, new_scores, self.temperature, shares)
             return {
                 "distil_loss": self.weight * loss,
                 "agreement": shared_mass(old_scores, new_scores, self.temperature),
             }
         weights = getattr(out, f"{side}_weights")
-        loss = distil_sparsemax(old.weights, model.codebook.scale(self.teacher.modality) * new_scores, weights)
+        new_scores = model.codebook.scale(self.teacher.modality) * new_scores
+        loss = distil_sparsemax(old.weights, new_scores, weights, shares)
         return {
             "distil_loss": self.weight * loss,
             "agreement": torch.minimum(old.weights, weights).sum(-1).mean().detach(),

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['rank_and_world', 'gather', 'JointPairs', 'joint_pairs', 'row_blocks', 'log_sums', 'info_nce', 'vector_info_nce',
-           'contrastive_loss', 'distil_kl', 'shared_mass', 'find_temperature', 'distil_sparsemax', 'distil_cosine']
+           'contrastive_loss', 'distil_kl', 'shared_mass', 'find_temperature', 'distil_sparsemax', 'distil_cosine',
+           'mixed_bits', 'hashed_uniform', 'token_numbers', 'sampled_labels', 'distil_sampled', 'heard_shares']
 
 # %% ../../../nbs/training/objectives/losses.ipynb #imports0
 from collections.abc import Callable, Iterator
@@ -262,11 +263,14 @@ def distil_kl(
     old_scores: Float[Tensor, "batch code"],  # the teacher's code scores before sparsemax
     new_scores: Float[Tensor, "batch code"],  # the student's
     T: float | Float[Tensor, ""] = 1.0,  # temperature of both
+    shares: Float[Tensor, "batch"] | None = None,  # of each row in the sum; None: the mean of all rows
 ) -> Float[Tensor, ""]:
     "KL(old || new) of softmax(scores / T), mean over the batch; no gradient to the teacher."
     with torch.autocast(new_scores.device.type, enabled=False):
         old, new = (F.log_softmax(scores.float() / T, -1) for scores in (old_scores.detach(), new_scores))
-        return F.kl_div(new, old, log_target=True, reduction="batchmean")
+        if shares is None:
+            return F.kl_div(new, old, log_target=True, reduction="batchmean")
+        return (F.kl_div(new, old, log_target=True, reduction="none").sum(-1) * shares).sum()
 
 # %% ../../../nbs/training/objectives/losses.ipynb #4a04706f
 @torch.no_grad()
@@ -305,6 +309,7 @@ def distil_sparsemax(
     old_weights: Float[Tensor, "batch code"],  # the teacher's sparsemax output
     new_scores: Float[Tensor, "batch code"],  # the student's code scores before sparsemax
     new_weights: Float[Tensor, "batch code"],  # the student's sparsemax output
+    shares: Float[Tensor, "batch"] | None = None,  # of each row in the sum; None: the mean of all rows
 ) -> Float[Tensor, ""]:
     "The sparsemax loss with a soft target, mean over the batch (Martins & Astudillo 2016; Blondel et al. 2020)."
     with torch.autocast(new_scores.device.type, enabled=False):
@@ -312,12 +317,86 @@ def distil_sparsemax(
         weights = new_weights.detach().float()
         scores = new_scores.float()
         loss = (weights * scores - target * scores + (target**2 - weights**2) / 2).sum(-1)
-        return loss.mean()
+        return loss.mean() if shares is None else (loss * shares).sum()
 
 # %% ../../../nbs/training/objectives/losses.ipynb #c026
 def distil_cosine(
     old: Float[Tensor, "batch dim"],  # the teacher's output vectors
     new: Float[Tensor, "batch dim"],  # the student's
+    shares: Float[Tensor, "batch"] | None = None,  # of each row in the sum; None: the mean of all rows
 ) -> Float[Tensor, ""]:
     "One minus the cosine between the two outputs, mean over the batch; no gradient to the teacher."
-    return 1 - F.cosine_similarity(old.detach().float(), new.float(), dim=-1).mean()
+    cosines = F.cosine_similarity(old.detach().float(), new.float(), dim=-1)
+    return 1 - cosines.mean() if shares is None else ((1 - cosines) * shares).sum()
+
+# %% ../../../nbs/training/objectives/losses.ipynb #8c2be0d4
+def _shift(
+    bits: Int64[Tensor, "*shape"],  # read as unsigned
+    by: int,  # places to the right
+) -> Int64[Tensor, "*shape"]:
+    "Shift to the right and fill with zeros."
+    return (bits >> by) & ((1 << (64 - by)) - 1)
+
+
+def mixed_bits(
+    numbers: Int64[Tensor, "*shape"],  # such as images' ids
+    salt: int | Int64[Tensor, "*salts"] = 0,  # another salt, other bits; or salts that fit the numbers' shape
+) -> Int64[Tensor, "*both"]:  # the shape that the two share
+    "Bits that look random and hang on a number and a salt alone (SplitMix64, Steele et al. 2014)."
+    salt = torch.as_tensor(salt, device=numbers.device)
+    bits = numbers + (salt + 1) * -7046029254386353131  # 0x9E3779B97F4A7C15; int64 wraps around
+    bits = (bits ^ _shift(bits, 30)) * -4658895280553007687  # 0xBF58476D1CE4E5B9
+    bits = (bits ^ _shift(bits, 27)) * -7723592293110705685  # 0x94D049BB133111EB
+    return bits ^ _shift(bits, 31)
+
+
+def hashed_uniform(
+    numbers: Int64[Tensor, "*shape"],  # such as images' ids
+    salt: int | Int64[Tensor, ""] = 0,  # another salt, other draws
+) -> Float[Tensor, "*shape"]:  # inside (0, 1), of 24 bits
+    "A uniform draw that hangs on its number and a salt alone."
+    return (_shift(mixed_bits(numbers, salt), 40).float() + 0.5) / 2**24
+
+
+def token_numbers(
+    ids: Int64[Tensor, "batch token"],  # token ids, padded at the end
+    mask: Bool[Tensor, "batch token"],  # True where a token is real
+) -> Int64[Tensor, "batch"]:
+    "A number for each sequence of tokens, whatever its padding."
+    places = torch.arange(ids.shape[1], device=ids.device)
+    return (mixed_bits(ids, places) * mask).sum(1)
+
+
+@torch.no_grad()
+def sampled_labels(
+    scores: Float[Tensor, "batch code"],  # the teacher's code scores before sparsemax
+    T: float | Float[Tensor, ""],  # temperature
+    numbers: Int64[Tensor, "batch"],  # of each row's caption or image
+    salt: int | Int64[Tensor, ""],  # of the generation
+) -> Int64[Tensor, "batch"]:  # a code for each row
+    "Draw a label of each row from softmax(scores / T), by Gumbel's rule with noise that hangs on caption and salt."
+    codes = torch.arange(1, 1 + scores.shape[1], device=scores.device)
+    uniform = hashed_uniform(mixed_bits(numbers[:, None], codes), salt)
+    return (scores.float() / T - uniform.log().neg().log()).argmax(-1)
+
+
+def distil_sampled(
+    labels: Int64[Tensor, "batch"],  # codes that the teacher says, see `sampled_labels`
+    new_scores: Float[Tensor, "batch code"],  # the student's code scores before sparsemax
+    T: float | Float[Tensor, ""] = 1.0,  # temperature of the student, that of the labels
+    shares: Float[Tensor, "batch"] | None = None,  # of each row in the sum; None: the mean of all rows
+) -> Float[Tensor, ""]:
+    "Cross-entropy of the student with labels that the teacher says (Ren et al. 2020)."
+    with torch.autocast(new_scores.device.type, enabled=False):
+        return info_nce(new_scores.float() / T, labels, shares=shares)
+
+
+def heard_shares(
+    numbers: Int64[Tensor, "batch"],  # of each row's caption or image
+    subset: float,  # share of the captions that are heard, in (0, 1]
+    salt: int | Int64[Tensor, ""],  # of the generation: another one hears other captions
+) -> Float[Tensor, "batch"]:  # 0 of captions that are not heard; 1 / (subset * batch) of those that are
+    """Weights that keep a part of the captions; over many batches a loss of that sum has the mean of those that are
+    heard."""
+    heard = hashed_uniform(numbers, ~torch.as_tensor(salt, device=numbers.device)) < subset
+    return heard.float() / (subset * len(numbers))
