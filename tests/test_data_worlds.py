@@ -470,3 +470,15 @@ def test_bad_names_are_named():
         read_generated("dev")
     with pytest.raises(ValueError, match="no split 'odd'"):
         Split("odd")
+
+
+def test_relations_may_stay_with_every_shape_where_half_of_the_colours_pairs_are_held_out():
+    world = tiny("small", split="systematic", held_out=0.5, shapes=4, colours=4, held_relations=False)
+    held = world.split.held_out
+    assert len(held) == 8 and {word for word, _ in held} <= set(COLOURS)
+    pairs = set().union(*(bindings(world.draw("train", k)[1]) for k in range(400)))
+    relations = {pair for pair in pairs if pair[0] in world.config.relations}
+    assert len(relations) == 4 * 4 and not held & pairs
+    usual = tiny("small", split="systematic", held_out=0.5, shapes=4, colours=4)
+    assert len(usual.split.held_out) == 16 and world.space != usual.space
+    assert "held_relations" not in usual.config.identity()  # the ids of worlds made before stay what they were

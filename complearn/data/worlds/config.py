@@ -38,6 +38,9 @@ class WorldConfig:
     gradient: float = 0.0
     split: str = "random"  # random, systematic, productive or divergence
     held_out: float = 0.2  # systematic: share of the pairs that training never sees
+    # systematic: also pairs of a relation and a shape; where much is held out and relations are few, a shape would tell
+    # its relation
+    held_relations: bool = True
     train_atoms: int | None = None  # productive: most atoms of a training statement; None: the median
     disjoint: bool = False  # whether training and test share no caption; a small world has too few for that
     n_train: int = 20_000  # pairs
@@ -103,6 +106,8 @@ class WorldConfig:
     def identity(self) -> dict[str, Any]:
         "All that a world depends on, as plain values; of a skin, the content of its folder and not the path."
         values = asdict(self)
+        if self.held_relations:  # as worlds were before there was a choice
+            values.pop("held_relations")
         # unused in a world of shapes
         of_skin = {name: values.pop(name) for name in ("skin", "folder", "backdrop", "held_pictures")}
         if self.skin == "shapes":

@@ -116,7 +116,8 @@ class World:
             sizes = config.sizes if len(config.sizes) > 1 else ()
             attributes = config.words("colours") if config.skin == "shapes" else sizes
             held_out = held_out_pairs(attributes, config.words("shapes"), config.held_out, config.seed)
-            held_out |= held_out_pairs(config.relations, config.words("shapes"), config.held_out, config.seed)
+            related = config.relations if config.held_relations else ()
+            held_out |= held_out_pairs(related, config.words("shapes"), config.held_out, config.seed)
         self.split = Split(config.split, config.seed, held_out, disjoint=config.disjoint)
         self.scenes["train"] = self.scenes["seen"] = config.scenes("train", held_out=tuple(sorted(held_out)))
         if config.split == "productive":
