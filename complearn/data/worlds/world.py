@@ -174,9 +174,17 @@ class World:
         "Scene and statement number k of a part."
         return draw_scene(self.scenes[part], self.split, part, rng(self.config.seed, "pair", part, k))
 
+    def _drawn_number(self, part: str, k: int) -> int:
+        "The number of the draw that gives pair number k of a part."
+        return int(self._divergent[k]) if self.config.split == "divergence" and part == "test" else k
+
     def pair(self, part: str, k: int) -> Pair:
         "Pair number k of a part, its picture not yet rendered."
-        return self.drawn(part, int(self._divergent[k]) if self.config.split == "divergence" and part == "test" else k)
+        return self.drawn(part, self._drawn_number(part, k))
+
+    def stated(self, part: str, k: int) -> Statement:
+        "What the caption of pair number k of a part states."
+        return self.draw(part, self._drawn_number(part, k))[1]
 
     @cached_property
     def space(self) -> str:
