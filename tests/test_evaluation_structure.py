@@ -169,7 +169,7 @@ def test_a_world_is_asked_of_any_model(codes):
     model = build_model(config, tokenizer, seed=0)
     if codes:
         model.calibrate(model.collate(task.pairs[:8]))
-    rows = judge(model, bench)
+    rows = judge(model, bench, "untrained")
     values = {(row["split"], row["metric"]): row["value"] for row in rows}
     assert ("text", "bag_disentanglement") in values if codes else ("text", "bag_disentanglement") not in values
     assert -1 <= values["text", "topographic_similarity"] <= 1 and values["image", "additive_error"] <= 1

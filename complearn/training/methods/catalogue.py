@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/training/methods/catalogue.ipynb #29f59805
-from . import clip, composer, grounding, iterated, learner  # noqa: F401
+from . import clip, composer, controls, grounding, iterated, learner  # noqa: F401
 from complearn.training.methods.multistage import (
     clip as multistage_clip,  # noqa: F401
     stages,  # noqa: F401
