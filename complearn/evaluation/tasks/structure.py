@@ -99,15 +99,15 @@ def additive_error(
     judged message says a word that no fitted one says."""
     columns = [column == word for column in meanings.T for word in np.unique(column)]
     says = np.stack([*columns, np.ones(len(meanings), bool)], 1).astype(float)
-    asked = np.ones(len(meanings), bool) if judged is None else judged
-    fitted = asked if judged is None else ~judged
-    if not asked.any() or (says[fitted].sum(0) == 0)[says[asked].sum(0) > 0].any():
+    rows = np.ones(len(meanings), bool) if judged is None else judged
+    fitted = rows if judged is None else ~judged
+    if not rows.any() or (says[fitted].sum(0) == 0)[says[rows].sum(0) > 0].any():
         return None
     parts = np.linalg.lstsq(says[fitted], vectors[fitted], rcond=None)[0]
-    spread = ((vectors[asked] - vectors[fitted].mean(0)) ** 2).sum()
+    spread = ((vectors[rows] - vectors[fitted].mean(0)) ** 2).sum()
     if spread < 1e-12:
         return None
-    return float(((vectors[asked] - says[asked] @ parts) ** 2).sum() / spread)
+    return float(((vectors[rows] - says[rows] @ parts) ** 2).sum() / spread)
 
 # %% ../../../nbs/evaluation/tasks/structure.ipynb #5c6a0011
 def _quarters(

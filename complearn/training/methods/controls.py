@@ -21,7 +21,13 @@ from .clip import calibrate
 from .iterated import codebook_restarts, iterated, spawn
 from .registry import method
 from ..objectives.contrastive import Distillation
-from ..objectives.losses import contrastive_loss, hashed_uniform, joint_pairs, mixed_bits, token_numbers
+from complearn.training.objectives.losses import (
+    contrastive_loss,
+    hashed_uniform,
+    joint_pairs,
+    mixed_bits,
+    token_numbers,
+)
 
 # %% ../../../nbs/training/methods/controls.ipynb #6d5b0005
 def holistic_vectors(

@@ -398,5 +398,5 @@ def heard_shares(
 ) -> Float[Tensor, "batch"]:  # 0 of captions that are not heard; 1 / (subset * batch) of those that are
     """Weights that keep a part of the captions; over many batches a loss of that sum has the mean of those that are
     heard."""
-    heard = hashed_uniform(numbers, ~torch.as_tensor(salt, device=numbers.device)) < subset
-    return heard.float() / (subset * len(numbers))
+    chosen = hashed_uniform(numbers, ~torch.as_tensor(salt, device=numbers.device)) < subset
+    return chosen.float() / (subset * len(numbers))
