@@ -76,6 +76,8 @@ class Train(TrainSettings):
     workers: Annotated[int, Field(ge=0)] = 0  # processes that decode files; 0 is one background thread
     captions_too: bool = False  # equal captions are no negatives of each other either
     choose: bool = False  # draw one of a photo's captions each time
+    # share of a batch's pairs that come with one whose caption has the same words in another order; 0: as drawn
+    exchanges: Annotated[float, Field(ge=0, le=1)] = 0.0
     # a wrong caption each: "auto", {"calls": 2}
     negatives: Annotated[Negatives | None, BeforeValidator(Negatives.read)] = None
     words: Words = field(default_factory=Words)  # how the vocabulary is fitted
@@ -96,9 +98,12 @@ class Train(TrainSettings):
     def batches(self) -> dict[str, Any]:
         "The settings of batches in which a checkpoint must agree."
         augment = {name: value for name, value in plain(self.augment).items() if value}
-        return {"augment": augment} | {
-            name: plain(getattr(self, name)) for name in ("captions_too", "choose", "negatives")
-        }
+        exchanges = {"exchanges": self.exchanges} if self.exchanges else {}
+        return (
+            {"augment": augment}
+            | exchanges
+            | {name: plain(getattr(self, name)) for name in ("captions_too", "choose", "negatives")}
+        )
 
 # %% ../../../nbs/training/runs/config.ipynb #n006
 EVALUATIONS = Registry("evaluation")

@@ -26,6 +26,7 @@ from ...core.own_files import open_own
 from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...core.trust import offline
+from ...data.exchanges import ExchangeSampler
 from ...data.loading import Loader, check_batch, content_fingerprint, fingerprint
 from ...data.negatives import Negatives, with_negatives
 from ...data.pairs import Collate, number_captions, preload, preloaded_bytes
@@ -299,6 +300,13 @@ def _make_loader(
     if config.train.preload and _fits_in_memory(pairs, transform):
         pairs = preload(pairs, transform.size, transform.fit, len(transform.mean))
     shared = {"workers": config.train.workers, "rank": processes.rank, "world": processes.world}
+    share = config.train.exchanges
+    if share and isinstance(pairs, PairStream):
+        raise RequestError("train.exchanges looks for pairs among all of them, and a stream has no end; leave it out")
+    if share:
+        captions = [pair.caption or "" for pair in pairs]
+        sampler = ExchangeSampler(captions, config.train.batch_size, config.seed, share)
+        return Loader(pairs, collate, config.train.batch_size, config.seed, **shared, sampler=sampler)
     if isinstance(pairs, PairStream):
         return StreamLoader(pairs, collate, config.train.batch_size, config.seed, **shared)
     return Loader(pairs, collate, config.train.batch_size, config.seed, **shared)
