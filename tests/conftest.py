@@ -76,6 +76,11 @@ NEEDS = {
         lambda: _real_data() is not None,
     ),
     "gpu": Need("on a GPU", "no CUDA device", _has_gpu),
+    "firefox": Need(
+        "in Firefox",
+        "no Firefox: install firefox-esr or firefox",
+        lambda: bool(shutil.which("firefox-esr") or shutil.which("firefox")),
+    ),
     "node": Need("of scripts outside a browser", "no node: install Node.js", lambda: bool(shutil.which("node"))),
     "biome": Need(
         "of the style of JavaScript and CSS",
