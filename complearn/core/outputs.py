@@ -29,6 +29,7 @@ _SPELLED = {
     "ifm": "IFM",
     "composer": "COMPOSER",
     "triplet_clip": "TripletCLIP",
+    "open_clip": "open_clip",
     "codebook_restarts": "Codebook-CLIP with restarts",
     "two_stream": "two-stream model",
     "mvsa": "MVSA",
