@@ -176,7 +176,8 @@ def test_titles_of_registered_methods_are_those_of_papers():
     names = {"clip": "CLIP", "il_clip": "IL-CLIP", "codebook_clip": "Codebook-CLIP", "negclip": "NegCLIP"}
     assert {name: model_title(name) for name in names} == names
     assert (
-        model_title("codebook_restarts") == "codebook restarts" and model_title("ViT-B-32:openai") == "ViT-B-32:openai"
+        model_title("codebook_restarts") == "Codebook-CLIP with restarts"
+        and model_title("ViT-B-32:openai") == "ViT-B-32:openai"
     )
 
 

@@ -23,6 +23,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from .outputs import spell_models
 from .own_files import own_folder, own_path, write_own
 from .plugins import Registry
 
@@ -193,13 +194,45 @@ def _figure_page(
     return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'
 
 
+def _spell_figure(
+    figure: go.Figure,  # changed in place
+) -> None:
+    "Write the models in a figure's legend, titles and rows as papers do."
+
+    def spell(texts: Any) -> Any:
+        return [spell_models(text) if isinstance(text, str) else text for text in texts]
+
+    for trace in figure.data:
+        if trace.name:
+            trace.name = spell_models(trace.name)
+        for axis in ("x", "y"):
+            values = getattr(trace, axis, None)
+            if values is not None and len(values) and all(isinstance(value, str) for value in values):
+                setattr(trace, axis, spell(values))
+        if isinstance(getattr(trace, "hovertemplate", None), str):
+            trace.hovertemplate = spell_models(trace.hovertemplate)
+    for note in figure.layout.annotations:
+        if note.text:
+            note.text = spell_models(note.text)
+    if figure.layout.title.text:
+        figure.layout.title.text = spell_models(figure.layout.title.text)
+    for axis in (*figure.select_xaxes(), *figure.select_yaxes()):
+        if axis.ticktext is not None:
+            axis.ticktext = spell(axis.ticktext)
+        if axis.categoryarray is not None:
+            axis.categoryarray = spell(axis.categoryarray)
+
+
 def save_figure(
     figure: go.Figure,  # what to save
     folder: str | Path,  # where; made if need be
     name: str,  # the files' name, without an ending
 ) -> list[Path]:  # the files that were written: HTML, and PNG where a browser is found
     """Save a figure as an HTML page and, where a Chromium is found, as a PNG; raise `ForeignFile` if the folder or a
-    file in it is a link."""
+    file in it is a link.
+
+    Its models are named as papers name them, in the figure that was given too."""
+    _spell_figure(figure)
     folder = Path(folder).absolute()
     folder = own_folder(folder.parent, folder.name)
     if not own_path(folder, "plotly.min.js").exists():
