@@ -189,12 +189,51 @@ def attach(browser, app, controller, dark=False):
     page.add_style_tag(content=join_style(app))
 
     def kernel(request, buffers):
-        messages = controller.handle(request, [base64.b64decode(buffer) for buffer in buffers])
-        return [[content, [base64.b64encode(bytes(part)).decode() for part in parts]] for content, parts in messages]
+        return answer_in_text(controller, request, buffers)
 
     page.expose_function("kernel", kernel)
     page.evaluate(with_script(app, ATTACH))
     return page
+
+
+def answer_in_text(controller, request, buffers):
+    """A controller's answer, as a page can read it that calls a function of Python."""
+    messages = controller.handle(request, [base64.b64decode(buffer) for buffer in buffers])
+    messages = controller.with_address(messages)
+    return [[content, [base64.b64encode(bytes(part)).decode() for part in parts]] for content, parts in messages]
+
+
+SERVED = "http://127.0.0.1:9/voila/?token=0123secret"  # nothing listens there: the test itself answers
+
+
+class ServedApp:
+    """An app at an address, as voila serves it: each time that the page is loaded it gets an app of its own."""
+
+    def __init__(self, context, name, open_app, hash=""):
+        self.name, self.open_app, self.app = name, open_app, None
+        self.page = context.new_page()
+        self.faults = []
+        self.page.on("pageerror", lambda error: self.faults.append(f"{error}\n{error.stack}"))
+        self.page.route("http://127.0.0.1:9/**", self.load)
+        self.page.expose_function("kernel", self.kernel)
+        self.page.goto(f"{SERVED}{hash}")
+
+    def load(self, route):
+        """Send the page, and begin with a new app."""
+        if "favicon" in route.request.url:
+            return route.fulfill(status=404)
+        self.app = self.open_app()
+        page = PAGE.format(app=self.name).replace("<html", "<html data-complearn-served")
+        script = f"({with_script(self.name, ATTACH)})();"
+        body = f"{page}<style>{join_style(self.name)}</style><script type=module>{script}</script>"
+        return route.fulfill(body=body, content_type="text/html; charset=utf-8")
+
+    def kernel(self, request, buffers):
+        return answer_in_text(self.app.controller, request, buffers)
+
+    @property
+    def hash(self):
+        return self.page.evaluate("location.hash.slice(1)")
 
 
 NOT_VALUES = [
@@ -219,7 +258,7 @@ NOT_VALUES = [
 def check_requests(controller, name):
     """A page can send anything: each argument of an action in turn, and requests that are none; all that is
     answered."""
-    parameters = [*controller.actions[name].arguments.__dataclass_fields__, "content", "panel", "action", "strange"]
+    parameters = [*controller.actions[name].arguments.__dataclass_fields__, "content", "panel", "action", "view", "strange"]
     requests = [{"action": name, parameter: value} for parameter in parameters for value in NOT_VALUES]
     contents = [
         content for request in [*requests, None, [], "connect", 3, {}] for content, _ in controller.handle(request)

@@ -1,0 +1,177 @@
+"""What is seen in an app has an address: a reload, the history, a second tab and copied Python show it again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from browser import ServedApp, open_chromium, screenshot
+
+from complearn.apps.addresses import read_address, write_address
+from complearn.apps.stages.controller import stages
+from complearn.data.readers.registry import read
+from complearn.models.registry import build
+
+
+@dataclass(frozen=True)
+class Way:
+    """An app, and what a person does in it, step by step; each step changes what is seen."""
+
+    name: str
+    open: Callable  # without arguments, but for a view
+    steps: tuple[Callable, ...]  # of the page
+    shown: str  # a selector of what must look the same again
+    namespace: dict  # what the copied lines need
+    gone: tuple[str, ...]  # addresses of what is not there
+
+
+TOWER = {"tower": "tiny", "size": 16, "patch": 8, "width": 16, "depth": 1, "heads": 1}
+
+
+def stages_way(folder):
+    pairs = read("trifeature", samples=3, shapes=3, textures=2, colours=3)
+    model = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 2})
+    model.learned.fill_(2)
+    model.eval()
+
+    def choose(page):
+        page.locator(".cl-anchors button").nth(4).click()
+
+    def select(page):
+        page.locator("[data-stage=stage-1] .cl-tile button[aria-pressed]").first.click()
+
+    def fewer(page):
+        page.locator("input[type=number]").fill("2")
+        page.locator("input[type=number]").blur()
+
+    def turn(page):
+        page.get_by_label("next images").click()
+
+    return Way(
+        "stages",
+        lambda **view: stages(model, pairs=pairs, clusters=3, **view),
+        (choose, select, fewer, turn),
+        ".cl-split",
+        {"model": model, "pairs": pairs},
+        ("anchor=54", "neighbours=99", "picked=-1", "model=other", "start=x"),
+    )
+
+
+WAYS = {"stages": stages_way}
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with open_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module", params=sorted(WAYS))
+def way(request, tmp_path_factory):
+    return WAYS[request.param](tmp_path_factory.mktemp(request.param))
+
+
+SETTLED = "document.querySelector('.cl-views') && !document.querySelector('.cl-views').hidden"
+PAUSE = 1100  # milliseconds: what comes sooner after a change of the same keys goes on with it
+
+
+def seen(served, way):
+    """The words that are seen; what is not drawn at once is waited for."""
+    served.page.wait_for_timeout(150)
+    return served.page.locator(way.shown).inner_text()
+
+
+def wait_for(served, view):
+    """Wait until the app shows a view, and its address says so."""
+    for _ in range(100):
+        if served.app is not None and served.app.view == view:
+            address = write_address(read_address(served.app.controller.address_type, view))
+            if served.hash == address:
+                return
+        served.page.wait_for_timeout(50)
+    raise AssertionError((served.app.view, view, served.hash))
+
+
+def walk(served, way):
+    """Take all steps; return the views before and after, with what was seen."""
+    served.page.wait_for_function(SETTLED)
+    views = [(served.app.view, seen(served, way))]
+    for step in way.steps:
+        step(served.page)
+        for _ in range(100):
+            if served.app.view != views[-1][0]:
+                break
+            served.page.wait_for_timeout(50)
+        view = served.app.view
+        assert view != views[-1][0], f"{step.__name__} changes nothing that the address says"
+        wait_for(served, view)
+        served.page.wait_for_timeout(PAUSE)
+        views.append((view, seen(served, way)))
+    return views
+
+
+@pytest.mark.browser
+def test_a_reload_the_history_a_second_tab_and_copied_python_show_what_was_seen(way, chromium):
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    served = ServedApp(context, way.name, way.open)
+    page = served.page
+    views = walk(served, way)
+    (before, seen_before), (last, seen_last) = views[-2:]
+    address = served.hash
+    first_app = served.app
+    page.reload()
+    page.wait_for_function(SETTLED)
+    wait_for(served, last)
+    assert served.app is not first_app and seen(served, way) == seen_last, "a reload shows another view"
+    page.go_back()
+    wait_for(served, before)
+    assert seen(served, way) == seen_before
+    page.go_forward()
+    wait_for(served, last)
+    page.locator("h2").first.click()
+    page.keyboard.press("Control+z")
+    wait_for(served, before)
+    page.keyboard.press("Control+Shift+z")
+    wait_for(served, last)
+    assert seen(served, way) == seen_last
+    for view, words in views[-2::-1]:
+        page.get_by_label("the view before").click()
+        wait_for(served, view)
+        assert seen(served, way) == words
+    assert page.get_by_label("the view before").get_attribute("aria-disabled") == "true"
+    page.get_by_label("the view after").click()
+    wait_for(served, views[1][0])
+    other = ServedApp(context, way.name, way.open, f"#{address}")
+    other.page.wait_for_function(SETTLED)
+    wait_for(other, last)
+    assert seen(other, way) == seen_last, "a second tab shows another view"
+    other.page.get_by_text("Copy as Python").click()
+    other.page.wait_for_selector(".cl-copied")
+    lines = other.page.locator(".cl-copied pre").inner_text()
+    assert other.page.evaluate("navigator.clipboard.readText()") == lines
+    space = dict(way.namespace)
+    exec(lines, space)
+    assert space["app"].view == last and space["app"] is not other.app, lines
+    screenshot(other.page, f"address-{way.name}")
+    for text in (address, lines):
+        assert "secret" not in text and "token" not in text and "127.0.0.1" not in text
+    assert not served.faults and not other.faults
+    context.close()
+
+
+@pytest.mark.browser
+def test_an_address_of_what_is_not_there_opens_the_ordinary_view_and_says_why(way, chromium):
+    context = chromium.new_context()
+    ordinary = ServedApp(context, way.name, way.open)
+    ordinary.page.wait_for_function(SETTLED)
+    words, view = seen(ordinary, way), ordinary.app.view
+    for wrong in (*way.gone, "nonsense=1", "%00%FF&=&&x", "../../etc/passwd"):
+        served = ServedApp(context, way.name, way.open, f"#{wrong}")
+        served.page.wait_for_selector(".cl-fault:not(:empty)")
+        served.page.wait_for_function(SETTLED)
+        wait_for(served, view)
+        fault = served.page.locator(".cl-fault").inner_text()
+        assert fault.startswith("This address cannot be shown: ") and fault.endswith("You see the ordinary view.")
+        assert seen(served, way) == words and not served.faults, wrong
+        served.page.close()
+    context.close()
