@@ -258,7 +258,14 @@ NOT_VALUES = [
 def check_requests(controller, name):
     """A page can send anything: each argument of an action in turn, and requests that are none; all that is
     answered."""
-    parameters = [*controller.actions[name].arguments.__dataclass_fields__, "content", "panel", "action", "view", "strange"]
+    parameters = [
+        *controller.actions[name].arguments.__dataclass_fields__,
+        "content",
+        "panel",
+        "action",
+        "view",
+        "strange",
+    ]
     requests = [{"action": name, parameter: value} for parameter in parameters for value in NOT_VALUES]
     contents = [
         content for request in [*requests, None, [], "connect", 3, {}] for content, _ in controller.handle(request)

@@ -1,14 +1,20 @@
 """What is seen in an app has an address: a reload, the history, a second tab and copied Python show it again."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 from browser import ServedApp, open_chromium, screenshot
+from test_apps_explorer import make_pairs
 
 from complearn.apps.addresses import read_address, write_address
+from complearn.apps.concepts.controller import concepts
+from complearn.apps.edits.controller import edits
+from complearn.apps.edits.review import review
 from complearn.apps.stages.controller import stages
 from complearn.data.readers.registry import read
+from complearn.data.worlds.world import world_from
 from complearn.models.registry import build
 
 
@@ -56,7 +62,90 @@ def stages_way(folder):
     )
 
 
-WAYS = {"stages": stages_way}
+def edits_way(folder):
+    world = world_from("small")
+    scenes = [world.pair("test", k) for k in range(5, 15)]
+
+    def take(page):
+        page.locator(".cl-gallery > button").nth(1).click()
+
+    def call(page):
+        buttons = page.locator("[data-operator]:not(:disabled)").all()
+        next(each for each in buttons if int(each.locator(".cl-number").inner_text()) > 1).click()
+
+    def other(page):
+        page.get_by_text("Another", exact=True).click()
+
+    def turn(page):
+        page.get_by_text("Next", exact=True).click()
+
+    return Way(
+        "edits",
+        lambda **view: edits(scenes, **view),
+        (turn, take, call, other),
+        ".cl-main",
+        {"captions": scenes},
+        (
+            "item=10",
+            "item=1&text=a+dog",
+            "item=0&calls=fly:0",
+            "item=0&calls=swap_att:99",
+            "calls=swap_att",
+            "start=-1",
+        ),
+    )
+
+
+def review_way(folder):
+    lines = [
+        {"id": str(k), "image_id": str(k), "caption": f"a dog and {k} cats", "negatives": [f"a dog and {k} cows"]}
+        for k in range(4)
+    ]
+    path = folder / "negatives.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def forward(page):
+        page.locator(".cl-card").press("ArrowRight")
+
+    def next_open(page):
+        page.locator(".cl-card").press("n")
+
+    def back(page):
+        page.locator(".cl-card").press("ArrowLeft")
+
+    steps = (forward, next_open, back)
+    return Way("review", lambda **view: review(path, **view), steps, ".cl-card", {}, ("place=4", "place=-1"))
+
+
+def concepts_way(folder):
+    pairs = make_pairs()
+
+    def search(page):
+        page.locator("input[type=search]").fill("dog")
+
+    def open_concept(page):
+        page.locator("[data-concept='a dog']").click()
+
+    def follow(page):
+        page.locator("[data-jump='a dog near a cat']").first.click()
+
+    def tree(page):
+        page.locator("[data-tree]").first.click()
+
+    def select(page):
+        page.locator("[data-image]").first.click()
+
+    return Way(
+        "concepts",
+        lambda **view: concepts(pairs, **view),
+        (search, open_concept, follow, tree, select),
+        ".cl-split",
+        {"captions": pairs},
+        ("concept=a+whale", "concept=a+dog&predicate=none", "start=1", "concept=a+dog&picked=7", "sentence=9"),
+    )
+
+
+WAYS = {"concepts": concepts_way, "edits": edits_way, "review": review_way, "stages": stages_way}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +160,6 @@ def way(request, tmp_path_factory):
 
 
 SETTLED = "document.querySelector('.cl-views') && !document.querySelector('.cl-views').hidden"
-PAUSE = 1100  # milliseconds: what comes sooner after a change of the same keys goes on with it
 
 
 def seen(served, way):
@@ -104,7 +192,6 @@ def walk(served, way):
         view = served.app.view
         assert view != views[-1][0], f"{step.__name__} changes nothing that the address says"
         wait_for(served, view)
-        served.page.wait_for_timeout(PAUSE)
         views.append((view, seen(served, way)))
     return views
 

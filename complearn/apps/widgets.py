@@ -56,6 +56,8 @@ class Controller:
     # what a request can cause; all else is a fault of the program
     expected: ClassVar = (RequestError, BadData, MissingLibrary)
     actions: ClassVar[dict[str, Callable]] = {}
+    # keys of the address whose values follow a hand, as of a slider or of typing: quick changes of them are one change
+    gliding: ClassVar[tuple[str, ...]] = ()
     address_type: ClassVar[type | None] = None  # a frozen dataclass with the keys of the app's address, if it has one
 
     def __init_subclass__(cls):
@@ -193,6 +195,7 @@ class Controller:
         if fault or text != self._told:
             self._told = text
             content = {"type": "address", "text": text, "restored": is_restored, "fault": fault}
+            content["gliding"] = [*self.gliding]
             return [*messages, (content, [])]
         return [*messages]
 

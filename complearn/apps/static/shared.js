@@ -87,27 +87,28 @@ export const statusLine = attributes => {
 
 // The kernel says after every change what is seen, as `model=a&code=3`. A served page is an app's own: there the address is
 // the location's hash and the browser's history has those before and after. In a notebook the widget's synced state has them.
-const PAUSE = 1000; // milliseconds; quicker changes of the same keys, as by a slider, are one change
+const PAUSE = 1000; // milliseconds; quicker changes of what follows a hand, such as a slider's value, are one change
 
 const keysOf = address => address.split("&").map(part => part.split("=")[0]);
 const changedKeys = (before, after) => {
   const parts = address => new Set(address.split("&"));
   const [old, fresh] = [parts(before), parts(after)];
   const apart = [...old, ...fresh].filter(part => part && !(old.has(part) && fresh.has(part)));
-  return [...new Set(keysOf(apart.join("&")))].sort().join();
+  return [...new Set(keysOf(apart.join("&")))].sort();
 };
 
 class Trail {
   constructor() {
     Object.assign(this, { address: null, changed: "", time: 0 });
   }
-  note(address, isRestored) {
+  note(address, isRestored, gliding) {
     const before = this.address;
     this.address = address;
     if (before === address && !isRestored) return;
-    const changed = before == null ? "" : changedKeys(before, address);
+    const keys = before == null ? [] : changedKeys(before, address);
+    const changed = !isRestored && keys.every(key => gliding.includes(key)) ? keys.join() : "";
     const now = performance.now();
-    const goesOn = changed === this.changed && now - this.time < PAUSE;
+    const goesOn = changed && changed === this.changed && now - this.time < PAUSE;
     Object.assign(this, { changed, time: now });
     this.write(address, isRestored || before == null || goesOn);
   }
@@ -217,12 +218,12 @@ class Views {
   // Whether a message was for this, and not for the app.
   receive(content) {
     if (content.type === "address") {
-      const { text, restored, fault } = content;
+      const { text, restored, fault, gliding } = content;
       const seen = this.bar.hidden ? "You see the ordinary view." : "You still see the view before.";
       // an app without an address has only opened its first model
       if (fault || this.trail.address != null) this.fault.textContent = fault ? `This address cannot be shown: ${fault}. ${seen}` : "";
       this.bar.hidden = false;
-      if (text != null) this.trail.note(text, restored);
+      if (text != null) this.trail.note(text, restored, gliding);
       this.mark();
     } else if (content.type === "code") this.showCode(content.text);
     else {
