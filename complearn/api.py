@@ -540,6 +540,7 @@ def study(
 
 def runs(
     folder: str | Path = "results",  # with runs somewhere below it, or a run itself
+    view: Mapping[str, Any] | str | None = None,  # of its page: an address, or values by its keys
 ) -> Any:  # a `RunsTable`: run, method, seed, state, phase, step, loss, problem
     """Return a table of the runs under a folder: what each is, how far it has come, and whether it goes on.
 
@@ -547,7 +548,7 @@ def runs(
     scores and notes; `.selection` is what is selected there."""
     from complearn.apps.runs.table import RunsTable
 
-    return RunsTable.of(folder)
+    return RunsTable.of(folder, view)
 
 # %% ../nbs/api.ipynb #ap1f0010
 def _opened(

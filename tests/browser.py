@@ -154,14 +154,17 @@ ATTACH = """() => {
   const listeners = [], traits = {};
   let queue = Promise.resolve();
   const model = {
-    get: (name) => traits[name], set: (name, value) => { traits[name] = value; }, save_changes() {}, off() {},
+    get: (name) => traits[name], set: (name, value) => { traits[name] = value; }, off() {},
+    save_changes: () => {
+      if (window.saved) queue = queue.then(async () => deliver(await window.saved(traits)));
+    },
     on: (name, listener) => listeners.push(listener),
     send: (request, _, buffers = []) => {
-      queue = queue.then(async () => {
-        for (const [content, parts] of await window.kernel(request, buffers.map(encode)))
-          for (const listener of listeners) listener(content, parts.map(view));
-      });
+      queue = queue.then(async () => deliver(await window.kernel(request, buffers.map(encode))));
     },
+  };
+  const deliver = (messages) => {
+    for (const [content, parts] of messages) for (const listener of listeners) listener(content, parts.map(view));
   };
   render({ model, el: document.getElementById("app") });
 }"""
@@ -189,17 +192,16 @@ def attach(browser, app, controller, dark=False):
     page.add_style_tag(content=join_style(app))
 
     def kernel(request, buffers):
-        return answer_in_text(controller, request, buffers)
+        messages = controller.handle(request, [base64.b64decode(buffer) for buffer in buffers])
+        return in_text(controller.with_address(messages))
 
     page.expose_function("kernel", kernel)
     page.evaluate(with_script(app, ATTACH))
     return page
 
 
-def answer_in_text(controller, request, buffers):
-    """A controller's answer, as a page can read it that calls a function of Python."""
-    messages = controller.handle(request, [base64.b64decode(buffer) for buffer in buffers])
-    messages = controller.with_address(messages)
+def in_text(messages):
+    """Messages as a page can read them that calls a function of Python."""
     return [[content, [base64.b64encode(bytes(part)).decode() for part in parts]] for content, parts in messages]
 
 
@@ -216,6 +218,7 @@ class ServedApp:
         self.page.on("pageerror", lambda error: self.faults.append(f"{error}\n{error.stack}"))
         self.page.route("http://127.0.0.1:9/**", self.load)
         self.page.expose_function("kernel", self.kernel)
+        self.page.expose_function("saved", self.saved)
         self.page.goto(f"{SERVED}{hash}")
 
     def load(self, route):
@@ -229,7 +232,19 @@ class ServedApp:
         return route.fulfill(body=body, content_type="text/html; charset=utf-8")
 
     def kernel(self, request, buffers):
-        return answer_in_text(self.app.controller, request, buffers)
+        """What the app sends when the page has asked for something."""
+        return self.sent_by(lambda: self.app.answer(request, [base64.b64decode(buffer) for buffer in buffers]))
+
+    def saved(self, traits):
+        """What the app sends when the page has changed its synced values."""
+        return self.sent_by(lambda: [setattr(self.app, name, value) for name, value in traits.items()])
+
+    def sent_by(self, change):
+        """What the app sends while something is done."""
+        sent = []
+        self.app.send = lambda content, buffers=(): sent.append((content, [*buffers]))
+        change()
+        return in_text(sent)
 
     @property
     def hash(self):

@@ -4,18 +4,28 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
 import pytest
 from browser import ServedApp, open_chromium, screenshot
+from test_apps_codes import CONFIG
 from test_apps_explorer import make_pairs
+from test_apps_runs import make_run
 
 from complearn.apps.addresses import read_address, write_address
+from complearn.apps.codes.controller import codes
 from complearn.apps.concepts.controller import concepts
 from complearn.apps.edits.controller import edits
 from complearn.apps.edits.review import review
+from complearn.apps.map.controller import open_map
+from complearn.apps.runs.controller import runs
+from complearn.apps.search.controller import search
 from complearn.apps.stages.controller import stages
 from complearn.data.readers.registry import read
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
 from complearn.models.registry import build
+from complearn.training.runs.launch import launch, prepare
 
 
 @dataclass(frozen=True)
@@ -145,7 +155,147 @@ def concepts_way(folder):
     )
 
 
-WAYS = {"concepts": concepts_way, "edits": edits_way, "review": review_way, "stages": stages_way}
+def search_way(folder):
+    world = world_from("small")
+    pictures = [world.pair("test", k) for k in range(30)]
+    text = {"tower": "tiny", "width": 16, "depth": 1, "heads": 1}
+    tokenizer = WordTokenizer.fit([pair.caption for pair in pictures])
+    model = build({"vision": {**TOWER, "size": 32}, "text": text}, tokenizer)
+
+    def turn(page):
+        page.get_by_text("Next", exact=True).click()
+
+    def take(page):
+        page.locator(".cl-grid .cl-picture").nth(2).click()
+        page.wait_for_selector(".cl-stage img[src]:visible")
+
+    def words(page):
+        page.get_by_label("text of the query").last.fill("a red circle")
+        page.keyboard.press("Enter")
+
+    def slide(page):
+        page.locator("input[type=range]").focus()
+        page.keyboard.press("End")
+
+    def why(page):
+        page.locator(".cl-grid").get_by_text("Why?").first.click()
+        page.wait_for_selector(".cl-explanation:not([hidden])")
+
+    def keep(page):
+        page.locator(".cl-grid .cl-tile [aria-pressed]").nth(3).click()
+
+    return Way(
+        "search",
+        lambda **view: search(pictures, model, index=folder, page_size=6, **view),
+        (turn, take, words, slide, keep, why),
+        ".cl-results",
+        {"gallery": pictures, "models": model},
+        ("picture=30", "upload=1", "alpha=2", "box=0.1&box=0.5", "why=3", "model=other", "kept=-1"),
+    )
+
+
+def codes_way(folder):
+    launch(prepare(folder / "codebook", CONFIG).path, progress=False)
+
+    def order(page):
+        page.get_by_text("by index").click()
+
+    def card(page):
+        page.locator(".cl-card:not(.cl-dead):not([aria-selected=true])").nth(2).click()
+
+    def image(page):
+        page.wait_for_selector(".cl-thumbnails button")
+        page.locator(".cl-thumbnails button").first.click()
+
+    def surgery(page):
+        page.click(".cl-tabs [data-tab=surgery]")
+
+    def query(page):
+        page.fill(".cl-tab form input", "red circle left of blue square")
+        page.click(".cl-tab form button")
+        page.wait_for_selector(".cl-factor")
+
+    def switch_off(page):
+        page.click(".cl-factor >> nth=0 >> [data-factor='0']")
+
+    def compare(page):
+        page.click("text=Compare two models")
+        page.wait_for_selector(".cl-panel >> nth=1 >> .cl-factor")
+
+    return Way(
+        "codes",
+        lambda **view: codes(folder, **view),
+        (order, card, image, surgery, query, switch_off, compare),
+        ".cl-details >> nth=0",
+        {},
+        ("code=64", "model=other", "snapshot=other", "image=99999", "factors=1:2", "second_code=1", "tab=none", "kept=-1"),
+    )
+
+
+def map_way(folder):
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(draw.normal(size=(60, 2)), columns=["x", "y"])
+    table["shape"] = ["round", "square", "long"] * 20
+    table["size"] = ["small"] * 30 + ["large"] * 30
+
+    def colour(page):
+        page.get_by_label("Colour by").select_option("size")
+
+    def choose(page):
+        page.locator(".cl-legend button").first.click()
+
+    def turn(page):
+        page.get_by_label("next points").click()
+
+    def as_table(page):
+        page.get_by_text("Table", exact=True).click()
+
+    return Way(
+        "map",
+        lambda **view: open_map(table, **view),
+        (colour, choose, turn, as_table),
+        ".cl-body",
+        {"model": table},
+        ("points=60", "points=3-2", "points=x", "colour=weight", "models=other", "of=dreams", "start=1", "form=list"),
+    )
+
+
+def runs_way(folder):
+    for seed in range(2):
+        make_run(folder / f"clip-s{seed}", "clip", seed, lr=0.001 * (seed + 1))
+
+    def select(page):
+        page.locator("[data-name=clip-s1]").click()
+
+    def sort(page):
+        page.locator("[data-column=run]").click()
+
+    def tab(page):
+        page.locator("[data-panel=about]").click()
+
+    def words(page):
+        page.get_by_label("filter by words").fill("s1")
+
+    return Way(
+        "runs",
+        lambda **view: runs(folder, **view),
+        (select, sort, tab, words),
+        ".cl-list",
+        {},
+        ("selected=gone", "sort=colour", "weight=1", "shown=0", "hidden=perhaps"),
+    )
+
+
+WAYS = {
+    "codes": codes_way,
+    "concepts": concepts_way,
+    "edits": edits_way,
+    "map": map_way,
+    "review": review_way,
+    "runs": runs_way,
+    "search": search_way,
+    "stages": stages_way,
+}
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +339,7 @@ def walk(served, way):
             if served.app.view != views[-1][0]:
                 break
             served.page.wait_for_timeout(50)
+        served.page.wait_for_timeout(200)  # a click may take several requests
         view = served.app.view
         assert view != views[-1][0], f"{step.__name__} changes nothing that the address says"
         wait_for(served, view)
@@ -238,7 +389,10 @@ def test_a_reload_the_history_a_second_tab_and_copied_python_show_what_was_seen(
     assert other.page.evaluate("navigator.clipboard.readText()") == lines
     space = dict(way.namespace)
     exec(lines, space)
-    assert space["app"].view == last and space["app"] is not other.app, lines
+    app = space["table"].page if way.name == "runs" else space["app"]
+    assert app.view == last and app is not other.app, lines
+    if hasattr(app, "selection"):
+        assert app.selection.equals(other.app.selection)
     screenshot(other.page, f"address-{way.name}")
     for text in (address, lines):
         assert "secret" not in text and "token" not in text and "127.0.0.1" not in text

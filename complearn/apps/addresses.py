@@ -18,8 +18,8 @@ from ..core.config import RequestError, strict
 from ..core.runs import Run
 
 # %% ../../nbs/apps/addresses.ipynb #adr0005
-MOST_CHARACTERS = 20_000  # of an address
-_MOST_KEYS = 2_000
+MOST_CHARACTERS = 200_000  # of an address: that of some thousand selected points is long
+_MOST_KEYS = 20_000
 
 
 def view_values(

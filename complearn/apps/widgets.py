@@ -74,6 +74,7 @@ class Controller:
         self.notify: Callable[[Message], None] = lambda message: None  # receives messages while an action runs
         self.opened_by: Opening | None = None
         self._told = None  # the last address that a page was told
+        self._gesture: int | None = None  # the number of the click or key that caused the last request
 
     def state(self) -> dict[str, Any]:
         "The attributes that actions change, with copies of those that are changed in place."
@@ -140,7 +141,9 @@ class Controller:
         if name not in self.actions:
             raise RequestError(unknown_name("action", name, sorted(self.actions)))
         method = self.actions[name]
-        given = {key: request[key] for key in request if key != "action"}
+        given = {key: request[key] for key in request if key not in ("action", "gesture")}
+        gesture = request.get("gesture")
+        self._gesture = gesture if type(gesture) is int else None
         fault = ""
         if name == "connect" and self.address_type is not None:
             view = given.pop("view", None)
@@ -195,7 +198,7 @@ class Controller:
         if fault or text != self._told:
             self._told = text
             content = {"type": "address", "text": text, "restored": is_restored, "fault": fault}
-            content["gliding"] = [*self.gliding]
+            content |= {"gliding": [*self.gliding], "gesture": self._gesture}
             return [*messages, (content, [])]
         return [*messages]
 
@@ -209,7 +212,7 @@ class Controller:
     @action(needs_model=False)
     def copy_code(self) -> list[Message]:
         "Say in Python how to open what is seen."
-        return [({"type": "code", "text": self.code()}, [])]
+        return [({"type": "python", "text": self.code()}, [])]
 
 # %% ../../nbs/apps/widgets.ipynb #c004
 class AppWidget(anywidget.AnyWidget):

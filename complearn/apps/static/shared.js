@@ -99,17 +99,18 @@ const changedKeys = (before, after) => {
 
 class Trail {
   constructor() {
-    Object.assign(this, { address: null, changed: "", time: 0 });
+    Object.assign(this, { address: null, changed: "", time: 0, gesture: 0 });
   }
-  note(address, isRestored, gliding) {
+  // What one click or key causes is one step, though it may take several requests.
+  note(address, isRestored, gliding, gesture) {
     const before = this.address;
     this.address = address;
     if (before === address && !isRestored) return;
     const keys = before == null ? [] : changedKeys(before, address);
     const changed = !isRestored && keys.every(key => gliding.includes(key)) ? keys.join() : "";
     const now = performance.now();
-    const goesOn = changed && changed === this.changed && now - this.time < PAUSE;
-    Object.assign(this, { changed, time: now });
+    const goesOn = gesture === this.gesture || (changed && changed === this.changed && now - this.time < PAUSE);
+    Object.assign(this, { changed, time: now, gesture });
     this.write(address, isRestored || before == null || goesOn);
   }
 }
@@ -193,7 +194,9 @@ const TEXT_FIELDS = "textarea, select, [contenteditable], input:not([type=checkb
 // The buttons of every app: the view before, the view after, and the view as a line of Python.
 class Views {
   constructor(app, model) {
-    this.app = app;
+    Object.assign(this, { app, gesture: 0 });
+    const send = app.send.bind(app);
+    app.send = (request, ...rest) => send({ ...request, gesture: this.gesture }, ...rest);
     this.trail = openTrail(address => app.send({ action: "connect", view: address }), model);
     const step = by => () => this.step(by);
     this.before = button("↶", step(-1), { "aria-label": "the view before", title: "the view before (Ctrl and Z)" });
@@ -218,14 +221,14 @@ class Views {
   // Whether a message was for this, and not for the app.
   receive(content) {
     if (content.type === "address") {
-      const { text, restored, fault, gliding } = content;
+      const { text, restored, fault, gliding, gesture } = content;
       const seen = this.bar.hidden ? "You see the ordinary view." : "You still see the view before.";
       // an app without an address has only opened its first model
       if (fault || this.trail.address != null) this.fault.textContent = fault ? `This address cannot be shown: ${fault}. ${seen}` : "";
       this.bar.hidden = false;
-      if (text != null) this.trail.note(text, restored, gliding);
+      if (text != null) this.trail.note(text, restored, gliding, gesture ?? this.gesture);
       this.mark();
-    } else if (content.type === "code") this.showCode(content.text);
+    } else if (content.type === "python") this.showCode(content.text);
     else {
       if (!this.isDrawn) this.fault.textContent = content.type === "busy" ? content.text : ""; // no app shows it yet
       this.isDrawn ||= content.type !== "busy";
@@ -275,7 +278,8 @@ class Views {
 export const connect = (app, model, listeners) => {
   const views = new Views(app, model);
   const receive = (content, buffers) => views.receive(content) || app.receive(content, buffers ?? []);
-  const all = [["keydown", event => views.onKey(event)], ...Object.entries(listeners)];
+  const mark = ["pointerdown", "keydown", "input", "change"].map(name => [name, () => (views.gesture += 1)]);
+  const all = [...mark, ["keydown", event => views.onKey(event)], ...Object.entries(listeners)];
   model.on("msg:custom", receive);
   for (const [name, listener] of all) window.addEventListener(name, listener, true);
   app.send(views.connection);
