@@ -228,7 +228,16 @@ def codes_way(folder):
         (order, card, image, surgery, query, switch_off, compare),
         ".cl-details >> nth=0",
         {},
-        ("code=64", "model=other", "snapshot=other", "image=99999", "factors=1:2", "second_code=1", "tab=none", "kept=-1"),
+        (
+            "code=64",
+            "model=other",
+            "snapshot=other",
+            "image=99999",
+            "factors=1:2",
+            "second_code=1",
+            "tab=none",
+            "kept=-1",
+        ),
     )
 
 

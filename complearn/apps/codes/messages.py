@@ -84,7 +84,9 @@ class CodesAddress(make_dataclass("_TwoPanels", _SECOND, bases=(PanelAddress,), 
     def panels(self) -> list[PanelAddress]:
         "The panels that the address names; raise RequestError if the second one has no model."
         names = [item.name for item in fields(PanelAddress)]
-        first, second = (PanelAddress(**{name: getattr(self, f"{start}{name}") for name in names}) for start in ("", "second_"))
+        first, second = (
+            PanelAddress(**{name: getattr(self, f"{start}{name}") for name in names}) for start in ("", "second_")
+        )
         if second != PanelAddress() and not second.model:
             raise RequestError("the view has values of a second panel and no second_model; name one")
         return [first, second] if second.model else [first]

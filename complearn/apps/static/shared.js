@@ -206,7 +206,7 @@ class Views {
     this.fault = h("p", { class: "cl-small cl-fault", role: "alert" });
     this.said = h("span", { role: "status", class: "cl-small cl-grow" });
     this.lines = h("pre", { class: "cl-code", tabindex: "0", "aria-label": "in Python" });
-    const close = button("Close", () => this.closeCode());
+    const close = button("Put away", () => this.closeCode());
     this.code = h("div", { class: "cl-copied", hidden: true }, this.lines, h("div", { class: "cl-row" }, this.said, close));
     const top = app.node.querySelector(".cl-top");
     top.append(this.bar);
