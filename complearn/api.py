@@ -540,6 +540,7 @@ def study(
 
 def runs(
     folder: str | Path = "results",  # with runs somewhere below it, or a run itself
+    view: Mapping[str, Any] | str | None = None,  # of its page: an address, or values by its keys
 ) -> Any:  # a `RunsTable`: run, method, seed, state, phase, step, loss, problem
     """Return a table of the runs under a folder: what each is, how far it has come, and whether it goes on.
 
@@ -547,7 +548,7 @@ def runs(
     scores and notes; `.selection` is what is selected there."""
     from complearn.apps.runs.table import RunsTable
 
-    return RunsTable.of(folder)
+    return RunsTable.of(folder, view)
 
 # %% ../nbs/api.ipynb #ap1f0010
 def _opened(
@@ -656,12 +657,26 @@ def _checked(
     return checked
 
 
+def _noted(
+    app: Any,  # a widget
+    function: str,  # of this module, that was called
+    **arguments: Any,  # of it
+) -> Any:  # the same widget
+    "Note by what call an app was opened, for its lines of Python."
+    from complearn.apps.addresses import Opening
+
+    given = {name: value for name, value in arguments.items() if value is not None and name != "view"}
+    app.controller.opened_by = Opening(f"complearn.{function}", given)
+    return app
+
+
 def search(
     model: Any = None,  # a model, or what `load` opens; None: a small one of generated pictures
     pairs: Any = None,  # pairs to search in, or a folder of pictures; None: held-out pictures of the model's own run
-    **options: Any,  # of `apps.search.controller.search`: runs, index, n, page_size
+    **options: Any,  # of `apps.search.controller.search`: runs, index, n, page_size, view
 ) -> Any:  # a widget
     "Search pictures with a picture, a text, and a slider between them."
+    given = {"model": model, "pairs": pairs, **options}
     options = _checked(options, "search")
     pairs = _pictures(pairs, "search")
     from complearn.apps.search.controller import search as app
@@ -672,24 +687,24 @@ def search(
     if isinstance(model, (str, Path)) and pairs is None:
         folder = Path(model).expanduser()
         if folder.is_dir() and find(folder):
-            return app(runs=folder, **options)
+            return _noted(app(runs=folder, **options), "search", **given)
         find_models(str(model))
     if model is not None and pairs is None:
         remedy = "give a folder of pictures or pairs: complearn.search(model, 'photos/')"
         raise RequestError(f"search: a model that is no run brings no pictures to search in; {remedy}")
-    return app(pairs, _opened(model, "search"), **options)
+    return _noted(app(pairs, _opened(model, "search"), **options), "search", **given)
 
 
 def codes(
     runs: Any,  # a run, or a folder with runs below it
     pairs: Any = None,  # images to show: pairs, or a folder of pictures; None: those of the runs
-    **options: Any,  # of `apps.codes.controller.codes`: models, stores, n
+    **options: Any,  # of `apps.codes.controller.codes`: models, stores, n, view
 ) -> Any:  # a widget
     "Explore the codebooks of trained models."
     arguments = {"runs": _runs(runs, "codes"), "pairs": _pictures(pairs, "codes"), **_checked(options, "codes")}
     from complearn.apps.codes.controller import codes as app
 
-    return app(arguments.pop("runs"), **arguments)
+    return _noted(app(**arguments), "codes", runs=runs, pairs=pairs, **options)
 
 
 def edits(
@@ -697,50 +712,53 @@ def edits(
     # scenes and COCO captions
     captions: Any = None,
     model: Any = None,  # a model that scores captions and their edits, or what `load` opens
-    **options: Any,  # of `apps.edits.controller.edits`: parser, runs, wordnet, words, seed
+    **options: Any,  # of `apps.edits.controller.edits`: parser, runs, wordnet, words, seed, view
 ) -> Any:  # a widget
     "Edit captions call by call (swap, replace, add, negate), and see what changes."
     from complearn.apps.edits.captions import caption_pairs
     from complearn.apps.edits.controller import edits as app
 
     pairs = None if captions is None else caption_pairs(_captions(captions, "edits"))
-    return app(pairs, models=_opened(model, "edits"), **_checked(options, "edits"))
+    opened = app(pairs, models=_opened(model, "edits"), **_checked(options, "edits"))
+    return _noted(opened, "edits", captions=captions, model=model, **options)
 
 
 def concepts(
     # pairs, strings, a file, a folder with captions.csv, a reader and its arguments, or the folder of a graph; None:
     # generated scenes
     captions: Any = None,
-    **options: Any,  # of `apps.concepts.controller.concepts`: graph, parser, models, runs
+    **options: Any,  # of `apps.concepts.controller.concepts`: graph, parser, models, runs, view
 ) -> Any:  # a widget
     "Walk through the concepts that captions are composed of."
     from complearn.apps.concepts.controller import concepts as app
 
-    return app(_captions(captions, "concepts"), **_checked(options, "concepts"))
+    opened = app(_captions(captions, "concepts"), **_checked(options, "concepts"))
+    return _noted(opened, "concepts", captions=captions, **options)
 
 
 def stages(
     runs: Any,  # a run of learning in stages, or a folder with runs below it
     pairs: Any = None,  # images: pairs, or a folder of pictures; None: those that a run was trained on
-    **options: Any,  # of `apps.stages.controller.stages`: model, clusters, metadata, most
+    **options: Any,  # of `apps.stages.controller.stages`: model, clusters, metadata, most, view
 ) -> Any:  # a widget
     "Show the groups of images in each stage of a model."
     arguments = {"runs": _runs(runs, "stages"), "pairs": _pictures(pairs, "stages"), **_checked(options, "stages")}
     from complearn.apps.stages.controller import stages as app
 
-    return app(**arguments)
+    return _noted(app(**arguments), "stages", runs=runs, pairs=pairs, **options)
 
 
 def maps(
     # a model or what `load` opens, two of them by name, a folder with runs below it, or a table with columns x and y
     model: Any = None,
     pairs: Any = None,  # images and captions: pairs, or a folder of pictures; None: the held-out pairs of the runs
-    **options: Any,  # of `apps.map.controller.open_map`: runs, of, clusters, most
+    **options: Any,  # of `apps.map.controller.open_map`: runs, of, clusters, most, view
 ) -> Any:  # a widget
     """Show images, captions, words, codes or stages of one or two models as maps that are linked.
 
     `complearn.maps({"before": "ViT-B-32:mine.pt", "after": "results/tuned"}, "photos/")` shows two maps with one
     selection; `.selection` is a DataFrame."""
+    given = {"model": model, "pairs": pairs, **options}
     options = _checked(options, "maps")
     pairs = _pictures(pairs, "maps")
     from complearn.apps.map.controller import open_map
@@ -748,7 +766,7 @@ def maps(
 
     is_folder = isinstance(model, (str, Path)) and Path(model).expanduser().is_dir()
     if isinstance(model, Run) or is_folder and find(Path(model).expanduser()):
-        return open_map(runs=_runs(model, "maps"), gallery=pairs, **options)
+        return _noted(open_map(runs=_runs(model, "maps"), gallery=pairs, **options), "maps", **given)
     if type(model).__name__ != "DataFrame":
         model = _opened(model, "maps")
-    return open_map(model, gallery=pairs, **options)
+    return _noted(open_map(model, gallery=pairs, **options), "maps", **given)

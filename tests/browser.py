@@ -154,14 +154,17 @@ ATTACH = """() => {
   const listeners = [], traits = {};
   let queue = Promise.resolve();
   const model = {
-    get: (name) => traits[name], set: (name, value) => { traits[name] = value; }, save_changes() {}, off() {},
+    get: (name) => traits[name], set: (name, value) => { traits[name] = value; }, off() {},
+    save_changes: () => {
+      if (window.saved) queue = queue.then(async () => deliver(await window.saved(traits)));
+    },
     on: (name, listener) => listeners.push(listener),
     send: (request, _, buffers = []) => {
-      queue = queue.then(async () => {
-        for (const [content, parts] of await window.kernel(request, buffers.map(encode)))
-          for (const listener of listeners) listener(content, parts.map(view));
-      });
+      queue = queue.then(async () => deliver(await window.kernel(request, buffers.map(encode))));
     },
+  };
+  const deliver = (messages) => {
+    for (const [content, parts] of messages) for (const listener of listeners) listener(content, parts.map(view));
   };
   render({ model, el: document.getElementById("app") });
 }"""
@@ -190,11 +193,62 @@ def attach(browser, app, controller, dark=False):
 
     def kernel(request, buffers):
         messages = controller.handle(request, [base64.b64decode(buffer) for buffer in buffers])
-        return [[content, [base64.b64encode(bytes(part)).decode() for part in parts]] for content, parts in messages]
+        return in_text(controller.with_address(messages))
 
     page.expose_function("kernel", kernel)
     page.evaluate(with_script(app, ATTACH))
     return page
+
+
+def in_text(messages):
+    """Messages as a page can read them that calls a function of Python."""
+    return [[content, [base64.b64encode(bytes(part)).decode() for part in parts]] for content, parts in messages]
+
+
+SERVED = "http://127.0.0.1:9/voila/?token=0123secret"  # nothing listens there: the test itself answers
+
+
+class ServedApp:
+    """An app at an address, as voila serves it: each time that the page is loaded it gets an app of its own."""
+
+    def __init__(self, context, name, open_app, hash=""):
+        self.name, self.open_app, self.app = name, open_app, None
+        self.page = context.new_page()
+        self.faults = []
+        self.page.on("pageerror", lambda error: self.faults.append(f"{error}\n{error.stack}"))
+        self.page.route("http://127.0.0.1:9/**", self.load)
+        self.page.expose_function("kernel", self.kernel)
+        self.page.expose_function("saved", self.saved)
+        self.page.goto(f"{SERVED}{hash}")
+
+    def load(self, route):
+        """Send the page, and begin with a new app."""
+        if "favicon" in route.request.url:
+            return route.fulfill(status=404)
+        self.app = self.open_app()
+        page = PAGE.format(app=self.name).replace("<html", "<html data-complearn-served")
+        script = f"({with_script(self.name, ATTACH)})();"
+        body = f"{page}<style>{join_style(self.name)}</style><script type=module>{script}</script>"
+        return route.fulfill(body=body, content_type="text/html; charset=utf-8")
+
+    def kernel(self, request, buffers):
+        """What the app sends when the page has asked for something."""
+        return self.sent_by(lambda: self.app.answer(request, [base64.b64decode(buffer) for buffer in buffers]))
+
+    def saved(self, traits):
+        """What the app sends when the page has changed its synced values."""
+        return self.sent_by(lambda: [setattr(self.app, name, value) for name, value in traits.items()])
+
+    def sent_by(self, change):
+        """What the app sends while something is done."""
+        sent = []
+        self.app.send = lambda content, buffers=(): sent.append((content, [*buffers]))
+        change()
+        return in_text(sent)
+
+    @property
+    def hash(self):
+        return self.page.evaluate("location.hash.slice(1)")
 
 
 NOT_VALUES = [
@@ -219,7 +273,14 @@ NOT_VALUES = [
 def check_requests(controller, name):
     """A page can send anything: each argument of an action in turn, and requests that are none; all that is
     answered."""
-    parameters = [*controller.actions[name].arguments.__dataclass_fields__, "content", "panel", "action", "strange"]
+    parameters = [
+        *controller.actions[name].arguments.__dataclass_fields__,
+        "content",
+        "panel",
+        "action",
+        "view",
+        "strange",
+    ]
     requests = [{"action": name, parameter: value} for parameter in parameters for value in NOT_VALUES]
     contents = [
         content for request in [*requests, None, [], "connect", 3, {}] for content, _ in controller.handle(request)

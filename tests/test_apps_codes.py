@@ -651,8 +651,15 @@ def test_in_voila(servers, chromium):
         "document.querySelectorAll('.cl-panel').length === 2 || document.querySelector('.cl-status').textContent"
     )
     assert not foreign, "a request left the machine"
+    page.wait_for_function("location.hash.includes('second_code=')")
+    address = page.evaluate("location.hash")
+    assert f"code={code}" in address and "token" not in address
     page.reload()  # a page that is loaded again has a kernel of its own
-    page.wait_for_selector(".cl-card:not(.cl-pending)")
+    page.wait_for_selector(".cl-panel >> nth=1 >> .cl-card:not(.cl-pending)")
+    page.wait_for_function("code => document.querySelector('.cl-tab').dataset.drawn === code", arg=code)
+    assert page.evaluate("location.hash") == address, "a reload shows another view"
+    page.go_back()  # to the view with one panel
+    page.wait_for_function("document.querySelectorAll('.cl-panel').length === 1")
     assert not [fault for fault in faults if "cl" in fault and "clip" not in fault.lower()], faults
     page.close()
 
@@ -794,6 +801,13 @@ def test_in_jupyterlab_and_back_in_the_notebook(servers, chromium):
     page.set_default_timeout(60_000)
     run_in_jupyterlab(page, servers["jupyterlab"])
     opened = drive(page, "lab")
+    off = ".cl-factor [data-factor='0'][aria-pressed='true']"
+    page.focus(off)
+    page.keyboard.press("Control+z")  # the notebook has uses of its own for it
+    page.wait_for_selector(off, state="detached")
+    page.get_by_label("the view after").click()
+    page.wait_for_selector(off)
+    assert "code=" not in page.url, "the location is JupyterLab's"
     assert page.locator(".jp-Notebook .jp-Cell").count() == 3, (
         "keys that the explorer was meant to have edited the notebook"
     )

@@ -169,6 +169,48 @@ def test_no_request_of_a_page_makes_an_exception_escape(path, name):
     check_requests(review(path).run_action("decide", verdict="accepted").controller, name)
 
 
+def test_taking_back_is_of_the_negative_that_is_shown_or_else_of_the_last_decision(path):
+    app = review(path)
+    assert not asked(app, "connect")["item"]["takes_back"]
+    assert "no decision to take back" in asked(app, "take_back")["error"]["text"]
+    asked(app, "decide", verdict="accepted")
+    assert asked(app, "decide", verdict="rejected")["item"]["place"] == 2, "the view has moved on"
+    for place, left in ((1, ["accepted"]), (0, [])):
+        item = asked(app, "take_back")["item"]
+        assert item["place"] == place and item["verdict"] == "" and app.decisions.verdict.tolist() == left
+        app.run_action("go", place=2)
+    assert review(path).decisions.empty, "what was taken back is taken back on disk"
+    asked(app, "go", place=0)
+    asked(app, "decide", verdict="accepted")
+    again = review(path, view={"place": 0})  # it was decided before: only the negative itself is taken back
+    assert asked(again, "take_back")["item"]["verdict"] == "" and again.decisions.empty
+
+
+@pytest.mark.browser
+def test_keys_take_back_decisions_and_views_apart(path):
+    app = review(path)
+    with open_chromium() as browser:
+        page = attach(browser, "review", app.controller)
+        page.wait_for_selector(".cl-line")
+        for key, left in (("a", 2), ("r", 1)):
+            page.locator(".cl-card").press(key)
+            page.wait_for_function(f"document.querySelector('.cl-progress').textContent.includes('{left} open')")
+        page.locator(".cl-card").press("Control+z")
+        page.wait_for_function("document.querySelector('.cl-card').textContent.includes('2 of 3')")
+        assert app.decisions.verdict.tolist() == ["accepted", "rejected"], "going back in the view decides nothing"
+        page.locator(".cl-card").press("Control+Shift+z")
+        page.wait_for_function("document.querySelector('.cl-card').textContent.includes('3 of 3')")
+        page.locator(".cl-card").press("u")
+        page.wait_for_function("document.querySelector('.cl-progress').textContent.includes('2 open')")
+        assert app.controller.place == 1 and app.decisions.verdict.tolist() == ["accepted"]
+        page.locator(".cl-card").press("ArrowRight")
+        page.wait_for_function("document.querySelector('.cl-card').textContent.includes('3 of 3')")
+        page.click("[data-verdict=open]")
+        page.wait_for_function("document.querySelector('.cl-progress').textContent.includes('3 open')")
+        assert app.controller.place == 0 and app.decisions.empty
+        assert page.is_disabled("[data-verdict=open]"), "there is nothing left to take back"
+
+
 @pytest.mark.browser
 def test_on_a_page(path):
     app = review(path, [Pair(np.full((40, 60, 3), 90, np.uint8), None, "1", "1")])

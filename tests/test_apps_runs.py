@@ -545,7 +545,7 @@ def test_the_selection_is_a_table_and_python(folder):
         "old",
         "old",
     ]
-    code = asked(page.controller, "copy_code")["code"]["text"]
+    code = asked(page.controller, "copy_code")["python"]["text"]
     names = {}
     exec(code.rpartition("\n")[0], names)
     assert list(names["table"].selection.run) == ["stopped-s0", "study/results.json"]

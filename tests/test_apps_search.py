@@ -686,6 +686,8 @@ def test_in_voila(servers, chromium, place):
     )
     page.set_input_files(".cl-search input[type=file]", str(place / "secret.png"))
     page.wait_for_function("document.querySelector('.cl-description').textContent.startsWith('secret.png')")
+    page.wait_for_function("location.hash.includes('upload=1')")
+    assert "secret" not in page.evaluate("location.hash"), "the name of a file that lies elsewhere"
     page.click("text=Remove")
     page.focus(".cl-search input[type=range]")
     page.keyboard.press("Home")
@@ -837,6 +839,12 @@ def test_in_jupyterlab_and_back_in_the_notebook(servers, chromium):
     run_in_jupyterlab(page, servers["jupyterlab"])
     drive(page, "lab")
     time.sleep(0.3)  # the kernel receives the slider's place a little later
+    page.focus(".cl-tile button[aria-pressed='true']")
+    page.keyboard.press("Control+z")
+    page.wait_for_selector(".cl-tile button[aria-pressed='true']", state="detached")
+    page.get_by_label("the view after").click()
+    page.wait_for_selector(".cl-tile button[aria-pressed='true']")
+    time.sleep(0.3)
     assert page.locator(".jp-Notebook .jp-Cell").count() == 3, "keys that the app was meant to have edited the notebook"
     run_cell(page, 2)
     page.wait_for_function("/FOUND \\S*-45-zebra.png 0.5 1 DataFrame/.test(document.body.innerText)")

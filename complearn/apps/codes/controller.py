@@ -6,6 +6,7 @@
 __all__ = ['ORDERS', 'CodesController', 'CodeExplorer', 'codes']
 
 # %% ../../../nbs/apps/codes/controller.ipynb #imports0
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,11 @@ import traitlets
 
 from ...analysis.codes.matches import nearest_code
 from ...analysis.codes.store import CodeStore, Source, code_sources
+from ..addresses import Opening
 from complearn.apps.codes.messages import (
+    CodesAddress,
     Panel,
+    PanelAddress,
     cards_message,
     code_message,
     codebook_message,
@@ -56,8 +60,20 @@ def _order_codes(
         panel.order = store.words.codes_of(panel.word).code.to_numpy()
 
 # %% ../../../nbs/apps/codes/controller.ipynb #c006
+def _read_factor(
+    text: str,  # of an address
+) -> tuple[int, float]:
+    "Return a code and its factor; raise RequestError if the text is none."
+    found = re.fullmatch(r"(\d{1,9}):(\d{1,6}(?:\.\d{1,6})?)", text, re.ASCII)
+    if not found:
+        raise RequestError(f"a factor is a code and a number, such as 12:0.5, not {text!r}")
+    return int(found[1]), float(found[2])
+
+
 class CodesController(Controller):
     "The explorer's state and actions."
+
+    address_type = CodesAddress
 
     def __init__(
         self,
@@ -90,9 +106,70 @@ class CodesController(Controller):
 
     def open_first(self) -> None:
         if all(panel.store is None for panel in self.panels):
-            if not self.can_open():
-                raise RequestError(self.empty)
-            self.open_model(next(k for k, source in enumerate(self.sources) if source.snapshots))
+            self.open_model(self.first_source())
+
+    def first_source(self) -> int:
+        "The place of the first model that can be opened; raise RequestError where there is none."
+        if not self.can_open():
+            raise RequestError(self.empty)
+        return next(k for k, source in enumerate(self.sources) if source.snapshots)
+
+    def address(self) -> CodesAddress | None:
+        if any(panel.store is None for panel in self.panels):
+            return None
+        panels = [
+            PanelAddress(
+                model=self.source_key(panel.source),
+                snapshot=panel.snapshot if panel.snapshot != self.sources[panel.source].first else "",
+                order=panel.order_by,
+                word=panel.word,
+                code=panel.code,
+                image=panel.item,
+                text=panel.query.get("text", ""),
+                query=panel.query.get("item"),
+                factors=tuple(f"{code}:{factor:g}" for code, factor in panel.factors.items()),
+                scope=panel.scope,
+                kept=tuple(panel.selected),
+            )
+            for panel in self.panels
+        ]
+        return CodesAddress.of(panels, self.tab, self.map_method)
+
+    def restore(self, address: CodesAddress) -> None:
+        self.tab, self.map_method = address.tab, address.map
+        panels = address.panels
+        self.panels = [Panel() for _ in panels]
+        for number, panel in enumerate(panels):
+            self.restore_panel(number, panel)
+
+    def restore_panel(self, number: int, address: PanelAddress) -> None:
+        "Show what an address says of a panel that is empty."
+        source = self.keyed_source(address.model) if address.model else self.first_source()
+        snapshots = self.sources[source].snapshots
+        if address.snapshot and address.snapshot not in snapshots:
+            raise RequestError(
+                f"there is no snapshot {address.snapshot!r} of {self.sources[source].name}; there are "
+                f"{', '.join(snapshots) or 'none'}"
+            )
+        self.open_model(source, address.snapshot or None, number)
+        if address.order != "usage":
+            self.sort_codes(address.order, address.word, number)
+        panel = self.panels[number]
+        factors = [_read_factor(text) for text in address.factors]
+        opened = [] if address.code is None else [address.code]
+        for code in (*opened, *address.kept, *(code for code, _ in factors)):
+            self.check_code(panel, code)
+        panel.code = address.code if opened else int(panel.order[0])
+        panel.selected = list(address.kept)
+        panel.scope = address.scope
+        if address.image is not None:
+            self.open_image(address.image, number)
+        if address.text or address.query is not None:
+            self.search(address.text, address.query, number)
+            for code, factor in factors:
+                self.scale_code(code, factor, number)
+        elif factors:
+            raise RequestError("the view has factors and no query; it needs text or query")
 
     def panel(self, number: int) -> Panel:
         "A panel by its number; raise RequestError if there is none."
@@ -374,6 +451,7 @@ def codes(
     stores: Mapping[str, CodeStore] | None = None,  # stores by name
     pairs: Sequence[Pair] | None = None,  # images to show instead of the runs' own
     n: int = 2000,  # images to read at most, of each model
+    view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> CodeExplorer:
     "Explore the codebooks of trained models (Zheng et al. 2024, Figs. 6-9)."
     remedy = 'train one with python -m complearn.launch, and a model that has "codebook": {"codes": 256}'
@@ -387,4 +465,6 @@ def codes(
         empty = "None of these has a codebook to open. " + " ".join(
             f"{source.name} {source.state}." for source in sources[:6]
         )
-    return CodeExplorer(CodesController(sources, empty))
+    arguments = {"runs": runs, "models": models, "stores": stores, "pairs": pairs, "n": n}
+    app = CodeExplorer(CodesController(sources, empty))
+    return app.opened_by(Opening.of(codes, arguments, "" if runs is None else "codes"), view)

@@ -13,7 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from ..addresses import Opening
 from complearn.apps.concepts.messages import (
+    ConceptsAddress,
     Sentence,
     View,
     concept_message,
@@ -39,6 +41,9 @@ from ...language.parsing.registry import write_correction
 class ConceptsController(Controller):
     "The explorer's state and actions."
 
+    address_type = ConceptsAddress
+    gliding = ("search",)
+
     def __init__(
         self,
         # opens the graph; it is given a function that takes lines about long work
@@ -54,10 +59,15 @@ class ConceptsController(Controller):
         self.place = -1
         self.query = ""
         self.sentence: Sentence | None = None
-        self.chosen = next((number for number, model in enumerate(self.sources) if model.can_search), -1)
+        self.chosen = self.first_model
 
     def state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("source", "views", "place", "query", "sentence", "chosen")}
+
+    @property
+    def first_model(self) -> int:
+        "The place of the first model that can score; -1 where there is none."
+        return next((number for number, model in enumerate(self.sources) if model.can_search), -1)
 
     def open_first(self) -> None:
         if self.source is None:
@@ -69,6 +79,73 @@ class ConceptsController(Controller):
         "The concept that is looked at."
         return self.views[self.place] if self.views else None
 
+    def images_of(self, text: str, predicate: str) -> list[str]:
+        "The images of a concept, in the order of their captions."
+        return list(dict.fromkeys(mentions(self.source.graph, text, predicate)["image"]))
+
+    def address(self) -> ConceptsAddress | None:
+        if self.source is None:
+            return None
+        values = {"search": self.query}
+        if self.view is not None:
+            text, predicate = self.view.text, self.view.predicate
+            images = self.images_of(text, predicate) if self.view.picked else []
+            picked = tuple(images.index(image) for image in self.view.picked)
+            values |= {"concept": text, "predicate": predicate, "start": self.view.start, "picked": picked}
+        if self.sentence is not None:
+            other = self.sentence.other[0]
+            values["sentence"] = self.source.graph.captions["id"].tolist().index(self.sentence.pair.id)
+            values["other"] = list(self.source.images).index(other) if other in self.source.images else None
+        if self.chosen != self.first_model:
+            values["model"] = self.source_key(self.chosen)
+        return ConceptsAddress(**values)
+
+    def restore(self, address: ConceptsAddress) -> None:
+        self.open_first()
+        self.query = address.search
+        self.sentence = None
+        self.chosen = self.first_model
+        if address.model:
+            self.open_model(self.keyed_source(address.model))
+        if address.concept:
+            self.restore_concept(address)
+        elif address.predicate or address.start or address.picked:
+            raise RequestError("the view names no concept; it needs one where it has a predicate, start or picked")
+        else:
+            self.views, self.place = (), -1
+        if address.sentence is not None:
+            self.restore_sentence(address)
+
+    def restore_concept(self, address: ConceptsAddress) -> None:
+        "Open the concept of an address: among those that were opened, or after them."
+        wanted = plain_text(address.concept), address.predicate
+        places = [place for place, view in enumerate(self.views) if (view.text, view.predicate) == wanted]
+        if places:
+            self.place = min(places, key=lambda place: abs(place - self.place))
+        else:
+            self.open_concept(address.concept, address.predicate)
+        images = self.images_of(self.view.text, self.view.predicate)
+        for number in (address.start, *address.picked):
+            if not 0 <= number < len(images):
+                raise RequestError(f"“{self.view.text}” has no picture {number}; it has {len(images)}, from 0")
+        self.change(start=address.start, picked=tuple(images[number] for number in address.picked))
+
+    def restore_sentence(self, address: ConceptsAddress) -> None:
+        "Open the sentence of an address, next to its other image."
+        captions = self.source.graph.captions["id"]
+        if not 0 <= address.sentence < len(captions):
+            raise RequestError(f"there is no caption {address.sentence}; the graph has {len(captions)}, from 0")
+        self.open_sentence(captions.iloc[address.sentence])
+        if address.other is None:
+            return
+        images = list(self.source.images)
+        if not 0 <= address.other < len(images):
+            raise RequestError(f"there is no image {address.other}; there are {len(images)}, from 0")
+        other = images[address.other]
+        if other != self.sentence.other[0]:
+            self.sentence = replace(self.sentence, other=(other, self.source.images[other]))
+            self.show(self.sentence.parse)
+
     # what the page shows
 
     def pictures(self) -> list[Message]:
@@ -78,7 +155,7 @@ class ConceptsController(Controller):
     def shown(self) -> list[Message]:
         "The open concept, whole."
         if self.view is None:
-            return []
+            return [({"type": "concept", "text": ""}, [])]
         return [
             concept_message(self.source, self.view, self.place > 0, self.place + 1 < len(self.views)),
             *self.pictures(),
@@ -298,6 +375,7 @@ def concepts(
     # a model that scores concepts, or models by name: composer, vse, two_stream
     models: Any | Mapping[str, Any] = None,
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
+    view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> ConceptExplorer:
     "Walk through the concepts of some captions (Zhang et al. 2021)."
     sources = []
@@ -312,4 +390,6 @@ def concepts(
         source.note = f"{fault} {source.note}".strip()
         return source
 
-    return ConceptExplorer(ConceptsController(read, sources))
+    arguments = {"captions": captions, "graph": graph, "parser": parser, "models": models, "runs": runs}
+    explorer = ConceptExplorer(ConceptsController(read, sources))
+    return explorer.opened_by(Opening.of(concepts, arguments, "concepts"), view)

@@ -7,6 +7,7 @@ __all__ = ['EditsController', 'EditsApp', 'edits']
 
 # %% ../../../nbs/apps/edits/controller.ipynb #imports0
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..addresses import Opening
 from complearn.apps.edits.captions import (
     CaptionGallery,
     Choice,
@@ -24,6 +26,7 @@ from complearn.apps.edits.captions import (
 )
 from .command import EditSettings
 from complearn.apps.edits.messages import (
+    EditsAddress,
     Record,
     caption_message,
     edit_message,
@@ -49,6 +52,8 @@ from ...models.scoring import encode_all, evaluation_mode
 class EditsController(Controller):
     "The app's state and actions."
 
+    address_type = EditsAddress
+
     def __init__(
         self,
         gallery: CaptionGallery,
@@ -64,14 +69,59 @@ class EditsController(Controller):
         self.seed = seed
         self.start = 0
         self.note = ""
-        self.source = next((number for number, source in enumerate(self.sources) if source.can_search), -1)
+        self.source = self.first_source
+        self.item: int | None = None
+        self.picture: int | None = None
         self.caption: PlainCaption | SceneCaption | None = None
         self.record: Record | None = None
         self.history: list[Record] = []
 
     def state(self) -> dict[str, Any]:
-        names = ("source", "start", "note", "caption", "record")
+        names = ("source", "start", "note", "item", "picture", "caption", "record")
         return {name: getattr(self, name) for name in names} | {"history": list(self.history)}
+
+    @property
+    def first_source(self) -> int:
+        "The place of the first model that can score; -1 where there is none."
+        return next((number for number, source in enumerate(self.sources) if source.can_search), -1)
+
+    def address(self) -> EditsAddress:
+        is_usual = self.source == self.first_source
+        numbers = []
+        for k, call in enumerate(self.calls):
+            choices = self.caption.choices(self.calls[:k])[call.operator]
+            numbers.append(f"{call.operator}:{choices.index(call)}")
+        return EditsAddress(
+            model="" if is_usual else self.source_key(self.source),
+            start=self.start,
+            item=self.item,
+            text=self.caption.pair.caption if self.caption and self.item is None else "",
+            picture=self.picture,
+            calls=tuple(numbers),
+        )
+
+    def restore(self, address: EditsAddress) -> None:
+        self.source = self.first_source
+        self.caption = self.record = self.item = self.picture = None
+        self.note = ""
+        if address.model:
+            self.open_model(self.keyed_source(address.model))
+        if address.start:
+            self.check_item(address.start)
+        self.start = address.start
+        if address.item is not None and address.text:
+            raise RequestError("the view names an item and a text; it has one of them")
+        if address.item is not None:
+            self.open_item(address.item)
+        elif address.text:
+            self.open_typed(address.text, address.picture)
+        for call in address.calls:
+            operator, _, number = call.partition(":")
+            if not re.fullmatch(r"\d{1,6}", number):
+                raise RequestError(
+                    f"a call is an operator and the number of its choice, such as swap_att:0, not {call!r}"
+                )
+            self.call(operator, int(number))
 
     # what the page shows
 
@@ -119,16 +169,32 @@ class EditsController(Controller):
     @action(needs_model=False)
     def open_item(self, item: int) -> list[Message]:
         "Take a caption of the gallery."
+        self.check_item(item)
+        messages = self.open_pair(self.gallery.pairs[item], "")
+        self.item, self.picture = item, None
+        return messages
+
+    def check_item(self, item: int) -> None:
+        "Raise RequestError if the gallery has no such caption."
         if not 0 <= item < len(self.gallery.pairs):
             raise RequestError(f"there is no caption {item}; the gallery has 0 to {len(self.gallery.pairs) - 1}")
-        return self.open_pair(self.gallery.pairs[item], "")
 
     @action(needs_model=False)
     def open_text(self, text: str, keep_picture: bool = False) -> list[Message]:
         "Take a typed caption; it keeps the present picture, if asked to."
+        kept = self.picture if self.item is None else self.item
+        return self.open_typed(text, kept if keep_picture else None)
+
+    def open_typed(self, text: str, picture: int | None) -> list[Message]:
+        "Take a typed caption, with the picture of one of the gallery's."
         caption, note = clean_caption(text)
-        image = self.caption.pair.image if keep_picture and self.caption else None
-        return self.open_pair(Pair(image, caption, "typed", "typed"), note)
+        image = None
+        if picture is not None:
+            self.check_item(picture)
+            image = self.gallery.pairs[picture].image
+        messages = self.open_pair(Pair(image, caption, "typed", "typed"), note)
+        self.item, self.picture = None, picture
+        return messages
 
     def open_pair(self, pair: Pair, note: str) -> list[Message]:
         "Parse a caption and show it."
@@ -160,7 +226,9 @@ class EditsController(Controller):
         if calls:
             same = (record for record in self.history if (record.caption.text, record.calls) == (caption.text, calls))
             earlier = next((record for record in same if record.caption.pair.image is caption.pair.image), None)
-            self.record = earlier or self.scored(Record(self.caption, calls, self.caption.compose(calls)))
+            self.record = earlier or self.scored(
+                Record(caption, calls, caption.compose(calls), item=self.item, picture=self.picture)
+            )
             self.history = self.history if earlier else [*self.history, self.record]
         return self.edit_messages()
 
@@ -225,6 +293,7 @@ class EditsController(Controller):
         self.record = self.history[number]
         self.note = ""
         self.caption = self.record.caption
+        self.item, self.picture = self.record.item, self.record.picture
         return self.caption_messages()
 
     @action(needs_model=False)
@@ -325,6 +394,7 @@ def edits(
     wordnet: str = "",  # the folder of WordNet's files; empty: the word lists alone
     words: Sequence[str] = (),  # files of further word lists
     seed: int = 0,  # of the draws
+    view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> EditsApp:
     "Edit captions call by call (swap, replace, add, negate), and see what changes."
     pairs = Pairs()
@@ -340,4 +410,7 @@ def edits(
     except (BadData, RequestError, FileNotFoundError) as error:
         faults.append(str(error))
     gallery = CaptionGallery(pairs, parser, EditSettings(wordnet=wordnet, words=tuple(words)))
-    return EditsApp(EditsController(gallery, sources, seed=seed, fault="; ".join(faults)))
+    arguments = {"captions": captions, "parser": parser, "models": models, "runs": runs}
+    arguments |= {"wordnet": wordnet, "words": words, "seed": seed}
+    app = EditsApp(EditsController(gallery, sources, seed=seed, fault="; ".join(faults)))
+    return app.opened_by(Opening.of(edits, arguments, "edits", {"models": "model"}), view)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Pieces', 'MOST_LEAVES', 'EXAMPLES', 'SIDE', 'caption_pieces', 'edit_pieces', 'tree_cells', 'caption_message',
-           'Record', 'edit_message', 'pictures_message', 'gallery_message', 'history_message']
+           'Record', 'EditsAddress', 'edit_message', 'pictures_message', 'gallery_message', 'history_message']
 
 # %% ../../../nbs/apps/edits/messages.ipynb #2f1c3e45
 from collections.abc import Sequence
@@ -146,6 +146,20 @@ class Record:
     edit: Edit
     scores: dict[str, tuple[float, float]] = field(default_factory=dict)  # by picture: of the caption, of the edit
     model: str = ""  # that scored
+    item: int | None = None  # the caption's number in the gallery; None: it was typed
+    picture: int | None = None  # the number of the caption whose picture a typed one keeps
+
+
+@dataclass(frozen=True)
+class EditsAddress:
+    "The keys of a view's address."
+
+    model: str = ""  # that scores; empty: the first that can
+    start: int = 0  # the first caption of the gallery's page
+    item: int | None = None  # a caption of the gallery
+    text: str = ""  # a typed caption
+    picture: int | None = None  # the number of the caption whose picture it keeps
+    calls: tuple[str, ...] = ()  # operator and number of its choice, such as swap_att:0
 
 
 def edit_message(

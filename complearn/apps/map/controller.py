@@ -9,7 +9,7 @@ __all__ = ['MapController', 'MapExplorer', 'open_map']
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,15 +18,19 @@ from ipywidgets import widget_serialization
 
 from ...analysis.maps.planes import PLANES
 from ...analysis.maps.points import KINDS
+from ..addresses import Opening
 from complearn.apps.map.messages import (
+    MapAddress,
     ShownMaps,
     colour_points,
     join_tables,
     map_picture,
     maps_message,
     models_message,
+    read_runs,
     selection_message,
     selection_table,
+    write_runs,
 )
 from .scatters import LinkedScatters
 from .sources import MapSource, map_sources, small_picture
@@ -44,6 +48,8 @@ from ...data.readers.registry import read
 class MapController(Controller):
     "The app's state and actions."
 
+    address_type = MapAddress
+
     def __init__(
         self,
         sources: Sequence[MapSource],  # that can be opened
@@ -56,7 +62,7 @@ class MapController(Controller):
         check_choice("kind of points", of, KINDS)
         self.page_size = page_size
         self.first_maps = maps
-        self.of = of
+        self.of = self.first_of = of
         self.method = "pca"
         self.colour = ""
         self.open_numbers: tuple[int, ...] = ()
@@ -64,10 +70,11 @@ class MapController(Controller):
         self.background = "#ffffff"
         self.rows = np.zeros(0, np.int64)
         self.start = 0
+        self.form = "pictures"
         self.shown: ShownMaps | None = None
 
     def state(self) -> dict[str, Any]:
-        names = ("of", "method", "colour", "open_numbers", "stages", "background", "rows", "start", "shown")
+        names = ("of", "method", "colour", "open_numbers", "stages", "background", "rows", "start", "form", "shown")
         return {name: getattr(self, name) for name in names}
 
     def open_first(self) -> None:
@@ -80,6 +87,42 @@ class MapController(Controller):
         self._draw(open_numbers=tuple(able[: self.first_maps]))
         if self.shown.columns and not self.colour:
             self.colour = self.shown.columns[0]
+
+    def address(self) -> MapAddress | None:
+        if self.shown is None:
+            return None
+        first = self.shown.columns[0] if self.shown.columns else ""
+        return MapAddress(
+            models=tuple(self.source_key(number) for number in self.open_numbers),
+            of="" if self.of == self.first_of else self.of,
+            method=self.method,
+            stages=self.stages if any(self.stages) else (),
+            colour=None if self.colour == first else self.colour,
+            points=write_runs(self.rows),
+            start=self.start,
+            form=self.form,
+        )
+
+    def restore(self, address: MapAddress) -> None:
+        check_choice("kind of points", address.of or self.first_of, KINDS)
+        check_choice("map", address.method, PLANES)
+        able = [number for number, source in enumerate(self.sources) if source.can_open]
+        chosen = [self.keyed_source(key) for key in address.models] or able[: self.first_maps]
+        if not 1 <= len(chosen) <= 2:
+            raise RequestError(f"there are maps of one model or two, not of {len(chosen)}")
+        self.rows = np.zeros(0, np.int64)
+        now = (self.open_numbers, self.of, self.method, self.stages)
+        wanted = (tuple(chosen), address.of or self.first_of, address.method, address.stages)
+        if self.shown is None or now != (*wanted[:3], address.stages or self.stages):
+            self._draw(**dict(zip(("open_numbers", "of", "method", "stages"), wanted)))
+        if address.stages and self.stages != address.stages:
+            raise RequestError(f"there is no stage {' or '.join(address.stages)} of these models")
+        first = self.shown.columns[0] if self.shown.columns else ""
+        self.colour_by(first if address.colour is None else address.colour)
+        self.rows = np.array(read_runs(address.points, len(self.shown.table)), np.int64)
+        if not 0 <= address.start < max(1, len(self.rows)):
+            raise RequestError(f"the page of points begins at {address.start}, and {len(self.rows)} are selected")
+        self.start, self.form = address.start, address.form
 
     @property
     def dark(self) -> bool:
@@ -155,7 +198,8 @@ class MapController(Controller):
 
     def selected(self) -> Message:
         "The page of selected points."
-        return selection_message(self.shown, self.rows, self.start, self.page_size)
+        content, files = selection_message(self.shown, self.rows, self.start, self.page_size)
+        return content | {"form": self.form}, files
 
     def messages(self) -> list[Message]:
         "All messages of the present state."
@@ -277,6 +321,12 @@ class MapController(Controller):
         self.start = max(0, min(start, len(self.rows) - 1))
         return [self.selected()]
 
+    @action(needs_model=False)
+    def show_form(self, form: Literal["pictures", "table"]) -> list[Message]:
+        "Note whether the selected points are shown as pictures or as a table."
+        self.form = form
+        return []
+
     @action()
     def export_table(self) -> list[Message]:
         "The selection as CSV."
@@ -355,6 +405,7 @@ def open_map(
     of: str = "images",  # the kind of points to begin with: images, captions, words, codes or stages
     clusters: int = 8,  # to make of the points
     most: int = 2000,  # images, captions or words; of more pairs, so many are drawn by chance
+    view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> MapExplorer:
     "Show images, captions, words, codes or stages of one or two models as maps."
     need("jscatter", "lab")
@@ -365,7 +416,9 @@ def open_map(
     except FileNotFoundError as error:
         empty = f"{error}; {empty}"
     maps = 2 if isinstance(model, Mapping) and len(model) > 1 else 1
-    return MapExplorer(MapController(sources, of, maps, empty=empty))
+    arguments = {"model": model, "runs": runs, "gallery": gallery, "of": of, "clusters": clusters, "most": most}
+    app = MapExplorer(MapController(sources, of, maps, empty=empty))
+    return app.opened_by(Opening.of(open_map, arguments), view)
 
 
 def _pairs_of(

@@ -10,7 +10,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pandas as pd
 
 from ...analysis.runs.inventory import Entry, Inventory
 from ...analysis.runs.logs import RunLog
+from ..addresses import Opening, view_values
 from ..pages import APPS, join_script, join_style
 from .memory import Memory
 from complearn.apps.runs.messages import (
@@ -46,6 +47,7 @@ from ...training.runs.control import delete_run, resume_run, stop_run
 # %% ../../../nbs/apps/runs/controller.ipynb #6f8ed109
 _EVERY = 1.5  # seconds between two looks at the folder; more where a look takes long
 _MOST_CURVES = 24  # runs that are drawn at once
+_MOST_LINES = 100_000  # of the table, in an address
 _MOST_NOTE = 5_000  # characters
 _QUESTIONS = {
     "stop": "Stop {what}? A checkpoint is written first, to resume from. A study that goes on may start it again.",
@@ -68,6 +70,9 @@ def _last_line(
 
 class RunsController(Controller):
     "The page's state and actions."
+
+    address_type = RunsView
+    gliding = ("weight", "words")
 
     def __init__(
         self,
@@ -108,6 +113,20 @@ class RunsController(Controller):
         "Change what is looked at, and remember it."
         self.view = replace(self.view, **values)
         self.memory.set_view(asdict(self.view))
+
+    def address(self) -> RunsView:
+        names = tuple(entry.name for entry in self.selected) if self.entries else self.view.selected
+        return replace(self.view, selected=names)
+
+    def restore(self, address: RunsView) -> None:
+        self.look(now=not self.entries)
+        for name in address.selected:
+            self.find(name)
+        if not 0 <= address.weight < 1:
+            raise RequestError(f"a curve is smoothed by a weight from 0 to below 1, and not {address.weight:g}")
+        if not RunsView.shown <= address.shown <= _MOST_LINES:
+            raise RequestError(f"the table has {RunsView.shown} to {_MOST_LINES:,} lines, not {address.shown}")
+        self.change(**asdict(address))
 
     @property
     def selected(self) -> list[Entry]:
@@ -283,11 +302,9 @@ class RunsController(Controller):
         self.change(selected=tuple(dict.fromkeys(self.find(name).name for name in names)))
         return self.page_messages()
 
-    @action()
-    def copy_code(self) -> list[Message]:
-        "Say in Python what is selected."
-        names = [entry.name for entry in self.selected]
-        return [({"type": "code", "text": code_text(names, self.folder)}, [])]
+    def code(self) -> str:
+        "Lines of Python that open the page as it is seen, and give what is selected."
+        return code_text([entry.name for entry in self.selected], self.folder, view_values(self.address()))
 
     @action()
     def export_table(self) -> list[Message]:
@@ -470,6 +487,7 @@ class RunsPage(AppWidget):
 @APPS.register("runs")
 def runs(
     runs: str | Path = "results",  # folder that is shown
+    view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> RunsPage:
     "Show every run, study, model, edits file, concept graph and gallery below a folder, with live curves."
-    return RunsPage(RunsController(runs))
+    return RunsPage(RunsController(runs)).opened_by(Opening("complearn.runs", {"runs": runs}), view)

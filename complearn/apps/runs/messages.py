@@ -463,13 +463,14 @@ def selection_table(
 def code_text(
     names: Sequence[str],  # of what is selected
     folder: Path,  # that is shown
+    view: Mapping[str, Any] | None = None,  # of the page, by the keys of its address; None: the selection alone
 ) -> str:
-    "The lines of Python that give what is selected."
-    lines = ["import complearn", "", f"table = complearn.runs({str(folder)!r})"]
-    if names:
-        lines += [f"table.page.select({list(names)!r})", "table.selection"]
-    else:
-        lines.append("table.page")
+    "The lines of Python that give what is selected, and show the page."
+    shown = f", view={dict(view)!r}" if view else ""
+    lines = ["import complearn", "", f"table = complearn.runs({str(folder)!r}{shown})"]
+    if names and view is None:
+        lines.append(f"table.page.select({list(names)!r})")
+    lines.append("table.selection" if names else "table.page")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@
 __all__ = ['RunsTable']
 
 # %% ../../../nbs/apps/runs/table.ipynb #07526af4
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,18 @@ class RunsTable(pd.DataFrame):
     Example: `complearn.runs("results/")` at the end of a cell shows the page, and `.selection` is what is selected
     there."""
 
-    _metadata = ["folder", "_page"]
+    _metadata = ["folder", "_view", "_page"]
 
     @classmethod
     def of(
         cls,
         folder: str | Path,  # with runs somewhere below it, or a run itself
+        view: Mapping[str, Any] | str | None = None,  # of its page: an address, or values by its keys
     ) -> "RunsTable":
         "The runs below a folder; raise FileNotFoundError if there is none."
         table = cls(runs_table(folder))
         table.folder = Path(folder).expanduser().absolute()
+        table._view = view
         table._page = None
         return table
 
@@ -39,7 +42,7 @@ class RunsTable(pd.DataFrame):
         if self._page is None:
             from complearn.apps.runs.controller import runs  # widgets: only where they are shown
 
-            self._page = runs(self.folder)
+            self._page = runs(self.folder, self._view)
         return self._page
 
     @property

@@ -16,11 +16,13 @@ import pandas as pd
 import traitlets
 
 from ...analysis.pictures.attribution import explain
+from ..addresses import Opening
 from ..pages import APPS, join_script, join_style
 from complearn.apps.search.messages import (
     Message,
     Picture,
     Query,
+    SearchAddress,
     explanation_message,
     history_message,
     page_messages,
@@ -75,6 +77,9 @@ def _reread(
 class SearchController(Controller):
     "The app's state and actions."
 
+    address_type = SearchAddress
+    gliding = ("alpha",)
+
     def __init__(
         self,
         sources: Sequence[SearchSource],  # from `search_sources`
@@ -82,7 +87,10 @@ class SearchController(Controller):
         empty: str = "",  # what to say where there is no model to search with
     ):
         super().__init__(sources, empty or "there is no model to search with; give models= and gallery=, or runs=")
-        self.page_size = page_size
+        self.page_size = self.usual_size = page_size
+        self.start = 0
+        self.explained: int | None = None
+        self.uploads: list[Picture] = []
         self.source = -1
         self.gallery = None
         self.query = Query()
@@ -91,16 +99,90 @@ class SearchController(Controller):
         self.upload_parts: list[bytes] = []
 
     def state(self) -> dict[str, Any]:
-        names = ("source", "gallery", "query", "page_size")
-        copies = {"history": list(self.history), "selected": list(self.selected)}
+        names = ("source", "gallery", "query", "page_size", "start", "explained")
+        copies = {"history": list(self.history), "selected": list(self.selected), "uploads": list(self.uploads)}
         return {name: getattr(self, name) for name in names} | copies
 
     def open_first(self) -> None:
         if self.gallery is None:
-            number = next((number for number, source in enumerate(self.sources) if source.can_search), None)
-            if number is None:
-                raise RequestError(self.empty)
+            self.open_model(self.first_source())
+
+    def first_source(self) -> int:
+        "The place of the first model that can search; raise RequestError where there is none."
+        number = next((number for number, source in enumerate(self.sources) if source.can_search), None)
+        if number is None:
+            raise RequestError(self.empty)
+        return number
+
+    def address(self) -> SearchAddress | None:
+        if self.gallery is None:
+            return None
+        picture = self.query.picture
+        return SearchAddress(
+            model=self.source_key(self.source),
+            text=self.query.text,
+            picture=picture.item if picture else None,
+            upload=picture.upload if picture else None,
+            box=tuple(round(edge, 4) for edge in picture.box) if picture and picture.box else (),
+            alpha=self.query.alpha,
+            start=self.start if self.query.scores is None else 0,
+            shown=None if self.page_size == self.usual_size else self.page_size,
+            why=self.explained,
+            kept=tuple(self.selected),
+        )
+
+    def restore(self, address: SearchAddress) -> None:
+        number = self.keyed_source(address.model) if address.model else self.first_source()
+        if self.gallery is None or number != self.source:
             self.open_model(number)
+        for item in (address.start, *address.kept):
+            self.gallery.named(item)
+        self.query, self.explained = Query(), None
+        self.set_alpha(address.alpha)
+        self.start = address.start
+        self.selected = list(address.kept)
+        self.page_size = self.usual_size
+        if address.shown is not None:
+            self.show_more(address.shown)
+        picture = self.addressed_picture(address)
+        if picture is not None or address.text.strip():
+            self.search_again(picture, address.text)
+        if address.why is not None:
+            self.explain(address.why)
+
+    def addressed_picture(self, address: SearchAddress) -> Picture | None:
+        "The query's picture of an address, or the part of it."
+        picture = None
+        if address.picture is not None:
+            picture = self.gallery_picture(address.picture)
+        elif address.upload is not None:
+            if not 1 <= address.upload <= len(self.uploads):
+                raise RequestError("the uploaded picture is no longer here; upload it again")
+            picture = self.uploads[address.upload - 1]
+        if not address.box:
+            return picture
+        if picture is None or len(address.box) != 4:
+            raise RequestError("a box has four edges, left, top, right and bottom, and needs a picture")
+        return replace(picture, box=address.box, vector=None)
+
+    def search_again(self, picture: Picture | None, text: str) -> None:
+        "Put a query of an address; one that was put before stays where it was in the history."
+
+        def parts(picture, text):
+            return text, picture and (picture.item, picture.upload, tuple(round(edge, 4) for edge in picture.box or ()))
+
+        wanted = parts(picture, " ".join(text.split()))
+        alpha = self.query.alpha
+        for number, former in enumerate(self.history):
+            if parts(former.picture, former.text) == wanted:
+                self.recall(number)
+                self.query.alpha = alpha
+                return
+        self.ask(picture, text)
+
+    def gallery_picture(self, item: int) -> Picture:
+        "A picture of the gallery, to search with."
+        return _with_preview(Picture(self.gallery.image(item), self.gallery.named(item), item))
 
     def state_message(self) -> Message:
         "The available models, and the open one."
@@ -123,11 +205,13 @@ class SearchController(Controller):
         "All messages that make a view of the present state."
         if self.gallery is None:
             return [self.state_message()]
-        messages = [self.state_message(), *page_messages(self.gallery, 0, self.page_size)]
+        messages = [self.state_message(), *page_messages(self.gallery, self.start, self.page_size)]
+        history = [history_message(self.history, self.query)] if self.history else []
         if self.query.scores is None:
-            return messages
+            return [*messages, ({"type": "alpha", "alpha": self.query.alpha}, []), *history]
         queries = query_messages(self.gallery, self.query, self.page_size, move_slider=True)
-        return [*messages, *queries, history_message(self.history, self.query)]
+        explanation = [] if self.explained is None else self.explain(self.explained)
+        return [*messages, *queries, *history, *explanation]
 
     def page_messages(self) -> list[Message]:
         "All that a page without a kernel needs: the view, and the thumbnails of everything that may come up."
@@ -158,9 +242,11 @@ class SearchController(Controller):
             self.gallery = self.sources[number].gallery(self.progress)
         self.source = number
         places = self.gallery.places
+        self.explained = None
         same = former is not None and (number == former_source or former.about["ids"] == self.gallery.about["ids"])
         if not same:
             self.selected, self.history, self.query = [], [], Query(alpha=self.query.alpha)
+            self.start = 0
             return self.view_messages()
         self.selected = [places[former.named(item)] for item in self.selected if former.named(item) in places]
         if self.query.scores is not None:
@@ -179,7 +265,8 @@ class SearchController(Controller):
     @action()
     def show_page(self, start: int = 0, count: int | None = None) -> list[Message]:
         "Show pictures of the gallery in its own order."
-        return page_messages(self.gallery, start, count or self.page_size)
+        self.start = max(0, min(start, len(self.gallery) - 1))
+        return page_messages(self.gallery, self.start, count or self.page_size)
 
     @action()
     def load_thumbnails(self, items: list[int]) -> list[Message]:
@@ -214,6 +301,7 @@ class SearchController(Controller):
 
     def ask(self, picture: Picture | None, text: str) -> list[Message]:
         "Put a query to the gallery; without picture and text there is none."
+        self.explained, self.start = None, 0
         if picture is not None or text.strip():
             self.query = self.score(picture, text, self.query.alpha)
             self.history = [*self.history, self.query][-50:]
@@ -229,8 +317,7 @@ class SearchController(Controller):
     @action()
     def search_picture(self, item: int) -> list[Message]:
         "Search with a picture of the gallery."
-        picture = Picture(self.gallery.image(item), self.gallery.named(item), item)
-        return self.ask(_with_preview(picture), self.query.text)
+        return self.ask(self.gallery_picture(item), self.query.text)
 
     @action()
     def upload(self, content: bytes, name: str = "the picture", part: int = 0, parts: int = 1) -> list[Message]:
@@ -247,7 +334,9 @@ class SearchController(Controller):
         file = b"".join(self.upload_parts)
         self.upload_parts = []
         uploaded = read_upload(file, name)
-        return self.ask(_with_preview(Picture(uploaded.image, uploaded.name, notes=uploaded.notes)), self.query.text)
+        picture = Picture(uploaded.image, uploaded.name, upload=len(self.uploads) + 1, notes=uploaded.notes)
+        self.uploads.append(_with_preview(picture))
+        return self.ask(self.uploads[-1], self.query.text)
 
     @action()
     def crop(self, box: list[float] | None = None) -> list[Message]:
@@ -300,6 +389,7 @@ class SearchController(Controller):
         "Go back to a former query."
         if not 0 <= number < len(self.history):
             raise RequestError(f"there is no former query {number}; there are {len(self.history)}")
+        self.explained = None
         self.query = self.history[number]
         if self.query.gallery is not self.gallery:
             self.repeat(self.query)
@@ -326,8 +416,15 @@ class SearchController(Controller):
             picture = explain(scorer, image, picture=_visible_part(query.picture)).weighed(image_weight)
         else:
             picture = None
+        self.explained = item
         fit = getattr(getattr(scorer.collate, "transform", None), "fit", "crop")
         return [explanation_message(self.gallery, item, thumbnail(image, SIDE), text, picture, alpha, fit)]
+
+    @action()
+    def close_explanation(self) -> list[Message]:
+        "Explain no hit."
+        self.explained = None
+        return []
 
     @action()
     def keep(self, item: int, on: bool = True) -> list[Message]:
@@ -393,7 +490,17 @@ class SearchApp(AppWidget):
         controller: SearchController,  # of the app
     ):
         super().__init__(controller)
-        self.observe(lambda change: controller.handle({"action": "set_alpha", "alpha": change["new"]}), "_alpha")
+        self.observe(self._move_slider, "_alpha")
+
+    def _move_slider(self, change: Mapping[str, Any]) -> None:
+        "Note where the page has moved the slider, which shows the results by itself."
+        self.controller.handle({"action": "set_alpha", "alpha": change["new"]})
+        self.send_all([])
+
+    def opened_by(self, opening: Opening, view: Mapping[str, Any] | str | None = None) -> "SearchApp":
+        super().opened_by(opening, view)
+        self._alpha = self.controller.query.alpha
+        return self
 
     def run_action(self, action: str, content: bytes = b"", **arguments: Any) -> "SearchApp":
         super().run_action(action, content, **arguments)
@@ -421,6 +528,7 @@ def search(
     index: str | Path | None = None,  # where indices of the gallery lie; None: in the user's cache folder
     n: int | None = None,  # pictures to take at most
     page_size: int = 24,  # pictures on the screen
+    view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> SearchApp:
     "Search a gallery with a picture, a text, and a slider between them (Zhang et al. 2021, Sec. 4.5)."
     command = (
@@ -435,4 +543,6 @@ def search(
         empty = f"{error}. {remedy}"
     if sources and not any(source.can_search for source in sources):
         empty = "None of these can search. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
-    return SearchApp(SearchController(sources, page_size, empty))
+    arguments = {"gallery": gallery, "models": models, "runs": runs, "index": index, "n": n, "page_size": page_size}
+    app = SearchApp(SearchController(sources, page_size, empty))
+    return app.opened_by(Opening.of(search, arguments), view)

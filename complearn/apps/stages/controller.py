@@ -14,8 +14,16 @@ from typing import Any
 import pandas as pd
 
 from ...analysis.stages.stability import anchor_table
+from ..addresses import Opening
 from ..pages import APPS, join_script, join_style
-from .messages import AnchorView, anchors_message, models_message, selection_table, stages_message
+from complearn.apps.stages.messages import (
+    AnchorView,
+    StagesAddress,
+    anchors_message,
+    models_message,
+    selection_table,
+    stages_message,
+)
 from .sources import StageSource, stage_sources
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError
@@ -25,6 +33,8 @@ from ...data.pairs import Pair
 # %% ../../../nbs/apps/stages/controller.ipynb #28df2a2f
 class StagesController(Controller):
     "The app's state and actions."
+
+    address_type = StagesAddress
 
     def __init__(
         self,
@@ -59,11 +69,47 @@ class StagesController(Controller):
     @property
     def view(self) -> AnchorView:
         "The present view."
-        return self.views.get(self.open_number, AnchorView(count=min(5, len(self.source.pairs) - 1)))
+        return self.views.get(self.open_number, AnchorView(count=self.usual_count))
+
+    @property
+    def usual_count(self) -> int:
+        "How many neighbours are shown where nobody has chosen another number."
+        return min(5, len(self.source.pairs) - 1)
 
     def change(self, **values: Any) -> None:
         "Change the open model's view."
         self.views = {**self.views, self.open_number: replace(self.view, **values)}
+
+    def check_image(self, number: int) -> None:
+        "Raise RequestError if there is no image of a number."
+        if not 0 <= number < len(self.source.pairs):
+            raise RequestError(f"there is no image {number}; choose one from 0 to {len(self.source.pairs) - 1}")
+
+    def address(self) -> StagesAddress | None:
+        if self.open_number < 0:
+            return None
+        view = self.view
+        ids = [pair.id for pair in self.source.pairs] if view.picked else []
+        return StagesAddress(
+            model=self.source_key(self.open_number),
+            anchor=view.anchor,
+            start=view.start,
+            neighbours=None if view.count == self.usual_count else view.count,
+            picked=tuple(ids.index(image) for image in view.picked),
+        )
+
+    def restore(self, address: StagesAddress) -> None:
+        self.open_number = -1
+        if address.model:
+            self.open_model(self.keyed_source(address.model))
+        else:
+            self.open_first()
+        for number in (address.anchor, address.start, *address.picked):
+            self.check_image(number)
+        picked = tuple(self.source.pairs[number].id for number in address.picked)
+        self.change(anchor=address.anchor, start=address.start, picked=picked, count=self.usual_count)
+        if address.neighbours is not None:
+            self.show_neighbours(address.neighbours)
 
     # what the page shows
 
@@ -108,8 +154,7 @@ class StagesController(Controller):
     @action()
     def choose(self, anchor: int) -> list[Message]:
         "Look at the neighbours of an image, by its number; the page of anchors follows."
-        if not 0 <= anchor < len(self.source.pairs):
-            raise RequestError(f"there is no image {anchor}; choose one from 0 to {len(self.source.pairs) - 1}")
+        self.check_image(anchor)
         page = self.page_size * (anchor // self.page_size)
         apart = not self.view.start <= anchor < self.view.start + self.page_size
         self.change(anchor=anchor, start=page if apart else self.view.start)
@@ -193,6 +238,7 @@ def stages(
     clusters: int = 0,  # of each stage; 0: the run's, or 5
     metadata: pd.DataFrame | Mapping[str, Any] | None = None,  # columns with a value for every image of `pairs`
     most: int = 600,  # images, drawn by chance where there are more
+    view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> StageExplorer:
     "Show the groups of images in each stage of a model (Zhang et al. 2024, Fig. 3)."
     empty = (
@@ -203,4 +249,6 @@ def stages(
         sources = stage_sources(model, runs, pairs, clusters, most=most, metadata=metadata)
     except FileNotFoundError as error:
         empty = f"{error}; {empty}"
-    return StageExplorer(StagesController(sources, empty=empty))
+    arguments = {"model": model, "runs": runs, "pairs": pairs, "clusters": clusters, "metadata": metadata, "most": most}
+    app = StageExplorer(StagesController(sources, empty=empty))
+    return app.opened_by(Opening.of(stages, arguments, "" if runs is None else "stages"), view)

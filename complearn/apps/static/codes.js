@@ -490,6 +490,8 @@ function showImage(panel, content, buffers) {
   tab.dataset.drawn = item;
 }
 
+const NO_IMAGE = "Open an image: click one of a code's images.";
+const NO_QUERY = "Search for a text above; the codes of its query can then be switched off or up.";
 const FACTORS = [
   [0, "off"],
   [0.5, "½"],
@@ -615,11 +617,11 @@ class Panel {
     };
     const find = h("button", { type: "submit", class: "cl-primary" }, "Search");
     const form = h("form", { class: "cl-row", onsubmit: submit }, this.field, find);
-    this.surgery = h("div", {}, note("Search for a text above; the codes of its query can then be switched off or up."));
+    this.surgery = h("div", {}, note(NO_QUERY));
     const tab = (...children) => h("div", { class: "cl-tab", role: "tabpanel" }, children);
     this.tabs = {
       code: tab(note("Open a code: click a card, or move with the arrow keys and press Enter.")),
-      image: tab(note("Open an image: click one of a code's images.")),
+      image: tab(note(NO_IMAGE)),
       surgery: tab(form, this.surgery),
     };
     const buttons = Object.keys(this.tabs).map(name => {
@@ -627,6 +629,13 @@ class Panel {
       return button(label, () => this.explorer.showTab(name), { role: "tab", "data-tab": name });
     });
     this.tabButtons = h("div", { class: "cl-tabs", role: "tablist" }, buttons);
+  }
+  // A view without an image or a query was gone back to.
+  emptyTabs({ item, query }) {
+    if (item == null) fill(this.tabs.image, note(NO_IMAGE));
+    if (Object.keys(query ?? {}).length || !this.tabs.surgery.dataset.drawn) return;
+    fill(this.surgery, note(NO_QUERY));
+    this.field.value = this.tabs.surgery.dataset.drawn = "";
   }
   send(request) {
     this.explorer.send({ panel: this.number, ...request });
@@ -800,6 +809,8 @@ class Explorer {
       ["usage", "index"].map(order => toggle(`by ${order}`, by === order, () => sort(order))),
     );
     if (by === "word") this.word.value = word;
+    else if (this.orderedBy === "word") this.word.value = ""; // a view without it was gone back to
+    this.orderedBy = by;
     this.found.textContent = text || "";
     for (const panel of this.panels) panel.grid.box.setAttribute("aria-label", text || "Codes");
   }
@@ -857,6 +868,7 @@ class Explorer {
       const snapshots = content.sources[state.source]?.snapshots ?? [];
       panel.state = state;
       panel.selected = new Set(state.selected);
+      panel.emptyTabs(state);
       fill(
         panel.source,
         options.map(([value, label]) => h("option", { value }, label)),

@@ -199,8 +199,9 @@ class Concepts {
     [this.concept, this.wanted] = [text, null];
     this.back.disabled = !back;
     this.forward.disabled = !forward;
-    this.empty.hidden = true;
-    this.shown.hidden = false;
+    this.empty.hidden = Boolean(text);
+    this.shown.hidden = !text;
+    if (!text) return this.closeConcept();
     for (const entry of this.found.querySelectorAll("[data-concept]"))
       entry.setAttribute("aria-pressed", String(entry.dataset.concept === text));
     const facts = `${primitive ? "primitive" : "concept"}, in ${some(captions, "caption")} of ${some(images, "image")}`;
@@ -250,6 +251,12 @@ class Concepts {
     if (!focused || focused.isConnected) return;
     const same = [...this.relations.lines.querySelectorAll("button")].find(each => each.dataset.predicate === focused.dataset.predicate);
     (same ?? this.heading.firstChild).focus({ preventScroll: true }); // what was clicked is gone: the keyboard stays here
+  }
+  // The view that was gone back to has no concept.
+  closeConcept() {
+    this.concept = null;
+    this.back.disabled = this.forward.disabled = true;
+    for (const entry of this.found.querySelectorAll("[data-concept]")) entry.setAttribute("aria-pressed", "false");
   }
   receivePictures({ start, total, page, rows, n_picked, note }, buffers) {
     const tile = ({ image, ids, captions, picked }, k) => {

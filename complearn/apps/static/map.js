@@ -58,7 +58,7 @@ class LinkedMaps {
   makeSelection() {
     this.head = h("h3", { class: "cl-grow" }, "Nothing is selected");
     this.turns = h("span", { class: "cl-row" });
-    const form = name => toggle(name === "pictures" ? "Pictures" : "Table", this.form === name, () => this.show(name));
+    const form = name => toggle(name === "pictures" ? "Pictures" : "Table", this.form === name, () => this.chooseForm(name));
     this.forms = h("span", { class: "cl-group" }, form("pictures"), form("table"));
     this.none = button("Select none", () => this.send({ action: "clear" }));
     this.save = button("Save as CSV", () => this.send({ action: "export_table" }), {
@@ -215,13 +215,20 @@ class LinkedMaps {
       );
     fill(this.maps, buffers.map(figure));
   }
+  chooseForm(form) {
+    this.show(form);
+    this.send({ action: "show_form", form });
+  }
   show(form) {
     this.form = form;
     for (const [k, each] of ["pictures", "table"].entries()) this.forms.children[k].setAttribute("aria-pressed", String(each === form));
-    if (this.selection) this.receiveSelection(...this.selection);
+    if (!this.selection) return;
+    const [content, buffers] = this.selection;
+    this.receiveSelection({ ...content, form }, buffers);
   }
   receiveSelection(content, buffers) {
     this.selection = [content, buffers];
+    if (content.form !== this.form) return this.show(content.form);
     const { total, start, page, lines, columns } = content;
     this.head.textContent = total ? `${some(total, "point")} selected` : "Nothing is selected";
     for (const each of [this.none, this.save]) each.disabled = !total;

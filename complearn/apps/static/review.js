@@ -2,6 +2,7 @@
 // The kernel's side is complearn.apps.edits.review; every decision is kept there before the next negative is shown.
 import { button, bytes, connect, count, fill, h, marked, objectURL, percent, some, statusLine, track } from "./shared.js";
 
+const TAKE_BACK = "the decision about this negative; where it has none, the last one that you made";
 const VERDICTS = ["accepted", "rejected", "corrected", "open"];
 
 class Review {
@@ -46,7 +47,7 @@ class Review {
       decide("Accept", "accepted", "A"),
       decide("Reject", "rejected", "R"),
       button(["Correct", h("kbd", {}, "E")], () => this.openEditor(), { "data-verdict": "corrected" }),
-      button(["Take back", h("kbd", {}, "U")], () => this.decide("open"), { "data-verdict": "open" }),
+      button(["Take back", h("kbd", {}, "U")], () => this.takeBack(), { "data-verdict": "open", title: TAKE_BACK }),
       h("span", { class: "cl-grow" }),
       button(["Back", h("kbd", {}, "←")], () => this.move(-1)),
       button(["Forward", h("kbd", {}, "→")], () => this.move(1)),
@@ -71,6 +72,9 @@ class Review {
   }
   decide(verdict) {
     this.send({ action: "decide", verdict });
+  }
+  takeBack() {
+    this.send({ action: "take_back" });
   }
   move(step) {
     this.send({ action: "go", place: this.item.place + step });
@@ -107,7 +111,7 @@ class Review {
   receiveItem(content, buffers) {
     const first = !this.item;
     this.item = content;
-    const { place, total, id, source, caption, operator, verdict, correction, counts, note } = content;
+    const { place, total, id, source, caption, operator, verdict, correction, counts, note, takes_back } = content;
     this.enable(true);
     this.status.report(note);
     const decided = total - (counts.open ?? 0);
@@ -130,7 +134,7 @@ class Review {
     if (this.url) this.picture.src = this.url;
     for (const control of this.choices.querySelectorAll("[data-verdict]")) {
       control.setAttribute("aria-pressed", String(control.dataset.verdict === verdict));
-      if (control.dataset.verdict === "open") control.disabled = !verdict;
+      if (control.dataset.verdict === "open") control.disabled = !takes_back;
     }
     if (!this.editor.hidden || (first && document.activeElement === document.body)) this.closeEditor();
   }
@@ -147,7 +151,7 @@ class Review {
       a: () => [this.decide("accepted")],
       r: () => [this.decide("rejected")],
       e: () => [this.openEditor()],
-      u: () => this.item.verdict && [this.decide("open")],
+      u: () => this.item.takes_back && [this.takeBack()],
       n: () => [this.send({ action: "next_open" })],
       arrowleft: () => [this.move(-1)],
       arrowright: () => [this.move(1)],

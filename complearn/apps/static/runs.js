@@ -111,10 +111,9 @@ class Runs {
       act("Delete…", "delete", {}, "delete the folders of runs for good"),
     ];
     this.onSelection.push(act("Save as notebook", "export_notebook", {}, "a notebook that compares what is selected"));
-    const others = [act("Select all", "pick_all"), act("Copy as Python", "copy_code"), act("Save as CSV", "export_table")];
-    this.code = h("pre", { class: "cl-code", tabindex: "0", "aria-label": "in Python", hidden: true });
+    const others = [act("Select all", "pick_all"), act("Save as CSV", "export_table")];
     const actions = h("div", { class: "cl-row" }, this.picked, this.onSelection, others);
-    return h("div", { class: "cl-actions", role: "group", "aria-label": "what is selected" }, actions, this.code);
+    return h("div", { class: "cl-actions", role: "group", "aria-label": "what is selected" }, actions);
   }
   makeTabs() {
     this.tabs = PANELS.map(([panel, label]) =>
@@ -142,7 +141,6 @@ class Runs {
       difference: () => this.show(content, () => this.showDifference(content)),
       about: () => this.show(content, () => this.showAbout(content)),
       question: () => this.ask(content),
-      code: () => this.showCode(content),
       file: () => download(content.name, content.text),
       told: () => fill(this.told, content.text),
       busy: () => this.status.report(content.text, true),
@@ -271,15 +269,6 @@ class Runs {
     );
     this.question.hidden = false;
     no.focus();
-  }
-  showCode({ text }) {
-    this.code.textContent = text;
-    this.code.hidden = false;
-    const copied = navigator.clipboard?.writeText(text) ?? Promise.reject();
-    copied.then(
-      () => fill(this.told, "copied to the clipboard"),
-      () => fill(this.told, "the browser did not let this page copy; copy the lines below the buttons"),
-    );
   }
 
   // panels

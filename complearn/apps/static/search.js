@@ -415,6 +415,7 @@ class Explanation {
     });
     const close = () => {
       this.hide();
+      this.app.send({ action: "close_explanation" });
       this.app.grid.tiles.get(content.item)?.open.focus();
     };
     const cosine = `Cosine ${content.score.toFixed(3)} at α = ${content.alpha.toFixed(2)}. ${content.sum}`;
@@ -699,6 +700,7 @@ class Search {
     this.explanation.hide();
   }
   receivePage({ items, start, total }) {
+    this.explanation.hide();
     this.mixture = null;
     this.thumbnails.queue = [];
     this.picture.show(null);

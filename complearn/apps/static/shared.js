@@ -83,15 +83,209 @@ export const statusLine = attributes => {
   return node;
 };
 
+// --- what is seen has an address
+
+// The kernel says after every change what is seen, as `model=a&code=3`. A served page is an app's own: there the address is
+// the location's hash and the browser's history has those before and after. In a notebook the widget's synced state has them.
+const PAUSE = 1000; // milliseconds; quicker changes of what follows a hand, such as a slider's value, are one change
+
+const keysOf = address => address.split("&").map(part => part.split("=")[0]);
+const changedKeys = (before, after) => {
+  const parts = address => new Set(address.split("&"));
+  const [old, fresh] = [parts(before), parts(after)];
+  const apart = [...old, ...fresh].filter(part => part && !(old.has(part) && fresh.has(part)));
+  return [...new Set(keysOf(apart.join("&")))].sort();
+};
+
+class Trail {
+  constructor() {
+    Object.assign(this, { address: null, changed: "", time: 0, gesture: 0 });
+  }
+  // What one click or key causes is one step, though it may take several requests.
+  note(address, isRestored, gliding, gesture) {
+    const before = this.address;
+    this.address = address;
+    if (before === address && !isRestored) return;
+    const keys = before == null ? [] : changedKeys(before, address);
+    const changed = !isRestored && keys.every(key => gliding.includes(key)) ? keys.join() : "";
+    const now = performance.now();
+    const goesOn = gesture === this.gesture || (changed && changed === this.changed && now - this.time < PAUSE);
+    Object.assign(this, { changed, time: now, gesture });
+    this.write(address, isRestored || before == null || goesOn);
+  }
+}
+
+class LocationTrail extends Trail {
+  constructor(show) {
+    super();
+    this.first = location.hash.slice(1);
+    this.place = history.state?.place ?? 0;
+    if (!history.state) sessionStorage.removeItem("complearn-last"); // the first address of this tab
+    this.listener = event => {
+      this.place = event.state?.place ?? this.place + 1; // an address that was typed comes after the last one
+      show(location.hash.slice(1));
+    };
+    window.addEventListener("popstate", this.listener);
+  }
+  get last() {
+    return Math.max(this.place, +(sessionStorage.getItem("complearn-last") ?? 0));
+  }
+  write(address, replaces) {
+    if (!replaces) {
+      this.place += 1;
+      sessionStorage.setItem("complearn-last", this.place);
+    }
+    history[replaces ? "replaceState" : "pushState"]({ place: this.place }, "", `#${address}`);
+  }
+  step(by) {
+    history.go(by);
+  }
+  close() {
+    window.removeEventListener("popstate", this.listener);
+    delete document.documentElement.dataset.complearnTaken;
+  }
+}
+
+class WidgetTrail extends Trail {
+  constructor(show, model) {
+    super();
+    Object.assign(this, { show, model, first: "" });
+    this.address = this.views[this.place] ?? null;
+  }
+  get views() {
+    return this.model.get("_trail")?.views ?? [];
+  }
+  get place() {
+    return this.model.get("_trail")?.place ?? 0;
+  }
+  get last() {
+    return Math.max(0, this.views.length - 1);
+  }
+  write(address, replaces) {
+    const { views, place } = this;
+    if (views[place] === address) return; // another view of the same widget has written it
+    const before = views.slice(0, replaces ? place : place + 1).slice(-100);
+    this.save([...before, address, ...(replaces ? views.slice(place + 1) : [])], before.length);
+  }
+  save(views, place) {
+    this.model.set("_trail", { views, place });
+    this.model.save_changes();
+  }
+  step(by) {
+    const { views } = this;
+    const place = this.place + by;
+    if (!(place in views)) return;
+    this.save(views, place);
+    this.show(views[place]);
+  }
+  close() {}
+}
+
+// A served page belongs to the first app on it.
+const openTrail = (show, model) => {
+  const { dataset } = document.documentElement;
+  if (!("complearnServed" in dataset) || "complearnTaken" in dataset) return new WidgetTrail(show, model);
+  dataset.complearnTaken = "";
+  return new LocationTrail(show);
+};
+
+const TEXT_FIELDS = "textarea, select, [contenteditable], input:not([type=checkbox], [type=range], [type=radio], [type=button])";
+
+// The buttons of every app: the view before, the view after, and the view as a line of Python.
+class Views {
+  constructor(app, model) {
+    Object.assign(this, { app, gesture: 0 });
+    const send = app.send.bind(app);
+    app.send = (request, ...rest) => send({ ...request, gesture: this.gesture }, ...rest);
+    this.trail = openTrail(address => app.send({ action: "connect", view: address }), model);
+    const step = by => () => this.step(by);
+    this.before = button("↶", step(-1), { "aria-label": "the view before", title: "the view before (Ctrl and Z)" });
+    this.after = button("↷", step(1), { "aria-label": "the view after", title: "the view after (Ctrl, Shift and Z)" });
+    const copy = button("Copy as Python", () => app.send({ action: "copy_code" }), { title: "lines that open what you see" });
+    this.bar = h("span", { class: "cl-row cl-views", hidden: true }, h("span", { class: "cl-group" }, this.before, this.after), copy);
+    this.fault = h("p", { class: "cl-small cl-fault", role: "alert" });
+    this.said = h("span", { role: "status", class: "cl-small cl-grow" });
+    this.lines = h("pre", { class: "cl-code", tabindex: "0", "aria-label": "in Python" });
+    const close = button("Put away", () => this.closeCode());
+    this.code = h("div", { class: "cl-copied", hidden: true }, this.lines, h("div", { class: "cl-row" }, this.said, close));
+    const top = app.node.querySelector(".cl-top");
+    top.append(this.bar);
+    top.after(this.fault, this.code);
+    this.copy = copy;
+    this.mark();
+  }
+  get connection() {
+    const { first } = this.trail;
+    return first ? { action: "connect", view: first } : { action: "connect" };
+  }
+  // Whether a message was for this, and not for the app.
+  receive(content) {
+    if (content.type === "address") {
+      const { text, restored, fault, gliding, gesture } = content;
+      const seen = this.bar.hidden ? "You see the ordinary view." : "You still see the view before.";
+      // an app without an address has only opened its first model
+      if (fault || this.trail.address != null) this.fault.textContent = fault ? `This address cannot be shown: ${fault}. ${seen}` : "";
+      this.bar.hidden = false;
+      if (text != null) this.trail.note(text, restored, gliding, gesture ?? this.gesture);
+      this.mark();
+    } else if (content.type === "python") this.showCode(content.text);
+    else {
+      if (!this.isDrawn) this.fault.textContent = content.type === "busy" ? content.text : ""; // no app shows it yet
+      this.isDrawn ||= content.type !== "busy";
+      return false;
+    }
+    return true;
+  }
+  mark() {
+    const { place, last } = this.trail;
+    // not disabled: the button keeps the keyboard when it comes to an end
+    this.before.setAttribute("aria-disabled", String(place <= 0));
+    this.after.setAttribute("aria-disabled", String(place >= last));
+  }
+  step(by) {
+    const { place, last } = this.trail;
+    if (place + by < 0 || place + by > last) return;
+    this.trail.step(by);
+    this.mark();
+  }
+  showCode(text) {
+    this.lines.textContent = text;
+    this.code.hidden = false;
+    const copied = navigator.clipboard?.writeText(text) ?? Promise.reject();
+    copied.then(
+      () => fill(this.said, "copied to the clipboard"),
+      () => fill(this.said, "the browser did not let this page copy; copy the lines above"),
+    );
+  }
+  closeCode() {
+    this.code.hidden = true;
+    this.copy.focus();
+  }
+  // Ctrl and Z takes back the last change of the view; in a text field it is the text's own.
+  onKey(event) {
+    const { target, key } = event;
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || !["z", "y"].includes(key.toLowerCase())) return;
+    const isMine = this.app.node.contains(target) || (this.trail instanceof LocationTrail && target === document.body);
+    if (!isMine || target.matches(TEXT_FIELDS)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    this.step(key.toLowerCase() === "y" || event.shiftKey ? 1 : -1);
+  }
+}
+
 // Connect an app to the kernel's messages and to events of the window; returns the function that disconnects it.
 // Events are taken before anyone else sees them: JupyterLab has uses of its own for Enter, arrows and letters.
 export const connect = (app, model, listeners) => {
-  const receive = (content, buffers) => app.receive(content, buffers ?? []);
+  const views = new Views(app, model);
+  const receive = (content, buffers) => views.receive(content) || app.receive(content, buffers ?? []);
+  const mark = ["pointerdown", "keydown", "input", "change"].map(name => [name, () => (views.gesture += 1)]);
+  const all = [...mark, ["keydown", event => views.onKey(event)], ...Object.entries(listeners)];
   model.on("msg:custom", receive);
-  for (const [name, listener] of Object.entries(listeners)) window.addEventListener(name, listener, true);
-  app.send({ action: "connect" });
+  for (const [name, listener] of all) window.addEventListener(name, listener, true);
+  app.send(views.connection);
   return () => {
     model.off("msg:custom", receive);
-    for (const [name, listener] of Object.entries(listeners)) window.removeEventListener(name, listener, true);
+    for (const [name, listener] of all) window.removeEventListener(name, listener, true);
+    views.trail.close();
   };
 };
