@@ -1,6 +1,7 @@
 """The edits app: its controller's answers and errors, its table, and the app on a page."""
 
 import importlib.util
+import json
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from browser import attach, check_requests, open_chromium, screenshot
 
 from complearn.apps.edits.captions import LONGEST
 from complearn.apps.edits.controller import EditsController, edits
+from complearn.apps.edits.messages import operator_title
 from complearn.apps.pages import join_style
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import read_edits
@@ -265,6 +267,38 @@ def test_no_request_of_a_page_makes_an_exception_escape(name):
     assert app.run_action("open_item", item=0).run_action("call", operator="replace_att").history.edited.notna().all()
 
 
+def test_an_operator_is_called_by_what_it_does_and_shows_all_that_it_can_do():
+    app = edits([world_from("small").pair("test", 6)])
+    opened = asked(app.controller, "open_item", item=0)["edit"]
+    assert {row["name"]: row["title"] for row in opened["operators"]}["swap_att"] == "exchange attributes"
+    assert len({row["title"] for row in opened["operators"]}) == len(opened["operators"])
+    called = asked(app.controller, "call", operator="replace_att")
+    assert called["edit"]["steps"][0]["title"] == "replace an attribute"
+    left = {row["name"]: row["count"] for row in opened["operators"]}["replace_att"]
+    assert len(called["edit"]["options"]) == left > 1  # every place and word
+    twice = asked(app.controller, "call", operator="replace_rel")
+    assert twice["history"]["records"][-1]["title"] == "replace an attribute, then replace a relation"
+    assert operator_title("shout_loud") == "shout loud"
+
+
+def test_an_operator_is_called_for_all_captions_of_a_page():
+    pairs = [world_from("small").pair("test", k) for k in range(12)]
+    app = edits(pairs)
+    asked(app.controller, "show_page", start=4)
+    asked(app.controller, "open_item", item=1)
+    before = app.controller.caption
+    answer = asked(app.controller, "call_page", operator="replace_att")["history"]
+    size = app.controller.page_size
+    assert answer["total"] == len(app.history) == size and app.controller.caption is before
+    assert answer["note"] == f"“replace an attribute” was made of {size} of the {size} captions on this page."
+    assert app.history.caption.tolist() == [pair.caption for pair in pairs[4 : 4 + size]]
+    asked(app.controller, "call_page", operator="replace_att")
+    assert len(app.history) == size  # the same draws are the same edits
+    some = asked(app.controller, "call_page", operator="swap_rel")["history"]["note"]  # one relation: nothing to swap
+    assert some == f"“exchange relations” was made of 0 of the {size} captions on this page."
+    assert "there are swap_obj" in refusal(app.controller, "call_page", operator="swap_cats")
+
+
 @pytest.mark.browser
 @with_spacy
 def test_on_a_page():
@@ -282,21 +316,28 @@ def test_on_a_page():
         page.focus("[data-operator=swap_att]:not(:disabled)")
         page.keyboard.press("Enter")
         page.wait_for_selector(".cl-line mark")
-        assert focused() == "replace_rel6", (
+        assert focused() == "replace a relation6", (
             "the operator has no place left: the keyboard goes on with the first that has"
         )
         assert page.locator(".cl-captions mark").all_inner_texts() == ["black", "white", "white", "black"]
         page.click("[data-operator=replace_rel]:not(:disabled)")
         page.wait_for_selector(".cl-captions .cl-call-1")
+        chosen = page.locator(".cl-places [aria-pressed=true]").inner_text()
+        page.click(".cl-places [aria-pressed=false]")  # another of all that the operator can do here
+        page.wait_for_function(
+            f"document.querySelector('.cl-places [aria-pressed=true]').textContent !== {json.dumps(chosen)}"
+        )
         page.focus("[data-undo=last]")
         page.keyboard.press("Enter")
         page.wait_for_selector(".cl-captions .cl-call-1", state="detached")
         assert focused() == "Undo"
+        page.get_by_role("button", name="Edit all of this page").click()
+        page.wait_for_selector(".cl-history p:has-text('captions on this page')")
         screenshot(page, "edits-1-calls")
         page.close()
         page = attach(browser, "edits", app.controller, dark=True)  # the page is opened again
         page.wait_for_selector(".cl-captions mark")
-        assert page.locator(".cl-history > button").count() == 2
+        assert page.locator(".cl-history > button").count() >= 3
         page.add_style_tag(content=join_style("review"))  # of another app on the page, whose shared part comes later
         assert (
             page.locator(".cl-history > button >> nth=0").evaluate("node => getComputedStyle(node).display") == "block"
@@ -307,7 +348,8 @@ def test_on_a_page():
             "document.querySelector('.cl-main .cl-remark').textContent.includes('No operator applies')"
         )
         assert (
-            page.locator("details li").all_inner_texts()[0] == "swap_obj: it needs two nouns, and the parser found none"
+            page.locator("details li").all_inner_texts()[0]
+            == "exchange objects: it needs two nouns, and the parser found none"
         )
         screenshot(page, "edits-3-none")
         page.fill("textarea", " ")
@@ -320,4 +362,5 @@ def test_on_a_page():
         page.wait_for_selector("figure:nth-child(2) .cl-bar")
         screenshot(page, "edits-2-scene")
         page.close()
-    assert not faults and app.history.operator.tolist() == ["swap_att", "swap_att+replace_rel", "swap_att"]
+    twice = ["swap_att+replace_rel"] * 2
+    assert not faults and app.history.operator.tolist() == ["swap_att", *twice, "swap_obj", "swap_obj", "swap_att"]

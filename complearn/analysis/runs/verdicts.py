@@ -149,8 +149,12 @@ def _difference(scores: Scores, model: str, reference: str) -> Paired:
 
 def _word(test: Paired) -> str:
     "What a difference is."
-    if test.low is None:
-        return "the same in all seeds" if test.mean == 0 else "of one seed"
+    if test.low is None and test.mean == 0:
+        return "the same in all seeds"
+    if test.low is None and test.n == 1:
+        return "of one seed"
+    if test.low is None:  # the same difference in all of them
+        return "better" if test.mean > 0 else "worse"
     return "better" if test.low > 0 else "worse" if test.high < 0 else "no difference is shown"
 
 

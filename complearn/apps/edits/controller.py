@@ -32,6 +32,7 @@ from complearn.apps.edits.messages import (
     edit_message,
     gallery_message,
     history_message,
+    operator_title,
     pictures_message,
 )
 from ..pages import APPS, join_script, join_style
@@ -263,6 +264,24 @@ class EditsController(Controller):
         if choice is None:
             choice = int(rng(self.seed, operator, self.caption.text, len(self.calls)).integers(len(choices)))
         return self.make((*self.calls, self.chosen(choices, choice)))
+
+    @action(needs_model=False)
+    def call_page(self, operator: str) -> list[Message]:
+        "Call an operator once for every caption of the gallery's page; the present caption stays."
+        check_choice("operator", operator, CAPTION_EDITS)
+        present = (self.caption, self.record, self.item, self.picture, self.note)
+        numbers = range(self.start, min(self.start + self.page_size, len(self.gallery.pairs)))
+        made = 0
+        try:
+            for number in numbers:
+                self.open_item(number)
+                if self.caption.choices(()).get(operator):
+                    self.call(operator)
+                    made += 1
+        finally:
+            self.caption, self.record, self.item, self.picture, self.note = present
+        note = f"“{operator_title(operator)}” was made of {made} of the {len(numbers)} captions on this page."
+        return [history_message(self.history, self.record, note=note)]
 
     @staticmethod
     def chosen(choices: Sequence[Choice], number: int) -> Choice:

@@ -98,7 +98,7 @@ class Edits {
     this.source.value = source;
     this.source.hidden = !sources.length;
   }
-  receiveGallery({ start, total, captions, fault }, buffers) {
+  receiveGallery({ start, total, captions, fault, operators }, buffers) {
     const entry = (caption, k) => {
       const image = bytes(buffers[k]).length ? picture(buffers[k], "") : null;
       return button([image, h("span", {}, caption)], () => this.send({ action: "open_item", item: start + k }, "parsing"), {
@@ -115,7 +115,19 @@ class Edits {
     );
     const pages = [range, turn("Previous", Math.max(0, start - size), start === 0), turn("Next", next, next >= total)];
     const remark = fault ? h("p", { class: "cl-small cl-remark" }, fault) : null;
-    fill(this.gallery, h("h3", {}, "Or one of these"), remark, captions.map(entry), h("div", { class: "cl-row" }, pages));
+    const head = h("h3", {}, "Or one of these");
+    fill(this.gallery, head, remark, captions.map(entry), h("div", { class: "cl-row" }, pages), this.drawBatch(operators, total));
+  }
+  drawBatch(operators, total) {
+    const option = ([name, title]) => h("option", { value: name }, title);
+    const which = h("select", { "aria-label": "operator for all captions of this page" }, operators.map(option));
+    which.value = this.batch ?? operators[0][0];
+    const call = () => {
+      this.batch = which.value;
+      this.send({ action: "call_page", operator: this.batch }, "parsing");
+    };
+    const make = button("Edit all of this page", call, { title: "draws one edit of each caption above that takes it" });
+    return total ? h("div", { class: "cl-row" }, which, make) : null;
   }
   receiveCaption({ text, words, cells, note }) {
     this.note.textContent = note;
@@ -142,8 +154,8 @@ class Edits {
   receiveEdit(content) {
     const { operators, source, caption, steps, options, chosen } = content;
     const click = operator => this.send({ action: "call", operator }, "editing");
-    const operator = ({ name, about, count: left }) =>
-      button([h("span", { class: "cl-grow" }, name), h("span", { class: "cl-number" }, count(left))], () => click(name), {
+    const operator = ({ name, title, about, count: left }) =>
+      button([h("span", { class: "cl-grow" }, title), h("span", { class: "cl-number" }, count(left))], () => click(name), {
         title: about,
         disabled: !left,
         "data-operator": name,
@@ -154,26 +166,23 @@ class Edits {
     this.lackHead.textContent = `${some(without.length, "operator")} without a place here, and why`;
     fill(
       this.lackList,
-      without.map(({ name, lack }) => h("li", {}, h("b", {}, name), `: ${lack}`)),
+      without.map(({ title, lack }) => h("li", {}, h("b", {}, title), `: ${lack}`)),
     );
     const useless = without.length === operators.length && !steps.length;
     if (useless !== this.useless) this.lack.open = this.useless = useless; // else as the person left it
     const line = (label, pieces) => [h("span", { class: "cl-label" }, label), h("p", { class: "cl-line" }, marked(pieces))];
     const nothing = operators.some(({ count: left }) => left) ? "Click an operator." : "";
     fill(this.captions, line("Caption", source), caption.length ? line("Edit", caption) : h("p", { class: "cl-muted" }, nothing));
-    const step = ({ operator: name, label, caption: text }, k) =>
-      h("li", {}, h("mark", { class: `cl-call-${k % 6}` }, name), h("span", {}, label), h("span", { class: "cl-muted" }, text));
-    this.chosen = h("select", { "aria-label": "what the last call does", onchange: () => this.choose(+this.chosen.value) });
-    fill(
-      this.chosen,
-      options.map((label, value) => h("option", { value }, label)),
-    );
-    this.chosen.value = chosen;
-    const another = button("Another", () => this.choose((chosen + 1) % options.length), { disabled: options.length < 2 });
+    const step = ({ title, label, caption: text }, k) =>
+      h("li", {}, h("mark", { class: `cl-call-${k % 6}` }, title), h("span", {}, label), h("span", { class: "cl-muted" }, text));
+    const places = { class: "cl-places", role: "group", "aria-label": "what the last call can do" };
+    const place = (label, k) => toggle([label], k === chosen, () => this.choose(k));
     const undo = button("Undo", () => this.send({ action: "undo" }), { "data-undo": "last" });
     const over = button("Start over", () => this.send({ action: "undo", every: true }));
-    const last = [h("span", { class: "cl-muted" }, "The last call:"), this.chosen, another, h("span", { class: "cl-grow" }), undo, over];
-    fill(this.steps, steps.length ? [h("ol", {}, steps.map(step)), h("div", { class: "cl-row" }, last)] : []);
+    const told = `All that “${steps.at(-1)?.title}” can do here:`;
+    const last = [h("span", { class: "cl-muted cl-grow" }, told), undo, over];
+    const all = [h("div", { class: "cl-row" }, last), h("div", places, options.map(place))];
+    fill(this.steps, steps.length ? [h("ol", {}, steps.map(step)), ...all] : []);
   }
   choose(choice) {
     this.send({ action: "choose", choice }, "editing");
@@ -192,9 +201,9 @@ class Edits {
     };
     fill(this.pictures, pictures.map(frame));
   }
-  receiveHistory({ records, total }) {
-    const entry = ({ number, operator, pieces, current }) =>
-      toggle([h("span", { class: "cl-small cl-muted" }, operator), h("span", {}, marked(pieces))], current, () =>
+  receiveHistory({ records, total, note }) {
+    const entry = ({ number, title, pieces, current }) =>
+      toggle([h("span", { class: "cl-small cl-muted" }, title), h("span", {}, marked(pieces))], current, () =>
         this.send({ action: "recall", number }),
       );
     const save = (label, action, title) => button(label, () => this.send({ action }), { title });
@@ -202,7 +211,8 @@ class Edits {
     const saves = [save("CSV", "export_table", "save as a table"), lines];
     const head = h("h3", { class: "cl-row" }, h("span", { class: "cl-grow" }, `Made: ${count(total)}`), saves);
     this.history.hidden = !total;
-    fill(this.history, head, records.map(entry).reverse());
+    const told = note ? h("p", { class: "cl-muted", role: "status" }, note) : [];
+    fill(this.history, head, told, records.map(entry).reverse());
   }
   onKey(event) {
     const { target, key } = event;
