@@ -164,6 +164,32 @@ def test_a_line_that_was_cut_off_costs_itself_alone(path):
     assert review(path).decisions.verdict.tolist() == ["accepted", "rejected"]
 
 
+def test_negatives_are_listed_by_verdict_operator_and_words_and_decided_together(path):
+    app = review(path)
+    shown = asked(app, "connect")["list"]
+    assert [row["place"] for row in shown["rows"]] == [*range(shown["total"])] and shown["total"] > 2
+    texts = ["".join(piece[0] for piece in row["pieces"]) for row in shown["rows"]]
+    word = texts[0].split()[-1]
+    named = asked(app, "list_items", words=f" {word.upper()} ")["list"]
+    assert [row["place"] for row in named["rows"]] == [k for k, text in enumerate(texts) if word in text.split()]
+    for operator, title in shown["operators"]:
+        rows = asked(app, "list_items", operator=operator)["list"]["rows"]
+        assert rows and {row["title"] for row in rows} == {title}
+    asked(app, "list_items", verdict="open")
+    answer = asked(app, "decide_many", places=[0, 2, 0], verdict="rejected")
+    assert app.decisions.verdict.tolist() == ["rejected"] * 2 and answer["item"]["place"] == 0
+    assert [row["verdict"] for row in answer["list"]["rows"]][:3] == ["rejected", "open", "rejected"]  # none jumps away
+    assert [row["place"] for row in asked(app, "list_items", verdict="rejected")["list"]["rows"]] == [0, 2]
+    assert review(path).decisions.verdict.tolist() == ["rejected"] * 2  # they are in the journal
+    asked(app, "decide_many", places=[2], verdict="accepted")
+    asked(app, "decide_many", places=[0], verdict="open")
+    assert app.decisions.verdict.tolist() == ["accepted"]
+    assert app.view["verdict"] == "rejected", "the list is a part of the view"
+    assert "no negative is chosen" in asked(app, "decide_many", places=[], verdict="open")["error"]["text"]
+    assert "there is no negative 99" in asked(app, "decide_many", places=[99], verdict="open")["error"]["text"]
+    assert "there are open" in asked(app, "list_items", verdict="good")["error"]["text"]
+
+
 @pytest.mark.parametrize("name", sorted(ReviewController.actions))
 def test_no_request_of_a_page_makes_an_exception_escape(path, name):
     check_requests(review(path).run_action("decide", verdict="accepted").controller, name)
@@ -211,6 +237,9 @@ def test_keys_take_back_decisions_and_views_apart(path):
         assert page.is_disabled("[data-verdict=open]"), "there is nothing left to take back"
 
 
+LINE = "document.querySelector('.cl-texts .cl-line:last-child').textContent"
+
+
 @pytest.mark.browser
 def test_on_a_page(path):
     app = review(path, [Pair(np.full((40, 60, 3), 90, np.uint8), None, "1", "1")])
@@ -218,11 +247,25 @@ def test_on_a_page(path):
     with open_chromium() as browser:
         page = attach(browser, "review", app.controller)
         page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
-        page.wait_for_selector("mark >> nth=1")
-        assert page.locator("mark").all_inner_texts() == ["dog", "cat"] and page.locator(".cl-texts img").is_visible()
+        page.wait_for_selector(".cl-texts mark >> nth=1")
+        assert (
+            page.locator(".cl-texts mark").all_inner_texts() == ["dog", "cat"]
+            and page.locator(".cl-texts img").is_visible()
+        )
+        page.get_by_label("verdict of the listed negatives").select_option("open")
+        page.get_by_label("tick negative 2").check()
+        page.get_by_role("button", name="Reject ticked").click()
+        page.wait_for_selector(".cl-rows li:nth-child(2) [data-state=rejected]")
+        page.get_by_role("button", name="Take back ticked").click()  # the tick has stayed
+        page.wait_for_selector(".cl-rows li:nth-child(2) [data-state=open]")
         screenshot(page, "review-1-open")
+        page.mouse.click(640, 890)  # outside of the app: the keyboard is nowhere
+        assert page.evaluate("document.activeElement === document.body")
         page.keyboard.press("a")
-        page.wait_for_function("document.querySelector('.cl-line:last-child').textContent === 'a dog on an bed'")
+        page.wait_for_function(
+            "document.querySelector('.cl-texts .cl-line:last-child').textContent === 'a dog on an bed'"
+        )
+        page.locator(".cl-body").click(position={"x": 5, "y": 5})  # its empty margin
         page.keyboard.press("e")
         page.fill("textarea", "A dog on a bed")
         page.keyboard.press("Enter")
@@ -230,7 +273,7 @@ def test_on_a_page(path):
         assert page.input_value("textarea") == "A dog on a bed", "what was typed is still there"
         page.fill("textarea", "a dog under a bed")
         page.keyboard.press("Enter")
-        page.wait_for_function("document.querySelector('.cl-line:last-child').textContent === 'two cow'")
+        page.wait_for_function(f"{LINE} === 'two cow'")
         page.close()
         page = attach(browser, "review", app.controller, dark=True)  # the page is opened again
         page.wait_for_function(
@@ -239,7 +282,9 @@ def test_on_a_page(path):
         page.click("[data-verdict=rejected]")
         page.wait_for_function("document.querySelector('.cl-progress').textContent.startsWith('100 %')")
         page.keyboard.press("ArrowLeft")
-        page.wait_for_function("document.querySelector('.cl-line:last-child').textContent === 'a dog under a bed'")
+        page.wait_for_function(
+            "document.querySelector('.cl-texts .cl-line:last-child').textContent === 'a dog under a bed'"
+        )
         screenshot(page, "review-2-done")
         page.click("text=Export")
         page.wait_for_function("document.querySelector('.cl-status').textContent.includes('1 rejected left out')")

@@ -1,6 +1,21 @@
 // Review of edits: a caption, a negative with its changes in colour, and what a person decides about it.
 // The kernel's side is complearn.apps.edits.review; every decision is kept there before the next negative is shown.
-import { button, bytes, connect, count, fill, h, marked, objectURL, percent, some, statusLine, track } from "./shared.js";
+import {
+  button,
+  bytes,
+  connect,
+  count,
+  fill,
+  h,
+  hasKeyboard,
+  marked,
+  objectURL,
+  percent,
+  some,
+  statusLine,
+  toggle,
+  track,
+} from "./shared.js";
 
 const TAKE_BACK = "the decision about this negative; where it has none, the last one that you made";
 const VERDICTS = ["accepted", "rejected", "corrected", "open"];
@@ -25,9 +40,9 @@ class Review {
     const top = h("div", { class: "cl-row cl-top" }, h("h2", {}, "Review"), this.name, open, save);
     this.node = h(
       "div",
-      { class: "cl cl-review" },
+      { class: "cl cl-review", tabindex: "-1" }, // a click anywhere in it brings the keyboard
       top,
-      h("div", { class: "cl-body" }, this.progress, this.status, this.faults, this.makeCard()),
+      h("div", { class: "cl-body" }, this.progress, this.status, this.faults, this.makeCard(), this.makeList()),
     );
     fill(node, this.node);
     this.enable(false);
@@ -63,6 +78,68 @@ class Review {
       this.choices,
     );
     return this.card;
+  }
+  makeList() {
+    const choice = label => h("select", { "aria-label": label, onchange: () => this.list() });
+    [this.verdict, this.operator] = [choice("verdict of the listed negatives"), choice("operator of the listed negatives")];
+    const words = { type: "search", placeholder: "words", "aria-label": "words of the listed negatives", autocomplete: "off" };
+    this.words = h("input", { ...words, onchange: () => this.list() });
+    this.every = h("input", { type: "checkbox", "aria-label": "tick all on this page", onchange: () => this.tickAll() });
+    const decide = (label, verdict) => button(label, () => this.decideMany(verdict), { "data-many": verdict });
+    const many = [decide("Accept ticked", "accepted"), decide("Reject ticked", "rejected"), decide("Take back ticked", "open")];
+    this.rows = h("ul", { class: "cl-rows" });
+    this.pages = h("div", { class: "cl-row" });
+    const filters = h("div", { class: "cl-row" }, this.verdict, this.operator, this.words);
+    const head = h("div", { class: "cl-row" }, h("label", {}, this.every, " all of this page"), h("span", { class: "cl-grow" }), many);
+    return h(
+      "section",
+      { class: "cl-list", "aria-label": "list of negatives" },
+      h("h3", {}, "All negatives"),
+      filters,
+      head,
+      this.rows,
+      this.pages,
+    );
+  }
+  list(start = 0) {
+    const [verdict, operator, words] = [this.verdict.value, this.operator.value, this.words.value];
+    this.send({ action: "list_items", verdict, operator, words, start });
+  }
+  get ticks() {
+    return [...this.rows.querySelectorAll("input")];
+  }
+  tickAll() {
+    for (const tick of this.ticks) tick.checked = this.every.checked;
+  }
+  decideMany(verdict) {
+    const places = this.ticks.filter(tick => tick.checked).map(tick => +tick.value);
+    this.send({ action: "decide_many", places, verdict });
+  }
+  receiveList({ rows, start, total, page, verdict, operator, words, operators }) {
+    const ticked = new Set(this.ticks.filter(tick => tick.checked).map(tick => +tick.value));
+    const option = ([value, label]) => h("option", { value }, label);
+    fill(this.verdict, [["", "any verdict"], ...VERDICTS.map(each => [each, each])].map(option));
+    fill(this.operator, [["", "any operator"], ...operators].map(option));
+    [this.verdict.value, this.operator.value, this.words.value] = [verdict, operator, words];
+    const row = ({ place, pieces, title, verdict: state, current }) => {
+      const told = `tick negative ${place + 1}`;
+      const tick = h("input", { type: "checkbox", value: place, checked: ticked.has(place), "aria-label": told });
+      const parts = [h("span", { class: "cl-grow" }, marked(pieces)), h("span", { class: "cl-small cl-muted" }, title)];
+      const said = h("b", { class: "cl-verdict cl-small", "data-state": state }, state);
+      return h(
+        "li",
+        {},
+        tick,
+        toggle([...parts, said], current, () => this.send({ action: "go", place })),
+      );
+    };
+    fill(this.rows, rows.length ? rows.map(row) : h("li", { class: "cl-muted" }, "no negative is like that"));
+    this.every.checked = rows.length > 0 && this.ticks.every(tick => tick.checked);
+    const turn = (label, to, disabled) => button(label, () => this.list(to), { disabled });
+    const range = total ? `${count(start + 1)} to ${count(start + rows.length)} of ${count(total)}` : "none";
+    const next = start + page;
+    const both = [turn("Previous", Math.max(0, start - page), start === 0), turn("Next", next, next >= total)];
+    fill(this.pages, h("span", { class: "cl-small cl-muted cl-grow" }, range), both);
   }
   send(request) {
     this.model.send(request);
@@ -103,6 +180,7 @@ class Review {
         );
       },
       item: () => this.receiveItem(content, buffers),
+      list: () => this.receiveList(content),
       exported: () => this.status.report(content.text, true),
       error: () => this.status.report(content.text),
     };
@@ -140,7 +218,7 @@ class Review {
   }
   onKey(event) {
     const { target, key } = event;
-    if (!this.node.contains(target) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!hasKeyboard(this.node, target) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.stopPropagation(); // JupyterLab has uses of its own for letters, Enter and arrows
     if (!this.item) return;
     const inText = {
@@ -156,6 +234,7 @@ class Review {
       arrowleft: () => [this.move(-1)],
       arrowright: () => [this.move(1)],
     };
+    if (target === this.words) return; // letters are the field's own
     const run = target === this.text ? inText[key] : elsewhere[key.toLowerCase()];
     if (run?.()) event.preventDefault();
   }

@@ -273,6 +273,12 @@ class Views {
   }
 }
 
+// Whether a key is an app's: the keyboard is in it, or nowhere on a page that shows this app alone.
+export const hasKeyboard = (node, target) => {
+  const alone = document.querySelectorAll(".cl").length === 1 && !document.querySelector(".jp-LabShell");
+  return node.contains(target) || (target === document.body && alone);
+};
+
 // Connect an app to the kernel's messages and to events of the window; returns the function that disconnects it.
 // Events are taken before anyone else sees them: JupyterLab has uses of its own for Enter, arrows and letters.
 export const connect = (app, model, listeners) => {
