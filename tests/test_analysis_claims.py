@@ -11,7 +11,17 @@ from notebook_cells import tables
 from scipy import stats
 
 from complearn.analysis.claims.definitions import CAUSAL_LENS, pseudo_optimal
-from complearn.analysis.claims.judging import Claim, Side, _side_values, chance_levels, claim_about, judge, verdict
+from complearn.analysis.claims.judging import (
+    LEAST,
+    Claim,
+    Side,
+    _side_values,
+    chance_levels,
+    claim_about,
+    judge,
+    method_levels,
+    verdict,
+)
 from complearn.analysis.claims.tables import (
     StudyResults,
     claims_table,
@@ -272,9 +282,82 @@ def test_a_claim_whose_control_shows_nothing_is_open(gains, alone, both):
     assert judge(claim(b=Side("bare")), rows)["verdict"] == alone
     assert judge(claim(b=Side("bare"), control=claim(**INTERACTION)), rows)["verdict"] == both
     unknown = claim(b=Side("bare"), control=claim(b=Side("restarts")))
-    assert judge(unknown, rows)["verdict"] == ("not testable here" if alone == "holds" else alone)
+    asked = alone in ("holds", "opposite")
+    assert judge(unknown, rows)["verdict"] == ("not testable here" if asked else alone)
     beyond = claim(b=Side("bare"), control=claim(b=Side("bare"), control=claim(b=Side("restarts"))))
-    assert judge(beyond, rows)["verdict"] == ("not testable here" if alone == "holds" else alone)
+    assert judge(beyond, rows)["verdict"] == ("not testable here" if asked else alone)
+
+
+@pytest.mark.parametrize(
+    "gains, control, word, why",
+    [
+        ((0.1, 0.3, 0.2, 0.0), "bare", "opposite", ""),  # worse than the control, too
+        ((0.1, 0.3, 0.1, 0.0), "bare", "opposite", "and so does the control"),  # the control is as much worse
+        ((0.1, 0.3, 0.0, 0.0), "bare", "opposite", "and so does the control"),  # the control is worse still
+        ((0.3, 0.1, 0.3, 0.0), "bare", "open", "not beyond its control"),
+        ((0.1, 0.3, 0.3, 0.0), "nobody", "not testable here", "no control"),
+    ],
+)
+def test_the_opposite_passes_the_same_chain_of_controls(gains, control, word, why):
+    rows = four(gains)
+    asked = claim(b=Side("cb"), control=claim(headline="the control", b=Side(control)))
+    told = judge(asked, rows)
+    assert (told["verdict"], told["why"]) == (word, why)
+    assert told.get("control") == ("the control" if why else None)
+    first_passes = claim(b=Side("cb"), control=claim(b=Side("cb"), control=asked.control))
+    assert [judge(first_passes, rows)[name] for name in ("verdict", "why")] == [word, why], "the whole chain is asked"
+
+
+def test_the_opposite_is_open_where_a_control_is_too_noisy_to_tell():
+    rows = four((0.1, 0.3, 0.2, 0.0))
+    noise = np.random.default_rng(3).normal(0, 1.5, len(rows)) * (rows.method == "bare")
+    told = judge(claim(b=Side("cb"), control=claim(b=Side("bare"))), rows.assign(value=rows.value + noise))
+    assert (told["verdict"], told["why"]) == ("open", "opposite, not beyond its control")
+
+
+def test_a_control_by_another_measure_is_not_asked_of_the_opposite():
+    rows = four((0.1, 0.3, 0.5, 0.0))
+    second = claim(b=Side("clip"), cells=(("d", "x", "accuracy"),))  # holds
+    told = judge(claim(b=Side("cb"), control=second), rows)
+    assert (told["verdict"], told["why"]) == ("opposite", "")
+
+
+def test_relative_claims_compare_logarithms():
+    rows = four((0.3, 0.2, 0.1, 0.1))
+    means = rows.groupby(["method", "seed"]).value.mean().unstack(0)
+    told = judge(claim(relative=True, theirs=(0.4, 0.2)), rows)
+    assert told["difference"] == pytest.approx(np.log(means["il"] / means["cb"]).mean())
+    assert told["claimed"] == pytest.approx(np.log(2)) and told["least"] == 0.05
+    assert told["a"] == pytest.approx(means["il"].mean()), "sides stay in their unit"
+    nothing = rows.assign(value=rows.value * ~((rows.method == "cb") & (rows.seed == 2)))
+    assert judge(claim(relative=True), nothing)["n"] == 5, "a ratio with nothing is no ratio"
+
+
+def test_each_kind_of_measure_has_its_own_smallest_effect_and_a_reason():
+    def least(metric, **more):
+        return claim(cells=(("d", "x", metric),), **more).smallest
+
+    kinds = [least(name) for name in ("pc1_concreteness_abs_r", "f1_held_out", "purity_all_bits", "accuracy")]
+    assert len({kind.value for kind in kinds}) == len(kinds) == len({kind.kind for kind in kinds})
+    assert all(kind.reason and "after the rows" in kind.chosen for kind in kinds)
+    assert claim(cells=(("average", "BIND", "accuracy"),)).smallest.chosen.endswith("before its runs")
+    assert claim(least=0.2).matters == 0.2 and least("r@1", relative=True).kind == "relative leads"
+    metrics = [metric for kind in LEAST for metric in kind.metrics]
+    assert len(metrics) == len(set(metrics)), "a metric is of one kind"
+
+
+def test_levels_of_averages_are_means_of_their_cells():
+    rows = [
+        row("blind_length", None, None, None, f"generated/{data}", split, metric, value, n=4)
+        for data, split, metric, value in (
+            ("sugarcrepe", "swap_att", "accuracy", 0.2),
+            ("winoground", "swap_obj", "image_score", 0.4),
+            ("sugarcrepe", "replace_obj", "accuracy", 0.9),
+        )
+    ]
+    levels = method_levels(pd.DataFrame([*rows, rows[0] | {"value": 0.4}]))
+    assert levels["average", "BIND", "accuracy"] == pytest.approx((0.3 + 0.4) / 2)
+    assert levels["average", "NOUN", "accuracy"] == pytest.approx(0.9)
 
 
 def test_an_interaction_is_paired_by_seed():

@@ -1,5 +1,6 @@
 """The first screen of claims: one declared line each, the gate, verdicts that say why, and a figure to scale."""
 
+import html
 import json
 import math
 import re
@@ -36,6 +37,7 @@ from complearn.core.results import Result, row
 from complearn.evaluation.statistics import holm
 
 MEASURED = ROOT / "data" / "measured"
+SWAPS = ("swap_att", "swap_obj")
 NUMBERS = ("number", "difference", "low", "high", "margin", "n", "detectable", "claimed", "power", "least")
 NUMBERS += ("power_least", "p_t", "p_holm", "p_sign", "p_floor", "steps")
 CLAIMS = [*ITERATED_LEARNING, *GROUNDING_CLAIMS, *CAUSAL_LENS, *COMPOSER_CLAIMS, *MULTISTAGE]
@@ -111,11 +113,41 @@ def test_the_gate_names_what_was_not_measured():
     assert [levels[name] for name in ("blind", "untrained", "oracle")] == ["0.55", "0.51", "0.97"]
 
 
+def test_blind_levels_of_an_average_are_averaged_over_its_cells():
+    [study] = read_studies([MEASURED / "confirmatory.results.json"])
+    binding = next(claim for claim in ITERATED_LEARNING if claim.headline == "a shared codebook helps binding")
+    levels = gate(binding, study)
+    rows = study.rows[study.rows.method.str.startswith("blind")]
+    cells = [(f"generated/{name}", split) for name in ("sugarcrepe", "winoground", "cola") for split in SWAPS]
+    cells.append(("generated/crepe_productivity", "swap/5"))
+    metric = {"generated/winoground": "image_score", "generated/cola": "image_accuracy"}
+    means = rows.groupby(["method", "data", "split", "metric"]).value.mean()
+    best = max(
+        np.mean([means[name, data, split, metric.get(data, "accuracy")] for data, split in cells])
+        for name in ("blind_length", "blind_ngram")
+    )
+    assert levels["blind"] == f"{best:.3g}" and levels["untrained"] == "not measured"
+
+
+def test_a_gate_has_all_four_sides_of_an_interaction():
+    [study] = read_studies([MEASURED / "composer.results.json"])
+    widens = next(claim for claim in COMPOSER_CLAIMS if claim.number == 19)
+    levels = gate(widens, study)
+    values = study.rows[(study.rows.metric == "r@1") & (study.rows.split == "sentence_to_image")]
+    means = values.pivot_table(index="seed", columns=["method", "data"], values="value")[
+        [(side, data) for data in ("mcd", "in_domain") for side in ("composer", "vse, sentences alone")]
+    ].dropna()
+    assert [levels[f"side {letter}"] for letter in "abcd"] == [f"{mean:.3g}" for mean in means.mean()]
+    assert levels["oracle"] == "0.952" and levels["chance"] == "0.01"
+
+
 def test_every_claim_has_its_declared_line_in_the_measured_studies(table):
     assert [headline.number for headline in HEADLINES] == list(range(1, 25))
     screen = claims_screen(table)
     assert set(screen.verdict) <= set(WORDS) == set(VERDICTS)
     assert max(len(reason.split()) for reason in screen.why) <= 12 and all(screen.why)
+    assert screen.why[4].startswith("opposite, and so does the control: ")
+    assert screen.why[19] == "over VSE the paper's own lead narrows from 8.2 to 7.4, exploratory"
     for headline in HEADLINES:
         line = declared_line(table, headline)
         assert line is not None, headline
@@ -147,6 +179,19 @@ def test_the_figure_is_to_scale(table):
         for k, (x, name) in enumerate(zip(trace.x, trace.y))
     }
     dark = screen_figure(table, dark=True)
+    for shown in (figure, dark):
+        bands = {trace.name: trace for trace in shown.data if trace.type == "bar"}
+        small = bands["too small to matter"]
+        ends = [math.sinh(end) * 2 for end in (small.base, small.base + small.x[0])]
+        assert ends == pytest.approx([-1, 1]) and len(small.y) == 24 and small.width == 1
+        margin = {name.split()[0]: math.sinh(end) * 2 for name, end in zip(bands["no harm"].y, bands["no harm"].base)}
+        assert margin == pytest.approx({"3": -2, "14": -1, "22": -2}), "a margin of no harm, in smallest effects"
+    assert figure.data[0].marker.color != dark.data[0].marker.color
+    narrow = screen_figure(table, narrow=True)
+    assert [trace.x for trace in narrow.data] == [trace.x for trace in figure.data], "the same at another width"
+    margin, texts = narrow.layout.margin, [note.text for note in narrow.layout.annotations]
+    assert narrow.layout.width <= 420 and margin.l + margin.r <= 20 and len(texts) == 24
+    assert all(f"{claim}<br>" in text for claim, text in zip(claims_screen(table).claim, texts))
     assert [trace.x for trace in dark.data] == [trace.x for trace in figure.data]
     assert (figure.layout.paper_bgcolor, dark.layout.paper_bgcolor) == ("white", "#0D1117")
     screen = claims_screen(table)
@@ -170,8 +215,14 @@ def test_a_card_has_the_chain_of_controls_and_the_command(table, studies):
     seen = join_studies([study for study in studies if study.name not in SINCE])
     cards = claim_cards(table, CLAIMS, seen)
     [first] = [part for part in cards.split("<details>") if "<b>9</b>" in part]
-    assert re.search(r"Controls: [^<]*than at the start \((open|opposite)\)", first)
-    assert "complearn study grounded_words.ipynb" in first and "not measured: chance" in first
+    assert re.search(r"Controls: [^<]*than on shuffled pairs \(holds\); [^<]*by reading alone \(holds\)", first)
+    assert "complearn study grounded_words.ipynb" in first and "Not measured: chance (it takes" in first
+    assert "Smallest effect of interest of correlations: 0.05, half of" in first and "after the rows" in first
+    [lead] = [part for part in cards.split("<details>") if "<b>19</b>" in part]
+    assert all(f"side {letter} (" in lead for letter in "abcd"), "an interaction has four sides"
+    assert "narrows from 8.2 to 7.4 points" in html.unescape(lead) and "oracle 0.952" in lead
+    every = claim_cards(table, [*CLAIMS, PRIMARY], [*seen, *(study for study in studies if study.name in SINCE)])
+    assert all("Gate: " in part for part in every.split("<details>")[1:])
     assert cards.count("<summary>") == 24 and "<script" not in cards
 
 

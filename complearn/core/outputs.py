@@ -106,22 +106,31 @@ class Folded:
         title: str,  # what is inside, in a few words
         contents: list,  # tables, texts, or anything that notebooks show as HTML
         note: str = "",  # what a reader has to know about them
+        whole: bool = False,  # tables with all rows and whole texts
     ):
         self.title = title
         self.contents = contents
         self.note = note
+        self.whole = whole
 
     def _repr_html_(self) -> str:
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        inside = note + "\n".join(map(_content_html, self.contents))
+        inside = note + "\n".join(_content_html(content, self.whole) for content in self.contents)
         return f"<details><summary>{escape(self.title)}</summary>\n{inside}\n</details>"
 
     def __repr__(self) -> str:
-        return "\n\n".join([self.title, *([self.note] if self.note else []), *map(str, self.contents)])
+        texts = [
+            f"{len(content)} rows" if self.whole and isinstance(content, pd.DataFrame) else str(content)
+            for content in self.contents
+        ]
+        return "\n\n".join([self.title, *([self.note] if self.note else []), *texts])
 
 
-def _content_html(content: Any) -> str:
+def _content_html(content: Any, whole: bool) -> str:
     "One of the things as HTML."
+    if whole and isinstance(content, pd.DataFrame):
+        with pd.option_context("display.max_colwidth", None):
+            return re.sub(r"\n +", "\n", content.to_html(max_rows=None))
     html = content._repr_html_() if hasattr(content, "_repr_html_") else None
     if html is None:
         tag = "pre" if "\n" in str(content) else "p"
@@ -133,6 +142,7 @@ def folded(
     title: str,  # what is inside, in a few words
     *contents: Any,  # tables, texts, or anything that notebooks show as HTML; None is left out
     note: str = "",  # what a reader has to know about them
+    whole: bool = False,  # tables with all rows and whole texts, which notebooks cut; as plain text they are counted
 ) -> Folded | None:  # None where there is nothing to show
     """Fold tables behind a line that opens them; models are named as papers name them.
 
@@ -142,7 +152,7 @@ def folded(
         for content in contents
         if content is not None
     ]
-    return Folded(title, shown_contents, note) if shown_contents else None
+    return Folded(title, shown_contents, note, whole) if shown_contents else None
 
 # %% ../../nbs/core/outputs.ipynb #ou10
 class Pictured:

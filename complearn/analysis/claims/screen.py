@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from .judging import LEAST_SHARE, Claim, judge, verdict
+from .judging import LEAST_SHARE, Claim, claim_test, judge, method_levels, verdict
 from .tables import StudyResults
 from ..identifiability.overlap import MORE, NULLS
 from ...core.figures import PALETTE, figure_of_texts, theme
@@ -77,8 +77,9 @@ HEADLINES = (
         "identifiability"),
     Headline(18, "COMPOSER generalises to new combinations", "COMPOSER generalises better than VSE", "composer",
         "pictures found for strange captions", "composer"),
-    Headline(19, "COMPOSER's lead widens with divergence", "COMPOSER's lead over VSE widens with divergence",
-        "composer", "lead on strange captions minus in domain", "composer"),
+    Headline(19, "COMPOSER's relative lead widens with divergence",
+        "COMPOSER's relative lead over ViLBERT widens with divergence", "composer",
+        "log of the ratio of pictures found, strange captions minus in domain", "composer"),
     Headline(20, "MVSA lifts phrases", "MVSA lifts phrases", "composer", "pictures found for phrases", "composer"),
     Headline(21, "Stages raise the suppressed attribute", "the suppressed attribute rises: shape", "multistage",
         "linear probe of shape", "multistage"),
@@ -99,7 +100,14 @@ def overlap_line(
 ) -> dict[str, Any]:  # a line of the table of claims
     "What the operators explain of SugarCrepe's negatives, beyond random words of their class at the same place."
     line = {"number": 16.0, "headline": "SugarCrepe's negatives against words of their class", "where": "Figs. 3 and 4"}
-    line |= {"compared": f"exact - {_RANDOM}", "least": LEAST_SHARE, "status": "", "control": "", "variant": ""}
+    line |= {
+        "compared": f"exact - {_RANDOM}",
+        "least": LEAST_SHARE.value,
+        "status": "",
+        "control": "",
+        "note": "",
+        "variant": "",
+    }
     for study in studies:
         rows = study.rows
         part = rows[
@@ -107,7 +115,7 @@ def overlap_line(
             & (rows.split == NULLS[_RANDOM])
         ]  # fmt: skip
         for counted in part.itertuples():
-            word = verdict(counted.low, counted.high, 0.0, LEAST_SHARE)
+            word = verdict(counted.low, counted.high, 0.0, LEAST_SHARE.value)
             values = {"difference": counted.value, "low": counted.low, "high": counted.high, "n": int(counted.n)}
             return line | values | {"verdict": word, "why": "", "study": study.name, "world": "sugarcrepe"}
     return line | {"n": 0, "verdict": "not testable here", "why": "not measured", "study": "", "world": ""}
@@ -118,6 +126,7 @@ _UNITS = {"log10 of the upper bound": "powers of ten", "bits of a code about an 
 _UNITS |= {"contrastive loss": "nats", "A-distance": "in A-distance", "log rank of the described word": "log ranks"}
 _UNITS |= {"correlation with concreteness": "in r", "F1 on left-out words": "in F1"}
 _UNITS |= {"modified silhouette": "in silhouette"}
+_UNITS |= {"log of the ratio of pictures found, strange captions minus in domain": "in log ratio"}
 
 
 def _unit(headline: Headline) -> tuple[str, float]:
@@ -141,12 +150,20 @@ def _reason(line: Any, factor: float, unit: str) -> str:
         return f"not shown to be better {control}" if is_plain else f"not shown beyond its control: {control}"
     if line.why == "below its control":
         return f"worse {control}" if is_plain else f"its control is opposite: {control}"
+    if line.why == "and so does the control":
+        return f"opposite, and so does the control: {control.removeprefix('than ')}"
+    if line.why == "opposite, not beyond its control":
+        return f"opposite, not shown beyond its control: {control.removeprefix('than ')}"
     if line.why == "no control":
         return f"control not measured: {control.partition(' generalises')[0]}"
     if line.verdict == "open" and not line.why:
         return f"zero is inside; {_number(line.detectable, factor)[1:]} {unit} would be seen"
-    if line.verdict == "holds" and not line.margin > 0 and line.low < line.least:
-        return "the interval is above zero, perhaps too small to matter"
+    nearest = {"holds": line.low, "opposite": -line.high}.get(line.verdict, math.inf)  # end of the interval
+    farthest = {"holds": line.high, "opposite": -line.low}.get(line.verdict, math.inf)
+    if nearest < line.least and not line.margin > 0:
+        side = "above" if line.verdict == "holds" else "below"
+        perhaps = "and" if farthest < line.least else "perhaps"
+        return f"the interval is {side} zero, {perhaps} too small to matter"
     words = {
         "smaller than matters": f"all of the interval is within {_number(line.least, factor)[1:]} {unit}",
         "holds": "the interval is above zero" + (" minus the margin" if line.margin > 0 else ""),
@@ -156,6 +173,12 @@ def _reason(line: Any, factor: float, unit: str) -> str:
         "by construction": "it follows from how the model is made",
     }
     return str(line.why) or words[line.verdict]
+
+
+def _notes(table: pd.DataFrame, headline: Headline) -> list[str]:
+    "What the paper's own numbers say against a claim, in its declared setting."
+    of_claim = table[(table.number == headline.number) & (table.study == headline.study) & (table.variant == "")]
+    return [note for note in dict.fromkeys(of_claim.note) if note]
 
 
 def claims_screen(
@@ -176,7 +199,8 @@ def claims_screen(
             interval = f" [{_number(line.low, factor)}, {_number(line.high, factor)}]"
         text["effect"] = f"{_number(line.difference, factor)}{interval} {unit}".strip()
         text["paper"] = _number(line.claimed, factor) if pd.notna(line.claimed) else ""
-        why = ", ".join(filter(None, (_reason(line, factor, unit), line.status)))
+        said = _notes(table, headline) or [_reason(line, factor, unit)]
+        why = ", ".join(filter(None, (*said, line.status)))
         lines.append(text | {"n": f"{line.n:g}", "verdict": line.verdict, "why": why})
     columns = ["number", "claim", "setting", "effect", "paper", "n", "verdict", "why"]
     return pd.DataFrame(lines, columns=columns).fillna("").set_index("number")
@@ -215,17 +239,63 @@ def _interval_ends(line: Any) -> tuple[float, float]:
     return low, high
 
 
+def _write_next(figure: go.Figure, names: Sequence[str], screen: pd.DataFrame, ink: str) -> None:
+    "Verdict, effect, number of seeds and reason to the right of each bar."
+    for name, line in zip(names, screen.itertuples()):
+        count = f"n {line.n}" if line.n else ""
+        texts = {1.02: f"<b>{line.verdict}</b>", 1.46: line.effect, 2.1: count, 2.24: line.why}
+        for x, text in texts.items():
+            font = {"size": 10, "color": VERDICTS[line.verdict] if x < 1.1 else ink}
+            place = {"x": x, "xref": "paper", "y": name, "xanchor": "left"}
+            figure.add_annotation(**place, text=text, showarrow=False, font=font)
+
+
+def _write_above(figure: go.Figure, names: Sequence[str], screen: pd.DataFrame, ink: str) -> None:
+    "Claim, verdict and effect above each bar."
+    for name, line in zip(names, screen.itertuples()):
+        effect = f" {line.effect}, n {line.n}" if line.n else ""
+        verdict_text = f'<span style="color:{VERDICTS[line.verdict]}"><b>{line.verdict}</b></span>'
+        figure.add_annotation(
+            x=0.01, xref="paper", y=name, yshift=19, xanchor="left", align="left", showarrow=False,
+            text=f"{name}<br>{verdict_text}{effect}", font={"size": 10, "color": ink},
+        )  # fmt: skip
+
+
 @figure_of_texts
 def screen_figure(
     table: pd.DataFrame,  # from `claims_table`, with the lines of all that `HEADLINES` name
     dark: bool = False,  # light on dark
+    narrow: bool = False,  # texts above the bars, without reasons: for pages of any width from 400 pixels on
 ) -> go.Figure:
     "All claims: effect with interval in units of the smallest effect of interest, the paper's number, verdict."
     ink, paper, grid = ("#E6EDF3", "#0D1117", "#30363D") if dark else ("#222222", "white", "#E5E5E5")
     screen = claims_screen(table)
     names = [f"{number}  {text}" for number, text in screen.claim.items()]
     figure = go.Figure()
-    figure.add_vrect(_compressed(-1.0), _compressed(1.0), fillcolor="#7F7F7F", opacity=0.15, line_width=0)
+    small, harmless = ("#30465C", "#20303F") if dark else ("#C6DBEF", "#E3EEF7")
+    declared_lines = {name: declared_line(table, headline) for name, headline in zip(names, HEADLINES)}
+    margins = {
+        name: line.margin / line.least
+        for name, line in declared_lines.items()
+        if line is not None and line.n and line.margin > 0
+    }
+    about_bands = {"orientation": "h", "width": 1.0, "hoverinfo": "skip"}
+    figure.add_bar(
+        x=[2 * _compressed(1.0)] * len(names),
+        base=_compressed(-1.0),
+        y=names,
+        name="too small to matter",
+        marker={"color": small, "line_width": 0},
+        **about_bands,
+    )
+    figure.add_bar(
+        x=[_compressed(-1.0) - _compressed(-max(1.0, margin)) for margin in margins.values()],
+        base=[_compressed(-max(1.0, margin)) for margin in margins.values()],
+        y=list(margins),
+        name="no harm",
+        marker={"color": harmless, "line": {"color": small, "width": 1}},
+        **about_bands,
+    )
     dots: dict[str, list] = {"x": [], "y": [], "text": []}
     papers: dict[str, list] = {"x": [], "y": []}
     for name, headline in zip(names, HEADLINES):
@@ -263,13 +333,8 @@ def screen_figure(
         )  # fmt: skip
     cross = {"symbol": "x-thin", "size": 9, "line": {"width": 2, "color": ink}}
     figure.add_scatter(**papers, name="the paper's", mode="markers", marker=cross)
-    for name, line in zip(names, screen.itertuples()):
-        count = f"n {line.n}" if line.n else ""
-        texts = {1.02: f"<b>{line.verdict}</b>", 1.46: line.effect, 2.1: count, 2.24: line.why}
-        for x, text in texts.items():
-            font = {"size": 10, "color": VERDICTS[line.verdict] if x < 1.1 else ink}
-            place = {"x": x, "xref": "paper", "y": name, "xanchor": "left"}
-            figure.add_annotation(**place, text=text, showarrow=False, font=font)
+    write = _write_above if narrow else _write_next
+    write(figure, names, screen, ink)
     ticks = (-1000.0, -100.0, -10.0, -1.0, 0.0, 1.0, 10.0, 100.0, 1000.0)
     figure.update_xaxes(
         tickvals=[_compressed(tick) for tick in ticks], ticktext=[f"{tick:g}" for tick in ticks], zeroline=True,
@@ -277,16 +342,44 @@ def screen_figure(
     )  # fmt: skip
     figure.update_xaxes(gridcolor=grid)
     figure.update_yaxes(gridcolor=grid, categoryorder="array", categoryarray=names[::-1], title_text="")
-    title = "24 claims, each in its declared setting<br><sup>bars: 95 % intervals; shaded: too small to matter</sup>"
+    title = "24 claims, each in its declared setting<br><sup>bars: 95 % intervals; band: too small to matter</sup>"
+    figure.update_layout(
+        template=theme, title=title, barmode="overlay", paper_bgcolor=paper, plot_bgcolor=paper, font={"color": ink},
+        legend={"orientation": "h", "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
+    )  # fmt: skip
+    if narrow:
+        figure.update_yaxes(showticklabels=False, ticks="")
+        return figure.update_layout(
+            width=400, height=200 + 52 * len(names), margin={"l": 8, "r": 8, "t": 70, "b": 130}, title_font_size=15,
+            legend={"x": 0, "y": -0.07},
+        )  # fmt: skip
     return figure.update_layout(
-        template=theme, title=title, paper_bgcolor=paper, plot_bgcolor=paper, font={"color": ink},
-        width=1500, height=150 + 26 * len(names),
-        margin={"l": 400, "r": 770, "t": 70, "b": 70},
-        legend={"orientation": "h", "x": 1.02, "y": -0.02, "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
+        width=1500, height=150 + 26 * len(names), margin={"l": 400, "r": 770, "t": 70, "b": 70},
+        legend={"x": 1.02, "y": -0.02},
     )  # fmt: skip
 
 # %% ../../../nbs/analysis/claims/screen.ipynb #sc12
 _UNKNOWN = "not measured"
+
+
+_TAKES = {  # what a part of the gate would take that a study lacks
+    "chance": "a guesser that is asked the same",
+    "blind": "a scorer that sees no picture and is asked the same",
+    "untrained": "each seed's model, asked before its first step",
+    "oracle": "a scorer that reads the scenes or has learned from labels, asked the same",
+}
+_WITHOUT_PICTURES = ("majority", "text only")  # next to the methods whose names begin with "blind"
+_ORACLES = ("best possible", "oracle", "supervised")
+
+
+def _cells_level(
+    rows: pd.DataFrame,  # of one method
+    cells: Sequence[tuple],  # the measure
+) -> float:  # not a number where a cell is missing
+    "The mean level of some cells."
+    levels = method_levels(rows) if len(rows) else {}
+    values = [levels[cell] for cell in cells if cell in levels]
+    return sum(values) / len(values) if len(values) == len(cells) else math.nan
 
 
 def gate(
@@ -294,30 +387,29 @@ def gate(
     study: StudyResults,  # the declared setting
 ) -> dict[str, str]:
     """Whether a test could have failed and could have shown something: part of the gate -> its level, as text.
-    Levels are means over the claim's cells; a part that the study has no rows of is *not measured*."""
-    rows = study.rows_of(claim)
-    cells = [(data.removeprefix("newcomers: "), *rest) for data, *rest in claim.cells]
+    Levels are means over the claim's cells, of several scorers without pictures the best; a part that the study has no
+    rows of is *not measured*. Sides c and d are those of the difference that an interaction subtracts."""
+    cells = [(data.removeprefix("newcomers: "), *rest) for data, *rest in claim.a.cells or claim.cells]
     every = study.rows
+    names = [str(name) for name in every.method.unique()]
 
-    def level(chosen: pd.Series) -> str:
-        values = []
-        for data, split, metric in cells:
-            part = every[chosen & (every.data == data) & (every.split == split) & (every.metric == metric)]
-            values.append(part.value.dropna().mean())
-        levels = [value for value in values if pd.notna(value)]
-        return f"{sum(levels) / len(levels):.3g}" if levels else _UNKNOWN
+    def best(chosen: Iterable[str]) -> float:
+        levels = [_cells_level(every[every.method == name], cells) for name in chosen]
+        return max((claim.sign * level for level in levels if pd.notna(level)), default=math.nan) * claim.sign
 
     chance = [study.chance[cell] for cell in cells if cell in study.chance.index]
-    blind = every.method.str.startswith("blind")
-    result = judge(claim, rows, str(study.setting.get("preset", "")), study.chance)
-    return {
-        "chance": f"{sum(chance) / len(chance):.3g}" if chance else _UNKNOWN,
-        "blind": level(blind),
-        "untrained": level(every.method.str.contains("untrained")),
-        "oracle": level(every.method.isin(("best possible", "oracle", "supervised"))),
-        "side a": f"{result['a']:.3g}" if result["n"] else _UNKNOWN,
-        "side b": f"{result['b']:.3g}" if result["n"] else _UNKNOWN,
+    of_perfect = [(data, split, f"best {metric}") for data, split, metric in cells]  # recall: equal captions count
+    perfect = _cells_level(every[every.method == claim.a.method], of_perfect)
+    levels = {
+        "chance": sum(chance) / len(chance) if chance else math.nan,
+        "blind": best(name for name in names if name.startswith("blind") or name in _WITHOUT_PICTURES),
+        "untrained": best(name for name in names if "untrained" in name),
+        "oracle": best(_ORACLES) if pd.isna(perfect) else perfect,
     }
+    values, _ = claim_test(claim, study.rows_of(claim))
+    for letter, side in zip("abcd", values.columns):
+        levels[f"side {letter}"] = values[side].mean() if len(values) else math.nan
+    return {name: _UNKNOWN if pd.isna(level) else f"{level:.3g}" for name, level in levels.items()}
 
 
 def study_command(
@@ -328,6 +420,30 @@ def study_command(
     return f"complearn study {headline.notebook}.ipynb --preset full" + more.get(
         headline.notebook, " -p seeds=[100,101,102]"
     )
+
+
+def _gate_texts(claim: Claim, study: StudyResults) -> list[str]:
+    "The gate, the smallest effect of interest and the chain of controls of one claim."
+    levels = gate(claim, study)
+    places = dict(zip(("side a", "side b", "side c", "side d"), map(str, claim.sides)))
+    known = ", ".join(
+        f"{name} ({places[name]}) {value}" if name in places else f"{name} {value}"
+        for name, value in levels.items()
+        if value != _UNKNOWN
+    )
+    missing = "; ".join(f"{name} (it takes {_TAKES[name]})" for name in _TAKES if levels[name] == _UNKNOWN)
+    least = claim.smallest
+    chain = []
+    for control in claim.controls:
+        alone = replace(control, control=None)
+        result = judge(alone, study.rows_of(alone), str(study.setting.get("preset", "")), study.chance)
+        chain.append(f"{control.headline} ({result['verdict']})")
+    return [
+        f"Gate: {known}.",
+        *([f"Not measured: {missing}."] if missing else []),
+        f"Smallest effect of interest of {least.kind}: {claim.matters:g}, {least.reason} (chosen {least.chosen}).",
+        f"Controls: {'; '.join(chain) or 'none was declared'}.",
+    ]
 
 
 def claim_cards(
@@ -349,17 +465,12 @@ def claim_cards(
         parts = [f"<p>{escape(about)} {sentence}</p>"]
         claim, study = claim_of.get(headline.headline), by_name.get(headline.study)
         if claim is not None and study is not None and study.holds(claim):
-            parts_of_gate = gate(claim, study)
-            levels = ", ".join(f"{name} {value}" for name, value in parts_of_gate.items() if value != _UNKNOWN)
-            missing = ", ".join(name for name, value in parts_of_gate.items() if value == _UNKNOWN)
-            levels += f"; not measured: {missing}" if missing else ""
-            parts.append(f"<p>Gate: {escape(levels)}; smallest effect of interest {claim.matters:g}.</p>")
-            chain = []
-            while claim.control is not None:
-                claim = replace(claim.control, least=0.0)  # as it decides: however small
-                result = judge(claim, study.rows_of(claim), str(study.setting.get("preset", "")), study.chance)
-                chain.append(f"{claim.headline} ({result['verdict']})")
-            parts.append(f"<p>Controls: {escape('; '.join(chain) or 'none was declared')}.</p>")
+            parts += [f"<p>{escape(text)}</p>" for text in _gate_texts(claim, study)]
+        elif claim is None and table[table.headline == headline.headline].n.gt(0).any():
+            parts.append(f"<p>Gate: no model is judged; {escape(_RANDOM)} are the blind level.</p>")
+        notes = _notes(table, headline)
+        if notes:
+            parts.append(f"<p>The paper's own numbers: {escape('; '.join(notes))} points.</p>")
         others = table[(table.number == headline.number) & (table.n > 0)].verdict.value_counts()
         counts = ", ".join(f"{count} {word}" for word, count in others.items())
         parts.append(f"<p>All its lines in the log: {counts or 'none'}.</p>")

@@ -249,6 +249,7 @@ TABLE += [
     "verdict",
     "why",
     "control",
+    "note",
     "status",
     "variant",
     "study",
@@ -317,6 +318,7 @@ def claims_table(
                     else []
                 )
         about = {"number": claim.number, "headline": claim.headline, "where": claim.where, "margin": claim.margin}
+        about["note"] = claim.note
         pairs = [
             " - ".join(f"{number:g}" for number in claim.theirs[k : k + 2]) for k in range(0, len(claim.theirs), 2)
         ]
@@ -327,7 +329,7 @@ def claims_table(
             missing = [{"n": 0, "verdict": "not testable here", "why": "not measured", "compared": str(claim)}]
         lines += [about | line for line in _without_repeats(measured) or missing]
     table = pd.DataFrame(lines).reindex(columns=TABLE)
-    for name in ("variant", "study", "world", "status", "why", "control"):
+    for name in ("variant", "study", "world", "status", "why", "control", "note"):
         table[name] = table[name].astype(object).where(table[name].notna(), "")
     controls = {claim.control.headline for claim in claims if claim.control}
     return _with_holm(table, controls)
