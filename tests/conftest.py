@@ -43,6 +43,18 @@ def _has_browser() -> bool:
     return find_browser() is not None
 
 
+def find_firefox() -> str | None:
+    """The path of a Firefox: what FIREFOX_PATH names, or the system's."""
+    named = os.environ.get("FIREFOX_PATH")
+    return shutil.which(named) if named else shutil.which("firefox-esr") or shutil.which("firefox")
+
+
+def _can_drive_firefox() -> bool:
+    from importlib.util import find_spec
+
+    return find_firefox() is not None and find_spec("websocket") is not None
+
+
 def _has_gpu() -> bool:
     import torch
 
@@ -70,17 +82,17 @@ class Need:
 
 NEEDS = {
     "browser": Need("in a browser", "no Chromium: install one, or set BROWSER_PATH to one", _has_browser),
+    "firefox": Need(
+        "in Firefox",
+        "no Firefox, or no websocket-client: install both, or set FIREFOX_PATH to a Firefox",
+        _can_drive_firefox,
+    ),
     "real": Need(
         "on real data",
         "set COMPLEARN_REAL_DATA to a folder that holds them: data/README.md",
         lambda: _real_data() is not None,
     ),
     "gpu": Need("on a GPU", "no CUDA device", _has_gpu),
-    "firefox": Need(
-        "in Firefox",
-        "no Firefox: install firefox-esr or firefox",
-        lambda: bool(shutil.which("firefox-esr") or shutil.which("firefox")),
-    ),
     "node": Need("of scripts outside a browser", "no node: install Node.js", lambda: bool(shutil.which("node"))),
     "biome": Need(
         "of the style of JavaScript and CSS",

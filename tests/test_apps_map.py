@@ -20,6 +20,7 @@ from complearn.apps.map.sources import MapSource, map_sources, small_picture
 from complearn.apps.serving import serving
 from complearn.core.config import RequestError
 from complearn.core.extras import MissingLibrary
+from complearn.core.figures import find_browser
 from complearn.data.readers.registry import read
 from complearn.training.runs.launch import launch, prepare
 
@@ -383,6 +384,25 @@ def test_a_saved_map_is_a_picture_with_its_selection(stages, library, tmp_path):
         page.wait_for_selector(".cl-maps img")
         assert page.evaluate("document.querySelector('.cl-maps img').naturalWidth") == 640
         assert page.locator(".cl-tiles figure").count() == 2
+
+
+@pytest.mark.browser
+def test_a_browser_without_webgl_shows_maps_as_pictures_and_says_so(stages):
+    from playwright.sync_api import sync_playwright
+
+    controller = MapController(map_sources(stages, pairs=PAIRS))
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=find_browser(), args=["--no-sandbox", "--disable-3d-apis"])
+        page = attach(browser, "map", controller)
+        drawn = "document.querySelector('.cl-maps img')?.naturalWidth > 0"
+        page.wait_for_function(drawn)
+        assert "This browser has no WebGL, so the maps are pictures" in page.locator(".cl-map").inner_text()
+        address = page.locator(".cl-maps img").get_attribute("src")
+        page.get_by_role("button", name="triangle").click()
+        page.wait_for_selector(".cl-tiles img")
+        page.wait_for_function(f"{drawn} && document.querySelector('.cl-maps img').src !== '{address}'")
+        assert len(controller.rows) == 12, "and the new picture marks them"
+        browser.close()
 
 
 SERVED = """

@@ -827,7 +827,7 @@ def test_ci_sees_what_a_newcomer_sees_then_the_rest(tmp_path):
     """The quick tests once, on the bare machine, before a Chromium is installed; then all that it left out."""
     beside = tmp_path / "shared" / "data"
     place = f"{tmp_path / 'project'}"
-    rest = "test-all PYTEST=-m 'slow or browser or real or adapts'"
+    rest = "test-all PYTEST=-m 'slow or browser or firefox or real or adapts'"
     for real in ("", str(beside)):
         if real:
             beside.mkdir(parents=True)
@@ -847,7 +847,7 @@ def test_ci_hides_what_is_there_already_from_its_first_run(tmp_path):
 
 def test_the_two_runs_of_ci_take_every_test_and_none_twice_but_what_adapts(tmp_path):
     """The expressions of `make test` and of `.ci/run`, on tests with each mark."""
-    marks = ["slow", "browser", "real", "adapts", "gpu", "node", "biome"]
+    marks = ["slow", "browser", "firefox", "real", "adapts", "gpu", "node", "biome"]
     lines = [f"@pytest.mark.{mark}\ndef test_{mark}(): pass" for mark in marks]
     (tmp_path / "test_marks.py").write_text("\n".join(["import pytest", *lines, "def test_plain(): pass"]))
     first = re.search(r'^\t@\$\(RUN_TESTS\) -m "([^"]+)" \$\(PYTEST\)', (ROOT / "Makefile").read_text(), re.M)[1]

@@ -207,9 +207,7 @@ class MapController(Controller):
 
     def page_messages(self) -> list[Message]:
         "All messages that make a saved page, with the maps as pictures."
-        coloured = colour_points(self.shown.table, self.colour, self.dark)
-        pictures = [map_picture(places, coloured, self.rows, self.dark) for places in self.shown.places]
-        return [*self.messages(), ({"type": "pictures"}, pictures)]
+        return [*self.messages(), self._pictures()]
 
     def title(self) -> str:
         "The title of a saved page."
@@ -326,6 +324,16 @@ class MapController(Controller):
         "Note whether the selected points are shown as pictures or as a table."
         self.form = form
         return []
+
+    def _pictures(self) -> Message:
+        "The maps as pictures."
+        coloured = colour_points(self.shown.table, self.colour, self.dark)
+        return {"type": "pictures"}, [map_picture(place, coloured, self.rows, self.dark) for place in self.shown.places]
+
+    @action()
+    def draw_pictures(self) -> list[Message]:
+        "The maps as pictures, for a browser without WebGL."
+        return [self._pictures()]
 
     @action()
     def export_table(self) -> list[Message]:

@@ -16,9 +16,19 @@ const hex = colour =>
     .map(part => (+part).toString(16).padStart(2, "0"))
     .join("")}`;
 
+// Whether this browser can draw the library's maps.
+const hasWebGL = () => {
+  try {
+    return document.createElement("canvas").getContext("webgl") !== null;
+  } catch {
+    return false;
+  }
+};
+
 class LinkedMaps {
   constructor(model, node) {
     Object.assign(this, { model, views: [], titles: [], shown: "", round: 0, form: "pictures", legendEntries: [] });
+    this.drawsMaps = hasWebGL();
     this.status = statusLine({ role: "alert" });
     this.work = h("progress", { "aria-label": "work goes on", hidden: true });
     this.maps = h("div", { class: "cl-maps" });
@@ -140,9 +150,12 @@ class LinkedMaps {
     this.titles = titles;
     const link = titles.length > 1 ? " A selection in one map is one in the other too." : "";
     const how = "Drag around points to select them, with Shift to add more and with Alt to take some away.";
-    this.hint.textContent = `${some(points, "point")}. ${how} Turn the wheel to zoom; the first button moves the map.${link}`;
+    const zoom = "Turn the wheel to zoom; the first button moves the map.";
+    const flat = "This browser has no WebGL, so the maps are pictures. Names in the legend select points.";
+    this.hint.textContent = `${some(points, "point")}. ${this.drawsMaps ? `${how} ${zoom}${link}` : flat}`;
     this.showLegend(legend);
-    this.showMaps();
+    if (this.drawsMaps) this.showMaps();
+    else this.model.send({ action: "draw_pictures" });
   }
   showLegend({ kind, entries = [], colours = [], low, high, unknown }) {
     const swatch = colour => h("i", { style: `background:${colour}` });
@@ -204,7 +217,7 @@ class LinkedMaps {
     };
     this.timer = setTimeout(draw, 250);
   }
-  // A saved page has no widgets.
+  // A saved page has no widgets, and a browser without WebGL cannot draw them.
   receivePictures(buffers) {
     const figure = (buffer, k) =>
       h(
@@ -227,6 +240,7 @@ class LinkedMaps {
     this.receiveSelection({ ...content, form }, buffers);
   }
   receiveSelection(content, buffers) {
+    if (!this.drawsMaps && this.selection && this.selection[0] !== content) this.model.send({ action: "draw_pictures" });
     this.selection = [content, buffers];
     if (content.form !== this.form) return this.show(content.form);
     const { total, start, page, lines, columns } = content;
