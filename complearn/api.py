@@ -659,7 +659,7 @@ def _checked(
 def search(
     model: Any = None,  # a model, or what `load` opens; None: a small one of generated pictures
     pairs: Any = None,  # pairs to search in, or a folder of pictures; None: held-out pictures of the model's own run
-    **options: Any,  # of `apps.search.controller.search`: runs, index, n, page_size
+    **options: Any,  # of `apps.search.controller.search`: runs, index, n, page_size, spread
 ) -> Any:  # a widget
     "Search pictures with a picture, a text, and a slider between them."
     options = _checked(options, "search")

@@ -31,13 +31,13 @@ from complearn.apps.search.messages import (
 )
 from .sources import SearchSource, search_sources
 from ..widgets import AppWidget, Controller, action
-from ...core.config import RequestError
+from ...core.config import RequestError, check_choice
 from ...core.files import plain
 from ...core.runs import Run
 from ...data.readers.files import MAX_BYTES, read_upload
 from ...evaluation.search.approximate import search_gallery
 from ...evaluation.search.gallery import Gallery, thumbnail
-from ...evaluation.search.mixture import contenders, query_vector
+from ...evaluation.search.mixture import SPREADS, contenders, query_vector
 from ...evaluation.search.queries import piece_of, text_query
 
 # %% ../../../nbs/apps/search/controller.ipynb #c003
@@ -80,9 +80,11 @@ class SearchController(Controller):
         sources: Sequence[SearchSource],  # from `search_sources`
         page_size: int = 24,  # pictures on the screen
         empty: str = "",  # what to say where there is no model to search with
+        spread: str = "equal",  # of the two sides' scores, see `evaluation.search.mixture.mixture`
     ):
         super().__init__(sources, empty or "there is no model to search with; give models= and gallery=, or runs=")
         self.page_size = page_size
+        self.spread = spread
         self.source = -1
         self.gallery = None
         self.query = Query()
@@ -113,6 +115,7 @@ class SearchController(Controller):
             "source": self.source,
             "selected": self.selected,
             "empty": self.empty,
+            "spread": self.spread,
         }
         if self.gallery is not None:
             skipped = self.gallery.skipped
@@ -209,7 +212,8 @@ class SearchController(Controller):
                 query.text_vector, query.note = text_query(scorer, text)
         with timed(milliseconds, "score"):
             image_vector = query.picture.vector if query.picture else None
-            query.scores = search_gallery(self.gallery, image_vector, query.text_vector, progress=self.progress)
+            sides = image_vector, query.text_vector
+            query.scores = search_gallery(self.gallery, *sides, progress=self.progress, spread=self.spread)
         return query
 
     def ask(self, picture: Picture | None, text: str) -> list[Message]:
@@ -421,8 +425,10 @@ def search(
     index: str | Path | None = None,  # where indices of the gallery lie; None: in the user's cache folder
     n: int | None = None,  # pictures to take at most
     page_size: int = 24,  # pictures on the screen
+    spread: str = "equal",  # "equal": in the slider's middle picture and text count equally; "raw": cosines as they are
 ) -> SearchApp:
     "Search a gallery with a picture, a text, and a slider between them (Zhang et al. 2021, Sec. 4.5)."
+    check_choice("spread", spread, SPREADS)
     command = (
         """papermill nbs/experiments/grounding.ipynb OUT.ipynb -k python3 -p sweep '["relations"]' -p out_dir DIR"""
     )
@@ -435,4 +441,4 @@ def search(
         empty = f"{error}. {remedy}"
     if sources and not any(source.can_search for source in sources):
         empty = "None of these can search. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
-    return SearchApp(SearchController(sources, page_size, empty))
+    return SearchApp(SearchController(sources, page_size, empty, spread))
