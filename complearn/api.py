@@ -673,7 +673,7 @@ def _noted(
 def search(
     model: Any = None,  # a model, or what `load` opens; None: a small one of generated pictures
     pairs: Any = None,  # pairs to search in, or a folder of pictures; None: held-out pictures of the model's own run
-    **options: Any,  # of `apps.search.controller.search`: runs, index, n, page_size, view
+    **options: Any,  # of `apps.search.controller.search`: runs, index, n, page_size, spread, view
 ) -> Any:  # a widget
     "Search pictures with a picture, a text, and a slider between them."
     given = {"model": model, "pairs": pairs, **options}

@@ -253,7 +253,7 @@ def test_the_far_end_of_a_half_query_is_a_message_and_not_a_ranking(controller):
     assert messages[-1][0]["type"] == "history"
     ends = [messages[-2][0]["positions"][place] for place in (0, -1)]
     assert "choose a picture, or move the slider towards the text" in ends[0]["reason"] and ends[0]["length"] is None
-    assert ends[1] == {"alpha": 1.0, "length": 1.0, "reason": ""}
+    assert ends[1] == {"alpha": 1.0, "share": 1.0, "length": 1.0, "reason": ""}
     controller.handle({"action": "set_alpha", "alpha": 0})
     with pytest.raises(ValueError, match="choose a picture, or move the slider towards the text"):
         _hits_table(controller)
@@ -463,9 +463,13 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
         whole, red, star, picture = content["shares"]
         assert whole + picture == pytest.approx(hit.score, abs=1e-5) == content["score"]
         assert red + star == pytest.approx(whole, abs=1e-6)
-        length = np.sqrt((1 - alpha) ** 2 + alpha**2 + 2 * alpha * (1 - alpha) * app.controller.query.scores.between)
-        assert whole == pytest.approx(alpha * hit.text_score / length, abs=1e-5)
-        assert picture == pytest.approx((1 - alpha) * hit.image_score / length, abs=1e-5)
+        scores = app.controller.query.scores
+        first = (1 - alpha) / float(scores.image.std(correction=0))
+        second = alpha / float(scores.text.std(correction=0))
+        share = second / (first + second)
+        length = np.sqrt((1 - share) ** 2 + share**2 + 2 * share * (1 - share) * scores.between)
+        assert whole == pytest.approx(share * hit.text_score / length, abs=1e-5)
+        assert picture == pytest.approx((1 - share) * hit.image_score / length, abs=1e-5)
 
 
 # --- in a browser
@@ -476,6 +480,23 @@ CELLS = [
     "from oracle import Circle\nfrom complearn.apps.search.controller import search",
     "app = search(Path('gallery'), Circle(Path('gallery')), index='index', page_size=6)\napp",
 ]
+
+
+def test_the_raw_mixture_is_a_switch_of_the_app(place, tmp_path):
+    """By default both sides count by their spread; the page is told which it is."""
+    shares = {}
+    for spread in ("equal", "raw"):
+        app = search(place / "gallery", oracle(place), index=tmp_path, spread=spread)
+        app.run_action("search_picture", item=0).run_action("search_text", text="horse")
+        assert app.controller.state_message()[0]["spread"] == spread
+        scores = app.controller.query.scores
+        shares[spread] = scores.share(0.5)
+        assert (scores.spreads == (1.0, 1.0)) == (spread == "raw")
+    assert shares["raw"] == 0.5 != shares["equal"]
+    with pytest.raises(ValueError, match="equal"):
+        search(place / "gallery", oracle(place), index=tmp_path, spread="even")
+
+
 LAST = "print('FOUND', app.hits.id[0], app.hits.alpha[0], len(app.selection), type(app.hits).__name__)"
 
 
@@ -509,14 +530,15 @@ MIX = """([items, image, text, positions]) => {
 
 
 @pytest.mark.browser
-def test_the_page_mixes_and_orders_as_the_kernel_does(chromium):
+@pytest.mark.parametrize("spreads", [(1.0, 1.0), (0.278, 0.092)])
+def test_the_page_mixes_and_orders_as_the_kernel_does(spreads, chromium):
     """On scores with many ties, to the last bit."""
     from complearn.apps.search.messages import position
     from complearn.evaluation.search.mixture import Mixture
 
     rng = np.random.default_rng(0)
     image, text = (torch.from_numpy((rng.integers(-20, 20, 3000) / 20).astype(np.float32)) for _ in range(2))
-    mix = Mixture(torch.arange(3000), image, text, 0.25, (True, True))
+    mix = Mixture(torch.arange(3000), image, text, 0.25, (True, True), spreads)
     positions = [position(mix, step / 100) for step in range(101)]
     page = chromium.new_page()
     results = page.evaluate(with_script("search", MIX), [list(range(3000)), image.tolist(), text.tolist(), positions])

@@ -49,13 +49,87 @@ def unit(rng, n, width):
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 999), n=st.integers(1, 60), k=st.integers(1, 70), alpha=st.floats(0, 1))
-def test_the_mixture_is_the_search_with_the_mixed_query(seed, n, k, alpha):
+@given(seed=st.integers(0, 999), n=st.integers(2, 40), alpha=st.floats(0, 1))
+def test_at_equal_spread_the_mixture_is_a_slow_loop_over_divided_scores(seed, n, alpha):
+    rng = np.random.default_rng(seed)
+    vectors = unit(rng, n, 6)
+    vectors[:, 0] *= 5  # the sides vary differently
+    vectors = F.normalize(vectors, dim=1)
+    image, text = unit(rng, 2, 6)
+    mix = mixture(vectors, image, text)
+    sides = [[sum(float(a) * float(b) for a, b in zip(row, side)) for row in vectors] for side in (image, text)]
+    spreads = []
+    for side in sides:
+        mean = sum(side) / n
+        spreads.append(math.sqrt(sum((score - mean) ** 2 for score in side) / n))
+    assert mix.spreads == pytest.approx(tuple(spreads), rel=1e-3)
+    slow = [(1 - alpha) * a / spreads[0] + alpha * b / spreads[1] for a, b in zip(*sides)]
+    factor = (1 - alpha) / spreads[0] + alpha / spreads[1]  # the same for every picture
+    assert mix.mixed(alpha).numpy() == pytest.approx(np.array(slow) / factor, abs=1e-4)
+    assert mix.mixed(alpha).shape == mix.items.shape == (n,)
+    cosine = _naive_search(vectors, image, text, mix.share(alpha))
+    assert torch.allclose(mix.cosines(alpha), cosine.double(), atol=1e-6), "a score stays a cosine"
+    assert mix.share(0) == 0 and mix.share(1) == 1
+
+
+@pytest.mark.parametrize("ratio", [1, 3, 20])
+def test_in_the_middle_both_sides_move_the_ranking_alike_whatever_their_spreads(ratio):
+    rng = np.random.default_rng(ratio)
+    vectors = np.zeros((4000, 4), np.float32)
+    vectors[:, 0] = rng.normal(size=4000)
+    vectors[:, 1] = rng.normal(size=4000) / ratio
+    image, text = torch.eye(4)[:2]
+    correlations = {}
+    for spread in ("equal", "raw"):
+        mix = mixture(vectors, image, text, spread=spread)
+        mixed = mix.mixed(0.5).numpy()
+        correlations[spread] = [float(np.corrcoef(mixed, side.numpy())[0, 1]) for side in (mix.image, mix.text)]
+    assert abs(correlations["equal"][0] - correlations["equal"][1]) < 0.01
+    assert correlations["raw"][0] - correlations["raw"][1] > (0.3 if ratio > 1 else -0.1)
+
+
+def test_a_side_without_spread_divides_nothing_by_zero():
+    rng = np.random.default_rng(0)
+    vectors = torch.cat([unit(rng, 30, 4), torch.ones(30, 1)], 1)
+    image = torch.tensor([1.0, 0, 0, 0, 0])
+    constant = torch.tensor([0, 0, 0, 0, 1.0])
+    for sides in ((image, constant), (constant, image), (constant, constant)):
+        mix = mixture(vectors, *sides)
+        assert mix.spreads == (1.0, 1.0) and mix.share(0.3) == 0.3
+        assert all(torch.isfinite(mix.cosines(alpha)).all() for alpha in (0, 0.5, 1))
+    assert mixture(vectors, image, constant).hits(0.5, 5)[0].tolist() == mixture(vectors, image).hits(0, 5)[0].tolist()
+    assert mixture(vectors[:1], image, vectors[0]).spreads == (1.0, 1.0), "one picture has no spread"
+    assert mixture(vectors, image).spreads == (1.0, 1.0), "nor has a side that is missing"
+    with pytest.raises(ValueError, match="equal"):
+        mixture(vectors, image, constant, spread="even")
+
+
+def test_the_spread_is_the_gallery_s_where_only_some_pictures_are_scored():
+    rng = np.random.default_rng(0)
+    vectors = unit(rng, 3000, 8)
+    image, text = unit(rng, 2, 8)
+    whole = mixture(vectors, image, text)
+    near = whole.hits(0.5, 50)[0].sort().values
+    some = mixture(vectors, image, text, near)
+    assert some.spreads == pytest.approx(whole.spreads, rel=1e-5)
+    assert some.hits(0.5, 9)[0].tolist() == whole.hits(0.5, 9)[0].tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    n=st.integers(1, 60),
+    k=st.integers(1, 70),
+    alpha=st.floats(0, 1),
+    spread=st.sampled_from(["equal", "raw"]),
+)
+def test_the_mixture_is_the_search_with_the_mixed_query(seed, n, k, alpha, spread):
     rng = np.random.default_rng(seed)
     vectors = unit(rng, n, 6)
     image, text = unit(rng, 2, 6)
-    mix = mixture(vectors.numpy(), image, text)
-    expected = _naive_search(vectors, image, text, alpha).double()
+    mix = mixture(vectors.numpy(), image, text, spread=spread)
+    assert spread == "equal" or mix.share(alpha) == alpha
+    expected = _naive_search(vectors, image, text, mix.share(alpha)).double()
     assert torch.allclose(mix.cosines(alpha), expected, atol=1e-6)
     items, scores = mix.hits(alpha, k)
     assert len(items) == min(n, k) and torch.allclose(scores, expected[items], atol=1e-6)
@@ -73,13 +147,18 @@ def test_the_first_few_are_those_of_a_stable_sort(values, k):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    seed=st.integers(0, 999), n=st.integers(2, 120), k=st.integers(1, 12), knots=st.integers(2, 9), coarse=st.booleans()
+    seed=st.integers(0, 999),
+    n=st.integers(2, 120),
+    k=st.integers(1, 12),
+    knots=st.integers(2, 9),
+    coarse=st.booleans(),
+    spreads=st.sampled_from([(1.0, 1.0), (0.3, 0.1), (0.01, 0.2)]),
 )
-def test_whoever_comes_up_for_some_alpha_is_a_contender(seed, n, k, knots, coarse):
+def test_whoever_comes_up_for_some_alpha_is_a_contender(seed, n, k, knots, coarse, spreads):
     rng = np.random.default_rng(seed)
     draw = (lambda: rng.integers(-3, 4, n) / 3) if coarse else (lambda: rng.normal(size=n))  # coarse: many ties
     image, text = (torch.from_numpy(draw().astype(np.float32)) for _ in range(2))
-    mix = Mixture(torch.arange(n), image, text, 0.3, (True, True))
+    mix = Mixture(torch.arange(n), image, text, 0.3, (True, True), spreads)
     some = set(contenders(mix, k, knots).tolist())
     for alpha in np.linspace(0, 1, 157).tolist():
         assert set(mix.hits(alpha, k)[0].tolist()) <= some

@@ -33,13 +33,13 @@ from complearn.apps.search.messages import (
 )
 from .sources import SearchSource, search_sources
 from ..widgets import AppWidget, Controller, action
-from ...core.config import RequestError
+from ...core.config import RequestError, check_choice
 from ...core.files import plain
 from ...core.runs import Run
 from ...data.readers.files import MAX_BYTES, read_upload
 from ...evaluation.search.approximate import search_gallery
 from ...evaluation.search.gallery import Gallery, thumbnail
-from ...evaluation.search.mixture import contenders, query_vector
+from ...evaluation.search.mixture import SPREADS, contenders, query_vector
 from ...evaluation.search.queries import piece_of, text_query
 
 # %% ../../../nbs/apps/search/controller.ipynb #c003
@@ -85,9 +85,11 @@ class SearchController(Controller):
         sources: Sequence[SearchSource],  # from `search_sources`
         page_size: int = 24,  # pictures on the screen
         empty: str = "",  # what to say where there is no model to search with
+        spread: str = "equal",  # of the two sides' scores, see `evaluation.search.mixture.mixture`
     ):
         super().__init__(sources, empty or "there is no model to search with; give models= and gallery=, or runs=")
         self.page_size = self.usual_size = page_size
+        self.spread = spread
         self.start = 0
         self.explained: int | None = None
         self.uploads: list[Picture] = []
@@ -195,6 +197,7 @@ class SearchController(Controller):
             "source": self.source,
             "selected": self.selected,
             "empty": self.empty,
+            "spread": self.spread,
         }
         if self.gallery is not None:
             skipped = self.gallery.skipped
@@ -296,7 +299,8 @@ class SearchController(Controller):
                 query.text_vector, query.note = text_query(scorer, text)
         with timed(milliseconds, "score"):
             image_vector = query.picture.vector if query.picture else None
-            query.scores = search_gallery(self.gallery, image_vector, query.text_vector, progress=self.progress)
+            sides = image_vector, query.text_vector
+            query.scores = search_gallery(self.gallery, *sides, progress=self.progress, spread=self.spread)
         return query
 
     def ask(self, picture: Picture | None, text: str) -> list[Message]:
@@ -528,9 +532,11 @@ def search(
     index: str | Path | None = None,  # where indices of the gallery lie; None: in the user's cache folder
     n: int | None = None,  # pictures to take at most
     page_size: int = 24,  # pictures on the screen
+    spread: str = "equal",  # "equal": in the slider's middle picture and text count equally; "raw": cosines as they are
     view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> SearchApp:
     "Search a gallery with a picture, a text, and a slider between them (Zhang et al. 2021, Sec. 4.5)."
+    check_choice("spread", spread, SPREADS)
     command = (
         """papermill nbs/experiments/grounding.ipynb OUT.ipynb -k python3 -p sweep '["relations"]' -p out_dir DIR"""
     )
@@ -543,6 +549,7 @@ def search(
         empty = f"{error}. {remedy}"
     if sources and not any(source.can_search for source in sources):
         empty = "None of these can search. " + " ".join(f"{source.name} {source.state}." for source in sources[:6])
-    arguments = {"gallery": gallery, "models": models, "runs": runs, "index": index, "n": n, "page_size": page_size}
-    app = SearchApp(SearchController(sources, page_size, empty))
+    arguments = {"gallery": gallery, "models": models, "runs": runs, "index": index, "n": n}
+    arguments |= {"page_size": page_size, "spread": spread}
+    app = SearchApp(SearchController(sources, page_size, empty, spread))
     return app.opened_by(Opening.of(search, arguments), view)

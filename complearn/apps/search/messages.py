@@ -119,13 +119,13 @@ def page_messages(
 def position(
     mix: Mixture,  # a query's scores
     alpha: float,  # in [0, 1]
-) -> dict:  # alpha, length, reason
-    "The length of the mixed query at a place of the slider, or the reason why there is none."
+) -> dict:  # alpha, share of the text, length, reason
+    "Share and length of the mixed query at a place of the slider, or the reason why there is none."
     try:
-        return {"alpha": alpha, "length": mix.length(alpha), "reason": ""}
+        return {"alpha": alpha, "share": mix.share(alpha), "length": mix.length(alpha), "reason": ""}
     except RequestError as error:
         reason = str(error)
-        return {"alpha": alpha, "length": None, "reason": f"{reason[0].upper()}{reason[1:]}."}
+        return {"alpha": alpha, "share": None, "length": None, "reason": f"{reason[0].upper()}{reason[1:]}."}
 
 # %% ../../../nbs/apps/search/messages.ipynb #c009
 def query_messages(

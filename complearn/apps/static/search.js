@@ -84,10 +84,18 @@ class Thumbnails {
 
 // --- the ranking that the slider moves
 
+// What alpha is, by how the scores of the two sides are mixed.
+const MEANING = {
+  equal:
+    "In the middle, picture and text count equally: the scores of each are divided by how much they vary over the gallery.",
+  raw: "α is the text's share of the query. Where one side's scores vary more, that side decides more.",
+};
+
 // The slider has to follow the hand, so a move costs no message. The kernel sends, for every picture that can be among the
 // results at some alpha, its cosine with the query's picture and with its text, and for every position of the slider the
-// length of the mixed query or the reason why there is none. Left to do here is the linear mix
-// (1 - alpha) image + alpha text and the selection of the k largest; of equals the earlier picture comes first.
+// text's share in the mixed query (alpha, but for the spreads of the two sides' scores) and the query's length, or the reason
+// why there is none. Left to do here is the linear mix (1 - share) image + share text and the selection of the k largest; of
+// equals the earlier picture comes first.
 class Mixture {
   constructor(content, buffers) {
     Object.assign(this, content);
@@ -102,9 +110,10 @@ class Mixture {
   }
   hits(alpha, k) {
     const { scores, image, text } = this;
+    const { share, length } = this.position(alpha);
     const best = [];
     for (let i = 0; i < scores.length; i++) {
-      const score = (1 - alpha) * image[i] + alpha * text[i];
+      const score = (1 - share) * image[i] + share * text[i];
       scores[i] = score;
       if (best.length === k && score <= scores[best[k - 1]]) continue;
       let place = best.length;
@@ -112,7 +121,6 @@ class Mixture {
       best.splice(place, 0, i);
       if (best.length > k) best.pop();
     }
-    const { length } = this.position(alpha);
     return best.map(i => ({ item: this.items[i], score: scores[i] / length, image: image[i], text: text[i] }));
   }
 }
@@ -383,8 +391,8 @@ class PictureInput {
 
 // --- the explanation of a hit
 
-// The picture with the heat map of one word over it. A word's bar shows its share of the cosine: at alpha the picture counts
-// for (1 - alpha) / |Q|, the text for alpha / |Q|.
+// The picture with the heat map of one word over it. A word's bar shows its share of the cosine: the picture counts for
+// (1 - share) / |Q|, the text for share / |Q|.
 class Explanation {
   constructor(app) {
     this.app = app;
@@ -517,12 +525,14 @@ class Search {
     this.slider = h("input", { type: "range", min: "0", max: "1", step: "0.01", "aria-label": label, oninput: move });
     this.value = h("output", { class: "cl-number" });
     const ends = ["picture", "both", "text"].map(end => h("span", {}, end));
+    this.meaning = h("p", { class: "cl-small" });
     const mix = h(
       "section",
       { "aria-label": "mix of picture and text" },
       h("h3", { class: "cl-row" }, h("span", { class: "cl-grow" }, "Mix"), this.value),
       this.slider,
       h("div", { class: "cl-ends", "aria-hidden": "true" }, ends),
+      this.meaning,
     );
     this.history = h("section", { class: "cl-history", "aria-label": "previous queries", hidden: true });
     return h("div", { class: "cl-query" }, this.picture.node, text, mix, this.history);
@@ -674,6 +684,7 @@ class Search {
     this.source.value = source;
     this.source.hidden = sources.length < 2;
     this.selected = new Set(content.selected);
+    this.meaning.textContent = MEANING[content.spread];
     const first = sources.findIndex(({ can_search }) => can_search);
     for (const control of this.node.querySelectorAll("button, input")) control.disabled = first < 0;
     if (first < 0) this.report(content.empty || "There is no model to search with.");

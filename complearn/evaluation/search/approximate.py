@@ -117,13 +117,14 @@ def search_gallery(
     k: int = CANDIDATES,  # candidates for each alpha, where the search is approximate
     exact_to: int = FAISS_FROM,  # number of pictures up to which all are scored
     progress: Callable[[str], None] = lambda text: None,  # called before long work
+    spread: str = "equal",  # of the two sides' scores, see `mixture`
 ) -> Mixture:
     "Score a gallery against both sides of a query: all of it, or of a very large one the candidates."
     if len(gallery) <= exact_to or (image is None and text is None):
-        return mixture(gallery.vectors, image, text)
+        return mixture(gallery.vectors, image, text, spread=spread)
     path = gallery.folder / "faiss.index"
     index = _find_faiss(gallery.vectors, path)
     if index is None:
         progress(f"sorting {len(gallery):,} vectors into cells, once")
         index = build_faiss(gallery.vectors, path)
-    return mixture(gallery.vectors, image, text, candidates(index, image, text, k))
+    return mixture(gallery.vectors, image, text, candidates(index, image, text, k), spread)
