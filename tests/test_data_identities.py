@@ -63,6 +63,7 @@ DRAWN = {  # what has no files: another world, or other counts, under the same n
     "generated": lambda: read("generated", n_train=4, n_test=4, seed=1),
     "objects": lambda: read("objects", n_train=16, n_test=4, world={"preset": "small", "seed": 1}),
     "trifeature": lambda: _other_trifeatures(),
+    "hue_ring": lambda: read("hue_ring", n=16, seed=1),
 }
 
 

@@ -8,11 +8,13 @@ NAMES = (
     "caption_edits",
     "concept_graph",
     "grounding",
+    "hue_names",
     "lipschitz",
     "masked_language_model",
     "purity",
     "search",
     "semantic_space",
+    "slider_control",
 )
 
 

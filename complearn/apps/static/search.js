@@ -86,8 +86,7 @@ class Thumbnails {
 
 // What alpha is, by how the scores of the two sides are mixed.
 const MEANING = {
-  equal:
-    "In the middle, picture and text count equally: the scores of each are divided by how much they vary over the gallery.",
+  equal: "In the middle, picture and text count equally: the scores of each are divided by how much they vary over the gallery.",
   raw: "α is the text's share of the query. Where one side's scores vary more, that side decides more.",
 };
 
