@@ -167,7 +167,7 @@ class Controller:
 
     def restore(self, address: Any) -> None:
         "Show what an address says, whatever is seen now; raise an expected error where it is no longer there."
-        raise NotImplementedError
+        raise RequestError("this app has no addresses of views; leave view= out")
 
     def show_view(self, view: str | Mapping[str, Any]) -> None:
         "Show a view by its address; raise an expected error, and leave the state as it was, where that is impossible."
