@@ -827,7 +827,7 @@ def test_ci_sees_what_a_newcomer_sees_then_the_rest(tmp_path):
     """The quick tests once, on the bare machine, before a Chromium is installed; then all that it left out."""
     beside = tmp_path / "shared" / "data"
     place = f"{tmp_path / 'project'}"
-    rest = "test-all PYTEST=-m 'slow or browser or real or adapts'"
+    rest = "test-all PYTEST=-m 'slow or browser or firefox or real or adapts'"
     for real in ("", str(beside)):
         if real:
             beside.mkdir(parents=True)
