@@ -107,6 +107,14 @@ def folder(tmp_path):
     return root
 
 
+def test_the_page_needs_no_library_that_takes_seconds_to_import():
+    heavy = ("torch", "scipy.stats", "sklearn")
+    code = f"import sys, complearn.apps.runs.controller; print(*[name for name in {heavy} if name in sys.modules])"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert found.stdout.split() == []
+
+
 # --- what is found
 
 

@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, stats
+import scipy  # its parts are imported where they are used
 
 from ..core.results import row
 from ..core.seeds import rng
@@ -98,7 +98,7 @@ def wilson(
     1927."""
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"wilson needs 0 <= successes <= n and n >= 1; got {successes} of {n}")
-    z = float(stats.norm.ppf((1 + level) / 2))
+    z = float(scipy.stats.norm.ppf((1 + level) / 2))
     share = successes / n
     spread = z * math.sqrt(successes * (1 - successes / n) / n**2 + z**2 / (4 * n**2))
     middle = share + z**2 / (2 * n)
@@ -128,7 +128,7 @@ def over_seeds(
     "Mean over seeds with its t interval."
     values = np.asarray(values, dtype=float)
     mean = float(values.mean())
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * stats.sem(values))
+    half = float(scipy.stats.t.ppf((1 + level) / 2, len(values) - 1) * scipy.stats.sem(values))
     return mean, mean - half, mean + half
 
 # %% ../../nbs/evaluation/statistics.ipynb #c019
@@ -186,7 +186,7 @@ def _sign_flip(
         "rng": rng(seed, "sign flip"),
     }
     return float(
-        stats.permutation_test((differences,), large, permutation_type="samples", **how).pvalue
+        scipy.stats.permutation_test((differences,), large, permutation_type="samples", **how).pvalue
     ), 2**n <= samples
 
 # %% ../../nbs/evaluation/statistics.ipynb #720e7454
@@ -197,10 +197,10 @@ def paired_power(
     level: float = 0.05,  # of the two-sided paired t test
 ) -> float:  # share of such studies with p below the level
     "Power of the paired t test, by the noncentral t distribution. Source: Cohen 1988, ch. 2."
-    edge = stats.t.isf(level / 2, n - 1)
+    edge = scipy.stats.t.isf(level / 2, n - 1)
     shift = abs(effect) / deviation * math.sqrt(n)
-    wrong_sign = np.nan_to_num(stats.nct.cdf(-edge, n - 1, shift))  # scipy has no number where it vanishes
-    return float(stats.nct.sf(edge, n - 1, shift) + wrong_sign)
+    wrong_sign = np.nan_to_num(scipy.stats.nct.cdf(-edge, n - 1, shift))  # scipy has no number where it vanishes
+    return float(scipy.stats.nct.sf(edge, n - 1, shift) + wrong_sign)
 
 
 def _detectable_difference(
@@ -223,7 +223,7 @@ def _detectable_effect(n: int, power: float, level: float) -> float:
     highest = 1.0
     while short(highest) < 0:
         highest *= 2
-    return optimize.brentq(short, 0.0, highest)
+    return scipy.optimize.brentq(short, 0.0, highest)
 
 # %% ../../nbs/evaluation/statistics.ipynb #c024
 def paired_test(
@@ -247,7 +247,7 @@ def paired_test(
         mean, low, high = over_seeds(differences, level)
         deviation = float(differences.std(ddof=1))
         detectable = _detectable_difference(deviation, n, level=1 - level)
-        t, p_t = (float(number) for number in stats.ttest_rel(a, b))
+        t, p_t = (float(number) for number in scipy.stats.ttest_rel(a, b))
     p_sign, exact = _sign_flip(differences)
     return Paired(n, mean, low, high, t, p_t, p_sign, 2 / 2**n if exact else 1 / 100_001, exact, deviation, detectable)
 
@@ -269,7 +269,7 @@ def mcnemar(
 ) -> float:  # two-sided p; 1 where there are none
     "McNemar's exact test. Source: McNemar 1947; the binomial form."
     if first + second:
-        return float(stats.binomtest(first, first + second).pvalue)
+        return float(scipy.stats.binomtest(first, first + second).pvalue)
     return 1.0
 
 # %% ../../nbs/evaluation/statistics.ipynb #052d3a21

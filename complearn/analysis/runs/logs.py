@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from .inventory import score_name
 from ...core.files import BadData
@@ -167,7 +167,7 @@ def _band(
         {run: curve.drop_duplicates("step", keep="last").set_index("step").value for run, curve in curves.items()}
     )
     table = thinned(table.dropna().sort_index(), MOST_POINTS // 2)
-    half = stats.t.ppf((1 + _LEVEL) / 2, table.shape[1] - 1) * table.sem(axis=1)
+    half = stdtrit(table.shape[1] - 1, (1 + _LEVEL) / 2) * table.sem(axis=1)
     mean = table.mean(axis=1)
     band = {"value": mean, "low": mean - half, "high": mean + half, "n": table.shape[1]}
     return pd.DataFrame(band).rename_axis("step").reset_index()

@@ -14,8 +14,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from sklearn.cluster import KMeans, MiniBatchKMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from ....core.seeds import derive, rng
@@ -152,6 +150,8 @@ def _cluster_in_parts(
     seed: int,  # of the first centres and of the order
 ) -> Int[np.ndarray, "pair"]:  # perhaps with empty clusters
     "Mini-batch K-means over files: centres of a sample, moved by every vector once."
+    from sklearn.cluster import MiniBatchKMeans  # takes a second: only where it is needed
+
     n = len(vectors)
     blocks = rng(seed, "blocks").permutation(-(-n // _BLOCK))
 
@@ -177,6 +177,9 @@ def cluster(
     large: int = LARGE,  # more vectors than that are clustered in small batches
 ) -> Int[np.ndarray, "pair"]:  # cluster of every vector, 0 to K - 1
     "K-means without empty clusters; raise ValueError if there are fewer distinct vectors than clusters."
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     if len(vectors) < count:
         raise ValueError(f"{len(vectors)} images do not make {count} clusters; take fewer clusters")
     with warnings.catch_warnings():
