@@ -72,7 +72,7 @@ def _holistic_phase(
     return Phase("holistic", steps, Holistic(images=images), schedule="phase", ramp=ramp, on_start=calibrate)
 
 
-@method("il_from_holistic", model={"codebook": {}}, colour=2)
+@method("il_from_holistic", model={"codebook": {}})
 def il_from_holistic(
     model: nn.Module,  # a dual encoder with a codebook
     holistic: PositiveInt = 300,  # steps of the holistic start
@@ -95,7 +95,7 @@ def il_from_holistic(
     return [_holistic_phase(holistic, ramp), first, *rest]
 
 
-@method("restarts_from_holistic", model={"codebook": {}}, colour=7)
+@method("restarts_from_holistic", model={"codebook": {}})
 def restarts_from_holistic(
     model: nn.Module,  # a dual encoder with a codebook
     holistic: PositiveInt = 300,  # steps of the holistic start
