@@ -89,7 +89,7 @@ def test_a_results_file_is_drawn_without_training(smoke, experiment, tmp_path):
     assert run.good and not (tmp_path / "runs").exists()
     shown = tables(measured / "report.ipynb")
     drawn = tables(tmp_path / "report.ipynb")
-    assert len(shown) > 6 and drawn[-4:] == shown[-4:]
+    assert len(shown) >= 4 and drawn[-4:] == shown[-4:]
     assert (tmp_path / "figures" / "occlusion_histogram.html").exists()
 
 
