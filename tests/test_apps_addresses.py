@@ -84,7 +84,7 @@ def edits_way(folder):
         next(each for each in buttons if int(each.locator(".cl-number").inner_text()) > 1).click()
 
     def other(page):
-        page.get_by_text("Another", exact=True).click()
+        page.locator(".cl-places [aria-pressed=false]").first.click()
 
     def turn(page):
         page.get_by_text("Next", exact=True).click()
