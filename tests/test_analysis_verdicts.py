@@ -6,9 +6,10 @@ import pytest
 from scipy import stats
 
 from complearn.analysis.runs.result_page import _result_page, print_result_page, write_result_page
-from complearn.analysis.runs.verdicts import measured_scores, model_title, write_verdict
+from complearn.analysis.runs.verdicts import describe_differences, measured_scores, model_title, write_verdict
 from complearn.core.config import RequestError
 from complearn.core.results import Result, row
+from complearn.evaluation.statistics import paired_test
 
 SPLITS = ("swap_att", "swap_obj")
 
@@ -198,3 +199,10 @@ def test_rows_without_a_number_of_questions_have_values_and_no_interval():
     rows = [row(name, 0, None, 20, "held out/retrieval", "text_to_image", "r@1", 0.5) for name in ("clip", "mine")]
     assert write_verdict(Result({}, rows)).sentences == ["In pictures for captions: CLIP 50.0 %, mine 50.0 %."]
     assert "<figure>" in _result_page(Result({}, rows), "Mine")
+
+
+def test_differences_without_a_unit_have_no_room_for_one():
+    test = paired_test([0.5, 0.6, 0.7], [0.1, 0.3, 0.2])
+    other = paired_test([0.5, 0.6, 0.7], [0.5, 0.8, 0.5])
+    said = describe_differences("the language", {"one": test, "other": other}, unit="", scale=1.0)
+    assert "  " not in said and " )" not in said and "misses" in said

@@ -362,7 +362,7 @@ def describe_differences(
     subject: str,  # what is compared, in words
     tests: Mapping[str, Any],  # other -> subject minus the other: a `Paired`, or a line of `comparison`
     where: str = "",  # where this was measured, such as "In binding"
-    unit: str = "points",  # of the differences
+    unit: str = "points",  # of the differences; empty: they have none
     scale: float = 100.0,  # of the differences, to that unit
     digits: int = 1,  # of the numbers
     words: tuple[str, str] = ("better than", "worse than"),  # above and below zero
@@ -373,11 +373,13 @@ def describe_differences(
 
     Example: `describe_differences("IL-CLIP", {"CLIP": paired_test(ours, theirs)}, "In binding")`."""
 
+    of_unit = f" {unit}" if unit else ""
+
     def bounds(test: Any) -> str:
         return f"[{scale * test.low:+.{digits}f}, {scale * test.high:+.{digits}f}]"
 
     def number(test: Any) -> str:
-        return f"{abs(scale * test.mean):.{digits}f} {unit} {bounds(test)}"
+        return f"{abs(scale * test.mean):.{digits}f}{of_unit} {bounds(test)}"
 
     decided = {other: test for other, test in tests.items() if getattr(test, "low", None) is not None}
     decided = {
@@ -395,16 +397,16 @@ def describe_differences(
         parts.append(f"is not shown to differ from {_join_words(named)}")
     elif unclear:
         means = sorted(scale * test.mean for _, test in unclear)
-        ends = f"{means[0]:+.{digits}f} to {means[-1]:+.{digits}f} {unit}"
+        ends = f"{means[0]:+.{digits}f} to {means[-1]:+.{digits}f}{of_unit}"
         parts.append(f"is not shown to differ from {len(unclear)} others ({ends})")
     if single := [f"{other} {scale * test.mean:+.{digits}f}" for other, test in tests.items() if other not in decided]:
-        parts.append(f"differs, without an interval, from {_join_words(single)} {unit}")
+        parts.append(f"differs, without an interval, from {_join_words(single)}{of_unit}")
     counts = sorted({int(test.n) for test in tests.values()})
     about = f"{counts[0]} to {counts[-1]} {over}" if len(counts) > 1 else f"{counts[0]} {over}"
     about = about.removesuffix("s") if counts == [1] else about
     if decided:
         about = f"95 % intervals over {about}"
     if missed := [scale * test.detectable for _, test in unclear if getattr(test, "detectable", None)]:
-        about += f"; one in five such studies misses {max(missed):.{digits}f} {unit}"
+        about += f"; one in five such studies misses {max(missed):.{digits}f}{of_unit}"
     said = f"{where + ', ' if where else ''}{subject} {'; it '.join(parts)} ({about})."
     return said[0].upper() + said[1:]

@@ -18,6 +18,7 @@ from ...core.config import check_choice
 from ...core.seeds import derive, rng
 from ..benchmarks.items import Choice
 from ..divergence.measure import compound_divergence, most_divergent
+from ..exchanges import bag_of_words
 from ..images import load_images
 from ..negatives import Contradictions, Negatives
 from ..pairs import Pair
@@ -94,7 +95,7 @@ def same_bag_rivals(
     captions: Sequence[str],  # of one batch
 ) -> list[int]:  # for each caption, how many different captions are the same bag of words
     "Count, for each caption of a batch, the other captions made of its words."
-    bags = [tuple(sorted(text.split())) for text in captions]
+    bags = [bag_of_words(text) for text in captions]
     texts = {bag: {text for text, other in zip(captions, bags) if other == bag} for bag in set(bags)}
     return [len(texts[bag]) - 1 for bag in bags]
 
