@@ -86,7 +86,8 @@ class Firefox:
         return message["result"]
 
     def open(self, address):
-        "Go to a page; the errors of the page before are forgotten."
+        "Go to a page; what the page before logs when it is left is forgotten: its kernel ends under open messages."
+        self.call("browsingContext.navigate", context=self.tab, url="about:blank", wait="complete")
         self.errors = []
         self.call("browsingContext.navigate", context=self.tab, url=address, wait="interactive")
 
