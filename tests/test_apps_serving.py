@@ -1,34 +1,34 @@
 """The kernels behind served pages: how many there are, and when they end."""
 
 import asyncio
-import json
 import re
 
 import pytest
+from browser import write_notebook
 from test_apps_search import fetched, visitor
 
 from complearn.apps import serving as server
 
-CELL = {
-    "cell_type": "code",
-    "execution_count": None,
-    "id": "a",
-    "metadata": {},
-    "outputs": [],
-    "source": "print('hello page')",
-}
-KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
+CELL = "import os; print('hello page of', os.environ['QUERY_STRING'])"
+WAIT = """
+import os
+
+os.environ["COMPLEARN_PAGE"] = '{"app": "runs", "folder": ".", "arguments": {}}'
+from complearn.apps.catalogue import wait_for_page
+
+wait_for_page()
+"""
 
 
-@pytest.fixture
-def page(tmp_path, monkeypatch):
+@pytest.fixture(params=[[CELL], [WAIT, CELL]], ids=["on request", "ahead"])
+def page(request, tmp_path, monkeypatch):
     """The address of a page that is served to two at once, and whose kernel ends three seconds after it was left."""
     pytest.importorskip("voila", reason="voila is not installed: the app is not served")
     for name, value in (("LEFT_FOR", 3), ("LOOKED_AT_EVERY", 1), ("MOST_PAGES", 2)):
         monkeypatch.setattr(server, name, value)
-    notebook = {"cells": [CELL], "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
-    (tmp_path / "page.ipynb").write_text(json.dumps(notebook))
-    with server.serving(tmp_path / "page.ipynb", env={"PYTHONWARNINGS": "ignore"}) as address:
+    notebook = write_notebook(tmp_path / "page.ipynb", request.param)
+    ahead = len(request.param) > 1
+    with server.serving(notebook, env={"PYTHONWARNINGS": "ignore"}, ahead=ahead) as address:
         yield address
 
 
@@ -36,7 +36,7 @@ async def show(address, user):
     """Open the page as a browser does that goes on showing it: it stays connected to the page's kernel."""
     websocket = pytest.importorskip("tornado.websocket")
     status, content = await asyncio.to_thread(fetched, address, user)
-    assert status == 200 and b"hello page" in content
+    assert status == 200 and b"hello page of token=" in content
     kernel = re.search(rb'"kernelId": *"([0-9a-f-]{36})"', content)[1].decode()
     root, token = address.split("/?token=")
     return await websocket.websocket_connect(

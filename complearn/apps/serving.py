@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import Parameter, signature
@@ -51,6 +52,7 @@ def _server_options(
     port: int,  # of the server
     # that lets a browser in; the server receives it as JUPYTER_TOKEN, since every account can read a command line
     token: str,
+    ahead: bool = False,  # start the next page's kernel before somebody asks for the page
 ) -> tuple[list[str], str]:  # the server's options, the address
     "How to start a server that only this machine can reach."
     options = [f"--port={port}", "--no-browser"]
@@ -69,6 +71,8 @@ def _server_options(
             "--MappingKernelManager.cull_connected=False",
             f"--PageKernels.most={os.environ.get('COMPLEARN_PAGES') or MOST_PAGES}",
         ]
+        if ahead:
+            options += ["--preheat_kernel=True", "--pool_size=1"]
         return [str(notebook), *options], f"{root}/?token={token}"
     if getattr(os, "geteuid", lambda: 1)() == 0:
         options.append("--allow-root")
@@ -93,12 +97,16 @@ def _run_voila() -> None:
 
     class PageKernels(managers.AsyncMappingKernelManager):
         most = traitlets.Integer(MOST_PAGES, config=True, help="How many pages may have a kernel at once.")
-        starting = 0  # kernels that are not listed yet
+        starting = 0  # kernels of pages that are not listed yet
+        ahead: set[str]  # kernels that no page has yet, see `serving`
 
-        async def start_kernel(self, *arguments: Any, **options: Any) -> str:
-            if len(self) + self.starting >= self.most:
+        def count_pages(self) -> int:
+            return len(set(self.list_kernel_ids()) - self.ahead) + self.starting
+
+        async def admit(self) -> None:
+            if self.count_pages() >= self.most:
                 await self.cull_kernels()
-            if len(self) + self.starting >= self.most:
+            if self.count_pages() >= self.most:
                 remedy = (
                     f"close one and wait up to {self.cull_idle_timeout + self.cull_interval} s, or serve with more: "
                     f"COMPLEARN_PAGES=16"
@@ -107,6 +115,13 @@ def _run_voila() -> None:
                 raise web.HTTPError(
                     503, reason=f"{self.most} pages are open, and each holds its models in memory; {remedy}"
                 )
+
+        async def start_kernel(self, *arguments: Any, **options: Any) -> str:
+            if options["env"].get("VOILA_PREHEAT") == "True":  # for a page that nobody asked for yet
+                kernel = options["kernel_id"] = str(uuid.uuid4())
+                self.ahead.add(kernel)
+                return await super().start_kernel(*arguments, **options)
+            await self.admit()
             self.starting += 1
             try:
                 return await super().start_kernel(*arguments, **options)
@@ -118,10 +133,20 @@ def _run_voila() -> None:
 
         def init_settings(self) -> dict:
             self.voila_configuration.multi_kernel_manager_class = PageKernels
-            return super().init_settings() | {
-                "allow_remote_access": False,
-                "headers": {"Content-Security-Policy": POLICY},
-            }
+            settings = super().init_settings()
+            kernels = self.kernel_manager
+            kernels.ahead = set()
+            if self.voila_configuration.preheat_kernel:
+                take = kernels.get_rendered_notebook
+
+                async def admit_and_take(*arguments: Any, **options: Any) -> tuple:
+                    await kernels.admit()
+                    taken = await take(*arguments, **options)
+                    kernels.ahead.discard(taken[-1])
+                    return taken
+
+                kernels.get_rendered_notebook = admit_and_take
+            return settings | {"allow_remote_access": False, "headers": {"Content-Security-Policy": POLICY}}
 
         def init_handlers(self) -> list:
             # before voila's own, for every path
@@ -163,13 +188,15 @@ def serving(
     program: str = "voila",  # "voila" or "jupyterlab"
     env: Mapping[str, str] | None = None,  # further environment variables, such as COMPLEARN_RUNS
     patience: float = 300.0,  # seconds until the server must answer; some three are usual
+    # start the kernel of the next page, up to `catalogue.wait_for_page`, before somebody asks for the page; voila alone
+    ahead: bool = False,
 ) -> Iterator[str]:  # the address
     "Serve a notebook on this machine while the context lasts."
     need(program, "lab")
     notebook = Path(notebook).absolute()
     port = _free_port()
     token = secrets.token_hex(16)
-    options, address = _server_options(notebook, program, port, token)
+    options, address = _server_options(notebook, program, port, token, ahead)
     start = f"from complearn.apps.serving import run_while_parent_lives; run_while_parent_lives({program!r})"
     # kernels' sockets: a path has at most 103 bytes
     if os.name == "posix" and os.access("/tmp", os.W_OK):
@@ -233,16 +260,23 @@ def _app_notebook(
     folder: Path | str,  # where to
 ) -> Path:
     "Write the notebook that shows an app."
-    cell = {
-        "cell_type": "code",
-        "execution_count": None,
-        "id": "app",
-        "metadata": {},
-        "outputs": [],
-        "source": "from complearn.apps.catalogue import open_page\nopen_page()",
+    sources = {
+        "ahead": "from complearn.apps.catalogue import open_page, wait_for_page\nwait_for_page()",
+        "app": "open_page()",
     }
+    cells = [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": name,
+            "metadata": {},
+            "outputs": [],
+            "source": source,
+        }
+        for name, source in sources.items()
+    ]
     kernel = {"display_name": "python3", "language": "python", "name": "python3"}
-    notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return write_json(Path(folder) / f"{app.rpartition(':')[2]}.ipynb", notebook)
 
 # %% ../../nbs/apps/serving.ipynb #2d011c09
@@ -316,7 +350,7 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leave through the context that ends the server
     with (
         tempfile.TemporaryDirectory(prefix="complearn-") as folder,
-        serving(_app_notebook(options.app, folder), env=env) as address,
+        serving(_app_notebook(options.app, folder), env=env, ahead=True) as address,
     ):
         print(f"{options.app}: {address} (only on this machine, only with this address; Ctrl-C ends it)", flush=True)
         try:

@@ -9,8 +9,8 @@ __all__ = ['weight_correlations', 'match_codes', 'match_quality', 'nearest_code'
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+import scipy  # its parts are imported where they are used
 from jaxtyping import Float
-from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csc_matrix
 
 from .figures import add_pictures, code_label
@@ -74,7 +74,8 @@ def match_codes(
     else:
         order = rng(shuffle, "images").permutation(len(second.messages))
     correlations = weight_correlations(first.by_code[:, codes], second.by_item[order].tocsc()[:, others])
-    row, column = linear_sum_assignment(np.maximum(correlations, 0), maximize=True)  # a negative one is no match
+    positive = np.maximum(correlations, 0)  # a negative one is no match
+    row, column = scipy.optimize.linear_sum_assignment(positive, maximize=True)
     items = len(first.messages)
     values = correlations[row, column]
     columns = {"code": codes[row], "match": others[column], "correlation": values}

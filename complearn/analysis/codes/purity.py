@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+import scipy  # its parts are imported where they are used
 from jaxtyping import Bool, Float
-from scipy.stats import false_discovery_control, hypergeom
 
 from .tables import CodeTable
 from ..runs.summaries import method_colour
@@ -90,7 +90,7 @@ def _exact_p(
     """Exact two-sided p-value of each code's best attribute, corrected for the choice (hypergeometric tails, Fisher
     1935; Bonferroni)."""
     both = fires.T.astype(np.float32) @ has.astype(np.float32)
-    law = hypergeom(len(has), has.sum(axis=0)[None], fires.sum(axis=0)[:, None])
+    law = scipy.stats.hypergeom(len(has), has.sum(axis=0)[None], fires.sum(axis=0)[:, None])
     each = 2 * np.minimum(law.cdf(both), law.sf(both - 1))
     return np.minimum(1, each.min(axis=1) * has.shape[1])
 
@@ -128,7 +128,8 @@ def purity(
         "chance": chance,
     }
     columns |= {"purity": mi - chance, "share": (mi - chance) / entropy, "p": p}
-    return pd.DataFrame({**columns, "pure": false_discovery_control(p) <= 0.05})  # Benjamini and Hochberg (1995)
+    columns["pure"] = scipy.stats.false_discovery_control(p) <= 0.05  # Benjamini and Hochberg (1995)
+    return pd.DataFrame(columns)
 
 # %% ../../../nbs/analysis/codes/purity.ipynb #c016
 def firing_matrix(

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # its parts are imported where they are used
 from jaxtyping import Bool, UInt8
 from PIL import Image
-from scipy.ndimage import distance_transform_cdt
 
 from ...core.seeds import derive, rng
 from ..pairs import Pair
@@ -32,7 +32,7 @@ def _inner_square(
     draw: int = 0,  # 0 for the largest; other numbers for squares nearly as large at other places
 ) -> tuple[int, int, int, int]:  # left, top, right, bottom; right and bottom past the last
     "A square within a mask, of an odd number of pixels a side; empty where the mask is."
-    far = distance_transform_cdt(np.pad(mask, 1), metric="chessboard")[1:-1, 1:-1]
+    far = scipy.ndimage.distance_transform_cdt(np.pad(mask, 1), metric="chessboard")[1:-1, 1:-1]
     most = int(far.max())
     if most == 0:
         return 0, 0, 0, 0

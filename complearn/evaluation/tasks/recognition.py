@@ -18,11 +18,6 @@ import pandas as pd
 import torch
 from einops import rearrange, reduce
 from jaxtyping import Float, Int
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from ...data.pairs import Pair
@@ -114,8 +109,14 @@ def fit_probe(
     strength: float | Sequence[float] | None = None,
     seed: int = 0,  # of the folds
     steps: int = 1000,  # of L-BFGS at most
-) -> Pipeline:  # scaler and classifier; the chosen C is in `[-1].C`
+) -> Any:  # scikit-learn's pipeline of scaler and classifier; the chosen C is in `[-1].C`
     "Fit a linear probe. Source: Radford et al. 2021, sec. A.3 (L-BFGS, swept penalty), with standardised features."
+    # imported here: it takes most of a second, and apps that only read this module's scores do without
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
     def make(c):
         return make_pipeline(StandardScaler(), LogisticRegression(C=c, solver="lbfgs", max_iter=steps))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are imported where they are used
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from scipy.stats import rankdata
 
 from ...data.pairs import Pair
 from .base import TASKS, Score, Task
@@ -47,7 +47,7 @@ def topographic_similarity(
         far += column[:, None] != column[None]
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     # rounded, so that equal messages tie
-    sides = [rankdata(table[above]) for table in (far, np.round(1 - units @ units.T, 9))]
+    sides = [scipy.stats.rankdata(table[above]) for table in (far, np.round(1 - units @ units.T, 9))]
     if min(side.std() for side in sides) == 0:
         return None
     return float(np.corrcoef(*sides)[0, 1])
@@ -114,7 +114,7 @@ def _quarters(
     vectors: Float[np.ndarray, "item width"],  # messages
 ) -> Int[np.ndarray, "item width"]:  # 0 to 3
     "The quarter of each dimension that each item lies in."
-    return (4 * (rankdata(vectors, axis=0) - 1) / len(vectors)).astype(int)
+    return (4 * (scipy.stats.rankdata(vectors, axis=0) - 1) / len(vectors)).astype(int)
 
 
 @TASKS.register("structure")
