@@ -7,7 +7,8 @@ import pytest
 from test_data_streams import write_shards
 
 from complearn.core.config import RequestError
-from complearn.data.exchanges import ExchangeSampler, bag_of_words, count_exchanges
+from complearn.data.exchanges import ExchangeSampler, bag_of_words, count_exchanges, exchanges_met
+from complearn.data.loading import Loader
 from complearn.data.readers.registry import read
 from complearn.training.runs.config import Train
 from complearn.training.runs.launch import launch, make_trainer, prepare
@@ -52,6 +53,21 @@ def test_exchanges_are_counted_in_pairs(seed):
     chosen = [CAPTIONS[k] for k in np.random.default_rng(seed).integers(len(CAPTIONS), size=15)]
     assert count_exchanges(chosen) == sum(is_exchange(a, b) for a, b in itertools.permutations(chosen, 2))
     assert count_exchanges([" A red  circle", "a red circle."]) == 0  # the same words in the same order
+
+
+@pytest.mark.parametrize("share", (0.0, 1.0))
+@pytest.mark.parametrize("batch", (4, 10, 20))
+def test_exchanges_that_a_pair_meets_are_those_of_the_batches_that_a_run_takes(batch, share):
+    sampler = ExchangeSampler(CAPTIONS, batch, 5, share) if share else None
+    loader = Loader(CAPTIONS, None, batch, 5, sampler=sampler)
+    batches = [[CAPTIONS[k] for k in loader.indices(step)] for step in range(30)]
+    met = [sum(is_exchange(one, other) for other in some) for some in batches for one in some]
+    assert exchanges_met(CAPTIONS, batch, 5, share, steps=30) == pytest.approx(np.mean(met))
+
+
+def test_twice_the_batch_meets_twice_the_exchanges():
+    small, large = (exchanges_met(CAPTIONS, batch, 0, steps=400) for batch in (10, 19))
+    assert large / small == pytest.approx(18 / 9, rel=0.1)
 
 
 def test_what_cannot_be_exchanged_is_said():

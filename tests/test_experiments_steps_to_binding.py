@@ -31,7 +31,6 @@ def test_every_method_trains_at_two_batch_sizes(experiment, tmp_path):
     met = table[table.split == "exchanges"].set_index("method").value
     # most pairs have a wrong caption of the same words; of the others training may not read it
     assert 0.5 < met["negclip, 16 pairs"] - met["clip, 16 pairs"] <= 1
-    assert met["clip, 32 pairs"] > 1.5 * met["clip, 16 pairs"]  # twice as many others in the batch
 
 
 def write_study(folder, when, rate):
