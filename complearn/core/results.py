@@ -97,7 +97,7 @@ def _check_rows(
         if missing or unknown:
             raise ValueError(
                 f"row {i} of the results lacks {missing} and has unknown {unknown}; make rows with "
-                f"complearn.core.runs.row"
+                f"complearn.core.results.row"
             )
         checked.append({column: entry.get(column) for column in COLUMNS})
     return checked
