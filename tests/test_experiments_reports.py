@@ -8,6 +8,7 @@ NAMES = (
     "caption_edits",
     "concept_graph",
     "grounding",
+    "holistic_language",
     "hue_names",
     "lipschitz",
     "masked_language_model",
