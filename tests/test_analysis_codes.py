@@ -282,3 +282,5 @@ def test_words_that_set_a_code_apart_go_before_frequent_ones_and_function_words_
     assert index.top(0) == ["dog", "red"] == index.telling(0).word.tolist()
     assert index.telling(0).lift.tolist() == pytest.approx([34 / 24, 1.0])
     assert index.top(1) == ["[end]", "a"], "a code of such words alone"
+    lift[2] = 0.5
+    assert index.top(0) == ["dog"], "a word that is said more elsewhere does not set a code apart"

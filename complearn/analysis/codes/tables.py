@@ -333,6 +333,7 @@ class WordIndex:
         "Entries of the words that set a code apart, best first."
         entries = np.arange(self.begin[code], self.begin[code + 1])
         plain = entries[~self._says_nothing[self.word[entries]]]
+        plain = plain[self.lift[plain] >= 1]  # said here more often than elsewhere
         if not len(plain):
             return entries[:n]
         return plain[np.argsort(-self.share[plain] * np.log(self.lift[plain]), kind="stable")[:n]]
@@ -343,7 +344,8 @@ class WordIndex:
         n: int = 10,  # words at most
     ) -> pd.DataFrame:  # the most telling first
         """The words that set a code apart from others: by the share times the logarithm of the lift, without special
-        and function words; of a code that has no others, the words that fire it."""
+        and function words and those that are said more elsewhere; of a code that has no others, the words that fire
+        it."""
         return self.frame(self._telling_entries(code, n))
 
     def top(
