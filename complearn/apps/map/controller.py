@@ -39,7 +39,7 @@ from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError, check_choice
 from ...core.extras import need
 from ...core.runs import Run
-from ...data.readers.registry import read
+from ...data.readers.registry import read_gallery
 
 # %% ../../../nbs/apps/map/controller.ipynb #mp6eb16b
 class MapController(Controller):
