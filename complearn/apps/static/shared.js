@@ -235,6 +235,7 @@ class Views {
     Object.assign(this, { app, gesture: 0 });
     const send = app.send.bind(app);
     app.send = (request, ...rest) => send({ ...request, gesture: this.gesture }, ...rest);
+    app.stepView = by => this.step(by);
     this.trail = openTrail(address => app.send({ action: "connect", view: address }), model);
     const step = by => () => this.step(by);
     this.before = button("↶", step(-1), { "aria-label": "the view before", title: "the view before (Ctrl and Z)" });
