@@ -401,7 +401,7 @@ class Concepts {
     const colour = (sign, label) => h("span", { class: "cl-node", "data-sign": sign }, label);
     const scored = nodes.some(({ own }) => own != null);
     const colours = scored ? [colour("own", "its own picture scores higher"), " ", colour("other", "the other scores higher"), ". "] : [];
-    const help = "Boxes are concepts: each is a phrase over its words, and opens its scores.";
+    const help = `Boxes are concepts. Point at one, or go to it by Tab, to see its ${scored ? "scores" : "phrase"}.`;
     fill(this.key, colours, cells.length ? help : null);
     this.bars = ["its own picture", "another picture"].map(label => h("figcaption", {}, label));
     const frame = (label, k) =>

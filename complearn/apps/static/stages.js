@@ -33,6 +33,12 @@ const MEANINGS = {
   map: "The plane in which this stage's features spread most (two principal components). Each dot is an image; near dots look alike to this stage. The ring is the anchor, filled with the text's colour are its neighbours. Click a dot to make it the anchor.",
 };
 
+// The pixels of a tiny picture are seen as they are.
+const sharp = image => {
+  image.addEventListener("load", () => image.classList.toggle("cl-tiny", image.naturalWidth < 64));
+  return image;
+};
+
 const SIZE = { width: 300, height: 220, margin: 10 }; // of a map
 const svg = (tag, attributes, ...children) => {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -218,7 +224,7 @@ class Stages {
     const focused = this.anchors.contains(document.activeElement) ? document.activeElement.dataset.number : null;
     const tile = ({ number, title: text }, k) =>
       toggle(
-        bytes(buffers[k]).length ? picture(buffers[k], text) : text,
+        bytes(buffers[k]).length ? sharp(picture(buffers[k], text)) : text,
         number === anchor,
         () => this.send({ action: "choose", anchor: number }),
         { title: text, "data-number": number },
@@ -255,7 +261,8 @@ class Stages {
     this.scale.textContent = scale;
     const focused = this.rows.contains(document.activeElement) ? document.activeElement.dataset : null;
     if (document.activeElement !== this.number) this.number.value = shown;
-    const draw = (k, text) => (bytes(buffers[k]).length ? picture(buffers[k], text) : h("span", { class: "cl-muted" }, "no picture"));
+    const draw = (k, text) =>
+      bytes(buffers[k]).length ? sharp(picture(buffers[k], text)) : h("span", { class: "cl-muted" }, "no picture");
     const facts = values.map(([name, value]) => h("span", {}, h("span", { class: "cl-muted" }, `${name} `), value));
     fill(
       this.heading,
@@ -338,12 +345,13 @@ class Stages {
     const probe = (accuracy, chance) => (accuracy == null ? "–" : `${percent(accuracy)} (${percent(chance)})`);
     const attribute = ([name, value, word, accuracy, chance]) =>
       h("tr", {}, h("th", { scope: "row" }, name), agreement(value, word), h("td", { class: "cl-number" }, probe(accuracy, chance)));
-    const other = ([stage, value, word]) => h("tr", {}, h("th", { scope: "row" }, named(stage)), agreement(value, word), h("td", {}, ""));
+    const other = ([stage, value, word]) =>
+      h("tr", {}, h("th", { scope: "row" }, named(stage)), agreement(value, word), by.length && h("td", {}, ""));
     if (!by.length && !others.length) return h("p", { class: "cl-muted" }, "There is no attribute and no other stage to compare with.");
     const heads = [
       h("th", { scope: "col" }, "Its clusters and"),
       h("th", { scope: "col", colspan: "3" }, explained("agreement", this.meaning)),
-      h("th", { scope: "col" }, by.length ? explained("accuracy", MEANINGS.accuracy) : "accuracy"),
+      by.length && h("th", { scope: "col" }, explained("accuracy", MEANINGS.accuracy)),
     ];
     return h("table", { class: "cl-numbers" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, by.map(attribute), others.map(other)));
   }
