@@ -350,6 +350,7 @@ def test_on_a_page(tmp_path):
         page.wait_for_selector(".cl-pictures img >> nth=3")
         more = "more => document.querySelector('.cl-found').classList.contains('cl-more') === more"
         page.fill("input", "")
+        page.wait_for_selector("[data-concept=triangle]")
         page.wait_for_function(more, arg=True)
         page.locator(".cl-found > button").last.scroll_into_view_if_needed()
         page.wait_for_function(more, arg=False)

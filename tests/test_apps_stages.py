@@ -340,6 +340,8 @@ def test_on_a_page_maps_clusters_and_numbers_are_read_and_photos_are_shown(model
         page.wait_for_selector("text=image 1 to 3 of 3")
         assert page.locator("select[aria-label=model] option:checked").inner_text() == "model on your photos"
         assert page.locator(".cl-anchors img").count() == 3 and "no attribute" in page.inner_text(".cl-groups >> nth=0")
+        rows = page.locator(".cl-numbers >> nth=0 >> tr").all_inner_texts()
+        assert rows[0].split("\t") == ["Its clusters and", "agreement"] and all(row.strip()[-1] != "0" for row in rows)
         screenshot(page, "stages-photos")
         page.get_by_label("the view before").click()
         page.wait_for_selector(f"text=image 1 to 24 of {len(PAIRS)}")

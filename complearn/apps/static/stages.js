@@ -346,12 +346,12 @@ class Stages {
     const attribute = ([name, value, word, accuracy, chance]) =>
       h("tr", {}, h("th", { scope: "row" }, name), agreement(value, word), h("td", { class: "cl-number" }, probe(accuracy, chance)));
     const other = ([stage, value, word]) =>
-      h("tr", {}, h("th", { scope: "row" }, named(stage)), agreement(value, word), by.length && h("td", {}, ""));
+      h("tr", {}, h("th", { scope: "row" }, named(stage)), agreement(value, word), by.length > 0 && h("td", {}, ""));
     if (!by.length && !others.length) return h("p", { class: "cl-muted" }, "There is no attribute and no other stage to compare with.");
     const heads = [
       h("th", { scope: "col" }, "Its clusters and"),
       h("th", { scope: "col", colspan: "3" }, explained("agreement", this.meaning)),
-      by.length && h("th", { scope: "col" }, explained("accuracy", MEANINGS.accuracy)),
+      by.length > 0 && h("th", { scope: "col" }, explained("accuracy", MEANINGS.accuracy)),
     ];
     return h("table", { class: "cl-numbers" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, by.map(attribute), others.map(other)));
   }
