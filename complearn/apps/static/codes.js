@@ -378,7 +378,10 @@ const meter = (name, share, number, attributes = {}) => {
   const parts = [h("span", { class: "cl-name" }, name), track(share), h("span", { class: "cl-number" }, first), ...further];
   return h("div", { class: `cl-meter${further.length ? " cl-two" : ""}`, ...attributes }, parts);
 };
-const codeName = (code, words) => h("span", {}, h("b", {}, String(code)), ` ${words.join(", ")}`);
+const codeName = (code, words) => {
+  const named = words.length ? ` ${words.join(", ")}` : h("span", { class: "cl-muted" }, " no words");
+  return h("span", {}, h("b", {}, String(code)), named);
+};
 const thumbnail = (panel, item, side, marks, title, onclick) => {
   const draw = pen => panel.thumbnails.draw(pen, item, 0, side, marks);
   const picture = drawing(side, side, draw, { "aria-hidden": "true" });
@@ -586,7 +589,7 @@ function showSurgery(panel, content, buffers) {
     ["both", "in query and images"],
   ].map(([scope, label]) => toggle(label, content.scope === scope, () => panel.send({ action: "set_scope", scope })));
   const after = `Results after ${edits} edit${edits > 1 ? "s" : ""}: `;
-  const edited = edits ? [after, explained("▲ ▼", MEANINGS.rise)] : "Results after: no edits yet";
+  const edited = edits ? [after, explained("▲ ranks won, ▼ lost", MEANINGS.rise)] : "Results after: no edits yet";
   fill(
     panel.surgery,
     block(
@@ -617,7 +620,8 @@ class Panel {
     this.map = new CodeMap(this);
     const open = more => this.send({ action: "open_model", source: +this.source.value, ...more });
     this.source = h("select", { "aria-label": "model", onchange: () => open() });
-    this.snapshot = h("select", { "aria-label": "snapshot", onchange: () => open({ snapshot: this.snapshot.value }) });
+    const weights = "the weights at the end of a phase of training, or after a step";
+    this.snapshot = h("select", { "aria-label": "snapshot", title: weights, onchange: () => open({ snapshot: this.snapshot.value }) });
     this.summary = h("span", { class: "cl-muted cl-small" });
     this.status = statusLine({ role: "status", "aria-live": "polite" });
     this.methods = h("span", { class: "cl-group cl-methods" });
