@@ -189,7 +189,7 @@ def test_photos_that_are_sent_are_shown_under_the_open_model(model):
 
     assert send("red", 0) == [] == send("green", 1)
     shown = {content["type"]: content for content, _ in send("blue", 2)}
-    assert shown["models"]["models"] == [["model", ""], ["model on your photos", ""]] and shown["models"]["open"] == 1
+    assert shown["models"]["models"] == [["model", ""], ["model on chosen photos", ""]] and shown["models"]["open"] == 1
     assert shown["anchors"]["total"] == 3 and shown["stages"]["id"] == "1: red.jpg"
     assert [send("red", 0, 2), len(send("white", 1, 2)) > 2] == [[], True]
     assert len(app.controller.sources) == 2 and len(app.controller.source.pairs) == 2, (
@@ -199,6 +199,9 @@ def test_photos_that_are_sent_are_shown_under_the_open_model(model):
     assert "all at once" in send("red", 1, 3)[0][0]["text"], "the first one is missing"
     request = {"action": "add_photo", "name": "a.txt", "place": 0, "count": 2}
     assert "is no picture" in app.controller.handle(request, [b"no picture"])[0][0]["text"]
+    assert "there is no model 'model on chosen photos'" in str(
+        pytest.raises(ValueError, lambda: stages(model, pairs=PAIRS, view=app.view)).value
+    ), "another start does not have them, and says so"
     assert asked(app, "open_model", source="model")["anchors"]["total"] == len(PAIRS)
 
 
@@ -338,11 +341,17 @@ def test_on_a_page_maps_clusters_and_numbers_are_read_and_photos_are_shown(model
         page.wait_for_selector(f"text=image 1 to 24 of {len(PAIRS)}")
         page.get_by_label("show your own photos").set_input_files(files)
         page.wait_for_selector("text=image 1 to 3 of 3")
-        assert page.locator("select[aria-label=model] option:checked").inner_text() == "model on your photos"
+        assert page.locator("select[aria-label=model] option:checked").inner_text() == "model on chosen photos"
         assert page.locator(".cl-anchors img").count() == 3 and "no attribute" in page.inner_text(".cl-groups >> nth=0")
         rows = page.locator(".cl-numbers >> nth=0 >> tr").all_inner_texts()
         assert rows[0].split("\t") == ["Its clusters and", "agreement"] and all(row.strip()[-1] != "0" for row in rows)
         screenshot(page, "stages-photos")
         page.get_by_label("the view before").click()
         page.wait_for_selector(f"text=image 1 to 24 of {len(PAIRS)}")
+        page.close()
+        page = attach(browser, "stages", stages(model, pairs=PAIRS, clusters=3).controller)
+        page.wait_for_selector("[data-stage=integrated] svg circle")
+        page.get_by_label("show your own photos").set_input_files(files)
+        page.wait_for_selector("text=image 1 to 3 of 3")
+        assert page.get_by_label("the view before").get_attribute("aria-disabled") == "false", "photos are a step"
     assert not faults

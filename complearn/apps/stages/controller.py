@@ -26,7 +26,7 @@ from complearn.apps.stages.messages import (
     selection_table,
     stages_message,
 )
-from .sources import PHOTOS, StageSource, stage_sources
+from .sources import CHOSEN, PHOTOS, StageSource, stage_sources
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError
 from ...core.runs import Run
@@ -175,9 +175,8 @@ class StagesController(Controller):
         if place + 1 < count:
             return []
         photos, self.photos = self.photos, []
-        base = self.source.name.removesuffix(PHOTOS)
-        model = next(source for source in self.sources if source.name.removesuffix(PHOTOS) == base)
-        source = model.with_photos(f"{base}{PHOTOS}", photos)
+        name = f"{self.source.name.removesuffix(CHOSEN).removesuffix(PHOTOS)}{CHOSEN}"
+        source = self.source.with_photos(name, photos)
         names = [other.name for other in self.sources]
         number = names.index(source.name) if source.name in names else len(names)
         self.sources = [*self.sources[:number], source, *self.sources[number + 1 :]]

@@ -157,18 +157,18 @@ class Stages {
       h("div", { class: "cl-row" }, this.picked, this.none, save),
     );
   }
-  send(request, busy = "") {
+  send(request, busy = "", buffers = []) {
     if (busy) this.status.report(busy, true);
-    this.model.send(request);
+    this.model.send(request, undefined, buffers);
   }
 
   async sendPhotos(files) {
     if (!files.length) return;
     this.status.report(`reading ${some(files.length, "photo")}`, true);
     for (const [place, file] of files.entries()) {
-      const request = { action: "add_photo", name: file.name, place, count: files.length, gesture: 0 };
+      const request = { action: "add_photo", name: file.name, place, count: files.length };
       try {
-        this.model.send(request, undefined, [await smaller(file)]);
+        this.send(request, "", [await smaller(file)]);
       } catch (error) {
         return this.status.report(`${file.name} cannot be read (${error.message}); leave it out and choose again`);
       }
