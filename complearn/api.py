@@ -739,7 +739,7 @@ def concepts(
 def stages(
     runs: Any,  # a run of learning in stages, or a folder with runs below it
     pairs: Any = None,  # images: pairs, or a folder of pictures; None: those that a run was trained on
-    **options: Any,  # of `apps.stages.controller.stages`: model, clusters, metadata, most, view
+    **options: Any,  # of `apps.stages.controller.stages`: model, clusters, metadata, most, gallery, view
 ) -> Any:  # a widget
     "Show the groups of images in each stage of a model."
     arguments = {"runs": _runs(runs, "stages"), "pairs": _pictures(pairs, "stages"), **_checked(options, "stages")}

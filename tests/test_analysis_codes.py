@@ -18,7 +18,7 @@ from complearn.analysis.codes.readings import (
     distinct,
     patch_grid,
 )
-from complearn.analysis.codes.tables import CodeTable, CodeTally
+from complearn.analysis.codes.tables import CodeTable, CodeTally, WordIndex
 from complearn.data.pairs import Pair
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.dual import build_model
@@ -265,3 +265,22 @@ def test_tables_are_shape_checked():
     table = tallied(*readings(0, 4, 3), sizes=[4])
     with pytest.raises(Exception, match="mass"):
         CodeTable(**{**vars(table), "mass": np.zeros(5)})
+
+
+def test_words_that_set_a_code_apart_go_before_frequent_ones_and_function_words_are_left_out():
+    vocabulary = ("[end]", "a", "dog", "red")
+    weight = np.array([9.0, 8.0, 4.0, 3.0, 5.0, 5.0])
+    word = np.array([0, 1, 3, 2, 0, 1])
+    share = weight / np.repeat([24.0, 10.0], [4, 2])
+    total = {0: 14.0, 1: 13.0, 2: 3.0, 3: 4.0}
+    lift = share / np.array([total[place] / 34 for place in word])
+    lift[2] = 1.0  # "red" is said everywhere
+    code = np.repeat([0, 1], [4, 2])
+    captions = np.ones(6, np.int64)
+    index = WordIndex(vocabulary, code, word, captions, weight, share, lift, begin=np.array([0, 4, 6]))
+    assert index.of_code(0).word.tolist() == ["[end]", "a", "red", "dog"]
+    assert index.top(0) == ["dog", "red"] == index.telling(0).word.tolist()
+    assert index.telling(0).lift.tolist() == pytest.approx([34 / 24, 1.0])
+    assert index.top(1) == ["[end]", "a"], "a code of such words alone"
+    lift[2] = 0.5
+    assert index.top(0) == ["dog"], "a word that is said more elsewhere does not set a code apart"

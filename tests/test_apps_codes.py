@@ -623,6 +623,70 @@ def test_on_a_page(folder, store, chromium):
     page.close()
 
 
+NAMES_CUT = """() => [...document.querySelectorAll('.cl-entry .cl-name')].filter((name) =>
+  name.scrollWidth > name.clientWidth || name.clientWidth < 80).map((name) => name.textContent)"""
+
+
+@pytest.mark.browser
+def test_two_models_are_edited_on_a_narrow_page_where_names_are_whole(folder, chromium):
+    controller = CodesController(code_sources([folder / "codebook", folder / "codebook"]))
+    page = attach(chromium, "codes", controller)
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.wait_for_selector(".cl-card:not(.cl-pending)")
+    page.click("text=Compare two models")
+    page.click(".cl-tabs >> nth=0 >> [data-tab=surgery]")
+    page.fill(".cl-panel >> nth=0 >> .cl-tab form input", "red circle left of blue square")
+    page.press(".cl-panel >> nth=0 >> .cl-tab form input", "Enter")
+    page.wait_for_selector(".cl-panel >> nth=1 >> .cl-factor")
+    assert page.locator(".cl-entry .cl-name").count() > 2 and page.evaluate(NAMES_CUT) == []
+    boxes = [page.locator(".cl-panel").nth(k).bounding_box() for k in (0, 1)]
+    assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"] and boxes[0]["width"] == boxes[1]["width"] > 380
+    page.click(".cl-panel >> nth=1 >> .cl-factor >> nth=0 >> [data-factor='0']")
+    page.wait_for_selector(".cl-panel >> nth=1 >> .cl-factor [data-factor='0'][aria-pressed=true]")
+    assert controller.panels[0].factors == {} and list(controller.panels[1].factors.values()) == [0]
+    page.click(".cl-panel >> nth=1 >> .cl-factor >> nth=0 >> [data-factor='1']")
+    page.wait_for_function("!document.querySelector('.cl-factor [data-factor=\"0\"][aria-pressed=true]')")
+    assert not any(panel.factors for panel in controller.panels)
+    assert page.evaluate("document.documentElement.scrollWidth") == 420
+    page.set_viewport_size({"width": 1600, "height": 900})
+    boxes = [page.locator(".cl-panel").nth(k).bounding_box() for k in (0, 1)]
+    assert boxes[0]["y"] == boxes[1]["y"] and boxes[1]["x"] >= boxes[0]["x"] + boxes[0]["width"]
+    page.close()
+
+
+EXPLAINED = """() => [...document.querySelectorAll('.cl-term')].filter((node) => node.checkVisibility()).map((node) =>
+  [node.textContent, document.getElementById(node.getAttribute('aria-describedby')).textContent])"""
+SHOWN = "[...document.querySelectorAll('.cl-meaning:popover-open')].map((tip) => tip.textContent)"
+
+
+@pytest.mark.browser
+def test_a_number_says_what_it_means_to_the_pointer_and_to_the_keyboard(folder, chromium):
+    page = attach(chromium, "codes", codes(runs=folder).controller)
+    page.wait_for_selector(".cl-tab[data-drawn]")
+    terms = dict(page.evaluate(EXPLAINED))
+    for word in ("in effective use", "dead", "median", "fires on", "rank", "weight", "share", "lift"):
+        assert any(word in term and len(meaning) > 20 for term, meaning in terms.items()), word
+    term = page.locator(".cl-term", has_text="in effective use")
+    assert page.evaluate(SHOWN) == []
+    term.hover()
+    assert page.evaluate(SHOWN) == [terms[term.inner_text()]]
+    page.mouse.move(5, 890)
+    page.wait_for_function(f"{SHOWN}.length === 0")
+    term.focus()
+    page.keyboard.press("Tab")
+    page.wait_for_function(f"{SHOWN}.length === 1")
+    (shown,) = page.evaluate(SHOWN)
+    assert shown == terms[page.evaluate("document.activeElement.textContent")] != terms[term.inner_text()]
+    page.keyboard.press("Escape")
+    assert page.evaluate(SHOWN) == []
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.locator(".cl-term", has_text="weight").first.focus()
+    box = page.locator(".cl-meaning:popover-open").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 420, "the meaning is inside of a narrow window"
+    screenshot(page, "page-6-meaning")
+    page.close()
+
+
 @pytest.mark.browser
 def test_in_voila(servers, chromium):
     page = chromium.new_page(viewport={"width": 1280, "height": 800})

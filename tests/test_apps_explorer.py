@@ -69,7 +69,7 @@ def test_a_concept_shows_its_parts_its_wholes_its_relations_and_its_pictures():
     ]
     assert dog["pictures"]["rows"] == [{"image": "1.jpg", "ids": ["0", "1"], "captions": [*TREES][:2], "picked": False}]
     grass = asked(app, "open_concept", text="grass")["concept"]
-    assert grass["relations"] == [["[NP] on [NP]", 2]]
+    assert grass["relations"] == [["[NP] on [NP]", "a dog on grass", 2]], "a phrase of the captions says what it is"
     assert grass["images"] == 2
     assert grass["primitive"]
     assert not grass["n_parts"]
@@ -79,23 +79,23 @@ def test_a_concept_shows_its_parts_its_wholes_its_relations_and_its_pictures():
     ]
 
 
-def test_back_and_forward_keep_each_views_selection():
+def test_an_address_of_before_has_its_views_selection():
     app = concepts(make_pairs())
     assert app.selection.empty and "open one" in str(pytest.raises(ValueError, lambda: app.relations).value)
     app.run_action("open_concept", text="grass")
     assert app.selection["id"].tolist() == ["0", "2"] and app.selection["caption"][0] == "A dog on grass"
-    app.run_action("pick", image="2.jpg").run_action("open_concept", text="a dog", predicate="[NP] near [NP]")
+    before = app.run_action("pick", image="2.jpg").view
+    app.run_action("open_concept", text="a dog", predicate="[NP] near [NP]")
     assert app.selection.values.tolist() == [["a dog", "[NP] near [NP]", "1.jpg", "1", "a dog near a cat"]]
-    back = asked(app, "move", step=-1)
-    assert back["concept"]["forward"] and not back["concept"]["back"] and back["pictures"]["n_picked"] == 1
+    after = app.view
+    back = asked(app, "connect", view=before)
+    assert back["concept"]["text"] == "grass" and back["pictures"]["n_picked"] == 1
     assert app.selection["id"].tolist() == ["2"] and "2,a cat on grass" in asked(app, "export_table")["table"]["text"]
     assert asked(app, "pick", image="2.jpg")["pictures"]["n_picked"] == 0
-    assert asked(app, "move", step=9)["concept"]["text"] == "a dog"
-    assert asked(app, "move", step=-9)["concept"]["text"] == "grass"
-    asked(app, "open_concept", text="cat")
-    assert len(app.controller.views) == 2, "what lay ahead is dropped"
-    asked(app, "open_concept", text="Cat")
-    assert len(app.controller.views) == 2, "the same concept is not a new view"
+    assert asked(app, "connect", view=after)["concept"]["predicate"] == "[NP] near [NP]" and app.view == after
+    asked(app, "show_page", start=0)
+    asked(app, "open_concept", text="A dog", predicate="[NP] near [NP]")
+    assert app.view == after, "the same concept is not a new view"
 
 
 def test_what_can_not_be_found_says_what_to_do_and_loses_nothing():
@@ -108,7 +108,7 @@ def test_what_can_not_be_found_says_what_to_do_and_loses_nothing():
         ({"action": "open_concept", "text": "on"}, "there are a dog on grass"),
     ):
         assert remedy in refusal(app, **request), request
-    assert app.controller.view.text == "a dog" and len(app.controller.views) == 1
+    assert app.controller.view.text == "a dog" and not app.controller.view.predicate
     for action in ("clear", "show_page"):
         assert "search one" in refusal(concepts(make_pairs()), action)
 
@@ -350,6 +350,7 @@ def test_on_a_page(tmp_path):
         page.wait_for_selector(".cl-pictures img >> nth=3")
         more = "more => document.querySelector('.cl-found').classList.contains('cl-more') === more"
         page.fill("input", "")
+        page.wait_for_selector("[data-concept=triangle]")
         page.wait_for_function(more, arg=True)
         page.locator(".cl-found > button").last.scroll_into_view_if_needed()
         page.wait_for_function(more, arg=False)
@@ -360,10 +361,18 @@ def test_on_a_page(tmp_path):
         page.wait_for_selector(".cl-tile > [aria-pressed=true]")
         screenshot(page, "concepts-1-light")
         page.click("[data-predicate='[NP] below [NP]']")
-        text('[aria-label="part of"] h3', "[NP] below [NP]")
+        text('[aria-label="part of"] h3', "… below …")
+        assert page.locator(".cl-shown").get_by_text("[NP]").count() == 0, "no label of a tree"
+        assert page.inner_text("[aria-label='made of'] .cl-phrase-line").split() == ["a", "red", "triangle"]
         page.click("[aria-label='made of'] [data-jump=triangle]")
         text(".cl-heading", "primitive")
         page.keyboard.press("Alt+ArrowLeft")
+        page.wait_for_selector("[data-predicate='[NP] below [NP]'][aria-pressed=true]")
+        assert page.locator(".cl-top button", has_text="Back").count() == 0, "one pair of buttons goes back and forward"
+        page.get_by_label("the view before").click()
+        page.wait_for_selector(".cl-tile > [aria-pressed=true]")
+        assert page.locator("[data-predicate][aria-pressed=true]").count() == 0
+        page.keyboard.press("Alt+ArrowRight")
         page.wait_for_selector("[data-predicate='[NP] below [NP]'][aria-pressed=true]")
         page.fill("input", "a purple dog")
         page.press("input", "Enter")
@@ -381,10 +390,45 @@ def test_on_a_page(tmp_path):
         screenshot(page, "concepts-2-dark")
         page.set_viewport_size({"width": 480, "height": 900})
         screenshot(page, "concepts-3-narrow")
-        page.click("text=Back")
-        page.wait_for_selector(".cl-tile > [aria-pressed=true]")
+        for width, columns in ((420, 1), (1600, 3), (2560, 3)):
+            page.set_viewport_size({"width": width, "height": 900})
+            grid = "getComputedStyle(document.querySelector('.cl-graph')).gridTemplateColumns.split(' ').length"
+            assert page.evaluate(grid) == columns and page.evaluate("document.documentElement.scrollWidth") == width
+        beside = page.locator("[aria-label='part of']").bounding_box(), page.locator(".cl-pictures").bounding_box()
+        assert beside[1]["x"] > beside[0]["x"] + beside[0]["width"], "pictures use the width of a wide window"
         page.close()
-    assert not faults and len(app.selection) == 1
+    assert not faults
+
+
+EXPLAINED = """() => [...document.querySelectorAll('.cl-term')].filter((node) => node.checkVisibility()).map((node) =>
+  [node.textContent, document.getElementById(node.getAttribute('aria-describedby')).textContent])"""
+
+
+@pytest.mark.browser
+def test_terms_are_explained_where_they_first_appear():
+    pairs = make_pairs()
+    app = concepts(pairs, models=small_model())
+    with open_chromium() as browser:
+        page = attach(browser, "concepts", app.controller)
+        page.click("[data-concept='a dog']")
+        page.click("[data-tree] >> nth=0")
+        page.wait_for_selector("[data-node] small")
+        terms = dict(page.evaluate(EXPLAINED))
+        for word in ("concept", "predicate", "captions", "images", "score"):
+            assert len(terms[word]) > 30, word
+        assert any("primitives" in term and "not made of others" in meaning for term, meaning in terms.items())
+        page.locator(".cl-term", has_text="predicate").last.focus()
+        assert page.locator(".cl-meaning:popover-open").inner_text() == terms["predicate"]
+        page.locator(".cl-sentence .cl-term").focus()
+        page.keyboard.press("Escape")
+        assert page.locator(".cl-meaning:popover-open").count() == 0 and page.locator(".cl-sentence").is_visible(), (
+            "Escape puts the meaning away first, and then the sentence"
+        )
+        labels = page.locator(".cl-tree .cl-tag").all_inner_texts()
+        assert {"determiner", "preposition"} <= set(labels) and not {"DT", "NN", "NP"} & set(labels)
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".cl-sentence", state="hidden")
+        page.close()
 
 
 @pytest.mark.browser
@@ -405,7 +449,7 @@ def test_a_sentence_on_a_page():
             "its own picture scores higher",
             "the other scores higher",
         ]
-        assert "NNS: noun" in page.inner_text(".cl-sentence")
+        assert "noun phrase" in page.inner_text(".cl-tree") and "Boxes are concepts" in page.inner_text(".cl-sentence")
         assert f"{own:.3f} for its own picture, {other:.3f} for the other" in shown and "triangle" in shown
         assert f"{other:.3f}" in page.locator(".cl-pair figcaption").all_inner_texts()[1]
         screenshot(page, "concepts-4-sentence")

@@ -1,11 +1,15 @@
 """The stages' app: its controller's answers and errors, its tables, what a run gives it, and the app on a page."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
 from browser import attach, check_requests, open_chromium, screenshot
+from PIL import Image
+from sklearn.metrics import adjusted_mutual_info_score
 
-from complearn.analysis.stages.stability import anchor_table, stage_groups
+from complearn.analysis.stages.stability import anchor_table, attribute_probes, stage_groups
 from complearn.apps.stages.controller import StagesController, stages
 from complearn.apps.stages.sources import stage_sources
 from complearn.data.pairs import Pair
@@ -76,6 +80,131 @@ def test_the_selection_comes_back_as_a_table(model):
     assert asked(app, "clear")["stages"]["n_picked"] == 0 and len(app.selection) == 9
 
 
+def test_a_cluster_is_browsed_and_the_anchor_is_chosen_from_it(model):
+    app = stages(model, pairs=PAIRS, clusters=3)
+    row = asked(app, "connect")["stages"]["rows"][1]
+    clusters = stage_groups(model, PAIRS, 3).groups["stage-1"]
+    sizes = {cluster: size for cluster, size, *_ in row["groups"]}
+    assert sizes == {k: int((clusters == k).sum()) for k in range(3)} and sum(sizes.values()) == len(PAIRS)
+    for cluster, _, attribute, value, share, overall in row["groups"]:
+        has = np.array([pair.labels[attribute] == value for pair in PAIRS])
+        assert share == pytest.approx(has[clusters == cluster].mean()) and overall == pytest.approx(has.mean())
+    app.controller.page_size = 4
+    members = np.flatnonzero(clusters == 2).tolist()
+    listed = asked(app, "show_cluster", stage="stage-1", cluster=2)
+    assert [each["number"] for each in listed["anchors"]["rows"]] == members[:4]
+    assert listed["anchors"]["total"] == sizes[2] and listed["anchors"]["of"] == len(PAIRS)
+    chosen = asked(app, "choose", anchor=members[5])["anchors"]
+    assert chosen["start"] == 4 and members[5] in [each["number"] for each in chosen["rows"]]
+    outside = next(k for k in range(len(PAIRS)) if k not in members)
+    assert asked(app, "choose", anchor=outside)["anchors"]["start"] == 4, "the list stays where it was"
+    other = stages(model, pairs=PAIRS, clusters=3, view=app.view)
+    assert asked(other, "connect")["anchors"]["cluster"] == 2 and other.view == app.view
+    assert "its clusters are 0 to 2" in refusal(app, "show_cluster", stage="stage-1", cluster=9)
+    assert "there are stage-0, stage-1, integrated" in refusal(app, "show_cluster", stage="stage-7")
+    assert asked(app, "show_cluster")["anchors"]["total"] == len(PAIRS)
+
+
+def test_agreements_are_numbers_and_words_with_their_scale(model):
+    app = stages(model, pairs=PAIRS, clusters=3)
+    content = asked(app, "connect")["stages"]
+    groups = stage_groups(model, PAIRS, 3).groups
+    words = {"hardly": (-1, 0.1), "a little": (0.1, 0.3), "in part": (0.3, 0.6), "mostly": (0.6, 0.9)}
+    words["almost fully"] = (0.9, 1.01)
+    for row in content["rows"]:
+        assert [name for name, _, _ in row["others"]] == [name for name in groups if name != row["stage"]]
+        for name, value, word in row["others"]:
+            assert value == pytest.approx(adjusted_mutual_info_score(groups[row["stage"]], groups[name]))
+            assert words[word][0] <= value < words[word][1]
+        name, value, word, *_ = max(row["by"], key=lambda line: line[1])
+        assert words[word][0] <= value < words[word][1]
+        wanted = "groups by none of the known attributes" if value < 0.1 else f"groups {word} by {name}"
+        assert row["grouped"] == wanted
+    assert all(word in content["scale"] for word in words) and "0 is what chance gives" in content["scale"]
+
+
+def test_the_accuracy_of_an_attribute_is_that_of_images_the_probe_has_not_seen(model):
+    app = stages(model, pairs=PAIRS, clusters=3)
+    rows = asked(app, "connect")["stages"]["rows"]
+    probes = attribute_probes(stage_groups(model, PAIRS, 3)).set_index(["stage", "attribute"])
+    for row in rows:
+        for name, _, _, accuracy, chance in row["by"]:
+            assert accuracy == probes.accuracy[(row["stage"], name)] and 0 <= accuracy <= 1
+            assert chance == pytest.approx(1 / len({pair.labels[name] for pair in PAIRS}))
+    noise = pd.DataFrame({"coin": np.random.default_rng(0).integers(0, 2, len(PAIRS))})
+    coin = stages(model, pairs=PAIRS, clusters=3, metadata=noise)
+    for row in asked(coin, "connect")["stages"]["rows"]:
+        accuracy = {name: value for name, _, _, value, _ in row["by"]}["coin"]
+        assert accuracy < 0.8, "a probe that is judged on the images it was fitted to reads a coin"
+    rare = pd.DataFrame({"name": [str(k) for k in range(len(PAIRS))]})
+    named = stages(model, pairs=PAIRS, clusters=3, metadata=rare)
+    by = {line[0]: line for line in asked(named, "connect")["stages"]["rows"][0]["by"]}
+    assert by["name"][3] is None and by["shape"][3] is not None, "a value of one image is not learned"
+
+
+def test_maps_are_coloured_by_clusters_or_by_an_attribute(model):
+    app = stages(model, pairs=PAIRS, clusters=3)
+    groups = stage_groups(model, PAIRS, 3).groups
+
+    def maps(**arguments):
+        messages = app.controller.handle(arguments)
+        return next((content, parts) for content, parts in messages if content["type"] == "maps")
+
+    content, parts = maps(action="connect")
+    assert content["stages"] == list(groups) and content["columns"] == ["shape", "texture", "colour"]
+    for k, name in enumerate(groups):
+        assert np.frombuffer(parts[2 * k], np.float32).reshape(-1, 2).std(0).min() > 0
+        assert np.frombuffer(parts[2 * k + 1], np.int32).tolist() == groups[name].tolist()
+    content, parts = maps(action="colour_by", column="colour")
+    names = [name for name, _ in content["legend"]]
+    assert [names[k] for k in np.frombuffer(parts[1], np.int32)] == [pair.labels["colour"] for pair in PAIRS]
+    assert app.view["colour"] == "colour"
+    assert "there are shape, texture, colour" in refusal(app, "colour_by", column="size")
+
+
+def jpeg(colour):
+    file = io.BytesIO()
+    Image.new("RGB", (40, 30), colour).save(file, "JPEG")
+    return file.getvalue()
+
+
+def test_photos_of_a_folder_are_shown_under_the_stages(model, tmp_path):
+    for k, colour in enumerate(("red", "green", "blue", "white")):
+        (tmp_path / f"{k}.jpg").write_bytes(jpeg(colour))
+    app = stages(model, gallery=tmp_path)
+    content = asked(app, "connect")
+    assert content["anchors"]["total"] == 4 and {len(row["neighbours"]) for row in content["stages"]["rows"]} == {3}
+    assert content["stages"]["rows"][0]["by"] == [] and "no attribute" in content["stages"]["rows"][0]["grouped"]
+    (tmp_path / "captions.csv").write_text("image,caption\n0.jpg,red\n1.jpg,green\n")
+    assert asked(stages(model, gallery=str(tmp_path)), "connect")["anchors"]["total"] == 2
+
+
+def test_photos_that_are_sent_are_shown_under_the_open_model(model):
+    app = stages(model, pairs=PAIRS, clusters=3)
+    asked(app, "connect")
+
+    def send(colour, place, count=3):
+        request = {"action": "add_photo", "name": f"{colour}.jpg", "place": place, "count": count}
+        return app.controller.handle(request, [jpeg(colour)])
+
+    assert send("red", 0) == [] == send("green", 1)
+    shown = {content["type"]: content for content, _ in send("blue", 2)}
+    assert shown["models"]["models"] == [["model", ""], ["model on chosen photos", ""]] and shown["models"]["open"] == 1
+    assert shown["anchors"]["total"] == 3 and shown["stages"]["id"] == "1: red.jpg"
+    assert [send("red", 0, 2), len(send("white", 1, 2)) > 2] == [[], True]
+    assert len(app.controller.sources) == 2 and len(app.controller.source.pairs) == 2, (
+        "new photos replace the last ones"
+    )
+    assert "choose 2 to 600 photos" in send("red", 0, 1)[0][0]["text"]
+    assert "all at once" in send("red", 1, 3)[0][0]["text"], "the first one is missing"
+    request = {"action": "add_photo", "name": "a.txt", "place": 0, "count": 2}
+    assert "is no picture" in app.controller.handle(request, [b"no picture"])[0][0]["text"]
+    assert "there is no model 'model on chosen photos'" in str(
+        pytest.raises(ValueError, lambda: stages(model, pairs=PAIRS, view=app.view)).value
+    ), "another start does not have them, and says so"
+    assert asked(app, "open_model", source="model")["anchors"]["total"] == len(PAIRS)
+
+
 def test_pages_of_anchors_follow_the_anchor(model):
     app = stages(model, pairs=PAIRS, clusters=3)
     app.controller.page_size = 20
@@ -123,6 +252,13 @@ def test_a_finished_run_is_shown_with_its_own_images(tmp_path):
     opened = asked(app, "connect")
     assert opened["models"]["models"] == [["run", ""]] and opened["anchors"]["total"] == 18
     assert {row["clusters"] for row in opened["stages"]["rows"]} == {2}, "as many as the run made"
+    (tmp_path / "photos").mkdir()
+    for k, colour in enumerate(("red", "green", "blue")):
+        (tmp_path / "photos" / f"{k}.jpg").write_bytes(jpeg(colour))
+    both = stages(runs=tmp_path / "run", gallery=tmp_path / "photos")
+    assert asked(both, "connect")["models"]["models"] == [["run", ""], ["run on your photos", ""]]
+    assert asked(both, "open_model", source="run on your photos")["anchors"]["total"] == 3
+    assert f"gallery='{tmp_path / 'photos'}'" in asked(both, "copy_code")["python"]["text"]
 
 
 def test_any_request_is_answered(model):
@@ -159,3 +295,63 @@ def test_on_a_page_an_anchor_is_chosen_and_neighbours_are_selected(model, dark):
         page.set_viewport_size({"width": 420, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth <= 420"), "no part is wider than a narrow page"
         screenshot(page, f"stages-narrow-{'dark' if dark else 'light'}")
+
+
+EXPLAINED = """() => [...document.querySelectorAll('.cl-term')].map((node) =>
+  [node.textContent, document.getElementById(node.getAttribute('aria-describedby')).textContent])"""
+
+
+@pytest.mark.browser
+def test_on_a_page_maps_clusters_and_numbers_are_read_and_photos_are_shown(model, tmp_path):
+    app = stages(model, pairs=PAIRS, clusters=3)
+    faults = []
+    files = []
+    for colour in ("red", "green", "blue"):
+        files.append(tmp_path / f"{colour}.jpg")
+        files[-1].write_bytes(jpeg(colour))
+    with open_chromium() as browser:
+        page = attach(browser, "stages", app.controller)
+        page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
+        page.wait_for_selector("[data-stage=integrated] svg circle")
+        assert page.locator("[data-stage=stage-0] svg circle").count() == len(PAIRS) + 1
+        box = page.locator("[data-stage=stage-0] svg circle").nth(7).bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_function("document.querySelector('.cl-anchor h2').textContent !== 'Image 1'")
+        near = app.controller.source.places["stage-0"]
+        gap = np.linalg.norm(near - near[7], axis=1)
+        assert gap[app.controller.view.anchor] <= 0.02 * gap.max()
+        size = page.locator("[data-stage=stage-1] [data-cluster='1'] .cl-number").inner_text()
+        page.locator("[data-stage=stage-1] [data-cluster='1']").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=Stage 1, cluster 2: image 1 to")
+        assert size == f"{len(np.flatnonzero(app.controller.source.stages.groups['stage-1'] == 1))} images"
+        assert page.evaluate("document.activeElement.dataset.cluster") == "1", "the keyboard stays"
+        terms = dict(page.evaluate(EXPLAINED))
+        for word in ("agreement", "accuracy", "cosine", "Map", "3 clusters"):
+            assert len(terms[word]) > 40, word
+        assert terms["agreement"] == page.locator(".cl-scale-line").inner_text()
+        page.get_by_label("colour of the maps").select_option("shape")
+        page.wait_for_selector(".cl-legend >> text=circle")
+        screenshot(page, "stages-cluster")
+        for width, columns in ((420, 1), (1600, 3), (2560, 4)):
+            page.set_viewport_size({"width": width, "height": 900})
+            grid = "getComputedStyle(document.querySelector('.cl-stage')).gridTemplateColumns.split(' ').length"
+            assert page.evaluate(grid) == columns and page.evaluate("document.documentElement.scrollWidth") == width
+        page.get_by_role("button", name="All images").click()
+        page.wait_for_selector(f"text=image 1 to 24 of {len(PAIRS)}")
+        page.get_by_label("show your own photos").set_input_files(files)
+        page.wait_for_selector("text=image 1 to 3 of 3")
+        assert page.locator("select[aria-label=model] option:checked").inner_text() == "model on chosen photos"
+        assert page.locator(".cl-anchors img").count() == 3 and "no attribute" in page.inner_text(".cl-groups >> nth=0")
+        rows = page.locator(".cl-numbers >> nth=0 >> tr").all_inner_texts()
+        assert rows[0].split("\t") == ["Its clusters and", "agreement"] and all(row.strip()[-1] != "0" for row in rows)
+        screenshot(page, "stages-photos")
+        page.get_by_label("the view before").click()
+        page.wait_for_selector(f"text=image 1 to 24 of {len(PAIRS)}")
+        page.close()
+        page = attach(browser, "stages", stages(model, pairs=PAIRS, clusters=3).controller)
+        page.wait_for_selector("[data-stage=integrated] svg circle")
+        page.get_by_label("show your own photos").set_input_files(files)
+        page.wait_for_selector("text=image 1 to 3 of 3")
+        assert page.get_by_label("the view before").get_attribute("aria-disabled") == "false", "photos are a step"
+    assert not faults

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 from einops import repeat
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...core.config import RequestError
@@ -270,6 +270,13 @@ def nearest_words(
     return ", ".join(near)
 
 # %% ../../../nbs/analysis/codes/tables.ipynb #63e223bc
+# words that say nothing of a picture
+_FUNCTION_WORDS = frozenset(
+    "a an the this that these those some any each and or but if than as of to for by with from at is are was were "
+    "be been being am has have had do does did it its he his she her they their there which who whose while".split()
+)
+
+
 @dataclass(frozen=True)
 class WordIndex:
     "The words of every code, by weight; arrays may be memory-mapped."
@@ -317,15 +324,37 @@ class WordIndex:
         last = int(self.begin[code + 1])
         return self.frame(slice(first, min(last, first + n)))
 
+    @cached_property
+    def _says_nothing(self) -> Bool[np.ndarray, "word"]:
+        "Which words of the vocabulary are special or function words."
+        return np.array([word in _FUNCTION_WORDS or word.startswith("[") for word in self.vocabulary], dtype=bool)
+
+    def _telling_entries(self, code: int | np.integer, n: int) -> Int[np.ndarray, "found"]:
+        "Entries of the words that set a code apart, best first."
+        entries = np.arange(self.begin[code], self.begin[code + 1])
+        plain = entries[~self._says_nothing[self.word[entries]]]
+        plain = plain[self.lift[plain] >= 1]  # said here more often than elsewhere
+        if not len(plain):
+            return entries[:n]
+        return plain[np.argsort(-self.share[plain] * np.log(self.lift[plain]), kind="stable")[:n]]
+
+    def telling(
+        self,
+        code: int | np.integer,  # which code
+        n: int = 10,  # words at most
+    ) -> pd.DataFrame:  # the most telling first
+        """The words that set a code apart from others: by the share times the logarithm of the lift, without special
+        and function words and those that are said more elsewhere; of a code that has no others, the words that fire
+        it."""
+        return self.frame(self._telling_entries(code, n))
+
     def top(
         self,
         code: int | np.integer,  # which code
         n: int = 3,  # words at most
     ) -> list[str]:
-        "The words that fire a code, as strings."
-        first = int(self.begin[code])
-        last = int(self.begin[code + 1])
-        return [self.vocabulary[i] for i in self.word[first : min(last, first + n)]]
+        "The words that set a code apart, as strings."
+        return [self.vocabulary[i] for i in self.word[self._telling_entries(code, n)]]
 
     def common(
         self,

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['agreement', 'cluster_stability', 'suggest_clusters', 'stability_figure', 'stage_advice', 'StageGroups',
-           'stage_groups', 'anchor_table', 'anchor_clusters']
+           'stage_groups', 'anchor_table', 'anchor_clusters', 'cluster_table', 'attribute_probes']
 
 # %% ../../../nbs/analysis/stages/stability.ipynb #imports0
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from scipy import stats
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_mutual_info_score
+from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
 from .groupings import Labels, column_groups, metadata_table, neighbours, stage_embeddings
@@ -26,6 +29,7 @@ from ...core.config import check_choice
 from ...core.figures import figure_of_texts, theme
 from ...core.seeds import derive, rng
 from ...data.pairs import Pair
+from ...evaluation.tasks.recognition import fit_probe
 from ...training.methods.multistage.clusters import check_vectors, cluster
 
 # %% ../../../nbs/analysis/stages/stability.ipynb #c8c11da0
@@ -265,3 +269,57 @@ def anchor_clusters(
             shares = {"share": float((column[inside] == value).mean()), "overall": float((column == value).mean())}
             lines.append({"stage": name, "attribute": attribute, "value": str(value)} | shares)
     return pd.DataFrame(lines, columns=["stage", "attribute", "value", "share", "overall"])
+
+# %% ../../../nbs/analysis/stages/stability.ipynb #stcl0002
+def cluster_table(
+    stages: StageGroups,
+) -> pd.DataFrame:  # stage, cluster, size, attribute, value, share (of the cluster), overall (of all images)
+    "The size of every cluster of every stage, and what sets it apart; the attribute is empty where none is known."
+    lines = []
+    for name, clusters in stages.groups.items():
+        for cluster_number, size in enumerate(np.bincount(clusters).tolist()):
+            if not size:
+                continue
+            inside = clusters == cluster_number
+            best = {"attribute": "", "value": "", "share": np.nan, "overall": np.nan}
+            for attribute, values in stages.attributes.items():
+                column = pd.Series(list(values))
+                overall = column.value_counts(normalize=True)
+                shares = column[inside].value_counts(normalize=True)
+                value = (shares - overall[shares.index]).idxmax()
+                if not best["attribute"] or shares[value] - overall[value] > best["share"] - best["overall"]:
+                    best = {"attribute": attribute, "value": str(value), "share": float(shares[value])}
+                    best |= {"overall": float(overall[value])}
+            lines.append({"stage": name, "cluster": cluster_number, "size": size} | best)
+    return pd.DataFrame(lines, columns=["stage", "cluster", "size", "attribute", "value", "share", "overall"])
+
+# %% ../../../nbs/analysis/stages/stability.ipynb #stcl0005
+def attribute_probes(
+    stages: StageGroups,
+    least: int = 4,  # images of a value; values with fewer are left out
+    strength: float = 1.0,  # inverse penalty of the probe
+    seed: int = 0,  # of the halves
+) -> pd.DataFrame:  # stage, attribute, accuracy (a share), chance (the share of the most frequent value), n (images)
+    "The accuracy of a linear probe for every attribute on every stage's vectors, on images that it was not fitted to."
+    lines = []
+    for attribute, values in stages.attributes.items():
+        column = pd.Series(list(values))
+        counts = column.value_counts()
+        rows = np.flatnonzero(column.map(counts >= least).to_numpy())
+        labels = pd.factorize(column.iloc[rows])[0]
+        if len(set(labels.tolist())) < 2:
+            continue
+        halves = list(StratifiedKFold(2, shuffle=True, random_state=seed % 2**32).split(rows, labels))
+        chance = float(np.bincount(labels).max() / len(labels))
+        for name, vectors in stages.vectors.items():
+            features = vectors[torch.from_numpy(rows)].float().cpu().numpy()
+            with warnings.catch_warnings():
+                # a probe that does not converge is a poor probe
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                right = [
+                    fit_probe(features[fit], labels[fit], strength).predict(features[held]) == labels[held]
+                    for fit, held in halves
+                ]
+            line = {"stage": name, "attribute": attribute, "accuracy": float(np.concatenate(right).mean())}
+            lines.append(line | {"chance": chance, "n": len(rows)})
+    return pd.DataFrame(lines, columns=["stage", "attribute", "accuracy", "chance", "n"])

@@ -152,7 +152,7 @@ def top_words(
     codes: Iterable[int],  # any
     n: int = 3,  # words of each
 ) -> list[list[str]]:
-    "The words that fire each code most; empty lists where the images came without captions."
+    "The words that set each code apart; empty lists where the images came without captions."
     return [panel.store.words.top(code, n) if panel.store.words else [] for code in codes]
 
 
@@ -183,7 +183,7 @@ def code_message(
     best = store.images.top_items(code)
     items, pixels = thumbnails(panel, best["item"])
     if store.words:
-        words = store.words.of_code(code, 8)
+        words = store.words.telling(code, 8)
     else:
         words = pd.DataFrame(columns=["word", "weight", "share", "lift", "captions"])
     content = {

@@ -83,24 +83,22 @@ def concept_relations(
 def concept_message(
     source: ConceptSource,
     view: View,
-    back: bool = False,  # whether there is a view before
-    forward: bool = False,  # whether there is a view after
     most: int = 30,  # lines of a list
 ) -> Message:
-    "A concept, its parts, its wholes and its relations."
+    "A concept, its parts, its wholes, and its relations, each with the most frequent phrase of its kind."
     graph = source.graph
     numbers = concept_numbers(source.graph, view.text)
     ways = compositions(graph, view.text)
     above = wholes(graph, view.text, len(graph.parts))
     around = relations(graph, view.text)
+    phrases = dict(above.drop_duplicates("predicate")[["predicate", "whole"]].values.tolist())
+    around.insert(1, "phrase", [phrases[predicate] for predicate in around["predicate"]])
     above = above[above["predicate"] == view.predicate] if view.predicate else above
     everywhere = mentions(graph, view.text)
     content = {
         "type": "concept",
         "text": plain_text(view.text),
         "predicate": view.predicate,
-        "back": back,
-        "forward": forward,
     }
     content |= {"primitive": all(graph.concepts["primitive"].iloc[numbers]), "captions": len(everywhere)}
     content |= {"images": int(everywhere["image"].nunique())}

@@ -38,11 +38,8 @@ from ..pages import APPS, join_script, join_style
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError, check_choice
 from ...core.extras import need
-from ...core.files import find_captions
 from ...core.runs import Run
-from ...data.pairs import Pair
-from ...data.readers.files import read_pictures
-from ...data.readers.registry import read
+from ...data.readers.registry import read_gallery
 
 # %% ../../../nbs/apps/map/controller.ipynb #mp6eb16b
 class MapController(Controller):
@@ -420,21 +417,10 @@ def open_map(
     empty = "there is no model to show; train one: complearn train clip photos/, or give a model and pictures"
     sources = []
     try:
-        sources = map_sources(model, runs, _pairs_of(gallery), clusters=clusters, most=most)
+        sources = map_sources(model, runs, read_gallery(gallery), clusters=clusters, most=most)
     except FileNotFoundError as error:
         empty = f"{error}; {empty}"
     maps = 2 if isinstance(model, Mapping) and len(model) > 1 else 1
     arguments = {"model": model, "runs": runs, "gallery": gallery, "of": of, "clusters": clusters, "most": most}
     app = MapExplorer(MapController(sources, of, maps, empty=empty))
     return app.opened_by(Opening.of(open_map, arguments), view)
-
-
-def _pairs_of(
-    gallery: Any,  # pairs, a folder of pictures, or None
-) -> Sequence[Pair] | None:
-    "Return the pairs of a gallery; a folder is read with its captions where it has some."
-    if not isinstance(gallery, (str, Path)):
-        return gallery
-    if find_captions(Path(gallery)) is not None:
-        return read("folder", folder=str(gallery))
-    return read_pictures(gallery)

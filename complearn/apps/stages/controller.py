@@ -20,17 +20,23 @@ from complearn.apps.stages.messages import (
     AnchorView,
     StagesAddress,
     anchors_message,
+    listed_images,
+    maps_message,
     models_message,
     selection_table,
     stages_message,
 )
-from .sources import StageSource, stage_sources
+from .sources import CHOSEN, PHOTOS, StageSource, stage_sources
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError
 from ...core.runs import Run
 from ...data.pairs import Pair
+from ...data.readers.files import read_upload
 
 # %% ../../../nbs/apps/stages/controller.ipynb #28df2a2f
+_MOST_PHOTOS = 600  # that a person may show at once
+
+
 class StagesController(Controller):
     "The app's state and actions."
 
@@ -46,9 +52,10 @@ class StagesController(Controller):
         self.page_size = page_size
         self.open_number = -1
         self.views = {}
+        self.photos: list[Pair] = []  # that have arrived, while others are on their way
 
     def state(self) -> dict[str, Any]:
-        return {"open_number": self.open_number, "views": dict(self.views)}
+        return {"open_number": self.open_number, "views": dict(self.views), "sources": [*self.sources]}
 
     def open_first(self) -> None:
         if self.open_number >= 0:
@@ -96,6 +103,9 @@ class StagesController(Controller):
             start=view.start,
             neighbours=None if view.count == self.usual_count else view.count,
             picked=tuple(ids.index(image) for image in view.picked),
+            stage=view.stage,
+            cluster=view.cluster,
+            colour=view.colour,
         )
 
     def restore(self, address: StagesAddress) -> None:
@@ -106,6 +116,12 @@ class StagesController(Controller):
             self.open_first()
         for number in (address.anchor, address.start, *address.picked):
             self.check_image(number)
+        if address.cluster and not address.stage:
+            raise RequestError("the view has a cluster and no stage; name the stage that the cluster is of")
+        self.change(stage=address.stage, cluster=address.cluster, colour=address.colour)
+        if address.start >= len(listed_images(self.source, self.view)):
+            raise RequestError(f"there is no image {address.start} in that cluster; choose a smaller start")
+        maps_message(self.source, self.view)  # refuses an attribute that is not there
         picked = tuple(self.source.pairs[number].id for number in address.picked)
         self.change(anchor=address.anchor, start=address.start, picked=picked, count=self.usual_count)
         if address.neighbours is not None:
@@ -123,7 +139,11 @@ class StagesController(Controller):
 
     def page_messages(self) -> list[Message]:
         "All messages that make a view of the present state."
-        return [models_message(self.sources, self.open_number), *self.anchors(), *self.shown()]
+        return [models_message(self.sources, self.open_number), *self.anchors(), *self.maps(), *self.shown()]
+
+    def maps(self) -> list[Message]:
+        "The maps of the stages."
+        return [maps_message(self.source, self.view)]
 
     def title(self) -> str:
         "The title of a saved page."
@@ -143,11 +163,31 @@ class StagesController(Controller):
         self.open_number = number
         return self.page_messages()
 
+    @action()
+    def add_photo(self, content: bytes, name: str = "photo", place: int = 0, count: int = 1) -> list[Message]:
+        "Receive one of several photos; after the last one, show them under the stages of the open model."
+        former = [] if place == 0 else self.photos
+        self.photos = []
+        if not 2 <= count <= _MOST_PHOTOS or len(former) != place:
+            raise RequestError(f"choose 2 to {_MOST_PHOTOS} photos, all at once; {count} were chosen")
+        uploaded = read_upload(content, name)
+        self.photos = [*former, Pair(uploaded.image, None, f"{place + 1}: {uploaded.name}", f"photo {place + 1}")]
+        if place + 1 < count:
+            return []
+        photos, self.photos = self.photos, []
+        name = f"{self.source.name.removesuffix(CHOSEN).removesuffix(PHOTOS)}{CHOSEN}"
+        source = self.source.with_photos(name, photos)
+        names = [other.name for other in self.sources]
+        number = names.index(source.name) if source.name in names else len(names)
+        self.sources = [*self.sources[:number], source, *self.sources[number + 1 :]]
+        self.views = {key: view for key, view in self.views.items() if key != number}
+        return self.open_model(number)
+
     # the anchor
 
     @action()
     def show_page(self, start: int = 0) -> list[Message]:
-        "Show the images from a number on, to choose an anchor from."
+        "Show the images from a place of the list on, to choose an anchor from."
         self.change(start=start)
         return self.anchors()
 
@@ -155,10 +195,26 @@ class StagesController(Controller):
     def choose(self, anchor: int) -> list[Message]:
         "Look at the neighbours of an image, by its number; the page of anchors follows."
         self.check_image(anchor)
-        page = self.page_size * (anchor // self.page_size)
-        apart = not self.view.start <= anchor < self.view.start + self.page_size
+        listed = listed_images(self.source, self.view)
+        place = listed.index(anchor) if anchor in listed else self.view.start
+        page = self.page_size * (place // self.page_size)
+        apart = not self.view.start <= place < self.view.start + self.page_size
         self.change(anchor=anchor, start=page if apart else self.view.start)
         return [*self.anchors(), *self.shown()]
+
+    @action()
+    def show_cluster(self, stage: str = "", cluster: int = 0) -> list[Message]:
+        "List the images of a stage's cluster, to choose an anchor from; without a stage all images."
+        listed_images(self.source, replace(self.view, stage=stage, cluster=cluster))  # refuses what is not there
+        self.change(stage=stage, cluster=cluster if stage else 0, start=0)
+        return [*self.anchors(), *self.shown()]
+
+    @action()
+    def colour_by(self, column: str = "") -> list[Message]:
+        "Colour the maps by an attribute; by none, by the clusters of each stage."
+        message = maps_message(self.source, replace(self.view, colour=column))
+        self.change(colour=column)
+        return [message]
 
     @action()
     def move(self, step: int) -> list[Message]:
@@ -238,6 +294,8 @@ def stages(
     clusters: int = 0,  # of each stage; 0: the run's, or 5
     metadata: pd.DataFrame | Mapping[str, Any] | None = None,  # columns with a value for every image of `pairs`
     most: int = 600,  # images, drawn by chance where there are more
+    # photos to show under the stages too: pairs, or a folder of pictures, with captions or without
+    gallery: str | Path | Sequence[Pair] | None = None,
     view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> StageExplorer:
     "Show the groups of images in each stage of a model (Zhang et al. 2024, Fig. 3)."
@@ -246,9 +304,10 @@ def stages(
     )
     sources = []
     try:
-        sources = stage_sources(model, runs, pairs, clusters, most=most, metadata=metadata)
+        sources = stage_sources(model, runs, pairs, clusters, gallery, most=most, metadata=metadata)
     except FileNotFoundError as error:
         empty = f"{error}; {empty}"
     arguments = {"model": model, "runs": runs, "pairs": pairs, "clusters": clusters, "metadata": metadata, "most": most}
+    arguments["gallery"] = gallery
     app = StageExplorer(StagesController(sources, empty=empty))
     return app.opened_by(Opening.of(stages, arguments, "" if runs is None else "stages"), view)

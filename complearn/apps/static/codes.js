@@ -1,6 +1,6 @@
 // The codebook explorer: a grid of codes, tabs for one code, one image and one query, and one model or two side by side.
 // The kernel's side is complearn.apps.codes.controller; nothing here asks a network.
-import { button, bytes, connect, count, fill, h, numbers, percent, statusLine, toggle, track } from "./shared.js";
+import { button, bytes, connect, count, explained, fill, h, numbers, percent, statusLine, toggle, track } from "./shared.js";
 
 // --- pictures
 
@@ -374,10 +374,14 @@ class CodeMap {
 const block = (title, ...children) => h("div", { class: "cl-block" }, h("span", { class: "cl-label" }, title), ...children);
 const note = text => h("p", { class: "cl-muted cl-empty" }, text);
 const meter = (name, share, number, attributes = {}) => {
-  const parts = [h("span", { class: "cl-name" }, name), track(share), h("span", { class: "cl-number" }, number)];
-  return h("div", { class: "cl-meter", ...attributes }, parts);
+  const [first, ...further] = [number].flat();
+  const parts = [h("span", { class: "cl-name" }, name), track(share), h("span", { class: "cl-number" }, first), ...further];
+  return h("div", { class: `cl-meter${further.length ? " cl-two" : ""}`, ...attributes }, parts);
 };
-const codeName = (code, words) => h("span", {}, h("b", {}, String(code)), ` ${words.join(", ")}`);
+const codeName = (code, words) => {
+  const named = words.length ? ` ${words.join(", ")}` : h("span", { class: "cl-muted" }, " no words");
+  return h("span", {}, h("b", {}, String(code)), named);
+};
 const thumbnail = (panel, item, side, marks, title, onclick) => {
   const draw = pen => panel.thumbnails.draw(pen, item, 0, side, marks);
   const picture = drawing(side, side, draw, { "aria-hidden": "true" });
@@ -395,8 +399,8 @@ function showCode(panel, content, buffers) {
   panel.thumbnails.add(content.items, buffers[0]);
   const room = tab.clientWidth - 26;
   const wide = room > 560;
-  const columns = wide ? 4 : Math.max(3, Math.floor(room / 96));
-  const side = Math.floor(Math.min(120, (wide ? ((room - 18) * 8) / 13 : Math.max(room, 300)) / columns - 7));
+  const columns = wide ? (room > 1000 ? 6 : 4) : Math.max(3, Math.floor(room / 96));
+  const side = Math.floor(Math.min(160, (wide ? ((room - 18) * 8) / 13 : Math.max(room, 300)) / columns - 7));
   const images = best.item.map((item, n) => {
     const caption = content.captions[n] ? `: ${content.captions[n]}` : "";
     const scores = `score ${best.score[n].toFixed(3)}, weight ${best.weight[n].toFixed(3)}`;
@@ -405,15 +409,18 @@ function showCode(panel, content, buffers) {
     const open = () => panel.explorer.openImage(panel, item);
     return thumbnail(panel, item, side, marks, `image ${item}${caption} · ${scores}`, open);
   });
-  const rank = `rank ${count(book.rank[code])} of ${count(book.codes)} by usage`;
-  const usage = share
-    ? `fires on ${percent(share)} of ${count(book.images)} images · ${rank} · weight ${content.weight.toFixed(3)} where it fires`
-    : `never fires on these ${count(book.images)} images: a dead code, shown with the images that come nearest`;
+  const fires = explained(`fires on ${percent(share)} of ${count(book.images)} images`, MEANINGS.fires);
+  const rank = explained(`rank ${count(book.rank[code])} of ${count(book.codes)} by usage`, MEANINGS.rank);
+  const weight = explained(`weight ${content.weight.toFixed(3)} where it fires`, MEANINGS.weight);
+  const never = `never fires on these ${count(book.images)} images: a dead code, shown with the images that come nearest`;
+  const usage = share ? [fires, " · ", rank, " · ", weight] : never;
   const most = Math.max(...words.share);
   const meters = words.word.map((word, n) => {
-    const title = `${count(words.captions[n])} captions, ${words.lift[n].toFixed(1)} times its share over all codes`;
-    return meter(word, words.share[n] / most, percent(words.share[n]), { title });
+    const title = `in ${count(words.captions[n])} captions that fire this code`;
+    const lift = h("span", { class: "cl-number" }, `× ${words.lift[n].toFixed(1)}`);
+    return meter(word, words.share[n] / most, [percent(words.share[n]), lift], { title });
   });
+  const wordsTitle = ["Words that set it apart: ", explained("share", MEANINGS.share), ", × ", explained("lift", MEANINGS.lift)];
   const wordless = book.words ? "No caption fires this code." : "The images came without captions.";
   const kept = panel.selected.has(code);
   const keepTitle = "add this code to explorer.selection (space bar in the grid)";
@@ -421,7 +428,8 @@ function showCode(panel, content, buffers) {
   const matchTitle = "open, in the other model, the code whose weights over the same images correlate most with this one's";
   const two = panel.explorer.panels.length > 1;
   const { match } = content;
-  const matched = match && `matches code ${match.code} of ${match.model}: correlation ${match.correlation.toFixed(2)}`;
+  const correlation = match && explained(`correlation ${match.correlation.toFixed(2)}`, MEANINGS.correlation);
+  const matched = match && [`matches code ${match.code} of ${match.model}: `, correlation];
   fill(
     tab,
     h(
@@ -438,7 +446,7 @@ function showCode(panel, content, buffers) {
       "div",
       { class: "cl-halves cl-wide" },
       block("Best images (bright: hot patches, outlined: the patch that fired)", h("div", { class: "cl-thumbnails" }, images)),
-      h("div", {}, block("Words that fire it (share)", meters.length ? meters : note(wordless)), panel.mapBlock),
+      h("div", {}, block(wordsTitle, meters.length ? meters : note(wordless)), panel.mapBlock),
     ),
   );
   tab.dataset.drawn = code;
@@ -484,11 +492,34 @@ function showImage(panel, content, buffers) {
       "div",
       { class: "cl-halves cl-picture-first" },
       block("Outlined: the patch that fired the highlighted code", frame),
-      block(`Made of ${count(content.support)} codes, by weight`, h("div", { class: "cl-list cl-tall" }, rows)),
+      block(
+        [`Made of ${count(content.support)} codes, by `, explained("weight", MEANINGS.weights)],
+        h("div", { class: "cl-list cl-tall" }, rows),
+      ),
     ),
   );
   tab.dataset.drawn = item;
 }
+
+// What the numbers mean.
+const MEANINGS = {
+  codes: "The codebook's vectors. Every image and every text is a weighted mean of some of them.",
+  effective:
+    "As many codes as would be in use if all were used equally: the exponential of the entropy of the codes' shares of all weight. Equal use of all codes gives their number, one code alone gives 1.",
+  dead: "Codes that fire on none of these images.",
+  support: "Half of the images are made of this many codes or fewer.",
+  fires: "A code fires on an image if it has a weight above 0 there.",
+  rank: "Codes sorted by the sum of their weights over all images; rank 1 is the most used.",
+  weight: "The mean of the code's weight over the images on which it fires. The weights of an image add up to 1.",
+  weights: "How much of the image or the text each code is: the weights of one image, or of one text, add up to 1.",
+  share: "The part of the code's weight that comes from this word, over the captions of these images.",
+  lift: "The word's share here, divided by its share over all codes: × 1 is as everywhere, × 5 five times as much. Words are sorted by share and lift together; special and function words are left out.",
+  correlation:
+    "Of the two codes' weights over the same images: 1 fires on the same images with the same weights, 0 has nothing to do with it.",
+  edit: "The factors change the codes' weights in the query alone, or in the query and in all images. Then everything is ranked again.",
+  rise: "How many ranks an image has won (▲) or lost (▼) by the edits; – is no change.",
+  card: "A card has three images, the code's number, the share of images on which it fires, and the words that set it apart.",
+};
 
 const NO_IMAGE = "Open an image: click one of a code's images.";
 const NO_QUERY = "Search for a text above; the codes of its query can then be switched off or up.";
@@ -557,14 +588,18 @@ function showSurgery(panel, content, buffers) {
     ["query", "in the query"],
     ["both", "in query and images"],
   ].map(([scope, label]) => toggle(label, content.scope === scope, () => panel.send({ action: "set_scope", scope })));
-  const edited = edits ? `Results after ${edits} edit${edits > 1 ? "s" : ""}` : "Results after: no edits yet";
+  const after = `Results after ${edits} edit${edits > 1 ? "s" : ""}: `;
+  const edited = edits ? [after, explained("▲ ranks won, ▼ lost", MEANINGS.rise)] : "Results after: no edits yet";
   fill(
     panel.surgery,
-    block(`${name} is made of ${count(content.support)} codes; their weights before any edit`, h("div", { class: "cl-list" }, rows)),
+    block(
+      [`${name} is made of ${count(content.support)} codes; their `, explained("weights", MEANINGS.weights), " before any edit"],
+      h("div", { class: "cl-list" }, rows),
+    ),
     h(
       "div",
       { class: "cl-row cl-scope" },
-      h("span", { class: "cl-muted" }, "Edit"),
+      h("span", { class: "cl-muted" }, explained("Edit", MEANINGS.edit)),
       h("span", { class: "cl-group" }, scopes),
       h("span", { class: "cl-grow" }),
       button("Reset", () => panel.send({ action: "reset_surgery" }), { disabled: !edits }),
@@ -585,7 +620,8 @@ class Panel {
     this.map = new CodeMap(this);
     const open = more => this.send({ action: "open_model", source: +this.source.value, ...more });
     this.source = h("select", { "aria-label": "model", onchange: () => open() });
-    this.snapshot = h("select", { "aria-label": "snapshot", onchange: () => open({ snapshot: this.snapshot.value }) });
+    const weights = "the weights at the end of a phase of training, or after a step";
+    this.snapshot = h("select", { "aria-label": "snapshot", title: weights, onchange: () => open({ snapshot: this.snapshot.value }) });
     this.summary = h("span", { class: "cl-muted cl-small" });
     this.status = statusLine({ role: "status", "aria-live": "polite" });
     this.methods = h("span", { class: "cl-group cl-methods" });
@@ -659,8 +695,16 @@ class Panel {
     this.status.report("");
     showCode(this, content, buffers);
     this.drawn = [content, buffers];
+    this.drawnWidth = this.tabs.code.clientWidth;
     this.grid.schedule();
     this.map.markOpen();
+  }
+  // The pictures of a code fit the width.
+  checkWidth() {
+    const width = this.tabs.code.clientWidth;
+    if (!this.drawn || !width || Math.abs(width - this.drawnWidth) < 40) return;
+    this.drawnWidth = width;
+    showCode(this, ...this.drawn);
   }
   loadCode(code) {
     if (code == null || this.loaded.has(code) || this.loading === code) return;
@@ -743,8 +787,14 @@ class Panel {
     this.forgetLoaded();
     this.drawn = null;
     this.grid.forget();
-    const codes = `${count(content.codes)} codes, ${count(Math.round(content.effective))} in effective use, ${count(content.dead)} dead`;
-    this.summary.textContent = `${codes} · ${count(content.images)} images, median ${count(content.support)} codes each`;
+    const { codes, effective, dead, images, support } = content;
+    const parts = [
+      [`${count(codes)} codes`, MEANINGS.codes],
+      [`${count(Math.round(effective))} in effective use`, MEANINGS.effective],
+      [`${count(dead)} dead`, MEANINGS.dead],
+      [`median ${count(support)} codes`, MEANINGS.support],
+    ].map(part => explained(...part));
+    fill(this.summary, parts[0], ", ", parts[1], ", ", parts[2], ` · ${count(images)} images, `, parts[3], " each");
     this.map.setPositions(numbers(Float32Array, buffers[0]), numbers(Float32Array, buffers[1]));
     const methods = ["pca", "umap"].map(method =>
       toggle(method.toUpperCase(), content.map === method, () => this.send({ action: "draw_map", method })),
@@ -775,7 +825,7 @@ class Explorer {
     };
     const search = h("button", { type: "submit" }, "Search");
     const form = h("form", { class: "cl-row", onsubmit: submit }, this.word, this.vocabulary, search);
-    const order = h("span", { class: "cl-muted cl-order" }, "Order");
+    const order = h("span", { class: "cl-muted cl-order" }, explained("Order", MEANINGS.card));
     const top = [h("h2", {}, "Codebook"), form, order, this.orders, this.found, this.compare];
     this.columns = h("div", { class: "cl-panels" });
     this.node = h("div", { class: "cl cl-codes" }, h("div", { class: "cl-row cl-top" }, top), this.columns);
@@ -905,6 +955,7 @@ function render({ model, el }) {
   const check = () => {
     for (const panel of explorer.panels) {
       panel.grid.checkSize();
+      panel.checkWidth();
       panel.map.checkTheme();
     }
   };

@@ -7,6 +7,7 @@ import {
   count,
   download,
   drawTree,
+  explained,
   fill,
   h,
   picture,
@@ -17,8 +18,68 @@ import {
   track,
 } from "./shared.js";
 
-// A predicate as text in which the blanks stand back.
-const template = text => text.split(/(\[[A-Z]+\])/).map((part, k) => (k % 2 ? h("i", {}, part) : part));
+// What the words and numbers mean.
+const MEANINGS = {
+  concepts: "A concept is a phrase of the captions, together with the pictures that show it.",
+  predicates:
+    "A predicate is what is left of a phrase without its parts: in “a dog on grass”, made of “a dog” and “grass”, it is “… on …”, where … is the place of a part.",
+  primitives: "A primitive is a concept that is not made of others, such as a single noun.",
+  captions: "The number of captions in which this is so.",
+  images: "The number of pictures that show the concept.",
+  score:
+    "How well the phrase fits the picture, as this model sees it: higher fits better. Scores of one model can be compared with each other, not with those of another model.",
+};
+MEANINGS.concept = MEANINGS.concepts;
+MEANINGS.primitive = MEANINGS.primitives;
+
+// The labels of a tree in words.
+const LABELS = {
+  NP: "noun phrase",
+  VP: "verb phrase",
+  PP: "preposition's phrase",
+  ADJP: "adjective phrase",
+  ADVP: "adverb phrase",
+  S: "sentence",
+  SBAR: "clause",
+  NN: "noun",
+  NNS: "plural noun",
+  NNP: "name",
+  NNPS: "names",
+  DT: "determiner",
+  PRP$: "possessive",
+  PRP: "pronoun",
+  JJ: "adjective",
+  JJR: "comparative",
+  JJS: "superlative",
+  CD: "number",
+  IN: "preposition",
+  TO: "to",
+  CC: "and, or",
+  RB: "adverb",
+  RP: "particle",
+  VB: "verb",
+  VBD: "verb",
+  VBG: "verb in -ing",
+  VBN: "participle",
+  VBP: "verb",
+  VBZ: "verb",
+  MD: "modal verb",
+  WP: "question word",
+  WDT: "question word",
+  WRB: "question word",
+  EX: "there",
+};
+const inWords = label => LABELS[label] ?? LABELS[label.split("-")[0]] ?? label;
+
+// A predicate with … in the place of each part, or with the parts themselves.
+const phrase = (predicate, parts = []) => {
+  const pieces = predicate.split(/(\[[^\]]+\])/);
+  const blanks = (pieces.length - 1) / 2;
+  const fits = blanks === parts.length;
+  const inline = pieces.map((piece, k) => (k % 2 ? (fits ? parts[(k - 1) / 2] : "…") : piece.trim() && h("span", {}, piece.trim())));
+  return fits || !parts.length ? inline : [...inline, ...parts];
+};
+const plainPhrase = predicate => predicate.replace(/\[[^\]]+\]/g, "…");
 // What follows a line of a list: its number, with a bar where the numbers of the list differ.
 const numbered = (values, noun) => {
   const most = Math.max(1, ...values);
@@ -38,10 +99,8 @@ class Concepts {
     fill(node, this.node);
   }
   makeTop() {
-    this.back = button("← Back", () => this.send({ action: "move", step: -1 }), { disabled: true, title: "Alt and the left arrow" });
-    this.forward = button("Forward →", () => this.send({ action: "move", step: 1 }), { disabled: true, title: "Alt and the right arrow" });
     this.numbers = h("span", { class: "cl-small cl-muted cl-grow" });
-    return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Concepts"), this.numbers, this.back, this.forward);
+    return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Concepts"), this.numbers);
   }
   makeSearch() {
     const placeholder = "such as: a dog";
@@ -49,19 +108,22 @@ class Concepts {
     this.text.addEventListener("input", () => this.searchSoon());
     this.found = scrolling(h("div", { class: "cl-entries cl-found", role: "group", "aria-label": "concepts that are found" }));
     this.more = h("p", { class: "cl-small cl-muted" });
+    const heads = [h("span", { class: "cl-grow" }, explained("concept", MEANINGS.concept)), explained("images", MEANINGS.images)];
+    const columns = h("div", { class: "cl-row cl-small cl-muted cl-columns" }, heads);
     this.remark = h("p", { class: "cl-small cl-remark" });
     return h(
       "div",
       { class: "cl-side" },
-      h("section", { "aria-label": "search" }, h("h3", {}, "Search"), this.text, this.found, this.more),
+      h("section", { "aria-label": "search" }, h("h3", {}, "Search"), this.text, columns, this.found, this.more),
       this.remark,
     );
   }
   makeConcept() {
     const part = label => {
       const head = h("h3", { class: "cl-row" });
+      const help = h("p", { class: "cl-small cl-muted" });
       const lines = scrolling(h("div", { class: "cl-lines" }));
-      return Object.assign(h("section", { "aria-label": label }, head, lines), { head, lines });
+      return Object.assign(h("section", { "aria-label": label }, head, help, lines), { head, help, lines });
     };
     this.heading = h("div", { class: "cl-heading" });
     this.parts = part("made of");
@@ -166,7 +228,14 @@ class Concepts {
     receivers[content.type]?.();
   }
   receiveGraph({ numbers, note }) {
-    this.numbers.textContent = numbers.map(([name, number]) => `${count(number)} ${name}`).join(", ");
+    const part = ([name, number]) => {
+      const text = `${count(number)} ${name}`;
+      return name in MEANINGS && !["captions", "images"].includes(name) ? explained(text, MEANINGS[name]) : text;
+    };
+    fill(
+      this.numbers,
+      numbers.flatMap((entry, k) => (k ? [", ", part(entry)] : [part(entry)])),
+    );
     this.remark.textContent = note;
   }
   receiveError({ text }) {
@@ -194,20 +263,19 @@ class Concepts {
     );
   }
   receiveConcept(content) {
-    const { text, primitive, images, captions, predicate, back, forward } = content;
+    const { text, primitive, images, captions, predicate } = content;
     const focused = this.shown.contains(document.activeElement) ? document.activeElement : null;
     [this.concept, this.wanted] = [text, null];
-    this.back.disabled = !back;
-    this.forward.disabled = !forward;
     this.empty.hidden = Boolean(text);
     this.shown.hidden = !text;
     if (!text) return this.closeConcept();
     for (const entry of this.found.querySelectorAll("[data-concept]"))
       entry.setAttribute("aria-pressed", String(entry.dataset.concept === text));
-    const facts = `${primitive ? "primitive" : "concept"}, in ${some(captions, "caption")} of ${some(images, "image")}`;
+    const kind = primitive ? "primitive" : "concept";
+    const facts = [explained(kind, MEANINGS[kind]), `, in ${some(captions, "caption")} of ${some(images, "image")}`];
     fill(this.heading, h("h2", { tabindex: "-1" }, text), h("span", { class: "cl-muted" }, facts));
     const chip = concept => button(concept, () => this.open(concept), { "data-jump": concept });
-    const list = (part, label, name, line, nothing) => {
+    const list = (part, label, name, line, help, nothing) => {
       const rows = content[name];
       const total = content[`n_${name}`];
       const number = numbered(
@@ -215,7 +283,9 @@ class Concepts {
         "caption",
       );
       const of = total > rows.length ? `, the ${count(rows.length)} most frequent of ${count(total)}` : "";
-      fill(part.head, h("span", {}, label, of));
+      const unit = rows.length ? h("span", { class: "cl-small cl-unit" }, explained("captions", MEANINGS.captions)) : null;
+      fill(part.head, h("span", { class: "cl-grow" }, label, of), unit);
+      fill(part.help, rows.length ? help : null);
       fill(
         part.lines,
         rows.length
@@ -223,31 +293,29 @@ class Concepts {
           : h("p", { class: "cl-muted" }, nothing),
       );
     };
-    const made = ([name, parts]) =>
-      h("div", { class: "cl-row cl-grow" }, h("span", { class: "cl-template" }, template(name)), parts.map(chip));
-    list(this.parts, "Made of", "parts", made, "Nothing: it is a single word.");
-    const related = ([name]) => {
+    const made = ([name, parts]) => h("div", { class: "cl-row cl-grow cl-phrase-line" }, phrase(name, parts.map(chip)));
+    list(this.parts, "Made of", "parts", made, "The phrase; its parts are buttons that open them.", "Nothing: it is a single word.");
+    const related = ([name, example]) => {
       const on = name === predicate;
       return h(
         "div",
-        { class: "cl-grow" },
-        toggle(template(name), on, () => this.open(text, on ? "" : name), { "data-predicate": name, title: name }),
+        { class: "cl-row cl-grow" },
+        toggle(plainPhrase(name), on, () => this.open(text, on ? "" : name), { "data-predicate": name }),
+        h("span", { class: "cl-small cl-muted cl-grow" }, `such as: ${example}`),
       );
     };
-    list(this.relations, "Relations: the predicates that take it", "relations", related, "None: it is always a whole caption.");
-    const above = ([name, whole]) =>
+    const around = ["Phrases around it, by ", explained("predicate", MEANINGS.predicates)];
+    const choose = "… is the place of a part. Choose one to see those phrases and their pictures alone.";
+    list(this.relations, around, "relations", related, choose, "None: it is always a whole caption.");
+    const above = ([, whole]) =>
       h(
         "div",
         { class: "cl-grow" },
-        button(whole, () => this.open(whole), { "data-jump": whole, title: name }),
+        button(whole, () => this.open(whole), { "data-jump": whole }),
       );
-    list(
-      this.wholes,
-      predicate ? ["Part of, by ", h("span", { class: "cl-template" }, template(predicate))] : "Part of",
-      "wholes",
-      above,
-      "Nothing: it is always a whole caption.",
-    );
+    const longer = "Longer phrases that hold it; each opens as a concept.";
+    const head = predicate ? `Part of, where the phrase is “${plainPhrase(predicate)}”` : "Part of";
+    list(this.wholes, head, "wholes", above, longer, "Nothing: it is always a whole caption.");
     if (!focused || focused.isConnected) return;
     const same = [...this.relations.lines.querySelectorAll("button")].find(each => each.dataset.predicate === focused.dataset.predicate);
     (same ?? this.heading.firstChild).focus({ preventScroll: true }); // what was clicked is gone: the keyboard stays here
@@ -255,7 +323,6 @@ class Concepts {
   // The view that was gone back to has no concept.
   closeConcept() {
     this.concept = null;
-    this.back.disabled = this.forward.disabled = true;
     for (const entry of this.found.querySelectorAll("[data-concept]")) entry.setAttribute("aria-pressed", "false");
   }
   receivePictures({ start, total, page, rows, n_picked, note }, buffers) {
@@ -307,7 +374,8 @@ class Concepts {
       this.models,
       models.map((name, value) => h("option", { value }, name)),
     );
-    this.sentenceHead.textContent = model ? "Sentence, each concept with its score for its own picture | for the other" : "Sentence";
+    const scores = ["Sentence, each concept with its ", explained("score", MEANINGS.score), " for its own picture | for the other"];
+    fill(this.sentenceHead, model ? scores : "Sentence");
     this.models.hidden = !models.length;
     this.models.value = Math.max(0, models.indexOf(model));
     this.takeBack.hidden = !corrected;
@@ -315,12 +383,12 @@ class Concepts {
     const score = value => (value == null ? "" : value.toFixed(2));
     const made = (cell, attributes) => {
       const [label, , , , number] = cell;
-      if (number < 0) return h("span", attributes, label);
+      if (number < 0) return h("span", { ...attributes, title: `${label}: ${attributes.title}` }, inWords(label));
       const { own, other } = nodes[number];
       const sign = own == null || own === other ? "" : own > other ? "own" : "other";
       const show = () => this.showNode(number);
       const numbers = own == null ? null : h("small", {}, `${score(own)} | ${score(other)}`);
-      return button([label, numbers], show, {
+      return button([inWords(label), numbers], show, {
         ...attributes,
         class: `${attributes.class} cl-node`,
         "data-node": number,
@@ -333,8 +401,8 @@ class Concepts {
     const colour = (sign, label) => h("span", { class: "cl-node", "data-sign": sign }, label);
     const scored = nodes.some(({ own }) => own != null);
     const colours = scored ? [colour("own", "its own picture scores higher"), " ", colour("other", "the other scores higher"), ". "] : [];
-    const types = "NP: noun phrase, NN and NNS: noun, VP: verb phrase, PP: phrase of a preposition.";
-    fill(this.key, colours, cells.length ? types : null);
+    const help = `Boxes are concepts. Point at one, or go to it by Tab, to see its ${scored ? "scores" : "phrase"}.`;
+    fill(this.key, colours, cells.length ? help : null);
     this.bars = ["its own picture", "another picture"].map(label => h("figcaption", {}, label));
     const frame = (label, k) =>
       bytes(buffers[k]).length
@@ -365,7 +433,7 @@ class Concepts {
       (label, k) => (this.bars[k].textContent = own == null ? label : `${label}: ${[own, other][k].toFixed(3)}`),
     );
   }
-  // Enter opens what is typed; arrows go through the list below; Alt and an arrow go back and forward.
+  // Enter opens what is typed; arrows go through the list below; Alt and an arrow go to the view before and after.
   onKey(event) {
     const { target, key } = event;
     if (!this.node.contains(target)) return;
@@ -373,7 +441,7 @@ class Concepts {
     const entries = [this.text, ...this.found.querySelectorAll("button")];
     const place = entries.indexOf(target);
     const to = place + ({ ArrowUp: -1, ArrowDown: 1 }[key] ?? 0);
-    if (event.altKey && step) this.send({ action: "move", step });
+    if (event.altKey && step) this.stepView(step);
     else if (key === "Escape" && this.sentencePart.contains(target))
       this.editor.hidden ? this.send({ action: "close_sentence" }) : this.editTree(false);
     else if (target === this.text && key === "Enter" && !event.isComposing) {

@@ -56,6 +56,44 @@ export const scrolling = node => {
   return node;
 };
 
+// A word or a number whose meaning is shown while the pointer is on it or the keyboard in it, and after a tap; Escape puts
+// the meaning away. It lies above the page, so that no list cuts it off.
+let meanings = 0;
+let shownMeaning = null;
+const hideMeaning = () => {
+  const { tip } = shownMeaning ?? {};
+  shownMeaning = null;
+  if (tip?.isConnected) tip.hidePopover?.();
+};
+const showMeaning = (node, tip) => {
+  if (shownMeaning?.tip === tip) return;
+  hideMeaning();
+  shownMeaning = { node, tip };
+  tip.showPopover?.();
+  placeMeaning();
+};
+const placeMeaning = () => {
+  const { node, tip } = shownMeaning ?? {};
+  if (!tip?.isConnected) return;
+  const { left, top, bottom } = node.getBoundingClientRect();
+  const { width, height } = tip.getBoundingClientRect();
+  const below = bottom + 6 + height <= window.innerHeight;
+  tip.style.left = `${Math.max(8, Math.min(left, window.innerWidth - width - 8))}px`;
+  tip.style.top = `${below ? bottom + 6 : Math.max(8, top - height - 6)}px`;
+};
+export const explained = (content, meaning, attributes = {}) => {
+  meanings += 1;
+  const id = `cl-meaning-${meanings}-${Math.random().toString(36).slice(2, 8)}`; // two apps on one page have their own
+  const tip = h("span", { class: "cl-meaning", role: "tooltip", id, popover: "manual" }, meaning);
+  const node = button(content, () => showMeaning(node, tip), { ...attributes, class: "cl-term", "aria-describedby": id });
+  for (const name of ["pointerenter", "focus"]) node.addEventListener(name, () => showMeaning(node, tip));
+  const leave = () => {
+    if (!node.matches(":focus-visible, :hover") && shownMeaning?.tip === tip) hideMeaning();
+  };
+  for (const name of ["pointerleave", "blur"]) node.addEventListener(name, () => setTimeout(leave));
+  return h("span", { class: "cl-explained" }, node, tip);
+};
+
 // Save a text as a file of the browser's user.
 export const download = (name, text) => {
   const url = URL.createObjectURL(new Blob([text]));
@@ -197,6 +235,7 @@ class Views {
     Object.assign(this, { app, gesture: 0 });
     const send = app.send.bind(app);
     app.send = (request, ...rest) => send({ ...request, gesture: this.gesture }, ...rest);
+    app.stepView = by => this.step(by);
     this.trail = openTrail(address => app.send({ action: "connect", view: address }), model);
     const step = by => () => this.step(by);
     this.before = button("↶", step(-1), { "aria-label": "the view before", title: "the view before (Ctrl and Z)" });
@@ -285,7 +324,18 @@ export const connect = (app, model, listeners) => {
   const views = new Views(app, model);
   const receive = (content, buffers) => views.receive(content) || app.receive(content, buffers ?? []);
   const mark = ["pointerdown", "keydown", "input", "change"].map(name => [name, () => (views.gesture += 1)]);
-  const all = [...mark, ["keydown", event => views.onKey(event)], ...Object.entries(listeners)];
+  const putAway = event => {
+    if (event.key !== "Escape" || !shownMeaning || !app.node.contains(shownMeaning.node)) return;
+    hideMeaning();
+    event.stopImmediatePropagation();
+  };
+  const all = [
+    ...mark,
+    ["keydown", putAway],
+    ["keydown", event => views.onKey(event)],
+    ["scroll", placeMeaning],
+    ...Object.entries(listeners),
+  ];
   model.on("msg:custom", receive);
   for (const [name, listener] of all) window.addEventListener(name, listener, true);
   app.send(views.connection);
