@@ -151,6 +151,30 @@ def test_the_order_along_the_slider_is_the_known_one(controller):
     assert hits.text_score[0] == pytest.approx(1) and hits.image_score[0] == pytest.approx(0, abs=1e-6)
 
 
+def thumbnails_of(messages):
+    return [content["items"] for content, _ in messages if content["type"] == "thumbnails"]
+
+
+def test_what_the_slider_needs_next_follows_a_query_and_nothing_is_sent_twice(controller):
+    """The first page's thumbnails go ahead of the scores, those of other places follow them; a page that opens later
+    gets its own."""
+    controller.handle({"action": "connect"})
+    messages = controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
+    messages += controller.handle({"action": "search_text", "text": "horse"})
+    [query] = [content for content, _ in messages if content["type"] == "query" and content["query_text"]]
+    places = [content["type"] for content, _ in messages]
+    assert places.index("thumbnails") < places.index("query")
+    sent = [item for items in thumbnails_of(messages) for item in items]
+    first_page = set(range(5))  # that the connection has shown
+    assert len(sent) == len(set(sent)) and not first_page & set(sent)
+    assert first_page | set(sent) == set(range(11)), "all eleven come up for some alpha"
+    assert set(query["ahead"]) <= set(thumbnails_of(messages)[-1])
+    again = controller.handle({"action": "search_text", "text": "stripes"})
+    assert thumbnails_of(again) == []
+    opened = [item for items in thumbnails_of(controller.handle({"action": "connect"})) for item in items]
+    assert len(set(opened)) == 11, "another page has nothing yet"
+
+
 def test_a_crop_an_upload_and_the_way_back(controller, place):
     item = item_of(controller, "zebra")
     controller.handle({"action": "search_picture", "item": item})

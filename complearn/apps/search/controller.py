@@ -99,6 +99,7 @@ class SearchController(Controller):
         self.history: list[Query] = []
         self.selected: list[int] = []
         self.upload_parts: list[bytes] = []
+        self.sent: set[int] = set()  # pictures whose thumbnails every open page has
 
     def state(self) -> dict[str, Any]:
         names = ("source", "gallery", "query", "page_size", "start", "explained")
@@ -205,14 +206,15 @@ class SearchController(Controller):
         return plain(content), []
 
     def view_messages(self) -> list[Message]:
-        "All messages that make a view of the present state."
+        "All messages that make a view of the present state, for a page that has none of it."
+        self.sent = set()
         if self.gallery is None:
             return [self.state_message()]
         messages = [self.state_message(), *page_messages(self.gallery, self.start, self.page_size)]
         history = [history_message(self.history, self.query)] if self.history else []
         if self.query.scores is None:
             return [*messages, ({"type": "alpha", "alpha": self.query.alpha}, []), *history]
-        queries = query_messages(self.gallery, self.query, self.page_size, move_slider=True)
+        queries = self.query_messages(move_slider=True)
         explanation = [] if self.explained is None else self.explain(self.explained)
         return [*messages, *queries, *history, *explanation]
 
@@ -311,7 +313,11 @@ class SearchController(Controller):
             self.history = [*self.history, self.query][-50:]
         else:
             self.query = Query(alpha=self.query.alpha)
-        return [*query_messages(self.gallery, self.query, self.page_size), history_message(self.history, self.query)]
+        return [*self.query_messages(), history_message(self.history, self.query)]
+
+    def query_messages(self, move_slider: bool = False) -> list[Message]:
+        "What a page needs for the present query."
+        return query_messages(self.gallery, self.query, self.page_size, move_slider, self.sent)
 
     def repeat(self, query: Query) -> None:
         "Put a former query to the present model and gallery; it stays where it was in the history."
@@ -386,7 +392,7 @@ class SearchController(Controller):
         self.page_size = max(6, min(page_size, 240))
         if self.query.scores is None:
             return page_messages(self.gallery, 0, self.page_size)
-        return query_messages(self.gallery, self.query, self.page_size)
+        return self.query_messages()
 
     @action()
     def recall(self, number: int) -> list[Message]:
@@ -397,7 +403,7 @@ class SearchController(Controller):
         self.query = self.history[number]
         if self.query.gallery is not self.gallery:
             self.repeat(self.query)
-        messages = query_messages(self.gallery, self.query, self.page_size, move_slider=True)
+        messages = self.query_messages(move_slider=True)
         return [*messages, history_message(self.history, self.query)]
 
     # the hits

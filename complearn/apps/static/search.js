@@ -32,14 +32,23 @@ const decimals = value => value.toFixed(3).replace(/^-(?=[0.]+$)/, ""); // no mi
 
 // --- thumbnails
 
-// They arrive as files, which become pictures when they are shown. Those of the page that is looked at are requested at once;
-// those that the slider may need later follow in small portions, one at a time, those nearest to its place first.
+// A small picture as an address that holds it. Chromium decodes 24 of these in less than half the time that it takes for
+// addresses of blobs, which another process has to look up one by one.
+const dataURL = view => {
+  const content = bytes(view);
+  let text = "";
+  for (let start = 0; start < content.length; start += 8192) text += String.fromCharCode(...content.subarray(start, start + 8192));
+  return `data:image/${content[0] === 0xff ? "jpeg" : "png"};base64,${btoa(text)}`;
+};
+
+// They arrive as files, which become pictures when they are shown. Those of the page that is looked at come with the query, and
+// those that the slider may need next follow it unasked. What is missing after that is requested in small portions, one at a
+// time, those nearest to the slider's place first.
 class Thumbnails {
   constructor(app) {
     Object.assign(this, { app, loaded: new Map(), queue: [], requested: new Set(), waiting: false });
   }
   forget() {
-    for (const { url } of this.loaded.values()) if (url) URL.revokeObjectURL(url);
     this.loaded.clear();
     this.requested.clear();
     this.queue = [];
@@ -57,6 +66,11 @@ class Thumbnails {
     this.waiting = this.requested.size > 0;
     this.app.grid.receive(content.items);
     this.request();
+  }
+  // The kernel sends these without being asked.
+  expect(items) {
+    for (const item of items) if (!this.loaded.has(item)) this.requested.add(item);
+    this.waiting = this.requested.size > 0;
   }
   missing(items) {
     return [...new Set(items)].filter(item => !this.loaded.has(item) && !this.requested.has(item));
@@ -175,8 +189,7 @@ class ResultGrid {
     if (!thumbnail || tile.filled) return;
     const { file, name, caption } = thumbnail;
     tile.filled = true;
-    tile.image.src = thumbnail.url = URL.createObjectURL(new Blob([file]));
-    thumbnail.file = null; // the picture has a copy
+    tile.image.src = dataURL(file);
     tile.image.alt = tile.caption.textContent = caption || name;
     tile.caption.title = tile.image.title = caption ? `${caption}\n${name}` : name;
     tile.image.decode().then(
@@ -726,6 +739,7 @@ class Search {
   }
   receiveQuery(content, buffers) {
     this.mixture = content.positions ? new Mixture(content, buffers) : null;
+    this.thumbnails.expect(content.ahead ?? []);
     this.picture.show(content.picture, buffers[0]);
     this.word.value = content.query_text;
     this.note.textContent = content.note ? `Note: ${content.note}.` : "";
