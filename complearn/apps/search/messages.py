@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['AHEAD', 'PORTION', 'WHOLE_TEXT', 'QUERY_PICTURE', 'Picture', 'Query', 'SearchAddress', 'timed', 'thumbnails_message',
-           'thumbnails_messages', 'page_messages', 'position', 'query_messages', 'history_message',
-           'explanation_message']
+           'thumbnails_messages', 'page_messages', 'filters_message', 'caption_remark', 'flat_remark', 'position',
+           'query_messages', 'history_message', 'explanation_message']
 
 # %% ../../../nbs/apps/search/messages.ipynb #c002
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -21,6 +21,9 @@ from ...analysis.pictures.attribution import Explanation
 from ..widgets import Message
 from ...core.config import RequestError
 from ...core.files import plain
+from ...data.boxes import plain_boxes
+from ...evaluation.search.checks import CaptionCheck, Range
+from ...evaluation.search.filters import GalleryFilter
 from ...evaluation.search.gallery import Gallery
 from ...evaluation.search.mixture import Mixture, contenders
 
@@ -38,6 +41,7 @@ class Picture:
     vector: Any = None  # Q_I, of the model that `source` names; None: not encoded yet
     source: int = -1  # number of that model in the list
     preview: bytes = b""  # the whole picture as the page draws it
+    small: bytes = b""  # the whole picture as the list of queries draws it
 
 
 @dataclass
@@ -51,7 +55,18 @@ class Query:
     alpha: float = 0.5
     scores: Mixture | None = None
     gallery: Any = None  # whose scores they are
+    source: int = -1  # number of the model that encoded the text
+    chosen: Any = None  # the filter that its pictures pass
+    ranges: dict[str, Range] = field(default_factory=dict)  # of the cosines of its sides over the whole gallery
     milliseconds: dict = field(default_factory=dict)  # of encoding and of scoring
+
+    @property
+    def own(self) -> int | None:
+        "The number of its picture among those that are ranked; None: it is not among them."
+        item = self.picture.item if self.picture else None
+        if item is None or self.scores is None or not bool((self.scores.items == item).any()):
+            return None
+        return item
 
     @property
     def label(self) -> str:
@@ -71,7 +86,10 @@ class SearchAddress:
     upload: int | None = None  # a picture that was uploaded, which only the same page still has
     box: tuple[float, ...] = ()  # a part of the picture: left, top, right, bottom in fractions
     alpha: float = 0.5
-    start: int = 0  # the first picture of the gallery's page, where nothing is searched
+    captions: str = ""  # only pictures whose captions or names hold these words
+    where: tuple[str, ...] = ()  # only pictures that meet these conditions, see `evaluation.search.filters`
+    starred: bool = False  # only the kept pictures
+    start: int = 0  # the first picture of the page, where nothing is searched
     shown: int | None = None  # pictures on the screen; None: as many as at first
     why: int | None = None  # the picture that is explained
     kept: tuple[int, ...] = ()
@@ -88,6 +106,13 @@ def timed(
     milliseconds[name] = round(1000 * (time.perf_counter() - start), 2)
 
 # %% ../../../nbs/apps/search/messages.ipynb #c007
+def _told_facts(
+    facts: Mapping[str, tuple],  # of a picture, its values by column
+) -> str:
+    "What is known of a picture, in a line."
+    return "; ".join(f"{column}: {', '.join(map(str, values))}" for column, values in facts.items())
+
+
 def thumbnails_message(
     gallery: Gallery,
     items: Iterable[int],  # which
@@ -103,6 +128,10 @@ def thumbnails_message(
         "names": [gallery.named(item) for item in distinct],
         "captions": [gallery.caption(item) for item in distinct],
     }
+    if gallery.boxes and any(gallery.boxes[item] for item in distinct):
+        content["boxes"] = [plain_boxes(gallery.boxes[item]) for item in distinct]
+    if gallery.facts and any(gallery.facts[item] for item in distinct):
+        content["facts"] = [_told_facts(gallery.facts[item]) for item in distinct]
     return content, [b"".join(files)]
 
 
@@ -119,12 +148,67 @@ def page_messages(
     gallery: Gallery,
     start: int,  # first picture
     count: int,  # how many
+    listed: Sequence[int] | None = None,  # the pictures that are paged through; None: all
+    sent: set[int] | None = None,  # pictures whose thumbnails the page has; receives those that go with it
 ) -> list[Message]:
     "A page of the gallery in its own order."
-    first = max(0, min(start, len(gallery) - 1))
-    items = list(range(first, min(first + count, len(gallery))))
-    page = {"type": "page", "items": items, "start": first, "total": len(gallery)}
-    return [thumbnails_message(gallery, items), (page, [])]
+    listed = range(len(gallery)) if listed is None else listed
+    sent = set() if sent is None else sent
+    first = max(0, min(start, len(listed) - 1))
+    items = list(listed[first : first + count])
+    new = [item for item in items if item not in sent]
+    sent.update(new)
+    page = {"type": "page", "items": items, "start": first, "total": len(listed)}
+    return [*thumbnails_messages(gallery, new), (page, [])]
+
+# %% ../../../nbs/apps/search/messages.ipynb #n008
+def filters_message(
+    chosen: GalleryFilter,  # of the gallery
+    words: str,  # that captions hold
+    where: Sequence[str],  # conditions on columns
+    starred: bool,  # whether only kept pictures are shown
+    passing: int,  # pictures that pass
+    with_columns: bool = False,  # whether to list the columns
+) -> Message:
+    "The filter, and how many pictures pass it."
+    content = {
+        "type": "filters",
+        "words": words,
+        "conditions": [[column.name, wanted] for column, wanted in map(chosen.parse, where)],
+        "starred": starred,
+        "passing": passing,
+        "total": len(chosen.gallery),
+    }
+    if with_columns:
+        content["columns"] = list(chosen.columns.values())
+    return plain(content), []
+
+
+def caption_remark(
+    check: CaptionCheck | None,  # of the gallery's own captions
+) -> str:  # empty: there is nothing to say
+    "Say that a model finds pictures by their captions no better than chance."
+    if check is None or not check.is_chance:
+        return ""
+    return (
+        f"This model does not find these pictures by their captions: for {check.captions} captions, "
+        f"{100 * check.ahead:.0f} % of the other pictures rank ahead of the caption's own; by chance it is 50 %. "
+        f"What a text finds here says nothing about its words."
+    )
+
+
+def flat_remark(
+    ranges: Mapping[str, Range],  # of the cosines of a query's sides
+) -> str:  # empty: there is nothing to say
+    "Say that all pictures score nearly the same."
+    flat = [
+        f"the {name} (all between {found.low:.3f} and {found.high:.3f})"
+        for name, found in ranges.items()
+        if found.is_flat
+    ]
+    if not flat:
+        return ""
+    return f"All pictures are nearly equally similar to {' and to '.join(flat)}: their order says nothing."
 
 # %% ../../../nbs/apps/search/messages.ipynb #n003
 def position(
@@ -180,24 +264,33 @@ def query_messages(
     }
     content |= {"move_slider": move_slider, "picture": None, "positions": None}
     if picture is not None:
-        content["picture"] = {"name": picture.name, "item": picture.item, "box": picture.box, "notes": picture.notes}
+        boxes = gallery.boxes[picture.item] if gallery.boxes and picture.item is not None else ()
+        content["picture"] = {
+            "name": picture.name,
+            "item": picture.item,
+            "box": picture.box,
+            "notes": picture.notes,
+            "boxes": plain_boxes(boxes),
+        }
     buffers = [picture.preview if picture else b""]
     if mix is None:
         return [(plain(content), buffers)]
-    places = contenders(mix, page_size)
+    own = query.own
+    ranked = page_size if own is None else page_size + 1  # the query's own picture takes no rank
+    places = contenders(mix, ranked)
     some = replace(mix, items=mix.items[places], image=mix.image[places], text=mix.text[places])
     content |= {"scored": len(mix.items), "page_size": page_size, "milliseconds": query.milliseconds}
+    content |= {"own": own, "remark": flat_remark(query.ranges)}
     alphas = sorted({step / 100 for step in range(101)} | {query.alpha})
     content = plain(content) | {"positions": [position(mix, alpha) for alpha in alphas]}
     arrays = some.items.numpy().astype(np.int32), some.image.numpy(), some.text.numpy()
     buffers += [np.ascontiguousarray(array).tobytes() for array in arrays]
     sent = set() if sent is None else sent
-    first, *others = _next_items(some, query.alpha, page_size, sent)
+    first, *others = _next_items(some, query.alpha, ranked, sent)
     ahead = list(chain.from_iterable(others))[:AHEAD]
     sent.update(first, ahead)
     before = thumbnails_messages(gallery, first)
     return [*before, (content | {"ahead": ahead}, buffers), *thumbnails_messages(gallery, ahead, PORTION)]
-
 
 # %% ../../../nbs/apps/search/messages.ipynb #n002
 def history_message(
@@ -212,7 +305,7 @@ def history_message(
         for number, query in latest
     ]
     return {"type": "history", "queries": queries}, [
-        query.picture.preview if query.picture else b"" for _, query in latest
+        query.picture.small if query.picture else b"" for _, query in latest
     ]
 
 # %% ../../../nbs/apps/search/messages.ipynb #c011
@@ -256,8 +349,14 @@ def explanation_message(
     sides = [(side, name) for side, name in ((text, WHOLE_TEXT), (picture, QUERY_PICTURE)) if side is not None]
     rows = [row for side, name in sides for row in _explanation_rows(side, name)]
     words = [word for word, *_ in rows]
-    sums = ["Whole text and query picture add up to it."] if len(sides) == 2 else []
-    sums += ["The words add up to the whole text."] if WHOLE_TEXT in words else []
+    shares = [share for _, share, _ in rows]
+    score = sum(side.score for side, _ in sides)
+    lead = [f"Similarity {score:.3f} (cosine) at α = {alpha:.2f}."]
+    lead += ["The bars of the whole text and of the query picture add up to it."] if len(sides) == 2 else []
+    lead += ["The bars of the words add up to that of the whole text."] if WHOLE_TEXT in words else []
+    lead += ["It has one part only."] if len(lead) == 1 else []
+    lead += ["A bar to the right speaks for this picture, one to the left against it."] if min(shares) < 0 else []
+    lead += ["Choose a bar to see its regions: bright ones speak for it."]
     content = {
         "type": "explanation",
         "item": item,
@@ -265,11 +364,12 @@ def explanation_message(
         "caption": gallery.caption(item),
         "alpha": alpha,
         "fit": fit,
-        "score": sum(side.score for side, _ in sides),
-        "sum": " ".join(sums) or "It has one part only.",
-        "methods": list(dict.fromkeys(side.way for side, _ in sides)),
+        "score": score,
+        "lead": " ".join(lead),
+        "methods": list(dict.fromkeys(way for side, _ in sides for way in side.ways)),
         "words": words,
-        "shares": [share for _, share, _ in rows],
+        "shares": shares,
         "grids": [list(heat.shape) for *_, heat in rows],
+        "boxes": plain_boxes(gallery.boxes[item]) if gallery.boxes else [],
     }
     return plain(content), [preview, *(heat.tobytes() for *_, heat in rows)]

@@ -8,7 +8,7 @@ __all__ = ['SPREADS', 'FLAT', 'SAMPLE', 'one_vector', 'query_vector', 'Mixture',
 # %% ../../../nbs/evaluation/search/mixture.ipynb #c002
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,14 @@ class Mixture:
         length = self.length(alpha)
         share = self.share(alpha)
         return (1 - share) * self.has[0] / length, share * self.has[1] / length
+
+    def only(
+        self,
+        chosen: Int[Tensor, "some"],  # numbers of pictures in the gallery
+    ) -> "Mixture":
+        "The scores of some pictures; the spreads stay those of the whole gallery."
+        places = torch.isin(self.items, chosen).nonzero()[:, 0]
+        return replace(self, items=self.items[places], image=self.image[places], text=self.text[places])
 
     def mixed(
         self,
@@ -258,7 +266,6 @@ def contenders(
         possible = _near_the_top(image, text, shares, min(k, len(places)))
         places, image, text = places[possible], image[possible], text[possible]
     return places
-
 
 # %% ../../../nbs/evaluation/search/mixture.ipynb #c019
 def _rank_of(
