@@ -286,8 +286,9 @@ class ResultGrid {
     const { name, caption, boxes, facts } = this.app.thumbnails.loaded.get(item) ?? {};
     const lines = [];
     if (hit?.score !== undefined) {
-      const { picture, query_text: text, scored } = this.app.mixture;
-      const first = hit.isOwn ? "The query's own picture takes no rank." : `Hit ${hit.rank} of ${count(scored)} pictures.`;
+      const { picture, query_text: text, scored, own } = this.app.mixture;
+      const rivals = own == null ? scored : scored - 1;
+      const first = hit.isOwn ? "The query's own picture takes no rank." : `Hit ${hit.rank} of ${count(rivals)} pictures.`;
       const alone = [picture && `with the picture alone ${decimals(hit.image)}`, text && `with the text alone ${decimals(hit.text)}`];
       const parts = picture && text ? ` (${alone.join(", ")})` : "";
       lines.push(`${first} Similarity ${decimals(hit.score)}${parts}: the cosine of picture and query, at most 1.`);
@@ -762,7 +763,7 @@ class Filter {
 
 class Search {
   constructor(model, node) {
-    Object.assign(this, { model, selected: new Set(), mixture: null, moves: [] });
+    Object.assign(this, { model, selected: new Set(), mixture: null, moves: [], hasBoxes: true });
     this.thumbnails = new Thumbnails(this);
     this.grid = new ResultGrid(this);
     this.picture = new PictureInput(this);
