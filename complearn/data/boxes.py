@@ -45,7 +45,7 @@ def _is_box(value: Any) -> bool:
 
 
 def boxes_from_cell(
-    cell: Any,  # {"bbox": [[left, top, width, height], ...], "categories": [...]}, the list alone, or JSON text of these
+    cell: Any,  # {"bbox": [[left, top, width, height], ...], "categories": [...]}, the list alone, or these as JSON
     size: tuple[int, int],  # width and height of the picture in pixels
 ) -> tuple[Box, ...]:  # none where the cell holds no boxes
     "The boxes of a table's cell, which are in pixels."

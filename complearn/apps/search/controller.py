@@ -13,9 +13,7 @@ from textwrap import shorten
 from typing import Any, ClassVar
 
 import pandas as pd
-import torch
 import traitlets
-from torch import Tensor
 
 from ...analysis.pictures.attribution import explain
 from ..addresses import Opening
@@ -341,13 +339,9 @@ class SearchController(Controller):
 
     # some of the pictures
 
-    def passing(self) -> Tensor | None:
+    def passing(self) -> Any:  # a tensor
         "Numbers of the pictures that pass the filter, ascending; None: all do."
-        items = self.chosen.passing(self.words, self.where)
-        if not self.starred:
-            return items
-        kept = torch.tensor(sorted(self.selected), dtype=torch.int64)
-        return kept if items is None else kept[torch.isin(kept, items)]
+        return self.chosen.passing(self.words, self.where, self.selected if self.starred else None)
 
     def listed(self) -> Sequence[int]:
         "The pictures that are paged through: in the gallery's order, or in that in which they were kept."

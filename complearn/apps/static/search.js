@@ -135,25 +135,18 @@ class Mixture {
 
 // --- boxes
 
-// The boxes of the things in a picture, in shares of its sides, as a drawing of the picture's size that lies over it.
-const drawBoxes = (boxes, width, height, withLabels = false) => {
-  const make = (tag, attributes) => {
-    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-    return node;
+// The boxes of the things in a picture, in shares of its sides, as a layer that lies over it. In a square frame the picture
+// itself leaves a margin at two sides.
+const drawBoxes = (boxes, { width = 1, height = 1, withLabels = false } = {}) => {
+  const longer = Math.max(width, height);
+  const [across, down] = [width / longer, height / longer];
+  const share = value => `${(100 * value).toFixed(2)}%`;
+  const draw = ([label, left, top, right, bottom]) => {
+    const [x, y] = [(1 - across) / 2 + left * across, (1 - down) / 2 + top * down];
+    const size = `width:${share((right - left) * across)};height:${share((bottom - top) * down)}`;
+    return h("span", { style: `left:${share(x)};top:${share(y)};${size}` }, withLabels && label ? h("b", {}, label) : null);
   };
-  const drawing = make("svg", { class: "cl-boxes", viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-  for (const [label, left, top, right, bottom] of boxes) {
-    const [x, y] = [left * width, top * height];
-    const place = { x, y, width: (right - left) * width, height: (bottom - top) * height };
-    drawing.append(make("rect", { class: "cl-box-edge", ...place }), make("rect", place));
-    if (!withLabels || !label) continue;
-    const size = Math.max(width, height) / 24;
-    const text = make("text", { x: x + size / 4, y: Math.max(y, 0) + size, "font-size": size, "stroke-width": size / 4 });
-    text.textContent = label;
-    drawing.append(text);
-  }
-  return drawing;
+  return h("span", { class: "cl-boxes", "aria-hidden": "true" }, boxes.map(draw));
 };
 
 // --- what a number means
@@ -276,7 +269,7 @@ class ResultGrid {
       () => {
         const { naturalWidth, naturalHeight } = tile.image;
         tile.image.classList.toggle("cl-coarse", naturalWidth <= 64);
-        if (boxes.length) tile.open.append(drawBoxes(boxes, naturalWidth, naturalHeight));
+        if (boxes.length) tile.open.append(drawBoxes(boxes, { width: naturalWidth, height: naturalHeight }));
       },
       () => {},
     );
@@ -431,12 +424,8 @@ class PictureInput {
   }
   // The boxes of the data, drawn over the picture; each is a button that searches with it.
   showThings(boxes) {
-    this.stage.querySelector("svg")?.remove();
-    if (boxes.length) {
-      const drawing = drawBoxes(boxes, 100, 100);
-      drawing.setAttribute("preserveAspectRatio", "none");
-      this.stage.append(drawing);
-    }
+    this.stage.querySelector(".cl-boxes")?.remove();
+    if (boxes.length) this.stage.append(drawBoxes(boxes));
     const names = new Map();
     for (const [label] of boxes) names.set(label, (names.get(label) ?? 0) + 1);
     const seen = new Map();
@@ -546,7 +535,7 @@ class Explanation {
     const canvas = h("div", { class: "cl-heat" });
     const choose = k => {
       const drawn = this.draw(picture, heats[k], content.grids[k], content.fit, `${words[k]} on ${caption || name}`);
-      const boxes = content.boxes.length > 0 && drawBoxes(content.boxes, drawn.width, drawn.height, true);
+      const boxes = content.boxes.length > 0 && drawBoxes(content.boxes, { withLabels: true });
       fill(canvas, h("div", { class: "cl-heat-picture" }, drawn, boxes));
       if (heats[k].every(value => !value))
         canvas.append(h("p", { class: "cl-small cl-muted" }, `No single region speaks for “${words[k]}”.`));

@@ -132,12 +132,14 @@ class GalleryFilter:
         self,
         words: str = "",  # that the captions or the name of a picture hold
         where: Sequence[str] = (),  # conditions; all are met
+        among: Sequence[int] | None = None,  # numbers of the pictures to choose from; None: all
     ) -> Int[Tensor, "item"] | None:  # numbers of pictures, ascending; None: nothing is asked, so all pass
         "The pictures that pass."
         words = _normal(words)
-        if not words.strip() and not where:
+        if not words.strip() and not where and among is None:
             return None
         tests = [self._meets(condition) for condition in where]
         if words.strip():
             tests.append([_has_words(text, words) for text in self.texts])
-        return torch.tensor([item for item, results in enumerate(zip(*tests)) if all(results)], dtype=torch.int64)
+        items = range(len(self.gallery)) if among is None else sorted(among)
+        return torch.tensor([item for item in items if all(test[item] for test in tests)], dtype=torch.int64)
