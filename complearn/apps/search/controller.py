@@ -576,7 +576,7 @@ def _hits_table(
     mix = controller.query.scores
     gallery = controller.gallery
     if mix is None:
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=[*columns, "starred"])
     own = query.own
     items, scores = (part.tolist() for part in mix.hits(query.alpha, n if own is None else n + 1))
     ranked = [(item, score) for item, score in zip(items, scores) if item != own][:n]
@@ -623,7 +623,7 @@ def _selection_table(
 ) -> pd.DataFrame:  # model, item, id, caption, captions
     "The kept pictures."
     if controller.gallery is None:
-        return pd.DataFrame(columns=["model", "item", "id", "caption", "captions"])
+        return pd.DataFrame(columns=["model", "item", "id", "caption", "captions", "starred"])
     return _pictures_table(controller, controller.selected)
 
 # %% ../../../nbs/apps/search/controller.ipynb #3f2cb5b6

@@ -126,5 +126,5 @@ def read_photos(
         pairs += [replace(pair, labels=labels) for pair in of_image.get(picture.image_id, [picture])]
     skipped = {**captioned.report.skipped, **pictures.report.skipped}
     without = len({pair.image_id for pair in pairs if pair.caption is None})
-    notes = [*captioned.report.notes, *([f"{without} pictures have no caption"] if without else [])]
+    notes = [*captioned.report.notes, *([f"pictures without a caption: {without}"] if without else [])]
     return Pairs(pairs, Report(captioned.report.source, len(pairs), skipped, notes, captioned.report.details))
