@@ -251,7 +251,7 @@ class SearchController(Controller):
         "All that a page without a kernel needs: the view, and the thumbnails of everything that may come up."
         if self.query.scores is None:
             return self.view_messages()
-        items = self.query.scores.items[contenders(self.query.scores, self.page_size + 1)].tolist()
+        items = self.query.scores.items[contenders(self.query.scores, self.page_size)].tolist()
         self.sent = set(items)
         messages = [self.state_message(), *thumbnails_messages(self.gallery, items), *self.seen_messages()]
         self.sent = set()  # no open page has them

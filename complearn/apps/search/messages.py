@@ -274,18 +274,16 @@ def query_messages(
     buffers = [picture.preview if picture else b""]
     if mix is None:
         return [(plain(content), buffers)]
-    own = query.own
-    ranked = page_size if own is None else page_size + 1  # the query's own picture takes no rank
-    places = contenders(mix, ranked)
+    places = contenders(mix, page_size)
     some = replace(mix, items=mix.items[places], image=mix.image[places], text=mix.text[places])
     content |= {"scored": len(mix.items), "page_size": page_size, "milliseconds": query.milliseconds}
-    content |= {"own": own, "remark": flat_remark(query.ranges)}
+    content |= {"own": query.own, "remark": flat_remark(query.ranges)}
     alphas = sorted({step / 100 for step in range(101)} | {query.alpha})
     content = plain(content) | {"positions": [position(mix, alpha) for alpha in alphas]}
     arrays = some.items.numpy().astype(np.int32), some.image.numpy(), some.text.numpy()
     buffers += [np.ascontiguousarray(array).tobytes() for array in arrays]
     sent = set() if sent is None else sent
-    first, *others = _next_items(some, query.alpha, ranked, sent)
+    first, *others = _next_items(some, query.alpha, page_size, sent)
     ahead = list(chain.from_iterable(others))[:AHEAD]
     sent.update(first, ahead)
     before = thumbnails_messages(gallery, first)

@@ -151,8 +151,8 @@ const drawBoxes = (boxes, { width = 1, height = 1, withLabels = false } = {}) =>
 
 // --- what a number means
 
-// A text that appears while the mouse is on a number, or while the keyboard is on it or on its picture; Escape hides it. What
-// has one has a function `tip`.
+// A text that appears while the mouse is on a number (and stays while the mouse is on the text), or while the keyboard is on the
+// number or on its picture; Escape hides it. What has one has a function `tip`, or `keyTip` for the keyboard alone.
 class Tips {
   constructor(app) {
     this.app = app;
@@ -163,10 +163,10 @@ class Tips {
       while (node && node !== app.node && !node.tip) node = node.parentElement;
       return node?.tip ? node : null;
     };
-    app.node.addEventListener("mouseover", event => this.plan(owner(event.target)));
+    app.node.addEventListener("mouseover", ({ target }) => target !== this.node && this.plan(owner(target)));
     app.node.addEventListener("mouseleave", () => this.hide());
     app.node.addEventListener("focusin", event => {
-      const node = owner(event.target);
+      const node = event.target.keyTip ? event.target : owner(event.target);
       if (node && event.target.matches(":focus-visible")) this.show(node, event.target);
       else this.hide();
     });
@@ -179,7 +179,7 @@ class Tips {
     if (node) this.timer = setTimeout(() => this.show(node), 300);
   }
   show(node, focused = null) {
-    const text = node.tip();
+    const text = (node.keyTip ?? node.tip)();
     this.hide();
     if (!text || !node.isConnected) return;
     this.owner = node;
@@ -254,7 +254,7 @@ class ResultGrid {
     };
     const line = h("div", { class: "cl-tile-line" }, tile.rank, tile.score, h("span", { class: "cl-grow" }), tile.why);
     tile.node = h("div", { class: "cl-tile", role: "listitem", "data-item": item }, tile.open, tile.keep, line, tile.caption);
-    tile.open.tip = line.tip = () => this.describe(tile);
+    tile.open.keyTip = line.tip = () => this.describe(tile);
     return tile;
   }
   fillTile(tile) {
@@ -264,7 +264,7 @@ class ResultGrid {
     tile.filled = true;
     tile.image.src = dataURL(file);
     tile.image.alt = tile.caption.textContent = caption || name;
-    tile.caption.title = caption ? `${caption}\n${name}` : name;
+    tile.caption.title = tile.image.title = caption ? `${caption}\n${name}` : name;
     tile.image.decode().then(
       () => {
         const { naturalWidth, naturalHeight } = tile.image;
@@ -937,14 +937,13 @@ class Search {
   }
   // The hits with their ranks. The query's own picture has none.
   ranked(alpha) {
-    const { own, page_size } = this.mixture;
-    const hits = this.mixture.hits(alpha, page_size + (own == null ? 0 : 1));
+    const hits = this.mixture.hits(alpha, this.mixture.page_size);
     let rank = 0;
     for (const hit of hits) {
-      if (hit.item === own) hit.isOwn = true;
+      if (hit.item === this.mixture.own) hit.isOwn = true;
       else hit.rank = ++rank;
     }
-    return rank > page_size ? hits.slice(0, -1) : hits;
+    return hits;
   }
   showTitle(text, whole = "") {
     this.title.textContent = text;
