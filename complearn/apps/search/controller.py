@@ -106,6 +106,7 @@ class SearchController(Controller):
         self.source = -1
         self.gallery = None
         self.chosen = None  # a `GalleryFilter` of the gallery
+        self.checked: dict[tuple, str] = {}  # what was found wrong, by model, pictures and captions
         self.remark = ""  # what is wrong with the model's vectors of this gallery
         self.words = ""
         self.where: list[str] = []
@@ -297,11 +298,16 @@ class SearchController(Controller):
         "Say what is wrong with the captions, or with the model as far as they tell it."
         if self.gallery.about.get("notes"):
             return f"{'. '.join(self.gallery.about['notes'])}."
-        self.progress(f"asking {self.sources[self.source].name} for pictures by their captions")
-        try:
-            return caption_remark(check_captions(self.sources[self.source].scorer, self.gallery))
-        except ValueError:  # a caption that the model cannot read says nothing of the others
-            return ""
+        about = self.gallery.about
+        key = self.source, tuple(about["ids"]), tuple(map(tuple, about["captions"]))
+        if key not in self.checked:
+            self.progress(f"asking {self.sources[self.source].name} for pictures by their captions")
+            try:
+                remark = caption_remark(check_captions(self.sources[self.source].scorer, self.gallery))
+            except ValueError:  # a caption that the model cannot read says nothing of the others
+                remark = ""
+            self.checked = {**self.checked, key: remark}
+        return self.checked[key]
 
     @action()
     def refresh(self) -> list[Message]:
