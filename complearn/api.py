@@ -573,6 +573,7 @@ def _opened(
 def _pictures(
     pairs: Any,  # pairs, a folder of pictures, or a function that returns pairs; None: none
     function: str,  # that was called, for messages
+    every: bool = False,  # of a folder, also the pictures without a caption
 ) -> Any:  # pairs, or the function
     "Pairs with images, read where a folder is named; raise FileNotFoundError or RequestError for anything else."
     if pairs is None or callable(pairs):
@@ -584,6 +585,10 @@ def _pictures(
                 f"{function}: there is no folder {folder.absolute()}; give a folder of pictures, or what "
                 f"complearn.read returns"
             )
+        if every:
+            from complearn.data.readers.photo_folders import read_photos
+
+            return read_photos(folder)
         from complearn.core.files import find_captions
 
         if find_captions(folder) is not None:
@@ -678,7 +683,7 @@ def search(
     "Search pictures with a picture, a text, and a slider between them."
     given = {"model": model, "pairs": pairs, **options}
     options = _checked(options, "search")
-    pairs = _pictures(pairs, "search")
+    pairs = _pictures(pairs, "search", every=True)
     from complearn.apps.search.controller import search as app
     from complearn.core.config import RequestError
     from complearn.core.runs import find

@@ -34,6 +34,7 @@ from browser import (
 )
 from PIL import Image
 
+from complearn.apps.addresses import write_address
 from complearn.apps.search.controller import SearchController, _hits_table, _selection_table, search
 from complearn.apps.search.sources import _run_source, search_sources
 from complearn.apps.serving import OPTIONS, _app_settings, serving
@@ -143,18 +144,62 @@ def first(controller, alpha):
 def test_the_order_along_the_slider_is_the_known_one(controller):
     controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
     controller.handle({"action": "search_text", "text": "horse"})
-    assert [first(controller, alpha) for alpha in (0, 0.5, 1)] == ["0-stripes", "45-zebra", "90-horse"]
+    assert [first(controller, alpha) for alpha in (0, 0.5, 1)] == ["9-other", "45-zebra", "90-horse"]
     angles = [float(first(controller, alpha).split("-")[0]) for alpha in np.linspace(0, 1, 41).tolist()]
-    assert angles == sorted(angles) and len(set(angles)) == 11, "a progressive transition"
+    assert angles == sorted(angles) and len(set(angles)) == 10, "a progressive transition"
     hits = _hits_table(controller, 3)
     assert list(hits["rank"]) == [1, 2, 3] and (hits.score.diff().dropna() <= 0).all()
     assert hits.text_score[0] == pytest.approx(1) and hits.image_score[0] == pytest.approx(0, abs=1e-6)
 
 
+def test_the_querys_own_picture_is_marked_and_takes_no_rank(controller):
+    item = item_of(controller, "stripes")
+    messages = controller.handle({"action": "search_picture", "item": item})
+    [(content, buffers)] = [message for message in messages if message[0]["type"] == "query"]
+    assert content["own"] == item == content["picture"]["item"]
+    sent = np.frombuffer(buffers[1], np.int32).tolist()
+    assert item in sent and len(sent) >= 5, "four hits and the picture itself"
+    assert item not in _hits_table(controller).item.tolist() and len(_hits_table(controller)) == 10
+    controller.handle({"action": "crop", "box": [0.2, 0.2, 0.9, 0.9]})
+    assert item not in _hits_table(controller).item.tolist(), "nor does a part of it find the whole"
+    controller.handle({"action": "clear", "what": "picture"})
+    [(content, _)] = controller.handle({"action": "search_text", "text": "stripes"})[:1]
+    assert content["own"] is None and item == _hits_table(controller, 1).item[0]
+
+
+def opened(controller):
+    """What a page gets that opens while the first model is open."""
+    controller.open_first()
+    return controller.handle({"action": "connect"})
+
+
+def thumbnails_of(messages):
+    return [content["items"] for content, _ in messages if content["type"] == "thumbnails"]
+
+
+def test_what_the_slider_needs_next_follows_a_query_and_nothing_is_sent_twice(controller):
+    """The first page's thumbnails go ahead of the scores, those of other places follow them; a page that opens later
+    gets its own."""
+    first_page = set(thumbnails_of(opened(controller))[0])
+    messages = controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
+    messages += controller.handle({"action": "search_text", "text": "horse"})
+    [query] = [content for content, _ in messages if content["type"] == "query" and content["query_text"]]
+    places = [content["type"] for content, _ in messages]
+    assert places.index("thumbnails") < places.index("query")
+    sent = [item for items in thumbnails_of(messages) for item in items]
+    assert len(sent) == len(set(sent)) and not first_page & set(sent)
+    assert len(first_page) == 5 and first_page | set(sent) == set(range(11)), "all eleven come up for some alpha"
+    assert set(query["ahead"]) <= set(sent)
+    again = controller.handle({"action": "search_text", "text": "stripes"})
+    assert thumbnails_of(again) == []
+    later = [item for items in thumbnails_of(opened(controller)) for item in items]
+    assert len(later) == len(set(later)) == 5, "another page has nothing yet"
+
+
 def test_a_crop_an_upload_and_the_way_back(controller, place):
     item = item_of(controller, "zebra")
     controller.handle({"action": "search_picture", "item": item})
-    assert first(controller, 0) == "45-zebra"
+    assert first(controller, 0) in ("36-other", "54-other") and controller.query.own == item
     buffer = io.BytesIO()
     Image.open(next((place / "gallery").glob("*-9-*.png"))).save(buffer, "PNG")
     file = buffer.getvalue()
@@ -168,11 +213,11 @@ def test_a_crop_an_upload_and_the_way_back(controller, place):
     assert controller.query.label == "a part of mine.png" and first(controller, 0).startswith("9-")
     assert len(controller.history) == 3
     controller.handle({"action": "recall", "number": 0})
-    assert first(controller, 0) == "45-zebra" and len(controller.history) == 3
+    assert controller.query.own == item and len(controller.history) == 3
     controller.handle({"action": "keep", "item": item})
     assert _selection_table(controller)["id"].str.contains("zebra").all() and len(_selection_table(controller)) == 1
     [(content, _)] = controller.handle({"action": "export_table"})
-    assert content["csv"].startswith("model,query,alpha,rank") and len(content["csv"].splitlines()) == 12
+    assert content["csv"].startswith("model,query,alpha,rank") and len(content["csv"].splitlines()) == 11
 
 
 def test_what_fails_says_what_to_do_and_changes_nothing(controller):
@@ -279,7 +324,7 @@ def test_a_folder_that_changes_under_the_app(place, tmp_path):
     assert _selection_table(controller)["id"].str.contains("horse").all() and first(controller, 1).endswith("horse")
     controller.handle({"action": "recall", "number": 0})
     assert controller.query.text == "" and len(controller.query.scores.items) == 10
-    assert first(controller, 0) == "0-stripes" and len(controller.history) == 2
+    assert first(controller, 0) == "9-other" and len(controller.history) == 2
     name = controller.query.picture.name
     preview = controller.query.picture.preview
     shutil.copy(gallery / controller.gallery.named(item_of(controller, "horse")), gallery / name)  # it is another now
@@ -425,7 +470,7 @@ def test_the_tables_and_the_page_of_a_script(place, tmp_path):
     app = search(place / "gallery", {"circle": oracle(place)}, index=tmp_path, page_size=4)
     assert app.hits.empty and app.selection.empty
     app.run_action("search_picture", item=0).run_action("search_text", text="horse").run_action("set_alpha", alpha=0.25)
-    assert app._alpha == 0.25 and set(app.hits.alpha) == {0.25} and len(app.hits) == 11
+    assert app._alpha == 0.25 and set(app.hits.alpha) == {0.25} and len(app.hits) == 10
     app._alpha = 0.75  # what the slider does
     assert set(app.hits.alpha) == {0.75}
     assert app.save(tmp_path / "view.html")[0].stat().st_size > 30_000
@@ -449,7 +494,7 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
     assert len(title) < 75 and title.startswith("Search: “red star red") and title.endswith("…")
     app.run_action("clear")
     app.run_action("search_picture", item=3).run_action("search_text", text="red star").run_action("set_alpha", alpha=0)
-    assert app.hits.item[0] == 3 and app.hits.score[0] == pytest.approx(1)
+    assert app.controller.query.own == 3 and 3 not in app.hits.item.tolist()
     [(content, buffers)] = app.controller.handle({"action": "explain", "item": 3})
     assert content["words"] == ["the query picture"] and content["score"] == pytest.approx(1, abs=1e-5), (
         "at its end no word counts"
@@ -470,6 +515,184 @@ def test_a_grounded_model_is_searched_and_explained_by_its_search_heads(tmp_path
         length = np.sqrt((1 - share) ** 2 + share**2 + 2 * share * (1 - share) * scores.between)
         assert whole == pytest.approx(share * hit.text_score / length, abs=1e-5)
         assert picture == pytest.approx((1 - share) * hit.image_score / length, abs=1e-5)
+
+
+# --- what lies next to the pictures
+
+
+@pytest.fixture
+def album(place, tmp_path):
+    """The gallery with a metadata.jsonl: captions, a split, an angle as a number, and boxes of half of the pictures."""
+    folder = shutil.copytree(place / "gallery", tmp_path / "album")
+    lines = []
+    for n, file in enumerate(sorted(folder.glob("*.png"))):
+        angle, kind = file.stem.split("-")[1:]
+        row = {"file_name": file.name, "text": [f"A {kind} at {angle} degrees", f"number {n}"], "angle": int(angle)}
+        row["split"] = "train" if n % 2 else "val"
+        if n % 2:
+            width, height = Image.open(file).size
+            row["objects"] = {"bbox": [[0, 0, width / 2, height / 2]], "categories": ["field"]}
+        lines.append(json.dumps(row))
+    (folder / "metadata.jsonl").write_text("\n".join(lines[:-1]))  # of the last one nothing is known
+    return folder
+
+
+@pytest.fixture
+def with_album(place, album, tmp_path):
+    return SearchController(search_sources(album, oracle(place), index=tmp_path / "index"), page_size=5)
+
+
+def of_type(messages, kind):
+    [content] = [content for content, _ in messages if content["type"] == kind]
+    return content
+
+
+def test_a_gallery_has_the_captions_columns_and_boxes_that_lie_next_to_it(with_album):
+    messages = opened(with_album)
+    filters = of_type(messages, "filters")
+    assert {column["name"]: column["kind"] for column in filters["columns"]} == {"angle": "range", "split": "values"}
+    assert filters["passing"] == filters["total"] == 11, "a picture without a row is there as well"
+    assert of_type(messages, "state")["has_boxes"]
+    thumbnails = of_type(messages, "thumbnails")
+    assert thumbnails["captions"][0].startswith("A ") and "split: val" in thumbnails["facts"][0]
+    assert thumbnails["boxes"][:2] == [[], [["field", 0.0, 0.0, 0.5, 0.5]]]
+    assert with_album.gallery.caption(10) == "" and with_album.gallery.facts[10] == {}
+
+
+def test_only_pictures_that_pass_are_ranked_and_listed(with_album):
+    """By words of any caption, by values and by a range; the filter stays for the next query, and comes off again."""
+    item = item_of(with_album, "stripes")
+    with_album.handle({"action": "search_picture", "item": item})
+    spreads = with_album.query.scores.spreads
+    messages = with_album.handle(
+        {"action": "filter_pictures", "words": "OTHER", "where": ["split=train", "angle=10..80"]}
+    )
+    shown = _hits_table(with_album)
+    assert len(shown) and set(shown.split) == {"train"} and shown.angle.between(10, 80).all()
+    assert of_type(messages, "filters")["passing"] == of_type(messages, "query")["scored"] == len(shown)
+    assert with_album.query.scores.spreads == spreads, "both sides count as over the whole gallery"
+    assert with_album.query.own is None, "the query's own picture does not pass"
+    with_album.handle({"action": "search_text", "text": "horse"})
+    assert set(_hits_table(with_album).item) == set(shown.item)
+    page = of_type(with_album.handle({"action": "clear"}), "page")
+    assert set(page["items"]) <= set(shown.item) and page["total"] == len(shown)
+    with_album.handle({"action": "filter_pictures"})
+    with_album.handle({"action": "recall", "number": 0})
+    assert len(_hits_table(with_album)) == 10, "a former query is ranked again without the filter"
+    nothing = with_album.handle({"action": "filter_pictures", "words": "unicorn"})
+    assert of_type(nothing, "query")["scored"] == 0 and _hits_table(with_album).empty
+    assert "year" in error_of(with_album.handle({"action": "filter_pictures", "where": ["year=3"]}))
+    assert with_album.words == "unicorn" and with_album.where == [], "what failed changes nothing"
+
+
+def test_a_star_stays_is_listed_and_saved(with_album):
+    first_one, second = item_of(with_album, "zebra"), item_of(with_album, "stripes")
+    for item in (second, first_one):
+        with_album.handle({"action": "keep", "item": item})
+    with_album.handle({"action": "search_text", "text": "horse"})
+    assert with_album.selected == [second, first_one], "a star stays across queries"
+    with_album.handle({"action": "clear"})
+    page = of_type(with_album.handle({"action": "filter_pictures", "starred": True}), "page")
+    assert page["items"] == [second, first_one] and page["total"] == 2
+    table = of_type(with_album.handle({"action": "export_table"}), "table")
+    assert table["name"] == "starred.csv" and len(table["csv"].splitlines()) == 3
+    assert table["csv"].splitlines()[0] == "model,item,id,caption,captions,starred,angle,split"
+    with_album.handle({"action": "search_text", "text": "horse"})
+    assert set(_hits_table(with_album).item) == {first_one, second} and _hits_table(with_album).starred.all()
+    messages = with_album.handle({"action": "keep", "item": second, "on": False})
+    assert of_type(messages, "selection")["items"] == [first_one] and of_type(messages, "query")["scored"] == 1
+    again = SearchController(with_album.sources, page_size=5)
+    again.show_view(write_address(with_album.address()))
+    assert again.starred and again.selected == [first_one] and again.query.text == "horse"
+    assert len(again.query.scores.items) == 1
+
+
+def test_a_view_with_a_filter_has_an_address(with_album, album, place, tmp_path):
+    with_album.handle({"action": "filter_pictures", "words": "a horse", "where": ["split=val"]})
+    address = write_address(with_album.address())
+    again = SearchController(with_album.sources, page_size=5)
+    again.show_view(address)
+    assert again.words == "a horse" and again.where == ["split=val"]
+    assert list(again.listed()) == list(with_album.listed())
+    bare = SearchController(search_sources(place / "gallery", oracle(place), index=tmp_path / "bare"), page_size=5)
+    with pytest.raises(ValueError, match="column"):
+        bare.show_view(address)
+    assert bare.where == []
+
+
+def test_a_table_that_cannot_be_read_does_not_hide_the_pictures(album, place, tmp_path):
+    (album / "captions.csv").write_text("picture,words\n1.png,a horse\n")
+    controller = SearchController(search_sources(album, oracle(place), index=tmp_path / "index"), page_size=5)
+    state = of_type(opened(controller), "state")
+    assert state["pictures"] == 11 and "captions.csv" in state["remark"] and "no column" in state["remark"]
+
+
+# --- what a search says
+
+
+class Constant:
+    "Finds every picture equally like everything."
+
+    def collate(self, pairs):
+        return list(pairs)
+
+    def encode_images(self, batch):
+        return Encoded(torch.ones(len(batch), 2))
+
+    encode_texts = encode_images
+
+    def similarity(self, images, texts, pairs=None):
+        return cosine(images, texts, pairs)
+
+    def fingerprint(self):
+        return "constant"
+
+
+def test_a_model_that_learned_nothing_says_so(album, place, tmp_path):
+    """Of the captions at the opening, and of a query whose scores are all alike; a model that finds them says
+    nothing."""
+    controller = SearchController(search_sources(album, Constant(), index=tmp_path / "index"), page_size=5)
+    state = of_type(opened(controller), "state")
+    assert state["remark"].startswith(
+        "This model does not find these pictures by their captions: for 10 captions, 50 %"
+    )
+    query = of_type(controller.handle({"action": "search_text", "text": "horse"}), "query")
+    assert query["remark"].startswith(
+        "All pictures are nearly equally similar to the text (all between 1.000 and 1.000)"
+    )
+    words = {f"A {file.stem.split('-')[2]} at {file.stem.split('-')[1]} degrees": file for file in album.glob("*.png")}
+    good = oracle(place)
+    good.encode_texts = lambda batch: good.encode([float(words[text].stem.split("-")[1]) for text in batch])
+    controller = SearchController(search_sources(album, good, index=tmp_path / "good"), page_size=5)
+    assert of_type(opened(controller), "state")["remark"] == ""
+    query = of_type(controller.handle({"action": "search_picture", "item": 0}), "query")
+    assert query["remark"] == ""
+
+
+def test_an_explanation_is_said_once_and_in_words(controller):
+    controller.handle({"action": "search_picture", "item": item_of(controller, "stripes")})
+    controller.handle({"action": "search_text", "text": "a horse"})
+    content = of_type(controller.handle({"action": "explain", "item": item_of(controller, "zebra")}), "explanation")
+    assert content["lead"].startswith(f"Similarity {content['score']:.3f} (cosine) at α = 0.50. The bars of the whole")
+    assert len(content["methods"]) == len(set(content["methods"])) == 2
+    assert ["regions", "words"] == [line.split(":")[0] for line in content["methods"]]
+    sentences = content["lead"].split(". ")
+    assert len(sentences) == len(set(sentences))
+    assert ("left against" in content["lead"]) == (min(content["shares"]) < 0)
+
+
+def test_a_wide_window_shows_more_where_nobody_asked_for_a_number(place, tmp_path):
+    pairs = [Pair(np.full((8, 8, 3), k, np.uint8), None, str(k), str(k)) for k in range(60)]
+    controller = search(pairs, {"constant": Constant()}, index=tmp_path).controller
+    assert of_type(opened(controller), "state")["fits_window"]
+    page = of_type(controller.handle({"action": "fit_window", "count": 36}), "page")
+    assert len(page["items"]) == 36 and controller.address().shown is None, "an address does not know the window"
+    assert controller.handle({"action": "fit_window", "count": 30}) == [], "it does not shrink under the eyes"
+    controller.handle({"action": "show_more", "page_size": 48})
+    assert controller.handle({"action": "fit_window", "count": 60}) == [], "a person asked for 48"
+    asked = search(pairs, {"constant": Constant()}, index=tmp_path, page_size=6).controller
+    opened(asked)
+    assert asked.handle({"action": "fit_window", "count": 36}) == []
 
 
 # --- in a browser
@@ -679,6 +902,147 @@ def test_a_long_page_shows_what_an_action_changed(place, tmp_path, chromium):
     alert = page.locator("section[aria-label='picture of the query'] [role=alert]")
     alert.get_by_text("no picture that can be read").wait_for()
     assert alert.evaluate(in_view) and not page.locator(".cl-results > [role=alert]").inner_text()
+    page.close()
+
+
+TITLE = "document.querySelector('.cl-head h3').textContent"
+
+
+def wait_for_title(page, text):
+    page.wait_for_function(f"{TITLE}.includes({json.dumps(text)})")
+
+
+@pytest.mark.browser
+def test_a_filter_stars_and_boxes_on_a_page(place, album, tmp_path, chromium):
+    """By keyboard: words, a column, a range, a star; the list of stars; the query's own picture; its boxes."""
+    controller = SearchController(search_sources(album, oracle(place), index=tmp_path / "index"))
+    page = attach(chromium, "search", controller)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    assert page.locator(".cl-tile .cl-picture .cl-boxes").count() == 5, "five of the pictures have a box"
+    assert page.locator(".cl-tile .cl-picture .cl-boxes").first.is_visible()
+    page.get_by_role("button", name="Boxes").click()
+    assert not page.locator(".cl-tile .cl-picture .cl-boxes").first.is_visible()
+    page.get_by_role("button", name="Boxes").click()
+    page.fill(".cl-filter form input", "other")
+    wait_for_title(page, "Pictures that pass the filter 1 to 8 of 8")
+    page.get_by_label("column to filter by").select_option("split")
+    page.get_by_label("split", exact=True).select_option("train")
+    wait_for_title(page, "of 4")
+    page.get_by_label("column to filter by").select_option("angle")
+    page.get_by_label("angle from").fill("60")
+    gallery = controller.gallery
+    facts = [(item, gallery.facts[item], gallery.caption(item)) for item in range(10)]
+    left = [
+        item
+        for item, known, caption in facts
+        if known["split"] == ("train",) and known["angle"][0] >= 60 and "other" in caption
+    ]
+    page.wait_for_function(
+        f"document.querySelector('.cl-filter [role=status]').textContent === '{len(left)} of 11 pictures'"
+    )
+    assert 0 < len(left) < 4 and list(controller.listed()) == left
+    screenshot(page, "filter")
+    page.fill(".cl-query form input", "horse")
+    page.press(".cl-query form input", "Enter")
+    wait_for_title(page, f"among {len(left)} pictures that pass the filter")
+    page.get_by_role("button", name="Clear filter").click()
+    page.wait_for_function("document.querySelectorAll('.cl-tile').length === 11")
+    assert page.locator(".cl-condition").count() == 0 and page.input_value(".cl-filter form input") == ""
+    page.locator(".cl-tile", has_text="horse").locator(".cl-picture").focus()
+    page.keyboard.press("k")
+    page.get_by_role("button", name="★ Starred (1)").click()
+    wait_for_title(page, "among 1 starred pictures")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    assert download.value.suggested_filename == "starred.csv"
+    assert len(Path(download.value.path()).read_text().splitlines()) == 2
+    page.get_by_role("button", name="All pictures").click()
+    wait_for_title(page, "Starred pictures 1 to 1 of 1")
+    page.get_by_role("button", name="★ Starred (1)").click()
+    wait_for_title(page, "Pictures 1 to 11 of 11")
+    boxed = next(item for item in range(11) if controller.gallery.boxes[item])
+    page.locator(f".cl-tile[data-item='{boxed}'] .cl-picture").click()
+    page.get_by_role("button", name="field", exact=True).wait_for()
+    own = page.locator(".cl-tile.cl-is-query")
+    assert own.locator(".cl-tile-line b").inner_text() == "query"
+    ranks = page.locator(".cl-tile-line b").all_inner_texts()
+    assert [rank for rank in ranks if rank != "query"] == [str(rank) for rank in range(1, 11)]
+    page.get_by_role("button", name="field", exact=True).click()
+    page.wait_for_function("document.querySelector('.cl-description').textContent.startsWith('a part of')")
+    assert controller.query.picture.box == (0, 0, 0.5, 0.5)
+    page.locator(".cl-tile:not(.cl-is-query)").first.get_by_text("Why?").click()
+    page.wait_for_selector(".cl-explanation:not([hidden]) .cl-heat-picture canvas")
+    screenshot(page, "boxes")
+    assert not faults
+    page.close()
+
+
+@pytest.mark.browser
+def test_what_a_number_means_is_a_hover_or_a_focus_away(place, tmp_path, chromium):
+    """A text at the mouse and at the keyboard, which Escape hides; it lies within the app."""
+    controller = search(place / "gallery", oracle(place), index=tmp_path, page_size=12).controller
+    page = attach(chromium, "search", controller)
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    page.locator(".cl-tile", has_text="zebra").locator(".cl-picture").click()
+    page.wait_for_selector(".cl-stage img[src]")
+    page.fill(".cl-query form input", "horse")
+    page.press(".cl-query form input", "Enter")
+    wait_for_title(page, "“horse”")
+    tip = page.locator(".cl-tip")
+    assert not tip.is_visible()
+    line = page.locator(".cl-tile:not(.cl-is-query) .cl-tile-line").first
+    line.hover()
+    tip.wait_for()
+    assert re.match(
+        r"Hit 1 of 10 pictures. Similarity \d\.\d{3} \(with the picture alone .*, with the text alone", tip.inner_text()
+    )
+    tip.hover()
+    assert tip.is_visible(), "it can be read with the mouse on it"
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    page.focus(".cl-search input[type=range]")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    tip.wait_for()
+    assert tip.inner_text().startswith("α is the slider's place") and "of the weight" in tip.inner_text()
+    slider = page.locator(".cl-search input[type=range]")
+    assert slider.get_attribute("aria-describedby") == tip.get_attribute("id")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('cl-picture')"):
+            break
+    assert re.match(r"(Hit 1 of|The query's own picture)", tip.inner_text())
+    page.keyboard.press("w")
+    page.wait_for_selector(".cl-explanation:not([hidden]) canvas")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    tip.wait_for()
+    assert re.match(r"“.*” (adds|takes) \d\.\d{3} (to|from) the similarity", tip.inner_text())
+    frame, own = (page.locator(selector).bounding_box() for selector in (".cl-search", ".cl-tip"))
+    assert frame["x"] <= own["x"] and own["x"] + own["width"] <= frame["x"] + frame["width"]
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1600, 2560])
+def test_a_wide_window_is_used(tmp_path, chromium, width):
+    """Three whole rows of pictures from edge to edge."""
+    shades = np.random.default_rng(0).integers(0, 255, (80, 8, 8, 3), np.uint8)
+    pairs = [Pair(shade, None, str(k), str(k)) for k, shade in enumerate(shades)]
+    controller = search(pairs, {"constant": Constant()}, index=tmp_path).controller
+    page = attach(chromium, "search", controller)
+    page.set_viewport_size({"width": width, "height": 1000})
+    page.wait_for_function(
+        "(() => { const grid = document.querySelector('.cl-grid');"
+        " const columns = getComputedStyle(grid).gridTemplateColumns.split(' ').length;"
+        " return grid.children.length > 24 && grid.children.length === 3 * columns; })()"
+    )
+    edges = page.evaluate("[...document.querySelectorAll('.cl-tile')].map(tile => tile.getBoundingClientRect().right)")
+    assert max(edges) > width - 40
+    screenshot(page, f"wide-{width}")
     page.close()
 
 

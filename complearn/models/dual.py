@@ -343,7 +343,7 @@ class Dual(nn.Module):
         shares = reading.weights[0].float()[:, None] * self.codebook.codes.float()
         parts = shares.new_zeros(queries.shape[1], shares.shape[1]).index_add(0, reading.firing[0], shares)
         if side == "image":
-            method = "Codebook-CLIP: the codes that fired on each patch"
+            method = "the codes that fired on each patch"
         else:
             method = "the codes that fired on it"
         return Attribution(reading.embedding[0].float().cpu(), (parts / shares.sum(0).norm()).cpu(), method)
@@ -360,7 +360,7 @@ class Dual(nn.Module):
         whole = self.vision.head(features.pooled)[0].float()
         parts = self.vision.head(features.tokens)[0].float()
         return Attribution(
-            F.normalize(whole, dim=0).cpu(), (parts / whole.norm() / len(parts)).cpu(), "CLIP: each patch's own vector"
+            F.normalize(whole, dim=0).cpu(), (parts / whole.norm() / len(parts)).cpu(), "each patch's own vector"
         )
 
     def fingerprint(self) -> str:

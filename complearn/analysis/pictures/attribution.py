@@ -52,8 +52,13 @@ class Explanation:
     words: tuple[str, ...]
     heat: Float[np.ndarray, "word row column"]  # in the units of the score; larger is more
     drives: Float[np.ndarray, "word"]  # how much of the score is the word's; they add up to it
-    way: str  # how it was found, in a line
+    ways: tuple[str, ...]  # how regions and words were found, a line for each
     exact: bool = True  # whether a word's heat adds up to its drive
+
+    @property
+    def way(self) -> str:
+        "How it was found, in a line."
+        return "; ".join(self.ways)
 
     @property
     def whole(self) -> Float[np.ndarray, "row column"]:
@@ -127,14 +132,14 @@ def _text_parts(
         return Parts(
             vectors,
             whole,
-            f"a word: what the cosine loses without it ({REST}: what no single word accounts for)",
+            f"words: how much the similarity falls without the word; “{REST}” is what no single word accounts for",
             words,
         )
     words, vectors = _by_word(text, scorer.tokenizer([text]).spans[0], account.parts)
     return Parts(
         vectors,
         account.vector,
-        f"a word: {account.method}" + (f" ({REST}: end token and signs)" if REST in words else ""),
+        f"words: {account.method}" + (f"; “{REST}” is the end token and signs" if REST in words else ""),
         words,
     )
 
@@ -177,13 +182,10 @@ def _image_parts(
         exact = torch.allclose(account.parts.sum(0), account.vector, atol=1e-3)
         if exact or way == "patches":
             sums = "; all parts add up to the cosine" if exact else ", which do not add up to the picture's"
-            return Parts(
-                account.parts, account.vector, account.method + sums, grid=patch_grid(len(account.parts)), exact=exact
-            )
+            told = f"regions: {account.method}{sums}"
+            return Parts(account.parts, account.vector, told, grid=patch_grid(len(account.parts)), exact=exact)
     whole, parts = covered(scorer, image)
-    caption = (
-        f"{type(scorer).__name__}: heat is what the cosine loses when a place is covered, and does not add up to it"
-    )
+    caption = "regions: how much the similarity falls when a square is covered, which does not add up to it"
     return Parts(parts, whole, caption, grid=patch_grid(len(parts)), exact=False)
 
 # %% ../../../nbs/analysis/pictures/attribution.ipynb #c020
@@ -207,8 +209,8 @@ def explain(
         query = Parts(picture_vector, picture_vector[0], "", ("the picture",))
     hit = _image_parts(scorer, image, way)
     heat = rearrange(hit.vectors @ query.vectors.T, "(r c) w -> w r c", r=hit.grid[0])
-    account = "; ".join(filter(None, (hit.way, query.way)))
-    return Explanation(query.names, heat.numpy(), (query.vectors @ hit.whole).numpy(), account, hit.exact)
+    ways = tuple(filter(None, (hit.way, query.way)))
+    return Explanation(query.names, heat.numpy(), (query.vectors @ hit.whole).numpy(), ways, hit.exact)
 
 # %% ../../../nbs/analysis/pictures/attribution.ipynb #6e642817
 def _centres(

@@ -14,7 +14,7 @@ from ...core.config import RequestError
 from ...core.files import cache_dir
 from ...core.runs import Run, find
 from ...data.pairs import Pair
-from ...data.readers.files import read_pictures
+from ...data.readers.photo_folders import read_photos
 from ...data.worlds.world import world_from
 from ...evaluation.search.gallery import Gallery, index_gallery
 from ...models.registry import search_fault
@@ -79,7 +79,7 @@ def _pictures_from(
     if callable(gallery):
         return gallery
     if isinstance(gallery, (str, Path)):
-        return lambda: read_pictures(gallery)
+        return lambda: read_photos(gallery)
     return lambda: gallery
 
 # %% ../../../nbs/apps/search/sources.ipynb #c008

@@ -1,26 +1,12 @@
 // Image search: a picture, a text and a slider between them, the results, and what drove a hit.
 // The kernel's side is complearn.apps.search.controller; nothing here asks a network.
-import {
-  button,
-  bytes,
-  connect,
-  count,
-  download,
-  fill,
-  h,
-  numbers,
-  objectURL,
-  scrolling,
-  some,
-  statusLine,
-  toggle,
-  track,
-} from "./shared.js";
+import { button, bytes, connect, count, download, fill, h, numbers, scrolling, some, statusLine, toggle } from "./shared.js";
 
 const MAX_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
 const PART_BYTES = 4 * 2 ** 20; // servers close a connection on messages of more than ten megabytes
 const TITLE = 60; // characters of a query or a caption in a title; its tooltip has the whole
 const MOST = 96; // thumbnails in one request
+const MOST_THINGS = 12; // buttons of boxes under the query's picture
 const QUEUED = 48; // of those that are requested ahead of their use: few, so that a page that is looked at does not wait long behind it
 
 const shorten = text => {
@@ -28,18 +14,29 @@ const shorten = text => {
   return letters.length > TITLE ? `${letters.slice(0, TITLE).join("").trimEnd()}…` : text;
 };
 
+const sentence = text => `${text[0].toUpperCase()}${text.slice(1)}.`;
+
 const decimals = value => value.toFixed(3).replace(/^-(?=[0.]+$)/, ""); // no minus before a zero
 
 // --- thumbnails
 
-// They arrive as files, which become pictures when they are shown. Those of the page that is looked at are requested at once;
-// those that the slider may need later follow in small portions, one at a time, those nearest to its place first.
+// A small picture as an address that holds it. Chromium decodes 24 of these in less than half the time that it takes for
+// addresses of blobs, which another process has to look up one by one.
+const dataURL = view => {
+  const content = bytes(view);
+  let text = "";
+  for (let start = 0; start < content.length; start += 8192) text += String.fromCharCode(...content.subarray(start, start + 8192));
+  return `data:image/${content[0] === 0xff ? "jpeg" : "png"};base64,${btoa(text)}`;
+};
+
+// They arrive as files, which become pictures when they are shown. Those of the page that is looked at come with the query, and
+// those that the slider may need next follow it unasked. What is missing after that is requested in small portions, one at a
+// time, those nearest to the slider's place first.
 class Thumbnails {
   constructor(app) {
     Object.assign(this, { app, loaded: new Map(), queue: [], requested: new Set(), waiting: false });
   }
   forget() {
-    for (const { url } of this.loaded.values()) if (url) URL.revokeObjectURL(url);
     this.loaded.clear();
     this.requested.clear();
     this.queue = [];
@@ -48,15 +45,22 @@ class Thumbnails {
   receive(content, buffers) {
     const files = bytes(buffers[0]);
     let start = 0;
+    const { boxes, facts } = content;
     content.items.forEach((item, n) => {
       this.requested.delete(item);
       const file = files.slice(start, start + content.sizes[n]);
       start += content.sizes[n];
-      if (!this.loaded.has(item)) this.loaded.set(item, { file, name: content.names[n], caption: content.captions[n] });
+      const told = { name: content.names[n], caption: content.captions[n], boxes: boxes?.[n] ?? [], facts: facts?.[n] ?? "" };
+      if (!this.loaded.has(item)) this.loaded.set(item, { file, ...told });
     });
     this.waiting = this.requested.size > 0;
     this.app.grid.receive(content.items);
     this.request();
+  }
+  // The kernel sends these without being asked.
+  expect(items) {
+    for (const item of items) if (!this.loaded.has(item)) this.requested.add(item);
+    this.waiting = this.requested.size > 0;
   }
   missing(items) {
     return [...new Set(items)].filter(item => !this.loaded.has(item) && !this.requested.has(item));
@@ -83,6 +87,11 @@ class Thumbnails {
 }
 
 // --- the ranking that the slider moves
+
+// What the times at the top are.
+const TIMES =
+  "How long the last query took: to turn it into vectors, and to compare it with all pictures. A move is the time from a " +
+  "move of the slider until the pictures are on the screen.";
 
 // What alpha is, by how the scores of the two sides are mixed.
 const MEANING = {
@@ -124,10 +133,92 @@ class Mixture {
   }
 }
 
+// --- boxes
+
+// The boxes of the things in a picture, in shares of its sides, as a layer that lies over it. In a square frame the picture
+// itself leaves a margin at two sides.
+const drawBoxes = (boxes, { width = 1, height = 1, withLabels = false } = {}) => {
+  const longer = Math.max(width, height);
+  const [across, down] = [width / longer, height / longer];
+  const share = value => `${(100 * value).toFixed(2)}%`;
+  const draw = ([label, left, top, right, bottom]) => {
+    const [x, y] = [(1 - across) / 2 + left * across, (1 - down) / 2 + top * down];
+    const size = `width:${share((right - left) * across)};height:${share((bottom - top) * down)}`;
+    return h("span", { style: `left:${share(x)};top:${share(y)};${size}` }, withLabels && label ? h("b", {}, label) : null);
+  };
+  return h("span", { class: "cl-boxes", "aria-hidden": "true" }, boxes.map(draw));
+};
+
+// --- what a number means
+
+// A text that appears while the mouse is on a number (and stays while the mouse is on the text), or while the keyboard is on the
+// number or on its picture; Escape hides it. What has one has a function `tip`, or `keyTip` for the keyboard alone.
+class Tips {
+  constructor(app) {
+    this.app = app;
+    this.node = h("div", { class: "cl-tip", role: "tooltip", id: `cl-tip-${Math.random().toString(36).slice(2)}`, hidden: true });
+    app.node.append(this.node);
+    const owner = target => {
+      let node = target;
+      while (node && node !== app.node && !node.tip) node = node.parentElement;
+      return node?.tip ? node : null;
+    };
+    app.node.addEventListener("mouseover", ({ target }) => target !== this.node && this.plan(owner(target)));
+    app.node.addEventListener("mouseleave", () => this.hide());
+    app.node.addEventListener("focusin", event => {
+      const node = event.target.keyTip ? event.target : owner(event.target);
+      if (node && event.target.matches(":focus-visible")) this.show(node, event.target);
+      else this.hide();
+    });
+    app.node.addEventListener("focusout", () => this.hide());
+  }
+  plan(node) {
+    if (node === this.owner) return;
+    this.hide();
+    this.owner = node;
+    if (node) this.timer = setTimeout(() => this.show(node), 300);
+  }
+  show(node, focused = null) {
+    const text = (node.keyTip ?? node.tip)();
+    this.hide();
+    if (!text || !node.isConnected) return;
+    this.owner = node;
+    this.node.textContent = text;
+    this.node.hidden = false;
+    const frame = this.app.node.getBoundingClientRect();
+    const { left, top, bottom, width } = node.getBoundingClientRect();
+    const { offsetWidth, offsetHeight } = this.node;
+    const x = Math.max(4, Math.min(left - frame.left + width / 2 - offsetWidth / 2, frame.width - offsetWidth - 4));
+    const isAbove = bottom + offsetHeight + 8 > Math.min(innerHeight, frame.bottom) && top - offsetHeight - 8 > frame.top;
+    this.node.style.left = `${x}px`;
+    this.node.style.top = `${(isAbove ? top - offsetHeight - 6 : bottom + 6) - frame.top}px`;
+    this.described = focused;
+    focused?.setAttribute("aria-describedby", this.node.id);
+  }
+  hide() {
+    clearTimeout(this.timer);
+    this.owner = null;
+    this.node.hidden = true;
+    this.described?.removeAttribute("aria-describedby");
+    this.described = null;
+  }
+}
+
+// A number that the keyboard can go to, with what it means.
+const withTip = (node, tip) => {
+  node.setAttribute("tabindex", "0");
+  node.setAttribute("role", "note");
+  node.setAttribute("data-lm-suppress-shortcuts", "true");
+  node.tip = tip;
+  return node;
+};
+
 // --- the grid of results
 
+const MOST_TILES = 600; // that are kept for a later query
+
 // Each picture's tile is made once and only moved: nothing is decoded or drawn twice. One picture is in the tab order;
-// arrows go to the others, Enter searches with one, W explains it, K keeps it.
+// arrows go to the others, Enter searches with one, W explains it, K gives it a star.
 class ResultGrid {
   constructor(app) {
     Object.assign(this, { app, tiles: new Map(), hits: [], active: 0 });
@@ -149,7 +240,8 @@ class ResultGrid {
   makeTile(item) {
     const { app } = this;
     const image = h("img", { alt: "", draggable: "false" });
-    const whyTitle = "which words and regions drove this hit (W)";
+    const whyTitle = "which words and regions make this picture a hit (W)";
+    const starTitle = "give this picture a star, or take it away (K)";
     const tile = {
       item,
       image,
@@ -158,31 +250,45 @@ class ResultGrid {
       score: h("span", { class: "cl-muted" }),
       caption: h("div", { class: "cl-caption" }),
       why: button("Why?", () => app.explain(item), { tabindex: "-1", title: whyTitle }),
-      keep: toggle("☆", false, () => app.keep(item), { tabindex: "-1", title: "keep this picture (K)" }),
+      keep: toggle("☆", false, () => app.keep(item), { class: "cl-star", tabindex: "-1", title: starTitle, "aria-label": "star" }),
     };
-    const line = [tile.rank, tile.score, h("span", { class: "cl-grow" }), tile.why, tile.keep];
-    tile.node = h(
-      "div",
-      { class: "cl-tile", role: "listitem", "data-item": item },
-      tile.open,
-      h("div", { class: "cl-tile-line" }, line),
-      tile.caption,
-    );
+    const line = h("div", { class: "cl-tile-line" }, tile.rank, tile.score, h("span", { class: "cl-grow" }), tile.why);
+    tile.node = h("div", { class: "cl-tile", role: "listitem", "data-item": item }, tile.open, tile.keep, line, tile.caption);
+    tile.open.keyTip = line.tip = () => this.describe(tile);
     return tile;
   }
   fillTile(tile) {
     const thumbnail = this.app.thumbnails.loaded.get(tile.item);
     if (!thumbnail || tile.filled) return;
-    const { file, name, caption } = thumbnail;
+    const { file, name, caption, boxes } = thumbnail;
     tile.filled = true;
-    tile.image.src = thumbnail.url = URL.createObjectURL(new Blob([file]));
-    thumbnail.file = null; // the picture has a copy
+    tile.image.src = dataURL(file);
     tile.image.alt = tile.caption.textContent = caption || name;
     tile.caption.title = tile.image.title = caption ? `${caption}\n${name}` : name;
     tile.image.decode().then(
-      () => tile.image.classList.toggle("cl-coarse", tile.image.naturalWidth <= 64),
+      () => {
+        const { naturalWidth, naturalHeight } = tile.image;
+        tile.image.classList.toggle("cl-coarse", naturalWidth <= 64);
+        if (boxes.length) tile.open.append(drawBoxes(boxes, { width: naturalWidth, height: naturalHeight }));
+      },
       () => {},
     );
+  }
+  // What the numbers of a tile mean, and what is known of its picture.
+  describe({ item, hit }) {
+    const { name, caption, boxes, facts } = this.app.thumbnails.loaded.get(item) ?? {};
+    const lines = [];
+    if (hit?.score !== undefined) {
+      const { picture, query_text: text, scored, own } = this.app.mixture;
+      const rivals = own == null ? scored : scored - 1;
+      const first = hit.isOwn ? "The query's own picture takes no rank." : `Hit ${hit.rank} of ${count(rivals)} pictures.`;
+      const alone = [picture && `with the picture alone ${decimals(hit.image)}`, text && `with the text alone ${decimals(hit.text)}`];
+      const parts = picture && text ? ` (${alone.join(", ")})` : "";
+      lines.push(`${first} Similarity ${decimals(hit.score)}${parts}: the cosine of picture and query, at most 1.`);
+    }
+    const labels = [...new Set((boxes ?? []).map(([label]) => label).filter(Boolean))];
+    lines.push(caption, name, facts, labels.length && `In boxes: ${labels.join(", ")}`);
+    return lines.filter(Boolean).join("\n");
   }
   receive(items) {
     for (const item of items) if (this.tiles.has(item)) this.fillTile(this.tiles.get(item));
@@ -193,7 +299,8 @@ class ResultGrid {
   }
   show(hits) {
     this.hits = hits;
-    const nodes = hits.map((hit, n) => this.updateTile(this.tile(hit.item), hit, n + 1));
+    if (this.tiles.size > MOST_TILES) this.drop(new Set(hits.map(({ item }) => item)));
+    const nodes = hits.map(hit => this.updateTile(this.tile(hit.item), hit));
     const present = this.box.children;
     if (nodes.length !== present.length || nodes.some((node, n) => present[n] !== node)) this.box.replaceChildren(...nodes);
     this.active = Math.min(this.active, Math.max(0, hits.length - 1));
@@ -201,16 +308,20 @@ class ResultGrid {
     this.markReady();
     this.app.thumbnails.load(hits.map(({ item }) => item));
   }
-  updateTile(tile, hit, rank) {
+  drop(needed) {
+    for (const item of this.tiles.keys()) if (!needed.has(item)) this.tiles.delete(item);
+  }
+  updateTile(tile, hit) {
     const ranked = hit.score !== undefined;
     const kept = this.app.selected.has(hit.item);
-    tile.rank.textContent = ranked ? String(rank) : "";
-    tile.score.textContent = ranked ? hit.score.toFixed(3) : "";
-    tile.score.title = ranked ? `picture ${hit.image.toFixed(3)}, text ${hit.text.toFixed(3)}` : "";
+    tile.hit = hit;
+    tile.rank.textContent = hit.isOwn ? "query" : ranked ? String(hit.rank) : "";
+    tile.score.textContent = ranked ? decimals(hit.score) : "";
     tile.why.hidden = !ranked;
-    tile.node.classList.toggle("cl-is-query", hit.item === this.app.mixture?.picture?.item);
+    tile.node.classList.toggle("cl-is-query", !!hit.isOwn);
     const name = tile.image.alt || `picture ${hit.item}`;
-    tile.open.setAttribute("aria-label", `${ranked ? `rank ${rank}: ` : ""}${name}: search with it`);
+    const first = hit.isOwn ? "the query's picture, " : ranked ? `rank ${hit.rank}: ` : "";
+    tile.open.setAttribute("aria-label", `${first}${name}: search with it`);
     if (tile.kept !== kept) {
       tile.kept = kept;
       tile.keep.textContent = kept ? "★" : "☆";
@@ -222,7 +333,7 @@ class ResultGrid {
     this.hits.forEach(({ item }, n) => this.tile(item).open.setAttribute("tabindex", n === this.active ? "0" : "-1"));
   }
   markExplained(item) {
-    for (const tile of this.tiles.values()) tile.node.classList.toggle("cl-is-explained", tile.item === item);
+    for (const tile of this.tiles.values()) tile.node.classList.toggle("cl-is-withTip", tile.item === item);
   }
   onKey(event) {
     const place = this.hits.findIndex(({ item }) => this.tile(item).open === event.target);
@@ -272,6 +383,7 @@ class PictureInput {
     );
     this.empty = h("p", { class: "cl-muted cl-empty" }, "No picture yet. Click one of the gallery, or upload one.");
     this.description = h("p", { class: "cl-small cl-muted cl-description" });
+    this.things = h("div", { class: "cl-row cl-things", role: "group", "aria-label": "search with a thing in a box", hidden: true });
     this.searchBox = button("Search with the box", () => this.crop(this.box), { hidden: true });
     this.whole = button("Whole picture", () => this.crop(null), { hidden: true });
     this.remove = button("Remove", () => app.send({ action: "clear", what: "picture" }), { hidden: true });
@@ -290,6 +402,7 @@ class PictureInput {
       h("h3", {}, "Picture"),
       this.empty,
       this.stage,
+      this.things,
       this.description,
       h("div", { class: "cl-row" }, uploader, this.searchBox, this.whole, this.remove),
       this.status,
@@ -297,18 +410,32 @@ class PictureInput {
     this.show(null);
   }
   show(picture, view) {
-    if (this.url) URL.revokeObjectURL(this.url);
-    this.url = picture && view ? objectURL(view) : null;
-    if (this.url) this.image.src = this.url;
+    if (picture && view) this.image.src = dataURL(view);
     this.image.alt = picture?.name ?? "";
     this.stage.hidden = this.remove.hidden = !picture;
     this.empty.hidden = !!picture;
     this.searchBox.hidden = true;
     this.whole.hidden = !picture?.box;
     this.setBox(picture?.box ?? null);
+    this.showThings(picture?.boxes ?? []);
     const part = picture?.box ? "a part of " : "";
     const notes = picture?.notes.length ? ` (${picture.notes.join(", ")})` : "";
     this.description.textContent = picture ? `${part}${picture.name}${notes}. Draw a box on it to search with a part.` : "";
+  }
+  // The boxes of the data, drawn over the picture; each is a button that searches with it.
+  showThings(boxes) {
+    this.stage.querySelector(".cl-boxes")?.remove();
+    if (boxes.length) this.stage.append(drawBoxes(boxes));
+    const names = new Map();
+    for (const [label] of boxes) names.set(label, (names.get(label) ?? 0) + 1);
+    const seen = new Map();
+    const search = ([label, ...box]) => {
+      seen.set(label, (seen.get(label) ?? 0) + 1);
+      const name = `${label || "box"}${names.get(label) > 1 ? ` ${seen.get(label)}` : ""}`;
+      return button(name, () => this.crop(box), { title: `search with the box of ${name}` });
+    };
+    this.things.hidden = !boxes.length;
+    fill(this.things, h("span", { class: "cl-small" }, "Search with:"), boxes.slice(0, MOST_THINGS).map(search));
   }
   setBox(box) {
     this.box = box;
@@ -402,31 +529,40 @@ class Explanation {
   async show(content, buffers) {
     const { words, shares, caption, name } = content;
     const picture = new Image();
-    picture.src = objectURL(buffers[0]);
+    picture.src = dataURL(buffers[0]);
     await picture.decode().catch(() => {});
-    URL.revokeObjectURL(picture.src);
     const heats = content.grids.map((_, n) => bytes(buffers[n + 1]));
     const canvas = h("div", { class: "cl-heat" });
     const choose = k => {
-      fill(canvas, this.draw(picture, heats[k], content.grids[k], content.fit, `${words[k]} on ${caption || name}`));
+      const drawn = this.draw(picture, heats[k], content.grids[k], content.fit, `${words[k]} on ${caption || name}`);
+      const boxes = content.boxes.length > 0 && drawBoxes(content.boxes, { withLabels: true });
+      fill(canvas, h("div", { class: "cl-heat-picture" }, drawn, boxes));
       if (heats[k].every(value => !value))
         canvas.append(h("p", { class: "cl-small cl-muted" }, `No single region speaks for “${words[k]}”.`));
       rows.forEach((row, n) => row.setAttribute("aria-pressed", String(n === k)));
       canvas.dataset.word = words[k];
     };
-    const most = Math.max(1e-9, ...shares.map(Math.abs));
+    // From the largest share against to the largest share for; zero is in between where there are both.
+    const [against, most] = [Math.max(0, ...shares.map(share => -share)), Math.max(0, ...shares)];
+    const scale = 100 / Math.max(1e-9, against + most);
     const rows = words.map((word, k) => {
-      const bar = track(Math.abs(shares[k]) / most, shares[k] < 0 ? "cl-against" : "");
-      const parts = [h("span", { class: "cl-name" }, word), bar, h("span", { class: "cl-number" }, decimals(shares[k]))];
-      return h("button", { type: "button", class: "cl-share", "aria-pressed": "false", onclick: () => choose(k) }, parts);
+      const width = scale * Math.abs(shares[k]);
+      const start = scale * (shares[k] < 0 ? against + shares[k] : against);
+      const bar = h("i", { class: shares[k] < 0 ? "cl-against" : "", style: `left:${start.toFixed(1)}%;width:${width.toFixed(1)}%` });
+      const zero = against > 0 && h("b", { style: `left:${(scale * against).toFixed(1)}%` });
+      const line = h("span", { class: "cl-track" }, bar, zero);
+      const parts = [h("span", { class: "cl-name" }, word), line, h("span", { class: "cl-number" }, decimals(shares[k]))];
+      const row = h("button", { type: "button", class: "cl-share", "aria-pressed": "false", onclick: () => choose(k) }, parts);
+      const verb = shares[k] < 0 ? "takes" : "adds";
+      const place = shares[k] < 0 ? "from" : "to";
+      row.tip = () => `“${word}” ${verb} ${decimals(Math.abs(shares[k]))} ${place} the similarity ${decimals(content.score)}.`;
+      return row;
     });
     const close = () => {
       this.hide();
       this.app.send({ action: "close_explanation" });
       this.app.grid.tiles.get(content.item)?.open.focus();
     };
-    const cosine = `Cosine ${content.score.toFixed(3)} at α = ${content.alpha.toFixed(2)}. ${content.sum}`;
-    const use = "Click a bar to see its regions: bright ones speak for it, in one scale for all single words.";
     const small = text => h("p", { class: "cl-small cl-muted" }, text);
     const title = h("h3", { class: "cl-grow", title: caption ? `${caption}\n${name}` : name });
     title.textContent = `Why ${caption ? `“${shorten(caption)}”` : shorten(name)}`;
@@ -438,7 +574,7 @@ class Explanation {
         "div",
         { class: "cl-columns" },
         canvas,
-        h("div", {}, small(`${cosine} ${use}`), this.rows, small(`Method: ${content.methods.join("; ")}.`)),
+        h("div", {}, small(content.lead), this.rows, small(`How it was found. ${content.methods.map(sentence).join(" ")}`)),
       ),
     );
     this.node.hidden = false;
@@ -454,7 +590,8 @@ class Explanation {
   }
   // The model saw the square in the middle (fit "crop") or the whole picture; the grid lies over what it saw.
   draw(picture, heat, [rows, columns], fit, label) {
-    const scale = 288 / Math.max(picture.naturalWidth || 1, picture.naturalHeight || 1);
+    const side = this.app.node.clientWidth >= 1400 ? 340 : 288;
+    const scale = side / Math.max(picture.naturalWidth || 1, picture.naturalHeight || 1);
     const width = Math.round((picture.naturalWidth || 1) * scale);
     const height = Math.round((picture.naturalHeight || 1) * scale);
     const style = `width:${width}px;height:${height}px`;
@@ -467,8 +604,8 @@ class Explanation {
     const pixels = new ImageData(columns, rows);
     heat.forEach((value, i) => pixels.data.set([12, 18, 48, 200 * (1 - value / 255)], 4 * i));
     shadePen.putImageData(pixels, 0, 0);
-    const side = Math.min(width, height);
-    const [seenWidth, seenHeight] = fit === "crop" ? [side, side] : [width, height];
+    const square = Math.min(width, height);
+    const [seenWidth, seenHeight] = fit === "crop" ? [square, square] : [width, height];
     const [x, y] = [width - seenWidth, height - seenHeight];
     pen.imageSmoothingEnabled = true;
     pen.fillStyle = "rgba(12, 18, 48, 0.78)";
@@ -481,26 +618,164 @@ class Explanation {
   }
 }
 
+// --- the filter
+
+// By words of captions and names, and by columns of the data: one of some values, from a number to a number, or by words.
+class Filter {
+  constructor(app) {
+    Object.assign(this, { app, columns: new Map(), rows: new Map(), words: "", starred: false, isOn: false });
+    const label = "words in captions";
+    this.word = h("input", { type: "search", placeholder: label, "aria-label": label, autocomplete: "off" });
+    this.word.addEventListener("input", () => this.sendSoon());
+    const submit = event => {
+      event.preventDefault();
+      this.send();
+    };
+    this.list = h("div", { class: "cl-conditions" });
+    const add = () => {
+      this.addRow(this.choice.value);
+      this.rows.get(this.choice.value)?.field.focus();
+      this.choice.value = "";
+    };
+    this.choice = h("select", { "aria-label": "column to filter by", onchange: add });
+    this.clear = button("Clear filter", () => this.app.send({ action: "filter_pictures" }, "reading the gallery"), { hidden: true });
+    this.size = h("p", { class: "cl-small cl-muted", role: "status" });
+    this.node = h(
+      "section",
+      { class: "cl-filter", "aria-label": "which pictures to search" },
+      h("h3", { class: "cl-row" }, h("span", { class: "cl-grow" }, "Only pictures with"), this.clear),
+      h("form", { class: "cl-row", onsubmit: submit }, this.word),
+      this.list,
+      this.choice,
+      this.size,
+    );
+  }
+  get conditions() {
+    const wanted = [...this.rows].map(([name, { read }]) => [name, read()]);
+    return wanted.filter(([, value]) => value !== "");
+  }
+  send(starred = this.starred) {
+    clearTimeout(this.timer);
+    const where = this.conditions.map(([name, value]) => `${name}=${value}`);
+    this.app.send({ action: "filter_pictures", words: this.word.value, where, starred }, "choosing pictures");
+  }
+  sendSoon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.send(), 300);
+  }
+  // One row for a column: its name, a field, and a button that takes it away.
+  addRow(name) {
+    const column = this.columns.get(name);
+    if (!column || this.rows.has(name)) return;
+    const row = { values: () => this.values(column), range: () => this.range(column), words: () => this.text(column) }[column.kind]();
+    const remove = () => {
+      this.rows.delete(name);
+      row.node.remove();
+      this.offer();
+      this.send();
+      this.choice.focus();
+    };
+    const away = button("✕", remove, { "aria-label": `do not filter by ${name}`, title: `do not filter by ${name}` });
+    row.node = h("div", { class: "cl-condition" }, h("span", { class: "cl-name", title: name }, name), row.fields, away);
+    this.rows.set(name, row);
+    this.list.append(row.node);
+    this.offer();
+  }
+  values({ name, values }) {
+    const options = values.map(([value, number]) => h("option", { value }, `${value} (${count(number)})`));
+    const any = h("option", { value: "" }, "any");
+    const field = h("select", { "aria-label": name, onchange: () => this.send() }, any, options);
+    const show = value => {
+      field.value = value;
+    };
+    return { field, fields: [field], read: () => field.value, show };
+  }
+  range({ name, low, high }) {
+    const make = (end, placeholder) =>
+      h("input", { type: "number", step: "any", placeholder, "aria-label": `${name} ${end}`, oninput: () => this.sendSoon() });
+    const [from, to] = [make("from", low), make("to", high)];
+    const read = () => (from.value || to.value ? `${from.value}..${to.value}` : "");
+    const show = value => {
+      [from.value, to.value] = value ? value.split("..") : ["", ""];
+    };
+    return { field: from, fields: [from, "to", to], read, show };
+  }
+  text({ name }) {
+    const field = h("input", { type: "search", "aria-label": name, oninput: () => this.sendSoon() });
+    const show = value => {
+      field.value = value;
+    };
+    return { field, fields: [field], read: () => field.value.trim(), show };
+  }
+  offer() {
+    const names = [...this.columns.keys()].filter(name => !this.rows.has(name));
+    const first = h("option", { value: "" }, this.rows.size ? "and a column …" : "a column …");
+    fill(
+      this.choice,
+      first,
+      names.map(name => h("option", { value: name }, name)),
+    );
+    this.choice.hidden = !names.length;
+  }
+  receive({ words, conditions, starred, passing, total, columns }) {
+    if (columns) {
+      this.columns = new Map(columns.map(column => [column.name, column]));
+      this.rows.clear();
+      fill(this.list);
+      this.offer();
+    }
+    Object.assign(this, { words, starred, passing, total });
+    this.isOn = starred || words !== "" || conditions.length > 0;
+    if (document.activeElement !== this.word) this.word.value = words;
+    const wanted = new Map(conditions);
+    for (const name of wanted.keys()) this.addRow(name);
+    const isCleared = !this.isOn;
+    for (const [name, row] of this.rows) {
+      if (row.node.contains(document.activeElement)) continue;
+      if (isCleared) {
+        this.rows.delete(name);
+        row.node.remove();
+      } else row.show(wanted.get(name) ?? "");
+    }
+    if (isCleared) this.offer();
+    this.clear.hidden = !this.isOn;
+    this.size.textContent = this.isOn ? `${count(passing)} of ${some(total, "picture")}` : "";
+  }
+  // How the pictures that pass are called in a title.
+  get name() {
+    const others = this.words !== "" || this.conditions.length > 0;
+    return `${this.starred ? "starred " : ""}pictures${others ? " that pass the filter" : ""}`;
+  }
+}
+
 // --- the app
 
 class Search {
   constructor(model, node) {
-    Object.assign(this, { model, selected: new Set(), mixture: null, moves: [] });
+    Object.assign(this, { model, selected: new Set(), mixture: null, moves: [], hasBoxes: true });
     this.thumbnails = new Thumbnails(this);
     this.grid = new ResultGrid(this);
     this.picture = new PictureInput(this);
     this.explanation = new Explanation(this);
+    this.filter = new Filter(this);
     this.place = this.status = statusLine({ role: "alert" });
     const body = h("div", { class: "cl-body" }, this.makeQuery(), this.makeResults());
-    this.node = h("div", { class: "cl cl-search" }, this.makeTop(), body);
+    this.remark = h("p", { class: "cl-remark cl-model-remark", role: "status" });
+    this.node = h("div", { class: "cl cl-search" }, this.makeTop(), this.remark, body);
+    this.tips = new Tips(this);
     fill(node, this.node);
+    this.observer = new ResizeObserver(() => {
+      clearTimeout(this.resized);
+      this.resized = setTimeout(() => this.fitWindow(), 200);
+    });
+    this.observer.observe(this.grid.box);
     this.setSlider(model.get("_alpha") ?? 0.5);
   }
   makeTop() {
     const open = () => this.send({ action: "open_model", source: +this.source.value }, "opening the model");
     this.source = h("select", { "aria-label": "model", onchange: open });
     this.summary = h("span", { class: "cl-small cl-muted cl-grow" });
-    this.timing = h("span", { class: "cl-small cl-muted cl-timing" });
+    this.timing = withTip(h("span", { class: "cl-small cl-muted cl-timing" }), () => TIMES);
     const refresh = () => this.send({ action: "refresh" }, "reading the gallery");
     const reload = button("Refresh", refresh, { title: "see whether the gallery has changed" });
     return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Search"), this.source, this.summary, this.timing, reload);
@@ -522,7 +797,13 @@ class Search {
     const label = "alpha: from the picture to the text";
     const move = () => this.moveSlider(Math.round(100 * this.slider.value) / 100);
     this.slider = h("input", { type: "range", min: "0", max: "1", step: "0.01", "aria-label": label, oninput: move });
+    const place = () => {
+      const { share } = this.mixture?.position(this.alpha) ?? {};
+      const weights = share == null ? "" : ` In the mixed query the text has ${Math.round(100 * share)} % of the weight.`;
+      return `α is the slider's place: 0 is the picture alone, 1 the text alone.${weights}`;
+    };
     this.value = h("output", { class: "cl-number" });
+    this.value.tip = this.slider.tip = place;
     const ends = ["picture", "both", "text"].map(end => h("span", {}, end));
     this.meaning = h("p", { class: "cl-small" });
     const mix = h(
@@ -534,21 +815,28 @@ class Search {
       this.meaning,
     );
     this.history = h("section", { class: "cl-history", "aria-label": "previous queries", hidden: true });
-    return h("div", { class: "cl-query" }, this.picture.node, text, mix, this.history);
+    return h("div", { class: "cl-query" }, this.picture.node, text, mix, this.filter.node, this.history);
   }
   makeResults() {
     this.title = h("h3", { class: "cl-grow", role: "status" });
     this.pages = h("span", { class: "cl-row" });
     this.all = button("All pictures", () => this.send({ action: "clear", what: "all" }), { hidden: true });
-    this.table = button("Save as CSV", () => this.send({ action: "export_table" }), { hidden: true });
+    const csv = "save the hits, or the pictures of this list, with their captions, columns and stars";
+    this.table = button("Save as CSV", () => this.send({ action: "export_table" }), { title: csv });
+    const starred = "show the pictures with a star alone; a star stays whatever is searched";
+    this.stars = toggle("☆", false, () => this.filter.send(!this.filter.starred), { title: starred });
+    const boxes = "draw the boxes that the data has";
+    this.boxes = toggle("Boxes", true, () => this.showBoxes(!this.hasBoxes), { title: boxes, hidden: true });
     const more = () => this.send({ action: "show_more", page_size: 2 * this.mixture.page_size });
     this.more = button("Show more", more, { hidden: true });
-    const keys = "Click a picture to search with it. Keys on a picture: arrows move, Enter searches, W explains, K keeps.";
+    const keys = "Click a picture to search with it. Keys on a picture: arrows move, Enter searches, W explains, K gives a star.";
+    this.flat = h("p", { class: "cl-remark cl-small", role: "status" });
     return h(
       "div",
       { class: "cl-results" },
       this.status,
-      h("div", { class: "cl-row cl-head" }, this.title, this.pages, this.all, this.table),
+      h("div", { class: "cl-row cl-head" }, this.title, this.pages, this.boxes, this.stars, this.all, this.table),
+      this.flat,
       this.explanation.node,
       this.grid.box,
       h("div", { class: "cl-row" }, this.more, h("p", { class: "cl-small cl-muted" }, keys)),
@@ -582,6 +870,26 @@ class Search {
   }
   keep(item) {
     this.send({ action: "keep", item, on: !this.selected.has(item) });
+  }
+  showStars() {
+    const { size } = this.selected;
+    const { starred } = this.filter;
+    this.stars.textContent = `${size ? "★" : "☆"} Starred (${count(size)})`;
+    this.stars.setAttribute("aria-pressed", String(starred));
+    this.stars.disabled = !size && !starred;
+  }
+  showBoxes(on) {
+    this.hasBoxes = on;
+    this.boxes.setAttribute("aria-pressed", String(on));
+    this.node.classList.toggle("cl-without-boxes", !on);
+  }
+  // A wide window shows three rows of pictures, where nobody asked for a number of them.
+  fitWindow() {
+    if (!this.fits || !this.grid.box.isConnected) return;
+    const columns = getComputedStyle(this.grid.box).gridTemplateColumns.split(" ").length;
+    if (3 * columns <= this.fits) return;
+    this.fits = 3 * columns;
+    this.send({ action: "fit_window", count: this.fits });
   }
 
   // A move of the slider: mix, select, rearrange; the time is taken from the event to the frame after the one that shows
@@ -620,9 +928,22 @@ class Search {
     const { reason } = mixture.position(alpha);
     this.status.report(reason);
     this.more.hidden = !!reason || mixture.page_size >= Math.min(240, mixture.scored);
-    this.grid.show(reason ? [] : mixture.hits(alpha, mixture.page_size));
-    this.showTitle(reason ? "No results" : `Nearest to ${shorten(mixture.label)}`, reason ? "" : mixture.label);
+    this.grid.show(reason ? [] : this.ranked(alpha));
+    const among = this.filter.isOn ? ` among ${count(mixture.scored)} ${this.filter.name}` : "";
+    const title = `Nearest to ${shorten(mixture.label)}${among}`;
+    const none = `No ${this.filter.name}`;
+    this.showTitle(reason ? "No results" : mixture.scored ? title : none, reason ? "" : mixture.label);
     this.grid.box.dataset.alpha = alpha.toFixed(2);
+  }
+  // The hits with their ranks. The query's own picture has none.
+  ranked(alpha) {
+    const hits = this.mixture.hits(alpha, this.mixture.page_size);
+    let rank = 0;
+    for (const hit of hits) {
+      if (hit.item === this.mixture.own) hit.isOwn = true;
+      else hit.rank = ++rank;
+    }
+    return hits;
   }
   showTitle(text, whole = "") {
     this.title.textContent = text;
@@ -648,9 +969,14 @@ class Search {
       thumbnails: () => this.thumbnails.receive(content, buffers),
       query: () => this.receiveQuery(content, buffers),
       history: () => this.receiveHistory(content, buffers),
+      filters: () => {
+        this.filter.receive(content);
+        this.showStars();
+      },
       selection: () => {
         this.selected = new Set(content.items);
         this.grid.show(this.grid.hits);
+        this.showStars();
         this.report("");
       },
       explanation: () => {
@@ -661,7 +987,7 @@ class Search {
         this.mixture?.positions.set(content.alpha, content);
         if (content.alpha !== this.alpha) this.moveSlider(content.alpha);
       },
-      table: () => download("hits.csv", content.csv),
+      table: () => download(content.name, content.csv),
       busy: () => this.report(content.text, true),
       notice: () => this.report(content.text, true),
       error: () => {
@@ -684,8 +1010,12 @@ class Search {
     this.source.hidden = sources.length < 2;
     this.selected = new Set(content.selected);
     this.meaning.textContent = MEANING[content.spread];
+    this.remark.textContent = content.remark ?? "";
+    this.boxes.hidden = !content.has_boxes;
+    if (content.fits_window) this.fits ||= 24;
     const first = sources.findIndex(({ can_search }) => can_search);
     for (const control of this.node.querySelectorAll("button, input")) control.disabled = first < 0;
+    this.showStars();
     if (first < 0) this.report(content.empty || "There is no model to search with.");
     else if (source < 0) this.send({ action: "open_model", source: first }, `opening ${sources[first].name}`);
     else {
@@ -716,8 +1046,13 @@ class Search {
     this.picture.show(null);
     this.word.value = this.note.textContent = "";
     this.report("");
-    this.all.hidden = this.table.hidden = this.more.hidden = true;
-    this.showTitle(`Pictures ${count(start + 1)} to ${count(start + items.length)} of ${count(total)}`);
+    this.all.hidden = this.more.hidden = true;
+    this.flat.textContent = "";
+    const { isOn, name } = this.filter;
+    const what = isOn ? `${name[0].toUpperCase()}${name.slice(1)}` : "Pictures";
+    const none = `No ${name}`;
+    const range = `${count(start + 1)} to ${count(start + items.length)} of ${count(total)}`;
+    this.showTitle(total ? `${what} ${range}` : none);
     const turn = (label, to, disabled) => button(label, () => this.send({ action: "show_page", start: to }), { disabled });
     const next = start + items.length;
     fill(this.pages, turn("Previous", Math.max(0, start - items.length), start === 0), turn("Next", next, next >= total));
@@ -726,6 +1061,7 @@ class Search {
   }
   receiveQuery(content, buffers) {
     this.mixture = content.positions ? new Mixture(content, buffers) : null;
+    this.thumbnails.expect(content.ahead ?? []);
     this.picture.show(content.picture, buffers[0]);
     this.word.value = content.query_text;
     this.note.textContent = content.note ? `Note: ${content.note}.` : "";
@@ -733,7 +1069,8 @@ class Search {
     this.explanation.hide();
     if (!this.mixture) return;
     fill(this.pages);
-    this.all.hidden = this.table.hidden = false;
+    this.all.hidden = false;
+    this.flat.textContent = content.remark;
     if (content.move_slider && content.alpha !== this.alpha) {
       this.setSlider(content.alpha);
       this.saveAlpha();
@@ -751,8 +1088,8 @@ class Search {
   }
   receiveHistory({ queries }, buffers) {
     const entry = ({ label, alpha, number, current }, n) => {
-      const url = bytes(buffers[n]).length ? objectURL(buffers[n]) : null;
-      const image = url ? h("img", { alt: "", src: url, onload: () => URL.revokeObjectURL(url) }) : h("span", { class: "cl-blank" }, "Aa");
+      const hasPicture = bytes(buffers[n]).length > 0;
+      const image = hasPicture ? h("img", { alt: "", src: dataURL(buffers[n]) }) : h("span", { class: "cl-blank" }, "Aa");
       const recall = () => this.send({ action: "recall", number }, "searching");
       const attributes = { type: "button", "aria-pressed": String(current), title: `${label}, α ${alpha.toFixed(2)}` };
       return h("button", { ...attributes, onclick: recall }, image, h("span", { class: "cl-name" }, shorten(label)));
@@ -764,6 +1101,15 @@ class Search {
   onKey(event) {
     const { target, key } = event;
     if (!this.node.contains(target)) return;
+    if (key === "Escape" && !this.tips.node.hidden) {
+      this.tips.hide();
+      event.stopPropagation();
+      return;
+    }
+    if (this.filter.node.contains(target)) {
+      event.stopPropagation(); // arrows and letters are the fields' own
+      return;
+    }
     if (target === this.slider || (target === this.word && key !== "Enter")) {
       event.stopPropagation(); // arrows, Home and End are the slider's own, letters the text's
       return;
@@ -792,6 +1138,7 @@ function render({ model, el }) {
   const disconnect = connect(app, model, { keydown: event => app.onKey(event), paste: event => app.onPaste(event) });
   return () => {
     disconnect();
+    app.observer.disconnect();
     app.forget();
   };
 }

@@ -118,13 +118,18 @@ def search_gallery(
     exact_to: int = FAISS_FROM,  # number of pictures up to which all are scored
     progress: Callable[[str], None] = lambda text: None,  # called before long work
     spread: str = "equal",  # of the two sides' scores, see `mixture`
+    items: Int[Tensor, "some"] | None = None,  # the pictures to search in, by number, ascending; None: all
 ) -> Mixture:
     "Score a gallery against both sides of a query: all of it, or of a very large one the candidates."
     if len(gallery) <= exact_to or (image is None and text is None):
-        return mixture(gallery.vectors, image, text, spread=spread)
+        scores = mixture(gallery.vectors, image, text, spread=spread)
+        return scores if items is None else scores.only(items)
+    if items is not None and len(items) <= exact_to:
+        return mixture(gallery.vectors, image, text, items, spread)
     path = gallery.folder / "faiss.index"
     index = _find_faiss(gallery.vectors, path)
     if index is None:
         progress(f"sorting {len(gallery):,} vectors into cells, once")
         index = build_faiss(gallery.vectors, path)
-    return mixture(gallery.vectors, image, text, candidates(index, image, text, k), spread)
+    scores = mixture(gallery.vectors, image, text, candidates(index, image, text, k), spread)
+    return scores if items is None else scores.only(items)

@@ -8,7 +8,7 @@ __all__ = ['FORMAT', 'picture_of', 'thumbnail', 'Gallery', 'index_gallery']
 # %% ../../../nbs/evaluation/search/gallery.ipynb #imports0
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -24,6 +24,7 @@ from PIL import Image
 from ...core.config import RequestError
 from ...core.files import atomic_folder, cache_dir, write_json
 from ...core.hashes import hash_files
+from ...data.boxes import Box, boxes_of
 from ...data.identities import note_image
 from ...data.images import BrokenImage, Renderable, load_images, open_image
 from ...data.loading import fingerprint
@@ -103,6 +104,29 @@ class _Changes:
         return "; ".join(parts) or "nothing changed"
 
 # %% ../../../nbs/evaluation/search/gallery.ipynb #c010
+def _facts_of(
+    pair: Pair,  # whose `labels` are values by column, or a class
+) -> dict[str, tuple]:  # by column, its values: words and numbers
+    "What is known of a picture besides its captions and its boxes."
+    if isinstance(pair.labels, Mapping):
+        labels = pair.labels
+    else:
+        labels = {} if pair.labels is None else {"label": pair.labels}
+    facts = {}
+    for column, cell in labels.items():
+        values = cell if isinstance(cell, (list, tuple)) else (cell,)
+        if column != "boxes" and all(isinstance(value, (str, int, float)) for value in values):
+            facts[str(column)] = tuple(values)
+    return facts
+
+
+def _cell(
+    values: tuple,  # of one picture in one column
+) -> Any:
+    "A column's values as one cell."
+    return values[0] if len(values) == 1 else "; ".join(map(str, values))
+
+
 @dataclass(frozen=True)
 class Gallery:
     "The vectors and thumbnails of many pictures; files are read as far as they are used."
@@ -113,6 +137,8 @@ class Gallery:
     thumbs: np.ndarray  # bytes of all thumbnails, memory-mapped
     ends: np.ndarray  # where each thumbnail ends
     images: tuple[Any, ...] | None = None  # the pictures themselves, where they are at hand
+    facts: tuple[dict[str, tuple], ...] | None = None  # of each picture, its values by column; see `_facts_of`
+    boxes: tuple[tuple[Box, ...], ...] | None = None  # of each picture, those of the things in it
 
     @classmethod
     def open(
@@ -184,6 +210,16 @@ class Gallery:
         first = [self.caption(item) for item in range(len(self))]
         return pd.DataFrame({"item": range(len(self)), "id": self.about["ids"], "caption": first, "captions": counts})
 
+    def facts_frame(
+        self,
+        items: Sequence[int],  # some pictures
+    ) -> pd.DataFrame:  # a row for each; several values of a cell are joined by ;
+        "The columns that are known of pictures besides their captions."
+        facts = [self.facts[item] if self.facts else {} for item in items]
+        columns = dict.fromkeys(column for row in facts for column in row)
+        cells = {column: [_cell(row.get(column, ())) for row in facts] for column in columns}
+        return pd.DataFrame(cells, index=range(len(facts)))
+
     @cached_property
     def places(self) -> dict[str, int]:
         "The number of every picture, by name."
@@ -198,11 +234,14 @@ class Gallery:
 
     def with_images(self, chosen: Sequence[tuple[Pair, list[str]]]) -> "Gallery":
         "The same with the pictures available, and with their present captions."
-        at_hand = {pair.image_id: (pair.image, texts) for pair, texts in chosen}
-        images, captions = zip(*(at_hand[name] for name in self.about["ids"]))
+        at_hand = {pair.image_id: (pair.image, texts, _facts_of(pair), boxes_of(pair)) for pair, texts in chosen}
+        images, captions, facts, boxes = zip(*(at_hand[name] for name in self.about["ids"]))
         skipped = chosen.report.skipped if isinstance(chosen, Records) else {}
         unread = [name for reason, names in skipped.items() if reason.startswith(("image", "leads")) for name in names]
-        return replace(self, images=images, about=self.about | {"captions": list(captions), "unread": unread})
+        notes = chosen.report.notes if isinstance(chosen, Records) and chosen.report else []
+        faults = [note for note in notes if note.startswith("captions are not read")]
+        about = self.about | {"captions": list(captions), "unread": unread, "notes": faults}
+        return replace(self, images=images, facts=facts, boxes=boxes, about=about)
 
     @property
     def skipped(self) -> list[str]:

@@ -8,13 +8,13 @@ __all__ = ['SPREADS', 'FLAT', 'SAMPLE', 'one_vector', 'query_vector', 'Mixture',
 # %% ../../../nbs/evaluation/search/mixture.ipynb #c002
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float32, Float64, Int
+from jaxtyping import Bool, Float, Float32, Float64, Int
 from torch import Tensor
 
 from ...core.config import RequestError, check_choice
@@ -127,6 +127,14 @@ class Mixture:
         share = self.share(alpha)
         return (1 - share) * self.has[0] / length, share * self.has[1] / length
 
+    def only(
+        self,
+        chosen: Int[Tensor, "some"],  # numbers of pictures in the gallery
+    ) -> "Mixture":
+        "The scores of some pictures; the spreads stay those of the whole gallery."
+        places = torch.isin(self.items, chosen).nonzero()[:, 0]
+        return replace(self, items=self.items[places], image=self.image[places], text=self.text[places])
+
     def mixed(
         self,
         alpha: float | int,  # in [0, 1]
@@ -219,26 +227,45 @@ def _vectors_tensor(
         return torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
 
 # %% ../../../nbs/evaluation/search/mixture.ipynb #c016
+_MOST_SCORES = 2_000_000  # in memory at once
+
+
+def _near_the_top(
+    image: Float64[Tensor, "item"],  # s_I
+    text: Float64[Tensor, "item"],  # s_W
+    shares: Float64[Tensor, "knot"],  # of the text, ascending
+    k: int,  # length of the list of hits, at most the number of items
+) -> Bool[Tensor, "item"]:
+    "Whether a picture may be among the first k for a share between the first and the last of these."
+    possible = torch.zeros(len(image), dtype=torch.bool)
+    rows = max(2, _MOST_SCORES // len(image))  # the last one of a block is the first of the next
+    for start in range(0, len(shares) - 1, rows - 1):
+        share = shares[start : start + rows, None]
+        scores = (1 - share) * image + share * text
+        best = torch.topk(scores, k, sorted=False).indices
+        lower = torch.minimum(scores[:-1], scores[1:])
+        bounds = [lower.gather(1, items).amin(1, keepdim=True) for items in (best[:-1], best[1:])]
+        possible |= (torch.maximum(scores[:-1], scores[1:]) >= torch.maximum(*bounds) - 1e-12).any(0)
+    return possible
+
+
 def contenders(
     mix: Mixture,  # a query's scores
     k: int,  # length of the list of hits
-    knots: int = 41,  # values of alpha at which all are scored; more of them leave fewer contenders
+    knots: int = 41,  # values of alpha at which the last ones are scored; more of them leave fewer contenders
+    first_knots: int = 5,  # values of alpha at which all are scored
 ) -> Int[Tensor, "contender"]:  # positions in `mix`, ascending
     "All pictures that are among the first k for some alpha, and few others."
-    if k >= len(mix.items):
-        return torch.arange(len(mix.items))
-    possible = torch.zeros(len(mix.items), dtype=torch.bool)
-    last = None
-    last_best = None
-    for alpha in np.linspace(0, 1, knots).tolist():
-        scores = mix.mixed(alpha)
-        best = _top_k(scores, k)
-        if last is not None:
-            bound = max(torch.minimum(last[items], scores[items]).min() for items in (last_best, best))
-            possible |= torch.maximum(last, scores) >= bound - 1e-12
-        last = scores
-        last_best = best
-    return possible.nonzero()[:, 0]
+    places = torch.arange(len(mix.items))
+    if k >= len(places):
+        return places
+    image = mix.image.double()
+    text = mix.text.double()
+    for count in (first_knots, knots):
+        shares = torch.tensor([mix.share(alpha) for alpha in np.linspace(0, 1, count).tolist()], dtype=torch.float64)
+        possible = _near_the_top(image, text, shares, min(k, len(places)))
+        places, image, text = places[possible], image[possible], text[possible]
+    return places
 
 # %% ../../../nbs/evaluation/search/mixture.ipynb #c019
 def _rank_of(

@@ -321,8 +321,8 @@ register_model(
 )
 
 # %% ../../../nbs/models/grounded/model.ipynb #n009
-IMAGE_METHOD = "grounded model: what the search head F_V makes of each position"
-TEXT_METHOD = "what the search head F_L makes of its tokens"
+IMAGE_METHOD = "the share of each position in the search head F_V"
+TEXT_METHOD = "the share of its tokens in the search head F_L"
 
 # %% ../../../nbs/models/grounded/model.ipynb #c015
 class SearchScorer:
