@@ -333,7 +333,7 @@ class ResultGrid {
     this.hits.forEach(({ item }, n) => this.tile(item).open.setAttribute("tabindex", n === this.active ? "0" : "-1"));
   }
   markExplained(item) {
-    for (const tile of this.tiles.values()) tile.node.classList.toggle("cl-is-withTip", tile.item === item);
+    for (const tile of this.tiles.values()) tile.node.classList.toggle("cl-is-explained", tile.item === item);
   }
   onKey(event) {
     const place = this.hits.findIndex(({ item }) => this.tile(item).open === event.target);
