@@ -90,6 +90,7 @@ class Firefox:
         self.call("browsingContext.navigate", context=self.tab, url="about:blank", wait="complete")
         self.errors = []
         self.call("browsingContext.navigate", context=self.tab, url=address, wait="interactive")
+        self.call("browsingContext.activate", context=self.tab)  # keys go to the page
 
     def ask(self, expression):
         "The value of an expression of JavaScript, as JSON can hold it."
