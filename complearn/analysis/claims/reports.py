@@ -25,6 +25,7 @@ from ...core.files import write_bytes_atomic
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #9b1f0002
 _FIGURE = "application/vnd.plotly.v1+json"
+_LARGE = 60_000  # bytes of a figure from which on its picture alone is saved: it holds pictures itself
 _PICTURE = 150_000  # bytes of a picture at most
 _SAVED = 398_000  # bytes of a notebook's outputs at most, with its pictures
 _SIZES = ((2.0, 256), (2.0, 64), (1.5, 64), (1.0, 64), (1.0, 16))  # scales and numbers of colours, best first
@@ -149,8 +150,13 @@ def _add_pictures(
     problem = start_browser() if missing else ""
     if problem:
         return [problem]
-    room = _SAVED - _saved_size(cells)
     pictures = [_saved_figure(data) for data in missing]
+    for data, figure in zip(missing, pictures):
+        text = json.dumps(data[_FIGURE])
+        if len(text) > _LARGE and "data:image/" in text:
+            del data[_FIGURE]
+            data["text/plain"] = figure.layout.title.text or "a figure"
+    room = _SAVED - _saved_size(cells)
     left_out = []
     for data, figure, picture in zip(missing, pictures, _fit_drawings(pictures, room)):
         if picture is None:
