@@ -25,7 +25,7 @@ from ...core.files import write_bytes_atomic
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #9b1f0002
 _FIGURE = "application/vnd.plotly.v1+json"
-_LARGE = 60_000  # bytes of a figure from which on its picture alone is saved: it holds pictures itself
+_LARGE = 40_000  # bytes of a figure from which on its picture alone is saved: it holds pictures itself
 _PICTURE = 150_000  # bytes of a picture at most
 _SAVED = 398_000  # bytes of a notebook's outputs at most, with its pictures
 _SIZES = ((2.0, 256), (2.0, 64), (1.5, 64), (1.0, 64), (1.0, 16))  # scales and numbers of colours, best first
