@@ -78,6 +78,31 @@ def test_a_figure_that_has_not_changed_keeps_its_picture_without_a_browser(paint
     assert [picture and picture.size for picture in pictures(path)] == [(80, 80), None]
 
 
+def test_a_figure_that_holds_many_pictures_is_saved_as_its_picture_alone(painter, tmp_path):
+    large = cell_of(60, "codes")
+    source = "data:image/png;base64," + "A" * reports._LARGE
+    large.outputs[0].data["application/vnd.plotly.v1+json"]["layout"]["images"] = [{"source": source}]
+    path = notebook_of(tmp_path / "a.ipynb", cell_of(40), large)
+    assert reports.draw_pictures(path) == []
+    small, alone = (cell.outputs[0].data for cell in nbformat.read(path, 4).cells)
+    assert set(small) == {"application/vnd.plotly.v1+json", "image/png"}
+    assert set(alone) == {"image/png", "text/plain"} and alone["text/plain"] == "codes"
+    assert [picture.size for picture in pictures(path)] == [(80, 80), (120, 120)]
+    before = path.read_bytes()
+    assert reports.draw_pictures(path) == [] and path.read_bytes() == before
+
+
+def test_two_lines_keep_their_colours_in_the_smallest_picture():
+    picture = Image.new("RGB", (400, 300), "white")
+    inks = [(0, 114, 178), (0, 158, 115), (213, 94, 0)]
+    for row, ink in enumerate(inks):
+        picture.paste(ink, (0, 40 * row, 400, 40 * row + 2))
+    picture.paste(Image.linear_gradient("L").resize((400, 150)), (0, 150))  # greys, which are many
+    reduced = np.asarray(reports._reduce_colours(picture, 16).convert("RGB")).astype(int)
+    for row, ink in enumerate(inks):
+        assert np.abs(reduced[40 * row, 0] - ink).max() < 30
+
+
 def test_an_image_inside_a_figure_is_read_as_nbdev_saves_it():
     source = "data:image/png;base64,iVBORw0KGgo="
     figure = go.Figure(layout={"images": [{"source": source}]})

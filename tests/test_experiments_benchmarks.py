@@ -103,6 +103,8 @@ def test_what_cannot_be_run_is_said(tmp_path, experiment):
     assert not run.result.good and "name the folder that holds the benchmarks" in run.text
     run = experiment(NAME, tmp_path / "nobody", versus=["own", "nobody"], only=["cola"])
     assert not run.result.good and "versus names two of the models" in run.text
+    run = experiment(NAME, tmp_path / "nothing", pictured=["cifar10"], only=["cola", "cifar10"])
+    assert not run.result.good and "pictured names benchmarks with wrong captions, cola; not 'cifar10'" in run.text
 
 
 def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, experiment):
@@ -160,6 +162,14 @@ def test_what_a_run_was_trained_on_is_compared_with_the_benchmarks(tmp_path, exp
     assert "sugarcrepe" not in {r["data"] for r in Result.read(tmp_path / "dropped").rows if r["metric"] == "accuracy"}
     refused = experiment(NAME, tmp_path / "no", overlap="refuse", **where)
     assert "the models were trained on what they are asked: 42 of sugarcrepe" in refused.text
+    shutil.copytree(tmp_path / "study" / "clip-s0", tmp_path / "more" / "clip-s0")
+    where["models"] = [f"first={tmp_path}/study/clip-s0", f"second={tmp_path}/more/clip-s0"]
+    both = experiment(NAME, tmp_path / "both", overlap="keep", **where)
+    asked = [r for r in Result.read(tmp_path / "both").rows if r["metric"] == "train_overlap_images"]
+    assert both.good and {(r["method"], r["value"]) for r in asked if r["data"] == "sugarcrepe"} == {
+        ("first", 42),
+        ("second", 42),
+    }, "two runs whose folders have one name"
 
 
 @pytest.mark.real

@@ -28,7 +28,7 @@ NAMES = (
     "search",
     "semantic_space",
 )
-GETS_THE_RESULT = re.compile(r"^result = Result\.read\((report_from|where)\)", re.M)  # benchmarks draws no file
+GETS_THE_RESULT = re.compile(r"^result = Result\.read\(report_from\)", re.M)
 FOLD = re.compile(r"<details\b.*?</details>", re.S)
 UNFOLDED = 2  # tables at most
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 NAMES = (
+    "benchmarks",
     "caption_edits",
     "concept_graph",
     "grounding",

@@ -25,7 +25,10 @@ from ...core.files import write_bytes_atomic
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #9b1f0002
 _FIGURE = "application/vnd.plotly.v1+json"
+_LARGE = 20_000  # bytes of a figure from which on its picture alone is saved: it holds pictures itself
 _PICTURE = 150_000  # bytes of a picture at most
+_PLAIN = 4_000  # bytes of a text at most that repeats what is there as HTML
+_CROWDED = 20_000  # bytes for each picture, below which all begin small
 _SAVED = 398_000  # bytes of a notebook's outputs at most, with its pictures
 _SIZES = ((2.0, 256), (2.0, 64), (1.5, 64), (1.0, 64), (1.0, 16))  # scales and numbers of colours, best first
 
@@ -66,12 +69,13 @@ def _saved_figure(data: Mapping) -> go.Figure:
 
 def _reduce_colours(
     picture: Image.Image,  # RGB
-    colours: int,  # at most; fewer than 64 leave colours to what is frequent
+    colours: int,  # at most; fewer than 64 go to what differs most, so that no two lines become one
+    holds_pictures: bool = False,  # whose own colours are then kept
 ) -> Image.Image:
     """A picture with few colours, among them those of `PALETTE`: with steps between each and the background lines stay
     smooth, and no two colours become one."""
-    if colours < 64:
-        return picture.quantize(colours, dither=Image.Dither.NONE)
+    if colours < 64 or holds_pictures:
+        return picture.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     background = max(picture.getcolors(picture.width * picture.height))[1]
     inks = [ImageColor.getrgb(colour) for colour in (*PALETTE, "#7F7F7F", "#BFBFBF", "#222222", "#E6EDF3", "#56B4E9")]
     steps = colours // len(inks)
@@ -89,9 +93,9 @@ def _reduce_colours(
 class _Drawing:
     "A figure as PNG, in sizes that become smaller."
 
-    def __init__(self, figure: go.Figure):
+    def __init__(self, figure: go.Figure, level: int):
         self.figure = figure
-        self.level = 0  # in `_SIZES`
+        self.level = level  # in `_SIZES`
         self.drawn: dict[float, Image.Image] = {}
         self.text = self._draw()
 
@@ -100,7 +104,8 @@ class _Drawing:
         if scale not in self.drawn:
             self.drawn[scale] = Image.open(BytesIO(draw_png(self.figure, scale))).convert("RGB")
         content = BytesIO()
-        _reduce_colours(self.drawn[scale], colours).save(content, "PNG", optimize=True)
+        holds_pictures = bool(self.figure.layout.images) or any(trace.type == "image" for trace in self.figure.data)
+        _reduce_colours(self.drawn[scale], colours, holds_pictures).save(content, "PNG", optimize=True)
         return base64.b64encode(content.getvalue()).decode()
 
     @property
@@ -119,7 +124,8 @@ def _fit_drawings(
     room: int,  # bytes for all of them
 ) -> list[str | None]:  # base64 of each; None: there is no room for it
     "Pictures of figures that fit into a room: as long as they do not, the largest becomes smaller, and at last goes."
-    drawings = [_Drawing(figure) for figure in figures]
+    crowded = room < _CROWDED * len(figures)  # then large ones would only be drawn to be made smaller
+    drawings = [_Drawing(figure, 3 if crowded else 0) for figure in figures]
     parts = list(drawings)
 
     def size(drawing: _Drawing) -> int:
@@ -149,8 +155,13 @@ def _add_pictures(
     problem = start_browser() if missing else ""
     if problem:
         return [problem]
-    room = _SAVED - _saved_size(cells)
     pictures = [_saved_figure(data) for data in missing]
+    for data, figure in zip(missing, pictures):
+        text = json.dumps(data[_FIGURE])
+        if len(text) > _LARGE and "data:image/" in text:
+            del data[_FIGURE]
+            data["text/plain"] = figure.layout.title.text or "a figure"
+    room = _SAVED - _saved_size(cells)
     left_out = []
     for data, figure, picture in zip(missing, pictures, _fit_drawings(pictures, room)):
         if picture is None:
@@ -173,6 +184,14 @@ def draw_pictures(
     return left_out
 
 # %% ../../../nbs/analysis/claims/reports.ipynb #65efc5bf
+def _short_text(output: dict) -> dict:
+    "An output whose text beside its HTML, which only a terminal would show, is short."
+    data = output.get("data", {})
+    if "text/html" in data and len(data.get("text/plain", "")) > _PLAIN:
+        data["text/plain"] = data["text/plain"].splitlines()[0] + "\n..."
+    return output
+
+
 def _write_outputs(
     executed: str | Path,  # what papermill wrote
     notebook: str | Path,  # what it was made from; its outputs are replaced
@@ -188,7 +207,7 @@ def _write_outputs(
     }
     for cell, copy in zip(source.cells, cells):
         if cell.cell_type == "code":
-            cell.outputs = copy.outputs
+            cell.outputs = [_short_text(output) for output in copy.outputs]
             cell.execution_count = None
     for line in _add_pictures(source.cells, drawn_before):
         print(f"{notebook}: {line}")
