@@ -75,6 +75,14 @@ def test_one_curve_is_refuted_where_exchanges_do_not_explain_it(rate, said, expe
     assert "2.00 times as fast" in text
 
 
+def test_nothing_is_decided_before_all_worlds_stand(experiment, tmp_path):
+    cells = {"clip, 128 pairs": LATE[:5], "negclip, 128 pairs": [25 * (3 + k) for k in range(5)]}
+    run = experiment(NAME, tmp_path, report_from=write_study(tmp_path, cells, dict.fromkeys(cells, 1.0)))
+    assert run.good, run.text
+    text = (tmp_path / "report.ipynb").read_text()
+    assert "5 of 8 worlds: nothing is decided before all stand." in text and "these differ: NegCLIP" not in text
+
+
 @pytest.mark.parametrize(
     "steps, said", [([5000] * 8, "not testable here, train longer"), ([25] * 8, "at the ceiling, look more often")]
 )
