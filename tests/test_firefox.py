@@ -90,7 +90,6 @@ class Firefox:
         self.call("browsingContext.navigate", context=self.tab, url="about:blank", wait="complete")
         self.errors = []
         self.call("browsingContext.navigate", context=self.tab, url=address, wait="interactive")
-        self.call("browsingContext.activate", context=self.tab)  # keys go to the page
 
     def ask(self, expression):
         "The value of an expression of JavaScript, as JSON can hold it."
@@ -240,7 +239,7 @@ def use_edits(page):
 
 
 def use_review(page):
-    page.wait_for(".cl-card")
+    page.wait("document.querySelector('.cl-progress')?.textContent.includes('2 open')")  # the first edit is there
     page.type("a")
     page.wait("document.querySelector('.cl-progress').textContent.includes('1 accepted')")
 
