@@ -237,6 +237,27 @@ def test_keys_take_back_decisions_and_views_apart(path):
         assert page.is_disabled("[data-verdict=open]"), "there is nothing left to take back"
 
 
+SHELL = "document.body.append(Object.assign(document.createElement('div'), { className: 'jp-LabShell' }))"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("is_served", [True, False])
+def test_keys_work_anywhere_on_a_page_that_voila_serves_and_not_in_jupyterlab(path, is_served):
+    app = review(path)
+    with open_chromium() as browser:
+        page = attach(browser, "review", app.controller)
+        page.wait_for_selector(".cl-line")
+        page.evaluate(SHELL)  # JupyterLab has it, and so do the pages of voila
+        if is_served:
+            page.evaluate("document.documentElement.dataset.complearnServed = ''")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("a")
+        page.locator(".cl-card").press("r")
+        left = 1 if is_served else 2
+        page.wait_for_function(f"document.querySelector('.cl-progress').textContent.includes('{left} open')")
+        assert app.decisions.verdict.tolist() == (["accepted"] * is_served + ["rejected"])
+
+
 LINE = "document.querySelector('.cl-texts .cl-line:last-child').textContent"
 
 

@@ -1,6 +1,7 @@
 """The runs' page: what is found below a folder, what is remembered, how runs are stopped, resumed and deleted, and the
 page in a browser."""
 
+import io
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from complearn.analysis.runs.inventory import (
     study_scores,
 )
 from complearn.analysis.runs.logs import RunLog, drawn_curves, smoothed, thinned
+from complearn.apps.edits.messages import operator_title
 from complearn.apps.runs.controller import RunsController, runs
 from complearn.apps.runs.memory import FILE, Memory, Note
 from complearn.core.config import RequestError
@@ -493,7 +495,10 @@ def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pai
             items = [item for item in shown["items"] if item["winner"] == name]
             assert len(items) == min(12, counts[name])
             for item in items:
-                assert item["heading"].endswith(f"{name} is right") and item["texts"][0].startswith("✓")
+                title = operator_title(item["split"])
+                assert item["heading"].startswith(title) and item["heading"].endswith(f": only {name} is right")
+                assert (item["metric"] in item["heading"]) == (item["metric"] != "accuracy")
+                assert item["texts"][0].startswith("✓")
                 assert all(uri.startswith("data:image/png;base64,") for uri in item["pictures"])
     assert sum(len(asked(page, "choose_questions", name=name)["answers"]["items"]) for name in answers["sets"]) > 4
     table = complearn.judge([trained_pair / "clip-s1", trained_pair / "clip-s0"], device="cpu")
@@ -557,7 +562,9 @@ def test_the_selection_is_a_table_and_python(folder):
     names = {}
     exec(code.rpartition("\n")[0], names)
     assert list(names["table"].selection.run) == ["stopped-s0", "study/results.json"]
-    assert "stopped-s0" in asked(page.controller, "export_table")["file"]["text"]
+    table = pd.read_csv(io.StringIO(asked(page.controller, "export_table")["file"]["text"]))
+    stopped = table[table.run == "stopped-s0"].iloc[0]
+    assert stopped["swap att"] == 0.6 and "scores" not in table, "a column for each score"
     with pytest.raises(RequestError, match="there is no 'typo'"):
         page.select(["typo"])
 
@@ -756,6 +763,8 @@ def test_on_a_page_runs_are_compared_noted_and_deleted(folder, dark):
         page.wait_for_selector(".cl-heat")
         page.locator(".cl-heat").first.focus()
         assert "BIND: 50.0" in page.locator(".cl-said").inner_text()
+        page.locator(".cl-map").get_by_role("button", name="BIND").hover()
+        assert "exchange two words" in page.locator(".cl-meaning:popover-open").inner_text()
         screenshot(page, f"runs-scores-{theme}")
         page.locator("input[data-name='study/runs/clip-s1']").click()
         page.locator("[data-panel=answers]").click()

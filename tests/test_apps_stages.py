@@ -259,6 +259,11 @@ def test_a_finished_run_is_shown_with_its_own_images(tmp_path):
     assert asked(both, "connect")["models"]["models"] == [["run", ""], ["run on your photos", ""]]
     assert asked(both, "open_model", source="run on your photos")["anchors"]["total"] == 3
     assert f"gallery='{tmp_path / 'photos'}'" in asked(both, "copy_code")["python"]["text"]
+    table = ["image,caption", *(f"{k}.jpg,{text} of {k}" for k in range(3) for text in ("a photo", "a view"))]
+    (tmp_path / "photos" / "captions.csv").write_text("\n".join(table))
+    shown = asked(stages(runs=tmp_path / "run", gallery=tmp_path / "photos"), "open_model", source="run on your photos")
+    assert shown["anchors"]["total"] == 3, "a photo with two captions is one photo"
+    assert shown["stages"]["name"] == shown["anchors"]["rows"][0]["title"] == "0.jpg: a photo of 0"
 
 
 def test_any_request_is_answered(model):
@@ -323,7 +328,7 @@ def test_on_a_page_maps_clusters_and_numbers_are_read_and_photos_are_shown(model
         size = page.locator("[data-stage=stage-1] [data-cluster='1'] .cl-number").inner_text()
         page.locator("[data-stage=stage-1] [data-cluster='1']").focus()
         page.keyboard.press("Enter")
-        page.wait_for_selector("text=Stage 1, cluster 2: image 1 to")
+        page.wait_for_selector("text=Stage 1, cluster 2: images 1 to")
         assert size == f"{len(np.flatnonzero(app.controller.source.stages.groups['stage-1'] == 1))} images"
         assert page.evaluate("document.activeElement.dataset.cluster") == "1", "the keyboard stays"
         terms = dict(page.evaluate(EXPLAINED))
@@ -338,20 +343,20 @@ def test_on_a_page_maps_clusters_and_numbers_are_read_and_photos_are_shown(model
             grid = "getComputedStyle(document.querySelector('.cl-stage')).gridTemplateColumns.split(' ').length"
             assert page.evaluate(grid) == columns and page.evaluate("document.documentElement.scrollWidth") == width
         page.get_by_role("button", name="All images").click()
-        page.wait_for_selector(f"text=image 1 to 24 of {len(PAIRS)}")
+        page.wait_for_selector(f"text=images 1 to 24 of {len(PAIRS)}")
         page.get_by_label("show your own photos").set_input_files(files)
-        page.wait_for_selector("text=image 1 to 3 of 3")
+        page.wait_for_selector("text=images 1 to 3 of 3")
         assert page.locator("select[aria-label=model] option:checked").inner_text() == "model on chosen photos"
         assert page.locator(".cl-anchors img").count() == 3 and "no attribute" in page.inner_text(".cl-groups >> nth=0")
         rows = page.locator(".cl-numbers >> nth=0 >> tr").all_inner_texts()
         assert rows[0].split("\t") == ["Its clusters and", "agreement"] and all(row.strip()[-1] != "0" for row in rows)
         screenshot(page, "stages-photos")
         page.get_by_label("the view before").click()
-        page.wait_for_selector(f"text=image 1 to 24 of {len(PAIRS)}")
+        page.wait_for_selector(f"text=images 1 to 24 of {len(PAIRS)}")
         page.close()
         page = attach(browser, "stages", stages(model, pairs=PAIRS, clusters=3).controller)
         page.wait_for_selector("[data-stage=integrated] svg circle")
         page.get_by_label("show your own photos").set_input_files(files)
-        page.wait_for_selector("text=image 1 to 3 of 3")
+        page.wait_for_selector("text=images 1 to 3 of 3")
         assert page.get_by_label("the view before").get_attribute("aria-disabled") == "false", "photos are a step"
     assert not faults

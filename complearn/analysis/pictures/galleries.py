@@ -288,12 +288,13 @@ def own_wins(
 def win_items(
     wins: Wins,  # a selection
     size: int = 160,  # pixels of a side
-) -> list[dict[str, Any]]:  # winner, heading, texts, and pictures as data URIs, of each line
+) -> list[dict[str, Any]]:  # winner, split, metric, heading, texts, and pictures as data URIs, of each line
     "The items of a selection, as a page shows them."
     shown = []
     for row, images in enumerate(_item_pictures(wins, size)):
         heading, texts = _item_texts(wins, row)
-        line = {"winner": wins.lines.iloc[row].winner, "heading": heading, "texts": texts}
+        line = {key: wins.lines.iloc[row][key] for key in ("winner", "split", "metric")}
+        line |= {"heading": heading, "texts": texts}
         shown.append(line | {"pictures": [picture_uri(image) for image in images]})
     return shown
 

@@ -116,6 +116,7 @@ TITLES = {
     "swap_obj": "exchange objects",
     "swap_att": "exchange attributes",
     "swap_rel": "exchange relations",
+    "swap_phrase": "exchange phrases",
     "replace_obj": "replace an object",
     "replace_att": "replace an attribute",
     "replace_rel": "replace a relation",

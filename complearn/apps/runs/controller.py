@@ -310,7 +310,9 @@ class RunsController(Controller):
     def export_table(self) -> list[Message]:
         "What is selected, or else all that is shown, as CSV."
         entries = self.selected or shown_entries(self.entries, self.view, self.memory)
-        text = selection_table(entries, self.memory).to_csv(index=False)
+        table = selection_table(entries, self.memory)
+        scores = pd.DataFrame(list(table.pop("scores")), index=table.index)
+        text = table.join(scores, rsuffix=" score").to_csv(index=False)
         return [({"type": "file", "name": "runs.csv", "text": text}, [])]
 
     @action()

@@ -377,15 +377,20 @@ def answers_message(
         )
         return content | {"can_ask": True}, []
     from complearn.analysis.pictures.galleries import win_items  # with models: only where somebody asks
+    from complearn.apps.edits.messages import operator_title
 
     chosen = view.questions if view.questions in wins else next(iter(wins))
     of_set = wins[chosen]
     items = [item for name in of_set.names for item in win_items(of_set.select(winner=name, n=_MOST_ITEMS))]
+    for item in items:
+        asked = operator_title(item["split"]) + ("" if item["metric"] == "accuracy" else f", {item['metric']}")
+        item["heading"] = f"{asked}: only {item['winner']} is right"
     counts = of_set.lines.winner.value_counts()
     first, second, both, neither = (int(counts.get(name, 0)) for name in (*of_set.names, "both", "neither"))
     content["counts"] = (
         f"Only {of_set.names[0]} is right in {first:,}, only {of_set.names[1]} in {second:,}, both in {both:,}, "
-        f"neither in {neither:,}. The clearest of each come first."
+        f"neither in {neither:,}. The clearest of each come first; in brackets are the similarities of picture and "
+        f"caption."
     )
     content |= {"sets": list(wins), "chosen": chosen, "items": items}
     if not items:

@@ -300,7 +300,7 @@ def stages(
 ) -> StageExplorer:
     "Show the groups of images in each stage of a model (Zhang et al. 2024, Fig. 3)."
     empty = (
-        "there is no run with stages; train one: papermill nbs/experiments/multistage.ipynb, or give a model and pairs"
+        "there is no run with stages; train one: complearn study multistage.ipynb --preset demo --out results/stages"
     )
     sources = []
     try:

@@ -19,6 +19,7 @@ from ..widgets import Message
 from ...core.config import RequestError
 from ...core.figures import PALETTE
 from ...core.files import BadData, plain
+from ...data.pairs import Pair
 
 # %% ../../../nbs/apps/stages/messages.ipynb #7a318dc5
 SIDE = 192  # pixels of a picture's longer side
@@ -91,6 +92,11 @@ def listed_images(
     return images
 
 
+def _named(pair: Pair) -> str:
+    "What a person calls a picture: its name and its caption, where it has one."
+    return f"{pair.image_id}: {pair.caption}" if pair.caption else pair.id
+
+
 def anchors_message(
     source: StageSource,
     view: AnchorView,
@@ -101,7 +107,7 @@ def anchors_message(
     first = max(0, min(view.start, len(listed) - 1))
     numbers = listed[first : first + page]
     values = [
-        " ".join(column[k] for column in source.stages.attributes.values()) or source.pairs[k].id for k in numbers
+        " ".join(column[k] for column in source.stages.attributes.values()) or _named(source.pairs[k]) for k in numbers
     ]
     rows = [{"number": k, "title": title} for k, title in zip(numbers, values)]
     content = {
@@ -205,6 +211,7 @@ def stages_message(
         "type": "stages",
         "anchor": anchor,
         "id": source.pairs[anchor].id,
+        "name": _named(source.pairs[anchor]),
         "values": list(attributes.items()),
         "count": view.count,
         "scale": agreement_scale(),

@@ -70,6 +70,11 @@ class StageSource:
                 raise RequestError(
                     f"{len(with_image)} images with columns of metadata are too many; give at most {self._most} of both"
                 )
+            if self._metadata is None:  # a picture with several captions is one picture
+                first: dict[str, Pair] = {}
+                for pair in with_image:
+                    first.setdefault(pair.image_id, pair)
+                with_image = list(first.values())
             if len(with_image) < 2:
                 raise RequestError(f"{self.name}: {len(with_image)} images have no neighbours; give two or more")
             pairs = drawn(with_image, self._most)

@@ -131,7 +131,7 @@ class Concepts {
     this.wholes = part("part of");
     this.pictures = part("pictures");
     this.pictures.lines.className = "cl-pictures";
-    this.empty = h("p", { class: "cl-muted" }, "Search a concept on the left, or take one from the list.");
+    this.empty = h("p", { class: "cl-muted" }, "Search a concept, or take one from the list.");
     const grid = h("div", { class: "cl-graph" }, h("div", {}, this.parts, this.relations), this.wholes);
     this.shown = h("div", { class: "cl-shown", hidden: true }, this.heading, grid, this.pictures);
     this.older = h("p", { class: "cl-muted", hidden: true });

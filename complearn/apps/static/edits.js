@@ -49,7 +49,7 @@ class Edits {
       part("Caption and edit", this.captions, this.steps),
       this.pictures,
     ];
-    this.empty = h("p", { class: "cl-muted" }, "Type a caption on the left, or take one from the list.");
+    this.empty = h("p", { class: "cl-muted" }, "Type a caption, or take one from the list.");
     return h("div", { class: "cl-main" }, this.status, this.note, this.empty, this.parts);
   }
   send(request, busy = "") {

@@ -1,6 +1,6 @@
 // The runs below a folder: a table above; below it the curves, scores, differences and notes of what is selected. The
 // kernel's side is complearn.apps.runs.controller.
-import { button, connect, count, download, fill, h, scrolling, some, statusLine } from "./shared.js";
+import { button, connect, count, download, explained, fill, h, scrolling, some, statusLine } from "./shared.js";
 
 const COLUMNS = [
   ["run", "Name"],
@@ -12,6 +12,19 @@ const COLUMNS = [
   ["score", "Scores, %"],
   ["date", "Last change"],
 ];
+// What the names of scores mean: averages over questions.
+const MEANINGS = {
+  COMP: "All compositional benchmarks: their mean. It mixes binding with the recognition of nouns; read BIND first.",
+  BIND: "Questions that exchange two words of a caption, so that only binding answers them.",
+  NOUN: "Questions that replace a noun of a caption.",
+  REL: "Questions that replace a relation of a caption.",
+  ATT: "Questions that replace an attribute of a caption.",
+  CLS: "Recognition: pictures by the names of their classes.",
+  probing: "Linear probes: what can be read from the vectors of pictures.",
+  retrieval: "The right picture among all for a caption, and the right caption for a picture.",
+};
+// A study's scores are named after their method too, as in `clip BIND`.
+const meaningOf = score => MEANINGS[score.split(" ").pop()] ?? "";
 const GROUPS = [
   ["", "no groups"],
   ["method", "method"],
@@ -111,8 +124,8 @@ class Runs {
       act("Delete…", "delete", {}, "delete the folders of runs for good"),
     ];
     this.onSelection.push(act("Save as notebook", "export_notebook", {}, "a notebook that compares what is selected"));
-    const others = [act("Select all", "pick_all"), act("Save as CSV", "export_table")];
-    const actions = h("div", { class: "cl-row" }, this.picked, this.onSelection, others);
+    const save = act("Save as CSV", "export_table", {}, "what is selected, or else all lines that are shown");
+    const actions = h("div", { class: "cl-row" }, this.picked, act("Select all", "pick_all"), this.onSelection, save);
     return h("div", { class: "cl-actions", role: "group", "aria-label": "what is selected" }, actions);
   }
   makeTabs() {
@@ -225,7 +238,7 @@ class Runs {
     check.checked = selected;
     const labels = tags.map(tag => h("span", { class: "cl-mark" }, tag));
     const of = state !== "done" && steps > step ? ` of ${count(steps)}` : "";
-    const numbers = scores.map(([score, value]) => h("span", { class: "cl-score" }, h("span", { class: "cl-muted" }, `${score} `), value));
+    const numbers = scores.map(([score, value]) => h("span", { class: "cl-score", title: meaningOf(score) }, h("span", { class: "cl-muted" }, `${score} `), value));
     const done = step == null ? "" : `${count(step)}${of}`;
     const about = [kind, method, done && `${done} steps`].filter(Boolean).join(", ");
     const cell = (column, ...children) => h("td", { "data-col": column }, ...children);
@@ -485,7 +498,7 @@ class Runs {
       "tr",
       {},
       h("th", {}, "run"),
-      columns.map(name => h("th", { scope: "col" }, name)),
+      columns.map(name => h("th", { scope: "col" }, MEANINGS[name] ? explained(name, MEANINGS[name]) : name)),
     );
     const lines = rows.map(({ label, cells }) => h("tr", {}, h("th", { scope: "row" }, label), cells.map(cell)));
     const table = h("table", { class: "cl-map" }, h("thead", {}, head), h("tbody", {}, lines));

@@ -312,9 +312,11 @@ class Views {
   }
 }
 
-// Whether a key is an app's: the keyboard is in it, or nowhere on a page that shows this app alone.
+// Whether a key is an app's: the keyboard is in it, or nowhere on a page that shows this app alone. Voila's pages have
+// JupyterLab's shell too, so a served page says itself what it is.
 export const hasKeyboard = (node, target) => {
-  const alone = document.querySelectorAll(".cl").length === 1 && !document.querySelector(".jp-LabShell");
+  const inLab = document.querySelector(".jp-LabShell") && !("complearnServed" in document.documentElement.dataset);
+  const alone = document.querySelectorAll(".cl").length === 1 && !inLab;
   return node.contains(target) || (target === document.body && alone);
 };
 

@@ -217,7 +217,7 @@ class Stages {
     const all = button("All images", () => this.send({ action: "show_cluster" }), { title: "browse all images again" });
     fill(
       this.anchorsHead,
-      h("span", { class: "cl-grow" }, `${which}: image ${count(start + 1)} to ${count(next)} of ${count(total)}`),
+      h("span", { class: "cl-grow" }, `${which}: images ${count(start + 1)} to ${count(next)} of ${count(total)}`),
       stage && all,
       turns,
     );
@@ -256,7 +256,7 @@ class Stages {
     this.shown = [content, buffers];
     this.drawStages(content, buffers);
   }
-  drawStages({ anchor, id, values, count: shown, rows, n_picked, scale, stage, cluster }, buffers) {
+  drawStages({ anchor, name, values, count: shown, rows, n_picked, scale, stage, cluster }, buffers) {
     Object.assign(this, { anchor, shownCount: shown, browsed: stage ? `${stage} ${cluster}` : "", meaning: scale });
     this.scale.textContent = scale;
     const focused = this.rows.contains(document.activeElement) ? document.activeElement.dataset : null;
@@ -271,7 +271,7 @@ class Stages {
         "div",
         {},
         h("h2", {}, `Image ${count(anchor + 1)}`),
-        h("p", { class: "cl-small cl-muted" }, id),
+        h("p", { class: "cl-small cl-muted" }, name),
         h("div", { class: "cl-row" }, facts),
       ),
     );

@@ -6,7 +6,7 @@
 __all__ = ['MIN_SIDE', 'text_query', 'piece_of']
 
 # %% ../../../nbs/evaluation/search/queries.ipynb #c002
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -55,10 +55,12 @@ def text_query(
         near = get_close_matches(unknown[0].lower(), vocabulary, 4, 0.5)
     else:
         near = []
-    quoted = ", ".join(f"“{word}”" for word in dict.fromkeys(unknown))
-    remedy = (
-        f"; try {', '.join(near)}" if near else f"; it knows {', '.join(vocabulary[:8])}, ..." if vocabulary else ""
-    )
+
+    def quote(words: Iterable[str]) -> str:
+        return ", ".join(f"“{word}”" for word in dict.fromkeys(words))
+
+    quoted = quote(unknown)
+    remedy = f"; try {quote(near)}" if near else f"; it knows {quote(vocabulary[:8])}, ..." if vocabulary else ""
     if unknown and len(unknown) >= count:
         raise RequestError(f"this model knows none of these words: {quoted}{remedy}")
     warnings = [f"this model does not know {quoted}{remedy}"] if unknown else []
