@@ -980,6 +980,21 @@ def test_a_filter_stars_and_boxes_on_a_page(place, album, tmp_path, chromium):
 
 
 @pytest.mark.browser
+def test_keys_work_on_a_picture_that_was_clicked_and_has_moved(place, tmp_path, chromium):
+    """A picture that is clicked becomes the query and the first of the grid; the keyboard moves with it."""
+    controller = search(place / "gallery", oracle(place), index=tmp_path, page_size=12).controller
+    page = attach(chromium, "search", controller)
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    page.locator(".cl-tile").nth(3).locator(".cl-picture").click()
+    page.wait_for_selector(".cl-tile:first-child.cl-is-query")
+    page.keyboard.press("k")
+    page.get_by_role("button", name="★ Starred (1)").wait_for()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".cl-tile").nth(1).locator(".cl-picture").evaluate("node => node === document.activeElement")
+    page.close()
+
+
+@pytest.mark.browser
 def test_what_a_number_means_is_a_hover_or_a_focus_away(place, tmp_path, chromium):
     """A text at the mouse and at the keyboard, which Escape hides; it lies within the app."""
     controller = search(place / "gallery", oracle(place), index=tmp_path, page_size=12).controller
