@@ -446,6 +446,11 @@ def test_the_launcher_refuses_a_table_without_captions(tmp_path):
     table.write_text("image,caption\n1.png,a red dog\n")
     settings = _app_settings("edits", {**dict.fromkeys(OPTIONS), "captions": str(table)})
     assert settings == {"captions": str(table)}
+    with pytest.raises(ValueError, match="is a folder; give the file of captions"):
+        _app_settings("edits", {**dict.fromkeys(OPTIONS), "captions": str(tmp_path)})
+    table.rename(tmp_path / "captions.csv")
+    settings = _app_settings("edits", {**dict.fromkeys(OPTIONS), "captions": str(tmp_path)})
+    assert json.loads(settings["captions"]) == {"name": "folder", "args": {"folder": str(tmp_path)}}
 
 
 class Ragged:
