@@ -446,6 +446,11 @@ def test_the_launcher_refuses_a_table_without_captions(tmp_path):
     table.write_text("image,caption\n1.png,a red dog\n")
     settings = _app_settings("edits", {**dict.fromkeys(OPTIONS), "captions": str(table)})
     assert settings == {"captions": str(table)}
+    with pytest.raises(ValueError, match="is a folder; give the file of captions"):
+        _app_settings("edits", {**dict.fromkeys(OPTIONS), "captions": str(tmp_path)})
+    table.rename(tmp_path / "captions.csv")
+    settings = _app_settings("edits", {**dict.fromkeys(OPTIONS), "captions": str(tmp_path)})
+    assert json.loads(settings["captions"]) == {"name": "folder", "args": {"folder": str(tmp_path)}}
 
 
 class Ragged:
@@ -976,6 +981,21 @@ def test_a_filter_stars_and_boxes_on_a_page(place, album, tmp_path, chromium):
     page.wait_for_selector(".cl-explanation:not([hidden]) .cl-heat-picture canvas")
     screenshot(page, "boxes")
     assert not faults
+    page.close()
+
+
+@pytest.mark.browser
+def test_keys_work_on_a_picture_that_was_clicked_and_has_moved(place, tmp_path, chromium):
+    """A picture that is clicked becomes the query and the first of the grid; the keyboard moves with it."""
+    controller = search(place / "gallery", oracle(place), index=tmp_path, page_size=12).controller
+    page = attach(chromium, "search", controller)
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    page.locator(".cl-tile").nth(3).locator(".cl-picture").click()
+    page.wait_for_selector(".cl-tile:first-child.cl-is-query")
+    page.keyboard.press("k")
+    page.get_by_role("button", name="★ Starred (1)").wait_for()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".cl-tile").nth(1).locator(".cl-picture").evaluate("node => node === document.activeElement")
     page.close()
 
 

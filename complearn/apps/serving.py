@@ -29,7 +29,7 @@ from typing import Any
 from .pages import APPS, PAGE, read_static
 from ..core.config import RequestError, note_typed
 from ..core.extras import need
-from ..core.files import BadData, write_json
+from ..core.files import BadData, find_captions, write_json
 from ..core.plugins import allowed_modules, import_declared
 
 # %% ../../nbs/apps/serving.ipynb #c004
@@ -309,6 +309,8 @@ def _app_settings(
             import_declared("app")
             apps = [other for other in APPS if name in signature(APPS[other]).parameters]
             raise RequestError(f"--{name} belongs to {' and '.join(sorted(apps))}; leave it out for {app}")
+        if name == "captions" and Path(path).is_dir() and find_captions(Path(path)) is not None:  # a folder of photos
+            path = json.dumps({"name": "folder", "args": {"folder": str(Path(path).resolve())}})
         is_reader = name == "captions" and path.lstrip().startswith("{")
         if not is_reader and not (Path(path).is_dir() if kind == "folder" else Path(path).is_file()):
             if Path(path).exists():
@@ -335,7 +337,9 @@ def main(
         import_declared("app")  # for the message that names them
     parser = argparse.ArgumentParser(prog="python -m complearn.apps.serving", description=main.__doc__)
     parser.add_argument("app", help=f"{', '.join(sorted(APPS.names()))}, or my_file:mine")
-    notes = {"captions": "; or a reader and its arguments, '{name: coco, args: {...}}', with pictures"}
+    notes = {
+        "captions": "; with pictures: a folder of photos, or a reader and its arguments, '{name: coco, args: {...}}'"
+    }
     for name, meaning in OPTIONS.items():
         parser.add_argument(f"--{name}", help=meaning + notes.get(name, ""))
     options = parser.parse_args(words)

@@ -454,7 +454,7 @@ def codes(
     view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> CodeExplorer:
     "Explore the codebooks of trained models (Zheng et al. 2024, Figs. 6-9)."
-    remedy = 'train one with python -m complearn.launch, and a model that has "codebook": {"codes": 256}'
+    remedy = "train one: complearn study il_clip --out results/codes, or complearn train il_clip photos/"
     try:
         sources = code_sources(runs, models, stores, pairs, n)
         empty = f"There is no run in {runs}; {remedy}."

@@ -302,7 +302,13 @@ class ResultGrid {
     if (this.tiles.size > MOST_TILES) this.drop(new Set(hits.map(({ item }) => item)));
     const nodes = hits.map(hit => this.updateTile(this.tile(hit.item), hit));
     const present = this.box.children;
+    const focused = this.box.contains(document.activeElement) && document.activeElement;
     if (nodes.length !== present.length || nodes.some((node, n) => present[n] !== node)) this.box.replaceChildren(...nodes);
+    // a tile that is moved loses the keyboard, whose keys are named below the pictures
+    if (focused && focused !== document.activeElement && focused.isConnected) {
+      this.active = nodes.findIndex(node => node.contains(focused));
+      focused.focus({ preventScroll: true });
+    }
     this.active = Math.min(this.active, Math.max(0, hits.length - 1));
     this.markActive();
     this.markReady();
