@@ -284,3 +284,16 @@ def test_words_that_set_a_code_apart_go_before_frequent_ones_and_function_words_
     assert index.top(1) == ["[end]", "a"], "a code of such words alone"
     lift[2] = 0.5
     assert index.top(0) == ["dog"], "a word that is said more elsewhere does not set a code apart"
+
+
+@pytest.mark.parametrize("mark", [".", ",", "-", "'s!"])
+def test_marks_of_punctuation_say_nothing_of_a_code(mark):
+    place = {"captions": np.ones(2, np.int64), "weight": np.array([9.0, 1.0]), "share": np.array([0.9, 0.1])}
+    place |= {
+        "code": np.zeros(2, int),
+        "word": np.array([0, 1]),
+        "lift": np.array([3.0, 2.0]),
+        "begin": np.array([0, 2]),
+    }
+    is_word = any(sign.isalnum() for sign in mark)
+    assert WordIndex((mark, "girl"), **place).top(0) == ([mark, "girl"] if is_word else ["girl"])

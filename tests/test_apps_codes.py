@@ -516,7 +516,7 @@ time.sleep(120)"""
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["codes", "--gallery", "."], "--gallery belongs to map and search; leave it out for codes"),
+        (["codes", "--gallery", "."], "--gallery belongs to map, search and stages; leave it out for codes"),
         (["codes", "--runs", "none"], "--runs none is not a folder that exists"),
         (["search", "--runs", __file__], f"--runs {__file__} is a file; give the folder with trained models"),
         (["edits", "--captions", "none.csv"], "--captions none.csv is not a file that exists"),

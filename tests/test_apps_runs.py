@@ -313,6 +313,17 @@ def test_notes_and_the_view_are_there_after_a_reload(folder):
     assert line["tags"] == ["baseline", "old"] and line["note"] == "learning rate too high" and line["hidden"]
 
 
+def test_only_what_is_possible_is_offered(folder):
+    page = RunsController(folder)
+    page.look()
+    assert asked(page, "pick", name="study/runs/clip-s0")["table"]["can"] == ["hide"]  # it is done
+    assert asked(page, "pick", name="stopped-s0")["table"]["can"] == ["hide", "resume"]
+    asked(page, "hide", hidden=True)
+    asked(page, "show_hidden", hidden=True)
+    assert asked(page, "pick", name="stopped-s0")["table"]["can"] == ["show", "resume"]
+    assert asked(page, "pick_none")["table"]["can"] == []
+
+
 def test_two_pages_keep_each_others_notes(tmp_path):
     one, other = Memory(tmp_path), Memory(tmp_path)
     one.set_notes({"a": Note(text="first")})

@@ -308,7 +308,9 @@ def _app_settings(
         if name not in parameters:
             import_declared("app")
             apps = [other for other in APPS if name in signature(APPS[other]).parameters]
-            raise RequestError(f"--{name} belongs to {' and '.join(sorted(apps))}; leave it out for {app}")
+            *others, last = sorted(apps)
+            named = f"{', '.join(others)} and {last}" if others else last
+            raise RequestError(f"--{name} belongs to {named}; leave it out for {app}")
         if name == "captions" and Path(path).is_dir() and find_captions(Path(path)) is not None:  # a folder of photos
             path = json.dumps({"name": "folder", "args": {"folder": str(Path(path).resolve())}})
         is_reader = name == "captions" and path.lstrip().startswith("{")

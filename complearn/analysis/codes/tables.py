@@ -326,8 +326,12 @@ class WordIndex:
 
     @cached_property
     def _says_nothing(self) -> Bool[np.ndarray, "word"]:
-        "Which words of the vocabulary are special or function words."
-        return np.array([word in _FUNCTION_WORDS or word.startswith("[") for word in self.vocabulary], dtype=bool)
+        "Which words of the vocabulary are special or function words, or marks of punctuation."
+
+        def is_plain(word: str) -> bool:
+            return any(sign.isalnum() for sign in word) and word not in _FUNCTION_WORDS and not word.startswith("[")
+
+        return np.array([not is_plain(word) for word in self.vocabulary], dtype=bool)
 
     def _telling_entries(self, code: int | np.integer, n: int) -> Int[np.ndarray, "found"]:
         "Entries of the words that set a code apart, best first."
@@ -344,8 +348,8 @@ class WordIndex:
         n: int = 10,  # words at most
     ) -> pd.DataFrame:  # the most telling first
         """The words that set a code apart from others: by the share times the logarithm of the lift, without special
-        and function words and those that are said more elsewhere; of a code that has no others, the words that fire
-        it."""
+        and function words, punctuation, and words that are said more elsewhere; of a code that has no others, the
+        words that fire it."""
         return self.frame(self._telling_entries(code, n))
 
     def top(

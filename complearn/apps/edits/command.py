@@ -1180,6 +1180,8 @@ def main(
         table, remarks = _summarize(path, settings.negatives)
         if target != path:
             remarks.append(_export(path, target, "" if options.reader else options.captions, images))
+        else:
+            remarks.append(f"next: complearn review {options.negatives}")
         if options.plausible:
             remarks.append(_filter_plausible(path, options.plausible, options.seed)[1])
     except (OSError, ValueError, ImportError) as error:

@@ -18,7 +18,16 @@ from typing import Any, Literal
 import pandas as pd
 
 from ...analysis.runs.curves import bands
-from ...analysis.runs.inventory import DAMAGED, TRAINS, Entry, entries_table, entry_settings, score_name
+from complearn.analysis.runs.inventory import (
+    DAMAGED,
+    STOPPED,
+    TRAINS,
+    WAITING,
+    Entry,
+    entries_table,
+    entry_settings,
+    score_name,
+)
 from ...analysis.runs.logs import RunLog, drawn_curves
 from .memory import Memory
 from ..widgets import Message
@@ -102,6 +111,22 @@ def _problem_text(
     return entry.problem.removeprefix(f"{folder}/")
 
 
+def _possible(
+    selected: Sequence[Entry],
+    memory: Memory,
+) -> list[str]:  # of "hide", "show", "stop" and "resume"
+    "What can be done with some of what is selected."
+    hidden = [memory[entry.name].hidden for entry in selected]
+    states = {entry.state for entry in selected if entry.kind == "run"}
+    possible = {
+        "hide": not all(hidden),
+        "show": any(hidden),
+        "stop": TRAINS in states,
+        "resume": bool({WAITING, STOPPED} & states),
+    }
+    return [name for name, can in possible.items() if can]
+
+
 def table_message(
     entries: Sequence[Entry],  # all
     view: RunsView,
@@ -142,6 +167,7 @@ def table_message(
     }
     content |= {"view": asdict(view), "empty": _empty_text(entries, folder), "trains": _trains(entries)}
     content["selected"] = [name for name in view.selected if name in present]
+    content["can"] = _possible([entry for entry in entries if entry.name in view.selected], memory)
     return plain(content), []
 
 

@@ -912,7 +912,10 @@ class Explorer {
       this.panels.push(panel);
       this.columns.append(panel.node);
     }
-    const options = content.sources.map(({ name, snapshots, state }, i) => [i, snapshots.length ? name : `${name} (${state.split(/[;:]/)[0]})`]);
+    const options = content.sources.map(({ name, snapshots, state }, i) => [
+      i,
+      snapshots.length ? name : `${name} (${state.split(/[;:]/)[0]})`,
+    ]);
     content.panels.forEach((state, n) => {
       const panel = this.panels[n];
       const snapshots = content.sources[state.source]?.snapshots ?? [];

@@ -114,13 +114,17 @@ class Runs {
   }
   makeActions() {
     this.picked = h("span", { class: "cl-small cl-muted cl-grow" });
-    const act = (label, action, more = {}, title = "") => button(label, () => this.send({ action, ...more }), { title });
+    const act = (label, action, more = {}, title = "", needs = "") =>
+      Object.assign(
+        button(label, () => this.send({ action, ...more }), { title }),
+        { needs },
+      );
     this.onSelection = [
       act("Select none", "pick_none"),
-      act("Hide", "hide", { hidden: true }, "leave out of the table; nothing is deleted"),
-      act("Show again", "hide", { hidden: false }, "put hidden lines back into the table"),
-      act("Stop…", "stop", {}, "ask the training to write a checkpoint and to end"),
-      act("Resume…", "resume", {}, "go on from the last checkpoint"),
+      act("Hide", "hide", { hidden: true }, "leave out of the table; nothing is deleted", "hide"),
+      act("Show again", "hide", { hidden: false }, "put hidden lines back into the table", "show"),
+      act("Stop…", "stop", {}, "ask the training to write a checkpoint and to end", "stop"),
+      act("Resume…", "resume", {}, "go on from the last checkpoint", "resume"),
       act("Delete…", "delete", {}, "delete the folders of runs for good"),
     ];
     this.onSelection.push(act("Save as notebook", "export_notebook", {}, "a notebook that compares what is selected"));
@@ -171,7 +175,7 @@ class Runs {
   // the table
 
   receiveTable(content) {
-    const { rows, count: found, total, groups, n_hidden, folder, remark, view, empty, selected, trains } = content;
+    const { rows, count: found, total, groups, n_hidden, folder, remark, view, empty, selected, trains, can } = content;
     Object.assign(this, { view, selected });
     this.folder.textContent = folder;
     this.folder.title = folder;
@@ -204,7 +208,7 @@ class Runs {
     this.picked.textContent = `${selected.length ? count(selected.length) : "nothing"} selected of ${some(found, "line")}${
       found < total ? ` (${count(total)} in all)` : ""
     }${trained}`;
-    for (const each of this.onSelection) each.disabled = !selected.length;
+    for (const each of this.onSelection) each.disabled = !selected.length || (each.needs && !can.includes(each.needs));
     for (const tab of this.tabs) {
       const isOn = tab.dataset.panel === view.panel;
       tab.setAttribute("aria-selected", String(isOn));
@@ -238,7 +242,9 @@ class Runs {
     check.checked = selected;
     const labels = tags.map(tag => h("span", { class: "cl-mark" }, tag));
     const of = state !== "done" && steps > step ? ` of ${count(steps)}` : "";
-    const numbers = scores.map(([score, value]) => h("span", { class: "cl-score", title: meaningOf(score) }, h("span", { class: "cl-muted" }, `${score} `), value));
+    const numbers = scores.map(([score, value]) =>
+      h("span", { class: "cl-score", title: meaningOf(score) }, h("span", { class: "cl-muted" }, `${score} `), value),
+    );
     const done = step == null ? "" : `${count(step)}${of}`;
     const about = [kind, method, done && `${done} steps`].filter(Boolean).join(", ");
     const cell = (column, ...children) => h("td", { "data-col": column }, ...children);
