@@ -401,7 +401,7 @@ def test_a_training_that_was_interrupted_goes_on_with_the_same_command(album, tm
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 600
     while time.monotonic() < until and not ((run / "metrics.jsonl").exists() and _progress_of(Run.open(run)) > 20):
-        time.sleep(0.1)
+        time.sleep(0.02)
     process.send_signal(asked)
     _, said = process.communicate(timeout=300)
     assert training_process(run) is None, "what was started for it has ended, too"
