@@ -81,6 +81,7 @@ def test_nothing_is_decided_before_all_worlds_stand(experiment, tmp_path):
     assert run.good, run.text
     text = (tmp_path / "report.ipynb").read_text()
     assert "5 of 8 worlds: nothing is decided before all stand." in text and "these differ: NegCLIP" not in text
+    assert "no differences yet, see above" in text and "p (Holm)</th>" not in text
 
 
 @pytest.mark.parametrize(
