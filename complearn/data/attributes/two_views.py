@@ -45,6 +45,16 @@ def _colour_matrices(
 Portion = Annotated[float, Field(ge=0, le=1)]
 NUMBERS = 11  # uniform numbers of a view
 
+
+def _normal_numbers(
+    shape: Sequence[int],  # image, channel, height, width
+    chances: Float[Tensor, "image number"],  # uniform, of one view
+) -> Float[Tensor, "image channel height width"]:  # on the CPU, the same for any device
+    "Standard normal numbers for each pixel; those of an image hang on its own chances alone."
+    parts = (2**24 * chances[:, :2].double()).long().tolist()
+    generators = [torch.Generator().manual_seed((first << 24) + second) for first, second in parts]
+    return torch.stack([torch.randn(tuple(shape[1:]), generator=generator) for generator in generators])
+
 # %% ../../../nbs/data/attributes/two_views.ipynb #b3387250
 @dataclass(frozen=True)
 class Views:
@@ -59,6 +69,7 @@ class Views:
     saturation: Portion = 0.4
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.1  # turns, either way
     grey: Portion = 0.2  # share of views without colour
+    noise: Annotated[float, Field(ge=0, le=1)] = 0.0  # standard deviation of each pixel's noise, of brightness 1
 
     def __post_init__(self):
         if not (0 < self.area[0] <= self.area[1] <= 1 and 0 < self.ratio[0] <= self.ratio[1]):
@@ -138,9 +149,11 @@ class Views:
         pixels: Float[Tensor, "image channel height width"],  # crops, in [0, 1], three channels or more
         chances: Float[Tensor, "image number"],  # uniform, `NUMBERS` of them
     ) -> Float[Tensor, "image channel height width"]:
-        "Change the light and the colour of crops."
+        "Change the light and the colour of crops, and add noise."
         if self.jitter or self.grey:
-            return torch.cat([self.recolour(pixels[:, :3], chances[:, 5:]), pixels[:, 3:]], 1)
+            pixels = torch.cat([self.recolour(pixels[:, :3], chances[:, 5:]), pixels[:, 3:]], 1)
+        if self.noise:
+            pixels = (pixels + self.noise * _normal_numbers(pixels.shape, chances).to(pixels.device)).clamp(0, 1)
         return pixels
 
 # %% ../../../nbs/data/attributes/two_views.ipynb #3f22b63c

@@ -18,7 +18,7 @@ from pydantic import AfterValidator
 
 from ...core.config import check_arguments, unknown_name
 from ...core.files import find_captions
-from ..attributes import celeba, cifar_mnist, stl10, trifeature  # noqa: F401  registers its readers
+from ..attributes import celeba, cifar_mnist, sign_patterns, stl10, trifeature  # noqa: F401  registers its readers
 from ..benchmarks import nlvr  # noqa: F401
 from ..divergence.measure import read_split, take_part
 from ..identities import distinct_names

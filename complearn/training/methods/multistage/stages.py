@@ -22,7 +22,7 @@ from torch import nn
 
 from ....core.config import check_arguments, strict
 from ....core.seeds import derive, rng
-from ....data.attributes.cluster_sampler import AssignGroups, ClusterSampler
+from ....data.attributes.cluster_sampler import LEAST, AssignGroups, ClusterSampler, label_groups
 from ....data.attributes.two_views import Views, with_views
 from ....data.loading import Loader
 from ....data.pairs import Collate, Pair
@@ -42,6 +42,7 @@ class Grouping:
     vectors: Literal["features", "projection"] = "features"  # that are clustered
     small: Literal["merge", "drop", "partial"] = "merge"  # what becomes of groups smaller than a batch
     shuffled: bool = False  # clusters of the same sizes, but any images: a control
+    label: str | None = None  # whose values are the groups, in place of clusters: an oracle
 
 
 def _check_budget(
@@ -72,17 +73,21 @@ def _stage_clusters(
 ) -> tuple[np.ndarray, torch.Tensor]:  # a cluster for every pair; the vectors that were clustered
     "The clusters of the training set by one stage."
     vectors = stage_vectors(model, stage, pairs, collate, grouping.vectors)
-    return _labels_of(vectors, stage, grouping, seed), vectors
+    return _labels_of(vectors, pairs, stage, grouping, seed), vectors
 
 
 def _labels_of(
     vectors: torch.Tensor | StoredVectors,  # of the training set
+    pairs: Sequence[Pair],  # the training set
     stage: int,  # by which they were made, from 0
     grouping: Grouping,  # how
     seed: int,  # of the run
 ) -> np.ndarray:  # a cluster for every pair
-    "Cluster vectors by the run's seed."
-    labels = cluster(vectors, grouping.clusters, derive(seed, "stage", stage + 1))
+    "Cluster vectors by the run's seed, or read the label that takes the clusters' place."
+    if grouping.label:
+        labels = label_groups(pairs, grouping.label)
+    else:
+        labels = cluster(vectors, grouping.clusters, derive(seed, "stage", stage + 1))
     return rng(seed, "shuffled", stage).permutation(labels) if grouping.shuffled else labels
 
 
@@ -93,7 +98,7 @@ def _groups_from(
     batch_size: int,  # what a group should fill
 ) -> np.ndarray:  # a group for every pair
     "The groups from which the next stage draws."
-    groups = pseudo_labels(assignments, grouping.clusters)
+    groups = pseudo_labels(assignments, max(grouping.clusters, int(assignments.max()) + 1))
     if grouping.small == "merge":
         return merge_small(groups, vectors, batch_size)
     return groups
@@ -117,7 +122,7 @@ def _group_images(
         vectors = stage_vectors(state.model, earlier, pairs, loader.collate, grouping.vectors, state=state)
         if not state.processes.main:
             continue
-        assignments[0, earlier] = torch.from_numpy(_labels_of(vectors, earlier, grouping, state.seed))
+        assignments[0, earlier] = torch.from_numpy(_labels_of(vectors, pairs, earlier, grouping, state.seed))
         if earlier == stage - 1:
             groups = _groups_from(assignments[0].numpy(), vectors, grouping, loader.batch_size)
             assignments[1] = torch.from_numpy(groups)
@@ -152,17 +157,24 @@ def _check_first(
     state: State,  # of a run that begins
     first: int,  # its first stage
     stages: int,  # of the run
-    clusters: int,  # of each stage
+    grouping: Grouping,  # how images are grouped
 ) -> None:
-    """Warn where groups will be too small to fill a batch; raise ValueError where the stages before the first have not
-    been learned."""
+    """Warn where groups will be too small to fill a batch; raise ValueError where a later stage could not begin, or the
+    stages before the first have not been learned."""
+    pairs = state.loader.pairs
+    if state.loader.batch_size < LEAST:
+        raise ValueError(f"a batch of one image has no negatives, so nothing would be learned; take {LEAST} or more")
+    if stages > 1 and grouping.label:
+        label_groups(pairs, grouping.label)
+    elif stages > 1 and len(pairs) < grouping.clusters:
+        raise ValueError(f"{len(pairs)} images do not make {grouping.clusters} clusters; take fewer clusters")
     if int(state.model.learned) < first:
         remedy = f'say "start" with the run that has learned them, or leave out "first": {first}'
         raise ValueError(
             f"{first} stages were to be learned before this run, and {int(state.model.learned)} are; {remedy}"
         )
-    if stages > 1:
-        message = _check_budget(clusters, stages, len(state.loader.pairs), state.loader.batch_size)
+    if stages > 1 and not grouping.label:
+        message = _check_budget(grouping.clusters, stages, len(pairs), state.loader.batch_size)
     else:
         message = None
     if message:
@@ -178,7 +190,8 @@ def _describe_small(
     batch_size: int,  # what a group should fill
 ) -> str | None:  # the warning; None where every group fills a batch
     "Say how many groups are smaller than a batch, and what becomes of them."
-    counts = np.unique(pseudo_labels(assignments.cpu().numpy(), grouping.clusters), return_counts=True)[1]
+    count = max(grouping.clusters, int(assignments.max()) + 1)
+    counts = np.unique(pseudo_labels(assignments.cpu().numpy(), count), return_counts=True)[1]
     less = counts < batch_size
     if not less.any():
         return None
@@ -206,7 +219,7 @@ def begin_stage(
             model.inherit(stage)
         objective.restart(model.encoders[stage])
         if stage == first:
-            _check_first(state, first, stages, grouping.clusters)
+            _check_first(state, first, stages, grouping)
         if not stage:
             return
         groups = _group_images(state, stage, grouping).to(model.device)
@@ -239,6 +252,7 @@ def stage_loader(
     stage: int,  # from 0
     small: str,  # see `Grouping`
     views: Views | None = None,  # that the batches bring; None: none
+    label: str | None = None,  # that the objective learns from; None: none
 ) -> Callable[[State], Loader]:  # for a phase's `loader`
     "The batches of a stage."
 
@@ -259,6 +273,9 @@ def stage_loader(
                 groups, loader.batch_size, loader.seed, "drop" if small == "merge" else small, loader.world
             )
             loader = loader.with_steps(AssignGroups({pair.id: int(k) for pair, k in zip(loader.pairs, groups)}))
+        elif label:
+            values = label_groups(loader.pairs, label).tolist()
+            loader = loader.with_steps(AssignGroups({pair.id: k for pair, k in zip(loader.pairs, values)}))
         return loader
 
     return make
@@ -291,7 +308,7 @@ def stage_lengths(
 def multistage(
     model: nn.Module,  # a `Stages`
     steps: PositiveInt,  # of all stages together
-    objective: Literal["simclr", "moco", "ifm", "ts", "fd"] = "simclr",  # of every stage
+    objective: Literal["simclr", "moco", "ifm", "ts", "fd", "supcon"] = "simclr",  # of every stage
     temperature: float | int = 0.5,  # of the softmax
     options: Mapping[str, Any] | None = None,  # further arguments of the objective
     views: Mapping[str, Any] | None = None,  # fields of `Views` that differ
@@ -304,6 +321,8 @@ def multistage(
     if not hasattr(model, "encoders"):
         raise ValueError('this method needs a model of images alone: "model": {"kind": "stages", "vision": ...}')
     count = len(model.encoders)
+    if objective == "supcon" and count > 1:
+        raise ValueError("supcon learns from a label in one stage; leave stages at 1")
     views = strict(Views, dict(views or {}), "views")
     grouping = strict(Grouping, dict(grouping or {}), "grouping")
     phases = []
@@ -316,7 +335,7 @@ def multistage(
         encoder = (model.encoders[stage],) if objective == "moco" else ()
         loss = UNIMODAL[objective](*encoder, stage=stage, temperature=float(temperature), views=views, **options)
         hooks = {"on_start": begin_stage(stage, count, grouping, loss, inherit, first), "on_end": end_stage(stage)}
-        loader = stage_loader(stage, grouping.small, views)
+        loader = stage_loader(stage, grouping.small, views, getattr(loss, "label", None))
         trained = (f"encoders.{stage}.*",)
         phases.append(
             Phase(
@@ -332,6 +351,7 @@ ONE_STAGE = {
     "ifm": "implicit feature modification (Robinson et al. 2021)",
     "ts": "a temperature that moves (Kukleva et al. 2023)",
     "fd": "feature dropout (after Tamkin et al. 2022)",
+    "supcon": "supervised contrastive learning, from a label (Khosla et al. 2020)",
 }
 
 for _name, _what in ONE_STAGE.items():
