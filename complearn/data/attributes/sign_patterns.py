@@ -82,9 +82,7 @@ def read_sign_patterns(
     part: Literal["train", "test"] = "train",  # the two share no image, and have the same patterns
     spots: Values = 10,  # values of the easy attribute
     patterns: Values = 10,  # values of the hidden one
-    noise: Annotated[
-        float | int, Field(ge=0, le=1)
-    ] = 0.0,  # standard deviation, of brightness 1; then half are mirrored
+    noise: Annotated[float | int, Field(ge=0, le=1)] = 0.0,  # of brightness 1; above 0 half are mirrored
     seed: int = 0,  # of the patterns and of who has which
 ) -> Pairs:
     "Draw pictures with the labels spot and pattern, independent of each other."
