@@ -64,7 +64,7 @@ DRAWN = {  # what has no files: another world, or other counts, under the same n
     "objects": lambda: read("objects", n_train=16, n_test=4, world={"preset": "small", "seed": 1}),
     "trifeature": lambda: _other_trifeatures(),
     "hue_ring": lambda: read("hue_ring", n=16, seed=1),
-    "sign_patterns": lambda: read("sign_patterns", n=16, seed=1),
+    "sign_patterns": lambda: read("sign_patterns", n=16, seed=1, noise=0.1),
 }
 
 

@@ -3,7 +3,7 @@
 import pytest
 from notebook_cells import run_cells, tables
 
-from complearn.core.results import Result
+from complearn.core.results import Result, rows_table
 
 
 @pytest.mark.slow
@@ -57,3 +57,34 @@ def test_a_row_is_clustered_in_its_own_number_of_clusters(tmp_path):
         "multistage, shuffled": 2,
     }
     assert groupings["multistage, shuffled"].shuffled
+
+
+CONTROL = "experiments/stages_control"
+
+
+def test_every_part_of_the_small_world_is_probed_and_its_clusters_are_compared(smoke):
+    run = smoke(CONTROL)
+    assert run.good, run.text
+    result = Result.read(run.folder)
+    table = rows_table(result.rows)
+    probed = table[table.metric == "probe_accuracy"]
+    assert set(probed.split) == {"spot", "pattern"}
+    parts = probed.groupby("method").data.agg(lambda names: {name.partition("/")[2] for name in names})
+    two = {"untrained", "stage 0", "stage 1", "all stages", "stage 0 and an untrained one"}
+    assert parts["clusters"] == parts["shuffled"] == parts["groups by the spot"] == two
+    assert parts["one long stage"] == parts["taught the pattern"] == {"untrained", "stage 0"}
+    assert {f"stage {k}" for k in range(7)} <= parts["seven stages of 2 clusters"]
+    steps = probed.groupby("method").step.max()
+    assert steps["clusters"] == steps["one long stage"] == 2 * steps["seven stages of 2 clusters"] / 7
+    before = probed[probed.data.str.endswith("/untrained")].pivot(index="method", columns="split", values="value")
+    assert len(before.loc[["clusters", "shuffled", "one long stage"]].drop_duplicates()) == 1, "all begin alike"
+    agreed = table[(table.metric == "ami") & (table.method == "groups by the spot")].set_index("split").value
+    assert agreed["stage 0 ~ spot"] == 1
+    text = (run.folder / "report.ipynb").read_text()
+    assert "nothing has been learned yet" in text and "no difference is decided" in text
+
+
+def test_an_arm_that_is_unknown_is_refused_before_anything_is_trained(experiment, tmp_path):
+    run = experiment(CONTROL, tmp_path, arms=["sound"])
+    assert not run.result.good and "arms: there is no 'sound'" in run.text
+    assert not (tmp_path / "results.json").exists()

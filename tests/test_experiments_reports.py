@@ -17,6 +17,7 @@ NAMES = (
     "search",
     "semantic_space",
     "slider_control",
+    "stages_control",
 )
 
 

@@ -49,7 +49,13 @@ from complearn.training.methods.multistage.stages import (
     training_groups,
 )
 from complearn.training.methods.registry import Named, make_phases
-from complearn.training.objectives.unimodal.baselines import IFM, UNIMODAL, FeatureDropout, TemperatureSchedule
+from complearn.training.objectives.unimodal.baselines import (
+    IFM,
+    UNIMODAL,
+    FeatureDropout,
+    SupervisedContrastive,
+    TemperatureSchedule,
+)
 from complearn.training.objectives.unimodal.contrastive import MoCo, SimCLR
 from complearn.training.runs.launch import launch, make_trainer, prepare
 from complearn.training.runs.snapshots import Snapshot
@@ -158,7 +164,80 @@ def test_a_queue_forgets_its_oldest_keys_and_only_keys_of_the_own_group_are_nega
     assert measures["moco_loss"].item() == pytest.approx(sum(losses) / 2, rel=1e-5) and measures["negatives"] == 3.5
 
 
-@pytest.mark.parametrize("name", list(UNIMODAL))
+def naive_supervised(vectors, labels, temperature):
+    """Khosla et al.'s Eq. 2, one query and one key at a time."""
+    losses = []
+    for i in range(len(vectors)):
+        others = [j for j in range(len(vectors)) if j != i]
+        total = sum(math.exp(float(vectors[i] @ vectors[j]) / temperature) for j in others)
+        right = [j for j in others if labels[j] == labels[i]]
+        logs = [math.log(math.exp(float(vectors[i] @ vectors[j]) / temperature) / total) for j in right]
+        losses.append(-sum(logs) / len(right))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+@pytest.mark.parametrize("labels", [[0, 1, 0, 2, 2], [3, 3, 3], [0, 1]])
+def test_all_views_of_a_label_are_right_keys(labels, temperature):
+    draws = torch.Generator().manual_seed(2)
+    vectors = torch.nn.functional.normalize(torch.randn(2 * len(labels), 6, generator=draws), dim=-1)
+    batch = doubled(range(len(labels))).with_parts(Groups(torch.tensor(labels * 2)))
+    measures = SupervisedContrastive(label="colour", temperature=temperature).compare(vectors, batch)
+    assert measures["supcon_loss"].item() == pytest.approx(naive_supervised(vectors, labels * 2, temperature), rel=1e-5)
+
+
+def test_a_label_is_taught_in_one_stage_and_must_be_there(tmp_path):
+    with pytest.raises(ValueError, match="name it"):
+        SupervisedContrastive()
+    with pytest.raises(ValueError, match="in one stage"):
+        multistage(build(MODEL | {"stages": 2}), 4, "supcon", options={"label": "colour"})
+    trainer = make_trainer(prepare(tmp_path / "a", config("supcon", 1, options={"label": "colour"})))
+    loader = trainer.phases[0].loader(trainer.state)
+    batch = loader.batch(0)
+    names = {pair.id: pair.labels["colour"] for pair in loader.pairs}
+    seen = {(names[key], number) for key, number in zip(batch.keys, batch[Groups].numbers.tolist())}
+    assert len(seen) == len({name for name, _ in seen}) == len({number for _, number in seen}) > 1
+    trainer.fit()
+    with pytest.raises(ValueError, match="has no label 'size'; its labels: shape, texture, colour"):
+        make_trainer(prepare(tmp_path / "b", config("supcon", 1, options={"label": "size"})), progress=False).fit()
+
+
+def test_groups_may_be_the_values_of_a_label(tmp_path):
+    grouping = {"clusters": 2, "small": "partial", "label": "colour"}
+    trainer = make_trainer(prepare(tmp_path / "a", config(stages=2, grouping=grouping)))
+    trainer.fit()
+    colours = [pair.labels["colour"] for pair in trainer.loader.pairs]
+    groups = trainer.state.extra["groups"].tolist()
+    assert len(set(zip(colours, groups))) == len(set(groups)) == 5, "more values than clusters are told apart"
+    again = training_groups(trainer.model, trainer.loader.pairs, Grouping(**grouping), 16, 0)
+    assert again["stage 0"].tolist() == trainer.state.extra["assignments"][0].tolist()
+    with pytest.raises(ValueError, match="has no label 'size'"):
+        make_trainer(
+            prepare(tmp_path / "b", config(stages=2, grouping=grouping | {"label": "size"})), progress=False
+        ).fit()
+
+
+@pytest.mark.parametrize(
+    "train, grouping, message",
+    [
+        ({}, {"clusters": 100}, "60 images do not make 100 clusters"),
+        ({"batch_size": 1}, {"clusters": 2}, "a batch of one image has no negatives"),
+    ],
+)
+def test_what_a_later_stage_could_not_do_is_said_before_the_first(tmp_path, train, grouping, message):
+    given = config(grouping=grouping)
+    trainer = make_trainer(prepare(tmp_path, given | {"train": given["train"] | train}))
+    with pytest.raises(ValueError, match=message):
+        trainer.fit()
+    assert not trainer.state.step, "no step was taken"
+
+
+def for_one_stage(name):
+    """What an objective needs besides its name."""
+    return {"options": {"label": "colour"}} if name == "supcon" else {}
+
+
+@pytest.mark.parametrize("name", [name for name in UNIMODAL if name != "supcon"])
 def test_every_objective_moves_its_own_stage_alone(name):
     model = build(MODEL | {"stages": 2})
     pairs = read(**{"name": "trifeature", "samples": 1, "shapes": 2, "textures": 2, "colours": 2})
@@ -180,9 +259,10 @@ def test_every_objective_reads_crops_of_whole_pictures(name):
     model = build(MODEL | {"stages": 1})
     photos = [rng(0, "photo", k).integers(0, 256, (50, 70, 3)).astype(np.uint8) for k in range(8)]
     pairs = [Pair(photo, None, str(k), str(k)) for k, photo in enumerate(photos)]
-    (phase,) = multistage(model, 4, name, views={"area": [0.2, 1.0]})
+    (phase,) = multistage(model, 4, name, views={"area": [0.2, 1.0]}, **for_one_stage(name))
     batch = with_views(model.collate, phase.objective.views, pairs)(pairs, list(range(8)))
     assert batch.images is None
+    batch = batch.with_parts(Groups(torch.arange(8) % 3))
     for _ in range(2):  # the first batch of MoCo finds an empty queue
         measures = phase.objective(model, batch)
     loss = sum(value for key, value in measures.items() if key.endswith("_loss"))
