@@ -94,9 +94,11 @@ SWITCHES = (
     {"layers": 1, "modulator": "mlp"},
     {"layers": 3, "primitives": "regions", "modulator": "replace"},
     {"primitives": "off"},
+    {"layers": 3, "even": False},
+    {"layers": 1, "modulator": "mlp", "even": False},
 )
 SHAPES = ((1, 1), (1, 4), (3, 1), (3, 5), (5, 3))  # height of the highest tree, captions
-QUICK = [(3, 2, torch.float32, SWITCHES[0]), (2, 1, torch.float64, SWITCHES[2])]
+QUICK = [(3, 2, torch.float32, SWITCHES[0]), (2, 1, torch.float64, SWITCHES[2]), (3, 2, torch.float32, SWITCHES[4])]
 GRID = [
     (*shape, dtype, switches) for shape in SHAPES for dtype in (torch.float32, torch.float64) for switches in SWITCHES
 ]
@@ -194,6 +196,48 @@ def test_a_noun_that_several_captions_say_of_a_picture_is_grounded_once(collate,
     pairs = torch.cartesian_prod(torch.arange(2), torch.arange(3))
     vectors = model(torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool), batch.ids, batch[Concepts].table, pairs)
     assert rows == [4] and torch.equal(vectors[0, 0], vectors[1, 1]) and not torch.equal(vectors[0, 0], vectors[3, 0])
+
+
+NESTED = "(NP (NP (DT a) (NN {})) (PP (IN near) {}))"
+NAMES = "dog ball cat tree boat house".split()
+
+
+def gains(tokenizer, reach, seed):
+    """How far a sentence's vector moves when a noun is exchanged, relative to its length, by the noun's depth."""
+    config = {"vision": LITTLE | {"size": 16, "patch": 8}, "text": LITTLE | {"width": 32}, "layers": 3, "reach": reach}
+    model = build({"kind": "composer"} | config, tokenizer, seed).eval()
+    draw = np.random.default_rng(seed)
+    nested = "(NP (DT a) (NN {}))"
+    for _ in range(3):
+        nested = NESTED.format("{}", nested)
+    words = [draw.permutation(NAMES)[:4] for _ in range(24)]
+    exchanged = [[[other, *row[1:]], [*row[:1], other, *row[2:]], [*row[:3], other]]
+                 for row in words for other in [next(name for name in NAMES if name not in row)]]  # fmt: skip
+    rows = [list(map(str, row)) for part in zip(words, *zip(*exchanged)) for row in part]
+    pictures = draw.integers(0, 255, (24, 16, 16, 3), dtype=np.uint8)
+    pairs = [pair(parse_bracketed(nested.format(*row)), str(k), pictures[k // 4]) for k, row in enumerate(rows)]
+    with torch.no_grad():
+        batch = model.collate(pairs)
+        inputs = (*model.vision(batch), batch.ids, batch[Concepts].table, torch.arange(96)[:, None].expand(-1, 2))
+        plain, *others = model.language(*inputs)[:, 0].unflatten(0, (24, 4)).unbind(1)
+    moved = [float(((other - plain).norm(dim=1) / plain.norm(dim=1)).mean()) for other in others]
+    return dict(zip((2, 3, 4), moved))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_nouns_of_any_depth_move_the_sentence_by_the_same_order(seed):
+    tokenizer = WordTokenizer.fit([" ".join(["a near", *NAMES])], context=20)
+    even, paper = (gains(tokenizer, reach, seed) for reach in ("even", "paper"))
+    assert even[2] < 10 * even[4] and even[4] > 0.01
+    assert paper[2] > 15 * paper[4] and paper[4] < 0.002
+
+
+def test_weights_of_a_model_that_reads_as_in_the_paper_are_named(tokenizer):
+    older = build({"kind": "composer", **TOWERS, "layers": 3, "reach": "paper"}, tokenizer)
+    same = build({"kind": "composer", **TOWERS, "layers": 3, "reach": "paper"}, tokenizer, 1)
+    same.load_state_dict(older.state_dict())
+    with pytest.raises(ValueError, match='give the model "reach": "paper"'):
+        build({"kind": "composer", **TOWERS, "layers": 3}, tokenizer).load_state_dict(older.state_dict())
 
 
 def test_an_even_number_of_layers_is_refused():

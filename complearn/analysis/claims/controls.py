@@ -35,8 +35,8 @@ CONTROLS = (
         "holistic_language", "respawned", "restarts", "generated/structure", "text", "topographic_similarity"),
     PositiveControl("Grounding of invented names of hues", "names as near as their hues, beyond shuffled pairs",
         "hue_names", "grounded", "shuffled pairs", "hue_ring", "names", "correlation"),
-    PositiveControl("Stages in a world of an easy and a hidden attribute", "stage 1 knows more of the hidden one, beyond "
-        "shuffled clusters", "stages_control", "clusters", "shuffled", "sign_patterns/stage 1", "pattern",
+    PositiveControl("Stages in a world of an easy and a hidden attribute", "stage 1 knows more of the hidden one, "
+        "beyond shuffled clusters", "stages_control", "clusters", "shuffled", "sign_patterns/stage 1", "pattern",
         "probe_accuracy"),
     PositiveControl("The search slider on oracle vectors", "both sides together find more than the better one",
         "slider_control", "equal", "", "noise 1", "mixed at 0.5", "gain_top"),

@@ -73,8 +73,10 @@ class CompositionTransformer(nn.Module):
         heads: int = 12,  # of self-attention, or as many as the width allows
         cross_width: int | None = None,  # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
         cross_heads: int = 8,  # of cross-attention, or as many as its width allows
+        even: bool = True,  # a concept is the mean of its slots; off: its first slot, as in the paper
     ):
         super().__init__()
+        self.even = even
         if layers < 1 or layers % 2 == 0:
             raise ValueError(
                 f"a Composition Transformer begins and ends with self-attention, so it has 1, 3, 5 ... layers; not "
@@ -110,11 +112,11 @@ class CompositionTransformer(nn.Module):
         regions: Float[Tensor, "image region width"],  # from `look`
         region_mask: Bool[Tensor, "image region"],  # True where a region is real
         images: Int64[Tensor, "concept"],  # the picture in front of each concept
-    ) -> Float[Tensor, "concept width"]:  # the first slot at the end
+    ) -> Float[Tensor, "concept width"]:  # what its slots say at the end
         slot_key = rearrange(slot_mask, "b n -> b 1 1 n")
         image_slots = None
         rounds = len(self.text_cross)
-        x = self.text[0](slots, slot_key, first=not rounds)
+        x = self.text[0](slots, slot_key, first=not (rounds or self.even))
         mask = region_mask[images] if rounds else region_mask
         for round, cross in enumerate(self.text_cross):
             if image_slots is None:
@@ -129,8 +131,8 @@ class CompositionTransformer(nn.Module):
                     regions[images] if image_slots is None else image_slots, other.keys(before), slot_mask
                 )
                 image_slots = self.image[round + 1](image_slots, rearrange(mask, "b n -> b 1 1 n"))
-            x = self.text[round + 1](x, slot_key, first=round + 1 == rounds)
-        return self.norm(x[:, 0])
+            x = self.text[round + 1](x, slot_key, first=round + 1 == rounds and not self.even)
+        return self.norm(masked_mean(x, slot_mask) if self.even else x[:, 0])
 
 # %% ../../../nbs/models/composer/composition.ipynb #3751d5ef
 PRIMITIVE_KEYS = ("both", "regions", "off")
@@ -144,10 +146,12 @@ class PrimitiveEncoder(nn.Module):
         width: int,  # features of words and regions
         keys: str = "both",  # one of `PRIMITIVE_KEYS`
         heads: int = 12,  # attention heads, or as many as the width allows
+        even: bool = True,  # words come in at the scale of what the regions add; off: as they are, as in the paper
     ):
         super().__init__()
         check_choice("keys of the primitives", keys, PRIMITIVE_KEYS)
         self.keys = keys
+        self.scale = nn.LayerNorm(width) if even else nn.Identity()
         if keys == "off":
             self.cross = None
         else:
@@ -162,6 +166,7 @@ class PrimitiveEncoder(nn.Module):
         region_mask: Bool[Tensor, "image region"],  # True where a region is real
         images: Int64[Tensor, "concept"],  # the picture in front of each primitive
     ) -> Float[Tensor, "concept width"]:
+        words = self.scale(words)
         if self.cross is not None:
             keys = self.cross.keys(regions)[images]
             visible = region_mask[images]
@@ -190,10 +195,12 @@ class Modulator(nn.Module):
         self,
         width: int,  # features of blanks and concepts
         form: str = "film",  # one of `MODULATORS`
+        even: bool = True,  # what was bound passes beside the last perceptron; off: through it alone, as in the paper
     ):
         super().__init__()
         check_choice("modulator", form, MODULATORS)
         self.form = form
+        self.even = even
         if form == "film":
             self.scale, self.bias, self.project = (perceptron(width, width) for _ in range(3))
             nn.init.ones_(self.scale[2].bias)  # a new modulator lets a concept pass nearly as it is
@@ -205,8 +212,10 @@ class Modulator(nn.Module):
         blanks: Float[Tensor, "*place width"],  # as the predicate's encoder left them
         concepts: Float[Tensor, "*place width"],  # what fills them
     ) -> Float[Tensor, "*place width"]:
-        if self.form == "film":
-            return self.project(self.scale(blanks) * concepts + self.bias(blanks))
+        if self.form == "replace":
+            return concepts
         if self.form == "mlp":
-            return self.project(torch.cat([blanks, concepts], -1))
-        return concepts
+            projected = self.project(torch.cat([blanks, concepts], -1))
+            return concepts + projected if self.even else projected
+        bound = self.scale(blanks) * concepts + self.bias(blanks)
+        return bound + self.project(bound) if self.even else self.project(bound)

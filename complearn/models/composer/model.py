@@ -67,6 +67,8 @@ class ComposerConfig(PairConfig):
     primitives: Literal["both", "regions", "off"] = "both"
     modulator: Literal["film", "mlp", "replace"] = "film"  # how a concept fills a blank (Table 4)
     layers: PositiveInt = 5  # of the Composition Transformer, an odd number (Table 6)
+    # how nouns reach the sentence at the start: alike from any depth, or as the paper's parts let them
+    reach: Literal["even", "paper"] = "even"
 
     def __post_init__(self):
         super().__post_init__()
@@ -87,7 +89,7 @@ class Composer(PairScorer):
         text: Tower,
         tokenizer: Any,  # captions, names -> Tokens
     ):
-        sizes = (config.layers, config.heads, config.cross_width, config.cross_heads)
+        sizes = (config.layers, config.heads, config.cross_width, config.cross_heads, config.reach == "even")
         super().__init__(config, vision, Recursion(text, config.primitives, config.modulator, *sizes), tokenizer)
         self.score = nn.Linear(text.width, 1, bias=False)
 

@@ -6,9 +6,10 @@
 __all__ = ['heights', 'Recursion', 'naive_vectors']
 
 # %% ../../../nbs/models/composer/recursion.ipynb #7e4b7dff
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -116,6 +117,20 @@ def _word_embedding(
     return largest
 
 
+def _refuse_older(
+    module: nn.Module,  # a `Recursion` that is even
+    weights: Mapping[str, Tensor],  # that it is to load
+    prefix: str,  # of its names among them
+    *others: Any,  # that torch hands on
+) -> None:
+    "Raise ValueError if weights are of a model whose nouns reach the sentence as in the paper."
+    if f"{prefix}primitives.scale.weight" not in weights and f"{prefix}labels.weight" in weights:
+        raise ValueError(
+            "these weights are of a COMPOSER whose nouns reach the sentence as in the paper (all before 2026-11-28); "
+            'give the model "reach": "paper"'
+        )
+
+
 @contextmanager
 def _replaced_embeddings(
     embedding: nn.Embedding,
@@ -149,6 +164,7 @@ class Recursion(nn.Module):
         heads: int = 12,  # attention heads, or as many as the width allows
         cross_width: int | None = None,  # see `CompositionTransformer`
         cross_heads: int = 8,  # see `CompositionTransformer`
+        even: bool = True,  # nouns reach the sentence from any depth; off: as in the paper, see the three parts
     ):
         super().__init__()
         if not getattr(tower, "start", True):
@@ -160,9 +176,11 @@ class Recursion(nn.Module):
         _word_embedding(tower)
         self.labels = nn.Embedding(len(LABELS), width)
         nn.init.normal_(self.labels.weight, std=0.02)
-        self.primitives = PrimitiveEncoder(width, primitives, fitting_heads(width, heads))
-        self.modulator = Modulator(width, modulator)
-        self.composition = CompositionTransformer(width, layers, heads, cross_width, cross_heads)
+        self.primitives = PrimitiveEncoder(width, primitives, fitting_heads(width, heads), even)
+        self.modulator = Modulator(width, modulator, even)
+        self.composition = CompositionTransformer(width, layers, heads, cross_width, cross_heads, even)
+        if even:
+            self.register_load_state_dict_pre_hook(_refuse_older)
 
     def predicates(
         self,
