@@ -128,6 +128,7 @@ def _row_label(
         return f"{n} layer{'s' * (n > 1)}"
 
     sayings = {"modulator": str, "primitives": "nouns {}".format, "prune": "{:.0%} pruned".format, "layers": plural}
+    sayings |= {"reach": {"paper": "read as in the paper", "even": "read evenly"}.get}
     parts += [
         sayings[key](value) if key in sayings else f"{key} {value}" for key, value in row.get("model", {}).items()
     ]
@@ -155,6 +156,7 @@ COMPOSER_ROWS: dict[str, dict[str, dict]] = {
     "modulator": _by_label(*(_sized(modulator=form) for form in ("mlp", "replace"))),
     "primitives": _by_label(*(_sized(primitives=keys) for keys in ("regions", "off"))),
     "pruned": _by_label(*(_sized(prune=share) for share in (0.1, 0.3, 0.5))),
+    "reach": _by_label(_sized(reach="paper")),
     "depth": _by_label(*(_sized(layers=n) for n in (1, 5))),
     "margins": _by_label(
         *(_composer(**{name: value}) for name, value in (("alpha", 0.4), ("alpha", 0.6), ("beta", 0.0), ("beta", 0.4)))
@@ -179,6 +181,7 @@ def composer_rows(
         names = {label: row for table in tables for label, row in table.items()}
 
     def model(row):
-        return {**(sizes or {}).get(METHODS.load(row["method"]).name, {}), **row.get("model", {})}
+        stated = {"reach": "even"} if row["method"] == "composer" else {}  # a results file says which it was
+        return {**stated, **(sizes or {}).get(METHODS.load(row["method"]).name, {}), **row.get("model", {})}
 
     return {label: {**row, **({"model": model(row)} if model(row) else {})} for label, row in names.items()}
