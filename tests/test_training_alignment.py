@@ -10,9 +10,12 @@ from torch import nn
 
 from complearn.core.runs import Run
 from complearn.data.pairs import Batch
+from complearn.data.readers.registry import read
+from complearn.data.word_tokenizer import WordTokenizer
 from complearn.evaluation.tasks.retrieval import evaluate_retrieval
 from complearn.models.composer.concepts import PARENT, PRIMITIVE, TEXT, Concepts, present
 from complearn.models.composer.recursion import heights
+from complearn.models.registry import build
 from complearn.training.engine.accumulation import GradCache
 from complearn.training.methods.composer import composer
 from complearn.training.objectives.alignment import Alignment, match_loss, negative_concepts, sample_negatives
@@ -59,8 +62,8 @@ class Table(nn.Module):
         return type("", (), {"scores": scores, "pairs": self.pairs})
 
 
-def by_loops(model, batch, form="hinge", alpha=0.8, beta=0.2, primitives=True):
-    """The three losses as the paper writes them, one concept after the other."""
+def by_loops(model, batch, form="hinge", alpha=0.8, beta=0.2, primitives=True, mean=False):
+    """The three losses as the paper writes them, one concept after the other; or means over a caption's terms."""
     size = len(batch)
     table = model.table.tolist()
     pairs = model.pairs.view(4, size, 2).tolist()
@@ -84,6 +87,7 @@ def by_loops(model, batch, form="hinge", alpha=0.8, beta=0.2, primitives=True):
         )
         negatives = [(other_image, i), (i, other_caption)] + [(hard, i)] * (len(rivals) > 1) if rivals else []
         match += math.log(1 + sum(math.exp(table[j][k][0] - table[i][i][0]) for j, k in negatives))
+        own_mvsa, own_order = [], []
         texts = [{line[TEXT] for line in concepts[k][: real[k]]} for k in range(size)]
         for c in range(real[i]):
             score = table[i][i][c]
@@ -96,24 +100,27 @@ def by_loops(model, batch, form="hinge", alpha=0.8, beta=0.2, primitives=True):
                     terms.append(table[i][other_caption][near])
                 if concepts[i][c][TEXT] not in texts[other_image]:
                     terms.append(table[other_image][i][c])
-            if form == "hinge":
-                mvsa += sum(max(0.0, alpha - score + term) for term in terms)
+            if terms and form == "hinge":
+                own_mvsa.append(sum(max(0.0, alpha - score + term) for term in terms))
             elif terms:
-                mvsa += math.log(1 + sum(math.exp(term - score) for term in terms))
+                own_mvsa.append(math.log(1 + sum(math.exp(term - score) for term in terms)))
             if concepts[i][c][PARENT] >= 0:
-                order += max(0.0, beta - table[i][i][concepts[i][c][PARENT]] + score)
+                own_order.append(max(0.0, beta - table[i][i][concepts[i][c][PARENT]] + score))
+        mvsa += sum(own_mvsa) / (max(1, len(own_mvsa)) if mean else 1)
+        order += sum(own_order) / (max(1, len(own_order)) if mean else 1)
     return {"match_loss": match / size, "mvsa_loss": mvsa / size, "order_loss": order / size}
 
 
 @pytest.mark.parametrize("form", ["hinge", "nll"])
 @pytest.mark.parametrize("image_ids", [(0, 1, 2, 3, 4), (0, 0, 2, 2, 4), (7, 7, 7, 7, 1), (7, 7, 7, 7, 7)])
 @pytest.mark.parametrize("primitives", [True, False])
-def test_the_losses_equal_loops(form, image_ids, primitives):
+@pytest.mark.parametrize("mean", [True, False])
+def test_the_losses_equal_loops(form, image_ids, primitives, mean):
     batch = batch_of(image_ids)
     model = Table(5, 5)
-    values = Alignment(form, primitives=primitives)(model, batch)
+    values = Alignment(form, primitives=primitives, mean=mean)(model, batch)
     assert all(math.isfinite(value.item()) for value in values.values())
-    for name, value in by_loops(model, batch, form, primitives=primitives).items():
+    for name, value in by_loops(model, batch, form, primitives=primitives, mean=mean).items():
         assert values[name].item() == pytest.approx(value, abs=1e-5), name
     sum(value for name, value in values.items() if name.endswith("_loss")).backward()
     assert torch.isfinite(model.table.grad).all()
@@ -163,6 +170,25 @@ def test_weights_and_switches():
         Alignment(alpha=-1)
     with pytest.raises(ValueError, match="form of MVSA.*'max'"):
         Alignment("max")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_match_has_a_third_of_the_first_gradient_and_in_the_paper_a_twentieth(seed):
+    pairs = read("generated", n_train=200, n_test=4, seed=seed)
+    tower = {"tower": "tiny", "width": 64, "depth": 2, "heads": 4}
+    config = {"kind": "composer", "vision": tower | {"size": 32, "patch": 4}, "text": tower, "layers": 3}
+    shares = {}
+    for kind in ("even", "paper"):
+        model = build(config | {"reach": kind}, WordTokenizer.fit([pair.caption for pair in pairs]), seed)
+        (phase,) = composer(model, 5, balance=kind)
+        losses = phase.objective(model, model.collate([pairs[k] for k in range(64)]))
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        norms = {}
+        for name in ("match_loss", "mvsa_loss", "order_loss"):
+            parts = torch.autograd.grad(losses[name], weights, retain_graph=True, allow_unused=True)
+            norms[name] = float(sum(part.square().sum() for part in parts if part is not None).sqrt())
+        shares[kind] = norms["match_loss"] / sum(norms.values())
+    assert shares["even"] > 1 / 3 and shares["paper"] < 1 / 20
 
 
 def test_match_leaves_out_what_does_not_count():

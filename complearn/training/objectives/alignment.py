@@ -75,27 +75,42 @@ def mvsa_loss(
     masks: tuple[Bool[Tensor, "batch concept"], Bool[Tensor, "batch concept"]],  # True where each of the two counts
     form: str = "hinge",  # "hinge" with a margin, or "nll"
     alpha: float | int = 0.8,  # the margin
+    mean: bool = False,  # over a caption's concepts that count; off: their sum, as in the paper
 ) -> Float[Tensor, ""]:
-    "Sum over concepts, mean over captions (Zhang et al. 2021, Sec. 3.3 and Table 10)."
+    "Sum or mean over concepts, mean over captions (Zhang et al. 2021, Sec. 3.3 and Table 10)."
     right = right.float()
     others = torch.stack([other_concept.float(), other_image.float()])
     masks = torch.stack(masks)
+    counted = masks.any(0)
     if form == "hinge":
-        return (alpha - right + others).clamp(min=0).masked_fill(~masks, 0).sum() / len(right)
-    logits = torch.cat([right[None], others.masked_fill(~masks, -torch.inf)])
-    return (logits.logsumexp(0) - right).masked_fill(~masks.any(0), 0).sum() / len(right)
+        terms = (alpha - right + others).clamp(min=0).masked_fill(~masks, 0).sum(0)
+    else:
+        logits = torch.cat([right[None], others.masked_fill(~masks, -torch.inf)])
+        terms = (logits.logsumexp(0) - right).masked_fill(~counted, 0)
+    return _over_captions(terms, counted, mean)
+
+
+def _over_captions(
+    terms: Float[Tensor, "batch concept"],  # of a loss; 0 where none counts
+    counted: Bool[Tensor, "batch concept"],  # True where one counts
+    mean: bool,  # over a caption's terms; off: their sum
+) -> Float[Tensor, ""]:
+    "The mean over captions of what their terms come to."
+    sums = terms.sum(1)
+    return (sums / counted.sum(1).clamp(min=1) if mean else sums).mean()
 
 # %% ../../../nbs/training/objectives/alignment.ipynb #9078f50d
 def order_loss(
     right: Float[Tensor, "batch concept"],  # scores of concepts for their images
     concepts: Int64[Tensor, "batch concept column"],
     beta: float | int = 0.2,  # the margin
+    mean: bool = False,  # over a caption's arguments; off: their sum, as in the paper
 ) -> Float[Tensor, ""]:
-    "Sum over predicates' arguments, mean over captions (Zhang et al. 2021, Sec. 3.3)."
+    "Sum or mean over predicates' arguments, mean over captions (Zhang et al. 2021, Sec. 3.3)."
     parents = concepts[..., PARENT]
     above = right.float().gather(1, parents.clamp(min=0))
     violations = (beta - above + right.float()).clamp(min=0)
-    return violations.masked_fill(parents < 0, 0).sum() / len(right)
+    return _over_captions(violations.masked_fill(parents < 0, 0), parents >= 0, mean)
 
 # %% ../../../nbs/training/objectives/alignment.ipynb #68079409
 class Alignment(Objective):
@@ -109,6 +124,7 @@ class Alignment(Objective):
         mvsa_weight: float | int = 1.0,  # of MVSA in the sum
         order_weight: float | int = 1.0,  # of ORDER in the sum; 0: off
         primitives: bool = True,  # MVSA aligns single nouns too; off: composed concepts alone
+        mean: bool = False,  # MVSA and ORDER are means over a caption's terms; off: sums, as in the paper
     ):
         super().__init__()
         check_choice("form of MVSA", mvsa, (*MVSA_FORMS, "off"))
@@ -120,6 +136,7 @@ class Alignment(Objective):
         self.alpha = alpha
         self.beta = beta
         self.primitives = primitives
+        self.mean = mean
         self.weights = {"mvsa": mvsa_weight, "order": order_weight}
 
     def forward(self, model, batch):
@@ -167,9 +184,9 @@ class Alignment(Objective):
                 is_aligned = present(concepts) & (concepts[..., PRIMITIVE] == 0)
             masks = (mask & is_aligned & counts[2][:, None], ~is_in_image & is_aligned & counts[1][:, None])
             values = (scores[0], scores[2].gather(1, number), scores[1])
-            losses["mvsa_loss"] = self.weights["mvsa"] * mvsa_loss(*values, masks, self.mvsa, self.alpha)
+            losses["mvsa_loss"] = self.weights["mvsa"] * mvsa_loss(*values, masks, self.mvsa, self.alpha, self.mean)
         if self.weights["order"] > 0:
-            losses["order_loss"] = self.weights["order"] * order_loss(scores[0], concepts, self.beta)
+            losses["order_loss"] = self.weights["order"] * order_loss(scores[0], concepts, self.beta, self.mean)
         best = sentences[1:].masked_fill(~counts[1:], -torch.inf).amax(0)
 
         def share(right):
