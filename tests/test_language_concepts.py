@@ -450,3 +450,27 @@ def test_the_captions_of_a_concept_are_those_of_its_lines(graph):
         mentions(graph, "the grass", "[NP] under [NP]")
     with pytest.raises(ValueError, match=r"in Python with search_concepts\(graph, 'grass'\)"):
         mentions(graph, "purple grass")
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "(PP (IN In) (NP (NP (NN front)) (PP (IN of) (NP (DT a) (NN house)))))",
+        "(PP (IN In) (NP (NN front) (PP (IN of) (NP (DT a) (NN house)))))",
+        "(PP (IN In) (NN front) (IN of) (NP (DT a) (NN house)))",
+    ],
+)
+def test_in_front_of_is_one_relation_however_a_tree_nests_it(nested):
+    tree = parse_bracketed(f"(NP (NP (DT a) (NN dog)) {nested})")
+    concepts = find_concepts(tree)
+    words = tree.leaves()
+    said = [" ".join(words[concept.start : concept.stop]) for concept in concepts]
+    assert said == ["a dog In front of a house", "a dog", "dog", "a house", "house"]
+    assert find_predicates(concepts, words)[0] == "[NP] in front of [NP]"
+
+
+def test_the_front_of_a_house_is_a_thing():
+    tree = parse_bracketed("(NP (NP (DT the) (NN front)) (PP (IN of) (NP (DT a) (NN house))))")
+    concepts = find_concepts(tree)
+    assert find_predicates(concepts, tree.leaves())[0] == "[NP] of [NP]"
+    assert [concept.label for concept in concepts if concept.primitive] == ["NN", "NN"]

@@ -284,6 +284,10 @@ def tagged(text):
             "a/DT/1/det group/NN/1/ROOT of/IN/1/prep people/NNS/2/pobj standing/VBG/3/acl",
             "(NP (NP (NP (DT a) (NN group)) (PP (IN of) (NP (NNS people)))) (VP (VBG standing)))",
         ),
+        (  # side by side, as in Penn trees
+            "woman/NN/0/ROOT in/IN/0/prep shirts/NNS/1/pobj sitting/VBG/0/acl at/IN/3/prep tables/NNS/4/pobj",
+            "(NP (NP (NN woman)) (PP (IN in) (NP (NNS shirts))) (VP (VBG sitting) (PP (IN at) (NP (NNS tables)))))",
+        ),
         (  # both sit
             "a/DT/1/det cat/NN/1/ROOT and/CC/1/cc a/DT/4/det dog/NN/1/conj sitting/VBG/4/acl",
             "(NP (NP (NP (DT a) (NN cat)) (CC and) (NP (DT a) (NN dog))) (VP (VBG sitting)))",

@@ -291,20 +291,15 @@ class _Builder:
         return Tree("PP" if prepositional and self.words[i].relation in ("advmod", "prep") else label, tuple(parts))
 
     def nested(self, tree: Tree, after: list[int]) -> Tree:
-        "A phrase with the phrases after it, one level for each."
-        marks = []
-        n_levels = 0
-        for j in after:
-            if self.is_mark(j):
-                marks.append(self.leaf(j))
-            elif tree.label == "NP" and n_levels < 50:
-                n_levels += 1
-                tree = Tree("NP", (tree, *marks, self.phrase(j)))
-                marks = []
-            else:
-                tree = Tree(tree.label, (*tree.children, *marks, self.phrase(j)))
-                marks = []
-        return Tree(tree.label, (*tree.children, *marks))
+        """A phrase with the phrases after it; those after a noun phrase stand side by side, as in Penn trees, but for
+        what "of" says: a group of people is one thing, whatever else is said of it."""
+        parts = [self.leaf(j) if self.is_mark(j) else self.phrase(j) for j in after]
+        said = [j for j in after if not self.is_mark(j)]
+        if tree.label == "NP" and len(said) > 1 and after[0] == said[0] and self.words[said[0]].text.lower() == "of":
+            tree = Tree("NP", (tree, parts.pop(0)))
+        if tree.label == "NP" and said:
+            return Tree("NP", (tree, *parts))
+        return Tree(tree.label, (*tree.children, *parts))
 
     def clause(self, i: int) -> Tree:
         "The verb phrase or clause of a verb and of those that are joined to it."
@@ -376,7 +371,7 @@ def _is_leaf(
     return len(tree.children) == 1 and isinstance(tree.children[0], str)
 
 # %% ../../../nbs/language/parsing/constituents.ipynb #ac24d932
-RULES = "1"  # another number where equal dependencies give another tree: kept parses depend on it
+RULES = "3"  # another number where equal dependencies give another tree: kept parses depend on it
 
 
 def constituents(
