@@ -1,4 +1,4 @@
-"""`python -m complearn.apps.edits`: nothing is lost, nothing depends on workers, an interrupted file is gone on
+"""`complearn edits`: nothing is lost, nothing depends on workers, an interrupted file is gone on
 with."""
 
 import importlib.util

@@ -352,6 +352,8 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     monkeypatch.setattr("complearn.apps.serving.main", given.append)
     assert command.main(["open", "search", "--runs", str(trained), "--gallery", str(album)]) == 0
     assert given == [["search", "--runs", str(trained), "--gallery", str(album)]]
+    assert command.main(["open", "search", "--runs", str(trained), "--view", "text=a red cup"]) == 0
+    assert given.pop() == ["search", "--runs", str(trained), "--view", "text=a red cup"]
     assert command.main(["review", str(album / "captions.csv")]) == 0
     assert given[1] == ["review", "--edits", str(album / "captions.csv")]
 
