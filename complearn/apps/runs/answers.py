@@ -43,12 +43,9 @@ def _asked_text(
     "How many questions both runs were asked, of how many."
     items = wins.lines.drop_duplicates(["split", "id"])
     counts = {split_title(str(split)): len(part) for split, part in items.groupby("split", sort=False)}
-    text = f"Both runs were asked {questions_text(counts)}."
+    text = f"Both runs were asked {questions_text(counts, len(items) + wins.left_out)}."
     if wins.left_out:
-        text += (
-            f" Of {len(items) + wins.left_out:,} questions these are the ones whose photo and captions neither run met "
-            f"in training."
-        )
+        text += " The others have a photo or a caption that one of the runs met in training."
     ways = list(dict.fromkeys(map(str, wins.lines.metric)))
     if len(wins.lines) > len(items):
         named = ", ".join(metric_title(name) for name in ways)
@@ -81,6 +78,8 @@ def _scores_text(
             differing.append(f"for {wins.names[place]} it has no number of them")
     if not differing:
         return "The panel Scores counts the same questions, each kind in its own column."
+    if not any(row["data"] == name for entry in entries for row in entry.rows):
+        return "The panel Scores has no number of these questions."
     return f"The panel Scores counts other questions: {'; '.join(differing)}."
 
 # %% ../../../nbs/apps/runs/answers.ipynb #an5w0008
@@ -227,10 +226,9 @@ def onward_message(
     wrong = 1 - wins.names.index(winner)
     choice = wins.choices[split, id]
     found = onward_lines(Run(entries[wrong].path), choice)
-    text = f"Each line opens {wins.names[wrong]}, which is wrong here. For {winner} put {entries[1 - wrong].path} in."
+    text = (
+        f"Each line opens {wins.names[wrong]}, which is wrong here; for {winner} write {entries[1 - wrong].path} in it."
+    )
     if not any(line["title"] == "Search with the picture" for line in found):
-        text += (
-            " The picture lies in no folder of photos (it was drawn for this question, or its folder is gone), so that "
-            "nothing can open it."
-        )
+        text += " The picture was drawn for this question, or its folder is gone: its captions alone can be opened."
     return plain({"type": "onward", "split": split, "id": id, "winner": winner, "lines": found, "text": text}), []

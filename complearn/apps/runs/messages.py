@@ -302,11 +302,12 @@ def _points(
 
 def questions_text(
     counts: Mapping[str, int],  # by kind
-    noun: str = "question",
-) -> str:  # e.g. "40 questions: 20 of each of 2 kinds"
-    "How many questions there are, and how many of each kind."
+    every: int = 0,  # that there are; 0: these
+) -> str:  # e.g. "40 of 60 questions: 20 of each of 2 kinds"
+    "How many questions were asked, of how many, and how many of each kind."
     total = sum(counts.values())
-    text = f"{total:,} {noun}{'s' * (total != 1)}"
+    among = f" of {every:,}" if every > total else ""
+    text = f"{total:,}{among} question{'s' * (max(total, every) != 1)}"
     if len(counts) == 1:
         return f"{text} of “{next(iter(counts))}”"
     if len(set(counts.values())) == 1 and len(counts) > 3:
