@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from .pages import APPS, PAGE, read_static
 from ..core.config import RequestError, note_typed
