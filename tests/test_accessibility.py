@@ -4,7 +4,7 @@ import importlib.util
 
 import plotly.graph_objects as go
 import pytest
-from browser import accessibility_findings, open_chromium
+from browser import accessibility_findings, findings_in_looks, open_chromium
 from conftest import ROOT
 
 from complearn.analysis.runs.result_page import write_result_page
@@ -40,6 +40,25 @@ def test_a_page_without_a_name_is_found(browser, tmp_path):
     (tmp_path / "bad.html").write_text("<!doctype html><html><body><main><h1>a</h1><img src='a.png'></main></body>")
     found = " ".join(findings(browser, tmp_path / "bad.html"))
     assert "image-alt (critical)" in found and "document-title (serious)" in found and "html-has-lang" in found
+
+
+IN_A_SHELL = """<!doctype html><html lang="en"><title>a</title><body class="jp-LabShell"><main><h1>a</h1>
+<img src="data:,"><div class="cl">an app</div></main>"""
+
+
+@pytest.mark.browser
+@pytest.mark.axe
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_served_page_is_judged_whole_and_jupyterlab_by_its_apps(browser, is_served):
+    """Both have JupyterLab's shell."""
+    page = browser.new_page()
+    page.set_content(IN_A_SHELL)
+    if is_served:
+        page.evaluate("document.documentElement.dataset.complearnServed = ''")
+    found = " ".join(accessibility_findings(page))
+    assert ("image-alt (critical)" in found) == is_served
+    assert bool(findings_in_looks(page)) == is_served
+    page.close()
 
 
 @pytest.mark.browser
