@@ -362,6 +362,18 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     assert given[1] == ["review", "--edits", str(album / "captions.csv")]
 
 
+def test_what_an_app_cannot_use_is_one_line_that_names_the_command(album, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["open", "codes", "--gallery", str(album)])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said == "complearn open: --gallery belongs to map, search and stages; leave it out for codes\n"
+    for verb in ("graph", "split", "edits", "parse"):
+        with pytest.raises(SystemExit):
+            command.main([verb])
+        assert f"complearn {verb}: error:" in capsys.readouterr().err
+
+
 def test_the_line_that_check_prints_of_edits_trains_on_them(album, tmp_path, here, monkeypatch, capsys):
     photos = shutil.copytree(album, tmp_path / "my photos")
     path = photos / "negatives.reviewed.jsonl"

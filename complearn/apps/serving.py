@@ -351,7 +351,7 @@ def main(
     try:
         page = {"app": options.app, "folder": os.getcwd(), "arguments": _app_settings(options.app, vars(options))}
     except (RequestError, BadData) as error:
-        parser.error(str(error))
+        parser.exit(2, f"{parser.prog}: {error}\n")
     env = {PAGE: json.dumps(page)}
     if allowed_modules(page):  # its file is found where this process found it
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
