@@ -645,6 +645,11 @@ def test_an_answer_about_a_photo_opens_that_photo(album, tmp_path, here):
     pictures = list(dict.fromkeys(pair.image_id for pair in complearn.read(album)))
     assert pictures[app.view["image"]] == choice.image_ids[0]
     assert opened_at(lines["Codes of the right caption"])[2].tab == "surgery"
+    coded = apart(shown, "codebook_clip")[0]
+    onward = asked(page, "go_on", split=coded["split"], id=coded["id"], winner="codebook_clip")["onward"]
+    lines = {line["title"]: line["command"] for line in onward["lines"]}
+    _, options, _ = opened_at(lines["Codes of the right caption in codebook_clip-s0"])
+    assert options["--runs"].endswith("codebook_clip-s0"), "the other run has no codebook"
 
 
 @pytest.mark.slow

@@ -165,9 +165,17 @@ def _command(
     return shlex.join([*words, "--view", urlencode(view, safe="/:,*")] if view else words)
 
 
+def _parts_of(
+    run: Run,
+) -> dict[str, Any]:  # such as its codebook, by name
+    "The parts of a run's model, and the arguments of its method."
+    return {**(run.config.get("model") or {}), **((run.config.get("method") or {}).get("args") or {})}
+
+
 def onward_lines(
     run: Run,  # that is asked about the item
     choice: Any,  # a `data.benchmarks.items.Choice`
+    other: Run | None = None,  # whose codes are named where the run has no codebook
 ) -> list[dict[str, str]]:  # title, command
     "What opens the captions and the picture of a question in other apps: lines for a terminal or for Python."
     from complearn.api import read
@@ -175,7 +183,8 @@ def onward_lines(
 
     place = str(run.path)
     folder = _photo_folder(run)
-    parts = {**(run.config.get("model") or {}), **((run.config.get("method") or {}).get("args") or {})}
+    coded = next((one for one in (run, other) if one is not None and _parts_of(one).get("codebook")), None)
+    whose = "" if coded in (None, run) else f" in {coded.path.name}"
     is_text = choice.form == "text"
     names = ("right caption", "wrong caption") if is_text else ("first caption", "second caption")
     captions = (choice.captions[0], *choice.captions[choice.right if is_text else 1 :][:1])
@@ -189,7 +198,7 @@ def onward_lines(
     if folder and image_id:
         try:
             number = _picture_place(read_photos(folder), image_id, image)
-            code = _picture_place(read(folder), image_id, image) if parts.get("codebook") else None
+            code = None if coded is None else _picture_place(read(folder), image_id, image)
         except (BadData, RequestError, OSError):
             number = code = None
     if number is not None:
@@ -198,15 +207,15 @@ def onward_lines(
     if code is not None:
         most = f", n={code + 1}" if code >= 2000 else ""
         view = {"tab": "image", "image": code}
-        command = f"complearn.codes({place!r}, pairs={folder!r}{most}, view={view!r})"
-        lines.append({"title": "Codes of the picture, in Python", "command": command})
-    if parts.get("codebook"):
+        command = f"complearn.codes({str(coded.path)!r}, pairs={folder!r}{most}, view={view!r})"
+        lines.append({"title": f"Codes of the picture{whose}, in Python", "command": command})
+    if coded is not None:
         for name, caption in zip(names, captions):
-            command = _command("codes", {"tab": "surgery", "text": caption}, runs=place)
-            lines.append({"title": f"Codes of the {name}", "command": command})
+            command = _command("codes", {"tab": "surgery", "text": caption}, runs=str(coded.path))
+            lines.append({"title": f"Codes of the {name}{whose}", "command": command})
     for name, caption in zip(names, captions):
         lines.append({"title": f"Edits of the {name}", "command": _command("edits", {"text": caption}, runs=place)})
-    if parts.get("stages"):
+    if _parts_of(run).get("stages"):
         lines.append({"title": "Stages", "command": _command("stages", {}, runs=place, gallery=folder)})
     return lines
 
@@ -225,7 +234,7 @@ def onward_message(
         raise RequestError(f"only one run is right in none of the answers {id!r}; look at the list of answers")
     wrong = 1 - wins.names.index(winner)
     choice = wins.choices[split, id]
-    found = onward_lines(Run(entries[wrong].path), choice)
+    found = onward_lines(Run(entries[wrong].path), choice, Run(entries[1 - wrong].path))
     text = (
         f"Each line opens {wins.names[wrong]}, which is wrong here; for {winner} write {entries[1 - wrong].path} in it."
     )
