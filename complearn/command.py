@@ -448,7 +448,8 @@ def open_app(
     note_typed(app)
     check_declared("app", app)
     for name, path in options.items():
-        _check_path(f"--{name}", path)
+        if name != "view":
+            _check_path(f"--{name}", path)
     if options.get("runs"):
         _check_runs(app, options["runs"])
     need("voila", "lab")
@@ -473,10 +474,13 @@ def _open(
     gallery: Annotated[
         str | None, typer.Option(help="folder of pictures to search in, to place on a map, or to show under stages")
     ] = None,
-    captions: Annotated[str | None, typer.Option(help="file of captions")] = None,
+    captions: Annotated[str | None, typer.Option(help="file of captions, or folder of photos with captions")] = None,
     graph: Annotated[str | None, typer.Option(help="folder of a concept graph")] = None,
     edits: Annotated[str | None, typer.Option(help="file of edits to review")] = None,
     results: Annotated[str | None, typer.Option(help="results file")] = None,
+    view: Annotated[
+        str | None, typer.Option(help="what to show first: what follows # in the address of an app's page")
+    ] = None,
 ) -> None:
     options = {
         "runs": runs or ("results" if name in ("", "runs") else None),
@@ -485,6 +489,7 @@ def _open(
         "graph": graph,
         "edits": edits,
         "results": results,
+        "view": view,
     }
     if runs is None and options["runs"] and not Path(options["runs"]).is_dir():
         raise FileNotFoundError(

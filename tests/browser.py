@@ -73,8 +73,17 @@ FIND = """async ([script, include, exclude]) => {
 OTHERS = [[".cl-host"], [".js-plotly-plot"]]  # drawn by jupyter-scatter and plotly
 
 
-LAB = ".jp-LabShell"  # of JupyterLab, whose own parts are not judged
 LOOKS = [("light", 420), ("dark", 2560)]
+
+
+IN_LAB = """() => document.querySelector(".jp-LabShell") !== null
+  && !("complearnServed" in document.documentElement.dataset)"""
+
+
+def is_in_jupyterlab(page):
+    """Whether a page is JupyterLab, whose own parts are not judged. The pages that voila serves have its shell too, and
+    say themselves what they are."""
+    return page.evaluate(IN_LAB)
 
 
 def accessibility_findings(page):
@@ -84,14 +93,14 @@ def accessibility_findings(page):
         return None
     script = AXE.read_text(encoding="utf-8")
     known = [each for each in OTHERS if page.locator(each[0]).count()]
-    return page.evaluate(FIND, [script, ".cl" if page.locator(LAB).count() else None, known])
+    return page.evaluate(FIND, [script, ".cl" if is_in_jupyterlab(page) else None, known])
 
 
 def findings_in_looks(page):
     """What axe-core finds in a page as it is, then in both themes, narrow and wide, each said once; the page is left as
     it was. JupyterLab keeps its theme and size."""
     found = dict.fromkeys(accessibility_findings(page) or [], "as it is")
-    if not AXE.exists() or page.locator(LAB).count():
+    if not AXE.exists() or is_in_jupyterlab(page):
         return found
     size, was_dark = page.viewport_size, page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     as_it_was = "dark" if was_dark else "light", size["width"]

@@ -4,7 +4,7 @@ import importlib.util
 
 import plotly.graph_objects as go
 import pytest
-from browser import accessibility_findings, open_chromium
+from browser import accessibility_findings, findings_in_looks, open_chromium
 from conftest import ROOT
 
 from complearn.analysis.runs.result_page import write_result_page
@@ -42,6 +42,25 @@ def test_a_page_without_a_name_is_found(browser, tmp_path):
     assert "image-alt (critical)" in found and "document-title (serious)" in found and "html-has-lang" in found
 
 
+IN_A_SHELL = """<!doctype html><html lang="en"><title>a</title><body class="jp-LabShell"><main><h1>a</h1>
+<img src="data:,"><div class="cl">an app</div></main>"""
+
+
+@pytest.mark.browser
+@pytest.mark.axe
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_served_page_is_judged_whole_and_jupyterlab_by_its_apps(browser, is_served):
+    """Both have JupyterLab's shell."""
+    page = browser.new_page()
+    page.set_content(IN_A_SHELL)
+    if is_served:
+        page.evaluate("document.documentElement.dataset.complearnServed = ''")
+    found = " ".join(accessibility_findings(page))
+    assert ("image-alt (critical)" in found) == is_served
+    assert bool(findings_in_looks(page)) == is_served
+    page.close()
+
+
 @pytest.mark.browser
 @pytest.mark.axe
 def test_the_report_of_a_result(browser, tmp_path):
@@ -52,6 +71,34 @@ def test_the_report_of_a_result(browser, tmp_path):
     ]
     Result({"preset": "demo"}, rows).write(tmp_path)
     assert not findings(browser, write_result_page(tmp_path, "Mine"), "figure")
+
+
+COLOURS = """() => {
+  const marks = [...document.querySelectorAll(".points path")].map((mark) => getComputedStyle(mark).stroke);
+  const colours = [getComputedStyle(document.body).backgroundColor, marks.at(-1)]; // chance is drawn last
+  return colours.map((colour) => colour.match(/[0-9.]+/g).slice(0, 3).map(Number));
+}"""
+
+
+def luminance(colour):
+    """The relative luminance of a colour of sRGB, as WCAG defines it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_marks_of_chance_are_seen_in_both_themes(browser, tmp_path, scheme):
+    about = ("end", 20, "held out/exchanges", "swap_att", "accuracy")
+    rows = [row("clip", 0, *about, 0.7, n=80), row("chance", None, *about, 0.5, n=80)]
+    Result({"preset": "demo"}, rows).write(tmp_path)
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(write_result_page(tmp_path).as_uri())
+    page.wait_for_selector(".points path")
+    page.wait_for_timeout(500)
+    paper, mark = map(luminance, page.evaluate(COLOURS))
+    page.close()
+    assert (max(paper, mark) + 0.05) / (min(paper, mark) + 0.05) >= 3
 
 
 @pytest.mark.browser

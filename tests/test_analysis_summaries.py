@@ -4,7 +4,7 @@ before."""
 import pytest
 from conftest import ROOT
 
-from complearn.analysis.runs.summaries import BY_KIND, CELLS, _cell_kind, averages, compositional_names, with_averages
+from complearn.analysis.runs.summaries import BY_KIND, CELLS, averages, cell_kind, compositional_names, with_averages
 from complearn.core.results import Result, row
 from complearn.evaluation.bench.suites import SUITES
 from complearn.evaluation.statistics import comparison
@@ -127,7 +127,7 @@ def test_a_new_run_and_an_old_file_have_equal_averages():
     ],
 )
 def test_each_cell_belongs_to_one_average_or_to_none(data, split, metric, kind):
-    assert _cell_kind(data, split, metric) == kind
+    assert cell_kind(data, split, metric) == kind
 
 
 def test_a_model_without_seed_phase_and_step_has_averages_too():

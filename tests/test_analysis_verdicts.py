@@ -78,7 +78,28 @@ def test_models_at_chance_are_named(seeds):
     near = [0.5 + 0.01 * (-1) ** seed for seed in range(seeds)] if seeds > 1 else [0.51]
     verdict = write_verdict(Result({}, rows_of({"clip": near, "negclip": [0.9 + 0.01 * k for k in range(seeds)]})))
     limit = next(text for text in verdict.limits if text.startswith("At chance"))
-    assert "(50.0 %) in binding: CLIP;" in limit and "NegCLIP" not in limit
+    assert limit.startswith("At chance in binding: CLIP;") and "NegCLIP" not in limit
+    assert limit.endswith("Chance is what guessing gets, 50.0 %: one of two answers is right.")
+
+
+def test_chance_of_several_kinds_of_questions_is_said_kind_by_kind():
+    rows = rows_of({"clip": (0.3,)})
+    rows += [
+        row(method, seed, None, None, "winoground", "all", "image_score", value, n=40)
+        for method, seed, value in (("clip", 0, 0.3), ("chance", None, 0.25))
+    ]
+    limit = next(text for text in write_verdict(Result({}, rows)).limits if text.startswith("At chance"))
+    assert "guessing gets, 41.7 %: the mean over 3 kinds of questions, 50.0 % in 2 of them (one of two answers" in limit
+    assert "25.0 % in 1 of them (two captions and two pictures have to be matched, and both" in limit
+
+
+def test_chance_of_retrieval_names_the_size_of_the_gallery():
+    rows = [
+        row(method, None, None, None, "held out/retrieval", "text_to_image", "r@1", value, n=50)
+        for method, value in {"start": 0.02, "chance": 0.02}.items()
+    ]
+    limit = next(text for text in write_verdict(Result({}, rows)).limits if text.startswith("At chance"))
+    assert limit.endswith("Chance is what guessing gets, 2.0 %: the right one has to be the first of 50.")
 
 
 def test_a_ceiling_and_a_blind_baseline_are_named():

@@ -7,6 +7,7 @@ from functools import partial
 import pandas as pd
 import pytest
 
+import complearn
 from complearn.analysis.trees.figures import lost_words
 from complearn.apps.concepts import command
 from complearn.apps.concepts.command import _split_remarks, main
@@ -150,6 +151,15 @@ def test_a_tree_that_was_corrected_is_used_in_place_of_the_files(files, monkeypa
     assert compositions(read_graph(files / "graph"), caption)["predicate"].tolist() == ["a [NN] on grass"]
 
 
+def test_a_folder_of_photos_is_read_as_its_reader_reads_it(album, tmp_path):
+    assert main(["graph", str(album), str(tmp_path / "graph"), "--parser", "rules", "--quiet"]) == 0
+    images = {pair.image_id for pair in complearn.read(album)}
+    assert set(read_graph(tmp_path / "graph").captions["image"]) == images
+    photos = ["split", str(album), str(tmp_path / "split.json"), "--size", "5", "--windows", "2", "--parser", "rules"]
+    assert main([*photos, "--train", str(tmp_path / "graph"), "--quiet"]) == 0
+    assert set(read_split(tmp_path / "split.json").parts["mcd"]) <= images
+
+
 def test_pruned_trees_make_another_graph(files):
     arguments = ["graph", str(files / "captions.csv"), str(files / "graph"), "--parses", str(files / "parses.jsonl")]
     assert main([*arguments, "--prune", "1.0"]) == 0
@@ -168,8 +178,9 @@ def test_pruned_trees_make_another_graph(files):
         ),
         (["split", "{{name: koko}}", "{}/split.json"], "no reader 'koko'"),
         (["split", "{}/captions.csv", "{}/split.json", "--size", "0", "--parser", "rules"], "size is at least 1"),
-        (["unseen", "{}", "{}/captions.csv", "--parser", "rules"], "there is no concept graph in it"),
-        (["graph", "{}", "{}/graph"], "'{{name: folder, args: {{folder: "),
+        (["unseen", "{}/empty", "{}/captions.csv", "--parser", "rules"], "there is no concept graph in it"),
+        (["graph", "{}/empty", "{}/graph"], "'{{name: folder, args: {{folder: "),
+        (["graph", "{}", "{}/graph"], "no column 'image' (did you mean 'image_id'?)"),
         (
             ["graph", "{}/captions.csv", "{}/graph", "--parser", "brackets"],
             "then graph CAPTIONS FOLDER --parses parses.jsonl",
@@ -184,6 +195,7 @@ def test_pruned_trees_make_another_graph(files):
 def test_what_cannot_be_done_is_said(arguments, says, files, capsys):
     lines = (files / "parses.jsonl").read_text().splitlines()
     (files / "short.jsonl").write_text(lines[0])
+    (files / "empty").mkdir()
     other = json.loads(lines[1]) | {
         "caption": "a cow",
         "spans": [[0, 1], [2, 5]],

@@ -10,11 +10,11 @@ from browser import attach, check_requests, open_chromium, screenshot
 
 from complearn.apps.edits.captions import LONGEST
 from complearn.apps.edits.controller import EditsController, edits
-from complearn.apps.edits.messages import operator_title
 from complearn.apps.pages import join_style
 from complearn.data.pairs import Pair
 from complearn.data.readers.edits import read_edits
 from complearn.data.worlds.world import world_from
+from complearn.language.edits.base import operator_title
 from complearn.language.edits.sites import CAPTION_EDITS
 from complearn.models.scoring import Encoded, cosine
 

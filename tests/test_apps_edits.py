@@ -1,4 +1,4 @@
-"""`python -m complearn.apps.edits`: nothing is lost, nothing depends on workers, an interrupted file is gone on
+"""`complearn edits`: nothing is lost, nothing depends on workers, an interrupted file is gone on
 with."""
 
 import importlib.util
@@ -55,6 +55,7 @@ from complearn.data.readers.edits import (
     picture_hash,
     read_captions,
     read_edits,
+    training_command,
     with_negatives,
 )
 from complearn.data.readers.registry import read, read_source
@@ -231,9 +232,8 @@ def test_nothing_is_lost(tmp_path):
 @with_spacy
 @pytest.mark.slow
 def test_the_command_runs_from_a_terminal(tmp_path):
-    (tmp_path / "captions.csv").write_text(
-        "image,caption\n1.jpg,a red dog on a wooden bench\n1.jpg\n2.jpg,\n2.jpg,a cat near a tree\n"
-    )
+    table = tmp_path / "captions.csv"
+    table.write_text("image,caption\n1.jpg,a red dog on a wooden bench\n1.jpg\n2.jpg,\n2.jpg,a cat near a tree\n")
     command = [
         sys.executable,
         "-m",
@@ -249,6 +249,9 @@ def test_the_command_runs_from_a_terminal(tmp_path):
     assert "replace_obj" in result.stdout
     assert "1 bad row (captions.csv line 3" in result.stdout
     assert "1 empty caption" in result.stdout
+    lines = result.stdout.splitlines()
+    train = training_command("negatives.jsonl", table).replace(str(tmp_path), ".")
+    assert lines[-3:] == ["next:", "  complearn review negatives.jsonl", f"  {train}"]
 
 
 @with_spacy

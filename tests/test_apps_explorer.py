@@ -116,7 +116,7 @@ def test_what_can_not_be_found_says_what_to_do_and_loses_nothing():
 def test_what_can_not_be_read_says_what_to_do(tmp_path):
     for arguments, remedy in (
         ({"captions": str(tmp_path / "none.csv")}, "check the path"),
-        ({"graph": str(tmp_path)}, "write it with: python -m complearn.apps.concepts graph"),
+        ({"graph": str(tmp_path)}, "write it with: complearn graph"),
         ({"captions": []}, "give captions"),
         ({"captions": ["a dog"], "parser": "nothing"}, "no parser 'nothing'; there are brackets"),
     ):

@@ -11,7 +11,7 @@ from PIL import Image
 from complearn.apps.edits.review import ReviewController, review
 from complearn.apps.serving import OPTIONS, _app_settings
 from complearn.data.pairs import Pair
-from complearn.data.readers.edits import read_edits
+from complearn.data.readers.edits import read_edits, training_command
 from complearn.data.readers.registry import read
 
 EDIT = {"caption": "a cat on a bed", "operator": "replace_obj", "spans": [[[2, 5], [2, 5]]], "grammatical": True}
@@ -80,6 +80,8 @@ def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):
     reviewed = read_edits(path.with_name("negatives.reviewed.jsonl"))
     assert [record.negatives for record in reviewed] == [["a cat on a bed"], [], ["two cows"]]
     assert reviewed[0].edits == [EDIT]
+    command = asked(app, "export")["exported"]["command"]
+    assert command == training_command(path.with_name("negatives.reviewed.jsonl"))
     assert app.decisions.verdict.tolist() == ["accepted", "rejected", "corrected"]
     assert path.read_text().count("\n") == 5, "the file under review is as it was"
 
@@ -87,7 +89,8 @@ def test_a_review_goes_on_where_it_stopped_and_what_stands_is_read(path):
 def test_an_export_says_what_is_left_out_and_may_keep_what_is_open(path):
     app = review(path)
     target = path.with_name("negatives.reviewed.jsonl")
-    assert asked(app, "export")["exported"]["text"].endswith("is written: nothing stands; 3 open left out")
+    exported = asked(app, "export")["exported"]
+    assert exported["text"].endswith("is written: nothing stands; 3 open left out") and exported["command"] == ""
     app.run_action("decide", verdict="rejected")
     assert asked(app, "export")["exported"]["text"].endswith("nothing stands; 2 open and 1 rejected left out")
     app.run_action("decide", verdict="accepted")
@@ -140,7 +143,7 @@ def test_what_can_not_be_decided_says_what_to_do_and_loses_nothing(path):
 @pytest.mark.parametrize(
     "content, remedy",
     [
-        (None, "write it with: python -m complearn.apps.edits"),
+        (None, "write it with: complearn edits"),
         ("", "no line holds id"),
         ('{"broken\n', "no line holds id"),
         ('{"id": "1", "image_id": "1", "caption": "a dog", "negatives": []}\n', "holds no negative"),
@@ -315,6 +318,7 @@ def test_on_a_page(path):
         page.wait_for_function(
             "document.querySelector('.cl-status').textContent.includes('1 accepted and 1 open; 1 rejected left out')"
         )
+        assert "complearn train negclip '{name: edited" in page.locator(".cl-code >> visible=true").inner_text()
         screenshot(page, "review-3-exported")
         page.close()
     assert not faults

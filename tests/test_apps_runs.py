@@ -5,10 +5,14 @@ import io
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -23,16 +27,26 @@ from complearn.analysis.runs.inventory import (
     entries_table,
     last_rows,
     main_scores,
+    metric_title,
+    split_title,
     study_scores,
 )
 from complearn.analysis.runs.logs import RunLog, drawn_curves, smoothed, thinned
-from complearn.apps.edits.messages import operator_title
+from complearn.apps.addresses import read_address
+from complearn.apps.codes.messages import CodesAddress
+from complearn.apps.edits.messages import EditsAddress
+from complearn.apps.runs.answers import number_of_questions
 from complearn.apps.runs.controller import RunsController, runs
 from complearn.apps.runs.memory import FILE, Memory, Note
+from complearn.apps.runs.messages import questions_text
+from complearn.apps.search.messages import SearchAddress
 from complearn.core.config import RequestError
 from complearn.core.own_files import ForeignFile
 from complearn.core.results import Result, row
 from complearn.core.runs import Run, differing_values, runs_table, training_process
+from complearn.data.readers.photo_folders import read_photos
+from complearn.evaluation.bench.judging import ask_models, judged_models, new_questions, own_questions
+from complearn.language.edits.base import operator_title
 from complearn.training.runs.control import delete_run, resume_run, stop_run
 from complearn.training.runs.launch import launch, prepare
 
@@ -141,14 +155,14 @@ def test_everything_below_a_folder_is_found_once(folder):
 def test_a_run_has_the_scores_of_its_study_or_else_of_its_log(folder):
     table = entries_table(Inventory(folder).look()).set_index("run")
     assert table.scores["study/runs/negclip-s1"] == {"BIND": pytest.approx(0.61)}
-    assert table.scores["stopped-s0"] == {"swap att": 0.6, "swap obj": 0.6}
+    assert table.scores["stopped-s0"] == {"exchange attributes": 0.6, "exchange objects": 0.6}
     assert table.scores["waiting-s0"] == {}
     assert table.scores["study/results.json"] == {
         "clip BIND": pytest.approx(0.505),
         "negclip BIND": pytest.approx(0.605),
     }
     rows = [row("clip", 0, None, step, "world", "mean", "r@1", step / 10) for step in (1, 3, 2)]
-    assert [line["value"] for line in last_rows(rows)] == [0.3] and main_scores(rows[:1]) == [("mean r@1", 0.1)]
+    assert [line["value"] for line in last_rows(rows)] == [0.3] and main_scores(rows[:1]) == [("mean R@1", 0.1)]
 
 
 def test_the_states_agree_with_those_of_the_table_in_python(folder):
@@ -507,8 +521,8 @@ def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pai
             assert len(items) == min(12, counts[name])
             for item in items:
                 title = operator_title(item["split"])
-                assert item["heading"].startswith(title) and item["heading"].endswith(f": only {name} is right")
-                assert (item["metric"] in item["heading"]) == (item["metric"] != "accuracy")
+                way = "" if item["metric"] == "accuracy" else f", {metric_title(item['metric'])}"
+                assert item["heading"] == f"{title}{way}: only {name} is right" and "_" not in item["heading"]
                 assert item["texts"][0].startswith("✓")
                 assert all(uri.startswith("data:image/png;base64,") for uri in item["pictures"])
     assert sum(len(asked(page, "choose_questions", name=name)["answers"]["items"]) for name in answers["sets"]) > 4
@@ -519,6 +533,123 @@ def test_where_one_run_is_right_and_the_other_wrong_becomes_pictures(trained_pai
         for (split, metric), part in of_set.lines.groupby(["split", "metric"]):
             for place, seed in enumerate((1, 0)):
                 assert part[f"right_{place}"].mean() == pytest.approx(scores[seed, question, split, metric])
+
+
+def apart(shown, winner):
+    return [item for item in shown["items"] if item["winner"] == winner]
+
+
+@pytest.mark.slow
+def test_answers_and_scores_count_the_same_questions(trained_pair, tmp_path):
+    root = shutil.copytree(trained_pair, tmp_path / "pair")
+    page = RunsController(root)
+    page.look()
+    asked(page, "pick_all")
+    asked(page, "show_panel", panel="answers")
+    alone = asked(page, "ask_both")["answers"]
+    assert alone["asked"].endswith("The panel Scores has no number of these questions.")
+    judged = judged_models([root / "clip-s1", root / "clip-s0"])
+    every = own_questions(judged)
+    questions = new_questions(judged, every)
+    ask_models(judged, questions).write(root)
+    page.look()
+    asked(page, "pick_these", names=["clip-s1", "clip-s0"])
+    answers = asked(page, "ask_both")["answers"]
+    for name in answers["sets"]:
+        shown = asked(page, "choose_questions", name=name)["answers"]
+        items = list(questions[name].items())
+        counts = Counter(split_title(item.split) for item in items)
+        left_out = len(every[name].items()) - len(items)
+        assert shown["asked"].startswith(f"Both runs were asked {questions_text(counts, len(every[name].items()))}.")
+        assert ("met in training" in shown["asked"]) == (left_out > 0)
+        assert shown["asked"].endswith("The panel Scores counts the same questions, each kind in its own column.")
+        scores = asked(page, "show_panel", panel="scores")["scores"]
+        assert scores["asked"] == (
+            f"Each number counts the questions of its own column alone. Asked: {questions_text(counts)}."
+        )
+        asked(page, "show_panel", panel="answers")
+    assert left_out, "of the last set some were met in training"
+    assert questions_text({"a": 2}) == "2 questions of “a”" and questions_text({"a": 2, "b": 1}) == (
+        "3 questions: 2 of “a”, 1 of “b”"
+    )
+    assert questions_text(dict.fromkeys("abcd", 5), 24) == "20 of 24 questions: 5 of each of 4 kinds"
+
+
+def test_two_runs_are_asked_as_many_questions_as_their_study(folder):
+    entries = [entry for entry in Inventory(folder).look() if entry.name.startswith("study/runs/clip")]
+    assert number_of_questions(entries) == 200, "no world was asked about"
+    about = {"data": "generated/sugarcrepe", "split": "swap_att", "metric": "accuracy", "value": 0.5}
+    small, large = ([about | {"n": n}, about | {"split": "mean", "n": 99}] for n in (30, 40))
+    first, second = (replace(entry, rows=tuple(rows)) for entry, rows in zip(entries, (small, large)))
+    assert number_of_questions([first, second]) == 40 and number_of_questions([first, entries[1]]) == 200
+    judged = replace(first, rows=(*first.rows, about | {"metric": "train_overlap_images", "n": 25}))
+    assert number_of_questions([judged, second]) == 200, "as judge, which leaves out what training met"
+
+
+def opened_at(command):
+    """The app, its options and the view that a line for a terminal opens."""
+    words = shlex.split(command)
+    assert words[:2] == ["complearn", "open"]
+    options = dict(zip(words[3::2], words[4::2]))
+    address = {"search": SearchAddress, "edits": EditsAddress, "codes": CodesAddress}[words[2]]
+    return words[2], options, read_address(address, options["--view"])
+
+
+@pytest.mark.slow
+def test_an_answer_leads_on_to_the_other_apps(trained_pair):
+    page = RunsController(trained_pair)
+    page.look()
+    asked(page, "pick_all")
+    shown = asked(page, "show_panel", panel="answers")
+    assert "were not asked yet" in refusal(page, "go_on", split="a", id="b", winner="clip-s0")
+    asked(page, "ask_both")
+    shown = asked(page, "choose_questions", name="generated/crepe_productivity")["answers"]
+    item = shown["items"][0]
+    place = {key: item[key] for key in ("split", "id", "winner")}
+    onward = asked(page, "go_on", **place)["onward"]
+    (wrong,) = {"clip-s0", "clip-s1"} - {item["winner"]}
+    assert f"Each line opens {wrong}, which is wrong here" in onward["text"] and "captions alone" in onward["text"]
+    choice = page.wins[page._asked_of(page.selected)][shown["chosen"]].choices[item["split"], item["id"]]
+    found = {line["title"]: opened_at(line["command"]) for line in onward["lines"]}
+    assert list(found) == [
+        f"{what} the {which} caption" for what in ("Search with", "Edits of") for which in ("right", "wrong")
+    ]
+    for title, (app, options, view) in found.items():
+        assert options["--runs"] == str(trained_pair / wrong) and app == title.split()[0].lower()
+        assert view.text == choice.captions[0 if "right" in title else 1]
+    assert "only one run is right in none" in refusal(page, "go_on", **place | {"winner": wrong})
+
+
+@pytest.mark.slow
+def test_an_answer_about_a_photo_opens_that_photo(album, tmp_path, here):
+    runs_there = complearn.study(["clip", "codebook_clip"], album, preset="smoke", steps=2, out=tmp_path / "study")
+    assert runs_there.rows
+    page = RunsController(tmp_path)
+    page.look()
+    asked(page, "pick_these", names=["study/runs/clip-s0", "study/runs/codebook_clip-s0"])
+    asked(page, "show_panel", panel="answers")
+    shown = asked(page, "ask_both")["answers"]
+    assert "Both runs were asked" in shown["asked"] and "counts the same questions" in shown["asked"]
+    item = apart(shown, "clip")[0]
+    assert item["heading"].startswith("exchange") and "_" not in item["heading"]
+    onward = asked(page, "go_on", split=item["split"], id=item["id"], winner="clip")["onward"]
+    lines = {line["title"]: line["command"] for line in onward["lines"]}
+    choice = page.wins[page._asked_of(page.selected)][shown["chosen"]].choices[item["split"], item["id"]]
+    _, options, view = opened_at(lines["Search with the picture"])
+    assert options["--gallery"] == str(album) and "captions alone" not in onward["text"]
+    pictures = list(dict.fromkeys(pair.image_id for pair in read_photos(album)))
+    assert pictures[view.picture] == choice.image_ids[0]
+    command = lines["Codes of the picture, in Python"]
+    app = eval(command, {"complearn": complearn})
+    assert app.view["image"] == app.controller.address().image and app.view["tab"] == "image"
+    pictures = list(dict.fromkeys(pair.image_id for pair in complearn.read(album)))
+    assert pictures[app.view["image"]] == choice.image_ids[0]
+    assert opened_at(lines["Codes of the right caption"])[2].tab == "surgery"
+    coded = apart(shown, "codebook_clip")[0]
+    onward = asked(page, "go_on", split=coded["split"], id=coded["id"], winner="codebook_clip")["onward"]
+    lines = {line["title"]: line["command"] for line in onward["lines"]}
+    _, options, _ = opened_at(lines["Codes of the right caption in codebook_clip-s0"])
+    assert options["--runs"].endswith("codebook_clip-s0"), "the other run has no codebook"
 
 
 @pytest.mark.slow
@@ -575,7 +706,7 @@ def test_the_selection_is_a_table_and_python(folder):
     assert list(names["table"].selection.run) == ["stopped-s0", "study/results.json"]
     table = pd.read_csv(io.StringIO(asked(page.controller, "export_table")["file"]["text"]))
     stopped = table[table.run == "stopped-s0"].iloc[0]
-    assert stopped["swap att"] == 0.6 and "scores" not in table, "a column for each score"
+    assert stopped["exchange attributes"] == 0.6 and "scores" not in table, "a column for each score"
     with pytest.raises(RequestError, match="there is no 'typo'"):
         page.select(["typo"])
 
@@ -813,6 +944,43 @@ def test_on_a_page_runs_are_compared_noted_and_deleted(folder, dark):
         assert page.evaluate("document.documentElement.scrollWidth <= 420"), "no part is wider than a narrow page"
         page.wait_for_timeout(300)
         screenshot(page, f"runs-narrow-{theme}")
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_page_a_wrong_answer_leads_on(trained_pair, tmp_path, dark):
+    controller = RunsController(
+        shutil.copytree(trained_pair, tmp_path / "pair", ignore=shutil.ignore_patterns(f"{FILE}*"))
+    )
+    theme = "dark" if dark else "light"
+    with open_chromium() as browser:
+        page = attach(browser, "runs", controller, dark)
+        page.set_viewport_size({"width": 1600, "height": 1000})
+        for name in ("clip-s0", "clip-s1"):
+            page.locator(f"input[data-name='{name}']").click()
+        page.locator("[data-panel=answers]").click()
+        page.get_by_role("button", name="Ask both").click()
+        page.wait_for_selector(".cl-item")
+        assert page.locator(".cl-asked").inner_text().startswith("Both runs were asked ")
+        first, second = (page.get_by_role("button", name="Go on from here").nth(place) for place in (0, 1))
+        first.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".cl-onward .cl-code")
+        assert first.get_attribute("aria-expanded") == "true"
+        command = page.locator(".cl-onward .cl-code").first.inner_text()
+        assert command.startswith("complearn open search --runs ") and "--view text=" in command
+        page.get_by_role("button", name="copy: Search with the right caption").click()
+        page.wait_for_function("document.querySelector('.cl-onward [role=status]').textContent !== ''")
+        screenshot(page, f"runs-answers-{theme}")
+        second.click()
+        page.wait_for_function("document.querySelectorAll('.cl-onward:not([hidden])').length === 1")
+        assert first.get_attribute("aria-expanded") == "false" and second.get_attribute("aria-expanded") == "true"
+        page.set_viewport_size({"width": 420, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth <= 420")
+        screenshot(page, f"runs-answers-narrow-{theme}")
+        second.click()
+        assert page.locator(".cl-onward:not([hidden])").count() == 0
 
 
 @pytest.mark.browser

@@ -5,6 +5,8 @@ import importlib
 import inspect
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,8 @@ from complearn import api, command
 from complearn.core.plugins import Registry, _declared_names, check_declared
 from complearn.core.runs import Run, training_process
 from complearn.data.fixtures.specimens import write_benchmarks
+from complearn.data.readers.edits import training_command
+from complearn.training.runs.snapshots import run_data
 from complearn.training.runs.sweep import _progress_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -352,8 +356,44 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     monkeypatch.setattr("complearn.apps.serving.main", given.append)
     assert command.main(["open", "search", "--runs", str(trained), "--gallery", str(album)]) == 0
     assert given == [["search", "--runs", str(trained), "--gallery", str(album)]]
+    assert command.main(["open", "search", "--runs", str(trained), "--view", "text=a red cup"]) == 0
+    assert given.pop() == ["search", "--runs", str(trained), "--view", "text=a red cup"]
     assert command.main(["review", str(album / "captions.csv")]) == 0
     assert given[1] == ["review", "--edits", str(album / "captions.csv")]
+
+
+def test_what_an_app_cannot_use_is_one_line_that_names_the_command(album, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["open", "codes", "--gallery", str(album)])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said == "complearn open: --gallery belongs to map, search and stages; leave it out for codes\n"
+    for verb in ("graph", "split", "edits", "parse"):
+        with pytest.raises(SystemExit):
+            command.main([verb])
+        assert f"complearn {verb}: error:" in capsys.readouterr().err
+
+
+def test_the_line_that_check_prints_of_edits_trains_on_them(album, tmp_path, here, monkeypatch, capsys):
+    photos = shutil.copytree(album, tmp_path / "my photos")
+    path = photos / "negatives.reviewed.jsonl"
+    texts = [pair.caption for pair in complearn.read(photos)]
+    about = [{"id": str(number), "image_id": f"{number}.png"} for number in range(len(texts))]
+    lines = [of | {"caption": text, "negatives": [f"{text} and no hat"]} for of, text in zip(about, texts)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert command.main(["check", str(path)]) == 0
+    review, train = (line.strip() for line in capsys.readouterr().out.splitlines()[-2:])
+    assert review == f"complearn review {path}" and train == training_command(path)
+    words = shlex.split(train)
+    assert words[:3] == ["complearn", "train", "negclip"] and f"folder: {json.dumps(str(photos))}" in words[3]
+    monkeypatch.chdir(tmp_path)
+    assert command.main([*words[1:], "--preset", "smoke", "--steps", "2", "--out", "mine"]) == 0
+    run = Run.open(tmp_path / "mine" / "runs" / "negclip-s0")
+    assert all(pair.negatives[0].endswith(" and no hat") for pair in run_data(run))
+    assert "photos/" in training_command(tmp_path / "elsewhere.jsonl"), "where no table is known"
+    other = photos / "more.csv"
+    other.write_text((photos / "captions.csv").read_text())
+    assert "captions_file: more.csv" in training_command(path, other)
 
 
 def test_codes_are_not_served_where_no_run_has_a_codebook(album, trained, tmp_path, monkeypatch, capsys):

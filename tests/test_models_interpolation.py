@@ -219,7 +219,13 @@ def test_the_report_page_has_plain_words_and_intervals_and_folds_its_setting():
         row("blind_length", None, None, None, "held out/exchanges", "swap_obj", "accuracy", 0.5),
     ]
     page = _result_page(Result({"questions": {"held out/exchanges": 4}, "device": {"cpu": "<b>"}}, rows), "Mine")
-    for text in ("25.0 [0, 75]", "swap obj", "blind length", "scorers that see no image", "prefers-color-scheme: dark"):
+    for text in (
+        "25.0 [0, 75]",
+        "exchange objects",
+        "blind length",
+        "scorers that see no image",
+        "prefers-color-scheme: dark",
+    ):
         assert text in page, text
     assert "swap_obj" not in page and "{&#x27;" not in page and "<b>" not in page
     assert "<li>held out/exchanges: 4</li>" in page

@@ -25,11 +25,12 @@ from contextlib import contextmanager
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from .pages import APPS, PAGE, read_static
 from ..core.config import RequestError, note_typed
 from ..core.extras import need
-from ..core.files import BadData, find_captions, write_json
+from ..core.files import BadData, photo_reader, write_json
 from ..core.plugins import allowed_modules, import_declared
 
 # %% ../../nbs/apps/serving.ipynb #c004
@@ -285,7 +286,7 @@ OPTIONS = {  # parameters of apps -> what they name
     "gallery": "folder of pictures to search in, to place on a map, or to show under stages",
     "captions": "file of captions",
     "graph": "folder of a concept graph",
-    "edits": "file of edits to review, written by python -m complearn.apps.edits captions.csv negatives.jsonl",
+    "edits": "file of edits to review, written by complearn edits captions.csv negatives.jsonl",
     "results": "results file",
 }
 
@@ -311,8 +312,8 @@ def _app_settings(
             *others, last = sorted(apps)
             named = f"{', '.join(others)} and {last}" if others else last
             raise RequestError(f"--{name} belongs to {named}; leave it out for {app}")
-        if name == "captions" and Path(path).is_dir() and find_captions(Path(path)) is not None:  # a folder of photos
-            path = json.dumps({"name": "folder", "args": {"folder": str(Path(path).resolve())}})
+        if name == "captions" and Path(path).is_dir() and (source := photo_reader(Path(path).resolve())) is not None:
+            path = json.dumps(source)  # a folder of photos
         is_reader = name == "captions" and path.lstrip().startswith("{")
         if not is_reader and not (Path(path).is_dir() if kind == "folder" else Path(path).is_file()):
             if Path(path).exists():
@@ -337,19 +338,20 @@ def main(
     import_declared("app", app)
     if app not in APPS and ":" not in str(app):
         import_declared("app")  # for the message that names them
-    parser = argparse.ArgumentParser(prog="python -m complearn.apps.serving", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="complearn open", description=main.__doc__)
     parser.add_argument("app", help=f"{', '.join(sorted(APPS.names()))}, or my_file:mine")
     notes = {
-        "captions": "; with pictures: a folder of photos, or a reader and its arguments, '{name: coco, args: {...}}'"
+        "captions": ", or a folder of photos with captions; or a reader and its arguments, '{name: coco, args: {...}}'"
     }
     for name, meaning in OPTIONS.items():
         parser.add_argument(f"--{name}", help=meaning + notes.get(name, ""))
+    parser.add_argument("--view", default="", help="what to show first: what follows # in the address of a page")
     options = parser.parse_args(words)
     note_typed(vars(options))
     try:
         page = {"app": options.app, "folder": os.getcwd(), "arguments": _app_settings(options.app, vars(options))}
     except (RequestError, BadData) as error:
-        parser.error(str(error))
+        parser.exit(2, f"{parser.prog}: {error}\n")
     env = {PAGE: json.dumps(page)}
     if allowed_modules(page):  # its file is found where this process found it
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
@@ -358,6 +360,8 @@ def main(
         tempfile.TemporaryDirectory(prefix="complearn-") as folder,
         serving(_app_notebook(options.app, folder), env=env, ahead=True) as address,
     ):
+        if options.view:
+            address += f"#{quote(options.view.lstrip('#'), safe='=&/:,*+%')}"
         print(f"{options.app}: {address} (only on this machine, only with this address; Ctrl-C ends it)", flush=True)
         try:
             while True:

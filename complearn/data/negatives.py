@@ -415,10 +415,7 @@ def negative_caption(
     generator = rng(draw or 0, "negative")
     by_rules = _made_by_rules(pair, wanted.source)
     if (wanted.calls or 1) > 1 and (by_rules or not isinstance(negatives, (Contradictions, EditedCaptions))):
-        remedy = (
-            "compose them beforehand with: python -m complearn.apps.edits --calls, and read them with the reader "
-            "'edited'"
-        )
+        remedy = "compose them beforehand with: complearn edits --calls, and read them with the reader 'edited'"
         raise ValueError(f"pair {pair.id}: {wanted.calls} calls are composed for generated scenes alone; {remedy}")
     if wanted.source == "unrelated":
         if not isinstance(negatives, Contradictions):

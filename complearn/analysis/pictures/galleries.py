@@ -102,6 +102,7 @@ class Wins:
     names: tuple[str, str]  # of the models
     lines: pd.DataFrame  # id, split, metric, photo, captions, winner, clear; and right_, margin_, scores_ of each model
     choices: Mapping[tuple[str, str], Choice]  # by split and id
+    left_out: int = 0  # items that were not asked, because a model met their photo or caption in training
 
     @classmethod
     def compare(
@@ -258,6 +259,7 @@ def _win_page(
 def own_wins(
     models: Sequence[Any],  # two runs, or what `load` takes, of which one at least is a run
     device: str = "auto",  # where to compute
+    n: int = 200,  # questions of every kind, of a generated world
 ) -> dict[str, Wins]:  # by set of questions
     """Compare what two models say to the questions that they bring: captions of held-out photos against their
     exchanges, or those of a generated world, without what they met in training; raise RequestError where they bring
@@ -268,7 +270,8 @@ def own_wins(
     judged = judged_models(list(models), device)
     if len(judged) != 2:
         raise RequestError(f"answers are compared of two models, and {len(judged)} were given; name two runs")
-    bench = new_questions(judged, own_questions(judged))
+    every = own_questions(judged, n)
+    bench = new_questions(judged, every)
     asked = {name: task for name, task in bench.items() if isinstance(task, Choices)}
     if not asked:
         raise RequestError(
@@ -281,19 +284,20 @@ def own_wins(
     wins = {}
     for question, task in asked.items():
         frames = {name: evaluate_choices(scorer, task.choices, device=device) for name, scorer in scorers.items()}
-        wins[question] = Wins.compare(frames, task.choices)
+        left_out = len(every[question].items()) - len(task.choices)
+        wins[question] = replace(Wins.compare(frames, task.choices), left_out=left_out)
     return wins
 
 
 def win_items(
     wins: Wins,  # a selection
     size: int = 160,  # pixels of a side
-) -> list[dict[str, Any]]:  # winner, split, metric, heading, texts, and pictures as data URIs, of each line
+) -> list[dict[str, Any]]:  # winner, split, id, metric, heading, texts, and pictures as data URIs, of each line
     "The items of a selection, as a page shows them."
     shown = []
     for row, images in enumerate(_item_pictures(wins, size)):
         heading, texts = _item_texts(wins, row)
-        line = {key: wins.lines.iloc[row][key] for key in ("winner", "split", "metric")}
+        line = {key: wins.lines.iloc[row][key] for key in ("winner", "split", "id", "metric")}
         line |= {"heading": heading, "texts": texts}
         shown.append(line | {"pictures": [picture_uri(image) for image in images]})
     return shown

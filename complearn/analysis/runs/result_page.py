@@ -20,6 +20,7 @@ import plotly.graph_objects as go
 
 from .figures import comparison_figure, loss_curve
 from .interpolation import interpolation_curves
+from .inventory import metric_title, split_title
 from .verdicts import Scores, measured_scores, model_title, write_verdict
 from ...core.config import RequestError
 from ...core.figures import find_browser
@@ -31,26 +32,6 @@ from ...evaluation.bench.judging import answers_table, with_intervals
 def _read_static(name: str) -> str:
     "The text of a file of `complearn/analysis/static`."
     return files("complearn").joinpath("analysis", "static", name).read_text(encoding="utf-8")
-
-
-# words for the columns of a result
-_METRICS = {
-    "accuracy": "right",
-    "image_accuracy": "right picture",
-    "text_score": "right captions",
-    "image_score": "right pictures",
-    "group_score": "both right",
-    "r@1": "R@1",
-    "r@5": "R@5",
-    "r@10": "R@10",
-    "auc": "AUC",
-}
-_SPLITS = {
-    "image_to_text": "captions for pictures",
-    "text_to_image": "pictures for captions",
-    "zero_shot": "recognition",
-    "linear_probe": "linear probe",
-}
 
 
 def _plain(name: Any) -> str:
@@ -100,8 +81,8 @@ def _plain_table(result: Result) -> str:
     table = answers_table(result).dropna(axis="columns", how="all")
     table = with_intervals(table, result).reset_index()
     table["data"] = table.data.where(table.data != table.data.shift(), "")
-    table["split"] = table.split.replace(_SPLITS).map(_plain)
-    table["metric"] = table.metric.replace(_METRICS).map(_plain)
+    table["split"] = table.split.map(split_title)
+    table["metric"] = table.metric.map(metric_title)
     names = {name: model_title(str(name)) for name in table}
     names |= {"data": "questions", "split": "kind", "metric": "per cent"}
     return table.astype(object).where(table.notna(), "").rename(columns=names).to_html(index=False, border=0)
@@ -192,7 +173,11 @@ def _result_page(
     figures = []
     if measured := measured_scores(result):
         figures.append(_main_figure_html(measured))
-        glosses = "; ".join(f"{scores.title}: {scores.about}" for scores in measured)
+        glosses = "; ".join(
+            f"{scores.title}: {scores.about}"
+            + ("" if scores.chance is None else f" (guessing gets {100 * scores.chance:.1f} %)")
+            for scores in measured
+        )
         figures.append(f"<p class='note'>{escape(glosses)}.</p>")
     for name, figure in _curves(result):
         folded.append((name.split()[0].lower(), name, _figure_html(figure, not measured and len(folded) == 1)))

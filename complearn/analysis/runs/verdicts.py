@@ -6,6 +6,7 @@
 __all__ = ['Scores', 'measured_scores', 'Verdict', 'write_verdict', 'is_measured', 'run_limits', 'describe_differences']
 
 # %% ../../../nbs/analysis/runs/verdicts.ipynb #vd03
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -16,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 import complearn
-from .summaries import is_blind, with_averages
+from .summaries import cell_kind, is_blind, with_averages
 from ...core.outputs import model_title
 from ...core.results import Result, rows_table
 from ...evaluation.statistics import Paired, over_seeds, paired_test, wilson
@@ -46,6 +47,7 @@ class Scores:
     blind: float | None  # share of the best baseline that never saw the image
     # method -> the interval that its only row has, which tables of answers show too
     given: dict[str, tuple[float, float]] = field(default_factory=dict)
+    guessing: str = ""  # why guessing gets that share; empty where no row says it
 
     def mean(self, method: str) -> float:
         "The mean over seeds."
@@ -92,8 +94,57 @@ def measured_scores(
         given = {}
         for line in of_models.drop_duplicates("method", keep=False).dropna(subset=["low", "high"]).itertuples():
             given[line.method] = (float(line.low), float(line.high))
-        measured.append(Scores(title, about, wide[models], counts.fillna(0).astype(int).to_dict(), *levels, given))
+        n = counts.fillna(0).astype(int).to_dict()
+        guessing = _guessing_text(_chance_rows(table, split, metric))
+        measured.append(Scores(title, about, wide[models], n, *levels, given, guessing))
     return measured
+
+
+def _chance_rows(table: pd.DataFrame, split: str, metric: str) -> pd.DataFrame:
+    "The rows of chance that a measure is about, or is the mean of."
+    rows = table[(table.method == "chance") & (table.data != "average")]
+    if split.isupper():
+        kinds = [cell_kind(*cell) for cell in rows[["data", "split", "metric"]].values]
+        return rows[[kind == split for kind in kinds]]
+    return rows[(rows.split == split) & (rows.metric == metric)]
+
+
+_NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
+
+
+def _guess(
+    level: float,  # share that guessing gets
+    metric: str,
+) -> str:
+    "What has to be guessed in a kind of question."
+    if metric in ("text_score", "image_score"):
+        return "two captions and two pictures have to be matched, and both choices have to be right"
+    if metric == "group_score":
+        return "two captions and two pictures have to be matched from both sides"
+    among = 1 / level
+    if metric.startswith("r@"):
+        first = metric.removeprefix("r@")
+        place = "the first" if first == "1" else f"among the first {first}"
+        return f"the right one has to be {place} of {round(int(first) * among):,}"
+    if abs(among - round(among)) > 0.01:
+        return "the number of answers differs"
+    return f"one of {_NUMBERS.get(round(among), f'{round(among):,}')} answers is right"
+
+
+def _guessing_text(
+    rows: pd.DataFrame,  # of chance
+) -> str:
+    "Why guessing gets the share that it gets."
+    counts = Counter(
+        (float(line.value), _guess(float(line.value), line.metric)) for line in rows.itertuples() if line.value
+    )
+    if len(counts) < 2:
+        return "".join(text for _, text in counts)
+    parts = [
+        f"{_percent(level)} % in {count} of them ({text})"
+        for (level, text), count in sorted(counts.items(), reverse=True)
+    ]
+    return f"the mean over {counts.total()} kinds of questions, {', '.join(parts)}"
 
 
 def _baselines(table: pd.DataFrame, split: str, metric: str) -> tuple[float | None, float | None]:
@@ -234,7 +285,11 @@ def _model_limits(scores: Scores, models: list[str]) -> list[str]:
     low = [model_title(name) for name in models if scores.chance and scores.interval(name)[0] <= scores.chance]
     if low:
         meaning = "a comparison with them says nothing about the methods" if len(models) > 1 else "nothing is shown yet"
-        limits.append(f"At chance ({_percent(scores.chance)} %) in {scores.title}: {_list_names(low)}; {meaning}.")
+        why = f": {scores.guessing}" if scores.guessing else ""
+        limits.append(
+            f"At chance in {scores.title}: {_list_names(low)}; {meaning}. "
+            f"Chance is what guessing gets, {_percent(scores.chance)} %{why}."
+        )
     if all(scores.mean(name) >= _CEILING for name in models):
         limits.append(f"All are at the ceiling in {scores.title}; harder questions are needed.")
     seen_through = [model_title(name) for name in models if scores.blind and scores.mean(name) <= scores.blind]

@@ -2,6 +2,7 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 function paint() {
   const ink = dark.matches ? "#ececf0" : "#1d1d1f";
   const line = dark.matches ? "#3a3a40" : "#e0e0e4";
+  const quiet = dark.matches ? "#a6a6ae" : "#555555";
   for (const figure of document.querySelectorAll(".plotly-graph-div")) {
     const change = { "font.color": ink };
     for (const name of Object.keys(figure.layout))
@@ -10,9 +11,12 @@ function paint() {
         change[`${name}.color`] = ink;
       }
     (figure.layout.shapes || []).forEach((shape, k) => {
-      if (shape.layer === "below") change[`shapes[${k}].line.color`] = line;
+      change[`shapes[${k}].line.color`] = shape.layer === "below" ? line : quiet;
     });
     Plotly.relayout(figure, change);
+    // marks of chance and of blind baselines have the colour of quiet text, which the light page's is too dark for
+    const blind = figure.data.flatMap(({ name }, k) => (name?.endsWith("(blind)") ? [k] : []));
+    if (blind.length) Plotly.restyle(figure, { "marker.color": quiet, "marker.line.color": quiet }, blind);
   }
 }
 dark.addEventListener("change", paint);

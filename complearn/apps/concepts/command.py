@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -23,7 +24,7 @@ from tqdm.auto import tqdm
 from ...analysis.trees.figures import lost_words, node_scores
 from .. import parses
 from ...core.config import RequestError, note_typed, parse_yaml
-from ...core.files import BadData, check_replaceable, write_bytes_atomic
+from ...core.files import BadData, check_replaceable, photo_reader, write_bytes_atomic
 from ...core.runs import Run
 from complearn.data.divergence.measure import (
     COMPOUNDS,
@@ -74,21 +75,31 @@ class _FilePairs:
         return (Pair(None, row.caption, row.id, row.image_id) for row in self.reader)
 
 
+def _named_captions(
+    source: str,  # as for `caption_pairs`
+) -> Any:  # a file's name, or a reader and its arguments
+    "What a person named as captions; a folder of photos is read by its reader."
+    values = parse_yaml(source, "captions")
+    if isinstance(values, str) and Path(values).is_dir():
+        return photo_reader(Path(values).resolve()) or values
+    return values
+
+
 def _each_pair(
     source: str,  # as for `caption_pairs`
     column: str | None = None,  # likewise
 ) -> Iterable[Pair]:  # some of them without a caption
     "As `caption_pairs`, but a file is read while one goes through its pairs."
-    values = parse_yaml(source, "captions")
+    values = _named_captions(source)
     return _FilePairs(values, column) if isinstance(values, str) else read_source(values)
 
 
 def caption_pairs(
-    source: str,  # a file of captions, or a reader and its arguments: '{name: coco, args: {...}}'
+    source: str,  # a file of captions, a folder of photos with captions, or a reader: '{name: coco, args: {...}}'
     column: str | None = None,  # of a table, that holds the captions; None: see `read_captions`
 ) -> Records:  # of pairs
     "Read captions; raise ValueError that names the fault if there are none."
-    values = parse_yaml(source, "captions")
+    values = _named_captions(source)
     if not isinstance(values, str):
         pairs = read_source(values)
         return Records((pair for pair in pairs if pair.caption), getattr(pairs, "report", None))
@@ -104,15 +115,16 @@ def _source_graph(
 ) -> ConceptGraph:
     "The concept graph of some captions, made or read."
     if source.lstrip()[:1] != "{" and Path(source).is_dir():
-        if not (Path(source) / "graph.json").is_file():
+        if (Path(source) / "graph.json").is_file():
+            return read_graph(source)
+        if photo_reader(Path(source)) is None:
             make = (
-                f"make one: python -m complearn.apps.concepts graph '{{name: folder, args: {{folder: {source}}}}}' "
+                f"make one: complearn graph '{{name: folder, args: {{folder: {source}, captions_file: TABLE}}}}' "
                 f"NEW_FOLDER"
             )
             raise BadData(
                 f"{source} is a folder, and there is no concept graph in it; if it holds pictures with captions, {make}"
             )
-        return read_graph(source)
     pairs = caption_pairs(source, column)
     return pairs_graph(pairs, pairs_parses(pairs, parser, progress))
 
@@ -160,14 +172,14 @@ def _add_shared(
 def make_parser() -> argparse.ArgumentParser:
     "The parser of the commands' arguments."
     captions = "a .csv, .tsv or .jsonl file with a column 'caption', a .txt or .gz file of lines, COCO's .json; "
-    captions += "or a reader and its arguments, '{name: folder, args: {folder: ...}}'"
+    captions += "a folder of photos with captions; or a reader and its arguments, '{name: folder, args: {folder: ...}}'"
     either = f"{captions}; or the folder of a graph"
     parser = argparse.ArgumentParser(
         prog="python -m complearn.apps.concepts", description="Concept graphs and splits of captions."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("parse", help="parse captions: the same as python -m complearn.apps.parses", add_help=False)
-    graph = commands.add_parser("graph", help="make the concept graph of captions")
+    commands.add_parser("parse", help="parse captions: the same as complearn parse", add_help=False)
+    graph = commands.add_parser("graph", prog="complearn graph", help="make the concept graph of captions")
     graph.add_argument("captions", help=captions)
     graph.add_argument("folder", help="a new folder, or that of an older graph, which is replaced")
     graph.add_argument("--parses", default="", help="trees from a file of parses, one per caption, instead of a parser")
@@ -175,7 +187,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--prune", type=float, default=0.0, help="remove phrases with this probability (the paper: 0.1, 0.3, 0.5)"
     )
     graph.add_argument("--seed", type=int, default=0, help="decides what is removed (default: 0)")
-    split = commands.add_parser("split", help="choose evaluation sets of high divergence from training")
+    split = commands.add_parser(
+        "split", prog="complearn split", help="choose evaluation sets of high divergence from training"
+    )
     split.add_argument("captions", help=f"images to choose from: {either}")
     split.add_argument(
         "output", help="the .json file to write; read it with {name: split, args: {source: ..., file: ..., part: ...}}"

@@ -130,7 +130,7 @@ def pictures_message(
             faults.append(str(error))
             files.append(b"")
     note = f"{len(faults)} of these pictures cannot be shown: {faults[0]}" if faults else ""
-    remedy = "start the app with --captions '{name: folder, args: {folder: FOLDER}}', or in a notebook concepts(pairs)"
+    remedy = "start the app with --captions FOLDER, or in a notebook concepts(pairs)"
     note = note or ("" if source.images else f"There are captions alone; to see their pictures {remedy}.")
     content = {
         "type": "pictures",

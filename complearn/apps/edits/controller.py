@@ -32,7 +32,6 @@ from complearn.apps.edits.messages import (
     edit_message,
     gallery_message,
     history_message,
-    operator_title,
     pictures_message,
 )
 from ..pages import APPS, join_script, join_style
@@ -45,7 +44,7 @@ from ...core.seeds import rng
 from ...data.pairs import Pair
 from ...data.readers.edits import edit_values
 from ...data.reports import Pairs
-from ...language.edits.base import Edit
+from ...language.edits.base import Edit, operator_title
 from ...language.edits.sites import CAPTION_EDITS
 from ...models.scoring import encode_all, evaluation_mode
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..addresses import Opening
 from .captions import caption_pairs, clean_caption
-from .messages import SIDE, caption_pieces, edit_pieces, operator_title
+from .messages import SIDE, caption_pieces, edit_pieces
 from ..pages import APPS, join_script, join_style
 from ..widgets import AppWidget, Controller, Message, action
 from ...core.config import RequestError, check_choice
@@ -33,11 +33,12 @@ from complearn.data.readers.edits import (
     journal_path,
     read_decisions,
     read_edits,
+    training_command,
     write_reviewed,
 )
 from ...data.reports import Report
 from ...evaluation.search.gallery import thumbnail
-from ...language.edits.base import Edit
+from ...language.edits.base import Edit, operator_title
 
 # %% ../../../nbs/apps/edits/review.ipynb #efb36705
 def _find_edit(
@@ -137,7 +138,7 @@ class ReviewController(Controller):
         self.report = self.records.report
         self.items = [(k, text) for k, record in enumerate(self.records) for text in dict.fromkeys(record.negatives)]
         if not self.items:
-            raise RequestError(f"{self.path.name} holds no negative; make some with python -m complearn.apps.edits")
+            raise RequestError(f"{self.path.name} holds no negative; make some with complearn edits")
         self.place = self.following(-1)
         self.find(*self.wanted)
 
@@ -345,7 +346,8 @@ class ReviewController(Controller):
         with self.opening(target.name):
             write_reviewed(target, self.records, self.decisions | open_ones, self.path)
         text = f"{target} is written: {_export_report(self.counts, keep_open)}"
-        return [({"type": "exported", "text": text}, [])]
+        stand = any(decision.text is not None for decision in (self.decisions | open_ones).values())
+        return [({"type": "exported", "text": text, "command": training_command(target) if stand else ""}, [])]
 
 # %% ../../../nbs/apps/edits/review.ipynb #93547e12
 class _ReviewApp(AppWidget):
@@ -363,7 +365,7 @@ class _ReviewApp(AppWidget):
 
 
 def review(
-    path: str | Path,  # of a file of edits, as `python -m complearn.apps.edits` writes it
+    path: str | Path,  # of a file of edits, as `complearn edits` writes it
     pairs: Any = (),  # with pictures, found by image_id; or a reader and its arguments, as text too
     view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> _ReviewApp:

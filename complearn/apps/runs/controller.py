@@ -21,6 +21,7 @@ from ...analysis.runs.inventory import Entry, Inventory
 from ...analysis.runs.logs import RunLog
 from ..addresses import Opening, view_values
 from ..pages import APPS, join_script, join_style
+from .answers import answers_message, number_of_questions, onward_message
 from .memory import Memory
 from complearn.apps.runs.messages import (
     Column,
@@ -28,7 +29,6 @@ from complearn.apps.runs.messages import (
     Panel,
     RunsView,
     about_message,
-    answers_message,
     code_text,
     comparison_notebook,
     curves_message,
@@ -371,8 +371,17 @@ class RunsController(Controller):
         self.progress("asking both runs the same questions")
         from complearn.analysis.pictures.galleries import own_wins  # with models: only where somebody asks
 
-        self.wins = {self._asked_of(runs): own_wins([entry.path for entry in runs])}
+        self.wins = {self._asked_of(runs): own_wins([entry.path for entry in runs], n=number_of_questions(runs))}
         return self.page_messages()
+
+    @action()
+    def go_on(self, split: str, id: str, winner: str) -> list[Message]:
+        "Say what opens the picture and the captions of an answer in other apps."
+        wins = self.wins.get(self._asked_of(self.selected))
+        if not wins:
+            raise RequestError("these runs were not asked yet; select two runs and ask both")
+        name = self.view.questions if self.view.questions in wins else next(iter(wins))
+        return [onward_message(self.selected, wins[name], split, id, winner)]
 
     # notes
 

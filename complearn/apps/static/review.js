@@ -24,6 +24,7 @@ class Review {
   constructor(model, node) {
     Object.assign(this, { model, item: null });
     this.status = statusLine({ role: "alert" });
+    this.next = h("div", { hidden: true });
     this.faults = h("div", { class: "cl-faults" });
     this.progress = h("div", { class: "cl-progress" });
     this.name = h("span", { class: "cl-muted cl-grow cl-name" });
@@ -42,7 +43,7 @@ class Review {
       "div",
       { class: "cl cl-review", tabindex: "-1" }, // a click anywhere in it brings the keyboard
       top,
-      h("div", { class: "cl-body" }, this.progress, this.status, this.faults, this.makeCard(), this.makeList()),
+      h("div", { class: "cl-body" }, this.progress, this.status, this.next, this.faults, this.makeCard(), this.makeList()),
     );
     fill(node, this.node);
     this.enable(false);
@@ -181,10 +182,15 @@ class Review {
       },
       item: () => this.receiveItem(content, buffers),
       list: () => this.receiveList(content),
-      exported: () => this.status.report(content.text, true),
+      exported: () => this.receiveExported(content),
       error: () => this.status.report(content.text),
     };
     receivers[content.type]?.();
+  }
+  receiveExported({ text, command }) {
+    this.status.report(text, true);
+    this.next.hidden = !command;
+    fill(this.next, h("span", { class: "cl-label" }, "To train on it"), h("pre", { class: "cl-code", tabindex: "0" }, command));
   }
   receiveItem(content, buffers) {
     const first = !this.item;

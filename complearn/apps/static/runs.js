@@ -1,6 +1,6 @@
 // The runs below a folder: a table above; below it the curves, scores, differences and notes of what is selected. The
 // kernel's side is complearn.apps.runs.controller.
-import { button, connect, count, download, explained, fill, h, scrolling, some, statusLine } from "./shared.js";
+import { button, connect, copyText, count, download, explained, fill, h, scrolling, some, statusLine } from "./shared.js";
 
 const COLUMNS = [
   ["run", "Name"],
@@ -155,6 +155,7 @@ class Runs {
       curves: () => this.show(content, () => this.showCurves(content)),
       scores: () => this.show(content, () => this.showScores(content)),
       answers: () => this.show(content, () => this.showAnswers(content)),
+      onward: () => this.showOnward(content),
       difference: () => this.show(content, () => this.showDifference(content)),
       about: () => this.show(content, () => this.showAbout(content)),
       question: () => this.ask(content),
@@ -461,14 +462,18 @@ class Runs {
     return h("label", { class: "cl-row cl-small" }, "Questions", select);
   }
   // Pictures to which one of two runs gave the right caption and the other a wrong one.
-  showAnswers({ sets, chosen, counts, items, text, can_ask }) {
+  showAnswers({ sets, chosen, asked, counts, items, text, can_ask }) {
+    this.opened = null;
     const said = text && h("p", { class: "cl-muted" }, text);
     if (!sets.length) {
       const ask = can_ask && button("Ask both", () => this.send({ action: "ask_both" }), { class: "cl-primary", "data-key": "ask" });
       return fill(this.content, said, ask);
     }
-    const item = ({ winner, heading, texts, pictures }) =>
-      h(
+    const item = ({ winner, split, id, metric, heading, texts, pictures }) => {
+      const onward = h("div", { class: "cl-onward", hidden: true });
+      const open = () => this.openItem(onward, more, { split, id, winner });
+      const more = button("Go on from here", open, { "aria-expanded": "false", "data-key": `${split} ${id} ${metric}` });
+      return h(
         "li",
         { class: "cl-item", "data-winner": winner },
         h(
@@ -478,16 +483,49 @@ class Runs {
         ),
         h("p", { class: "cl-small" }, h("b", {}, heading)),
         texts.map(line => h("p", { class: "cl-small" }, line)),
+        h("p", {}, more),
+        onward,
       );
+    };
     fill(
       this.content,
       this.chooseQuestions(sets, chosen),
+      h("p", { class: "cl-small cl-asked" }, asked),
       h("p", { class: "cl-small cl-said" }, counts),
       said,
       h("ul", { class: "cl-items", tabindex: "0", "aria-label": "answers" }, items.map(item)),
     );
   }
-  showScores({ columns, rows, sets, chosen, text }) {
+  // One answer is open at a time.
+  openItem(onward, more, place) {
+    const wasOpen = this.opened?.onward === onward;
+    if (this.opened) {
+      this.opened.onward.hidden = true;
+      this.opened.more.setAttribute("aria-expanded", "false");
+    }
+    this.opened = wasOpen ? null : { onward, more, place };
+    if (!wasOpen) this.send({ action: "go_on", ...place });
+  }
+  // The lines that open an answer's picture and captions in other apps.
+  showOnward({ split, id, winner, lines, text }) {
+    const { onward, more, place } = this.opened ?? {};
+    if (place?.split !== split || place.id !== id || place.winner !== winner) return; // another one was opened since
+    const line = ({ title, command }) => {
+      const said = h("span", { class: "cl-small cl-muted", role: "status" });
+      const copy = button("Copy", () => copyText(command, said, "the line above"), { "aria-label": `copy: ${title}` });
+      return h(
+        "li",
+        {},
+        h("span", { class: "cl-label" }, title),
+        h("pre", { class: "cl-code", tabindex: "0", "aria-label": title }, command),
+        h("div", { class: "cl-row" }, copy, said),
+      );
+    };
+    fill(onward, h("p", { class: "cl-small cl-muted" }, text), h("ul", {}, lines.map(line)));
+    onward.hidden = false;
+    more.setAttribute("aria-expanded", "true");
+  }
+  showScores({ columns, rows, sets, chosen, asked, text }) {
     if (!sets.length) return fill(this.content, h("p", { class: "cl-muted" }, text));
     const said = h(
       "p",
@@ -509,7 +547,7 @@ class Runs {
     const lines = rows.map(({ label, cells }) => h("tr", {}, h("th", { scope: "row" }, label), cells.map(cell)));
     const table = h("table", { class: "cl-map" }, h("thead", {}, head), h("tbody", {}, lines));
     const list = h("div", { class: "cl-wide", tabindex: "0", role: "region", "aria-label": "scores" }, table);
-    fill(this.content, this.chooseQuestions(sets, chosen), said, list);
+    fill(this.content, this.chooseQuestions(sets, chosen), h("p", { class: "cl-small cl-asked" }, asked), said, list);
   }
   showDifference({ names, rows, text }) {
     if (!rows.length) return fill(this.content, h("p", { class: "cl-muted" }, text));

@@ -101,6 +101,15 @@ export const download = (name, text) => {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 };
 
+// Copy a text, and say whether the browser allowed it.
+export const copyText = (text, said, where) => {
+  const copied = navigator.clipboard?.writeText(text) ?? Promise.reject();
+  copied.then(
+    () => fill(said, "copied to the clipboard"),
+    () => fill(said, `the browser did not let this page copy; copy ${where}`),
+  );
+};
+
 // Buffers arrive as DataViews into a larger message, at places that no array of wider numbers may start at: copy.
 export const bytes = view => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
 export const numbers = (Kind, view) => new Kind(bytes(view).slice().buffer);
@@ -290,11 +299,7 @@ class Views {
   showCode(text) {
     this.lines.textContent = text;
     this.code.hidden = false;
-    const copied = navigator.clipboard?.writeText(text) ?? Promise.reject();
-    copied.then(
-      () => fill(this.said, "copied to the clipboard"),
-      () => fill(this.said, "the browser did not let this page copy; copy the lines above"),
-    );
+    copyText(text, this.said, "the lines above");
   }
   closeCode() {
     this.code.hidden = true;

@@ -307,9 +307,7 @@ def read_split(
     path: str | Path,  # .json
 ) -> DivergenceSplit:
     "Read a split; raise BadData that names the fault if it is none."
-    path = existing_path(
-        path, "the file of the split", "write it with: python -m complearn.apps.concepts split captions.csv split.json"
-    )
+    path = existing_path(path, "the file of the split", "write it with: complearn split captions.csv split.json")
     split = read_record(DivergenceSplit, read_json(path), path.name)
     if split.schema != SCHEMA:
         raise BadData(f"{path.name}: schema {split.schema}, and this version reads {SCHEMA}; write it again")

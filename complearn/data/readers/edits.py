@@ -5,11 +5,13 @@
 # %% auto #0
 __all__ = ['Verdict', 'DecisionKey', 'CaptionRow', 'CaptionReader', 'read_captions', 'picture_hash', 'pair_captions',
            'edit_values', 'EditedCaption', 'read_edits', 'each_edited', 'with_negatives', 'negative_choices',
-           'Decision', 'journal_path', 'append_decision', 'read_decisions', 'write_reviewed']
+           'Decision', 'journal_path', 'append_decision', 'read_decisions', 'write_reviewed', 'training_command']
 
 # %% ../../../nbs/data/readers/edits.ipynb #imports0
 import io
 import json
+import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -23,7 +25,9 @@ from complearn.core.files import (
     CAPTION_COLUMNS,
     IMAGE_COLUMNS,
     BadData,
+    find_captions,
     parse_json,
+    photo_reader,
     plain,
     read_text,
     reading,
@@ -321,7 +325,7 @@ class EditedCaption:
 
 # %% ../../../nbs/data/readers/edits.ipynb #88160205
 def read_edits(
-    path: Path | str,  # a .jsonl file that `python -m complearn.apps.edits` wrote, or one like it
+    path: Path | str,  # a .jsonl file that `complearn edits` wrote, or one like it
 ) -> Records:  # of `EditedCaption`
     "Read a file of edits; negatives with the words of their caption are left out, named and counted."
     collector = Collector(Path(path).name, max_bad=1)
@@ -333,9 +337,7 @@ def each_edited(
     collector: Collector | None = None,  # notes what is left out; None: nobody asks
 ) -> Iterator[EditedCaption]:
     "As `read_edits`, one by one."
-    path = existing_path(
-        path, "the file of edits", "write it with: python -m complearn.apps.edits captions.csv negatives.jsonl"
-    )
+    path = existing_path(path, "the file of edits", "write it with: complearn edits captions.csv negatives.jsonl")
     collector = collector or Collector(path.name, max_bad=1)
     for line, cells, fault in read_rows(path):
         where = f"{path.name} line {line}"
@@ -525,3 +527,26 @@ def write_reviewed(
         raise RequestError(f"{path} is the file under review; name another one")
     lines = (json.dumps(_reviewed_values(record, decisions), ensure_ascii=False).encode() + b"\n" for record in records)
     return write_bytes_atomic(path, lambda file: file.writelines(lines))
+
+# %% ../../../nbs/data/readers/edits.ipynb #tr41n002
+def _plain_yaml(
+    text: str,
+) -> str:
+    "A text as YAML reads it inside braces."
+    return text if re.fullmatch(r"[\w./~-]+", text) else json.dumps(text, ensure_ascii=False)
+
+
+def training_command(
+    edits: Path | str,  # a file of edits
+    captions: Path | str | None = None,  # the table whose captions were edited; None: one that lies next to the edits
+) -> str:
+    "The line for a terminal that trains on photos and on the negatives of their captions."
+    table = find_captions(Path(edits).parent) if captions is None else Path(captions)
+    source = {"name": "folder", "args": {"folder": "photos/"}}  # to be replaced by the person who knows it
+    if table is not None and table.is_file() and table.suffix.lower() in (".csv", ".tsv", ".jsonl"):
+        is_usual = find_captions(table.parent) == table
+        source = photo_reader(table.parent if is_usual else table) or source
+    args = ", ".join(f"{name}: {_plain_yaml(str(value))}" for name, value in source["args"].items())
+    read = f"{{name: {source['name']}, args: {{{args}}}}}"
+    edited = f"{{name: edited, args: {{source: {read}, edits: {_plain_yaml(str(edits))}}}}}"
+    return f"complearn train negclip {shlex.quote(edited)}"

@@ -399,7 +399,7 @@ def _read_swaps(name, args, operators=CAPTION_OPERATORS):
     return swap_choices(read(name, **args), operators)
 
 
-@benchmark("edits", "any reader's captions against edits of them that python -m complearn.apps.edits made")
+@benchmark("edits", "any reader's captions against edits of them that complearn edits made")
 def _read_edited(source, edits):
     return negative_choices(read("edited", source=source, edits=edits))
 

@@ -387,7 +387,7 @@ def read_graph(
 ) -> ConceptGraph:
     "Read a graph; raise BadData that names the file and the fault if it is none."
     folder = Path(folder)
-    remedy = "write it with: python -m complearn.apps.concepts graph captions.csv FOLDER"
+    remedy = "write it with: complearn graph captions.csv FOLDER"
     if folder.is_dir():
         check_own(folder)
     if not (folder / "graph.json").is_file():
