@@ -349,6 +349,7 @@ class PictureInput {
     this.node = h(
       "section",
       {
+        class: "cl-picture-input",
         "aria-label": "picture of the query",
         ondragover: event => event.preventDefault(),
         ondrop: event => {
@@ -361,7 +362,7 @@ class PictureInput {
       this.stage,
       this.things,
       this.description,
-      h("div", { class: "cl-row" }, uploader, this.searchBox, this.whole, this.remove),
+      h("div", { class: "cl-row cl-buttons" }, uploader, this.searchBox, this.whole, this.remove),
       this.status,
     );
     this.show(null);
