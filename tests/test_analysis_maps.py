@@ -107,11 +107,10 @@ def test_images_and_captions_have_their_own_scores(snapshot):
         first = float(scores[k, k]) >= float(scores[k].max()) - 1e-6
         assert line["own caption first"] == ("yes" if first else "no") and line.caption == pairs[k].caption
     expected = principal_plane(np.stack([images[places[name]].numpy() for name in table.index]))
-    assert np.allclose(table[["x", "y"]], expected, atol=1e-4) and {name[:2] for name in table.cluster} == {
-        "1:",
-        "2:",
-        "3:",
-    }
+    assert np.allclose(table[["x", "y"]], expected, atol=1e-4)
+    assert {name[:2] for name in table.cluster} == {"1:", "2:", "3:"}
+    sizes = table.cluster.str[0].value_counts().sort_index()
+    assert (np.diff(sizes) <= 0).all(), "the largest is number 1"
     captions = map_points(model, pairs, "captions")
     assert list(captions.index) == list(dict.fromkeys(pair.caption for pair in pairs))
     assert (captions.label == captions.index).all() and captions.image.all()
@@ -126,6 +125,8 @@ def test_a_cluster_is_named_by_what_is_frequent_in_it_and_rarer_elsewhere():
     rare = [["tree", f"thing {k}"] for k in range(12)]
     assert {*_named_clusters(np.arange(12) % 2, rare)} == {"1: mixed", "2: mixed"}, "words of fewer than one in five"
     assert _named_clusters(np.zeros(3, int), [["sun"], ["moon"], []], often=0.0) == ["1: mixed"] * 3
+    assert _named_clusters(np.array([0, 1]), [["sun"], []]) == ["1: sun", "2: no words"]
+    assert _named_clusters(np.array([0, 1]), [[], []]) == ["cluster 1", "cluster 2"], "pictures alone"
 
 
 def test_clusters_are_named_by_captions_where_no_attribute_is_known(snapshot):

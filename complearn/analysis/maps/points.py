@@ -93,7 +93,8 @@ def _named_clusters(
         lifts = {word: shares[word] * len(words) / everywhere[word] for word in shares}
         telling = [word for word in shares if shares[word] >= often and lifts[word] > 1]
         best = sorted(telling, key=lambda word: -shares[word] * np.log(lifts[word]))[:_NAMES]
-        names[number] = f"{number + 1}: {', '.join(best) or 'mixed'}"
+        said = ", ".join(best) or ("mixed" if counts else "no words")
+        names[number] = f"{number + 1}: {said}" if everywhere else f"cluster {number + 1}"
     return [names[number] for number in clusters.tolist()]
 
 
@@ -123,9 +124,11 @@ def _clusters(
     if count < 2:
         return {}
     try:
-        return {"cluster": _named_clusters(cluster(unit, count, 0), words, often)}
+        clusters = cluster(unit, count, 0)
     except ValueError:
         return {}
+    largest_first = np.argsort(-np.bincount(clusters), kind="stable")
+    return {"cluster": _named_clusters(np.argsort(largest_first)[clusters], words, often)}
 
 
 def _first_per(
