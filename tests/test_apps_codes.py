@@ -443,9 +443,11 @@ def test_a_word_opens_the_first_code_that_carries_it(folder):
     assert messages[0][0]["tab"] == "code" and messages[1][0]["code"] == found[0] == controller.panels[0].code
     assert controller.address().code == found[0] and controller.address().tab == "code"
     controller.handle({"action": "open_code", "code": found[-1]})
+    controller.handle({"action": "show_tab", "tab": "surgery"})
     again = CodesController(code_sources(folder))
     again.restore(controller.address())
     assert again.panels[0].code == found[-1], "an address knows which of them was opened later"
+    assert again.tab == "surgery" and again.panels[0].order_by == "word"
     [(content, _)] = controller.handle({"action": "sort_codes", "by": "usage"})
     assert "tab" not in content and controller.panels[0].code == found[-1], "it is in this order too"
     controller.handle({"action": "show_tab", "tab": "surgery"})

@@ -1176,7 +1176,7 @@ def test_in_voila(servers, chromium, place):
     with page.expect_download() as download:
         page.click("text=Save as CSV")
     assert Path(download.value.path()).read_text().startswith("model,query,alpha,rank")
-    page.click("text=All pictures")
+    page.get_by_role("button", name="All pictures").click()
     page.wait_for_function("document.querySelector('.cl-head h3').textContent.startsWith('Pictures 1')")
     # only voila's own scripts may fail
     errors = [fault for fault in faults if "/voila/" not in fault and "/static/" not in fault]

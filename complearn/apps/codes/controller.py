@@ -137,11 +137,12 @@ class CodesController(Controller):
         return CodesAddress.of(panels, self.tab, self.map_method)
 
     def restore(self, address: CodesAddress) -> None:
-        self.tab, self.map_method = address.tab, address.map
+        self.map_method = address.map
         panels = address.panels
         self.panels = [Panel() for _ in panels]
         for number, panel in enumerate(panels):
             self.restore_panel(number, panel)
+        self.tab = address.tab  # a word opens the tab of its first code
 
     def restore_panel(self, number: int, address: PanelAddress) -> None:
         "Show what an address says of a panel that is empty."
