@@ -198,6 +198,42 @@ def test_what_the_slider_needs_next_follows_a_query_and_nothing_is_sent_twice(co
     assert len(later) == len(set(later)) == 5, "another page has nothing yet"
 
 
+def test_all_that_the_slider_can_reach_is_sent_with_a_query_and_what_is_named_is_sent(tmp_path):
+    """Of a gallery of which more pictures can come up than are in an ordinary message: none is named and left out."""
+    turn = np.random.default_rng(0).permutation(300)
+    looks = [np.full((8, 8, 3), [number % 256, number // 256, 90], np.uint8) for number in range(300)]
+
+    class Fan(Constant):
+        "Pictures on half a circle; a text is at its end."
+
+        def encode(self, angles):
+            turned = torch.deg2rad(torch.tensor(angles, dtype=torch.float32))
+            return Encoded(torch.stack([turned.cos(), turned.sin()], 1))
+
+        def collate(self, pairs):
+            return [None if pair.image is None else tuple(map(int, pair.image[0, 0])) for pair in pairs]
+
+        def encode_images(self, batch):
+            return self.encode([turn[low + 256 * high] * 160 / 300 for low, high, _ in batch])
+
+        def encode_texts(self, batch):
+            return self.encode([160.0 for _ in batch])
+
+    pairs = [Pair(look, None, str(k), str(k)) for k, look in enumerate(looks)]
+    controller = search(pairs, {"fan": Fan()}, index=tmp_path, page_size=80).controller
+    messages = opened(controller)
+    messages += controller.handle({"action": "search_picture", "item": int(np.argmin(turn))})
+    messages += controller.handle({"action": "search_text", "text": "the end"})
+    queries = [message for message in messages if message[0]["type"] == "query"]
+    named = [item for content, _ in queries for item in content["ahead"]]
+    sent = [item for items in thumbnails_of(messages) for item in items]
+    reachable = np.frombuffer(queries[-1][1][1], np.int32).tolist()
+    assert max(len(content["ahead"]) for content, _ in queries) > 96
+    assert set(named) <= set(sent), "the page waits for what is named"
+    assert len(reachable) > 200 and set(reachable) <= set(sent) == controller.sent
+    assert len(sent) == len(set(sent))
+
+
 def test_a_crop_an_upload_and_the_way_back(controller, place):
     item = item_of(controller, "zebra")
     controller.handle({"action": "search_picture", "item": item})
@@ -209,8 +245,8 @@ def test_a_crop_an_upload_and_the_way_back(controller, place):
     upload = {"action": "upload", "name": "../../mine.png", "parts": 2}
     assert controller.handle({**upload, "part": 0}, [file[:half]]) == []
     messages = controller.handle({**upload, "part": 1}, [memoryview(file[half:])])
-    assert [content["type"] for content, _ in messages] == ["thumbnails", "query", "history"]
-    assert messages[1][0]["picture"]["name"] == "mine.png" and first(controller, 0).startswith("9-")
+    assert [content["type"] for content, _ in messages] == ["query", "history"], "all pictures were sent before"
+    assert messages[0][0]["picture"]["name"] == "mine.png" and first(controller, 0).startswith("9-")
     controller.handle({"action": "crop", "box": [0.2, 0.2, 0.9, 0.9]})
     assert controller.query.label == "a part of mine.png" and first(controller, 0).startswith("9-")
     assert len(controller.history) == 3

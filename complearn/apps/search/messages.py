@@ -141,7 +141,7 @@ def thumbnails_messages(
     most: int = 96,  # in one message
 ) -> list[Message]:
     "Thumbnails of any number of pictures."
-    return [thumbnails_message(gallery, items[start : start + most]) for start in range(0, len(items), most)]
+    return [thumbnails_message(gallery, items[start : start + most], most) for start in range(0, len(items), most)]
 
 
 def page_messages(
@@ -219,7 +219,7 @@ def position(
         return {"alpha": alpha, "share": None, "length": None, "reason": f"{reason[0].upper()}{reason[1:]}."}
 
 # %% ../../../nbs/apps/search/messages.ipynb #c009
-AHEAD = 144  # thumbnails that follow a query at most, in one message; the page asks for more by itself
+AHEAD = 240  # thumbnails that follow a query at most, in one message; the page asks for more by itself
 
 
 def _next_items(
@@ -236,6 +236,8 @@ def _next_items(
         items = [] if reason else some.hits(place, page_size)[0].tolist()
         parts.append([item for item in items if item not in taken and item not in sent])
         taken.update(items)
+    # between these places others come up, and a slider that is moved at once has no time to ask for them
+    parts.append([item for item in some.items.tolist() if item not in taken and item not in sent])
     return parts
 
 
