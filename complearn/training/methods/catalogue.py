@@ -13,7 +13,6 @@ from complearn.training.methods.multistage import (
 )
 from .registry import METHODS  # noqa: F401  imported from here, none is missing
 
-
 # %% ../../../nbs/training/methods/catalogue.ipynb #n006
 def _method_table() -> list[dict]:
     "A line per method: name, about, model, batches and budget."
