@@ -472,7 +472,8 @@ def _open(
     ] = "",
     runs: Annotated[str | None, typer.Option(help="folder with runs below it")] = None,
     gallery: Annotated[
-        str | None, typer.Option(help="folder of pictures to search in, to place on a map, or to show under stages")
+        str | None,
+        typer.Option(help="folder of pictures to search in, to place on a map, or to show under stages or codes"),
     ] = None,
     captions: Annotated[str | None, typer.Option(help="file of captions, or folder of photos with captions")] = None,
     graph: Annotated[str | None, typer.Option(help="folder of a concept graph")] = None,

@@ -1,6 +1,7 @@
 """Maps of a model: the plane against a naive one, the cache of UMAP, and the tables of points against naive numbers."""
 
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -11,11 +12,12 @@ import training_runs
 
 from complearn.analysis.codes.store import code_store
 from complearn.analysis.maps.planes import plane, principal_plane
-from complearn.analysis.maps.points import map_points, read_points
+from complearn.analysis.maps.points import _named_clusters, map_points, read_points
 from complearn.analysis.stages.stability import stage_groups
 from complearn.core.config import RequestError
 from complearn.data.pairs import Pair
 from complearn.data.readers.registry import read
+from complearn.data.word_tokenizer import normalize_caption
 from complearn.models.scoring import encode_all
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import latest_snapshot
@@ -105,10 +107,34 @@ def test_images_and_captions_have_their_own_scores(snapshot):
         first = float(scores[k, k]) >= float(scores[k].max()) - 1e-6
         assert line["own caption first"] == ("yes" if first else "no") and line.caption == pairs[k].caption
     expected = principal_plane(np.stack([images[places[name]].numpy() for name in table.index]))
-    assert np.allclose(table[["x", "y"]], expected, atol=1e-4) and set(table.cluster) == {1, 2, 3}
+    assert np.allclose(table[["x", "y"]], expected, atol=1e-4)
+    assert {name[:2] for name in table.cluster} == {"1:", "2:", "3:"}
+    sizes = table.cluster.str[0].value_counts().sort_index()
+    assert (np.diff(sizes) <= 0).all(), "the largest is number 1"
     captions = map_points(model, pairs, "captions")
     assert list(captions.index) == list(dict.fromkeys(pair.caption for pair in pairs))
     assert (captions.label == captions.index).all() and captions.image.all()
+
+
+def test_a_cluster_is_named_by_what_is_frequent_in_it_and_rarer_elsewhere():
+    """By hand: "dog" is said in all of the first and nowhere else, "park" everywhere; of the third nothing is known."""
+    words = [["dog", "park"], ["dog", "park"], ["cat", "park"], ["cat", "sofa", "park"], [], ["park"]]
+    names = _named_clusters(np.array([0, 0, 1, 1, 2, 2]), words)
+    assert names[:4] == ["1: dog, park", "1: dog, park", "2: cat, sofa, park", "2: cat, sofa, park"]
+    assert names[4:] == ["3: mixed", "3: mixed"]
+    rare = [["tree", f"thing {k}"] for k in range(12)]
+    assert {*_named_clusters(np.arange(12) % 2, rare)} == {"1: mixed", "2: mixed"}, "words of fewer than one in five"
+    assert _named_clusters(np.zeros(3, int), [["sun"], ["moon"], []], often=0.0) == ["1: mixed"] * 3
+    assert _named_clusters(np.array([0, 1]), [["sun"], []]) == ["1: sun", "2: no words"]
+    assert _named_clusters(np.array([0, 1]), [[], []]) == ["cluster 1", "cluster 2"], "pictures alone"
+
+
+def test_clusters_are_named_by_captions_where_no_attribute_is_known(snapshot):
+    pairs = [replace(pair, labels=None) for pair in snapshot.pairs()[:30]]
+    table = map_points(snapshot.model(), pairs, "images", clusters=3)
+    said = {word for pair in pairs for word in normalize_caption(pair.caption).split()}
+    named = {word for name in table.cluster for word in name.partition(": ")[2].split(", ")} - {"mixed"}
+    assert named and named <= said and not named & {"a", "the", "of", "."}
 
 
 def test_words_are_counted_and_have_an_example(snapshot):
@@ -140,7 +166,8 @@ def test_every_stage_is_a_map_with_the_clusters_of_all(stages):
     assert list(layers) == ["stage 0", "stage 1", "all stages"]
     for (label, points), name in zip(layers.items(), groups.vectors):
         assert np.array_equal(points.vectors, groups.vectors[name].numpy())
-        assert (points.table[f"cluster of {label}"].to_numpy() == groups.groups[name] + 1).all()
+        numbers = points.table[f"cluster of {label}"].str.partition(":")[0].astype(int)
+        assert (numbers.to_numpy() == groups.groups[name] + 1).all()
     table = map_points(stages, pairs, "stages", stage="stage 0", clusters=3)
     assert np.allclose(table[["x", "y"]], principal_plane(groups.vectors["stage-0"].numpy()), atol=1e-5)
     assert list(table["shape"]) == [pair.labels["shape"] for pair in pairs]

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -50,8 +51,10 @@ from complearn.apps.codes.controller import CodesController, _hits_table, _selec
 from complearn.apps.serving import serving
 from complearn.core.checksums import write_listed
 from complearn.core.config import RequestError
+from complearn.core.files import BadData
 from complearn.core.runs import Run
 from complearn.data.pairs import Pair
+from complearn.evaluation.search.checks import CaptionCheck, check_pairs
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.snapshots import Snapshot
 
@@ -412,6 +415,106 @@ def test_codes_are_matched_by_what_they_fire_on(store):
     assert len(figure.layout.images) == 12 and figure.layout.xaxis.ticktext[1] == "&lt;other&gt;"
 
 
+def test_by_usage_the_shares_on_the_cards_descend(folder, store):
+    """The cards show the share of images on which a code fires: that is what the order goes by, and its rank too."""
+    controller = open_controller(folder)
+    controller.handle({"action": "sort_codes", "by": "index"})
+    [(content, [order])] = controller.handle({"action": "sort_codes", "by": "usage"})
+    codes_in_order = np.frombuffer(order, np.int32)
+    fired = (store.by_item.toarray() > 0).sum(axis=0)
+    shares = fired[codes_in_order]
+    assert content["by"] == "usage" and (np.diff(shares) <= 0).all() and len(set(shares.tolist())) > 5
+    mass = store.images.mass[codes_in_order]
+    assert all(mass[k] >= mass[k + 1] for k in range(len(shares) - 1) if shares[k] == shares[k + 1])
+    assert (np.diff(fired[store.usage]) > 0).any(), "the order by weight, of the figures, is another one here"
+    assert np.array_equal(store.images.rank()[codes_in_order], np.arange(1, 65))
+
+
+def test_a_word_opens_the_first_code_that_carries_it(folder):
+    """What was open before is not about the word; the tab of the code is shown."""
+    controller = open_controller(folder)
+    store = controller.panels[0].store
+    found = store.words.codes_of("red").code.tolist()
+    other = next(code for code in range(64) if code not in found[:1])
+    controller.handle({"action": "open_code", "code": other})
+    controller.handle({"action": "show_tab", "tab": "surgery"})
+    messages = controller.handle({"action": "sort_codes", "by": "word", "word": "red"})
+    assert [content["type"] for content, _ in messages] == ["order", "code"]
+    assert messages[0][0]["tab"] == "code" and messages[1][0]["code"] == found[0] == controller.panels[0].code
+    assert controller.address().code == found[0] and controller.address().tab == "code"
+    controller.handle({"action": "open_code", "code": found[-1]})
+    controller.handle({"action": "show_tab", "tab": "surgery"})
+    again = CodesController(code_sources(folder))
+    again.restore(controller.address())
+    assert again.panels[0].code == found[-1], "an address knows which of them was opened later"
+    assert again.tab == "surgery" and again.panels[0].order_by == "word"
+    [(content, _)] = controller.handle({"action": "sort_codes", "by": "usage"})
+    assert "tab" not in content and controller.panels[0].code == found[-1], "it is in this order too"
+    controller.handle({"action": "show_tab", "tab": "surgery"})
+    assert "zebra" in error_of(controller.handle({"action": "sort_codes", "by": "word", "word": "zebra"}))
+    assert controller.tab == "surgery" and controller.panels[0].code == found[-1]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A folder of pictures, two of which have a caption."""
+    place = tmp_path_factory.mktemp("photos")
+    for number, colour in enumerate(("red", "green", "blue")):
+        Image.new("RGB", (48, 40), colour).save(place / f"{colour}-{number}.png")
+    (place / "captions.csv").write_text("image,caption\nred-0.png,a red circle\nblue-2.png,a blue square\n")
+    return place
+
+
+def test_photos_of_a_folder_are_read_by_the_codes_of_every_run(folder, photos, tmp_path):
+    app = codes(folder, gallery=photos)
+    names = [source.name for source in app.controller.sources]
+    assert names == ["codebook on your photos", "codebook", "plain", "waiting"]
+    assert app.selection.model.tolist() == ["codebook on your photos"], "what was asked for is open"
+    store = app.controller.panels[0].store
+    assert len(store.messages) == 2 and store.about["captions"] == ["a red circle", "a blue square"]
+    assert f"gallery='{photos}'" in app.controller.handle({"action": "copy_code"})[0][0]["text"]
+    app.run_action("open_model", source="codebook")
+    assert len(app.controller.panels[0].store.messages) > 3, "the run's own images are there too"
+    for file in photos.glob("*.png"):
+        Image.open(file).save(tmp_path / file.name)
+    bare = codes(folder, gallery=str(tmp_path))
+    assert bare.selection.words.tolist() == [""] and len(bare.controller.panels[0].store.messages) == 3
+    model = Snapshot(folder / "codebook").model()
+    given = codes(models={"mine": model}, gallery=photos)
+    assert [source.name for source in given.controller.sources] == ["mine on your photos"]
+    both = codes(models={"mine": model}, gallery=photos, pairs=[Pair(photos / "green-1.png", None, "g", "g")])
+    assert [source.name for source in both.controller.sources] == ["mine on your photos", "mine"]
+    with pytest.raises(BadData, match="folder of pictures does not exist"):
+        codes(folder, gallery=photos / "none")
+
+
+def test_the_launcher_hands_a_gallery_to_the_codes(folder, photos):
+    settings = server._app_settings(
+        "codes", {**dict.fromkeys(server.OPTIONS), "runs": str(folder), "gallery": str(photos)}
+    )
+    assert settings == {"runs": str(folder), "gallery": str(photos)}
+
+
+def test_a_model_that_learned_nothing_says_so(folder, monkeypatch):
+    """By the same check of captions as search; a model that finds its pictures says nothing."""
+    import complearn.analysis.codes.store as room
+
+    blind = CaptionCheck(32, 0.49)
+    monkeypatch.setattr(room, "check_pairs", lambda model, pairs: blind)
+    [content] = [content for content, _ in CodesController(code_sources(folder)).handle(OPEN) if "remark" in content]
+    assert content["type"] == "codebook" and content["remark"].startswith(blind.remark) and "49 %" in blind.remark
+    monkeypatch.setattr(room, "check_pairs", lambda model, pairs: CaptionCheck(32, 0.1))
+    [content] = [content for content, _ in CodesController(code_sources(folder)).handle(OPEN) if "remark" in content]
+    assert content["remark"] == ""
+    monkeypatch.undo()
+    source = code_sources(folder / "codebook")[0]
+    check = check_pairs(source.model("contrastive"), source._pairs())
+    assert source.remark("contrastive") == check.remark and check.captions == 32
+
+
+OPEN = {"action": "open_model", "source": 0}
+
+
 def test_codes_over_different_images_are_not_matched(store):
     others = [replace(store, about=store.about | {name: store.about[name][::-1]}) for name in ("captions", "image_ids")]
     others.append(replace(store, pixels=store.pixels[::-1]))  # equal ids and captions, as in a world with another seed
@@ -516,7 +619,10 @@ time.sleep(120)"""
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["codes", "--gallery", "."], "--gallery belongs to map, search and stages; leave it out for codes"),
+        (
+            ["concepts", "--gallery", "."],
+            "--gallery belongs to codes, map, search and stages; leave it out for concepts",
+        ),
         (["codes", "--runs", "none"], "--runs none is not a folder that exists"),
         (["search", "--runs", __file__], f"--runs {__file__} is a file; give the folder with trained models"),
         (["edits", "--captions", "none.csv"], "--captions none.csv is not a file that exists"),
@@ -576,6 +682,10 @@ def drive(page, name):
     page.press(".cl-top input", "Enter")
     page.wait_for_selector(".cl-grid[aria-label*='“red”']")
     page.wait_for_function("document.querySelectorAll('.cl-card').length && !document.querySelector('.cl-pending')")
+    first = page.locator("[role=option][aria-posinset='1'] .cl-line b").inner_text()
+    page.wait_for_selector(f".cl-tab[data-drawn='{first}']")
+    assert page.locator(".cl-card[aria-selected=true] .cl-line b").all_inner_texts() == [first]
+    assert page.locator(".cl-tab h3").first.inner_text() == f"Code {first}", "the first code with the word is open"
     page.focus(".cl-grid")
     cards = page.locator(".cl-card").all_inner_texts()
     # a code that fires has a match in another model
@@ -669,7 +779,11 @@ def test_a_number_says_what_it_means_to_the_pointer_and_to_the_keyboard(folder, 
     term = page.locator(".cl-term", has_text="in effective use")
     assert page.evaluate(SHOWN) == []
     term.hover()
+    page.wait_for_function(f"{SHOWN}.length === 1")
     assert page.evaluate(SHOWN) == [terms[term.inner_text()]]
+    page.locator(".cl-meaning:popover-open").hover()
+    page.wait_for_timeout(400)
+    assert page.evaluate(SHOWN) == [terms[term.inner_text()]], "it can be read with the pointer on it"
     page.mouse.move(5, 890)
     page.wait_for_function(f"{SHOWN}.length === 0")
     term.focus()
@@ -684,6 +798,25 @@ def test_a_number_says_what_it_means_to_the_pointer_and_to_the_keyboard(folder, 
     box = page.locator(".cl-meaning:popover-open").bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 420, "the meaning is inside of a narrow window"
     screenshot(page, "page-6-meaning")
+    page.close()
+
+
+@pytest.mark.browser
+def test_a_number_says_what_it_means_to_a_finger(folder, chromium):
+    """A tap shows the meaning, a tap elsewhere puts it away; one at a time."""
+    touching = SimpleNamespace(new_page=partial(chromium.new_page, has_touch=True))
+    page = attach(touching, "codes", codes(runs=folder).controller)
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.wait_for_selector(".cl-tab[data-drawn]")
+    terms = dict(page.evaluate(EXPLAINED))
+    for word in ("in effective use", "dead"):
+        term = page.locator(".cl-term", has_text=word)
+        term.tap()
+        page.wait_for_function(f"{SHOWN}.length === 1")
+        page.wait_for_timeout(400)
+        assert page.evaluate(SHOWN) == [terms[term.inner_text()]]
+    page.locator("h2").tap()
+    assert page.evaluate(SHOWN) == []
     page.close()
 
 

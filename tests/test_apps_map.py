@@ -22,6 +22,7 @@ from complearn.core.config import RequestError
 from complearn.core.extras import MissingLibrary
 from complearn.core.figures import find_browser
 from complearn.data.readers.registry import read
+from complearn.evaluation.search.checks import CaptionCheck, check_pairs
 from complearn.training.runs.launch import launch, prepare
 
 PAIRS = read("trifeature", samples=2, shapes=3, textures=2, colours=3)
@@ -91,7 +92,11 @@ def test_a_selection_survives_another_colour_another_kind_of_the_same_points_and
     controller = controller_of(stages)
     asked(controller, "select", rows=[7, 3, 7])
     names = [PAIRS[7].image_id, PAIRS[3].image_id]
-    asked(controller, "colour_by", column="cluster")
+    clusters = asked(controller, "colour_by", column="cluster")["maps"]["legend"]["entries"]
+    values = {value for pair in PAIRS for value in pair.labels.values()}
+    for name, _, _ in clusters:
+        number, _, words = name.partition(": ")
+        assert number.isdigit() and (words == "mixed" or {*words.split(", ")} <= values), "a cluster is named in words"
     asked(controller, "show_points", of="stages")
     assert list(controller.shown.table.index[controller.rows]) == names
     asked(controller, "open_models", first=0, second=0)
@@ -151,6 +156,33 @@ def test_two_runs_are_compared_by_the_points_that_they_share(runs):
     asked(controller, "open_models", first="codebook_clip-s0")
     assert asked(controller, "show_points", of="codes")["maps"]["points"] == 24
     assert asked(controller, "show_points", of="words")["maps"]["points"] > 5
+
+
+def test_a_map_of_a_model_that_learned_nothing_says_so(runs, stages, monkeypatch):
+    """By the same check of captions as search, once for each model; nothing where nobody can say."""
+    import complearn.apps.map.sources as room
+
+    controller = MapController(map_sources(runs=runs))
+    opened = asked(controller, "connect")
+    check = check_pairs(*controller.sources[0]._opened)
+    assert check.captions == 32 and opened["maps"]["remark"].startswith(check.remark)
+    checks = {"clip-s0": CaptionCheck(32, 0.5), "codebook_clip-s0": CaptionCheck(32, 0.1)}
+    asked_for = []
+
+    def check_model(model, pairs):
+        asked_for.append("codebook_clip-s0" if getattr(model, "codebook", None) is not None else "clip-s0")
+        return checks[asked_for[-1]]
+
+    monkeypatch.setattr(room, "check_pairs", check_model)
+    controller = MapController(map_sources(runs=runs))
+    remark = asked(controller, "connect")["maps"]["remark"]
+    assert remark.startswith(checks["clip-s0"].remark) and "by chance it is 50 %" in remark
+    both = asked(controller, "open_models", first="clip-s0", second="codebook_clip-s0")["maps"]["remark"]
+    assert both.startswith(f"clip-s0: {checks['clip-s0'].remark}") and "codebook_clip" not in both
+    assert asked(controller, "open_models", first="codebook_clip-s0")["maps"]["remark"] == ""
+    assert sorted(asked_for) == ["clip-s0", "codebook_clip-s0"]
+    monkeypatch.undo()
+    assert controller_of(stages).shown.remark == "", "it reads no captions"
 
 
 def test_a_table_with_places_is_a_map():

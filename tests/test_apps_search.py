@@ -14,7 +14,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -194,6 +196,40 @@ def test_what_the_slider_needs_next_follows_a_query_and_nothing_is_sent_twice(co
     assert thumbnails_of(again) == []
     later = [item for items in thumbnails_of(opened(controller)) for item in items]
     assert len(later) == len(set(later)) == 5, "another page has nothing yet"
+
+
+def test_every_picture_that_a_query_announces_is_sent(tmp_path):
+    """Also where more follow a query than are in an ordinary message: the page asks for none that it waits for."""
+    turn = np.random.default_rng(0).permutation(400)
+    looks = [np.full((8, 8, 3), [number % 256, number // 256, 90], np.uint8) for number in range(400)]
+
+    class Fan(Constant):
+        "Pictures on half a circle; a text is at its end."
+
+        def encode(self, angles):
+            turned = torch.deg2rad(torch.tensor(angles, dtype=torch.float32))
+            return Encoded(torch.stack([turned.cos(), turned.sin()], 1))
+
+        def collate(self, pairs):
+            return [None if pair.image is None else tuple(map(int, pair.image[0, 0])) for pair in pairs]
+
+        def encode_images(self, batch):
+            return self.encode([turn[low + 256 * high] * 160 / 400 for low, high, _ in batch])
+
+        def encode_texts(self, batch):
+            return self.encode([160.0 for _ in batch])
+
+    pairs = [Pair(look, None, str(k), str(k)) for k, look in enumerate(looks)]
+    controller = search(pairs, {"fan": Fan()}, index=tmp_path, page_size=80).controller
+    messages = opened(controller)
+    messages += controller.handle({"action": "search_picture", "item": int(np.argmin(turn))})
+    messages += controller.handle({"action": "search_text", "text": "the end"})
+    queries = [message for message in messages if message[0]["type"] == "query"]
+    named = [item for content, _ in queries for item in content["ahead"]]
+    sent = [item for items in thumbnails_of(messages) for item in items]
+    assert max(len(content["ahead"]) for content, _ in queries) > 96
+    assert set(named) <= set(sent), "the page waits for what is named"
+    assert set(sent) == controller.sent and len(sent) == len(set(sent))
 
 
 def test_a_crop_an_upload_and_the_way_back(controller, place):
@@ -1010,7 +1046,7 @@ def test_what_a_number_means_is_a_hover_or_a_focus_away(place, tmp_path, chromiu
     page.fill(".cl-query form input", "horse")
     page.press(".cl-query form input", "Enter")
     wait_for_title(page, "“horse”")
-    tip = page.locator(".cl-tip")
+    tip = page.locator(".cl-meaning:popover-open")
     assert not tip.is_visible()
     line = page.locator(".cl-tile:not(.cl-is-query) .cl-tile-line").first
     line.hover()
@@ -1041,8 +1077,76 @@ def test_what_a_number_means_is_a_hover_or_a_focus_away(place, tmp_path, chromiu
     page.keyboard.press("Tab")
     tip.wait_for()
     assert re.match(r"“.*” (adds|takes) \d\.\d{3} (to|from) the similarity", tip.inner_text())
-    frame, own = (page.locator(selector).bounding_box() for selector in (".cl-search", ".cl-tip"))
+    frame, own = (part.bounding_box() for part in (page.locator(".cl-search"), tip))
     assert frame["x"] <= own["x"] and own["x"] + own["width"] <= frame["x"] + frame["width"]
+    page.close()
+
+
+BOX = "(selector) => document.querySelector(selector).getBoundingClientRect().toJSON()"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_narrow_page_the_results_follow_the_query(place, album, tmp_path, chromium, dark):
+    """Picture, text and slider, then one button, then pictures; the filter and the earlier queries open below the
+    button."""
+    controller = SearchController(search_sources(album, oracle(place), index=tmp_path / "index"))
+    page = attach(chromium, "search", controller, dark)
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    page.fill(".cl-query form input", "horse")
+    page.press(".cl-query form input", "Enter")
+    wait_for_title(page, "“horse”")
+    unfold = page.locator(".cl-unfold")
+    assert unfold.inner_text() == "Filter and previous queries" and unfold.get_attribute("aria-expanded") == "false"
+    assert not page.locator(".cl-filter").is_visible() and not page.locator(".cl-history").is_visible()
+    slider, button, results, tile = (
+        page.evaluate(BOX, selector)
+        for selector in ("input[type=range]", ".cl-unfold", ".cl-results", ".cl-grid .cl-tile")
+    )
+    assert slider["bottom"] < button["top"] < button["bottom"] < results["top"] < tile["top"]
+    assert results["top"] - slider["bottom"] < 160, "no more than the slider's words and one button are between them"
+    assert tile["bottom"] <= 900, "the first hits are on the first screen"
+    screenshot(page, f"search-narrow-{'dark' if dark else 'light'}")
+    unfold.focus()
+    page.keyboard.press("Enter")
+    page.fill(".cl-filter form input", "other")
+    page.wait_for_function("document.querySelector('.cl-unfold').textContent.startsWith('Filter (8 of 11 pictures)')")
+    shown, below = page.evaluate(BOX, ".cl-filter"), page.evaluate(BOX, ".cl-results")
+    assert button["bottom"] <= shown["top"] and shown["bottom"] <= below["top"]
+    assert page.locator(".cl-history").is_visible()
+    unfold.click()
+    assert not page.locator(".cl-filter").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 420
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.locator(".cl-filter").is_visible() and not unfold.is_visible(), "a wide page has room for all of it"
+    page.close()
+
+
+@pytest.mark.browser
+def test_what_a_number_means_is_a_tap_away(place, tmp_path, chromium):
+    """Of the numbers of a hit, of the times and of alpha; a button does what it says."""
+    controller = search(place / "gallery", oracle(place), index=tmp_path, page_size=12).controller
+    page = attach(SimpleNamespace(new_page=partial(chromium.new_page, has_touch=True)), "search", controller)
+    page.wait_for_selector(".cl-grid[data-ready='true'] .cl-tile")
+    page.fill(".cl-query form input", "horse")
+    page.press(".cl-query form input", "Enter")
+    wait_for_title(page, "“horse”")
+    tip = page.locator(".cl-meaning:popover-open")
+    for selector, begins in (
+        (".cl-tile-line .cl-muted", "Hit 1 of 11 pictures"),
+        (".cl-timing button", "How long the last query took"),
+        ("output", "α is the slider's place"),
+    ):
+        page.locator(selector).first.tap()
+        tip.wait_for()
+        page.wait_for_timeout(400)
+        assert tip.inner_text().startswith(begins) and tip.count() == 1
+    page.locator("h2").tap()
+    assert tip.count() == 0
+    page.locator(".cl-tile").first.get_by_text("Why?").tap()
+    page.wait_for_selector(".cl-explanation:not([hidden]) canvas")
+    assert tip.count() == 0
     page.close()
 
 
@@ -1106,7 +1210,7 @@ def test_in_voila(servers, chromium, place):
     with page.expect_download() as download:
         page.click("text=Save as CSV")
     assert Path(download.value.path()).read_text().startswith("model,query,alpha,rank")
-    page.click("text=All pictures")
+    page.get_by_role("button", name="All pictures").click()
     page.wait_for_function("document.querySelector('.cl-head h3').textContent.startsWith('Pictures 1')")
     # only voila's own scripts may fail
     errors = [fault for fault in faults if "/voila/" not in fault and "/static/" not in fault]

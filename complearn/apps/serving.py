@@ -283,7 +283,7 @@ def _app_notebook(
 # %% ../../nbs/apps/serving.ipynb #2d011c09
 OPTIONS = {  # parameters of apps -> what they name
     "runs": "folder with trained models below it",
-    "gallery": "folder of pictures to search in, to place on a map, or to show under stages",
+    "gallery": "folder of pictures to search in, to place on a map, or to show under stages or codes",
     "captions": "file of captions",
     "graph": "folder of a concept graph",
     "edits": "file of edits to review, written by complearn edits captions.csv negatives.jsonl",

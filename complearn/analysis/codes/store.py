@@ -29,6 +29,7 @@ from ...core.runs import Run, find
 from ...data.images import load_images
 from ...data.loading import fingerprint
 from ...data.pairs import Pair
+from ...evaluation.search.checks import check_pairs
 from ...models.dual import AgentOutput, Dual
 from ...models.features import image_signature, open_store
 from ...training.runs.snapshots import Snapshot, latest_snapshot, run_fault, snapshots_of
@@ -262,6 +263,7 @@ class Source:
         self._store = store
         self.n = n
         self._models: dict[str, Dual] = {}
+        self._remarks: dict[str, str] = {}
         self._stores: dict[str, CodeStore] = {} if store is None else {self.snapshots[-1]: store}
 
     def __repr__(self):
@@ -292,6 +294,18 @@ class Source:
             about = {"source": self.name, "snapshot": snapshot}
             self._stores[snapshot] = code_store(self.model(snapshot), self._pairs(), self.n, told=progress, **about)
         return self._stores[snapshot]
+
+    def remark(
+        self,
+        snapshot: str,  # one of `snapshots`
+    ) -> str:  # empty: there is nothing to say
+        "Say that the model finds the images by their captions no better than chance."
+        if self._open_model is None or self._pairs is None:
+            return ""
+        if snapshot not in self._remarks:
+            check = check_pairs(self.model(snapshot), _first_images(self._pairs(), self.n))
+            self._remarks[snapshot] = check.remark if check else ""
+        return self._remarks[snapshot]
 
     def weights(
         self,

@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'MapPoints', 'read_points', 'map_points']
 
 # %% ../../../nbs/analysis/maps/points.ipynb #mp3e00ad
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..codes.store import code_store
+from ..codes.tables import is_plain
 from .planes import plane
 from ..stages.stability import stage_groups
 from ...core.config import RequestError, check_choice
@@ -71,19 +72,63 @@ def _attributes(
     return {str(name): [str(pair.labels[name]) for pair in pairs] for name in names}
 
 
+_NAMES = 3  # words in the name of a cluster
+_BARE = ("true", "false", "yes", "no", "none", "nan")  # values that say nothing without their column
+_OFTEN = 0.2  # share of a cluster's points that have a word of its name
+
+
+def _named_clusters(
+    clusters: Int[np.ndarray, "point"],  # from 0
+    words: Sequence[Collection[str]],  # of every point, what is known of it; most frequent first where a point is one
+    often: float = _OFTEN,  # share of a cluster's points that have a word of its name, at least
+) -> list[str]:  # of every point, such as "3: red, circle"
+    """Name the clusters by what is frequent in each and rarer elsewhere: by the share times the logarithm of the lift,
+    as the words of a code are chosen."""
+    everywhere = Counter(word for point in words for word in {*point})
+    names = {}
+    for number in np.unique(clusters).tolist():
+        rows = np.flatnonzero(clusters == number)
+        counts = Counter(word for row in rows for word in dict.fromkeys(words[row]))
+        shares = {word: seen / len(rows) for word, seen in counts.items()}
+        lifts = {word: shares[word] * len(words) / everywhere[word] for word in shares}
+        telling = [word for word in shares if shares[word] >= often and lifts[word] > 1]
+        best = sorted(telling, key=lambda word: -shares[word] * np.log(lifts[word]))[:_NAMES]
+        said = ", ".join(best) or ("mixed" if counts else "no words")
+        names[number] = f"{number + 1}: {said}" if everywhere else f"cluster {number + 1}"
+    return [names[number] for number in clusters.tolist()]
+
+
+def _said_of(
+    pairs: Sequence[Pair],  # one per point
+    attributes: Mapping[str, Sequence[str]],  # of the points
+) -> list[list[str]]:  # of every point, once each
+    "Return the attributes of points, and the words of their captions that say something."
+
+    def named(column: str, value: str) -> str:
+        return value if value.lower() not in _BARE and any(map(str.isalpha, value)) else f"{column} {value}"
+
+    columns = [[named(column, value) for value in values] for column, values in attributes.items()]
+    texts = [[word for word in normalize_caption(pair.caption or "").split() if is_plain(word)] for pair in pairs]
+    return [list(dict.fromkeys([*(values[k] for values in columns), *text])) for k, text in enumerate(texts)]
+
+
 def _clusters(
     vectors: Float[np.ndarray, "point width"],  # of any length
     count: int,  # clusters; fewer where there are few points
-) -> dict[str, list[int]]:  # no column where the vectors are not different enough
-    "Return the cluster of every vector, from 1."
+    words: Sequence[Collection[str]],  # of every point, what its cluster may be named by
+    often: float = _OFTEN,  # share of a cluster's points that have a word of its name, at least
+) -> dict[str, list[str]]:  # no column where the vectors are not different enough
+    "Return the cluster of every vector, with its name."
     unit = F.normalize(torch.from_numpy(np.ascontiguousarray(vectors)).float(), dim=-1)
     count = min(count, len(unit) // 2)
     if count < 2:
         return {}
     try:
-        return {"cluster": (cluster(unit, count, 0) + 1).tolist()}
+        clusters = cluster(unit, count, 0)
     except ValueError:
         return {}
+    largest_first = np.argsort(-np.bincount(clusters), kind="stable")
+    return {"cluster": _named_clusters(np.argsort(largest_first)[clusters], words, often)}
 
 
 def _first_per(
@@ -147,7 +192,7 @@ def _encoded_points(
         labels = [text or pair.id for text, pair in zip(described, pairs)]
     images = ["" if pair.image is None else _image_name(pair) for pair in pairs]
     columns = {"label": labels, "caption": captions, "image": images} | attributes
-    columns |= _clusters(vectors, clusters) | scores
+    columns |= _clusters(vectors, clusters, _said_of(pairs, attributes)) | scores
     names = [pair.image_id if of == "images" else pair.caption for pair in pairs]
     return MapPoints(vectors, pd.DataFrame(columns, index=names), tuple(pair.image for pair in pairs))
 
@@ -182,7 +227,9 @@ def _word_points(
         "captions with it": [counts[word] for word in words],
         "letters": [len(word) for word in words],
     }
-    table = pd.DataFrame(columns | _clusters(vectors, clusters), index=words)
+    # each word is a point, so the most frequent of a cluster name it
+    named = _clusters(vectors, clusters, [[word] if is_plain(word) else [] for word in words], often=0.0)
+    table = pd.DataFrame(columns | named, index=words)
     return MapPoints(vectors, table, tuple(pair.image if pair else None for pair in pictured))
 
 # %% ../../../nbs/analysis/maps/points.ipynb #mp34f25c
@@ -198,7 +245,8 @@ def _code_points(
     by_id = {pair.image_id: pair for pair in reversed(pairs)}
     items = store.images.top_item[:, 0].tolist()
     best = [by_id[store.about["image_ids"][item]] if item >= 0 else None for item in items]
-    words = [", ".join(store.words.top(code, 3)) if store.words else "" for code in range(len(frame))]
+    telling = [store.words.top(code, 3) if store.words else [] for code in range(len(frame))]
+    words = [", ".join(some) for some in telling]
     vectors = np.array(store.vectors)
     columns = {
         "label": [f"code {code}: {text}" if text else f"code {code}" for code, text in enumerate(words)],
@@ -209,7 +257,8 @@ def _code_points(
         "weight when it fires": frame.weight_when_fired.tolist(),
         "score": frame.best_score.tolist(),
     }
-    table = pd.DataFrame(columns | _clusters(vectors, clusters), index=[f"code {code}" for code in range(len(frame))])
+    named = _clusters(vectors, clusters, [[word for word in some if is_plain(word)] for some in telling], often=0.1)
+    table = pd.DataFrame(columns | named, index=[f"code {code}" for code in range(len(frame))])
     return MapPoints(vectors, table, tuple(pair.image if pair else None for pair in best))
 
 # %% ../../../nbs/analysis/maps/points.ipynb #mp78623d
@@ -234,7 +283,8 @@ def _stage_points(
         "image": [_image_name(pair) for pair in pairs],
     }
     columns |= {name: list(values) for name, values in groups.attributes.items()}
-    columns |= {f"cluster of {_stage_label(name)}": (values + 1).tolist() for name, values in groups.groups.items()}
+    said = _said_of(pairs, groups.attributes)
+    columns |= {f"cluster of {_stage_label(name)}": _named_clusters(part, said) for name, part in groups.groups.items()}
     table = pd.DataFrame(columns, index=[pair.image_id for pair in pairs])
     pictures = tuple(pair.image for pair in pairs)
     return {_stage_label(name): MapPoints(part.numpy(), table, pictures) for name, part in groups.vectors.items()}

@@ -32,11 +32,12 @@ from complearn.apps.codes.messages import (
     top_words,
 )
 from ..pages import APPS, join_script, join_style
-from ..widgets import AppWidget, Controller, Message, action
+from ..widgets import PHOTOS, AppWidget, Controller, Message, action
 from ...core.config import RequestError
 from ...core.files import plain
 from ...core.runs import Run
 from ...data.pairs import Pair
+from ...data.readers.registry import read_gallery
 from ...models.dual import Dual
 
 # %% ../../../nbs/apps/codes/controller.ipynb #c004
@@ -51,7 +52,7 @@ def _order_codes(
     if panel.order_by not in ORDERS:
         raise RequestError(f"codes are sorted by {', '.join(ORDERS)}, not by {panel.order_by!r}")
     if panel.order_by == "usage":
-        panel.order = store.usage
+        panel.order = store.images.by_firing()
     elif panel.order_by == "index":
         panel.order = store.images.by_index()
     elif store.words is None:
@@ -136,11 +137,12 @@ class CodesController(Controller):
         return CodesAddress.of(panels, self.tab, self.map_method)
 
     def restore(self, address: CodesAddress) -> None:
-        self.tab, self.map_method = address.tab, address.map
+        self.map_method = address.map
         panels = address.panels
         self.panels = [Panel() for _ in panels]
         for number, panel in enumerate(panels):
             self.restore_panel(number, panel)
+        self.tab = address.tab  # a word opens the tab of its first code
 
     def restore_panel(self, number: int, address: PanelAddress) -> None:
         "Show what an address says of a panel that is empty."
@@ -232,6 +234,7 @@ class CodesController(Controller):
         snapshot = snapshot if snapshot in chosen.snapshots else chosen.first
         with self.opening(chosen.name):
             store = chosen.store(snapshot, lambda text: self.progress(text, panel))
+            remark = chosen.remark(snapshot)
         same = former.store is not None and former.store.about.get("captions") == store.about.get("captions")
         fresh = Panel(
             number,
@@ -241,6 +244,7 @@ class CodesController(Controller):
             item=former.item if same else None,
             scope=former.scope,
             store=store,
+            remark=remark,
         )
         try:
             _order_codes(fresh)
@@ -276,12 +280,17 @@ class CodesController(Controller):
 
     @action()
     def sort_codes(self, by: str, word: str = "", panel: int = 0) -> list[Message]:
-        "Sort the grid by usage or index, or show the codes that carry a word."
+        "Sort the grid by usage or index; or show the codes that carry a word, and open the first of them."
         target = self.panel(panel)
         target.order_by = by
         target.word = word.strip()
         _order_codes(target)
-        return [order_message(target)]
+        if by != "word":
+            return [order_message(target)]
+        self.tab = "code"
+        target.code = int(target.order[0])
+        content, parts = order_message(target)
+        return [(content | {"tab": self.tab}, parts), code_message(target, target.code)]
 
     @action()
     def load_cards(self, codes: list[int], panel: int = 0) -> list[Message]:
@@ -444,19 +453,38 @@ class CodeExplorer(AppWidget):
         return _hits_table(self.controller)
 
 # %% ../../../nbs/apps/codes/controller.ipynb #76ba38f9
+def _sources_with_photos(
+    runs: str | Path | Run | Sequence[str | Path | Run] | None,  # folders with runs below them, or runs
+    models: Mapping[str, Dual] | None,  # models by name
+    stores: Mapping[str, CodeStore] | None,  # stores by name
+    pairs: Sequence[Pair] | None,  # images instead of the runs' own
+    photos: Sequence[Pair] | None,  # that a person wants to see; None: none
+    n: int,  # images to read at most, of each model
+) -> list[Source]:
+    "All models that were given or found; those that can be opened are there with the photos first."
+    if photos is None:
+        return code_sources(runs, models, stores, pairs, n)
+    reading_photos = [source for source in code_sources(runs, models, pairs=photos, n=n) if source.snapshots]
+    for source in reading_photos:
+        source.name += PHOTOS
+    return reading_photos + code_sources(runs, None if pairs is None else models, stores, pairs, n)
+
+
 @APPS.register("codes")
 def codes(
     runs: str | Path | Run | Sequence[str | Path | Run] | None = None,  # folders with runs below them, or runs
     models: Mapping[str, Dual] | None = None,  # models by name; these need pairs
     stores: Mapping[str, CodeStore] | None = None,  # stores by name
     pairs: Sequence[Pair] | None = None,  # images to show instead of the runs' own
+    # photos to read too: pairs, or a folder of pictures, with captions or without
+    gallery: str | Path | Sequence[Pair] | None = None,
     n: int = 2000,  # images to read at most, of each model
     view: Mapping[str, Any] | str | None = None,  # what to show: an address, or values by its keys
 ) -> CodeExplorer:
     "Explore the codebooks of trained models (Zheng et al. 2024, Figs. 6-9)."
     remedy = "train one: complearn study il_clip --out results/codes, or complearn train il_clip photos/"
     try:
-        sources = code_sources(runs, models, stores, pairs, n)
+        sources = _sources_with_photos(runs, models, stores, pairs, read_gallery(gallery), n)
         empty = f"There is no run in {runs}; {remedy}."
     except FileNotFoundError as error:
         sources = []
@@ -465,6 +493,6 @@ def codes(
         empty = "None of these has a codebook to open. " + " ".join(
             f"{source.name} {source.state}." for source in sources[:6]
         )
-    arguments = {"runs": runs, "models": models, "stores": stores, "pairs": pairs, "n": n}
+    arguments = {"runs": runs, "models": models, "stores": stores, "pairs": pairs, "gallery": gallery, "n": n}
     app = CodeExplorer(CodesController(sources, empty))
     return app.opened_by(Opening.of(codes, arguments, "" if runs is None else "codes"), view)

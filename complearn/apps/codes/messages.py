@@ -37,6 +37,7 @@ class Panel:
     factors: dict[int, float] = field(default_factory=dict)  # the edits of surgery, by code
     scope: str = "query"
     store: CodeStore | None = None
+    remark: str = ""  # what is wrong with the model, as far as captions tell it
     order: np.ndarray | None = None
     weights: np.ndarray | None = None  # of the query
     ranking: pd.DataFrame | None = None  # of surgery
@@ -116,6 +117,7 @@ def codebook_message(
         "map": method,
         "words": words is not None,
         "vocabulary": words.common(400) if words else [],
+        "remark": f"{panel.remark} What a code's pictures and words share may be chance." if panel.remark else "",
     }
     positions = code_map(panel.store.vectors, method)
     arrays = (positions, np.float32), (images.shares(), np.float32), (images.fired, np.int32), (images.rank(), np.int32)

@@ -159,8 +159,9 @@ class MapController(Controller):
             titles = [f"{title} ({number})" for number, title in enumerate(titles, 1)]
         points = [layer[stage] for layer, stage in zip(layers, stages)]
         places = [source.places(self.of, stage, self.method, self.progress) for source, stage in zip(chosen, stages)]
+        remark = self._remark(chosen)
         if len(points) == 1:
-            return ShownMaps(tuple(titles), tuple(places), points[0].table, points[0].pictures)
+            return ShownMaps(tuple(titles), tuple(places), points[0].table, points[0].pictures, remark)
         others = {*points[1].table.index}
         names = [name for name in points[0].table.index if name in others]
         if not names:
@@ -168,9 +169,15 @@ class MapController(Controller):
         rows = [part.table.index.get_indexer(names) for part in points]
         points = [part.chosen(names) for part in points]
         table = join_tables([part.table for part in points], titles)
-        return ShownMaps(
-            tuple(titles), tuple(place[row] for place, row in zip(places, rows)), table, points[0].pictures
-        )
+        places = tuple(place[row] for place, row in zip(places, rows))
+        return ShownMaps(tuple(titles), places, table, points[0].pictures, remark)
+
+    def _remark(self, chosen: Sequence[MapSource]) -> str:
+        "What is wrong with the models of the maps, as far as captions tell it."
+        remarks = {source.name: source.remark for source in chosen if source.remark}
+        if len({*chosen}) > 1:
+            remarks = {name: f"{name}: {remark}" for name, remark in remarks.items()}
+        return " ".join([*remarks.values(), *["Points that lie close together may be so by chance."] * bool(remarks)])
 
     # what the page shows
 

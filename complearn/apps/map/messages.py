@@ -114,6 +114,7 @@ class ShownMaps:
     places: tuple[Float[np.ndarray, "point 2"], ...]  # of the points in each map
     table: pd.DataFrame  # a line per point, as of `MapPoints`; columns that differ carry the title of their map
     pictures: tuple[Any, ...]  # of the points
+    remark: str = ""  # what is wrong with the models, as far as captions tell it
 
     @property
     def columns(self) -> list[str]:
@@ -215,7 +216,7 @@ def maps_message(
     colouring: Colouring,
 ) -> Message:
     "The titles of the maps, and the legend."
-    content = {"type": "maps", "titles": shown.titles, "points": len(shown.table)}
+    content = {"type": "maps", "titles": shown.titles, "points": len(shown.table), "remark": shown.remark}
     return plain(content | {"columns": shown.columns, "colour": colouring.name, "legend": colouring.legend}), []
 
 

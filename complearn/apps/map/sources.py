@@ -7,6 +7,7 @@ __all__ = ['MapSource', 'TableSource', 'small_picture', 'map_sources']
 
 # %% ../../../nbs/apps/map/sources.ipynb #mp1523c7
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ...core.config import RequestError
 from ...core.files import BadData
 from ...core.runs import Run, find
 from ...data.pairs import Pair
+from ...evaluation.search.checks import check_pairs
 from ...evaluation.search.gallery import thumbnail
 from ...training.runs.snapshots import Snapshot, latest_snapshot, run_fault, snapshots_of
 
@@ -70,6 +72,12 @@ class MapSource:
             except ValueError as error:
                 raise RequestError(f"{self.name}: {error}") from error
         return self._points[of]
+
+    @cached_property
+    def remark(self) -> str:  # empty: there is nothing to say
+        "Say that the model, which is open, finds its pictures by their captions no better than chance."
+        check = check_pairs(*self._opened) if self._opened else None
+        return check.remark if check else ""
 
     def places(
         self,

@@ -141,7 +141,7 @@ def thumbnails_messages(
     most: int = 96,  # in one message
 ) -> list[Message]:
     "Thumbnails of any number of pictures."
-    return [thumbnails_message(gallery, items[start : start + most]) for start in range(0, len(items), most)]
+    return [thumbnails_message(gallery, items[start : start + most], most) for start in range(0, len(items), most)]
 
 
 def page_messages(
@@ -188,13 +188,9 @@ def caption_remark(
     check: CaptionCheck | None,  # of the gallery's own captions
 ) -> str:  # empty: there is nothing to say
     "Say that a model finds pictures by their captions no better than chance."
-    if check is None or not check.is_chance:
+    if check is None or not check.remark:
         return ""
-    return (
-        f"This model does not find these pictures by their captions: for {check.captions} captions, "
-        f"{100 * check.ahead:.0f} % of the other pictures rank ahead of the caption's own; by chance it is 50 %. "
-        f"What a text finds here says nothing about its words."
-    )
+    return f"{check.remark} What a text finds here says nothing about its words."
 
 
 def flat_remark(

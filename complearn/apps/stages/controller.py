@@ -26,8 +26,8 @@ from complearn.apps.stages.messages import (
     selection_table,
     stages_message,
 )
-from .sources import CHOSEN, PHOTOS, StageSource, stage_sources
-from ..widgets import AppWidget, Controller, Message, action
+from .sources import CHOSEN, StageSource, stage_sources
+from ..widgets import PHOTOS, AppWidget, Controller, Message, action
 from ...core.config import RequestError
 from ...core.runs import Run
 from ...data.pairs import Pair

@@ -509,7 +509,7 @@ const MEANINGS = {
   dead: "Codes that fire on none of these images.",
   support: "Half of the images are made of this many codes or fewer.",
   fires: "A code fires on an image if it has a weight above 0 there.",
-  rank: "Codes sorted by the sum of their weights over all images; rank 1 is the most used.",
+  rank: "Codes sorted by the number of images on which they fire, and of equals by their weight; rank 1 fires on the most images.",
   weight: "The mean of the code's weight over the images on which it fires. The weights of an image add up to 1.",
   weights: "How much of the image or the text each code is: the weights of one image, or of one text, add up to 1.",
   share: "The part of the code's weight that comes from this word, over the captions of these images.",
@@ -518,7 +518,7 @@ const MEANINGS = {
     "Of the two codes' weights over the same images: 1 fires on the same images with the same weights, 0 has nothing to do with it.",
   edit: "The factors change the codes' weights in the query alone, or in the query and in all images. Then everything is ranked again.",
   rise: "How many ranks an image has won (▲) or lost (▼) by the edits; – is no change.",
-  card: "A card has three images, the code's number, the share of images on which it fires, and the words that set it apart.",
+  card: "A card has three images, the code's number, the share of images on which it fires, and the words that set it apart. By usage, the largest share comes first.",
 };
 
 const NO_IMAGE = "Open an image: click one of a code's images.";
@@ -624,6 +624,7 @@ class Panel {
     this.snapshot = h("select", { "aria-label": "snapshot", title: weights, onchange: () => open({ snapshot: this.snapshot.value }) });
     this.summary = h("span", { class: "cl-muted cl-small" });
     this.status = statusLine({ role: "status", "aria-live": "polite" });
+    this.remark = h("p", { class: "cl-remark", role: "status" });
     this.methods = h("span", { class: "cl-group cl-methods" });
     const mapTitle = h("span", { class: "cl-label cl-grow" }, "Map of all codes");
     this.mapBlock = h("div", { class: "cl-block" }, h("div", { class: "cl-row" }, mapTitle, this.methods), this.map.box);
@@ -637,6 +638,7 @@ class Panel {
       { class: "cl-panel", "aria-label": `model ${number + 1}` },
       h("header", { class: "cl-row cl-head" }, head),
       this.status,
+      this.remark,
       h("div", { class: "cl-body" }, this.grid.box, details),
     );
   }
@@ -752,6 +754,7 @@ class Panel {
         this.orderBy = content.by;
         this.grid.setOrder(numbers(Int32Array, buffers[0]));
         this.explorer.showOrder(content);
+        if (content.tab) this.explorer.showTab(content.tab, false);
         this.map.draw();
       },
       cards: () => this.grid.receive(content, buffers),
@@ -788,6 +791,7 @@ class Panel {
     this.drawn = null;
     this.grid.forget();
     const { codes, effective, dead, images, support } = content;
+    this.remark.textContent = content.remark ?? "";
     const parts = [
       [`${count(codes)} codes`, MEANINGS.codes],
       [`${count(Math.round(effective))} in effective use`, MEANINGS.effective],

@@ -34,7 +34,8 @@ class LinkedMaps {
     this.maps = h("div", { class: "cl-maps" });
     this.legend = h("div", { class: "cl-row cl-legend", role: "group", "aria-label": "legend; a name selects its points" });
     this.hint = h("p", { class: "cl-small cl-muted" });
-    const left = h("div", { class: "cl-charts" }, this.maps, this.legend, this.hint);
+    this.remark = h("p", { class: "cl-remark", role: "status" });
+    const left = h("div", { class: "cl-charts" }, this.remark, this.maps, this.legend, this.hint);
     const body = h("div", { class: "cl-body" }, left, this.makeSelection());
     this.node = h("div", { class: "cl cl-map" }, this.makeTop(), this.status, this.work, body);
     fill(node, this.node);
@@ -143,7 +144,8 @@ class LinkedMaps {
     set(this.method, names(methods, METHODS), method, !methods.length);
     this.method.title = TIPS[method] ?? "";
   }
-  receiveMaps({ titles, points, columns, colour, legend }) {
+  receiveMaps({ titles, points, columns, colour, legend, remark }) {
+    this.remark.textContent = remark;
     const named = column => h("option", { value: column }, column);
     fill(this.colour, h("option", { value: "" }, "one colour"), columns.map(named));
     this.colour.value = colour;

@@ -1,6 +1,21 @@
 // Image search: a picture, a text and a slider between them, the results, and what drove a hit.
 // The kernel's side is complearn.apps.search.controller; nothing here asks a network.
-import { button, bytes, connect, count, download, fill, h, numbers, scrolling, some, statusLine, toggle } from "./shared.js";
+import {
+  button,
+  bytes,
+  connect,
+  count,
+  download,
+  explained,
+  fill,
+  h,
+  numbers,
+  scrolling,
+  some,
+  statusLine,
+  toggle,
+  withMeaning,
+} from "./shared.js";
 
 const MAX_BYTES = 64 * 2 ** 20; // of an uploaded file, as in complearn.data.readers.uploads
 const PART_BYTES = 4 * 2 ** 20; // servers close a connection on messages of more than ten megabytes
@@ -149,70 +164,6 @@ const drawBoxes = (boxes, { width = 1, height = 1, withLabels = false } = {}) =>
   return h("span", { class: "cl-boxes", "aria-hidden": "true" }, boxes.map(draw));
 };
 
-// --- what a number means
-
-// A text that appears while the mouse is on a number (and stays while the mouse is on the text), or while the keyboard is on the
-// number or on its picture; Escape hides it. What has one has a function `tip`, or `keyTip` for the keyboard alone.
-class Tips {
-  constructor(app) {
-    this.app = app;
-    this.node = h("div", { class: "cl-tip", role: "tooltip", id: `cl-tip-${Math.random().toString(36).slice(2)}`, hidden: true });
-    app.node.append(this.node);
-    const owner = target => {
-      let node = target;
-      while (node && node !== app.node && !node.tip) node = node.parentElement;
-      return node?.tip ? node : null;
-    };
-    app.node.addEventListener("mouseover", ({ target }) => target !== this.node && this.plan(owner(target)));
-    app.node.addEventListener("mouseleave", () => this.hide());
-    app.node.addEventListener("focusin", event => {
-      const node = event.target.keyTip ? event.target : owner(event.target);
-      if (node && event.target.matches(":focus-visible")) this.show(node, event.target);
-      else this.hide();
-    });
-    app.node.addEventListener("focusout", () => this.hide());
-  }
-  plan(node) {
-    if (node === this.owner) return;
-    this.hide();
-    this.owner = node;
-    if (node) this.timer = setTimeout(() => this.show(node), 300);
-  }
-  show(node, focused = null) {
-    const text = (node.keyTip ?? node.tip)();
-    this.hide();
-    if (!text || !node.isConnected) return;
-    this.owner = node;
-    this.node.textContent = text;
-    this.node.hidden = false;
-    const frame = this.app.node.getBoundingClientRect();
-    const { left, top, bottom, width } = node.getBoundingClientRect();
-    const { offsetWidth, offsetHeight } = this.node;
-    const x = Math.max(4, Math.min(left - frame.left + width / 2 - offsetWidth / 2, frame.width - offsetWidth - 4));
-    const isAbove = bottom + offsetHeight + 8 > Math.min(innerHeight, frame.bottom) && top - offsetHeight - 8 > frame.top;
-    this.node.style.left = `${x}px`;
-    this.node.style.top = `${(isAbove ? top - offsetHeight - 6 : bottom + 6) - frame.top}px`;
-    this.described = focused;
-    focused?.setAttribute("aria-describedby", this.node.id);
-  }
-  hide() {
-    clearTimeout(this.timer);
-    this.owner = null;
-    this.node.hidden = true;
-    this.described?.removeAttribute("aria-describedby");
-    this.described = null;
-  }
-}
-
-// A number that the keyboard can go to, with what it means.
-const withTip = (node, tip) => {
-  node.setAttribute("tabindex", "0");
-  node.setAttribute("role", "note");
-  node.setAttribute("data-lm-suppress-shortcuts", "true");
-  node.tip = tip;
-  return node;
-};
-
 // --- the grid of results
 
 const MOST_TILES = 600; // that are kept for a later query
@@ -254,7 +205,7 @@ class ResultGrid {
     };
     const line = h("div", { class: "cl-tile-line" }, tile.rank, tile.score, h("span", { class: "cl-grow" }), tile.why);
     tile.node = h("div", { class: "cl-tile", role: "listitem", "data-item": item }, tile.open, tile.keep, line, tile.caption);
-    tile.open.keyTip = line.tip = () => this.describe(tile);
+    withMeaning(line, () => this.describe(tile), tile.open);
     return tile;
   }
   fillTile(tile) {
@@ -398,6 +349,7 @@ class PictureInput {
     this.node = h(
       "section",
       {
+        class: "cl-picture-input",
         "aria-label": "picture of the query",
         ondragover: event => event.preventDefault(),
         ondrop: event => {
@@ -410,7 +362,7 @@ class PictureInput {
       this.stage,
       this.things,
       this.description,
-      h("div", { class: "cl-row" }, uploader, this.searchBox, this.whole, this.remove),
+      h("div", { class: "cl-row cl-buttons" }, uploader, this.searchBox, this.whole, this.remove),
       this.status,
     );
     this.show(null);
@@ -561,8 +513,8 @@ class Explanation {
       const row = h("button", { type: "button", class: "cl-share", "aria-pressed": "false", onclick: () => choose(k) }, parts);
       const verb = shares[k] < 0 ? "takes" : "adds";
       const place = shares[k] < 0 ? "from" : "to";
-      row.tip = () => `“${word}” ${verb} ${decimals(Math.abs(shares[k]))} ${place} the similarity ${decimals(content.score)}.`;
-      return row;
+      const says = `“${word}” ${verb} ${decimals(Math.abs(shares[k]))} ${place} the similarity ${decimals(content.score)}.`;
+      return withMeaning(row, () => says);
     });
     const close = () => {
       this.hide();
@@ -768,7 +720,6 @@ class Search {
     const body = h("div", { class: "cl-body" }, this.makeQuery(), this.makeResults());
     this.remark = h("p", { class: "cl-remark cl-model-remark", role: "status" });
     this.node = h("div", { class: "cl cl-search" }, this.makeTop(), this.remark, body);
-    this.tips = new Tips(this);
     fill(node, this.node);
     this.observer = new ResizeObserver(() => {
       clearTimeout(this.resized);
@@ -781,10 +732,11 @@ class Search {
     const open = () => this.send({ action: "open_model", source: +this.source.value }, "opening the model");
     this.source = h("select", { "aria-label": "model", onchange: open });
     this.summary = h("span", { class: "cl-small cl-muted cl-grow" });
-    this.timing = withTip(h("span", { class: "cl-small cl-muted cl-timing" }), () => TIMES);
+    this.timing = h("span", {});
+    this.times = h("span", { class: "cl-small cl-muted cl-timing", hidden: true }, explained(this.timing, TIMES));
     const refresh = () => this.send({ action: "refresh" }, "reading the gallery");
     const reload = button("Refresh", refresh, { title: "see whether the gallery has changed" });
-    return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Search"), this.source, this.summary, this.timing, reload);
+    return h("div", { class: "cl-row cl-top" }, h("h2", {}, "Search"), this.source, this.summary, this.times, reload);
   }
   makeQuery() {
     const placeholder = "words to look for";
@@ -809,7 +761,7 @@ class Search {
       return `α is the slider's place: 0 is the picture alone, 1 the text alone.${weights}`;
     };
     this.value = h("output", { class: "cl-number" });
-    this.value.tip = this.slider.tip = place;
+    for (const node of [this.slider, this.value]) withMeaning(node, place);
     const ends = ["picture", "both", "text"].map(end => h("span", {}, end));
     this.meaning = h("p", { class: "cl-small" });
     const mix = h(
@@ -821,7 +773,11 @@ class Search {
       this.meaning,
     );
     this.history = h("section", { class: "cl-history", "aria-label": "previous queries", hidden: true });
-    return h("div", { class: "cl-query" }, this.picture.node, text, mix, this.filter.node, this.history);
+    const id = `cl-rest-${Math.random().toString(36).slice(2, 8)}`;
+    this.rest = h("div", { class: "cl-rest", id }, this.filter.node, this.history);
+    const unfold = () => this.unfold.setAttribute("aria-expanded", String(this.rest.classList.toggle("cl-open")));
+    this.unfold = button("Filter", unfold, { class: "cl-unfold", "aria-expanded": "false", "aria-controls": id });
+    return h("div", { class: "cl-query" }, this.picture.node, text, mix, this.unfold, this.rest);
   }
   makeResults() {
     this.title = h("h3", { class: "cl-grow", role: "status" });
@@ -883,6 +839,12 @@ class Search {
     this.stars.textContent = `${size ? "★" : "☆"} Starred (${count(size)})`;
     this.stars.setAttribute("aria-pressed", String(starred));
     this.stars.disabled = !size && !starred;
+  }
+  // What a narrow window has behind a button, so that the results follow the query.
+  nameRest() {
+    const { isOn, size } = this.filter;
+    const queries = this.history.hidden ? "" : " and previous queries";
+    this.unfold.textContent = `Filter${isOn ? ` (${size.textContent})` : ""}${queries}`;
   }
   showBoxes(on) {
     this.hasBoxes = on;
@@ -965,6 +927,7 @@ class Search {
     }
     if (last) parts.push(`last move ${last.shown.toFixed(0)} ms`);
     this.timing.textContent = parts.join(" · ");
+    this.times.hidden = !parts.length;
   }
 
   // What each message of the kernel changes.
@@ -978,6 +941,7 @@ class Search {
       filters: () => {
         this.filter.receive(content);
         this.showStars();
+        this.nameRest();
       },
       selection: () => {
         this.selected = new Set(content.items);
@@ -1101,17 +1065,13 @@ class Search {
       return h("button", { ...attributes, onclick: recall }, image, h("span", { class: "cl-name" }, shorten(label)));
     };
     this.history.hidden = !queries.length;
+    this.nameRest();
     fill(this.history, h("h3", {}, "Previous queries"), queries.map(entry).reverse());
   }
 
   onKey(event) {
     const { target, key } = event;
     if (!this.node.contains(target)) return;
-    if (key === "Escape" && !this.tips.node.hidden) {
-      this.tips.hide();
-      event.stopPropagation();
-      return;
-    }
     if (this.filter.node.contains(target)) {
       event.stopPropagation(); // arrows and letters are the fields' own
       return;

@@ -56,42 +56,89 @@ export const scrolling = node => {
   return node;
 };
 
-// A word or a number whose meaning is shown while the pointer is on it or the keyboard in it, and after a tap; Escape puts
-// the meaning away. It lies above the page, so that no list cuts it off.
+// --- what a word, a number or a control means
+
+// A meaning is shown while the pointer rests on its place or on the meaning itself, while the keyboard is there, and after a
+// tap until something else is tapped. Escape puts it away. One meaning is shown at a time, above the page, so that no list
+// cuts it off.
+const UNTIL_SHOWN = 150; // milliseconds that the pointer rests on the place
+const UNTIL_HIDDEN = 150; // in which it may go on to the meaning
 let meanings = 0;
-let shownMeaning = null;
-const hideMeaning = () => {
-  const { tip } = shownMeaning ?? {};
-  shownMeaning = null;
-  if (tip?.isConnected) tip.hidePopover?.();
+let shownMeaning = null; // the node that it is of, the node that it is placed at, the one that it describes, and its tip
+let meaningTimer = 0;
+const makeTip = text => {
+  meanings += 1;
+  const id = `cl-meaning-${meanings}-${Math.random().toString(36).slice(2, 8)}`; // two apps on one page have their own
+  const listeners = { onpointerenter: event => leaveMeaning(event), onpointerleave: event => leaveMeaning(event) };
+  return h("span", { class: "cl-meaning", role: "tooltip", id, popover: "manual", ...listeners }, text);
 };
-const showMeaning = (node, tip) => {
-  if (shownMeaning?.tip === tip) return;
+const hideMeaning = () => {
+  clearTimeout(meaningTimer);
+  const { tip, keys, isPassing } = shownMeaning ?? {};
+  shownMeaning = null;
+  if (isPassing) {
+    keys.removeAttribute("aria-describedby");
+    tip.remove();
+  } else if (tip?.isConnected) tip.hidePopover?.();
+};
+const showMeaning = (node, place, keys, meaning) => {
+  clearTimeout(meaningTimer);
+  if (shownMeaning?.node === node) return;
   hideMeaning();
-  shownMeaning = { node, tip };
+  const isPassing = typeof meaning === "function"; // its text is that of the moment, so its tip is there only while it is shown
+  const text = isPassing ? meaning() : "";
+  if (!node.isConnected || (isPassing && !text)) return;
+  const tip = isPassing ? makeTip(text) : meaning;
+  shownMeaning = { node, place, keys, tip, isPassing };
+  if (isPassing) {
+    (node.closest(".cl") ?? document.body).append(tip);
+    keys.setAttribute("aria-describedby", tip.id);
+  }
   tip.showPopover?.();
   placeMeaning();
 };
+const leaveMeaning = ({ pointerType }) => {
+  if (pointerType === "touch") return; // a finger leaves what it taps
+  clearTimeout(meaningTimer);
+  meaningTimer = setTimeout(() => {
+    const { node, keys, tip } = shownMeaning ?? {};
+    if (node && !node.matches(":hover") && !tip.matches(":hover") && !keys.matches(":focus-visible")) hideMeaning();
+  }, UNTIL_HIDDEN);
+};
 const placeMeaning = () => {
-  const { node, tip } = shownMeaning ?? {};
+  const { place, tip } = shownMeaning ?? {};
   if (!tip?.isConnected) return;
-  const { left, top, bottom } = node.getBoundingClientRect();
+  if (!place.isConnected) return hideMeaning();
+  const { left, top, bottom } = place.getBoundingClientRect();
   const { width, height } = tip.getBoundingClientRect();
+  const frame = place.closest(".cl")?.getBoundingClientRect() ?? { left: 0, right: window.innerWidth };
+  const [first, last] = [Math.max(8, frame.left), Math.min(window.innerWidth - 8, frame.right) - width];
   const below = bottom + 6 + height <= window.innerHeight;
-  tip.style.left = `${Math.max(8, Math.min(left, window.innerWidth - width - 8))}px`;
+  tip.style.left = `${Math.max(first, Math.min(left, last))}px`;
   tip.style.top = `${below ? bottom + 6 : Math.max(8, top - height - 6)}px`;
 };
+// Give a node a meaning: a tip that is on the page, or a function that returns its text. The keyboard finds it at `keys`.
+// A control has a use of its own for a click, so only one that is reached by a key says what it is.
+export const withMeaning = (node, meaning, keys = node) => {
+  const isControl = target => target.closest("button, a, input, select, textarea") && !target.closest(".cl-term");
+  const show = place => showMeaning(node, place, keys, meaning);
+  node.addEventListener("pointerenter", ({ pointerType }) => {
+    if (pointerType === "touch") return;
+    clearTimeout(meaningTimer);
+    if (shownMeaning?.node !== node) meaningTimer = setTimeout(() => show(node), UNTIL_SHOWN);
+  });
+  node.addEventListener("pointerleave", leaveMeaning);
+  node.addEventListener("click", ({ target }) => !isControl(target) && show(node));
+  node.addEventListener("input", hideMeaning); // it may have another meaning by now
+  keys.addEventListener("focus", () => (!isControl(keys) || keys.matches(":focus-visible")) && show(keys));
+  keys.addEventListener("blur", () => shownMeaning?.keys === keys && hideMeaning());
+  return node;
+};
+// A word or a number that says what it means.
 export const explained = (content, meaning, attributes = {}) => {
-  meanings += 1;
-  const id = `cl-meaning-${meanings}-${Math.random().toString(36).slice(2, 8)}`; // two apps on one page have their own
-  const tip = h("span", { class: "cl-meaning", role: "tooltip", id, popover: "manual" }, meaning);
-  const node = button(content, () => showMeaning(node, tip), { ...attributes, class: "cl-term", "aria-describedby": id });
-  for (const name of ["pointerenter", "focus"]) node.addEventListener(name, () => showMeaning(node, tip));
-  const leave = () => {
-    if (!node.matches(":focus-visible, :hover") && shownMeaning?.tip === tip) hideMeaning();
-  };
-  for (const name of ["pointerleave", "blur"]) node.addEventListener(name, () => setTimeout(leave));
-  return h("span", { class: "cl-explained" }, node, tip);
+  const tip = makeTip(meaning);
+  const node = h("button", { type: "button", ...attributes, class: "cl-term", "aria-describedby": tip.id }, content);
+  return h("span", { class: "cl-explained" }, withMeaning(node, tip), tip);
 };
 
 // Save a text as a file of the browser's user.
@@ -336,9 +383,14 @@ export const connect = (app, model, listeners) => {
     hideMeaning();
     event.stopImmediatePropagation();
   };
+  const tapElsewhere = ({ target }) => {
+    const { node, tip } = shownMeaning ?? {};
+    if (node && !node.contains(target) && !tip.contains(target)) hideMeaning();
+  };
   const all = [
     ...mark,
     ["keydown", putAway],
+    ["pointerdown", tapElsewhere],
     ["keydown", event => views.onKey(event)],
     ["scroll", placeMeaning],
     ...Object.entries(listeners),
@@ -349,6 +401,7 @@ export const connect = (app, model, listeners) => {
   return () => {
     model.off("msg:custom", receive);
     for (const [name, listener] of all) window.removeEventListener(name, listener, true);
+    hideMeaning();
     views.trail.close();
   };
 };
