@@ -1,7 +1,11 @@
 """The multistage experiment: what it writes, what it draws from a results file, what it refuses before training."""
 
+import json
+
+import numpy as np
 import pytest
 from notebook_cells import run_cells, tables
+from PIL import Image
 
 from complearn.core.results import Result, rows_table
 
@@ -32,6 +36,7 @@ def test_every_stage_and_all_together_are_probed_and_a_results_file_is_drawn_wit
     [
         ({"preset": "tiny"}, "no preset 'tiny'; there are smoke"),
         ({"data": "mnist"}, "no data 'mnist'"),
+        ({"data": "hue_ring", "data_args": '{"n": 8, "colours": 3}'}, "hue_ring.*colours"),
         ({"data": "cifar_mnist"}, "cifar_mnist needs test images"),
         ({"clusters": -1}, "numbers above 0"),
         ({"switches": '{"inherits": true}'}, "'multistage'.*inherits"),
@@ -57,6 +62,27 @@ def test_a_row_is_clustered_in_its_own_number_of_clusters(tmp_path):
         "multistage, shuffled": 2,
     }
     assert groupings["multistage, shuffled"].shuffled
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_own_folders_of_classes_are_trained_and_asked_about(tmp_path, apart, experiment):
+    draw = np.random.default_rng(0)
+    for part in ("images", "others"):
+        for name, colour in (("cats", (200, 80, 40)), ("dogs", (40, 90, 200))):
+            (tmp_path / part / name).mkdir(parents=True)
+            for k in range(24):
+                noise = draw.integers(0, 50, (20, 28, 3))
+                Image.fromarray(np.uint8(noise + colour)).save(tmp_path / part / name / f"{k}.png")
+    more = {"test_args": json.dumps({"folder": str(tmp_path / "others")})} if apart else {}
+    images = json.dumps({"folder": str(tmp_path / "images")})
+    run = experiment("experiments/multistage", tmp_path / "out", data="labels", data_args=images, probe=24, **more)
+    assert run.good, run.text
+    result = Result.read(tmp_path / "out")
+    probed = [row for row in result.rows if row["metric"] == "probe_accuracy"]
+    assert {row["split"] for row in probed} == {"class"}
+    assert {row["n"] for row in probed} == {12 if apart else 9}, "half of the probe, or a fifth of the images"
+    [steps] = {run["configuration"]["data"]["name"] for run in result.setting["runs"].values()}
+    assert steps == ("labels" if apart else "disjoint"), "what is asked about is not trained on"
 
 
 CONTROL = "experiments/stages_control"

@@ -94,13 +94,16 @@ class Classification(Task):
 
 # %% ../../../nbs/evaluation/tasks/classification.ipynb #5c23c23d
 def attribute_values(
-    pairs: Sequence[Pair],  # with labels by name
+    pairs: Sequence[Pair],  # with labels by name, or with the name of a class
     names: Sequence[str] = (),  # attributes that every pair must have; none: those of the first
-) -> dict[str, list[str]]:  # attribute -> a value per pair
+) -> dict[str, list[str]]:  # attribute -> a value per pair; "class" where a label is the name of one
     "The attributes of some images; raise ValueError that names a pair without one."
+    if len(pairs) and all(isinstance(pair.labels, str) for pair in pairs) and names in ([], (), ["class"]):
+        return {"class": [pair.labels for pair in pairs]}
     if not len(pairs) or not isinstance(pairs[0].labels, dict):
         raise ValueError(
-            "attributes are labels by name, such as {'shape': 'star', 'colour': 'red'}; read trifeature or cifar_mnist"
+            "attributes are labels by name, such as {'shape': 'star', 'colour': 'red'}, or names of classes; read "
+            "trifeature or cifar_mnist, or folders of classes with the reader labels"
         )
     names = list(names) or list(pairs[0].labels)
     missing = next(
