@@ -16,7 +16,7 @@ from ...analysis.runs.inventory import Entry, metric_title, split_title
 from .messages import RunsView, question_counts, questions_text
 from ..widgets import Message
 from ...core.config import RequestError
-from ...core.files import BadData, plain
+from ...core.files import BadData, photo_reader, plain
 from ...core.runs import Run
 
 # %% ../../../nbs/apps/runs/answers.ipynb #an5w0005
@@ -178,8 +178,8 @@ def onward_lines(
     other: Run | None = None,  # whose codes are named where the run has no codebook
 ) -> list[dict[str, str]]:  # title, command
     "What opens the captions and the picture of a question in other apps: lines for a terminal or for Python."
-    from complearn.api import read
     from complearn.data.readers.photo_folders import read_photos  # with readers: only where somebody asks
+    from complearn.data.readers.registry import read
 
     place = str(run.path)
     folder = _photo_folder(run)
@@ -198,7 +198,9 @@ def onward_lines(
     if folder and image_id:
         try:
             number = _picture_place(read_photos(folder), image_id, image)
-            code = None if coded is None else _picture_place(read(folder), image_id, image)
+            captioned = photo_reader(Path(folder))
+            if coded is not None and captioned is not None:
+                code = _picture_place(read(captioned["name"], **captioned["args"]), image_id, image)
         except (BadData, RequestError, OSError):
             number = code = None
     if number is not None:
