@@ -34,11 +34,11 @@ def test_a_sweep_goes_on_and_may_be_widened(tmp_path, experiment):
     def sweep(rows):
         return experiment("experiments/ablations", tmp_path, sweep=json.dumps(rows)).text
 
-    assert "2 runs of 2 rows and 1 seeds: 2 to measure" in sweep(rows)
+    assert "2 runs of 2 rows and 1 seed: 2 to measure" in sweep(rows)
     first = (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes()
     (tmp_path / "results.json").unlink()  # as if it had been stopped before the first run was judged
     (tmp_path / "runs" / "vision-s0" / "done.json").unlink()  # and before the second had ended
-    assert "3 runs of 3 rows and 1 seeds: 3 to measure" in sweep(rows | {"bare clip": {"method": "clip"}})
+    assert "3 runs of 3 rows and 1 seed: 3 to measure" in sweep(rows | {"bare clip": {"method": "clip"}})
     assert (tmp_path / "runs" / "il_clip-s0" / "metrics.jsonl").read_bytes() == first
     assert Run.open(tmp_path / "runs" / "vision-s0").config["method"]["args"]["target"] == "vision"
     results = Result.read(tmp_path)

@@ -364,7 +364,13 @@ def scores_message(
     chosen = view.questions if view.questions in sets else "average" if "average" in sets else (sets or [""])[0]
     table = []
     for label, rows in lines.items():
-        rows = [row for row in rows if row["data"] == chosen and isinstance(row["value"], (int, float))]
+        rows = [
+            row
+            for row in rows
+            if row["data"] == chosen
+            and isinstance(row["value"], (int, float))
+            and not str(row["metric"]).startswith("train_overlap")  # a count of questions that were left out, no score
+        ]
         if rows:
             table.append((label, rows, _points(rows)))
     columns = list(dict.fromkeys((row["split"], row["metric"]) for _, rows, _ in table for row in rows))

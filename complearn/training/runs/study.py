@@ -143,6 +143,13 @@ def _replacement_note(
     return f"the pretrained {names} replaced by random weights {when if 'generations' in args else 'at the start'}"
 
 
+def _counted(
+    count: int,
+    thing: str,  # singular
+) -> str:  # "1 run", "2 runs"
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 @dataclass
 class Study:
     "Rows x seeds on one setting."
@@ -314,7 +321,8 @@ class Study:
         runs = {key: self.run(*key) for key in self.keys}
         done = sum(run.done is not None for run in runs.values())
         print(
-            f"{len(runs)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {done} done before, "
+            f"{_counted(len(runs), 'run')} of {_counted(len(self.table), 'row')} and "
+            f"{_counted(len(self.seeds), 'seed')}: {done} done before, "
             f"{len(runs) - done} to do"
         )
         return runs
@@ -332,7 +340,7 @@ class Study:
             runs = [run for (label, _), run in self.runs.items() if label in labels]
             how = {"device": device, "at_once": int(at_once), "processes": int(processes), "executor": executor}
             run_all(runs, self.steps, **how)
-        print(f"training took {time.perf_counter() - began:.0f} s of wall time for {len(self.runs)} runs")
+        print(f"training took {time.perf_counter() - began:.0f} s of wall time for {_counted(len(self.runs), 'run')}")
         return self.budgets
 
     @property
@@ -381,7 +389,8 @@ class Study:
         needed = self._starts(list(waiting.values()))
         for line in self.describe_start():
             print(line)
-        print(f"{len(measured)} runs of {len(self.table)} rows and {len(self.seeds)} seeds: {len(waiting)} to measure")
+        counts = (_counted(len(self.table), "row"), _counted(len(self.seeds), "seed"))
+        print(f"{_counted(len(measured), 'run')} of {counts[0]} and {counts[1]}: {len(waiting)} to measure")
         about = self.setting | self.common | {"asked": asked} | dict(setting)
 
         def ended(run: Run) -> None:
