@@ -33,6 +33,8 @@ class PositiveControl:
 CONTROLS = (
     PositiveControl("Iterated learning from a holistic language", "texts more regular with respawns than with restarts",
         "holistic_language", "respawned", "restarts", "generated/structure", "text", "topographic_similarity"),
+    PositiveControl("Iterated learning, its other primary measure", "unseen combinations named right more often",
+        "holistic_language", "respawned", "restarts", "generated/unseen combinations", "image_to_text", "r@1"),
     PositiveControl("Grounding of invented names of hues", "names as near as their hues, beyond shuffled pairs",
         "hue_names", "grounded", "shuffled pairs", "hue_ring", "names", "correlation"),
     PositiveControl("Stages in a world of an easy and a hidden attribute", "stage 1 knows more of the hidden one, "
