@@ -63,7 +63,11 @@ def test_the_operations_of_a_step_are_counted_for_every_objective():
     model = build({"kind": "stages", "vision": TOWER, "projection": 8, "stages": 1})
     pairs = read(DATA["name"], **DATA["args"])
     batch = model.collate.with_steps(DrawChances())([pairs[k] for k in range(4)], list(range(4)))
-    counts = {name: _step_flops(model, batch, Named(name, {"steps": 3}))["stage-0"] for name in UNIMODAL}
+    taught = {"supcon": {"options": {"label": "colour"}}}
+    counts = {
+        name: _step_flops(model, batch, Named(name, {"steps": 3} | taught.get(name, {})))["stage-0"]
+        for name in UNIMODAL
+    }
     assert counts["simclr"] == counts["ts"] > 0 and counts["fd"] > counts["simclr"]
 
 

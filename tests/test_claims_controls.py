@@ -54,12 +54,12 @@ def test_one_seed_has_no_interval_and_nothing_is_nothing():
 
 def test_the_measured_controls_are_those_of_their_files():
     "Differences and intervals, computed again from the rows with numpy and a t quantile alone."
-    table = controls_table(read_studies([MEASURED])).set_index("notebook")
+    table = controls_table(read_studies([MEASURED])).set_index("control")
     for control in CONTROLS:
         find_notebook(f"{control.study}.ipynb")  # is there
         file = MEASURED / f"{control.study}.results.json"
         if not file.exists():
-            assert table.verdict[control.study] == "not measured yet"
+            assert table.verdict[control.title] == "not measured yet"
             continue
         rows = rows_table(Result.read(file).rows)
         rows = rows[(rows.data == control.data) & (rows.split == control.split) & (rows.metric == control.metric)]
@@ -68,7 +68,7 @@ def test_the_measured_controls_are_those_of_their_files():
         ends = last.pivot(index="seed", columns="method", values="value").astype(float)
         gaps = (ends[control.better] - (ends[control.than] if control.than else 0.0)).dropna().to_numpy()
         half = t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps))
-        line = table.loc[control.study]
+        line = table.loc[control.title]
         assert line.n == len(gaps)
         np.testing.assert_allclose(
             [line.difference, line.low, line.high], [gaps.mean(), gaps.mean() - half, gaps.mean() + half], rtol=1e-9

@@ -23,6 +23,7 @@ from ...core.checksums import read_checksums, verify, write_listed
 from ...core.figures import PALETTE, figure_of_texts, theme
 from ...core.plots import error_bars
 from ...core.runs import Run
+from ...data.attributes.cluster_sampler import Groups
 from ...data.pairs import Batch
 from ...evaluation.statistics import over_seeds
 from ...models.registry import read_model
@@ -42,6 +43,8 @@ def _step_flops(
     "Count the operations of one training step of each phase."
     counted = copy.deepcopy(model)
     counts = {}
+    if Groups not in batch:  # which group an image is in costs nothing
+        batch = batch.with_parts(Groups(torch.zeros_like(batch.image_ids)))
     for phase in METHODS[method.name].phases(counted, **method.args):
         objective = phase.objective.to(counted.device).train()
         set_trainable(counted, phase.trainable)
