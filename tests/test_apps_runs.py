@@ -33,6 +33,7 @@ from complearn.analysis.runs.inventory import (
 )
 from complearn.analysis.runs.logs import RunLog, drawn_curves, smoothed, thinned
 from complearn.apps.addresses import read_address
+from complearn.apps.codes.controller import codes
 from complearn.apps.codes.messages import CodesAddress
 from complearn.apps.edits.messages import EditsAddress
 from complearn.apps.runs.answers import number_of_questions
@@ -639,11 +640,10 @@ def test_an_answer_about_a_photo_opens_that_photo(album, tmp_path, here):
     assert options["--gallery"] == str(album) and "captions alone" not in onward["text"]
     pictures = list(dict.fromkeys(pair.image_id for pair in read_photos(album)))
     assert pictures[view.picture] == choice.image_ids[0]
-    command = lines["Codes of the picture, in Python"]
-    app = eval(command, {"complearn": complearn})
-    assert app.view["image"] == app.controller.address().image and app.view["tab"] == "image"
-    pictures = list(dict.fromkeys(pair.image_id for pair in complearn.read(album)))
-    assert pictures[app.view["image"]] == choice.image_ids[0]
+    _, options, view = opened_at(lines["Codes of the picture"])
+    app = codes(options["--runs"], gallery=options["--gallery"], view=options["--view"])
+    assert app.view["tab"] == "image" and app.controller.address().image == view.image
+    assert app.controller.panel(0).store.about["image_ids"][view.image] == choice.image_ids[0]
     assert opened_at(lines["Codes of the right caption"])[2].tab == "surgery"
     coded = apart(shown, "codebook_clip")[0]
     onward = asked(page, "go_on", split=coded["split"], id=coded["id"], winner="codebook_clip")["onward"]

@@ -79,7 +79,7 @@ def test_own_folders_of_classes_are_trained_and_asked_about(tmp_path, apart, exp
     assert run.good, run.text
     result = Result.read(tmp_path / "out")
     probed = [row for row in result.rows if row["metric"] == "probe_accuracy"]
-    assert {row["split"] for row in probed} == {"class"}
+    assert {row["split"] for row in probed} == {"label"}
     assert {row["n"] for row in probed} == {12 if apart else 9}, "half of the probe, or a fifth of the images"
     [steps] = {run["configuration"]["data"]["name"] for run in result.setting["runs"].values()}
     assert steps == ("labels" if apart else "disjoint"), "what is asked about is not trained on"
@@ -107,7 +107,7 @@ def test_every_part_of_the_small_world_is_probed_and_its_clusters_are_compared(s
     agreed = table[(table.metric == "ami") & (table.method == "groups by the spot")].set_index("split").value
     assert agreed["stage 0 ~ spot"] == 1
     text = (run.folder / "report.ipynb").read_text()
-    assert "nothing has been learned yet" in text and "no difference is decided" in text
+    assert "nothing has been learned yet" in text and "not passed, so nothing is decided" in text
 
 
 def test_an_arm_that_is_unknown_is_refused_before_anything_is_trained(experiment, tmp_path):

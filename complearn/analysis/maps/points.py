@@ -23,7 +23,7 @@ from ..codes.tables import is_plain
 from .planes import plane
 from ..stages.stability import stage_groups
 from ...core.config import RequestError, check_choice
-from ...data.pairs import Pair
+from ...data.pairs import Pair, common_labels
 from ...data.word_tokenizer import normalize_caption
 from ...evaluation.search.mixture import one_vector
 from ...evaluation.tasks.classification import drawn
@@ -60,16 +60,6 @@ def _image_name(
 ) -> str:  # its file where it is one
     "Return the name of a pair's image."
     return str(pair.image) if isinstance(pair.image, (str, Path)) else pair.image_id
-
-
-def _attributes(
-    pairs: Sequence[Pair],  # one per point
-) -> dict[str, list[str]]:  # no column where some pair has no labels by name
-    "Return the labels that all pairs have, a column for each."
-    if not pairs or not all(isinstance(pair.labels, Mapping) for pair in pairs):
-        return {}
-    names = [name for name in pairs[0].labels if all(name in pair.labels for pair in pairs)]
-    return {str(name): [str(pair.labels[name]) for pair in pairs] for name in names}
 
 
 _NAMES = 3  # words in the name of a cluster
@@ -184,7 +174,7 @@ def _encoded_points(
             sides["captions"] = encode_all(scorer, texts=captions, cache=True)
         vectors = one_vector(sides[of]).numpy()
         scores = _own_scores(scorer, sides["images"], sides["captions"], captions) if has_both else {}
-    attributes = _attributes(pairs)
+    attributes = common_labels(pairs)
     if of == "captions":
         labels = captions
     else:

@@ -28,7 +28,7 @@ from .groupings import Labels, column_groups, metadata_table, neighbours, stage_
 from ...core.config import check_choice
 from ...core.figures import figure_of_texts, theme
 from ...core.seeds import derive, rng
-from ...data.pairs import Pair
+from ...data.pairs import Pair, common_labels
 from ...evaluation.tasks.recognition import fit_probe
 from ...training.methods.multistage.clusters import check_vectors, cluster
 
@@ -224,12 +224,7 @@ def stage_groups(
     if len(vectors) == 2:  # one stage is all of it
         vectors.pop("integrated")
     groups = {name: cluster(part, clusters, derive(seed, "anchors", name)) for name, part in vectors.items()}
-    labelled = all(isinstance(pair.labels, Mapping) for pair in pairs)
-    if labelled:
-        names = [name for name in pairs[0].labels if all(name in pair.labels for pair in pairs)]
-    else:
-        names = []
-    attributes = {name: [str(pair.labels[name]) for pair in pairs] for name in names}
+    attributes = common_labels(pairs)
     for name, column in dict({} if metadata is None else metadata).items():
         if len(column) != len(pairs):
             raise ValueError(f"column {name!r} has {len(column)} values for {len(pairs)} images; align them")

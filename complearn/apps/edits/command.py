@@ -40,6 +40,7 @@ from .exports import write_negatives
 from ...core.checksums import checksum
 from ...core.config import RequestError, note_typed, parse_yaml, read_record, strict
 from ...core.files import parsing, plain, read_json, write_bytes_atomic, write_errors, write_json
+from ...core.outputs import counted
 from ...core.own_files import Inside, open_own, own_path
 from ...core.results import code_version
 from ...core.runs import Run, differences, runs_below
@@ -875,11 +876,6 @@ def edit_captions(
     return path
 
 # %% ../../../nbs/apps/edits/command.ipynb #31473288
-def _count_of(n: int, noun: str) -> str:
-    "A number with its noun."
-    return f"{n} {noun}{'s' * (n != 1)}"
-
-
 class _Some:
     "How many captions there are of a kind, and the first few."
 
@@ -945,12 +941,10 @@ def _summarize(
             few.add(record)
     collector.records(range(every.count), "no line holds id, image_id, caption and negatives")
     remarks = [
-        f"{_count_of(every.count, 'caption')}, {_count_of(number, 'negative')}; {_count_of(without.count, 'caption')} "
+        f"{counted(every.count, 'caption')}, {counted(number, 'negative')}; {counted(without.count, 'caption')} "
         f"took none"
     ]
-    remarks += [
-        f"  {_count_of(group.count, 'caption')} without: {reason}: {group}" for reason, group in reasons.items()
-    ]
+    remarks += [f"  {counted(group.count, 'caption')} without: {reason}: {group}" for reason, group in reasons.items()]
     if long.count:
         remarks.append(
             f"{long.count} captions are long, and only the first {MOST_WORDS} words of each are edited: {long}"
@@ -960,9 +954,9 @@ def _summarize(
             "with few of English's commonest words, so another language may have been edited as if it were; read the "
             "negatives"
         )
-        remarks.append(f"{_count_of(foreign.count, 'caption')} {doubt}: {foreign}")
+        remarks.append(f"{counted(foreign.count, 'caption')} {doubt}: {foreign}")
     if cut.count:
-        remarks.append(f"{_count_of(cut.count, 'caption')} with fewer negatives: {reason_of_cut}: {cut}")
+        remarks.append(f"{counted(cut.count, 'caption')} with fewer negatives: {reason_of_cut}: {cut}")
     if few.count:
         remarks.append(
             f"{few.count} captions have fewer than {most} negatives, since they offer no more that differ: {few}"

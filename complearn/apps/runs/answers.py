@@ -16,7 +16,7 @@ from ...analysis.runs.inventory import Entry, metric_title, split_title
 from .messages import RunsView, question_counts, questions_text
 from ..widgets import Message
 from ...core.config import RequestError
-from ...core.files import BadData, photo_reader, plain
+from ...core.files import BadData, plain
 from ...core.runs import Run
 
 # %% ../../../nbs/apps/runs/answers.ipynb #an5w0005
@@ -154,6 +154,9 @@ def _picture_place(
     return None
 
 
+_OF_CODES = 2000  # pictures that the app codes reads, the default of its `n`
+
+
 def _command(
     app: str,
     view: Mapping[str, Any],  # by the keys of the app's address
@@ -177,9 +180,9 @@ def onward_lines(
     choice: Any,  # a `data.benchmarks.items.Choice`
     other: Run | None = None,  # whose codes are named where the run has no codebook
 ) -> list[dict[str, str]]:  # title, command
-    "What opens the captions and the picture of a question in other apps: lines for a terminal or for Python."
+    "What opens the captions and the picture of a question in other apps: lines for a terminal."
     from complearn.data.readers.photo_folders import read_photos  # with readers: only where somebody asks
-    from complearn.data.readers.registry import read
+    from complearn.data.readers.registry import read_gallery
 
     place = str(run.path)
     folder = _photo_folder(run)
@@ -198,19 +201,16 @@ def onward_lines(
     if folder and image_id:
         try:
             number = _picture_place(read_photos(folder), image_id, image)
-            captioned = photo_reader(Path(folder))
-            if coded is not None and captioned is not None:
-                code = _picture_place(read(captioned["name"], **captioned["args"]), image_id, image)
+            code = None if coded is None else _picture_place(read_gallery(folder), image_id, image)
         except (BadData, RequestError, OSError):
             number = code = None
     if number is not None:
         command = _command("search", {"picture": number}, runs=place, gallery=folder)
         lines.append({"title": "Search with the picture", "command": command})
-    if code is not None:
-        most = f", n={code + 1}" if code >= 2000 else ""
+    if code is not None and code < _OF_CODES:
         view = {"tab": "image", "image": code}
-        command = f"complearn.codes({str(coded.path)!r}, pairs={folder!r}{most}, view={view!r})"
-        lines.append({"title": f"Codes of the picture{whose}, in Python", "command": command})
+        command = _command("codes", view, runs=str(coded.path), gallery=folder)
+        lines.append({"title": f"Codes of the picture{whose}", "command": command})
     if coded is not None:
         for name, caption in zip(names, captions):
             command = _command("codes", {"tab": "surgery", "text": caption}, runs=str(coded.path))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...core.config import check_choice
 from ...core.seeds import rng
-from ..pairs import Pair, Part
+from ..pairs import Pair, Part, named_labels
 
 # %% ../../../nbs/data/attributes/cluster_sampler.ipynb #cdfcbc16
 LEAST = 2  # images of a process in a batch: one alone has no negative
@@ -103,12 +103,12 @@ class AssignGroups:
 
 
 def label_groups(
-    pairs: Sequence[Pair],  # with labels by name
+    pairs: Sequence[Pair],  # with labels, see `named_labels`
     label: str,  # which of them
 ) -> Int[np.ndarray, "pair"]:  # numbers of its values, in the order of their names
     "A group for each value of a label; raise ValueError that names a pair without it."
-    for pair in pairs:
-        if not isinstance(pair.labels, Mapping) or label not in pair.labels:
-            known = ", ".join(pair.labels) if isinstance(pair.labels, Mapping) else "none by name"
-            raise ValueError(f"pair {pair.id} has no label {label!r}; its labels: {known}")
-    return np.unique([str(pair.labels[label]) for pair in pairs], return_inverse=True)[1]
+    named = [named_labels(pair) for pair in pairs]
+    for pair, labels in zip(pairs, named):
+        if label not in labels:
+            raise ValueError(f"pair {pair.id} has no label {label!r}; its labels: {', '.join(labels) or 'none'}")
+    return np.unique([str(labels[label]) for labels in named], return_inverse=True)[1]

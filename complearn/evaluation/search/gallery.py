@@ -8,7 +8,7 @@ __all__ = ['FORMAT', 'picture_of', 'thumbnail', 'Gallery', 'index_gallery']
 # %% ../../../nbs/evaluation/search/gallery.ipynb #imports0
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -28,7 +28,7 @@ from ...data.boxes import Box, boxes_of
 from ...data.identities import note_image
 from ...data.images import BrokenImage, Renderable, load_images, open_image
 from ...data.loading import fingerprint
-from ...data.pairs import Pair
+from ...data.pairs import Pair, named_labels
 from ...data.reports import Records, Report
 from .mixture import one_vector
 from ...models.features import image_signature, open_store, scorer_fingerprint
@@ -108,12 +108,8 @@ def _facts_of(
     pair: Pair,  # whose `labels` are values by column, or a class
 ) -> dict[str, tuple]:  # by column, its values: words and numbers
     "What is known of a picture besides its captions and its boxes."
-    if isinstance(pair.labels, Mapping):
-        labels = pair.labels
-    else:
-        labels = {} if pair.labels is None else {"label": pair.labels}
     facts = {}
-    for column, cell in labels.items():
+    for column, cell in named_labels(pair).items():
         values = cell if isinstance(cell, (list, tuple)) else (cell,)
         if column != "boxes" and all(isinstance(value, (str, int, float)) for value in values):
             facts[str(column)] = tuple(values)

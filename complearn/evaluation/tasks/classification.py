@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ...core.seeds import rng
-from ...data.pairs import Pair
+from ...data.pairs import Pair, named_labels
 from .base import TASKS, Score, Task, share_score
 from .recognition import features_of, fit_probe, judge_classes
 from ...models.scoring import encode_all
@@ -94,24 +94,21 @@ class Classification(Task):
 
 # %% ../../../nbs/evaluation/tasks/classification.ipynb #5c23c23d
 def attribute_values(
-    pairs: Sequence[Pair],  # with labels by name, or with the name of a class
+    pairs: Sequence[Pair],  # with labels, see `named_labels`
     names: Sequence[str] = (),  # attributes that every pair must have; none: those of the first
-) -> dict[str, list[str]]:  # attribute -> a value per pair; "class" where a label is the name of one
+) -> dict[str, list[str]]:  # attribute -> a value per pair
     "The attributes of some images; raise ValueError that names a pair without one."
-    if len(pairs) and all(isinstance(pair.labels, str) for pair in pairs) and names in ([], (), ["class"]):
-        return {"class": [pair.labels for pair in pairs]}
-    if not len(pairs) or not isinstance(pairs[0].labels, dict):
+    named = [named_labels(pair) for pair in pairs]
+    if not named or not named[0]:
         raise ValueError(
             "attributes are labels by name, such as {'shape': 'star', 'colour': 'red'}, or names of classes; read "
             "trifeature or cifar_mnist, or folders of classes with the reader labels"
         )
-    names = list(names) or list(pairs[0].labels)
-    missing = next(
-        (pair.id for pair in pairs if not isinstance(pair.labels, dict) or set(names) - set(pair.labels)), None
-    )
+    names = list(names) or list(named[0])
+    missing = next((pair.id for pair, labels in zip(pairs, named) if set(names) - set(labels)), None)
     if missing is not None:
         raise ValueError(f"pair {missing} has not the attributes {', '.join(names)}")
-    return {name: [str(pair.labels[name]) for pair in pairs] for name in names}
+    return {name: [str(labels[name]) for labels in named] for name in names}
 
 # %% ../../../nbs/evaluation/tasks/classification.ipynb #3abf2650
 def drawn(

@@ -19,6 +19,7 @@ import pandas as pd
 
 from ...core.config import check_choice
 from ...core.device import describe_device
+from ...core.outputs import counted
 from ...core.results import Result, code_version, row
 from ...core.runs import Run, folder_name
 from ...models.registry import temperature_note, tuned_towers
@@ -141,13 +142,6 @@ def _replacement_note(
     names = f"{lost[0]} agent is" if len(lost) == 1 else f"{' and '.join(lost)} agents are"
     when = "at the first generation" if len(lost) == 1 else "at their first generations"
     return f"the pretrained {names} replaced by random weights {when if 'generations' in args else 'at the start'}"
-
-
-def _counted(
-    count: int,
-    thing: str,  # singular
-) -> str:  # "1 run", "2 runs"
-    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 @dataclass
@@ -321,8 +315,8 @@ class Study:
         runs = {key: self.run(*key) for key in self.keys}
         done = sum(run.done is not None for run in runs.values())
         print(
-            f"{_counted(len(runs), 'run')} of {_counted(len(self.table), 'row')} and "
-            f"{_counted(len(self.seeds), 'seed')}: {done} done before, "
+            f"{counted(len(runs), 'run')} of {counted(len(self.table), 'row')} and "
+            f"{counted(len(self.seeds), 'seed')}: {done} done before, "
             f"{len(runs) - done} to do"
         )
         return runs
@@ -340,7 +334,7 @@ class Study:
             runs = [run for (label, _), run in self.runs.items() if label in labels]
             how = {"device": device, "at_once": int(at_once), "processes": int(processes), "executor": executor}
             run_all(runs, self.steps, **how)
-        print(f"training took {time.perf_counter() - began:.0f} s of wall time for {_counted(len(self.runs), 'run')}")
+        print(f"training took {time.perf_counter() - began:.0f} s of wall time for {counted(len(self.runs), 'run')}")
         return self.budgets
 
     @property
@@ -389,8 +383,8 @@ class Study:
         needed = self._starts(list(waiting.values()))
         for line in self.describe_start():
             print(line)
-        counts = (_counted(len(self.table), "row"), _counted(len(self.seeds), "seed"))
-        print(f"{_counted(len(measured), 'run')} of {counts[0]} and {counts[1]}: {len(waiting)} to measure")
+        counts = (counted(len(self.table), "row"), counted(len(self.seeds), "seed"))
+        print(f"{counted(len(measured), 'run')} of {counts[0]} and {counts[1]}: {len(waiting)} to measure")
         about = self.setting | self.common | {"asked": asked} | dict(setting)
 
         def ended(run: Run) -> None:

@@ -91,6 +91,14 @@ def _labels_of(
     return rng(seed, "shuffled", stage).permutation(labels) if grouping.shuffled else labels
 
 
+def _count_clusters(
+    assignments: np.ndarray | torch.Tensor,  # (stage, pair): clusters of the stages so far
+    grouping: Grouping,  # how
+) -> int:  # K, or as many as a label has values
+    "How many clusters a stage has at most."
+    return max(grouping.clusters, int(assignments.max()) + 1)
+
+
 def _groups_from(
     assignments: np.ndarray,  # (stage, pair): clusters of the stages so far
     vectors: torch.Tensor | StoredVectors,  # of the last of them
@@ -98,7 +106,7 @@ def _groups_from(
     batch_size: int,  # what a group should fill
 ) -> np.ndarray:  # a group for every pair
     "The groups from which the next stage draws."
-    groups = pseudo_labels(assignments, max(grouping.clusters, int(assignments.max()) + 1))
+    groups = pseudo_labels(assignments, _count_clusters(assignments, grouping))
     if grouping.small == "merge":
         return merge_small(groups, vectors, batch_size)
     return groups
@@ -190,7 +198,7 @@ def _describe_small(
     batch_size: int,  # what a group should fill
 ) -> str | None:  # the warning; None where every group fills a batch
     "Say how many groups are smaller than a batch, and what becomes of them."
-    count = max(grouping.clusters, int(assignments.max()) + 1)
+    count = _count_clusters(assignments, grouping)
     counts = np.unique(pseudo_labels(assignments.cpu().numpy(), count), return_counts=True)[1]
     less = counts < batch_size
     if not less.any():
@@ -335,7 +343,7 @@ def multistage(
         encoder = (model.encoders[stage],) if objective == "moco" else ()
         loss = UNIMODAL[objective](*encoder, stage=stage, temperature=float(temperature), views=views, **options)
         hooks = {"on_start": begin_stage(stage, count, grouping, loss, inherit, first), "on_end": end_stage(stage)}
-        loader = stage_loader(stage, grouping.small, views, getattr(loss, "label", None))
+        loader = stage_loader(stage, grouping.small, views, loss.label)
         trained = (f"encoders.{stage}.*",)
         phases.append(
             Phase(

@@ -60,6 +60,8 @@ def nt_xent_logits(
 class SimCLR(Objective):
     "The loss of one stage's projections (Chen et al. 2020)."
 
+    label: str | None = None  # whose values the loader is to bring as `Groups`; None: it learns from images alone
+
     def __init__(
         self,
         stage: int = 0,  # whose encoder learns
