@@ -630,7 +630,8 @@ time.sleep(120)"""
         (["review"], "review needs --edits: the file of edits to review, written by"),
     ],
 )
-def test_the_launcher_says_what_it_cannot_use(arguments, message, capsys):
+def test_the_launcher_says_what_it_cannot_use(arguments, message, capsys, monkeypatch):
+    monkeypatch.setattr(server, "serving", None)  # what is not refused would be served until somebody ends it
     with pytest.raises(SystemExit):
         server.main(arguments)
     assert message in capsys.readouterr().err

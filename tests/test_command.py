@@ -362,12 +362,14 @@ def test_an_app_is_served_with_its_options(album, trained, monkeypatch):
     assert given[1] == ["review", "--edits", str(album / "captions.csv")]
 
 
-def test_what_an_app_cannot_use_is_one_line_that_names_the_command(album, capsys):
+def test_what_an_app_cannot_use_is_one_line_that_names_the_command(album, capsys, monkeypatch):
+    # what is not refused would be served until somebody ends it
+    monkeypatch.setattr("complearn.apps.serving.serving", None)
     with pytest.raises(SystemExit) as ended:
-        command.main(["open", "codes", "--gallery", str(album)])
+        command.main(["open", "concepts", "--gallery", str(album)])
     said = capsys.readouterr().err
     assert ended.value.code == 2
-    assert said == "complearn open: --gallery belongs to map, search and stages; leave it out for codes\n"
+    assert said == "complearn open: --gallery belongs to codes, map, search and stages; leave it out for concepts\n"
     for verb in ("graph", "split", "edits", "parse"):
         with pytest.raises(SystemExit):
             command.main([verb])
