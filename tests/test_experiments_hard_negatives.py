@@ -111,7 +111,7 @@ def test_captions_of_ones_own_train_with_negatives_that_were_made_beforehand(exp
         refused = experiment("experiments/hard_negatives", tmp_path / "none", **given | changed)
         assert not refused.result.good
         assert "no training caption has a negative" in refused.text
-        assert "apps.edits --calls" in refused.text
+        assert "complearn edits --calls" in refused.text
 
 
 @pytest.mark.slow

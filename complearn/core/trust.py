@@ -70,8 +70,9 @@ class Refused(ConnectionError):
     "A connection that was attempted while a folder was opened."
 
 
-def _refuse_connection(event: str, arguments: tuple) -> None:
-    if event in _EVENTS and _guard["depth"]:
+def _refuse_connection(event: str, arguments: tuple, events: tuple = _EVENTS, guard: dict = _guard) -> None:
+    # `events` and `guard` are bound here: at the interpreter's end the hook still runs, and globals are gone
+    if event in events and guard["depth"]:
         if isinstance(arguments[0], socket.socket) and arguments[0].family == getattr(socket, "AF_UNIX", None):
             return
         raise Refused(
