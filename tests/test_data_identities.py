@@ -65,6 +65,7 @@ DRAWN = {  # what has no files: another world, or other counts, under the same n
     "trifeature": lambda: _other_trifeatures(),
     "hue_ring": lambda: read("hue_ring", n=16, seed=1),
     "sign_patterns": lambda: read("sign_patterns", n=16, seed=1, noise=0.1),
+    "quilts": lambda: read("quilts", n=16, seed=1),
 }
 
 

@@ -32,7 +32,7 @@ from ..reports import READERS, BadData, Pairs, Report, existing_path, join_pairs
 from ..sprites import clipart, galleries, stamps  # noqa: F401
 from ..streams import PairStream
 from ..visual_genome import reader  # noqa: F401
-from ..worlds import hues, world  # noqa: F401
+from ..worlds import hues, quilts, world  # noqa: F401
 from ...language.parsing.base import Parse
 from ...language.parsing.brackets import given_trees
 from complearn.language.parsing.registry import (

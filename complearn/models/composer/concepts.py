@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...core.config import check_choice
 from ...data.pairs import Batch, Collate, Pair, Part, number
-from ...language.concepts.rules import LABELS, find_concepts, pruned_tree
+from ...language.concepts.rules import LABELS, find_concepts, pruned_tree, rebracketed
 from ...language.parsing.flat import flat_tree
 from ...language.parsing.registry import PARSERS, parse
 from ...language.trees import Tree
@@ -233,6 +233,7 @@ class FindConcepts:
     tokenizer: Any  # captions, names -> Tokens
     trees: str = "given"  # by the pairs, or by a parser of `language.parsing`, e.g. "spacy" or "rules"
     prune: float = 0.0  # share of phrases that each tree loses at random, see `prune_tree`
+    bracketing: str = "given"  # of noun phrases, see `rebracketed`
 
     def __post_init__(self):
         check_trees(self.trees)
@@ -247,7 +248,10 @@ class FindConcepts:
             trees = [pair.tree for pair in pairs]
         else:
             trees = [parsed.tree for parsed in parse(captions, self.trees, progress=False)]
-        return [tree and pruned_tree(caption, tree, self.prune) for caption, tree in zip(captions, trees)]
+        return [tree and self._changed(caption, tree) for caption, tree in zip(captions, trees)]
+
+    def _changed(self, caption: str, tree: Tree) -> Tree:
+        return pruned_tree(caption, rebracketed(caption, tree, self.bracketing), self.prune)
 
     def lines(
         self,
@@ -284,10 +288,11 @@ def concept_collate(
     trees: str = "given",  # see `FindConcepts`
     regions: int | None = None,  # features of the regions that pairs bring in place of images; None: images are read
     prune: float = 0.0,  # see `FindConcepts`
+    bracketing: str = "given",  # see `FindConcepts`
     choose: bool = False,  # see `Collate`
 ) -> Collate:
     "A collation whose captions come with their concepts, and perhaps regions in place of images."
-    steps = (FindConcepts(tokenizer, trees, prune), *([] if regions is None else [StackRegions(regions)]))
+    steps = (FindConcepts(tokenizer, trees, prune, bracketing), *([] if regions is None else [StackRegions(regions)]))
     return Collate(transform, tokenizer, choose, pixels=regions is None, steps=steps)
 
 # %% ../../../nbs/models/composer/concepts.ipynb #f6e97f02

@@ -47,6 +47,8 @@ class PairConfig:
     trees: str = "given"
     # share of phrases that trees lose at random, the same ones each time (Table 7)
     prune: Annotated[float, Field(ge=0, le=1)] = 0.0
+    # above noun phrases: the tree's phrases, random ones, or none (noun phrases side by side); controls of the tree
+    bracketing: Literal["given", "random", "chunks"] = "given"
     heads: PositiveInt = 12  # of self-attention, or as many as the width allows
     # of cross-attention; None: four thirds of the width, 1,024 of 768 in the paper
     cross_width: PositiveInt | None = None

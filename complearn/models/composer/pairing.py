@@ -132,6 +132,7 @@ class PairScorer(nn.Module):
         self.tokenizer = tokenizer
         self.language = language
         settings = {"trees": config.trees, "regions": config.regions, "prune": config.prune}
+        settings |= {"bracketing": config.bracketing}
         self.collate = concept_collate(vision.make_transform(config.fit), tokenizer, **settings)
         self.vision = RegionStream(vision, language.tower.width, config.memory, config.regions, config.stored)
 
@@ -248,9 +249,8 @@ class PairScorer(nn.Module):
 
     def fingerprint(self) -> str:
         "A hash of this model, for caches."
-        return weights_fingerprint(
-            self, asdict(self.collate.transform), self.tokenizer.to_dict(), self.config.trees, self.config.prune
-        )
+        trees = (self.config.trees, self.config.prune, self.config.bracketing)
+        return weights_fingerprint(self, asdict(self.collate.transform), self.tokenizer.to_dict(), *trees)
 
 
 SEARCH_FAULT = "scores an image and a text together and has no vector of either; choose a dual encoder to search with"

@@ -148,6 +148,7 @@ def _row_label(
 
     sayings = {"modulator": str, "primitives": "nouns {}".format, "prune": "{:.0%} pruned".format, "layers": plural}
     sayings |= {"reach": {"paper": "read as in the paper", "even": "read evenly"}.get}
+    sayings |= {"bracketing": {"random": "random trees", "chunks": "noun phrases side by side"}.get}
     parts += [
         sayings[key](value) if key in sayings else f"{key} {value}" for key, value in row.get("model", {}).items()
     ]
@@ -175,6 +176,7 @@ COMPOSER_ROWS: dict[str, dict[str, dict]] = {
     "nll": _by_label(_composer(mvsa="nll")),
     "modulator": _by_label(*(_sized(modulator=form) for form in ("mlp", "replace"))),
     "primitives": _by_label(*(_sized(primitives=keys) for keys in ("regions", "off"))),
+    "trees": _by_label(*(_composer(**SENTENCES) | {"model": {"bracketing": how}} for how in ("random", "chunks"))),
     "pruned": _by_label(*(_sized(prune=share) for share in (0.1, 0.3, 0.5))),
     "reach": _by_label(_sized(reach="paper")),
     "balance": _by_label(_composer(balance="paper")),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core.config import check_choice
 from ...data.pairs import CaptionIds, same_pairs
-from ...models.composer.concepts import PARENT, PRIMITIVE, TEXT, Concepts, present
+from ...models.composer.concepts import PARENT, PRIMITIVE, START, STOP, TEXT, Concepts, present
 from ...models.composer.recursion import heights
 from ..engine.accumulation import GradCache
 from ..engine.phases import Objective
@@ -113,6 +113,15 @@ def order_loss(
     return _over_captions(violations.masked_fill(parents < 0, 0), parents >= 0, mean)
 
 # %% ../../../nbs/training/objectives/alignment.ipynb #68079409
+def _equal_captions(
+    ids: Int64[Tensor, "caption token"],
+    concepts: Int64[Tensor, "caption concept column"],
+) -> Bool[Tensor, "caption caption"]:
+    "True where two captions have the same tokens, and the same of them belong together."
+    lines = torch.cat([ids, concepts[..., [START, STOP, PARENT]].flatten(1)], 1)
+    return (lines[:, None] == lines[None]).all(-1)
+
+
 class Alignment(Objective):
     "MATCH, MVSA and ORDER (Zhang et al. 2021, Sec. 3.3)."
 
@@ -146,8 +155,7 @@ class Alignment(Objective):
                 "accumulate to 1"
             )
         concepts = batch[Concepts].table
-        longest = batch.ids.shape[1]
-        equal = (batch.ids[:, None] == batch.ids[None]).sum(-1) == longest
+        equal = _equal_captions(batch.ids, concepts)
         captions = batch.get(CaptionIds)
         same = same_pairs(batch.image_ids, None if captions is None else captions.numbers) | equal
         counts = []

@@ -9,7 +9,7 @@ __all__ = ['Share', 'EVALUATIONS', 'Start', 'Words', 'Train', 'evaluation', 'Due
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
 from torch import nn
@@ -78,6 +78,8 @@ class Train(TrainSettings):
     choose: bool = False  # draw one of a photo's captions each time
     # share of a batch's pairs that come with one whose caption has the same words in another order; 0: as drawn
     exchanges: Annotated[float, Field(ge=0, le=1)] = 0.0
+    # what makes an exchange: another order of the words, or also another tree of the same order, as the data gives it
+    exchanged: Literal["order", "tree"] = "order"
     # a wrong caption each: "auto", {"calls": 2}
     negatives: Annotated[Negatives | None, BeforeValidator(Negatives.read)] = None
     words: Words = field(default_factory=Words)  # how the vocabulary is fitted
@@ -99,6 +101,7 @@ class Train(TrainSettings):
         "The settings of batches in which a checkpoint must agree."
         augment = {name: value for name, value in plain(self.augment).items() if value}
         exchanges = {"exchanges": self.exchanges} if self.exchanges else {}
+        exchanges |= {"exchanged": self.exchanged} if self.exchanges and self.exchanged != "order" else {}
         return (
             {"augment": augment}
             | exchanges

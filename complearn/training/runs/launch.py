@@ -305,7 +305,8 @@ def _make_loader(
         raise RequestError("train.exchanges looks for pairs among all of them, and a stream has no end; leave it out")
     if share:
         captions = [pair.caption or "" for pair in pairs]
-        sampler = ExchangeSampler(captions, config.train.batch_size, config.seed, share)
+        trees = [pair.tree for pair in pairs] if config.train.exchanged == "tree" else None
+        sampler = ExchangeSampler(captions, config.train.batch_size, config.seed, share, trees)
         return Loader(pairs, collate, config.train.batch_size, config.seed, **shared, sampler=sampler)
     if isinstance(pairs, PairStream):
         return StreamLoader(pairs, collate, config.train.batch_size, config.seed, **shared)
