@@ -18,6 +18,7 @@ NAMES = (
     "semantic_space",
     "slider_control",
     "stages_control",
+    "tree_control",
 )
 
 
