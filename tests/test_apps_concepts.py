@@ -233,6 +233,9 @@ def test_a_split_says_what_it_could_not_choose(files, capsys):
     ]
     assert main(["split", *captions, "--size", "2", "--windows", "4", "--quiet"]) == 0
     assert "1 of 4 windows could be chosen: 2 images are too few" in capsys.readouterr().out
+    assert main(["split", *captions, "--size", "1", "--windows", "0", "--quiet", "--search"]) == 0
+    assert "of single words" in capsys.readouterr().out
+    assert json.loads((files / "split.json").read_text())["setting"]["search"] is True
     assert main(["split", *captions, "--size", "9", "--quiet"]) == 2
     assert "ask for fewer, or give more training captions" in capsys.readouterr().err
     levels = {"mcd": 0.086, "window_1": 0.102, "window_2": 0.1, "all": 0.0}

@@ -17,6 +17,7 @@ from complearn.data.divergence.measure import (
     make_split,
     most_divergent,
     read_split,
+    search_swaps,
     write_split,
 )
 from complearn.data.pairs import Pair
@@ -182,13 +183,55 @@ def test_a_file_that_is_no_split_is_named(text, says, tmp_path):
 
 
 def test_too_few_images_are_an_error_that_says_why():
-    candidates = Candidates(["1", "2"], [Counter("a"), Counter("b")], [{"x"}, {"y"}])
+    candidates = Candidates(["1", "2"], [Counter("a"), Counter("b")], [Counter("x"), Counter("y")])
     with pytest.raises(ValueError, match="2 images was asked for, and 1 can be chosen .1 of 2 hold a primitive"):
-        make_split(candidates, Candidates(["0"], [Counter("a")], [{"x"}]), n=2)
+        make_split(candidates, Candidates(["0"], [Counter("a")], [Counter("x")]), n=2)
     with pytest.raises(ValueError, match="ask for fewer, or give more training captions"):
         make_split(candidates, n=1)
     with pytest.raises(ValueError, match="size is at least 1, not 0"):
         make_split(candidates, n=0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_search_ends_where_no_exchange_of_its_kind_raises_divergence(seed):
+    draws = np.random.default_rng(seed)
+    candidates = [Counter(draws.integers(0, 25, draws.integers(1, 7)).tolist()) for _ in range(40)]
+    train = Counter(draws.integers(0, 20, 200).tolist())
+    usable = np.flatnonzero(draws.random(40) < 0.8)
+    start = draws.choice(usable, 8, replace=False)
+    chosen, swaps = search_swaps(train, candidates, start, usable)
+
+    def level(places):
+        return compound_divergence(train, total([candidates[k] for k in places]))
+
+    assert len(set(chosen)) == 8 and set(chosen) <= set(usable)
+    assert (level(chosen) > level(start)) == (swaps > 0)
+    out = max(chosen, key=lambda k: level([each for each in chosen if each != k]))
+    rest = [each for each in chosen if each != out]
+    assert all(level([*rest, k]) <= level(chosen) + 1e-9 for k in usable if k not in chosen)
+    if swaps:
+        before, _ = search_swaps(train, candidates, start, usable, most=swaps - 1)
+        assert level(before) < level(chosen)
+
+
+def test_a_split_by_search_diverges_more_and_says_how_far_its_words_do(tmp_path):
+    draws = np.random.default_rng(1)
+
+    def images(n):
+        words = [draws.choice(list("abcdefgh"), 3, replace=False) for _ in range(n)]
+        names = [str(k) for k in range(n)]
+        return Candidates(names, [Counter(map(tuple, [w[:2], w[1:]])) for w in words], [Counter(w) for w in words])
+
+    train, asked = images(100), images(80)
+    ranked, found = (make_split(asked, train, n=8, windows=2, search=search) for search in (False, True))
+    assert found.divergences["mcd"] > ranked.divergences["mcd"] and found.setting["swaps"] > 0
+    assert found.parts["window_1"] == ranked.parts["window_1"]
+    chosen = [asked.primitives[int(name)] for name in found.parts["mcd"]]
+    assert found.atoms["mcd"] == compound_divergence(train.atoms(), total(chosen), 0.5)
+    assert set(found.atoms) == set(found.divergences)
+    assert read_split(write_split(tmp_path / "split.json", found)) == found
+    with pytest.raises(ValueError, match="a search needs a training set that stays as it is"):
+        make_split(asked, n=8, search=True)
 
 
 def test_any_compounds_can_be_counted():
@@ -203,7 +246,7 @@ def test_any_compounds_can_be_counted():
     pair = Pair(None, "a red circle", "0", "0", graph=scene)
     found = find_candidates([pair, replace(pair, id="1")], "scene")
     assert found.compounds[0]["red", "circle"] == found.compounds[0]["circle", "left of", "star"] == 1
-    assert found.primitives == [{"circle", "star", "red", "blue", "large", "plain"}]
+    assert found.primitives == [{"circle": 1, "star": 1, "red": 1, "blue": 1, "large": 2, "plain": 2}]
     with pytest.raises(ValueError, match="pair 0 has no scene graph"):
         find_candidates(grounded(["a dog"]), "scene")
     with pytest.raises(ValueError, match="no kind of compounds 'verbs'"):

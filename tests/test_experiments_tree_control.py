@@ -75,7 +75,8 @@ def test_only_a_model_that_composes_along_a_tree_can_tell_twins_apart(pairs, kin
 def test_batches_of_a_run_hold_twins_where_trees_make_an_exchange(tmp_path):
     model = {"kind": "composer", "layers": 1, **TOWERS}
     train = {"batch_size": 4, "exchanges": 1.0}
-    config = {"data": {"name": "quilts", "args": {"n": 24}}, "method": {"name": "composer", "args": {"steps": 2}}, "model": model, "seed": 0}
+    method = {"name": "composer", "args": {"steps": 2}}
+    config = {"data": {"name": "quilts", "args": {"n": 24}}, "method": method, "model": model, "seed": 0}
     run = prepare(tmp_path / "tree", {**config, "train": train | {"exchanged": "tree"}})
     loader = make_trainer(run, "cpu", progress=False).loader
     pairs = read("quilts", n=24)

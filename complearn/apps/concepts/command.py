@@ -200,6 +200,9 @@ def make_parser() -> argparse.ArgumentParser:
     split.add_argument("--compounds", default="predicates", choices=list(COMPOUNDS), help="(default: predicates)")
     split.add_argument("--size", type=int, default=1000, help="images of a part (default: 1000)")
     split.add_argument("--windows", type=int, default=16, help="parts at falling divergences (default: 16)")
+    split.add_argument(
+        "--search", action="store_true", help="raise the divergence of mcd by exchanges of images (needs --train)"
+    )
     new = commands.add_parser("unseen", help="list what a test file uses and training never shows")
     new.add_argument("train", help=either)
     new.add_argument("test", help=either)
@@ -359,7 +362,8 @@ def _split_remarks(
         remarks.append(f"{len(levels)} of {windows} windows could be chosen: {few}")
     if levels and (furthest := max(levels, key=levels.get)) and levels[furthest] > split.divergences["mcd"]:
         remarks.append(
-            f"{furthest} is further from training than mcd, which takes the images that rank first one by one"
+            f"{furthest} is further from training than mcd, which takes the images that rank first one by one; "
+            "--search goes on from there"
         )
     return remarks
 
@@ -370,7 +374,8 @@ def _split_command(
     "Choose evaluation sets."
     settings = (options.compounds, options.parser, not options.quiet, options.column)
     train = _source_candidates(options.train, *settings) if options.train else None
-    split = make_split(_source_candidates(options.captions, *settings), train, options.size, options.windows)
+    given = (options.size, options.windows)
+    split = make_split(_source_candidates(options.captions, *settings), train, *given, search=options.search)
     write_split(options.output, split)
     print(
         f"{options.output}: {split.setting['usable']} of {split.setting['images']} images hold only primitives that "
@@ -380,6 +385,7 @@ def _split_command(
         print(remark)
     sizes = {name: len(images) for name, images in split.parts.items()}
     columns = {"images": pd.Series(sizes, dtype="Int64"), "divergence": pd.Series(split.divergences).round(3)}
+    columns |= {"of single words": pd.Series(split.atoms).round(3)}
     table = pd.DataFrame(columns).reindex([*sizes, *(name for name in split.divergences if name not in sizes)])
     print(table.astype(object).where(table.notna(), "").to_string())
 

@@ -6,10 +6,11 @@
 __all__ = ['gallery_split', 'gallery_pairs', 'best_recall']
 
 # %% ../../../nbs/data/worlds/galleries.ipynb #5a0a371c
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..divergence.measure import Candidates, DivergenceSplit, compound_divergence, make_split
+from ..divergence.measure import ATOMS, Candidates, DivergenceSplit, compound_divergence, make_split
 from ..images import load_images
 from ..pairs import Pair
 from .splits import compounds, primitives
@@ -26,7 +27,9 @@ def _drawn_candidates(
     statements = {}
     for k in numbers:
         statements.setdefault(world.draw(part, k)[1], f"{part}-{k}")
-    return Candidates(list(statements.values()), list(map(compounds, statements)), list(map(primitives, statements)))
+    return Candidates(
+        list(statements.values()), list(map(compounds, statements)), [Counter(primitives(each)) for each in statements]
+    )
 
 # %% ../../../nbs/data/worlds/galleries.ipynb #e532b7f1
 def gallery_split(
@@ -40,7 +43,9 @@ def gallery_split(
             f"galleries by divergence need a world of the divergence split, this one is {world.config.split!r}; set "
             f"split"
         )
-    training = Candidates(["training"], [world.compounds], [set().union(*map(primitives, world.trained))])
+    training = Candidates(
+        ["training"], [world.compounds], [Counter(name for each in world.trained for name in primitives(each))]
+    )
     split = make_split(_drawn_candidates(world, "test", range(4 * world.config.n_test)), training, size, windows)
     familiar = _drawn_candidates(world, "seen", range(4 * size))
     if len(familiar.images) < size:
@@ -50,7 +55,8 @@ def gallery_split(
         )
     near = Candidates(*(values[:size] for values in (familiar.images, familiar.compounds, familiar.primitives)))
     levels = {"in_domain": compound_divergence(world.compounds, near.total())} | split.divergences
-    return replace(split, parts={"in_domain": near.images} | split.parts, divergences=levels)
+    atoms = {"in_domain": compound_divergence(training.atoms(), near.atoms(), ATOMS)} | split.atoms
+    return replace(split, parts={"in_domain": near.images} | split.parts, divergences=levels, atoms=atoms)
 
 # %% ../../../nbs/data/worlds/galleries.ipynb #b724d89c
 def gallery_pairs(
