@@ -19,7 +19,9 @@ from ..lexicon.relations import SHIPPED_ROWS
 from ..scenes.nouns import plural
 
 # %% ../../../nbs/language/concepts/forms.ipynb #ee13904f
-_OTHER_THINGS = frozenset("shorts glasses goods news clothes woods arms jeans waters".split())  # plurals, not of their singular
+_OTHER_THINGS = frozenset(
+    "shorts glasses goods news clothes woods arms jeans waters".split()
+)  # plurals, not of their singular
 _BLANK = "["  # how a blank of a predicate begins
 
 
@@ -45,7 +47,9 @@ def _singulars(
 ) -> dict[str, str]:  # plural -> singular
     "The plurals among some nouns whose singular is among them, too."
     plurals = {plural(noun): noun for noun in as_nouns if " " not in noun}
-    return {many: one for many, one in plurals.items() if many in as_nouns and many != one and many not in _OTHER_THINGS}
+    return {
+        many: one for many, one in plurals.items() if many in as_nouns and many != one and many not in _OTHER_THINGS
+    }
 
 # %% ../../../nbs/language/concepts/forms.ipynb #bb94c6e5
 _TO_BE = {"am": "be", "is": "be", "are": "be", "was": "be", "were": "be", "been": "be", "being": "be"}
@@ -88,7 +92,9 @@ def _verb_forms(
                 families.setdefault(base, set()).add(word)
     known = set(verbs)
     forms = {}
-    for base, words in sorted(families.items(), key=lambda item: (len(item[1]), item[0] in known, -len(item[0]), item[0])):
+    for base, words in sorted(
+        families.items(), key=lambda item: (len(item[1]), item[0] in known, -len(item[0]), item[0])
+    ):
         if len(words) + (base in known) > 1:
             forms |= dict.fromkeys(words, base)  # of two verbs, that with more forms
     if "ed" in endings:
@@ -125,7 +131,7 @@ def word_forms(
     check_choice("merge", merge, MERGES)
     as_nouns, in_predicates = _word_counts(graph)
     endings = ("s",) if merge == "number" else ("s", "ing", "ed")
-    to_be = {form: "be" for form in ("am", "is", "are")} if merge == "number" else _TO_BE
+    to_be = dict.fromkeys(("am", "is", "are"), "be") if merge == "number" else _TO_BE
     return _verb_forms(as_nouns, in_predicates, endings) | _singulars(as_nouns) | to_be
 
 

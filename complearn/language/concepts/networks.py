@@ -35,7 +35,9 @@ def graph_network(
     counts = graph.image_counts.tolist()
     for number, (text, primitive) in enumerate(zip(texts, graph.concepts["primitive"].tolist())):
         kind = "primitive" if primitive else "concept"
-        network.add_node(f"c{number}", kind=kind, text=text, images=counts[number], probability=counts[number] / n_images)
+        network.add_node(
+            f"c{number}", kind=kind, text=text, images=counts[number], probability=counts[number] / n_images
+        )
     concepts = graph.parts["concept"].tolist()
     used = graph.parts["predicate"].tolist()
     ways = Counter(
@@ -50,7 +52,9 @@ def graph_network(
         for place, part in enumerate(parts):
             network.add_edge(node, f"c{part}", kind="part", place=place)
     if entailed is not None:
-        for premise, hypothesis, probability in entailed[["premise", "hypothesis", "probability"]].itertuples(index=False):
+        for premise, hypothesis, probability in entailed[["premise", "hypothesis", "probability"]].itertuples(
+            index=False
+        ):
             for source in graph.places[premise]:
                 for target in graph.places[hypothesis]:
                     network.add_edge(f"c{source}", f"c{target}", kind="entails", probability=float(probability))
@@ -66,7 +70,9 @@ def check_network_path(
 ) -> None:
     "Raise RequestError for a file that is of no form of a network."
     if Path(path).suffix.lower() not in NETWORK_FORMS:
-        raise RequestError(f"{path}: a network is written as {' or '.join(NETWORK_FORMS)}; end the file's name with one")
+        raise RequestError(
+            f"{path}: a network is written as {' or '.join(NETWORK_FORMS)}; end the file's name with one"
+        )
 
 
 def write_network(

@@ -154,7 +154,9 @@ def entailments(
         chosen = both >= threshold * counts[premise]
         sure.append((premise[chosen], hypothesis[chosen], both[chosen]))
     none = np.zeros(0, np.int64)
-    premise, hypothesis, both = (np.concatenate([none, *columns]) for columns in zip(*sure, strict=True)) if sure else (none,) * 3
+    premise, hypothesis, both = (
+        (np.concatenate([none, *columns]) for columns in zip(*sure, strict=True)) if sure else (none,) * 3
+    )
     texts = np.asarray(_phrase_numbers(graph)[1], dtype=object)
     columns = {
         "premise": texts[premise],

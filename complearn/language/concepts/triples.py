@@ -11,14 +11,18 @@ from collections import Counter
 import pandas as pd
 
 from .graph import ConceptGraph
-from .rules import PHRASE_LABELS, is_mark
+from .rules import NOUN_TAGS, PHRASE_LABELS, is_mark
 
 # %% ../../../nbs/language/concepts/triples.ipynb #19a03e4a
 _JOINING = frozenset(("and", "or", "nor", "&", "as well as", "and then"))  # words between phrases of the same role
 
 
-def _is_joining(words: list[str]) -> bool:
-    return " ".join(word for word in words if not is_mark(word)) in _JOINING or all(map(is_mark, words))
+def _relation(words: list[str]) -> str:
+    "The words between two blanks, without marks and without the article of the second."
+    real = [word for word in words if not is_mark(word)]
+    while real and real[-1] in ("a", "an", "the"):
+        real = real[:-1]
+    return " ".join(real)
 
 
 def predicate_roles(
@@ -28,25 +32,32 @@ def predicate_roles(
     roles = []
     groups: list[list[int]] = []  # blanks of the same role
     between: list[str] = []
+    verb = ""  # the words before the last group
+    label = ""  # of the last blank
     number = -1
     for part in predicate.split():
         if not (part.startswith("[") and part.endswith("]")):
             between.append(part)
             continue
         number += 1
-        if part[1:-1] not in PHRASE_LABELS:
-            between.append(part)
-            continue
-        if groups and between and _is_joining(between):
+        words = _relation(between)
+        is_compound = not between and {label, part[1:-1]} <= set(NOUN_TAGS)
+        if is_compound:  # "ice cream": the last noun is the thing
+            last = groups[-1].pop()
+            roles = [role for role in roles if role[2] != last]
+        if groups and (is_compound or words in _JOINING or between and all(map(is_mark, between))):
             groups[-1].append(number)
-            words = roles[-1][1] if len(groups) > 1 else ""
+            words = verb
+        elif groups and not words:
+            label = ""
+            between = []
+            continue  # two phrases without a word between them
         else:
             groups.append([number])
-            words = " ".join(word for word in between if not is_mark(word) and not word.startswith("["))
-        if len(groups) > 1 and words:
+            verb = words
+        if len(groups) > 1:
             roles += [(subject, words, number) for subject in groups[0]]
-        elif len(groups) > 1:
-            groups.pop()  # two phrases without a word between them
+        label = part[1:-1]
         between = []
     return roles
 
