@@ -248,7 +248,7 @@ def test_a_parser_that_needs_a_file_is_not_offered(capsys):
     with pytest.raises(SystemExit):
         main(["graph", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "one of rules, spacy (default" in shown and "the folder of a graph" not in shown
+    assert "one of benepar, rules, spacy, stanza (default" in shown
 
 
 def test_what_a_model_does_not_read_is_counted():
@@ -292,3 +292,47 @@ def test_scores_of_phrases_are_written(tmp_path, capsys):
     assert "does not score concepts" in capsys.readouterr().err
     assert main(["scores", folder("vse"), "", output, "--most", "1"]) == 2
     assert "all 1 captions are of one image" in capsys.readouterr().err
+
+
+def test_graph_writes_what_is_counted_and_asks_a_graph_that_is_there(files, capsys):
+    folder = str(files / "graph")
+    arguments = ["graph", str(files / "captions.csv"), folder, "--parses", str(files / "parses.jsonl")]
+    tables = ["--phrases", str(files / "phrases.csv"), "--triples", str(files / "triples.csv")]
+    assert main([*arguments, *tables]) == 0
+    phrases = pd.read_csv(files / "phrases.csv").set_index("phrase")
+    assert phrases.loc["grass", "probability"] == 1 and phrases.loc["a cat", "probability"] == 0.5
+    assert phrases.loc["a dog", "caption_share"] == pytest.approx(2 / 3)
+    triples = pd.read_csv(files / "triples.csv")
+    assert sorted(triples.iloc[:, :3].values.tolist()) == [
+        ["a cat", "on", "grass"],
+        ["a dog", "on", "grass"],
+        ["a dog", "under", "a cat"],
+    ]
+    capsys.readouterr()
+    more = ["--entailments", str(files / "entailments.csv"), "--pairs", str(files / "pairs.csv")]
+    more += ["--export", str(files / "network.json"), "--least", "1", "--threshold", "0.9", "--merge", "number"]
+    assert main(["graph", folder, *more]) == 0
+    said = capsys.readouterr().out
+    entailed = pd.read_csv(files / "entailments.csv")
+    assert ["a cat", "grass"] in entailed[["premise", "hypothesis"]].values.tolist()
+    assert entailed["probability"].min() >= 0.9 and f"{len(entailed)} entailments" in said
+    edges = json.loads((files / "network.json").read_text())["edges"]
+    assert sum(edge["kind"] == "entails" for edge in edges) == len(entailed) and "merged by number" in said
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["graph", "captions.csv"], "captions.csv is no graph; name a folder for it"),
+        (["graph", "graph"], "nothing is asked of graph; name a file, e.g. --phrases"),
+        (["graph", "graph", "other"], "graph is a graph; leave other out"),
+        (["graph", "graph", "--export", "graph.png"], r"graph.png: a network is written as .graphml or .json"),
+        (["graph", "graph", "--entailments", "e.csv", "--threshold", "2"], "above 0 and up to 1, not 2.0"),
+    ],
+)
+def test_graph_says_what_it_cannot_count(words, says, files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    assert main(["graph", "captions.csv", "graph", "--parses", "parses.jsonl"]) == 0
+    capsys.readouterr()
+    assert main(words) == 2
+    assert says in capsys.readouterr().err

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -19,8 +20,10 @@ from complearn.core.extras import MissingLibrary
 from complearn.core.files import BadData
 from complearn.language.parsing.base import IncompleteParse, Parse, Word
 from complearn.language.parsing.brackets import _leaf_spans, given_trees, tree_parse
+from complearn.language.parsing.constituency import _benepar_pipeline, _stanza_pipeline
 from complearn.language.parsing.constituents import NOMINAL, SUBJECTS, _uncrossed, constituents
 from complearn.language.parsing.dependencies import _folder_state
+from complearn.language.parsing.english import english_share
 from complearn.language.parsing.quality import bracket_scores, checked_captions
 from complearn.language.parsing.registry import (
     PARSERS,
@@ -591,3 +594,144 @@ def test_a_parsers_folder_that_was_trained_again_has_another_version(tmp_path):
         versions.append(_folder_state(str(tmp_path)))
     assert all(version.startswith(", files ") for version in versions)
     assert len(set(versions)) == 3 and versions[0] == versions[3]
+
+
+# --- other libraries' parsers, by stand-ins that have their calls
+
+
+ENGLISH = ["a dog runs on the beach with two children", "the man is wearing a hat and his coat"]
+FOREIGN = {
+    "German": "ein Mann in einem roten Hemd steht auf der Straße",
+    "French": "un homme et une femme marchent dans la rue en hiver",
+    "Spanish": "un perro corre por la playa con una pelota",
+    "Italian": "un uomo in bicicletta sulla strada in città",
+    "Portuguese": "a menina e o menino brincam na praia com a bola",
+    "Dutch": "een man in een rode jas loopt op het strand",
+    "Polish": "dwa psy biegają po plaży obok morza",
+    "Turkish": "küçük bir çocuk parkta kırmızı topla oynuyor",
+    "Russian": "две собаки бегут по пляжу у моря",
+    "Japanese": "二匹の犬が海辺を走っている",
+}
+
+
+@pytest.mark.parametrize("language", FOREIGN)
+def test_a_parser_of_english_warns_of_captions_in_another_language(language, tmp_path):
+    captions = [f"{FOREIGN[language]} {k}" for k in range(20)]
+    with pytest.warns(UserWarning, match="do not look English, and the parser 'rules' reads English"):
+        parse(captions, "rules", cache=tmp_path, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parse(captions[:19], "rules", cache=tmp_path, progress=False)  # too few to say
+        parse(captions, by_spaces, cache=tmp_path, progress=False)  # a parser that says nothing of its language
+        parse(ENGLISH * 10, "rules", cache=tmp_path, progress=False)
+
+
+def test_english_share_is_a_share_of_words():
+    assert english_share([ENGLISH[0]] * 20) == 3 / 9  # the, with, two
+    assert english_share(["a red dog"] * 100) is None
+
+
+def fake_stanza(asked):
+    """A module with the calls of stanza that are used: Pipeline and bulk_process, sentences with words and trees."""
+    trees = {
+        "Dogs run.": [("(ROOT (S (NP (NNS Dogs)) (VP (VBP run)) (. .)))", "dog run .")],
+        "A dog. A (wet) cat.": [
+            ("(ROOT (NP (DT A) (NN dog) (. .)))", "a dog ."),
+            ("(ROOT (NP (DT A) (PRN (-LRB- -LRB-) (JJ wet) (-RRB- -RRB-)) (NN cat) (. .)))", "a ( wet ) cat ."),
+        ],
+        "": [],
+    }
+
+    class Pipeline:
+        def __init__(self, lang, **settings):
+            asked.append((lang, settings))
+            if lang == "xx":
+                raise FileNotFoundError("Resources file not found")
+
+        def bulk_process(self, texts):
+            return [SimpleNamespace(sentences=[self.sentence(*pair) for pair in trees[text]]) for text in texts]
+
+        def sentence(self, text, lemmas):
+            tags = [label for label, _, _ in leaf_labels(parse_bracketed(text).children[0])]
+            words = [SimpleNamespace(xpos=tag, upos=tag[:1], lemma=lemma) for tag, lemma in zip(tags, lemmas.split())]
+            return SimpleNamespace(words=words, constituency=parse_bracketed(text))
+
+    module = ModuleType("stanza")
+    module.__version__ = "0"
+    module.Pipeline = Pipeline
+    return module
+
+
+@pytest.fixture
+def no_pipelines():
+    _stanza_pipeline.cache_clear()
+    _benepar_pipeline.cache_clear()
+    yield
+    _stanza_pipeline.cache_clear()
+    _benepar_pipeline.cache_clear()
+
+
+def test_stanza_gives_tags_lemmas_and_its_own_trees(monkeypatch, no_pipelines, tmp_path):
+    asked = []
+    monkeypatch.setitem(sys.modules, "stanza", fake_stanza(asked))
+    captions = ["Dogs  run.", "A dog. A (wet) cat.", " "]
+    dogs, two, nothing = parse(captions, "stanza", cache=tmp_path, progress=False, requires=("tag", "lemma", "tree"))
+    assert [(word.text, word.tag, word.lemma) for word in dogs.words] == [
+        ("Dogs", "NNS", "dog"),
+        ("run", "VBP", "run"),
+        (".", ".", "."),
+    ]
+    assert str(dogs.tree) == "(S (NP (NNS Dogs)) (VP (VBP run)) (. .))" and dogs.words[1].span == (6, 9)
+    assert two.sentences == ((0, 3), (3, 9)) and [word.text for word in two.words][4:7] == ["(", "wet", ")"]
+    assert nothing.error == "there is no word in it"
+    assert asked == [
+        ("en", {"processors": "tokenize,pos,lemma,constituency", "download_method": None, "verbose": False})
+    ]
+    with pytest.raises(MissingLibrary, match=r"Resources file not found.*get it with: .*stanza\.download\('xx'\)"):
+        parse(["Dogs run."], "stanza", cache=False, progress=False, lang="xx")
+    with pytest.raises(IncompleteParse, match="parser 'stanza' gives no head"):
+        parse(["Dogs run."], "stanza", cache=False, progress=False, requires=("head",))
+
+
+@pytest.mark.parametrize("name", ["stanza", "benepar"])
+def test_a_parser_whose_library_is_missing_says_what_to_type(name, monkeypatch, no_pipelines):
+    monkeypatch.setitem(sys.modules, name, None)
+    if name == "benepar" and not SPACY:
+        pytest.skip("spaCy and its small model are not installed: pip install 'complearn[parsers]'")
+    with pytest.raises(MissingLibrary, match=f"pip install {name} && python -c .*{name}.download"):
+        parse(["a dog"], name, cache=False, progress=False)
+
+
+@with_spacy
+def test_benepar_gives_what_spacy_gives_with_its_own_trees(monkeypatch, no_pipelines):
+    from spacy.language import Language
+    from spacy.tokens import Span
+
+    trees = {"Two dogs on grass": "(NP (CD Two) (NNS dogs) (PP (IN on) (NP (NN grass))))"}
+    benepar = ModuleType("benepar")
+    monkeypatch.setitem(sys.modules, "benepar", benepar)
+
+    class Component:
+        def __init__(self, nlp, name, model):
+            if model == "absent":
+                raise LookupError("Resource absent not found")
+
+        def __call__(self, document):
+            return document
+
+    had = Span.has_extension("parse_string")
+    Span.set_extension("parse_string", getter=lambda span: trees[span.text], force=True)
+    Language.factory("benepar", default_config={"model": ""}, func=Component)
+    try:
+        (dogs,) = parse(["Two dogs  on grass"], "benepar", cache=False, progress=False, requires=("head", "tree"))
+        (usual,) = parse(["Two dogs on grass"], "spacy", cache=False, progress=False)
+        assert str(dogs.tree) == trees["Two dogs on grass"] and dogs.tree != usual.tree
+        names = ("text", "tag", "pos", "lemma", "head", "relation")
+        for word, other in zip(dogs.words, usual.words, strict=True):
+            assert [getattr(word, name) for name in names] == [getattr(other, name) for name in names]
+        assert dogs.words[2].span == (10, 12)
+        with pytest.raises(MissingLibrary, match=r"Resource absent not found.*benepar\.download\('absent'\)"):
+            parse(["a dog"], "benepar", cache=False, progress=False, tree_model="absent")
+    finally:
+        if not had:
+            Span.remove_extension("parse_string")

@@ -3,6 +3,7 @@ study of starts."""
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from complearn.data.word_tokenizer import WordTokenizer
 from complearn.models.agents import block_names
 from complearn.models.registry import added_parts, build, load_model, save_model
 from complearn.models.towers.factory import vision_tower
+from complearn.training.methods.multistage.clip import _parts_after_blocks
 from complearn.training.methods.multistage.clusters import _decode_labels, cluster, pseudo_labels, stage_vectors
 from complearn.training.methods.registry import Named, make_phases
 from complearn.training.methods.scales import SCALES
@@ -257,7 +259,7 @@ def test_what_cannot_be_is_said():
     ):
         with pytest.raises(ValueError, match=message):
             make_phases(Named(name, args), model)
-    assert added_parts(TOWERS, {"kind": "clip_stages", **TOWERS}) == ["kind", "stages", "encoders", "learned"]
+    assert added_parts(TOWERS, {"kind": "clip_stages", **TOWERS}) == ["kind", "stages", "unit", "encoders", "learned"]
     assert added_parts({"kind": "clip_stages", **TOWERS}, TOWERS) == []
 
 
@@ -324,3 +326,74 @@ def test_a_study_trains_what_its_rows_start_from(tmp_path, monkeypatch):
         judge, {"n": 1}, device="cpu", at_once=1
     )
     assert asked == ["clip", "tuned", "again"]
+
+
+# --- as the released code
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """Runs: a CLIP, and one that goes on from it in two stages as the released code does."""
+    folder = tmp_path_factory.mktemp("released")
+    train(folder, "clip-s0", "clip", steps=6, ramp=1)
+    args = {"steps": 8, "grouping": GROUPING, "blocks": 2, "freezing": "released", "pretrained": True}
+    train(folder, "stages-s0", "multistage_clip", "clip-s0", 3, model={"unit": False}, **args)
+    return folder
+
+
+def test_raw_vectors_stand_side_by_side_and_have_length_one_together(released, pairs):
+    model = Snapshot(released / "stages-s0").model()
+    batch = model.collate(pairs)
+    with torch.no_grad():
+        images = torch.cat([encoder(batch)[0] for encoder in model.encoders], -1).numpy().astype(float)
+        texts = torch.cat([model.language(batch)[0]] * 3, -1).numpy().astype(float)
+    naive = np.zeros((len(pairs), len(pairs)))
+    for i, image in enumerate(images):
+        for t, text in enumerate(texts):
+            naive[i, t] = image @ text / np.linalg.norm(image) / np.linalg.norm(text)
+    scores = model.similarity(model.encode_images(batch), model.encode_texts(batch)).numpy()
+    assert np.allclose(scores, naive, atol=1e-5)
+    parts = np.split(images, 3, axis=1)
+    lengths = np.stack([np.linalg.norm(part, axis=1) for part in parts])
+    assert (lengths.std(0) > 1e-4).all()  # else raw vectors and unit ones would be alike
+    mean = torch.stack([F.normalize(torch.from_numpy(part), dim=-1) for part in parts])
+    cosines = (mean @ F.normalize(torch.from_numpy(texts[:, : texts.shape[1] // 3]), dim=-1).T).mean(0)
+    assert not np.allclose(scores, cosines.numpy(), atol=1e-5)
+    assert model.soup().encode_images(batch).values.shape == model.encode_stage(batch, 0).shape
+
+
+def test_the_released_freezing_trains_the_last_block_what_follows_it_and_the_scale(released):
+    start = Snapshot(released / "clip-s0").weights()
+    ended = Snapshot(released / "stages-s0").weights()
+    for stage in (1, 2):
+        moved = {
+            name
+            for name, value in start.items()
+            if name.startswith("vision.")
+            and not torch.equal(value, ended[f"encoders.{stage}.{name.removeprefix('vision.')}"])
+        }
+        expected = {name for name in start if name.startswith(("vision.tower.blocks.1.", "vision.tower.norm_out."))}
+        expected |= {name for name in start if name.startswith("vision.head.")}
+        assert moved == expected
+    assert all(torch.equal(start[name], ended[name]) for name in start if name.startswith("language."))
+    scales = {
+        phase: Snapshot(released / "stages-s0", phase=phase).weights()["logit_scale"] for phase in ("stage-1", "stage-2")
+    }
+    assert not torch.equal(scales["stage-1"], start["logit_scale"])
+    assert not torch.equal(scales["stage-2"], start["logit_scale"])
+    moves = [abs(float(scale - start["logit_scale"])) for scale in scales.values()]
+    assert max(moves) < 2 * min(moves)  # stage 2 began at the first scale, not at that of stage 1
+
+
+def test_a_tower_without_a_norm_behind_its_blocks_cannot_be_freed_so():
+    class Bare(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patch_embed = torch.nn.ModuleDict({"proj": torch.nn.Conv2d(3, 4, 2)})
+            self.blocks = torch.nn.ModuleList(torch.nn.Linear(9, 9) for _ in range(2))
+
+    with pytest.raises(ValueError, match=r"the tower vision has no norm and no projection behind its blocks"):
+        _parts_after_blocks(Bare(), "vision")
+    tower = Bare()
+    tower.norm = torch.nn.LayerNorm(9)
+    assert _parts_after_blocks(tower, "vision") == ("vision.norm.weight", "vision.norm.bias")

@@ -42,8 +42,12 @@ from ...data.readers.edits import CaptionReader, read_captions
 from ...data.readers.registry import read_source
 from ...data.reports import Records, Report
 from ...language.concepts.denotations import unseen
+from ...language.concepts.forms import MERGES, merge_forms
 from ...language.concepts.graph import FILES, ConceptGraph, GraphPart, read_graph, write_graph_parts
+from ...language.concepts.networks import check_network_path, graph_network, write_network
+from ...language.concepts.probabilities import entailments, phrase_associations, phrase_table
 from ...language.concepts.rules import prune_parse
+from ...language.concepts.triples import relation_triples
 from ...language.parsing.base import Parse
 from ...language.parsing.brackets import given_trees
 from complearn.language.parsing.registry import (
@@ -180,13 +184,35 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("parse", help="parse captions: the same as complearn parse", add_help=False)
     graph = commands.add_parser("graph", prog="complearn graph", help="make the concept graph of captions")
-    graph.add_argument("captions", help=captions)
-    graph.add_argument("folder", help="a new folder, or that of an older graph, which is replaced")
+    graph.add_argument("captions", help=either)
+    graph.add_argument(
+        "folder",
+        nargs="?",
+        default="",
+        help="a new folder, or that of an older graph, which is replaced; left out where captions names a graph",
+    )
     graph.add_argument("--parses", default="", help="trees from a file of parses, one per caption, instead of a parser")
     graph.add_argument(
         "--prune", type=float, default=0.0, help="remove phrases with this probability (the paper: 0.1, 0.3, 0.5)"
     )
     graph.add_argument("--seed", type=int, default=0, help="decides what is removed (default: 0)")
+    levels = "; ".join(f"{name}: {about}" for name, about in MERGES.items())
+    graph.add_argument(
+        "--merge",
+        choices=list(MERGES),
+        help=f"count forms as one in the files below, not in the graph itself ({levels})",
+    )
+    graph.add_argument("--phrases", default="", help="a .csv file: how many images and captions have each phrase")
+    graph.add_argument("--pairs", default="", help="a .csv file: the mutual information (PMI) of phrases over images")
+    graph.add_argument("--entailments", default="", help="a .csv file: which phrase follows from which, P(a | b)")
+    graph.add_argument("--triples", default="", help="a .csv file: subject, predicate, object")
+    graph.add_argument("--export", default="", help="a .graphml or .json file: the whole graph, with its entailments")
+    graph.add_argument(
+        "--threshold", type=float, default=0.5, help="the least P(a | b) of an entailment (default: 0.5)"
+    )
+    graph.add_argument(
+        "--least", type=int, default=5, help="images that a pair or an entailment needs in common (default: 5)"
+    )
     split = commands.add_parser(
         "split", prog="complearn split", help="choose evaluation sets of high divergence from training"
     )
@@ -330,11 +356,57 @@ def _file_parts(
         n_before += len(portion)
         portion = following
 
+# %% ../../../nbs/apps/concepts/command.ipynb #68e4cd57
+_TABLES = {  # option -> the table that it writes
+    "phrases": lambda graph, options: phrase_table(graph),
+    "pairs": lambda graph, options: phrase_associations(graph, options.least),
+    "entailments": lambda graph, options: entailments(graph, options.threshold, options.least),
+    "triples": lambda graph, options: relation_triples(graph),
+}
+
+
+def _write_tables(
+    options: argparse.Namespace,
+    folder: str,  # of the graph
+) -> None:
+    "Write the tables and the export that are asked for."
+    asked = [name for name in _TABLES if getattr(options, name)]
+    if not asked and not options.export:
+        return
+    graph = read_graph(folder)
+    if options.merge:
+        merged = merge_forms(graph, options.merge)
+        print(f"forms merged by {options.merge}: {len(graph.concepts)} concepts are {len(merged.concepts)}")
+        graph = merged
+    for name in asked:
+        path = getattr(options, name)
+        table = _TABLES[name](graph, options)
+        write_bytes_atomic(path, table.to_csv(index=False).encode())
+        print(f"{path}: {len(table)} {name}")
+    if options.export:
+        network = graph_network(graph, entailments(graph, options.threshold, options.least))
+        write_network(options.export, network)
+        print(f"{options.export}: {network.number_of_nodes()} nodes, {network.number_of_edges()} edges")
+
 # %% ../../../nbs/apps/concepts/command.ipynb #bcc654b9
 def _graph_command(
     options: argparse.Namespace,
 ) -> None:
-    "Make a concept graph."
+    "Make a concept graph, and write what is asked of it."
+    is_graph = (Path(options.captions) / "graph.json").is_file()
+    if is_graph == bool(options.folder):
+        if is_graph:
+            remedy = f"leave {options.folder} out"
+        else:
+            remedy = "name a folder for it: complearn graph CAPTIONS FOLDER"
+        raise RequestError(f"{options.captions} is {'a' if is_graph else 'no'} graph; {remedy}")
+    if options.export:
+        check_network_path(options.export)
+    if is_graph:
+        if not any(getattr(options, name) for name in (*_TABLES, "export")):
+            raise RequestError(f"nothing is asked of {options.captions}; name a file, e.g. --phrases phrases.csv")
+        _write_tables(options, options.captions)
+        return
     check_replaceable(options.folder, FILES)  # before the captions are parsed, which may take hours
     pairs = _each_pair(options.captions, options.column)
     change = partial(prune_parse, share=options.prune, seed=options.seed)
@@ -348,6 +420,7 @@ def _graph_command(
     print(f"{options.folder}: {header.report}")
     for name, value in header.statistics.items():
         print(f"{name:24}{f'{value:,}' if isinstance(value, int) else f'{value:.2f}':>10}")
+    _write_tables(options, options.folder)
 
 # %% ../../../nbs/apps/concepts/command.ipynb #7b1de033
 def _split_remarks(

@@ -212,6 +212,8 @@ class Parser:
     # of the same settings; what its parses depend on besides; None: never kept on disk
     version: Callable[..., str] | None = None
     aligned: bool = False  # whether it needs all captions at once, because its source has one entry for each
+    # of the same settings; the code of the language that it reads, e.g. "en"; None: any
+    language: Callable[..., str] | None = None
 
 
 PARSERS = Registry("parser")  # name -> `Parser`

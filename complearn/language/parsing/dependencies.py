@@ -185,7 +185,14 @@ def _parse(
     return replace(parse, tree=constituents(parse)) if words else parse
 
 
-@register_parser("spacy", gives=(*PROPERTIES, "tree"), version=_model_version)
+def _model_language(
+    model: str = "",  # as for `load_model`
+) -> str:
+    "The language of a spaCy model."
+    return load_model(model).lang
+
+
+@register_parser("spacy", gives=(*PROPERTIES, "tree"), version=_model_version, language=_model_language)
 def parse_dependencies(
     captions: Sequence[str],
     model: str = "",  # as for `load_model`

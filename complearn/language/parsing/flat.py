@@ -37,7 +37,7 @@ def flat_tree(
     return Tree("S", tuple(tree for tree, _ in parts))
 
 # %% ../../../nbs/language/parsing/flat.ipynb #e14de07e
-@register_parser("rules", gives=("tag", "tree"))
+@register_parser("rules", gives=("tag", "tree"), language=lambda: "en")
 def parse_rules(
     captions: Sequence[str],
 ) -> Iterator[Parse]:  # one per caption, in order; with tags of its noun phrases

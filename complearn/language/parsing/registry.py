@@ -34,9 +34,10 @@ from complearn.core.files import (
 )
 from ...core.own_files import own_path
 from ...core.runs import append_line, read_lines
-from . import dependencies, flat  # noqa: F401  registers its parser
+from . import constituency, dependencies, flat  # noqa: F401  register their parsers
 from .base import PARSERS, IncompleteParse, Parse, Parser, Word, check_words
 from .brackets import tree_parse
+from .english import warn_of_language
 from ..trees import Tree, parse_bracketed
 
 # %% ../../../nbs/language/parsing/registry.ipynb #8e2e83b5
@@ -297,7 +298,10 @@ def parse_each(
 
     total = len(captions) if isinstance(captions, Sequence) else None
     with tqdm(total=total, unit=" captions", desc=f"parsing ({name})", delay=2, disable=not progress) as bar:
-        for portion in [list(captions)] if entry.aligned else _portions(captions):
+        portions = [list(captions)] if entry.aligned else _portions(captions)
+        for number, portion in enumerate(portions):
+            if number == 0 and entry.language and entry.language(**settings) == "en":
+                warn_of_language(portion, name)
             if entry.aligned:
                 parses = (replace(parse, parser=name) for parse in function(portion))
             else:

@@ -233,11 +233,14 @@ class ClipStagesConfig(ModelConfig):
 
     kind: ClassVar[str] = "clip_stages"
     stages: PositiveInt = 3  # vision agents, trained one after the other
+    # each stage's vector has length one before they are put side by side; False: as it is, and only all together have
+    # length one, so that a stage weighs as much as its vectors are long (the released code of Zhang et al.)
+    unit: bool = True
 
 # %% ../../../nbs/models/stages/model.ipynb #a0159f36
 class ClipStages(Dual):
     """A dual encoder whose vision agent was fine-tuned in stages; as a `Scorer` it scores by the mean of the stages'
-    cosines."""
+    cosines, or, without `unit`, by their mean weighted by the lengths of the stages' vectors."""
 
     def __init__(
         self,
@@ -272,11 +275,27 @@ class ClipStages(Dual):
                 self.read(encoder, batch).embedding if output == "projection" else encoder.tower(batch.images).pooled
             ).float()
 
+    def _raw_vectors(
+        self,
+        batch: Batch,  # with images
+        stage: int,  # whose vision agent reads them
+    ) -> Float[Tensor, "batch width"]:  # fp32
+        "One stage's vectors of the shared space, of any length."
+        encoder = self.encoders[stage]
+        with evaluation_mode(self), full_precision(self.device):
+            queries, mask = encoder(batch.to(self.device))
+            if self.codebook is None:
+                return queries.float()
+            return self.codebook.read(queries, mask, encoder.modality)[3].float()
+
     def encode_images(self, batch: Batch) -> Encoded:
         "The vectors of the stages that have been learned, side by side, of length one together."
         count = int(self.learned)
         if not count:
             return self.encode(self.vision, batch)
+        if not self.config.unit:
+            raw = [self._raw_vectors(batch, stage) for stage in range(count)]
+            return Encoded(F.normalize(torch.cat(raw, -1), dim=-1))
         vectors = [self.encode_stage(batch, stage) for stage in range(count)]
         return Encoded(torch.cat(vectors, -1) / count**0.5)
 
@@ -308,7 +327,7 @@ class ClipStages(Dual):
         def rebuild(tower):
             return tower if tower.frozen else tower.rebuild()
 
-        config = ModelConfig(**{name: value for name, value in vars(self.config).items() if name != "stages"})
+        config = ModelConfig(**{name: value for name, value in vars(self.config).items() if name not in ("stages", "unit")})
         towers = build_seeded(
             lambda: Dual(config, rebuild(self.vision.tower), rebuild(self.language.tower), self.tokenizer), 0
         )
@@ -369,7 +388,7 @@ register_model(
     assemble=ClipStages,
     title=_clip_stages_title,
     grows={"stages": "encoders"},
-    extends={"dual": ("kind", "stages", "encoders", "learned")},
+    extends={"dual": ("kind", "stages", "unit", "encoders", "learned")},
     tower_specs=_clip_stages_specs,
     new_heads=has_new_heads,
 )

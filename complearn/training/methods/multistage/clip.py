@@ -9,10 +9,12 @@ __all__ = ['multistage_clip']
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from ....core.config import strict
+from ....models.agents import block_names
 from ...engine.phases import Objective, Phase, State, unwrap
 from ..clip import calibrate, hard_negative_objective, in_order, last_blocks
 from complearn.training.methods.multistage.stages import (
@@ -51,11 +53,54 @@ class _AtStage(Objective):
     def restart(self, encoder: nn.Module) -> None:
         "Called when the stage begins; a dual encoder's objectives keep no copy of it."
 
+# %% ../../../../nbs/training/methods/multistage/clip.ipynb #8d7ce1ce
+# what follows the blocks of a tower: our own, timm's, open_clip's and transformers' names
+_AFTER_BLOCKS = frozenset(
+    "norm_out norm fc_norm ln_post post_layernorm layernorm proj visual_projection head attnpool attn_pool".split()
+)
+
+
+def _parts_after_blocks(
+    tower: nn.Module,  # a vision tower
+    name: str,  # of the tower in the model
+) -> tuple[str, ...]:  # names of parameters
+    "The last norm and the projection of a tower; raise ValueError if no parameter of such a name follows its blocks."
+    blocks = tuple(f"{block}." for block in block_names(tower))
+    others = [parameter for parameter, _ in tower.named_parameters() if not parameter.startswith(blocks)]
+    found = [
+        parameter
+        for parameter in others
+        if _AFTER_BLOCKS & set(parameter.split(".")) and not any("embed" in part for part in parameter.split("."))
+    ]
+    if not found:
+        raise ValueError(
+            f"the tower {name} has no norm and no projection behind its blocks ({', '.join(others[:5])}); leave "
+            f'freezing at "blocks"'
+        )
+    return tuple(f"{name}.{parameter}" for parameter in found)
+
+
+def _free_parameters(
+    model: nn.Module,  # a `ClipStages`
+    stage: int,  # which learns
+    blocks: int,  # the last ones of its tower, or the groups that the released code counts
+    freezing: str,  # "blocks" or "released"
+) -> tuple[str, ...]:  # patterns, for a phase's `trainable`
+    "What a stage trains."
+    encoder = model.encoders[stage]
+    name = f"encoders.{stage}.tower"
+    if freezing == "blocks":
+        return last_blocks(encoder.tower, blocks, name)
+    inner = last_blocks(encoder.tower, blocks - 1, name) if blocks > 1 else ()
+    head = tuple(f"encoders.{stage}.head.{parameter}" for parameter, _ in encoder.head.named_parameters())
+    return (*inner, *_parts_after_blocks(encoder.tower, name), *head, "logit_scale")
+
 # %% ../../../../nbs/training/methods/multistage/clip.ipynb #ddc889ad
 def _place_weights(
     stage: int,  # which begins
     inherit: bool,  # with the weights of the stage before
     pretrained: bool,  # the model that the run starts from is stage 0
+    scale: bool,  # whether the temperature learns, and so begins again with each stage
 ) -> Callable[[State], None]:  # for a phase's `on_start`
     "Give a stage the weights that it begins with."
 
@@ -66,6 +111,12 @@ def _place_weights(
             model.learned.fill_(1)
         if not (inherit and stage):
             model.restore(stage)
+        if scale:
+            state.extra.setdefault("logit_scale", model.logit_scale.detach().clone())
+            if not inherit:
+                with torch.no_grad():
+                    model.logit_scale.copy_(state.extra["logit_scale"])
+                state.reset_moments([model.logit_scale])
 
     return start
 
@@ -75,6 +126,9 @@ def multistage_clip(
     model: nn.Module,  # a `ClipStages`
     steps: PositiveInt,  # of all stages together
     blocks: PositiveInt = 1,  # the last ones of the vision tower, which learn; 6 in the paper
+    # what learns: these blocks alone, or, as in the released code, one block fewer, what follows the blocks (norm and
+    # projection), and the temperature
+    freezing: Literal["blocks", "released"] = "blocks",
     objective: Literal["contrastive", "negclip", "triplet"] = "contrastive",  # of every stage
     options: Mapping[str, Any] | None = None,  # further arguments of the objective
     # fields of `Grouping` that differ; unless stated, vectors of the shared space are clustered
@@ -102,9 +156,9 @@ def multistage_clip(
         else:
             base = hard_negative_objective(model, objective, **dict(options or {}))
         loss = _AtStage(base, stage)
-        trained = last_blocks(model.encoders[stage].tower, blocks, f"encoders.{stage}.tower")
+        trained = _free_parameters(model, stage, blocks, freezing)
         begin = begin_stage(stage, count, grouping, loss, inherit, begins)
-        start = in_order(_place_weights(stage, inherit, pretrained), begin, calibrate if stage == begins else None)
+        start = in_order(_place_weights(stage, inherit, pretrained, freezing == "released"), begin, calibrate if stage == begins else None)
         loader = stage_loader(stage, grouping.small)
         hooks = {"schedule": "phase", "ramp": min(ramp, length // 2), "on_start": start, "on_end": end_stage(stage)}
         phases.append(Phase(f"stage-{stage}", length, loss, trained, loader, **hooks))
