@@ -4,7 +4,8 @@ before."""
 import pytest
 from conftest import ROOT
 
-from complearn.analysis.runs.summaries import BY_KIND, CELLS, averages, cell_kind, compositional_names, with_averages
+from complearn.analysis.runs.averages import BY_KIND, CELLS, averages, cell_kind, with_averages
+from complearn.analysis.runs.summaries import compositional_names
 from complearn.core.results import Result, row
 from complearn.evaluation.bench.suites import SUITES
 from complearn.evaluation.statistics import comparison

@@ -21,6 +21,7 @@ from test_apps_editing import asked, refusal
 
 import complearn
 from complearn.analysis.pictures.galleries import own_wins
+from complearn.analysis.runs.averages import with_averages
 from complearn.analysis.runs.inventory import (
     Inventory,
     _source_name,
@@ -427,6 +428,28 @@ def test_curves_scores_difference_and_facts_of_the_selection(folder):
     assert [line["label"] for line in scores["rows"]] == ["study/results.json: clip", "study/results.json: negclip"]
     assert "over 2 seeds" in scores["rows"][0]["cells"][0]["about"]
     assert "exactly two" in asked(page, "show_panel", panel="difference")["difference"]["text"]
+
+
+def test_a_score_says_what_guessing_gets_and_whether_it_is_that(tmp_path):
+    make_run(tmp_path / "study" / "runs" / "clip-s0", "clip", 0)
+    values = {"swap_att": (0.52, 0.42, 0.62), "replace_obj": (0.9, 0.8, 0.95)}
+    rows = [
+        row("clip", 0, "end", 10, "sugarcrepe", split, "accuracy", value, low=low, high=high, n=80)
+        for split, (value, low, high) in values.items()
+    ]
+    rows += [row("chance", None, None, None, "sugarcrepe", split, "accuracy", 0.5, n=80) for split in values]
+    Result({}, with_averages(rows)).write(tmp_path / "study")
+    page = RunsController(tmp_path)
+    asked(page, "pick", name="study/runs/clip-s0")
+    scores = asked(page, "show_panel", panel="scores")["scores"]
+    assert scores["chosen"] == "average" and scores["columns"] == ["BIND", "NOUN"]
+    notes = [cell["note"] for cell in scores["rows"][0]["cells"]]
+    assert notes == ["", ""]  # without an interval over questions .52 is not .5
+    assert all("guessing gets 50.0" in cell["about"] for cell in scores["rows"][0]["cells"])
+    scores = asked(page, "choose_questions", name="sugarcrepe")["scores"]
+    at, above = scores["rows"][0]["cells"]
+    assert at["note"] == "chance" and "guessing gets 50.0, which is not excluded" in at["about"]
+    assert above["note"] == "" and above["about"].endswith("guessing gets 50.0")
 
 
 def test_runs_share_a_curve_only_if_they_differ_in_the_seed_alone(tmp_path):

@@ -42,7 +42,7 @@ from complearn.analysis.claims.tables import (
     read_studies,
     readable_claims,
 )
-from complearn.analysis.runs.summaries import with_averages
+from complearn.analysis.runs.averages import with_averages
 from complearn.core.results import Result, row
 from complearn.evaluation.statistics import comparison, holm
 from complearn.training.methods.composer import COMPOSER_ROWS, _row_label, composer_rows, row_losses

@@ -10,7 +10,7 @@ from conftest import ROOT
 from notebook_cells import tables
 from scipy import stats
 
-from complearn.analysis.runs.summaries import AVERAGES
+from complearn.analysis.runs.averages import AVERAGES
 from complearn.core.results import Result, row
 from complearn.core.runs import Run
 from complearn.evaluation.bench.bench import judge

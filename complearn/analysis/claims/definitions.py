@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from .judging import LEAST_BINDING, Cell, Claim, Floor, Side, claim_test, verdict
-from ..runs.summaries import with_averages
+from ..runs.averages import with_averages
 from ...evaluation.statistics import holm
 from ...language.edits.base import calls_label
 

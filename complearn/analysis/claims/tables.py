@@ -17,7 +17,7 @@ import pandas as pd
 
 import complearn
 from .judging import Claim, chance_levels, claim_about, judge
-from ..runs.summaries import with_averages
+from ..runs.averages import with_averages
 from ...core.results import Result
 from ...evaluation.statistics import holm
 from ...models.towers.base import SIZES

@@ -45,6 +45,9 @@ class Entry:
     problem: str = ""  # why it is damaged, and the remedy
     date: float = 0.0  # of the last change, in seconds since 1970
     rows: tuple[dict, ...] = field(default=(), repr=False)  # what was measured, as `core.results.row` makes them
+    chance: tuple[dict, ...] = field(
+        default=(), repr=False
+    )  # of guessing, where it is known
 
     @property
     def scores(self) -> list[tuple[str, float]]:
@@ -308,7 +311,8 @@ def _study_entry(entry: Entry) -> Entry:
     data = _source_name(values["setting"].get("source"))
     more = f" and {len(methods) - 3} more" if len(methods) > 3 else ""
     rows = tuple(last_rows(values["rows"]))
-    return replace(entry, method=", ".join(methods[:3]) + more, data=data, rows=rows, state=DONE)
+    chance = tuple(row for row in rows if row["method"] == "chance")
+    return replace(entry, method=", ".join(methods[:3]) + more, data=data, rows=rows, chance=chance, state=DONE)
 
 
 def _model_entry(entry: Entry) -> Entry:
@@ -476,7 +480,7 @@ class Inventory:
         for study in studies.get(folder, ()):
             rows = [row for row in study.rows if row["seed"] == entry.seed and folder_name(row["method"]) == label]
             if rows:
-                return replace(entry, rows=tuple(rows))
+                return replace(entry, rows=tuple(rows), chance=study.chance)
         return entry
 
 # %% ../../../nbs/analysis/runs/inventory.ipynb #2be90ce8

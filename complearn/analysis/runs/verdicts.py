@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 import complearn
-from .summaries import cell_kind, is_blind, with_averages
+from .averages import cell_kind, is_blind, with_averages
 from ...core.outputs import model_title
 from ...core.results import Result, rows_table
 from ...evaluation.statistics import Paired, over_seeds, paired_test, wilson

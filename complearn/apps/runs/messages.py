@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from ...analysis.runs.averages import with_averages
 from ...analysis.runs.curves import bands
 from complearn.analysis.runs.inventory import (
     DAMAGED,
@@ -349,6 +350,16 @@ def _asked_text(
     return f"Each number counts the questions of its own column alone. Asked: {'; '.join(parts)}."
 
 
+def _chance_levels(
+    entries: Sequence[Entry],  # the selected ones
+) -> dict[tuple[str, str, str], float]:  # by data, split and metric
+    "What guessing gets, where the studies of what is selected know it."
+    rows = [{**row, "seed": None} for entry in entries for row in entry.chance if row["value"] is not None]
+    once = {(row["data"], row["split"], row["metric"]): row for row in rows}
+    lines = with_averages(list(once.values()), baselines=True) if once else []
+    return {(line["data"], line["split"], line["metric"]): float(line["value"]) for line in lines}
+
+
 def scores_message(
     entries: Sequence[Entry],  # the selected ones
     view: RunsView,
@@ -375,6 +386,7 @@ def scores_message(
             table.append((label, rows, _points(rows)))
     columns = list(dict.fromkeys((row["split"], row["metric"]) for _, rows, _ in table for row in rows))
     names = [score_name({"split": split, "metric": metric}) for split, metric in columns]
+    levels = _chance_levels(entries)
     values = [value for _, _, points in table for value in points["mean"]]
     least = min(values, default=0.0)
     span = max(values, default=0.0) - least
@@ -383,7 +395,8 @@ def scores_message(
         by_cell = {(point.split, point.metric): point for point in points.itertuples()}
         counts = {(row["split"], row["metric"]): row["n"] for row in rows}
         cells = [
-            _cell(by_cell.get(key), name, label, counts.get(key), least, span) for key, name in zip(columns, names)
+            _cell(by_cell.get(key), name, label, counts.get(key), levels.get((chosen, *key)), least, span)
+            for key, name in zip(columns, names)
         ]
         out.append({"label": label, "cells": cells})
     content = {"type": "scores", "columns": names, "rows": out, "sets": sets, "chosen": chosen, "text": text}
@@ -395,6 +408,7 @@ def _cell(
     question: str,
     label: str,  # of the line
     items: int | None,
+    chance: float | None,  # what guessing gets; None: not known
     least: float,  # of all cells
     span: float,  # from the least to the greatest
 ) -> dict[str, Any] | None:
@@ -409,8 +423,12 @@ def _cell(
         over = f"{point.n} seeds" if point.n > 1 else "the questions"
         about += f", 95 % interval over {over} {factor * point.low:.{digits}f} to {factor * point.high:.{digits}f}"
     about += f", {items:,} questions" if items else ""
+    at_chance = chance is not None and point.low <= chance <= point.high
+    if chance is not None:
+        about += f"; guessing gets {factor * chance:.{digits}f}{', which is not excluded' if at_chance else ''}"
     share = (point.mean - least) / span if span else 0.5
-    return {"text": f"{factor * point.mean:.{digits}f}", "share": share, "about": about}
+    text = f"{factor * point.mean:.{digits}f}"
+    return {"text": text, "share": share, "about": about, "note": "chance" if at_chance else ""}
 
 # %% ../../../nbs/apps/runs/messages.ipynb #9c4274b6
 def _shown_value(value: Any) -> str:

@@ -536,7 +536,12 @@ class Runs {
       if (!value) return h("td", { class: "cl-none" }, "–");
       const say = () => fill(said, value.about);
       const shade = `--cl-share:${(100 * value.share).toFixed(0)}%`;
-      return h("td", { class: "cl-heat", style: shade, tabindex: "0", title: value.about, onfocus: say, onpointerenter: say }, value.text);
+      return h(
+        "td",
+        { class: "cl-heat", style: shade, tabindex: "0", title: value.about, onfocus: say, onpointerenter: say },
+        value.text,
+        value.note ? h("small", { class: "cl-small cl-note" }, ` ${value.note}`) : null,
+      );
     };
     const head = h(
       "tr",
