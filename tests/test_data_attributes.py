@@ -16,6 +16,8 @@ from complearn.data.attributes.cluster_sampler import ClusterSampler
 from complearn.data.attributes.stl10 import read_stl10
 from complearn.data.attributes.trifeature import Trifeature, read_trifeature
 from complearn.data.attributes.two_views import (
+    BLUR_NUMBERS,
+    DRAWN,
     NUMBERS,
     Chances,
     Crops,
@@ -193,9 +195,7 @@ def test_photographs_and_digits_from_folders_of_classes(tmp_path):
     pairs = read_cifar_mnist(tmp_path / "photos", tmp_path / "digits")
     assert len(pairs) == 6 and pairs[0].image.shape == (32, 32, 4)
     batch = Collate(FOUR, None, steps=(keep_labels, DrawChances()))(pairs, [1, 2, 3, 4, 5, 6])
-    assert (
-        batch.images.shape == (6, 4, 32, 32) and batch[Chances].numbers.shape == (6, 2 * NUMBERS) and batch.ids is None
-    )
+    assert batch.images.shape == (6, 4, 32, 32) and batch[Chances].numbers.shape == (6, DRAWN) and batch.ids is None
     with pytest.raises(BrokenImage, match="an image of 3 channels for a tower of 4"):
         FOUR([np.zeros((32, 32, 3), np.uint8)])
 
@@ -235,6 +235,43 @@ def test_light_and_colour_agree_with_torchvision(name):
     views = changed(name, 0.4).draw(pixels, chances)
     for view, picture, factor in zip(views, pixels, (0.6, 1.2, 1.4)):
         assert torch.allclose(view, getattr(functional, f"adjust_{name}")(picture, factor), atol=2e-3)
+
+
+@pytest.mark.parametrize("size, kernel", [(16, 3), (64, 7), (224, 23)])
+def test_blur_agrees_with_torchvision_picture_by_picture(size, kernel):
+    functional = pytest.importorskip("torchvision.transforms.v2.functional")
+    pixels = torch.rand(4, 4, size, size)
+    chances = torch.zeros(4, NUMBERS + BLUR_NUMBERS)
+    chances[:, NUMBERS] = torch.tensor([0.1, 0.1, 0.1, 0.9])  # the last is not blurred
+    chances[:, NUMBERS + 1] = torch.tensor([0.0, 0.5, 1.0, 0.5])
+    views = Views(jitter=0, grey=0, blur=0.5, sigma=(0.5, 2.0)).tint(pixels, chances)
+    for view, picture, sigma in zip(views, pixels, (0.5, 1.25, 2.0)):
+        assert torch.allclose(view, functional.gaussian_blur(picture, [kernel, kernel], [sigma, sigma]), atol=1e-5)
+    assert torch.equal(views[3], pixels[3])
+    with pytest.raises(ValueError, match="sigma lies above 0, the smaller number first"):
+        Views(sigma=(2.0, 0.1))
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_both_views_of_a_pair_have_their_own_blur_whole_or_scaled(size):
+    picture = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
+    transform = Transform(32, (0.5,) * 3, (0.5,) * 3)
+    still = {"area": (1, 1), "ratio": (1, 1), "mirror": 0, "jitter": 0, "grey": 0}
+    pairs = [Pair(picture, None, str(k), str(k)) for k in range(64)]
+    drawn = {}
+    for blur in (0.0, 0.5):
+        views = Views(**still, blur=blur, sigma=(0.5, 2.0))
+        batch = with_views(Collate(transform, None), views, pairs)(pairs, list(range(64)))
+        crops = batch.get(Crops)
+        images = None if crops is not None else batch.images
+        numbers = batch[Chances].numbers
+        drawn[blur] = two_views(
+            images, numbers, views, transform.mean, transform.std, None if crops is None else crops.images
+        )
+    changed = ((drawn[0.5] - drawn[0.0]).flatten(1).abs().amax(1) > 1e-4).view(2, 64)
+    asked = numbers[:, 2 * NUMBERS :].view(64, 2, BLUR_NUMBERS).permute(1, 0, 2)
+    assert not torch.equal(changed[0], changed[1])
+    assert torch.equal(changed, asked[..., 0] < 0.5)
 
 
 def test_crops_agree_with_torchvision():

@@ -811,3 +811,23 @@ def test_pairs_that_a_dot_in_their_name_hides_are_counted_one_by_one(tmp_path):
     # two pictures without a text; a second picture of b is none
     with pytest.warns(UserWarning, match="skipped 2: 2 incomplete sample"):
         assert len(read_webdataset(tmp_path / "views.tar", max_bad=1.0)) == 1
+
+
+def test_caption_words_labels_pictures_by_what_their_captions_say(tmp_path):
+    for name in "abc":
+        Image.new("RGB", (8, 8), (40 * ord(name) % 250, 0, 0)).save(tmp_path / f"{name}.png")
+    rows = ["image,caption", "a.png,A Dog runs.", "a.png,a man", "b.png,two hotdogs", "c.png,the DOG's ball"]
+    (tmp_path / "captions.csv").write_text("\n".join(rows))
+    source = {"name": "folder", "args": {"folder": str(tmp_path)}}
+    pairs = read("caption_words", source=source, words=["Dog", "man"])
+    assert [pair.labels for pair in pairs] == [
+        {"dog": "said", "man": "said"},
+        {"dog": "not said", "man": "not said"},
+        {"dog": "not said", "man": "not said"},
+    ]
+    assert len({pair.image_id for pair in pairs}) == len(pairs) == 3
+    assert {pair.caption for pair in pairs} == {None}, "equal captions do not make two pictures one"
+    with pytest.raises(BadData, match="folder: 0 of 3 pictures have the word 'cat'; name another word"):
+        read("caption_words", source=source, words=["dog", "cat"])
+    with pytest.raises(ValueError, match="each once; got dog, Dog"):
+        read("caption_words", source=source, words=["dog", "Dog"])

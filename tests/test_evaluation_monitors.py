@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from stand_ins import StandIn, constant, hashed, random_scorer
 
 from complearn.data.benchmarks.items import Choice
 from complearn.data.benchmarks.nlvr import read_claims
 from complearn.data.pairs import Pair
+from complearn.data.readers.registry import read
 from complearn.data.visual_genome.triplets import TripletEncoder, pair_triplets
 from complearn.data.word_tokenizer import WordTokenizer
 from complearn.data.worlds.world import world_from
@@ -26,6 +28,7 @@ from complearn.evaluation.bench.monitors import (
     _world_tasks,
     held_out_monitor,
     held_out_settings,
+    knn_monitor,
     sugarcrepe_monitor,
     world_monitor,
 )
@@ -33,6 +36,7 @@ from complearn.evaluation.bench.worlds import NAMES, _training_corpus, experimen
 from complearn.evaluation.blind import Corpus, NgramScorer
 from complearn.evaluation.tasks.base import Score, Task
 from complearn.evaluation.tasks.choices import Choices, _summarise_choices, evaluate_choices
+from complearn.evaluation.tasks.classification import drawn
 from complearn.evaluation.tasks.statements import Statements
 from complearn.models.dual import build_model
 from complearn.models.registry import build
@@ -430,3 +434,47 @@ def test_what_is_held_out_of_a_study():
     made = held_out_settings(photos, {"retrieval": {"name": "flickr", "args": {}}}, triplets)["held_out"]["args"]
     assert made == {"source": {"name": "flickr", "args": {}}, "n": 100, "triplets": triplets}
     assert held_out_settings(photos, {}) == {}
+
+
+@pytest.mark.parametrize("learned", [0, 1, 2])
+def test_knn_monitor_asks_each_stage_that_has_begun_and_all_of_them(learned):
+    tower = {"tower": "tiny", "width": 16, "depth": 1, "heads": 2, "patch": 8}
+    model = build({"kind": "stages", "stages": 2, "vision": tower, "projection": 8})
+    model.learned.fill_(learned)
+    world = {"name": "trifeature", "args": {"samples": 2, "shapes": 3, "textures": 3, "colours": 4}}
+    test = {"name": "trifeature", "args": world["args"] | {"part": "test"}}
+    rows = knn_monitor(model, source=world, test=test, n=60, neighbours=5, seed=3, method="simclr")
+    stage = min(learned, 1)
+    places = [f"neighbours/stage {k}" for k in range(stage + 1)] + ["neighbours/all stages"] * (stage > 0)
+    attributes = ("shape", "texture", "colour")
+    assert [(r["data"], r["split"]) for r in rows] == [(place, name) for place in places for name in attributes]
+    assert {(r["metric"], r["seed"], r["method"]) for r in rows} == {("knn_accuracy", 3, "simclr")}
+    known, asked = (list(read(part["name"], **part["args"])) for part in (world, test))
+    known, asked = drawn(known, 60), drawn(asked, 60)
+
+    def vectors(pairs, k):
+        return F.normalize(model.encode_stage(model.collate(pairs), k), dim=-1).numpy()
+
+    for r in rows:
+        stages = range(stage + 1) if r["data"].endswith("all stages") else [int(r["data"][-1])]
+        fit, judged = (np.concatenate([vectors(some, k) for k in stages], 1) for some in (known, asked))
+        votes = []
+        for vector in judged:
+            cosines = fit @ vector / np.linalg.norm(fit, axis=1) / np.linalg.norm(vector)
+            sums = {}
+            for k in np.argsort(-cosines)[:5]:
+                value = known[k].labels[r["split"]]
+                sums[value] = sums.get(value, 0) + np.exp(cosines[k] / 0.1)
+            votes.append(max(sums, key=sums.get))
+        truth = [pair.labels[r["split"]] for pair in asked]
+        assert r["value"] == pytest.approx(np.mean([a == b for a, b in zip(votes, truth)]), abs=0.02)
+
+
+def test_knn_monitor_guesses_a_fifth_of_its_source_and_needs_labels(tmp_path):
+    model = build({"kind": "stages", "stages": 1, "vision": {"tower": "tiny", "width": 16, "depth": 1, "heads": 2}})
+    rows = knn_monitor(model, source={"name": "trifeature", "args": {"samples": 1}}, n=100)
+    assert {r["n"] for r in rows} == {20}
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    (tmp_path / "captions.csv").write_text("image,caption\na.jpg,a dog\n")
+    with pytest.raises(ValueError, match="folder has 0 labelled images, and neighbours are asked about labels"):
+        knn_monitor(model, source={"name": "folder", "args": {"folder": str(tmp_path)}})

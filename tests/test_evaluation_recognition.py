@@ -1,5 +1,6 @@
 "Recognition against scikit-learn and torchmetrics."
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ from sklearn.preprocessing import StandardScaler
 from stand_ins import StandIn, constant, hashed, random_scorer
 from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy
 
+from complearn.core.seeds import rng
 from complearn.data.benchmarks.nlvr import Claim
+from complearn.data.pairs import Pair
+from complearn.evaluation.tasks.classification import Attributes, neighbour_guesses
 from complearn.evaluation.tasks.recognition import (
     Recognition,
     _summarise_zero_shot,
@@ -322,3 +326,54 @@ def test_statements_interval_against_resampling_sentences_naively():
         index = (draw.integers(0, 40, 40)[:, None] * 4 + np.arange(4)).ravel()
         areas.append(metrics.roc_auc_score(truth[index], scores[index]))
     assert (row.low, row.high) == pytest.approx(tuple(np.quantile(areas, [0.025, 0.975])), abs=0.025)
+
+
+# --- attributes
+
+
+class Positions:
+    """Encodes an image by the numbers that stand in its first pixels."""
+
+    def collate(self, pairs):
+        pairs = [pair if isinstance(pair, Pair) else Pair(pair, None, "", "") for pair in pairs]
+        return torch.tensor(np.stack([pair.image for pair in pairs])).flatten(1)[:, :6].double()
+
+    def encode_images(self, batch):
+        return Encoded(batch)
+
+
+def spots(n, seed, values=("a", "b", "c")):
+    """Images whose first pixels tell their label `kind`, and all of which have the label `same`."""
+    draw = rng(seed, "spots")
+    pairs = []
+    for k in range(n):
+        kind = int(draw.integers(len(values)))
+        picture = draw.integers(0, 120, (2, 2, 3), dtype=np.uint8)
+        picture.reshape(-1)[kind] += 100
+        pairs.append(Pair(picture, None, str(k), str(k), labels={"kind": values[kind], "same": "x"}))
+    return pairs
+
+
+@pytest.mark.parametrize("neighbours, temperature", [(1, 0.1), (7, 0.1), (7, 1.0), (500, 0.05)])
+def test_neighbour_guesses_are_votes_by_similarity(neighbours, temperature):
+    draw = rng(0, "neighbours")
+    fit, judge = draw.normal(size=(60, 5)), draw.normal(size=(25, 5))
+    labels = draw.integers(0, 4, 60)
+    guesses = neighbour_guesses(fit, labels, judge, neighbours, temperature)
+    for vector, guess in zip(judge, guesses):
+        cosines = fit @ vector / np.linalg.norm(fit, axis=1) / np.linalg.norm(vector)
+        votes = np.zeros(4)
+        for k in np.argsort(-cosines)[:neighbours]:
+            votes[labels[k]] += np.exp(cosines[k] / temperature)
+        assert guess == votes.argmax()
+    with pytest.raises(ValueError, match="at least 1 and the temperature above 0, not 0 and 0.1"):
+        neighbour_guesses(fit, labels, judge, 0)
+
+
+def test_a_probe_that_cannot_be_fitted_names_its_attribute():
+    train, test = spots(40, 0), spots(10, 1)
+    with pytest.raises(ValueError, match="attribute same: all 40 training images have the value 'x'"):
+        Attributes(train, test).run(Positions())
+    few = [replace(pair, labels={"kind": pair.labels["kind"]}) for pair in [*train, *spots(1, 2, ("d",))]]
+    with pytest.raises(ValueError, match="attribute kind: choosing the probe's penalty needs two or more"):
+        Attributes(few, test).run(Positions())

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from notebook_cells import run_cells, tables
 from PIL import Image
@@ -38,6 +39,8 @@ def test_every_stage_and_all_together_are_probed_and_a_results_file_is_drawn_wit
         ({"data": "mnist"}, "no data 'mnist'"),
         ({"data": "hue_ring", "data_args": '{"n": 8, "colours": 3}'}, "hue_ring.*colours"),
         ({"data": "cifar_mnist"}, "cifar_mnist needs test images"),
+        ({"embeddings": "csv"}, "no embeddings 'csv'; there are npz, parquet"),
+        ({"knn_every": -1}, "numbers above 0.*knn_every, of which 0 is none"),
         ({"clusters": -1}, "numbers above 0"),
         ({"switches": '{"inherits": true}'}, "'multistage'.*inherits"),
         ({"variants": '{"worse": {"inherits": true}}'}, "'multistage'.*inherits"),
@@ -83,6 +86,58 @@ def test_own_folders_of_classes_are_trained_and_asked_about(tmp_path, apart, exp
     assert {row["n"] for row in probed} == {12 if apart else 9}, "half of the probe, or a fifth of the images"
     [steps] = {run["configuration"]["data"]["name"] for run in result.setting["runs"].values()}
     assert steps == ("labels" if apart else "disjoint"), "what is asked about is not trained on"
+
+
+def test_captioned_photos_feed_a_timm_tower_with_curves_of_neighbours_and_files_of_vectors(tmp_path, experiment):
+    """Photos with captions, a network of timm by its name, looks at neighbours, and a file of each run."""
+    draw = np.random.default_rng(0)
+    (tmp_path / "photos").mkdir()
+    lines = ["image,caption"]
+    for k in range(60):
+        coarse = Image.fromarray(draw.integers(0, 256, (5, 6, 3), dtype=np.uint8))
+        coarse.resize((40, 34)).save(tmp_path / "photos" / f"{k}.png")
+        lines += [f"{k}.png,{'a Dog runs' if k % 3 else 'nothing'}", f"{k}.png,{'a cat' if k % 2 else 'hotdog'}"]
+    (tmp_path / "photos" / "captions.csv").write_text("\n".join(lines))
+    photos = {"name": "folder", "args": {"folder": str(tmp_path / "photos")}}
+    run = experiment(
+        "experiments/multistage",
+        tmp_path / "out",
+        data="caption_words",
+        data_args=json.dumps({"source": photos, "words": ["dog", "cat"]}),
+        vision=json.dumps({"tower": "timm:test_resnet", "weights": False}),
+        probe=24,
+        knn_every=2,
+        embeddings="parquet",
+    )
+    assert run.good, run.text
+    result = Result.read(tmp_path / "out")
+    probed = [row for row in result.rows if row["metric"] == "probe_accuracy"]
+    assert {row["split"] for row in probed} == {"dog", "cat"}
+    towers = {record["configuration"]["model"]["vision"]["tower"] for record in result.setting["runs"].values()}
+    assert towers == {"timm:test_resnet"}
+    looks = result.curves["monitors"]
+    places = {f"neighbours/{stages}" for stages in ("stage 0", "stage 1", "all stages")}
+    assert {(row.data, row.split) for row in looks.itertuples()} == {(a, b) for a in places for b in ("dog", "cat")}
+    steps = looks[looks.method == "multistage"].groupby("data").step.agg(lambda each: sorted(set(each)))
+    assert steps["neighbours/stage 0"] == [2, 3, 4, 6]  # every second step, and the end of each stage
+    assert steps["neighbours/stage 1"] == steps["neighbours/all stages"] == [3, 4, 6]  # from its start
+    assert "nearest neighbours of stage 1" in (tmp_path / "out" / "report.ipynb").read_text()
+    files = {path.name: pd.read_parquet(path) for path in (tmp_path / "out" / "embeddings").iterdir()}
+    assert set(files) == {"simclr-s0.parquet", "multistage-s0.parquet"}
+    table = files["multistage-s0.parquet"]
+    assert set(table) == {
+        "keys",
+        "stage-0",
+        "stage-1",
+        "integrated",
+        "cluster of stage 0",
+        "group of stage 1",
+        "dog",
+        "cat",
+    }
+    assert table["integrated"].map(len).tolist() == (table["stage-0"].map(len) + table["stage-1"].map(len)).tolist()
+    assert set(table["dog"]) == {"said", "not said"} and set(table["cluster of stage 0"]) == {0, 1}
+    assert set(files["simclr-s0.parquet"]) == {"keys", "stage-0", "integrated", "dog", "cat"}
 
 
 CONTROL = "experiments/stages_control"

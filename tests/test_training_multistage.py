@@ -22,7 +22,7 @@ from training_runs import assert_same
 from complearn.core.runs import Run
 from complearn.core.seeds import derive, rng
 from complearn.data.attributes.cluster_sampler import Groups
-from complearn.data.attributes.two_views import NUMBERS, Chances, Crops, DrawChances, Views, with_views
+from complearn.data.attributes.two_views import DRAWN, Chances, Crops, DrawChances, Views, with_views
 from complearn.data.loading import Loader
 from complearn.data.pairs import Batch, Pair, preload
 from complearn.data.readers.registry import read
@@ -484,7 +484,7 @@ def test_a_stage_draws_every_batch_from_one_group_of_pseudo_labels(whole, tmp_pa
     for number in range(loader.batches_per_epoch):
         batch = loader.batch(number)
         assert len(set(batch[Groups].numbers.tolist())) == 1
-        assert batch[Chances].numbers.shape == (len(batch), 2 * NUMBERS)
+        assert batch[Chances].numbers.shape == (len(batch), DRAWN)
     again = stage_vectors(trainer.model, 0, trainer.loader.pairs, trainer.loader.collate)
     assert torch.allclose(again.norm(dim=1), torch.ones(60), atol=1e-5)
 

@@ -376,10 +376,8 @@ def test_the_released_freezing_trains_the_last_block_what_follows_it_and_the_sca
         expected |= {name for name in start if name.startswith("vision.head.")}
         assert moved == expected
     assert all(torch.equal(start[name], ended[name]) for name in start if name.startswith("language."))
-    scales = {
-        phase: Snapshot(released / "stages-s0", phase=phase).weights()["logit_scale"]
-        for phase in ("stage-1", "stage-2")
-    }
+    weights = {phase: Snapshot(released / "stages-s0", phase=phase).weights() for phase in ("stage-1", "stage-2")}
+    scales = {phase: values["logit_scale"] for phase, values in weights.items()}
     assert not torch.equal(scales["stage-1"], start["logit_scale"])
     assert not torch.equal(scales["stage-2"], start["logit_scale"])
     moves = [abs(float(scale - start["logit_scale"])) for scale in scales.values()]

@@ -45,9 +45,7 @@ class Entry:
     problem: str = ""  # why it is damaged, and the remedy
     date: float = 0.0  # of the last change, in seconds since 1970
     rows: tuple[dict, ...] = field(default=(), repr=False)  # what was measured, as `core.results.row` makes them
-    chance: tuple[dict, ...] = field(
-        default=(), repr=False
-    )  # of guessing, where it is known
+    chance: tuple[dict, ...] = field(default=(), repr=False)  # of guessing, where it is known
 
     @property
     def scores(self) -> list[tuple[str, float]]:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Labels', 'FORMATS', 'ami_table', 'ami_figure', 'group_shares', 'sizes_figure', 'column_groups', 'metadata_table',
-           'contingency', 'neighbours', 'stage_embeddings', 'write_embeddings']
+           'contingency', 'neighbours', 'stage_embeddings', 'write_embeddings', 'write_stages']
 
 # %% ../../../nbs/analysis/stages/groupings.ipynb #imports0
 import io
@@ -27,8 +27,9 @@ from ...core.bounds import check_parquet, load_arrays
 from ...core.config import check_choice
 from ...core.figures import figure_of_texts, theme
 from ...core.files import write_bytes_atomic
-from ...data.pairs import Pair
+from ...data.pairs import Pair, common_labels
 from ...training.methods.multistage.clusters import stage_vectors
+from ...training.methods.multistage.stages import Grouping, training_groups
 
 # %% ../../../nbs/analysis/stages/groupings.ipynb #e5a7d79c
 Labels = Sequence | np.ndarray | pd.Series
@@ -227,3 +228,23 @@ def _read_embeddings(
     return [str(key) for key in columns["keys"]], {
         name: torch.from_numpy(np.array(part)) for name, part in arrays.items()
     }
+
+# %% ../../../nbs/analysis/stages/groupings.ipynb #03b9ac46
+def write_stages(
+    path: str | Path,  # ends in .npz or .parquet
+    model: Any,  # with stages that have been learned
+    pairs: Sequence[Pair],  # its training set
+    grouping: Grouping,  # of its run
+    batch_size: int,  # of its run
+    seed: int,  # of its run
+    output: str = "features",  # as for `stage_embeddings`
+) -> Path:  # the file
+    """Write the vectors, clusters, groups and labels of a run's training images, as columns `stage-0`, ...,
+    `integrated`, `cluster of stage 0`, ..., `group of stage 1`, ... and one for each label.
+
+    Example: `pandas.read_parquet(write_stages("stages.parquet", model, pairs, Grouping(clusters=5), 128, 0))`."""
+    columns: dict[str, Labels] = {}
+    for name, groups in training_groups(model, pairs, grouping, batch_size, seed).items():
+        columns[f"cluster of {name}" if name.startswith("stage") else name.replace("groups", "group")] = groups.tolist()
+    columns |= common_labels(pairs)
+    return write_embeddings(path, [pair.id for pair in pairs], stage_embeddings(model, pairs, output), columns)

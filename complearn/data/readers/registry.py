@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['Part', 'read', 'source_of', 'known_count', 'is_drawn', 'world_of', 'read_gallery', 'check_reader', 'read_source',
-           'portable', 'read_joined', 'read_captions_alone', 'read_disjoint', 'read_edited', 'read_corrected',
-           'read_split_part']
+           'portable', 'read_joined', 'read_captions_alone', 'read_caption_words', 'read_disjoint', 'read_edited',
+           'read_corrected', 'read_split_part']
 
 # %% ../../../nbs/data/readers/registry.ipynb #9e953dce
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,44 @@ def read_captions_alone(
 
 
 read_captions_alone.files = _caption_files  # see `data.pair_table`
+
+# %% ../../../nbs/data/readers/registry.ipynb #264ec6e9
+@READERS.register("caption_words")
+def read_caption_words(
+    source: Part,  # pictures with captions: {"name": reader, "args": {...}}
+    words: Sequence[str],  # e.g. ["dog", "man"]; each becomes a label of that name
+) -> Pairs:
+    """Read pictures with captions as one pair a picture, without a caption, whose labels say which words it had.
+
+    A word is found as it is written, in lower case or not; the label of a word is "said" or "not said". Raise BadData
+    for a word that no caption has, or that all have: it tells no pictures apart."""
+    pairs = read_source(source)
+    wanted = [word.lower() for word in words]
+    if not wanted or len(set(wanted)) < len(wanted):
+        raise ValueError(f"name at least one word, each once; got {', '.join(words) or 'none'}")
+    pictures: dict[str, Pair] = {}
+    said: dict[str, set[str]] = {}
+    for pair in pairs:
+        pictures.setdefault(pair.image_id, pair)
+        text = " ".join([pair.caption or "", *(pair.views or ())])
+        said.setdefault(pair.image_id, set()).update(re.findall(r"[\w'-]+", text.lower()))
+    for word in wanted:
+        n_said = sum(word in found for found in said.values())
+        if n_said in (0, len(said)):
+            count = f"{n_said} of {len(said)} pictures have the word {word!r}"
+            raise BadData(f"{source['name']}: {count}; name another word")
+    named = []
+    for name, pair in pictures.items():
+        labels = {word: "said" if word in said[name] else "not said" for word in wanted}
+        named.append(Pair(pair.image, None, pair.id, pair.image_id, labels=labels))
+    return Pairs(named, getattr(pairs, "report", Report(source["name"], len(named))))
+
+
+def _caption_words_files(source: Mapping, words: Sequence[str]) -> Iterator[Path | str]:
+    yield from _part_files(source)
+
+
+read_caption_words.files = _caption_words_files  # see `data.pair_table`
 
 # %% ../../../nbs/data/readers/registry.ipynb #e0842c74
 @READERS.register("disjoint")

@@ -327,7 +327,9 @@ class ClipStages(Dual):
         def rebuild(tower):
             return tower if tower.frozen else tower.rebuild()
 
-        config = ModelConfig(**{name: value for name, value in vars(self.config).items() if name not in ("stages", "unit")})
+        config = ModelConfig(
+            **{name: value for name, value in vars(self.config).items() if name not in ("stages", "unit")}
+        )
         towers = build_seeded(
             lambda: Dual(config, rebuild(self.vision.tower), rebuild(self.language.tower), self.tokenizer), 0
         )

@@ -158,7 +158,11 @@ def multistage_clip(
         loss = _AtStage(base, stage)
         trained = _free_parameters(model, stage, blocks, freezing)
         begin = begin_stage(stage, count, grouping, loss, inherit, begins)
-        start = in_order(_place_weights(stage, inherit, pretrained, freezing == "released"), begin, calibrate if stage == begins else None)
+        start = in_order(
+            _place_weights(stage, inherit, pretrained, freezing == "released"),
+            begin,
+            calibrate if stage == begins else None,
+        )
         loader = stage_loader(stage, grouping.small)
         hooks = {"schedule": "phase", "ramp": min(ramp, length // 2), "on_start": start, "on_end": end_stage(stage)}
         phases.append(Phase(f"stage-{stage}", length, loss, trained, loader, **hooks))
