@@ -72,6 +72,8 @@ from complearn.language.edits.composition import (
     draw_calls,
     have_places,
 )
+from ...language.edits.links import FEWEST_COUNTED, LinkCounts, counted_sample
+from ...language.edits.sense import sensible_only
 from complearn.language.edits.sites import (
     CAPTION_EDITS,
     EditableCaption,
@@ -203,6 +205,9 @@ class EditSettings:
     parser: str = "spacy"  # a name of `language.parsing.registry.PARSERS`
     wordnet: str = ""  # the folder of WordNet's files; empty: the word lists alone
     words: tuple[str, ...] = ()  # files of further word lists
+    # whether edits by the rules have to make sense: their new links are attested in the captions, or supported
+    sense: bool = True
+    corpus: tuple[str, ...] = ()  # files of further captions, whose words and links are counted too
     # a causal language model's folder or name, an endpoint's address, or a name of `GENERATORS`; empty: rules
     generator: str = ""
     model: str = ""  # the model's name at the endpoint
@@ -283,7 +288,8 @@ def _input_versions(
         "code": f"{code_version()} {checksum(shipped)[:12]}",
         "parser": f"{settings.parser} {parser.version() if parser.version else ''}".strip(),
     }
-    versions |= {f"words {k} {Path(path).name}": checksum(path)[:12] for k, path in enumerate(settings.words, 1)}
+    for name, paths in (("words", settings.words), ("corpus", settings.corpus)):
+        versions |= {f"{name} {k} {Path(path).name}": checksum(path)[:12] for k, path in enumerate(paths, 1)}
     if settings.wordnet:
         folder = Path(settings.wordnet).expanduser()
         present = [folder / name for name in WORDNET_FILES if (folder / name).is_file()]
@@ -395,15 +401,17 @@ def _edit_row(
     settings: EditSettings,
     generator: Generator | None = None,  # a language model instead of the rules
     ranker: Ranker | None = None,  # keeps the hardest of many; None: all that are drawn are kept
+    counts: LinkCounts | None = None,  # that say what makes sense; None: it is not checked
 ) -> dict[str, Any]:  # plain values, see `data.readers.edits.EditedCaption`
     """Draw the edits of a caption, or ask a language model for one by an operator that the caption can take. Errors of
     the language model are raised: no answer is not a result."""
     values = {"id": row.id, "image_id": row.image_id, "caption": row.caption}
     if parsed.error:
         return values | {"negatives": [], "error": parsed.error}
-    sites = all_sites(parsed, context, settings.operators)
+    offered = all_sites(parsed, context, settings.operators)
+    sites = offered if counts is None else sensible_only(parsed, context, offered, counts)
     edits, refused, cut = _draw_drafts(row, parsed, context, sites, settings, generator)
-    takes = count_edits(sites)
+    offers = {} if counts is None else {"offers": count_edits(offered)}
     if ranker is None:
         chosen = list(edits.values())
     else:
@@ -411,10 +419,12 @@ def _edit_row(
     values |= {
         "negatives": [edit.caption for edit in chosen],
         "edits": [edit_values(edit) for edit in chosen],
-        "takes": takes,
+        "takes": count_edits(sites),
+        **offers,
     }
     if cut or not chosen and not refused:
-        values["reason"] = cut or _missing_reason(parsed, context, sites, settings)
+        nonsense = "no edit of it makes sense, by the links of the captions" if offered and not sites else ""
+        values["reason"] = cut or nonsense or _missing_reason(parsed, context, sites, settings)
     return values | ({"generator": settings.generator, "refused": dict(refused)} if settings.generator else {})
 
 # %% ../../../nbs/apps/edits/command.ipynb #ed5b0001
@@ -505,12 +515,12 @@ _shared: dict[str, Any] = {}  # what the workers read
 
 def _row_line(k: int) -> str:
     "The line of a row."
-    rows, parses, groups, context, settings = (
-        _shared[name] for name in ("rows", "parses", "groups", "context", "settings")
+    rows, parses, groups, context, settings, generator, ranker, counts = (
+        _shared[name] for name in ("rows", "parses", "groups", "context", "settings", "generator", "ranker", "counts")
     )
     row = rows[k]
     views = [parses[i] for i in groups.find(row.image_id) if i != k]
-    values = _edit_row(row, parses[k], context.for_image(views), settings, _shared["generator"], _shared["ranker"])
+    values = _edit_row(row, parses[k], context.for_image(views), settings, generator, ranker, counts)
     return json.dumps(values, ensure_ascii=False)
 
 
@@ -556,6 +566,39 @@ def _asked_lines(numbers: Iterable[int], concurrency: int) -> Iterator[list[str]
         raise fault
 
 
+def _parse_corpus(rows: Sequence[CaptionRow], settings: EditSettings) -> Sequence[Parse]:
+    "The parses of the further captions, without those that are edited; of many they lie on disk."
+    if not settings.corpus:
+        return []
+    edited = {name_number(normalize_caption(row.caption)) for row in rows}
+    captions = dict.fromkeys(row.caption for path in settings.corpus for row in read_captions(path))
+    others = [text for text in captions if name_number(normalize_caption(text)) not in edited]
+    parses = parse_each(others, settings.parser, progress=False)
+    return list(parses) if len(others) <= HELD else _parses_on_disk(parses, Path(tempfile.gettempdir()))
+
+
+@dataclass(frozen=True)
+class _Joined(Sequence):
+    "Two sequences as one."
+
+    left: Sequence
+    right: Sequence
+
+    def __len__(self) -> int:
+        return len(self.left) + len(self.right)
+
+    def __getitem__(self, number: int) -> Any:
+        number = range(len(self))[number]  # raises IndexError
+        return self.left[number] if number < len(self.left) else self.right[number - len(self.left)]
+
+
+def _count_links(parses: Sequence[Parse], settings: EditSettings, context: EditContext) -> LinkCounts | None:
+    "The links of a corpus, by which edits have to make sense; None where that is not checked, or of few captions."
+    if not settings.sense or settings.generator or len(parses) < FEWEST_COUNTED:
+        return None
+    return LinkCounts(context.relations).add(counted_sample(parses))
+
+
 def edit_lines(
     rows: Sequence[CaptionRow],
     parses: Sequence[Parse],  # one per row
@@ -570,7 +613,9 @@ def edit_lines(
     if numbers is None:
         numbers = range(len(rows))
     groups = _Numbers(row.image_id for row in rows)
-    context = EditContext.of_corpus(parses, settings.wordnet or None, settings.words)
+    corpus = _Joined(parses, _parse_corpus(rows, settings))
+    context = EditContext.of_corpus(corpus, settings.wordnet or None, settings.words)
+    _shared["counts"] = _count_links(corpus, settings, context)
     _shared.update(rows=rows, parses=parses, groups=groups, context=context, settings=settings)
     if settings.rank_by:
         scorer = open_scorer(settings.rank_by, all(row.id in images for row in rows))
@@ -897,13 +942,21 @@ class _Some:
 def _operator_table(
     yields: Yields,  # of all captions
     counts: Counter,  # of the operators that made their negatives
+    unchecked: Yields,  # without the check of sense
 ) -> pd.DataFrame:
     "The number of captions that take each operator, and the number of edits made with it."
-    names = [name for name in dict.fromkeys([*CAPTION_EDITS, *yields.took]) if yields.took[name]]
-    rows = [(name, yields.took[name], yields.edits[name], counts[name]) for name in names]
-    return pd.DataFrame(
-        rows, columns=["operator", "captions that take it", "edits it offers", "negatives made with it"]
-    )
+    names = [name for name in dict.fromkeys([*CAPTION_EDITS, *unchecked.took]) if unchecked.took[name]]
+    columns = {
+        "operator": names,
+        "captions that take it": [yields.took[name] for name in names],
+        "without the check of sense": [unchecked.took[name] for name in names],
+        "edits it offers": [yields.edits[name] for name in names],
+        "offered without the check": [unchecked.edits[name] for name in names],
+        "negatives made with it": [counts[name] for name in names],
+    }
+    if (unchecked.took, unchecked.edits) == (yields.took, yields.edits):
+        del columns["without the check of sense"], columns["offered without the check"]
+    return pd.DataFrame(columns)
 
 # %% ../../../nbs/apps/edits/command.ipynb #a1c0de13
 def _summarize(
@@ -913,6 +966,7 @@ def _summarize(
     "The contents of a file of edits."
     collector = Collector(Path(path).name, max_bad=1)
     yields = Yields()
+    unchecked = Yields()
     made_by = Counter()
     refused = Counter()
     reasons: dict[str, _Some] = {}
@@ -923,6 +977,7 @@ def _summarize(
         every.add(record)
         number += len(record.negatives)
         yields.add(record.takes)
+        unchecked.add(record.offers or record.takes)
         made_by.update(name for values in record.edits for name in values["operator"].split("+"))
         refused += Counter(record.refused)
         if not record.negatives:
@@ -965,7 +1020,7 @@ def _summarize(
         remarks.append(
             f"{refused.total()} proposals refused: {'; '.join(f'{n} {reason}' for reason, n in refused.most_common())}"
         )
-    return _operator_table(yields, made_by), remarks
+    return _operator_table(yields, made_by, unchecked), remarks
 
 # %% ../../../nbs/apps/edits/command.ipynb #b50497fc
 FEW = 1000  # captions of a corpus that is rather too small to know which words go together
@@ -1064,6 +1119,19 @@ def make_parser() -> argparse.ArgumentParser:
         "--words", action="append", default=[], help="a file of further word lists (relation,part,words)"
     )
     parser.add_argument(
+        "--corpus",
+        action="append",
+        default=[],
+        help="a file of further captions of the same kind: their words and what goes together in them count, too",
+    )
+    parser.add_argument(
+        "--no-sense",
+        dest="sense",
+        action="store_false",
+        help="keep edits of the rules that make no sense, too (default: what goes together in them is attested in the "
+        f"captions, or supported by its neighbours in WordNet; needs {FEWEST_COUNTED:,} captions, with --corpus)",
+    )
+    parser.add_argument(
         "--generator",
         default="",
         help="a causal language model's folder or name, an endpoint, or my_file:mine (default: rules)",
@@ -1133,6 +1201,16 @@ def _export(
     return write_negatives(edits, target, picture)[1]
 
 # %% ../../../nbs/apps/edits/command.ipynb #53eee8a3
+def _unchecked_remark(
+    captions: int,  # that were edited
+) -> str:
+    "Why it was not checked whether the edits make sense."
+    return (
+        f"whether the edits make sense is not checked: {counted(captions, 'caption')}, with those of --corpus, are "
+        f"fewer than the {FEWEST_COUNTED:,} that say which words go together; give others of the same kind by --corpus"
+    )
+
+
 def _name_options(
     message: str,  # of an error about `EditSettings`
 ) -> str:
@@ -1149,7 +1227,8 @@ def main(
     "Edit captions from a terminal."
     options = make_parser().parse_args(arguments)
     note_typed(vars(options))
-    same = ("calls", "seed", "parser", "wordnet", "words", "generator", "model", "token_limit", "rank_by", "candidates")
+    same = ("calls", "seed", "parser", "wordnet", "words", "sense", "corpus")
+    same += ("generator", "model", "token_limit", "rank_by", "candidates")
     values = {name: getattr(options, name) for name in same}
     target = Path(options.negatives)
     path = target.with_suffix(".jsonl") if target.suffix in FORMS else target
@@ -1171,6 +1250,8 @@ def main(
         ranked = images if settings.rank_by else {}
         edit_captions(rows, path, settings, options.workers, not options.quiet, ranked, options.concurrency, modules)
         table, remarks = _summarize(path, settings.negatives)
+        if settings.sense and not settings.generator and not any(record.offers for record in each_edited(path)):
+            remarks.append(_unchecked_remark(len(rows)))
         if target != path:
             remarks.append(_export(path, target, "" if options.reader else options.captions, images))
         if options.plausible:

@@ -22,6 +22,7 @@ from .rewriting import is_part_of_word, rewrite
 from ..lexicon.relations import WordRelations
 from ..parsing.base import Parse
 from ..parsing.chunks import CharSpan
+from ..scenes.nouns import plural
 
 # %% ../../../nbs/language/edits/sites.ipynb #2a7b4d40
 def _ranked(counts: Counter) -> list[tuple]:
@@ -59,6 +60,11 @@ class Vocabulary:
                 self.adjectives.update(adjectives)
                 self.modifiers.update((item.name, adjective) for adjective in adjectives)
         return self
+
+    @cached_property
+    def by_plural(self) -> dict[str, str]:
+        "The nouns by their plurals; of two with one plural the more frequent."
+        return {plural(noun): noun for noun, _ in reversed(_ranked(self.nouns))}
 
     @cached_property
     def by_noun(self) -> dict[str, list[str]]:
