@@ -24,12 +24,12 @@ from ..parsing.chunks import QUANTITY_NOUNS
 NOUN_PLACES = {  # kind of link -> which of its words are nouns
     "subject": (1,),  # verb, noun
     "object": (1,),  # verb, noun
-    "deed": (0, 2),  # noun, verb, noun
     "place": (0, 2),  # noun, preposition, noun
     "manner": (2,),  # verb, preposition, noun
     "goal": (0, 2),  # the object of a verb, a preposition of the verb, noun
     "adjective": (0,),  # noun, adjective
     "owner": (0, 1),  # noun, noun that is its own
+    "pair": (0, 1),  # two nouns that are joined by and, in alphabetical order
 }
 _WITH_PREPOSITION = ("place", "manner", "goal")  # kinds whose second word is a preposition
 
@@ -65,9 +65,14 @@ class CaptionLinks:
             return verb if particle is None else f"{verb} {self.atoms.texts[particle]}"
         return self.atoms.lemmas[number] if word.tag == "NNS" else text
 
-    def names(self, link: Link) -> tuple[str, ...]:
+    def names(
+        self,
+        link: Link,
+        others: Mapping[int, str] = {},  # words that come in the place of some, by their numbers
+    ) -> tuple[str, ...]:
         "The words of a link."
-        return tuple(map(self.name, link.words))
+        names = tuple(others.get(number) or self.name(number) for number in link.words)
+        return tuple(sorted(names)) if link.kind == "pair" else names
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -139,12 +144,9 @@ class CaptionLinks:
         yield from (Link("object" if passive else "subject", (verb, noun)) for noun in subjects)
         objects = self._things(atoms.child(verb, "dobj"))
         yield from (Link("object", (verb, noun)) for noun in objects)
-        if not passive:
-            yield from (Link("deed", (left, verb, right), True) for left in subjects for right in objects)
         agent = atoms.child(verb, "agent")
         for doer in [] if agent is None else self._things(atoms.child(agent, "pobj")):
             yield Link("subject", (verb, doer))
-            yield from (Link("deed", (doer, verb, noun), True) for noun in subjects if passive)
         for first, things in map(self._preposition, prepositions):
             yield from (Link("manner", (verb, first, noun)) for noun in things)
             kind, lefts = ("goal", objects) if objects else ("place", subjects)
@@ -157,7 +159,9 @@ class CaptionLinks:
                 continue
             for child in atoms.children[number]:
                 label = atoms.words[child].relation
-                if label == "prep" and not (atoms.texts[child] == "of" and atoms.lemmas[number] in QUANTITY_NOUNS):
+                if label == "conj":
+                    yield from (Link("pair", (number, right)) for right in self._things(child)[:1])
+                elif label == "prep" and not (atoms.texts[child] == "of" and atoms.lemmas[number] in QUANTITY_NOUNS):
                     first, things = self._preposition(child)
                     yield from (Link("place", (number, first, right)) for right in things)
                 elif label == "amod" or label == "compound" and child < number and atoms.is_attribute(child):
@@ -271,20 +275,28 @@ class LinkCounts:
         return {}
 
     def _choices(self, kind: str, words: Sequence[str]) -> list[tuple]:
-        "What may be in the place of each word of a link: the word, and its kinds."
+        """What may be in the place of each word of a link: the word, and its kinds. What one animal is, others are not:
+        of adjectives no broad class counts."""
         parts = [_part(kind, place) for place in range(len(words))]
-        return [(word, *(self.kinds(word, part) if part else ())) for word, part in zip(words, parts)]
+        kinds = [self.kinds(word, part) if part else () for word, part in zip(words, parts)]
+        if kind == "adjective":
+            kinds = [[each for each in some if each[0] == "near" or each[1] == "person"] for some in kinds]
+        return [(word, *some) for word, some in zip(words, kinds)]
+
+    def prepare(self) -> "LinkCounts":  # itself
+        "Count links with kinds, or anything, in the place of words; once, before workers share the counts."
+        self._patterns = Counter()
+        for (kind, *words), count in self.links.items():
+            choices = self._choices(kind, words)
+            open_choices = [each if _is_given(kind, k) else (*each, _ANY) for k, each in enumerate(choices)]
+            self._patterns.update({(kind, *each): count for each in itertools.product(*open_choices)})
+        return self
 
     @property
     def patterns(self) -> Counter:
         "Counts of links with kinds, or anything, in the place of words."
         if self._patterns is None:
-            patterns: Counter = Counter()
-            for (kind, *words), count in self.links.items():
-                choices = self._choices(kind, words)
-                open_choices = [each if _is_given(kind, k) else (*each, _ANY) for k, each in enumerate(choices)]
-                patterns.update({(kind, *each): count for each in itertools.product(*open_choices)})
-            self._patterns = patterns
+            self.prepare()
         return self._patterns
 
     def support(
@@ -303,15 +315,16 @@ class LinkCounts:
     def _pattern_support(self, kind: str, pattern: tuple) -> float:
         general = [each for each in pattern if isinstance(each, tuple)]
         broad = sum(each[0] == "broad" for each in general)
-        count = self.patterns[kind, *pattern]
+        patterns = self.patterns
+        count = patterns[kind, *pattern]
         if count < FEWEST[len(general)] + FEWEST_BROAD * broad:
             return -math.inf
         base = [each if _is_given(kind, k) else _ANY for k, each in enumerate(pattern)]
-        total = self.patterns[kind, *base]
+        total = patterns[kind, *base]
         expected = total
         for k, each in enumerate(pattern):
             if base[k] == _ANY:
-                expected *= self.patterns[kind, *base[:k], each, *base[k + 1 :]] / total
+                expected *= patterns[kind, *base[:k], each, *base[k + 1 :]] / total
         return math.log(count / expected) - DISCOUNT * (len(general) + broad)
 
     def makes_sense(self, kind: str, words: Sequence[str]) -> bool:
