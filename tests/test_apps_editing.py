@@ -189,10 +189,10 @@ def test_a_button_says_what_its_operator_does_and_what_its_number_counts():
     assert (
         "“a red cup on a blue plate” → “a blue cup on a red plate”. 1 such edit of this caption" in before["swap_att"]
     )
-    assert "0: it needs a noun without an adjective, and the parser found none" in before["add_att"]
+    assert "0: it needs two prepositions or verbs, and the parser found only one" in before["swap_rel"]
     after = about(asked(app.controller, "call", operator="swap_att"))
     assert "0: the calls made touch its words, bring in the same word, or deny what it would change" in after["negate"]
-    assert before["add_att"] == after["add_att"], "the caption lacked a place before the call too"
+    assert before["swap_rel"] == after["swap_rel"], "the caption lacked a place before the call too"
 
 
 LACKS = {
@@ -208,7 +208,7 @@ LACKS = {
         "swap_obj": "no exchange of two of its nouns is English",
         "add_obj": "after none of its nouns may",
     },
-    "Running fast.": {
+    "Seeing fast.": {
         "replace_obj": "it needs a noun, and the parser found none",
         "replace_rel": "the word lists know nothing",
     },

@@ -100,7 +100,7 @@ def lack(
         "replace_obj": (1, "a noun", len(atoms.objects)),
         "replace_att": (1, "a noun with an adjective or a number", described),
         "replace_rel": (1, "a preposition or a verb", related),
-        "add_att": (1, "a noun without an adjective", sum(not each.attributes for each in atoms.objects)),
+        "add_att": (1, "a noun", len(atoms.objects)),
         "add_obj": (1, "a noun", len(atoms.objects)),
     }
     least, parts, number = needs.get(operator, (0, "", 0))

@@ -311,6 +311,9 @@ class EditedCaption:
     negatives: list[Text]
     edits: list[dict] = field(default_factory=list)
     takes: dict[str, int] = field(default_factory=dict)  # edits that each operator offers
+    offers: dict[str, int] = field(default_factory=dict)  # the same without the check of sense; empty: not checked
+    # nats per word that each negative is likelier than the caption, by n-grams of others; empty: not measured
+    fluency: list[float] = field(default_factory=list)
     error: str = ""  # why there is no parse
     reason: str = ""  # why there is no negative
     refused: dict[str, int] = field(default_factory=dict)  # proposals that a check refused, by reason
