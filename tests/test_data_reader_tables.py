@@ -287,6 +287,7 @@ CASES = [
 # these draw their pairs, or hold pixels, graphs or regions, and stay lists
 LISTS = {
     *("generated", "objects", "photos", "gallery", "abstract_scenes", "trifeature", "hue_ring"),
+    "caption_words",
     "quilts",
     "sign_patterns",
     *("celeba", "cifar_mnist", "stl10", "nlvr", "visual_genome"),

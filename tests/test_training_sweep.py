@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from complearn.core.progress import Progress
 from complearn.core.runs import Run
-from complearn.models.scoring import Progress
 from complearn.training.runs import sweep
 from complearn.training.runs.launch import launch, prepare
 from complearn.training.runs.sweep import RunFailed, _progress_of, _share_machine, command, run_all

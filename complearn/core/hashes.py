@@ -17,10 +17,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from .files import BadData, cache_dir, refuse_devices
 from .own_files import own_path
+from .progress import Progress
 
 # %% ../../nbs/core/hashes.ipynb #6a0d5e11
 _RECENT = 2 * 10**9  # nanoseconds; a file that changed so lately may change again and keep its times
@@ -128,7 +127,7 @@ def hash_files(
     unread = {state: path for path, state in states.items() if state not in _KNOWN and is_settled(state)}
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         results = pool.map(_hash_or_none, unread.values())
-        bar = tqdm(results, "reading files", len(unread), unit="file", disable=len(unread) < 5000)
+        bar = Progress(results, "reading files", len(unread), unit="file", disable=len(unread) < 5000)
         hashes = {state: value for state, value in zip(unread, bar) if value and state in _KNOWN}
     try:
         with _kept_hashes() as connection:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 from PIL import Image
-from tqdm.auto import tqdm
 
 from ..core.hashes import file_state
+from ..core.progress import Progress
 from .images import decode_image
 
 # %% ../../nbs/data/copies.ipynb #99c5b574
@@ -55,7 +55,7 @@ def thumbnail(
 # %% ../../nbs/data/copies.ipynb #2b84fece
 def _thumbnails(images: Sequence[Any]) -> tuple[list[int], np.ndarray]:  # places of the images that have one
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        bar = tqdm(
+        bar = Progress(
             pool.map(thumbnail, images), "comparing photos", len(images), unit="photo", disable=len(images) < 5000
         )
         present = {place: values for place, values in enumerate(bar) if values is not None}

@@ -21,13 +21,12 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from ..core.config import check_choice, check_text
 from ..core.files import BadData, describe_fault, refuse_devices
 from ..core.hashes import file_state
 from ..core.own_files import ForeignFile, Inside
 from ..core.plugins import Registry
+from ..core.progress import Progress
 from .identities import photo_identity, same_image
 from .images import check_pixels, decode_image, image_name, open_header
 from .pairs import Pair
@@ -431,7 +430,7 @@ class Collector:
             images = list(distinct.values())
             parts = [images[start : start + _CHECKED] for start in range(0, len(images), _CHECKED)]
             results = pool.map(lambda part: [self._image_fault(image, check) for image in part], parts)
-            bar = tqdm(
+            bar = Progress(
                 itertools.chain.from_iterable(results),
                 f"checking {self.report.source}",
                 len(distinct),

@@ -20,8 +20,9 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from ..core.files import cache_dir
+from ..core.progress import Progress
 from .features import cached_tensors, weights_fingerprint
-from .scoring import Progress, evaluation_mode
+from .scoring import evaluation_mode
 
 # %% ../../nbs/models/wordspace.ipynb #c005
 # ids, mask -> a `TowerOutput`, token features, or a tuple that begins with them

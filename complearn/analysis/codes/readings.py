@@ -17,11 +17,12 @@ from einops import rearrange
 from jaxtyping import Float, UInt8
 
 from .tables import CodeTable, CodeTally
+from ...core.progress import Progress
 from ...data.images import load_images
 from ...data.pairs import Pair
 from ...data.word_tokenizer import Tokens
 from ...models.dual import AgentOutput, Dual
-from ...models.scoring import Progress, evaluation_mode, full_precision
+from ...models.scoring import evaluation_mode, full_precision
 
 # %% ../../../nbs/analysis/codes/readings.ipynb #c004
 def _check_codebook(

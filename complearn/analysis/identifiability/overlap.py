@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
 
 from complearn.analysis.identifiability.explanations import (
     LEVELS,
@@ -25,6 +24,7 @@ from complearn.analysis.identifiability.explanations import (
     unreached_reason,
     word_differences,
 )
+from ...core.progress import Progress
 from ...core.results import row
 from ...core.seeds import rng
 from ...data.benchmarks.aro import order_choices, read_aro_attribution, read_aro_relation, read_negclip
@@ -112,7 +112,7 @@ def explain_choices(
     tagged = {each.caption: each for each in parse(dict.fromkeys(longer), parser, progress=progress)}
     explained = []
     patterns = None
-    for split, caption, text in tqdm(pairs, f"explaining {data}", unit="negative", disable=not progress):
+    for split, caption, text in Progress(pairs, f"explaining {data}", unit="negative", disable=not progress):
         if parses[caption].error:
             continue
         if patterns is None or patterns.parse.caption != caption:

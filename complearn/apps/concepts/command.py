@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tqdm.auto import tqdm
 
 from ...analysis.trees.figures import lost_words, node_scores
 from .. import parses
 from ...core.config import RequestError, note_typed, parse_yaml
 from ...core.files import BadData, check_replaceable, photo_reader, write_bytes_atomic
+from ...core.progress import Progress
 from ...core.runs import Run
 from complearn.data.divergence.measure import (
     COMPOUNDS,
@@ -299,7 +299,7 @@ def _parser_parts(
     corrections = corrections_path(ParseCache().path)
     corrected = hashlib.blake2b(corrections.read_bytes()).hexdigest() if corrections.is_file() else ""
     n_before = 0
-    with tqdm(total=total, unit=" captions", desc=f"parsing ({name})", delay=2, disable=not progress) as bar:
+    with Progress(total=total, unit=" captions", desc=f"parsing ({name})", delay=2, disable=not progress) as bar:
 
         def parses_of(portion: Sequence[Pair]) -> Iterator[Parse]:
             "The parses of some captions."

@@ -34,7 +34,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int64
 from pydantic import Field
-from tqdm.auto import tqdm
 
 from .exports import write_negatives
 from ...core.checksums import checksum
@@ -42,6 +41,7 @@ from ...core.config import RequestError, note_typed, parse_yaml, read_record, st
 from ...core.files import parsing, plain, read_json, write_bytes_atomic, write_errors, write_json
 from ...core.outputs import counted
 from ...core.own_files import Inside, open_own, own_path
+from ...core.progress import Progress
 from ...core.results import code_version
 from ...core.runs import Run, differences, runs_below
 from ...core.seeds import rng
@@ -960,7 +960,7 @@ def edit_captions(
             done = len(written)
             lines = edit_lines(rows, parses, settings, workers, numbers, images, concurrency)
             portions = _answered(lines, done, len(rows))
-            with tqdm(total=len(rows), initial=done, unit=" captions", desc="editing", disable=not progress) as bar:
+            with Progress(total=len(rows), initial=done, unit=" captions", desc="editing", disable=not progress) as bar:
                 first = next(portions)
                 if not done:  # after the first answer a model that was named is here, too
                     write_json(path.with_name(f"{path.name}.settings.json"), note())

@@ -19,11 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from ...core.config import read_record
 from ...core.files import BadData, parse_json, parsing, refuse_devices
 from ...core.own_files import Inside
+from ...core.progress import Progress
 from ..identities import distinct_names
 from ..images import FileSlice
 from ..pairs import Pair
@@ -339,7 +338,7 @@ def _shard_parts(
     truncated = []
     sizes = []
     shards = list(zip(paths, distinct_names(paths)))
-    for number, (path, shard) in enumerate(tqdm(shards, "reading shards", unit="shard", disable=len(paths) < 4)):
+    for number, (path, shard) in enumerate(Progress(shards, "reading shards", unit="shard", disable=len(paths) < 4)):
         index = _index_shard(path, text)
         if number == 0:
             collector.check = _choose_check(check, len(index.samples), paths)

@@ -22,13 +22,13 @@ import pyarrow.parquet as parquet
 import yaml
 from pyarrow import types
 from pydantic import BeforeValidator, Field
-from tqdm.auto import tqdm
 
 from ...core.bounds import check_packed, check_parquet, parquet_batches
 from ...core.config import Identifier, read_record
 from ...core.extras import need
 from ...core.files import BadData, parsing, read_json, read_text, refuse_devices
 from ...core.own_files import ForeignFile, Inside
+from ...core.progress import Progress
 from ...core.trust import offline
 from ..identities import distinct_names, path_identity
 from ..images import EXTENSIONS
@@ -185,7 +185,7 @@ def _parquet_parts(
     files = _parquet_files(path, allow_outside)
     shared = Path(os.path.commonpath([os.path.abspath(file.parent) for file in files]))
     named = list(zip(files, distinct_names(files)))
-    for file, file_name in tqdm(named, f"reading {home.name}", unit="file", disable=len(named) < 4):
+    for file, file_name in Progress(named, f"reading {home.name}", unit="file", disable=len(named) < 4):
         try:
             rows = parquet_rows(file, [image, text, *([labels] if labels else [])], step)
         except _UnreadableFile as error:
@@ -687,7 +687,7 @@ def _hf_parts(
     images = _ImageColumn(image, split, folder, inside, table.select_columns([image]))
     place = f"{Path(str(source)).name} {split or table.split or 'train'}"
     numbers = iter(range(len(table)) if rows is None else rows)
-    with tqdm(desc=f"reading {place}", total=len(table), unit="row", disable=len(table) < FEW_IMAGES) as bar:
+    with Progress(desc=f"reading {place}", total=len(table), unit="row", disable=len(table) < FEW_IMAGES) as bar:
         while part := list(islice(numbers, _HANDED_OUT)):
             together = _plain_cells(texts, part)
             for k, row in enumerate(part):

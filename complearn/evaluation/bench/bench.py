@@ -11,9 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from ...core.config import check_choice
+from ...core.progress import Progress
 from ...core.results import row
 from ...data.overlap import OVERLAP_POLICIES, Overlap, find_overlap, item_contents, resolve_overlap
 from ...data.pairs import Pair
@@ -49,7 +49,7 @@ def judge(
     "Run every task of a bench on one scorer."
     with evaluation_mode(scorer):
         shown = "{desc}: {n_fmt} of {total_fmt} sets of questions [{elapsed}]"  # sets differ in size: no time left
-        tasks = tqdm(bench.items(), f"judging {method}", bar_format=shown, delay=5, leave=False)
+        tasks = Progress(bench.items(), f"judging {method}", bar_format=shown, delay=5, leave=False)
         scores = {data: task.run(scorer, batch_size=batch_size, device=device) for data, task in tasks}
     return [line for data, of_task in scores.items() for line in stamp(of_task, method, seed, phase, step, data)]
 

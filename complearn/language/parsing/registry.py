@@ -19,8 +19,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from ...core.config import RequestError, check_arguments, read_record, short_repr
 from complearn.core.files import (
     BadData,
@@ -33,6 +31,7 @@ from complearn.core.files import (
     write_bytes_atomic,
 )
 from ...core.own_files import own_path
+from ...core.progress import Progress
 from ...core.runs import append_line, read_lines
 from . import constituency, dependencies, flat  # noqa: F401  register their parsers
 from .base import PARSERS, IncompleteParse, Parse, Parser, Word, check_words
@@ -297,7 +296,7 @@ def parse_each(
         return entry.function(texts, **settings)
 
     total = len(captions) if isinstance(captions, Sequence) else None
-    with tqdm(total=total, unit=" captions", desc=f"parsing ({name})", delay=2, disable=not progress) as bar:
+    with Progress(total=total, unit=" captions", desc=f"parsing ({name})", delay=2, disable=not progress) as bar:
         portions = [list(captions)] if entry.aligned else _portions(captions)
         for number, portion in enumerate(portions):
             if number == 0 and entry.language and entry.language(**settings) == "en":

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from ...core.files import describe_fault, write_errors
 from ...core.own_files import open_own, own_folder
+from ...core.progress import Progress
 from ...core.seeds import torch_generator
 from ...data.pairs import Batch, Collate, Pair
-from ...models.scoring import Encoded, EncodingTask, Progress, evaluation_mode, shared_encoding
+from ...models.scoring import Encoded, EncodingTask, evaluation_mode, shared_encoding
 from .phases import State
 
 # %% ../../../nbs/training/engine/encoding.ipynb #e5c00006

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ...core.files import write_json
 from ...core.own_files import own_folder
+from ...core.progress import Progress
 from ...core.runs import Run
 from ...data.pairs import Batch
 from ...models.scoring import evaluation_mode
@@ -133,7 +133,7 @@ class Journal:
         "Write and show a warning."
         self.log({"kind": "warning", "message": message})
         if self.processes.main:
-            tqdm.write(f"{self.run.path.name}, step {self.state.step}: {message}")
+            Progress.write(f"{self.run.path.name}, step {self.state.step}: {message}")
 
     def truncate(
         self,

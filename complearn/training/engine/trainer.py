@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 
 from ...core.device import autocast, pick_precision
 from ...core.files import plain
 from ...core.plugins import Registry
+from ...core.progress import Progress
 from ...core.runs import Run
 from ...core.seeds import seed_everything
 from ...models.towers.base import compile_towers
@@ -157,7 +157,7 @@ class Trainer:
             _stop_if_asked,
             Every(self.settings.checkpoint_every, _save_checkpoint, phase_end=False),
         ]
-        self.bar = tqdm(disable=True)
+        self.bar = Progress(disable=True)
 
     def describe(
         self,
@@ -187,7 +187,7 @@ class Trainer:
             self.begin_or_resume()
             hidden = not (self.progress and self.processes.main)
             log_to = self.settings.log_to if self.processes.main else None
-            bar = tqdm(total=steps, initial=state.step, disable=hidden, unit="step", desc=self.run.path.name)
+            bar = Progress(total=steps, initial=state.step, disable=hidden, unit="step", desc=self.run.path.name)
             with open_logger(log_to, self.run, state.step + 1, self.journal.warn) as self.journal.send, bar as self.bar:
                 while self.phase is not None:
                     self.train_phase()

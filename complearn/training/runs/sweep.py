@@ -20,8 +20,8 @@ from ...core.device import pick_device
 from ...core.files import write_errors
 from ...core.own_files import open_own
 from ...core.plugins import allowed_modules
+from ...core.progress import Progress
 from ...core.runs import Run
-from ...models.scoring import Progress
 from ..methods.catalogue import METHODS
 from .forks import Fork, Forks
 from .queues import Job, JobQueue, QueueOptions

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ....core.progress import Progress
 from ....core.seeds import derive, rng
 from ....data.pairs import Collate, Pair
-from ....models.scoring import Progress
 from ...engine.encoding import StoredVectors, encode_set, parts_of
 from ...engine.phases import State
 
