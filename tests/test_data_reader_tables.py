@@ -263,6 +263,10 @@ def corrected(tmp_path):
     return {"name": "corrected", "args": arguments}
 
 
+def caption_words(tmp_path):
+    return {"name": "caption_words", "args": {"source": folder(tmp_path), "words": ["3"]}}
+
+
 def split(tmp_path, part="rest"):
     names = [f"{file}.parquet row {k}" for file in (0, 1) for k in (2, 3)]
     (tmp_path / "split.json").write_text(json.dumps({"parts": {"test": names}, "divergences": {"test": 0.5}}))
@@ -282,12 +286,11 @@ def split_joined(tmp_path):
 CASES = [
     *(folder, folder_negatives, sidecar, coco, karpathy, flickr, webdataset, captions, labels_folder, labels_parquet),
     *(parquet_bytes, parquet_cells, parquet_names, saved, hf_rows, hf_parquet, hf_pictures),
-    *(joined, excluded, disjoint, edited, edited_pictures, corrected, split, split_joined),
+    *(joined, excluded, disjoint, edited, edited_pictures, corrected, caption_words, split, split_joined),
 ]
 # these draw their pairs, or hold pixels, graphs or regions, and stay lists
 LISTS = {
     *("generated", "objects", "photos", "gallery", "abstract_scenes", "trifeature", "hue_ring"),
-    "caption_words",
     "quilts",
     "sign_patterns",
     *("celeba", "cifar_mnist", "stl10", "nlvr", "visual_genome"),
@@ -352,7 +355,7 @@ def test_every_reader_is_compared_or_known_to_stay_a_list():
     with_tables = {name for name in READERS if hasattr(READERS[name], "files")}
     assert with_tables == {name for name in READERS if name not in LISTS}
     names = ["labels" if case.__name__.startswith("labels") else case.__name__.split("_")[0] for case in CASES]
-    names = {{"saved": "hf", "excluded": "disjoint"}.get(name, name) for name in names}
+    names = {{"saved": "hf", "excluded": "disjoint", "caption": "caption_words"}.get(name, name) for name in names}
     assert names == with_tables
 
 

@@ -110,8 +110,8 @@ class QuiltPicture(Renderable):
 
     @classmethod
     def render_batch(cls, images: Sequence["QuiltPicture"], size: int) -> UInt8[np.ndarray, "image size size 3"]:
-        if size < 2**MOST:
-            raise ValueError(f"quilts are drawn at {2**MOST} pixels or more, not at {size}")
+        if size < 2 ** (MOST - 1):
+            raise ValueError(f"quilts are drawn at {2 ** (MOST - 1)} pixels or more, not at {size}")
         pictures = np.zeros((len(images), size, size, 3))
         for picture, image in zip(pictures, images):
             for material, rows, columns in _patches(image.quilt, right=size, bottom=size):
