@@ -189,7 +189,7 @@ def test_a_button_says_what_its_operator_does_and_what_its_number_counts():
     assert (
         "“a red cup on a blue plate” → “a blue cup on a red plate”. 1 such edit of this caption" in before["swap_att"]
     )
-    assert "0: it needs two prepositions or verbs, and the parser found only one" in before["swap_rel"]
+    assert "0: no exchange of two of its prepositions or verbs is English" in before["swap_rel"]
     after = about(asked(app.controller, "call", operator="swap_att"))
     assert "0: the calls made touch its words, bring in the same word, or deny what it would change" in after["negate"]
     assert before["swap_rel"] == after["swap_rel"], "the caption lacked a place before the call too"

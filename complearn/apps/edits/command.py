@@ -64,6 +64,7 @@ from ...data.word_tokenizer import normalize_caption
 from ...language.edits.base import Edit
 from ...language.edits.captions import MOST_WORDS, hardly_english, swap_reach
 from complearn.language.edits.composition import (
+    Call,
     SearchCut,
     Yields,
     all_sites,
@@ -73,7 +74,7 @@ from complearn.language.edits.composition import (
     have_places,
 )
 from ...language.edits.links import FEWEST_COUNTED, LinkCounts, counted_sample
-from ...language.edits.sense import sensible_only
+from ...language.edits.sense import sensible_only, truth_chance
 from complearn.language.edits.sites import (
     CAPTION_EDITS,
     EditableCaption,
@@ -373,36 +374,35 @@ class Judges:
     counts: LinkCounts | None = None  # of the links by which edits have to make sense; None: that is not checked
     ngrams: HeldOutNgrams | None = None  # by which their words are likely; None: of few captions
 
-    def fluency(self, row: CaptionRow, edits: Sequence[Edit]) -> list[float]:
+    def fluency(self, row: CaptionRow, texts: Sequence[str]) -> list[float]:
         "How much likelier the words of edits are than those of their caption; empty where that is not measured."
         if self.ngrams is None:
             return []
-        scores = self.ngrams.fluency([edit.caption for edit in edits], row.caption, row.image_id)
-        return [round(score, 4) for score in scores]
+        return [round(score, 4) for score in self.ngrams.fluency(texts, row.caption, row.image_id)]
 
     def choose(
         self,
         row: CaptionRow,
-        edit: Edit,  # that was drawn
+        calls: list[Call],  # that were drawn
         sites: Mapping[str, Sequence[Site]],  # by operator
         settings: EditSettings,
         draw: np.random.Generator,
-    ) -> Edit:
-        "Draw rivals of an edit by the same operators; of all the one whose words are as likely as the caption's."
+    ) -> list[Call]:
+        "Draw rivals of some calls by the same operators; of all those whose words are as likely as the caption's."
         if self.counts is None or self.ngrams is None or settings.rank_by:
-            return edit
-        names = sorted(edit.operator.split("+"))
+            return calls
+        names = sorted(site.operator for site, _ in calls)
         same = {name: sites[name] for name in sites if name in names}
-        rivals = {edit.caption: edit}
+        rivals = {compose(row.caption, calls).caption: calls}
         for _ in range(RIVALS - 1):
-            calls = draw_calls(same, (), settings.calls, draw)
-            if calls and sorted(site.operator for site, _ in calls) == names:
-                rival = compose(row.caption, calls)
-                if rival.caption != row.caption:
-                    rivals.setdefault(rival.caption, rival)
-        edits = list(rivals.values())
-        scores = self.fluency(row, edits)
-        return edits[min(range(len(edits)), key=lambda i: abs(scores[i]))]
+            others = draw_calls(same, (), settings.calls, draw)
+            if others and sorted(site.operator for site, _ in others) == names:
+                rivals.setdefault(compose(row.caption, others).caption, others)
+        rivals.pop(row.caption, None)
+        texts = list(rivals)
+        scores = self.fluency(row, texts)
+        nearest = min(range(len(texts)), key=lambda i: abs(scores[i]), default=None)
+        return calls if nearest is None else rivals[texts[nearest]]
 
 
 def _draw_drafts(
@@ -413,9 +413,12 @@ def _draw_drafts(
     settings: EditSettings,
     generator: Generator | None,
     judges: Judges,
-) -> tuple[dict[str, Edit], Counter, str]:
-    "Different edits of a caption by their text, the reasons of refused proposals, and why the drawing ended early."
+) -> tuple[dict[str, Edit], Counter, str, dict[str, float]]:
+    """Different edits of a caption by their text, the reasons of refused proposals, why the drawing ended early, and
+    the chance of each text to hold of the image."""
     edits = {}
+    chances = {}
+    caption = EditableCaption(parsed, context)
     refused = Counter()
     takes = count_edits(sites)
     if settings.calls == 1:
@@ -433,15 +436,20 @@ def _draw_drafts(
             try:
                 calls = draw_calls(sites, (), settings.calls, draw)
             except SearchCut as cut:
-                return edits, refused, f"{cut} for {settings.calls} calls"
+                return edits, refused, f"{cut} for {settings.calls} calls", chances
             if calls is None:  # searched to the end, so another draw finds none either
                 break
-            drafts = [compose(row.caption, calls)]
             # once rivals are used up, whatever is drawn comes in
             if k < settings.draws:
-                drafts = [judges.choose(row, drafts[0], sites, settings, draw)]
+                calls = judges.choose(row, calls, sites, settings, draw)
+            drafts = [compose(row.caption, calls)]
+            if judges.ngrams is not None and settings.calls == 1:
+                ((site, option),) = calls
+                chance = truth_chance(caption, site, site.options[option])
+                if chance is not None:
+                    chances.setdefault(drafts[0].caption, round(chance, 4))
         edits |= {edit.caption: edit for edit in drafts if edit.caption not in (row.caption, *edits)}
-    return edits, refused, ""
+    return edits, refused, "", chances
 
 
 def _edit_row(
@@ -461,7 +469,7 @@ def _edit_row(
     offered = all_sites(parsed, context, settings.operators)
     checked = judges.counts is not None
     sites = sensible_only(parsed, context, offered, judges.counts) if checked else offered
-    edits, refused, cut = _draw_drafts(row, parsed, context, sites, settings, generator, judges)
+    edits, refused, cut, chances = _draw_drafts(row, parsed, context, sites, settings, generator, judges)
     further = {"offers": count_edits(offered)} if checked else {}
     if ranker is None:
         chosen = list(edits.values())
@@ -473,8 +481,12 @@ def _edit_row(
         "takes": count_edits(sites),
         **further,
     }
-    if fluency := judges.fluency(row, chosen):
-        values["fluency"] = fluency
+    texts = [edit.caption for edit in chosen]
+    scores = {"fluency": judges.fluency(row, texts), "truth": [chances.get(text) for text in texts]}
+    if ranker is not None and texts:
+        own, *others = ranker.scores(row, [row.caption, *texts])
+        scores["margin"] = [round(own - other, 4) for other in others]
+    values |= {name: numbers for name, numbers in scores.items() if any(number is not None for number in numbers)}
     if cut or not chosen and not refused:
         nonsense = "no edit of it makes sense, by the links of the captions" if offered and not sites else ""
         values["reason"] = cut or nonsense or _missing_reason(parsed, context, sites, settings)

@@ -276,8 +276,9 @@ def edit_values(
         "caption": edit.caption,
         "operator": edit.operator,
         "spans": plain(edit.spans),
-        "grammatical": edit.grammatical,
     }
+    if edit.grammatical is not None:
+        values["grammatical"] = edit.grammatical
     return values | (
         {"calls": [edit_values(call) | {"source": call.source} for call in edit.calls]} if edit.calls else {}
     )
@@ -314,6 +315,10 @@ class EditedCaption:
     offers: dict[str, int] = field(default_factory=dict)  # the same without the check of sense; empty: not checked
     # nats per word that each negative is likelier than the caption, by n-grams of others; empty: not measured
     fluency: list[float] = field(default_factory=list)
+    # the chance that each negative holds of the image, by what captions say; None where they do not; empty: not asked
+    truth: list[float | None] = field(default_factory=list)
+    # by how much a model finds the caption nearer to the image than each negative; empty: no model was asked
+    margin: list[float] = field(default_factory=list)
     error: str = ""  # why there is no parse
     reason: str = ""  # why there is no negative
     refused: dict[str, int] = field(default_factory=dict)  # proposals that a check refused, by reason

