@@ -80,6 +80,16 @@ _STAGES_GATE = Gate(
 _STAGES = "Stages in a world of an easy and a hidden attribute"
 _ALL_STAGES = "sign_patterns/all stages"
 
+
+def _quilts_gate(
+    rival: str,  # what true trees are compared with
+) -> Gate:
+    "Words must have been learned without the tree: two materials exchanged."
+    words = Level("words without the tree", rival, "quilts/swap")
+    learned = Condition(f"{rival} get less than 75 % of the questions that words answer", words, at_least=0.75)
+    return Gate(Level("two streams that read words", "two streams"), 1.0, (learned,))
+
+
 CONTROLS = (
     PositiveControl("Iterated learning from a holistic language", "texts more regular with respawns than with restarts",
         "holistic_language", "respawned", "restarts", "generated/structure", "text", "topographic_similarity",
@@ -100,6 +110,11 @@ CONTROLS = (
     PositiveControl(f"{_STAGES}, an untrained second encoder", "all stages know more of the hidden one than stage 0 "
         "next to an untrained one", "stages_control", "clusters", "clusters", _ALL_STAGES, "pattern", "probe_accuracy",
         than_data="sign_patterns/stage 0 and an untrained one", gate=_STAGES_GATE),
+    *(
+        PositiveControl(f"Composition along a tree, against {rival}", "the same words under two trees told apart",
+            "tree_control", "true trees", rival, "quilts/tree", "mean", "coin_accuracy", gate=_quilts_gate(rival))
+        for rival in ("random trees", "noun phrases side by side")
+    ),
     PositiveControl("The search slider on oracle vectors", "both sides together find more than the better one",
         "slider_control", "equal", "", "noise 1", "mixed at 0.5", "gain_top",
         gate=Gate(Level("without a signal", "equal", "no signal"), Level("without noise", "equal", "noise 0"))),
