@@ -456,7 +456,7 @@ def difference_message(
 
 
 _OPENING = {  # kind -> what can be done with it
-    "run": ("complearn judge {path}", "complearn open search --runs {path} --gallery photos/"),
+    "run": ("complearn judge {path}", "complearn open search --runs {path}"),
     "study": ("complearn report {path}",),
     "model": ("complearn judge {path} --pairs photos/", "complearn train negclip photos/ --start {path}"),
     "concept graph": ("complearn open concepts --graph {path}",),
@@ -479,7 +479,7 @@ def _pair_commands(
     "What opens or judges two runs together."
     places = shlex.quote(str(first.path)), shlex.quote(str(second.path))
     both = " ".join(f"--runs {place}" for place in places)
-    commands = [f"complearn judge {' '.join(places)}", f"complearn open search {both} --gallery photos/"]
+    commands = [f"complearn judge {' '.join(places)}", f"complearn open search {both}"]
     names = first.path.name, second.path.name
     has_codes = all("codebook" in run_parts(Run(entry.path)) for entry in (first, second))
     if names[0] == names[1]:  # a view could not tell them apart
